@@ -105,9 +105,9 @@ class WatchedCheckpoint:
         self._effects.before(f"record {record.state}")
         self._checkpoint.put(record)
 
-    async def sync(self) -> None:
+    def sync(self, uid: str) -> None:
         self._effects.before("sync records")
-        await self._checkpoint.sync()
+        self._checkpoint.sync(uid)
 
     def set_aside(self, uid: str) -> PreparedClaim:
         self._effects.before("set record aside")

@@ -28,14 +28,16 @@ PREPARE = {
     4: ("Started", 0, False),
     5: ("Started", 1, False),
     6: ("Started", 1, False),
-    7: ("Started", 2, False),
-    8: ("Started", 2, True),
+    7: ("Started", 1, False),
+    8: ("Started", 2, False),
+    9: ("Started", 2, True),
 }
 PREPARE_EFFECTS = [
     "record Started",
     "sync records",
     "note",
     "prepare hardware",
+    "sync records",
     "note",
     "prepare hardware",
     "write CDI file",

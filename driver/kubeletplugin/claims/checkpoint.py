@@ -8,13 +8,15 @@ appears complete or not at all, so an empty, foreign or damaged one is never tak
 refuses to start and says what to do.
 
 SQLite writes its log and does not sync it (``synchronous=NORMAL``, https://www.sqlite.org/wal.html). The sync that
-``synchronous=FULL`` would add after each write is made here: one for all claims that wait, while others go on. Notes
-are written by worker threads, records by the event loop: a lock keeps their statements apart.
+``synchronous=FULL`` would add after each write is made here, by the worker thread that is about to change hardware: one
+for all claims that wait. Notes are written by worker threads, too, records by the event loop: a lock keeps their
+statements apart.
 """
 
 import os
 import sqlite3
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
@@ -23,8 +25,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
-import anyio
-import anyio.to_thread
 from msgspec.structs import replace
 
 from api.checkpoint import v1
@@ -68,18 +68,20 @@ class Checkpoint:
     def __init__(self, path: Path, connection: sqlite3.Connection, *, sync_log: Callable[[], None]) -> None:
         """Read all records. Raises CheckpointError when one cannot be decoded.
 
-        ``sync_log`` syncs SQLite's log; it runs in a thread and may raise OSError.
+        ``sync_log`` syncs SQLite's log and may raise OSError.
         """
         self._path = path
         self._connection = connection
         self._sync_log = sync_log
         self._written = self._synced = 0
         """The number of writes, and how many of them are on the disk."""
-        self._disk = anyio.Lock(fast_acquire=True)
+        self._last_writes: dict[str, int] = {}
+        """The number of the write that has the record, by claim UID; a record of an earlier process has none."""
+        self._disk = threading.Lock()
         self._sync_error: OSError | None = None
         self._statements = threading.Lock()
         self._records: dict[str, PreparedClaim] = {}
-        self._notes: dict[tuple[str, ShareId], DeviceNotes] = {}
+        self._notes: defaultdict[str, dict[ShareId, DeviceNotes]] = defaultdict(dict)
         """The notes by claim UID and share."""
         with _reading(path):
             rows: list[tuple[str, bytes]] = connection.execute(
@@ -90,7 +92,7 @@ class Checkpoint:
             self._records[uid] = v1.decode(record, f"{path}, claim {uid}")
         for uid, share, data in noted:
             notes = v1.decode_notes(data, f"{path}, claim {uid}, notes on {share}")
-            self._notes[uid, notes.share] = notes
+            self._notes[uid][notes.share] = notes
 
     @property
     def records(self) -> Mapping[str, PreparedClaim]:
@@ -112,9 +114,10 @@ class Checkpoint:
             gone -= _shares(record)
         statements += [("DELETE FROM notes WHERE uid = ? AND share = ?", (uid, str(share))) for share in gone]
         self._write(*statements)
+        self._last_writes[uid] = self._written
         self._records[uid] = record
         for share in gone:
-            self._notes.pop((uid, share), None)
+            self._notes[uid].pop(share, None)
 
     def set_aside(self, uid: str) -> PreparedClaim:
         """Give the record a UID of its own, with its notes: the claim may then have another record. Returns it.
@@ -130,10 +133,8 @@ class Checkpoint:
             ("DELETE FROM claims WHERE uid = ?", (uid,)),
         )
         self._records[aside] = moved
-        del self._records[uid]
-        for share in _shares(record):
-            if (notes := self._notes.pop((uid, share), None)) is not None:
-                self._notes[aside, share] = notes
+        self._notes[aside] = self._notes.pop(uid, {})
+        self._forget(uid)
         return moved
 
     def drop(self, uid: str) -> None:
@@ -142,8 +143,7 @@ class Checkpoint:
         Raises CheckpointError when it cannot be removed.
         """
         self._write(("DELETE FROM claims WHERE uid = ?", (uid,)))
-        self._records.pop(uid, None)
-        self._forget_notes(uid)
+        self._forget(uid)
 
     def journal(self, uid: str, share: ShareId, boot_id: str) -> "DeviceJournal":
         """Return the journal of one share of a device of the claim ``uid``, in the boot ``boot_id``."""
@@ -153,13 +153,14 @@ class Checkpoint:
         """Return the journals with notes on any claim's share of ``device`` in the boot ``boot_id``."""
         return [
             DeviceJournal(self, uid, share, boot_id)
-            for (uid, share), notes in list(self._notes.items())
+            for uid, of_claim in list(self._notes.items())
+            for share, notes in list(of_claim.items())
             if share.id == device and notes.boot_id == boot_id
         ]
 
     def read_notes(self, uid: str, share: ShareId) -> DeviceNotes | None:
         """Return the notes of any boot, for ``DeviceJournal``."""
-        return self._notes.get((uid, share))
+        return self._notes.get(uid, {}).get(share)
 
     def write_notes(self, uid: str, notes: DeviceNotes) -> None:
         """Replace the notes, for ``DeviceJournal``; may be called in any thread.
@@ -170,42 +171,44 @@ class Checkpoint:
             raise CheckpointError(str(self._path), f"claim {uid} has no record for notes", "prepare the claim again")
         upsert = "INSERT INTO notes VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET notes = excluded.notes"
         self._write((upsert, (uid, str(notes.share), v1.encode_notes(notes))))
-        self._notes[uid, notes.share] = notes
+        self._notes[uid][notes.share] = notes
 
     def drop_notes(self, uid: str, share: ShareId) -> None:
         """Remove the notes, for ``DeviceJournal``; may be called in any thread. Raises CheckpointError."""
-        if (uid, share) in self._notes:
+        if self.read_notes(uid, share) is not None:
             self._write(("DELETE FROM notes WHERE uid = ? AND share = ?", (uid, str(share))))
-            self._notes.pop((uid, share), None)
+            self._notes[uid].pop(share, None)
 
-    async def sync(self) -> None:
-        """Make all earlier writes survive a power cut. Calls that wait at the same time share one sync.
+    def sync(self, uid: str) -> None:
+        """Make the record of the claim ``uid`` survive a power cut; blocks, in any thread.
 
-        Raises CheckpointError when a sync fails, and from then on always: after a failed sync the kernel counts what it
-        could not write as written (fsync(2)), so that a later success would mean nothing.
+        One sync serves all records that were written before it. Raises CheckpointError when a sync fails, and from then
+        on for every record that needs one: after a failed sync the kernel counts what it could not write as written
+        (fsync(2)), so that a later success would mean nothing.
         """
-        before = self._written
-        async with self._disk:
-            if self._synced >= before:
+        number = self._last_writes.get(uid, 0)
+        with self._disk:
+            if self._synced >= number:
                 return
             if self._sync_error is None:
-                await self._sync_all()
+                self._sync_all()
             if self._sync_error is not None:
                 reason = f"cannot be synced: {self._sync_error}"
                 raise CheckpointError(str(self._path), reason, _UNSYNCED) from self._sync_error
 
-    async def _sync_all(self) -> None:
+    def _sync_all(self) -> None:
         written = self._written
         try:
-            await anyio.to_thread.run_sync(self._sync_log)
+            self._sync_log()
         except OSError as error:
             self._sync_error = error
         else:
             self._synced = written
 
-    def _forget_notes(self, uid: str) -> None:
-        for key in [key for key in list(self._notes) if key[0] == uid]:
-            self._notes.pop(key, None)
+    def _forget(self, uid: str) -> None:
+        self._records.pop(uid, None)
+        self._notes.pop(uid, None)
+        self._last_writes.pop(uid, None)
 
     def _write(self, *statements: "_Statement") -> None:
         """Execute the statements, all or none."""

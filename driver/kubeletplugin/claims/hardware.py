@@ -2,12 +2,13 @@
 
 What is ours on a card is decided by ``ownership`` from the notes in the checkpoint, in the same job and under the same
 lock as the backend's call. Without notes on a device nothing of it is on the hardware: they are written before the
-first call that changes something, and cleared after the last.
+first call that changes something, and cleared after the last. Before the first note the claim's record is synced to
+disk: here, and not where it is written, because this thread may wait for the disk and the event loop may not.
 """
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -139,6 +140,7 @@ class HardwareExecutor:
             backend=backend,
             device=_to_allocated_device(claim, device),
             units=self._card_executor.units(device.part.card_uuid),
+            sync_record=partial(self._checkpoint.sync, claim.uid),
             own=own,
             others=[journal for journal in noted if journal.uid != claim.uid],
         )
@@ -171,6 +173,8 @@ class DeviceJob:
     backend: Backend
     device: AllocatedDevice
     units: int | None
+    sync_record: Callable[[], None]
+    """Makes the claim's record survive a power cut; raises CheckpointError."""
     own: ClaimJournal
     others: Sequence[ClaimJournal]
     """The journals of other claims that have, or had until just now, a share of the device."""
@@ -182,6 +186,7 @@ class DeviceJob:
         survey = self._survey()
         ours = self._find_ours(survey)
         check_free(self.device.partition, survey, ours)
+        self.sync_record()
         if BEFORE not in self.own.notes:
             self.own.write(**{BEFORE: list_before(survey, ours)})
         try:

@@ -87,7 +87,7 @@ class StepExecutor:
         for step in steps:
             match step:
                 case Step.RECORD_STARTED:
-                    await self._record_started(context)
+                    self._record_started(context)
                 case Step.PREPARE_HARDWARE:
                     try:
                         devices = await self._hardware.prepare(context.claim, context.existing.devices)
@@ -113,11 +113,8 @@ class StepExecutor:
                 case _:
                     assert_never(step)
 
-    async def _record_started(self, context: ClaimContext) -> None:
-        """Check for conflicts and write the record, without an await between: two claims cannot both pass.
-
-        Hardware is changed only once the record would survive a power cut.
-        """
+    def _record_started(self, context: ClaimContext) -> None:
+        """Check for conflicts and write the record, without an await between: two claims cannot both pass."""
         others = (record for uid, record in self._checkpoint.records.items() if uid != context.claim.uid)
         check_conflicts(context.wanted, others)
         record = PreparedClaim(
@@ -129,7 +126,6 @@ class StepExecutor:
             devices=context.wanted,
         )
         self._put(context, record)
-        await self._checkpoint.sync()
 
     async def _undo(self, context: ClaimContext) -> None:
         """Release what a failed prepare did. If that fails, too, the record stays, and a later call tries again."""

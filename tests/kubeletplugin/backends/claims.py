@@ -136,6 +136,7 @@ class Machine:
             backend=backend or self.open(),
             device=device,
             units=self.cards[device.partition.card_uuid].units,
+            sync_record=lambda: None,
             own=own,
             others=[
                 notes

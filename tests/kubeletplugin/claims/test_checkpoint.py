@@ -298,31 +298,36 @@ class Disk:
             return set(checkpoint.records)
 
 
-async def test_what_was_written_before_a_sync_survives_a_power_cut(tmp_path: Path) -> None:
+def test_what_was_written_before_a_sync_survives_a_power_cut(tmp_path: Path) -> None:
     disk = Disk(tmp_path)
     with open_checkpoint(tmp_path, fdatasync=disk.sync) as checkpoint:
         checkpoint.put(record("one"))
         checkpoint.put(record("other"))
         checkpoint.drop("uid-of-other")
-        await checkpoint.sync()
+        checkpoint.sync("uid-of-one")
         assert disk.after_power_cut() == {"uid-of-one"}
         checkpoint.put(record("late"))
         assert disk.after_power_cut() == {"uid-of-one"}
         checkpoint._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # as SQLite does by itself, now and then
         checkpoint.put(record("last"))
-        await checkpoint.sync()
+        checkpoint.sync("uid-of-last")
         assert disk.after_power_cut() == {"uid-of-one", "uid-of-late", "uid-of-last"}
 
 
-async def test_a_sync_with_nothing_new_leaves_the_disk_alone(tmp_path: Path) -> None:
+def test_a_sync_of_what_an_earlier_one_has_leaves_the_disk_alone(tmp_path: Path) -> None:
     disk = Disk(tmp_path)
     with open_checkpoint(tmp_path, fdatasync=disk.sync) as checkpoint:
-        await checkpoint.sync()
+        checkpoint.sync("uid-of-nobody")
         assert disk.syncs == 0
-        checkpoint.put(record())
-        await checkpoint.sync()
-        await checkpoint.sync()
+        checkpoint.put(record("one"))
+        checkpoint.put(record("other"))
+        checkpoint.sync("uid-of-other")
+        checkpoint.put(record("late"))
+        checkpoint.sync("uid-of-one")
         assert disk.syncs == 1
+        checkpoint.put(record("one", state=ClaimState.RELEASING))
+        checkpoint.sync("uid-of-one")
+        assert disk.syncs == 2
 
 
 async def test_claims_that_come_while_the_disk_is_busy_share_the_next_sync(tmp_path: Path) -> None:
@@ -331,34 +336,33 @@ async def test_claims_that_come_while_the_disk_is_busy_share_the_next_sync(tmp_p
     with open_checkpoint(tmp_path, fdatasync=disk.sync) as checkpoint:
         async with anyio.create_task_group() as group:
             checkpoint.put(record("first"))
-            group.start_soon(checkpoint.sync)
+            group.start_soon(anyio.to_thread.run_sync, checkpoint.sync, "uid-of-first")
             await anyio.to_thread.run_sync(disk.reached.wait, LONGEST_S)
             for number in range(31):
                 checkpoint.put(record(f"claim-{number}"))
-                group.start_soon(checkpoint.sync)
-            await anyio.wait_all_tasks_blocked()
+                group.start_soon(anyio.to_thread.run_sync, checkpoint.sync, f"uid-of-claim-{number}")
             disk.gate.set()
         assert disk.syncs == 2
         assert len(disk.after_power_cut()) == 32
 
 
-async def test_after_a_failed_sync_nothing_is_called_lasting_any_more_until_the_checkpoint_is_opened_again(
+def test_after_a_failed_sync_nothing_is_called_lasting_any_more_until_the_checkpoint_is_opened_again(
     tmp_path: Path,
 ) -> None:
     disk = Disk(tmp_path, OSError(errno.EIO, "Input/output error"))
     with open_checkpoint(tmp_path, fdatasync=disk.sync) as checkpoint:
         checkpoint.put(record("one"))
         with pytest.raises(CheckpointError, match=r"cannot be synced: .* Input/output error; see the kernel's log"):
-            await checkpoint.sync()
+            checkpoint.sync("uid-of-one")
         disk.error = None
         checkpoint.put(record("two"))
         with pytest.raises(CheckpointError, match="then restart the plugin"):
-            await checkpoint.sync()
+            checkpoint.sync("uid-of-two")
         assert disk.syncs == 1
     with open_checkpoint(tmp_path, fdatasync=disk.sync) as checkpoint:
         assert set(checkpoint.records) == {"uid-of-one", "uid-of-two"}
         checkpoint.put(record("three"))
-        await checkpoint.sync()
+        checkpoint.sync("uid-of-three")
 
 
 def test_a_failed_write_changes_nothing(tmp_path: Path) -> None:
