@@ -17,7 +17,7 @@ from api.model.names import ShareId
 from driver.kube.events import EventKind
 from driver.kubeletplugin.backends.base import Backend
 from driver.kubeletplugin.backends.card_executor import CardExecutor
-from driver.kubeletplugin.backends.ownership import BEFORE
+from driver.kubeletplugin.backends.ownership import came_later
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
 from driver.kubeletplugin.claims.device_metadata import FOLDER, MetadataFiles
 from driver.kubeletplugin.claims.early_preparation import EarlyPreparer
@@ -166,8 +166,7 @@ class NodePlugin:
 
     def _came_later(self, claim_uid: str, share: ShareId, found_id: str) -> bool:
         """Whether the notes on a claim's device say that a partition was not there before the device's prepare."""
-        notes = self._checkpoint.journal(claim_uid, share, self._boot_id).notes
-        return BEFORE in notes and found_id not in notes[BEFORE]
+        return came_later(self._checkpoint.journal(claim_uid, share, self._boot_id).notes, found_id)
 
     def _make_refused_claims(self) -> RefusedClaims:
         return RefusedClaims(

@@ -1,9 +1,6 @@
 """A stand-in for the kubelet plugin: it calls a backend by the plugin's rules, and keeps its records in memory.
 
-The rule of a prepare: survey the card; a partition of exactly this profile and placement is the claim's own if an
-earlier try noted the partitions that were there before it and this one is not among them, or if another claim has a
-share of it; anything else that overlaps is a conflict, and nothing is touched. Then the partitions that are there are
-noted, and the backend is called.
+What on a card is a claim's own and what is another's, the plugin's own ``ownership`` decides.
 """
 
 from collections.abc import Sequence
@@ -19,16 +16,14 @@ from driver.kubeletplugin.backends.base import (
     CardSurvey,
     FoundPartition,
     Handle,
-    HardwareConflictError,
 )
+from driver.kubeletplugin.backends.ownership import BEFORE, check_free, find_ours, list_before
 from driver.kubeletplugin.backends.survey_validation import survey_card
 from driver.partitions.device_names import device_name
 from driver.partitions.geometry import Card, Partition
 from driver.testing.journal import KillableJournal
 from driver.testing.machine import MachineUnderTest
 
-_BEFORE = "before"
-"""The note of the ids that were on the card before the first try."""
 _POOL = "node-1"
 """The name of the pool, of which a backend reads nothing."""
 
@@ -108,35 +103,27 @@ class PluginStandIn:
         """Prepare a record's device by the rule. Raises HardwareConflictError, and what the backend raises."""
         if record not in self.records:
             self.records.append(record)
-        found = self.find_own(record)
-        self._refuse_conflicts(record, found)
-        if _BEFORE not in record.journal.notes and not record.device.admin_access:
+        found = None
+        if not record.device.admin_access:
             survey = self.survey(record.partition.card_uuid)
-            record.journal.write(**{_BEFORE: [partition.id for partition in survey.partitions]})
+            found = self._find_own(record, survey)
+            check_free(record.partition, survey, found)
+            if BEFORE not in record.journal.notes:
+                record.journal.write(**{BEFORE: list_before(survey, found)})
         record.handle = self.backend.prepare(record.device, record.config, record.journal, found)
         return record.handle
 
     def release(self, record: DeviceRecord) -> None:
         """Take back what ``prepare`` made or began; another claim's share keeps it."""
-        others = [other for other in self._sharers(record) if other is not record]
-        if others:
+        if self._sharers(record):
             pass
         elif record.handle is None:
-            self.backend.abandon(record.device, record.journal, self.find_own(record))
+            survey = self.survey(record.partition.card_uuid)
+            self.backend.abandon(record.device, record.journal, self._find_own(record, survey))
         else:
             self.backend.unprepare(record.handle)
         if record in self.records:
             self.records.remove(record)
-
-    def find_own(self, record: DeviceRecord) -> FoundPartition | None:
-        """Return what is on the card already and belongs to the record's device."""
-        if record.device.admin_access:
-            return None
-        exact = [found for found in self.survey(record.partition.card_uuid).partitions if is_exact(found, record)]
-        before = record.journal.notes.get(_BEFORE)
-        is_shared = any(other is not record for other in self._sharers(record))
-        own = [found for found in exact if is_shared or (before is not None and found.id not in before)]
-        return own[0] if own else None
 
     def survey(self, card_uuid: str) -> CardSurvey:
         """Survey a card. Raises ContradictorySurveyError, and what the backend raises."""
@@ -156,29 +143,14 @@ class PluginStandIn:
 
     def is_there(self, partition: Partition) -> bool:
         """Whether a survey shows exactly ``partition``."""
-        found = self.survey(partition.card_uuid).partitions
-        return any((one.profile, one.placement) == (partition.profile, partition.placement) for one in found)
+        return any(found.matches(partition) for found in self.survey(partition.card_uuid).partitions)
+
+    def _find_own(self, record: DeviceRecord, survey: CardSurvey) -> FoundPartition | None:
+        others = [other.journal.notes for other in self._sharers(record)]
+        return find_ours(record.partition, survey, record.journal.notes, others)
 
     def _sharers(self, record: DeviceRecord) -> list[DeviceRecord]:
+        """Return the records of other claims that have a share of the record's device."""
         if not record.partition.shared:
             return []
-        return [other for other in self.records if other.partition == record.partition]
-
-    def _refuse_conflicts(self, record: DeviceRecord, own: FoundPartition | None) -> None:
-        if record.device.admin_access:
-            return
-        for found in self.survey(record.partition.card_uuid).partitions:
-            if found != own and overlaps(found, record.partition):
-                raise HardwareConflictError(f"held by somebody else: {found.profile} at {found.placement}")
-
-
-def is_exact(found: FoundPartition, record: DeviceRecord) -> bool:
-    """Whether ``found`` has the profile and the placement of the record's device."""
-    return (found.profile, found.placement) == (record.partition.profile, record.partition.placement)
-
-
-def overlaps(found: FoundPartition, partition: Partition) -> bool:
-    """Whether ``found``, on the card of ``partition``, has a unit of it."""
-    if found.placement is None or partition.placement is None:
-        return True
-    return found.placement.overlaps(partition.placement)
+        return [other for other in self.records if other is not record and other.partition == record.partition]

@@ -8,7 +8,7 @@ killed, and every call may come again with the same arguments, also in a new pro
 What is ours follows from records alone: before each prepare the plugin surveys the card and notes which partitions are
 there; what is found later at exactly the device's place and was not there before is what an interrupted prepare left.
 It is handed to ``prepare`` and ``abandon`` as ``found``. Everything else belongs to others, and is never changed,
-removed or handed out. ``driver.kubeletplugin.claims.hardware`` decides this, so that no backend has to.
+removed or handed out. ``driver.kubeletplugin.backends.ownership`` decides this, so that no backend has to.
 """
 
 from collections.abc import Mapping, Sequence
@@ -73,6 +73,15 @@ class FoundPartition:
     """The UUID by which programs address it; empty: it has none, or none yet."""
     in_use: bool | None = None
     """Whether a process uses it; None: the hardware cannot tell."""
+
+    @property
+    def is_use(self) -> bool:
+        """Whether it is no object that a prepare makes, but a use of the card by processes."""
+        return self.profile is None and self.in_use is True
+
+    def matches(self, partition: Partition) -> bool:
+        """Whether it has exactly the profile and the placement of ``partition``."""
+        return (self.profile, self.placement) == (partition.profile, partition.placement)
 
     def __str__(self) -> str:
         what = self.profile or self.id

@@ -32,15 +32,16 @@ def find_ours(
     ``own`` are the notes on the claim's device, ``others`` those of other claims on their shares of it.
     """
     for found in survey.partitions:
-        if (found.profile, found.placement) != (partition.profile, partition.placement):
-            continue
-        # Without a profile it is no object that a prepare made but a use by a process: of those that share it, or of
-        # strangers.
-        is_process = found.profile is None and found.in_use is True
-        evidence = others if is_process else (own, *others)
-        if any(BEFORE in notes and found.id not in notes[BEFORE] for notes in evidence):
+        # Processes that use the place are of those who share it, or of strangers: this claim has none yet.
+        evidence = others if found.is_use else (own, *others)
+        if found.matches(partition) and any(came_later(notes, found.id) for notes in evidence):
             return found
     return None
+
+
+def came_later(notes: Mapping[str, Any], found_id: str) -> bool:
+    """Whether the partition of this id was not there when ``notes`` were begun. Without a note nothing was made."""
+    return BEFORE in notes and found_id not in notes[BEFORE]
 
 
 def check_free(partition: Partition, survey: CardSurvey, ours: FoundPartition | None) -> None:

@@ -219,7 +219,6 @@ def find_missing(survey: CardSurvey, records: Iterable[PreparedClaim], boot_id: 
     Only partitions with a profile are missing when they are not listed: what else is handed out shows in no survey
     while no process uses it.
     """
-    there = {(found.profile, found.placement) for found in survey.partitions}
     return tuple(
         (record.claim.uid, device.share)
         for record in records
@@ -227,7 +226,7 @@ def find_missing(survey: CardSurvey, records: Iterable[PreparedClaim], boot_id: 
         for device in record.devices
         if device.part.card_uuid == survey.card_uuid and not device.admin_access
         for partition in (from_card_part(device.part),)
-        if partition.profile is not None and (partition.profile, partition.placement) not in there
+        if partition.profile is not None and not any(found.matches(partition) for found in survey.partitions)
     )
 
 
@@ -242,10 +241,9 @@ def find_replacements(old: Iterable[Card], new: Iterable[Card]) -> tuple[CardRep
 
 
 def _is_ours(found: FoundPartition, record: PreparedClaim, device: PreparedDevice, came_later: CameLater) -> bool:
-    partition = from_card_part(device.part)
-    if (partition.placement, partition.profile) != (found.placement, found.profile):
+    if not found.matches(from_card_part(device.part)):
         return False
-    if found.profile is None and found.in_use:  # no object that a prepare makes
+    if found.is_use:
         return device.handle is not None
     return came_later(record.claim.uid, device.share, found.id)
 
