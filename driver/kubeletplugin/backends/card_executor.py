@@ -237,9 +237,16 @@ class CardExecutor:
         return cards
 
     async def wait_for_events(self, backend_name: str) -> Sequence[HealthChange | CardChange]:
-        """Wait for a backend's events for at most a minute. Raises as ``discover`` does."""
+        """Wait for a backend's events for at most a minute.
+
+        Raises as ``discover`` does, and HardwareRefusedError when what it returns is no sequence of events.
+        """
+        operation, limit_s = "wait_for_events", EVENTS_S + _EVENTS_GRACE_S
         wait = self.backend(backend_name).wait_for_events
-        return await self._call_backend(backend_name, "wait_for_events", EVENTS_S + _EVENTS_GRACE_S, wait, EVENTS_S)
+        events: object = await self._call_backend(backend_name, operation, limit_s, wait, EVENTS_S)
+        if isinstance(events, Sequence) and all(isinstance(event, HealthChange | CardChange) for event in events):
+            return events
+        raise HardwareRefusedError(f"backend {backend_name}: {operation} returned {events!r:.200}, which is no events")
 
     async def close_backends(self) -> None:
         """Close the backends that are open, which ends their waits, and wait a moment for surveys that still run.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -28,6 +28,7 @@ from driver.kubeletplugin.backends.base import (
     FoundPartition,
     Handle,
     HardwareConflictError,
+    HardwareRefusedError,
     Journal,
 )
 from driver.kubeletplugin.backends.card_executor import CardExecutor
@@ -107,12 +108,16 @@ class HardwareExecutor:
                 job = self._make_job(backend, claim, device, own)
                 try:
                     with _measured("prepare", device):
-                        handle = await card.call(f"prepare of {device.share.id.device}", job.prepare, config)
+                        made = await card.call(f"prepare of {device.share.id.device}", job.prepare, config)
                 except BaseException:
                     own.close_unless_begun()  # the call may go on when it is cancelled or took too long
                     raise
         except Exception as error:  # noqa: BLE001  (backends are third parties': the other devices go on)
             return _log_failure("prepare", device, error)
+        try:
+            handle = msgspec.json.decode(msgspec.json.encode(made), type=dict[str, Any])  # as the checkpoint has it
+        except (TypeError, msgspec.MsgspecError) as error:
+            return HardwareRefusedError(f"backend {device.backend}: prepare returned no JSON object: {error}")
         return msgspec.structs.replace(device, handle=handle)
 
     async def _release(self, claim: ClaimRef, device: PreparedDevice) -> PreparedDevice | Exception:

@@ -289,6 +289,13 @@ async def test_a_discovery_that_hangs_is_given_up_and_its_backends_cards_work_on
     assert list(await node.executor.wait_for_events("fake")) == [CARD_EVENT]
 
 
+@pytest.mark.parametrize("returned", [None, 3, "changed", [None], {"card": "GPU-0"}])
+async def test_what_is_no_sequence_of_events_is_refused_by_the_backends_name(node: Node, returned: object) -> None:
+    node.backend.wait_for_events = lambda timeout_s: returned  # type: ignore[method-assign,assignment,return-value]
+    with pytest.raises(HardwareRefusedError, match=r"^backend fake: wait_for_events returned .*, which is no events$"):
+        await node.executor.wait_for_events("fake")
+
+
 async def test_a_backend_is_opened_in_a_thread_before_its_cards_are_discovered_and_closed_at_the_end(
     node: Node,
 ) -> None:

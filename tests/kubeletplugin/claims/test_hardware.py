@@ -324,6 +324,24 @@ async def test_a_card_that_cannot_be_cut_now_says_why(node: Node) -> None:
     assert node.backend.calls == []
 
 
+@pytest.mark.parametrize("handle", [None, ["gi-1"], "gi-1", {"made": {1, 2}, "by": object()}])
+async def test_a_handle_that_no_record_can_keep_fails_its_device_which_is_taken_back(
+    node: Node, handle: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare = node.backend.prepare
+
+    def prepare_badly(*args: Any) -> Any:
+        prepare(*args)
+        return handle
+
+    monkeypatch.setattr(node.backend, "prepare", prepare_badly)
+    with pytest.raises(DevicesFailedError, match=r"backend fake: prepare returned no JSON object: ") as failed:
+        await node.prepare([FIRST])
+    assert node.backend.made
+    await node.release(failed.value.devices)
+    assert not node.backend.made
+
+
 async def test_a_survey_that_contradicts_itself_fails_the_device_by_name(node: Node) -> None:
     twice = FoundPartition(id="gi-1", profile="1g.1gb", placement=Placement(3, 1))
     node.backend.survey = lambda card_uuid: CardSurvey(  # type: ignore[method-assign]
