@@ -14,9 +14,17 @@ _AT_ONCE = 20
 
 
 @asynccontextmanager
-async def with_cards(api: Api, names: Sequence[str], like: str) -> AsyncIterator[None]:
-    """Give the nodes ``names`` the inventories of the real node ``like`` for as long as the context lasts."""
+async def with_cards(api: Api, names: Sequence[str], like: str, *, gpus: int | None = None) -> AsyncIterator[None]:
+    """Give the nodes ``names`` the inventories of the real node ``like`` for as long as the context lasts.
+
+    With ``gpus`` each has so many GPUs like the first one there.
+    """
     every = [(driver, (await api.get(KERF, "NodeInventory", f"{like}-{driver}"))["spec"]) for driver in _DRIVERS]
+    if gpus is not None:
+        for driver, spec in every:
+            if driver == "gpu.kerf.dev":
+                first = spec["cards"][0]
+                spec["cards"] = [{**first, "index": index, "uuid": f"{first['uuid']}-{index}"} for index in range(gpus)]
 
     async def apply_inventory(name: str) -> None:
         for driver, spec in every:
