@@ -4,7 +4,7 @@
 
     list ──> watch ──event──> store, on_change
       ^        │ ended by the server, or broken:  watch again where it stopped
-      └────────┴ resource version expired:        list again; the differences are delivered as changes
+      └────────┴ resource version not there:      list again; the differences are delivered as changes
 
 Every failure is retried for ever, after a back-off that only progress (an event, or a watch that lasted) resets: a
 server that fails every call gets less than a request a second after the first few.
@@ -25,7 +25,7 @@ from api.model.metadata import ObjectT
 from api.model.names import ObjectRef
 from api.wire import Kind, UndecodableObjectError
 from driver.kube.http.client import Client
-from driver.kube.http.errors import AccessError, ApiError, ExpiredError, StatusError
+from driver.kube.http.errors import AccessError, AnswerTooLargeError, ApiError, ExpiredError, StatusError
 from driver.kube.store import Indexer, ObjectChange, Store
 from driver.kube.watch_decoder import EventType, WatchEvent
 from driver.runtime import metrics
@@ -34,6 +34,8 @@ from driver.runtime.backoff import Backoff
 RETRIES: Final = Backoff(first_s=0.8, factor=2, limit_s=30, jitter=1.0)
 """client-go's reflector: 0.8 s to 30 s, each up to doubled."""
 
+_LONGEST_WAIT_S: Final = 60.0
+"""The longest time that a server can ask for, in seconds: nothing that it says may silence an informer for hours."""
 _LASTED_S: Final = 10.0
 """Seconds after which a watch counts as a success, even without an event."""
 
@@ -101,11 +103,12 @@ class Informer(Generic[ObjectT]):
             lasted = anyio.current_time() - began >= _LASTED_S
             if self._progressed or lasted:
                 delays = RETRIES.delays(self._random)
-            if isinstance(error, ExpiredError | UndecodableObjectError):
+            if isinstance(error, ExpiredError | UndecodableObjectError | AnswerTooLargeError):
                 self._version = ""
             if (lasted and error is None) or (resumed and isinstance(error, ExpiredError)):
                 continue  # the server answers: an expired list is read again at once
-            delay_s = max(next(delays), (isinstance(error, StatusError) and error.retry_after_s) or 0.0)
+            asked_s = (isinstance(error, StatusError) and error.retry_after_s) or 0.0
+            delay_s = max(next(delays), min(asked_s, _LONGEST_WAIT_S))
             if error is not None:
                 _failures.labels(self._kind.plural).inc()
                 _log.warning("cannot follow %s: %s; again in %.1f s", self._kind.plural, error, delay_s)

@@ -17,6 +17,7 @@ Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 QUICK = ClientSettings(
     connect_timeout_s=1,
     attempt_timeout_s=0.2,
+    object_timeout_s=0.2,
     call_timeout_s=2,
     silence_s=0.2,
     retries=Backoff(first_s=0.001, factor=1, limit_s=0.001, jitter=0),

@@ -20,13 +20,15 @@ from api.model.metadata import ObjectT
 from api.model.names import ObjectRef
 from api.wire import Kind, ListMeta, ObjectList, UndecodableObjectError
 from driver.kube.http.credentials import Access
-from driver.kube.http.errors import ExpiredError, InvalidError
+from driver.kube.http.errors import AnswerTooLargeError, ExpiredError, InvalidError
 from driver.kube.http.transport import ClientSettings, HttpRequest, HttpTransport, Transport
 from driver.kube.watch_decoder import EventType, ListPage, WatchEvent, decode_event, decode_object, decode_page
 from driver.runtime import metrics
 
 PAGE: Final = 500
 """Objects per page of a list, as in client-go: some 3 MB of slices."""
+_SMALLER_PAGE: Final = 10
+"""Objects per page where larger ones are too large to read: each may have 1.5 MiB."""
 
 JsonPatch: TypeAlias = list[JsonObject]
 """Operations of RFC 6902."""
@@ -129,6 +131,9 @@ class Client:
         try:
             async for page in self._pages(kind, namespace, query | {"limit": str(PAGE)}):
                 pages.append(page)
+        except AnswerTooLargeError:
+            smaller = query | {"limit": str(_SMALLER_PAGE)}
+            pages = [page async for page in self._pages(kind, namespace, smaller)]
         except ExpiredError:
             if not pages:
                 raise
@@ -318,6 +323,7 @@ class Client:
             query=query or {},
             body=None if body is None else msgspec.json.encode(body),
             content_type=content_type,
+            is_object_read=method == "GET" and name is not None,
         )
         if name is not None:
             _check_name(request, kind, ObjectRef(namespace, name))

@@ -4,11 +4,13 @@
 
     ApiError                            every failed call
     ├── UnreachableError                no answer, or an incomplete one            (transient)
+    ├── AnswerTooLargeError             the answer is longer than is read          (permanent)
     └── StatusError                     an error status; carries the Status object's fields
         ├── NotFoundError        404
         ├── AlreadyExistsError   409    reason AlreadyExists
         ├── ConflictError        409    any other: read again, decide again        (transient)
-        ├── ExpiredError         410    the resource version is gone: list again   (transient)
+        ├── ExpiredError         410    the resource version is gone, or the       (transient)
+        │                        504    server has not reached it: list again
         ├── InvalidError         400, 422                                          (permanent)
         ├── UnauthorizedError    401                                               (permanent)
         ├── ForbiddenError       403                                               (permanent)
@@ -29,6 +31,10 @@ _LONGEST_BODY: Final = 500
 """Characters kept of a body that is no Status object: enough for a proxy's title and first sentence."""
 
 
+_TOO_LARGE: Final = "ResourceVersionTooLarge"
+"""The cause by which a server says that it has not reached the resource version (``metav1.CauseType``)."""
+
+
 class AccessError(PermanentError):
     """The API server's address or the credentials are missing or unusable."""
 
@@ -44,6 +50,10 @@ class ApiError(KerfError):
 
 class UnreachableError(ApiError, TransientError):
     """The call got no answer: it was refused, interrupted, or too slow. A write may or may not have happened."""
+
+
+class AnswerTooLargeError(ApiError, PermanentError):
+    """The answer is longer than the client reads: whoever makes objects or answers must not fill its memory."""
 
 
 class StatusError(ApiError):
@@ -73,7 +83,11 @@ class ConflictError(StatusError, TransientError):
 
 
 class ExpiredError(StatusError, TransientError):
-    """The resource version or the continue token is too old: list again."""
+    """The server does not have the resource version or continue token: list again.
+
+    It is too old, or the server has not reached it and may never, as after etcd was restored from a backup
+    (``ResourceVersionTooLarge``).
+    """
 
 
 class InvalidError(StatusError, PermanentError):
@@ -108,8 +122,13 @@ _BY_STATUS: Final[dict[int, type[StatusError]]] = {
 }
 
 
+class _Cause(msgspec.Struct):
+    reason: str = ""
+
+
 class _Details(msgspec.Struct, rename="camel"):
     retry_after_seconds: int = 0
+    causes: tuple[_Cause, ...] | None = None
 
 
 class _Status(msgspec.Struct):
@@ -139,6 +158,8 @@ def build_status_error(
     leaf = _BY_STATUS.get(status, ServerError if status >= 500 else StatusError)
     if status == 409 and details.reason == "AlreadyExists":
         leaf = AlreadyExistsError
+    if details.details is not None and any(cause.reason == _TOO_LARGE for cause in details.details.causes or ()):
+        leaf = ExpiredError
     message = f"{status} {' '.join(details.message.split())}".strip()
     if len(message) > _LONGEST_BODY:
         message = f"{message[:_LONGEST_BODY]} …"

@@ -11,6 +11,8 @@ Beneath, aiohttp sends a GET, PUT or DELETE once more when its connection broke 
 may have just been closed. Done twice, a PUT is a conflict (it carries a resource version) and a DELETE finds nothing.
 
 There is no rate limit here: the API server has its own (priority and fairness) and answers 429.
+
+Answers are asked for as they are, not compressed: 380 KB can be made to unfold to hundreds of megabytes.
 """
 
 import logging
@@ -24,10 +26,12 @@ from urllib.parse import quote
 
 import aiohttp
 import anyio
+from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
 from driver.kube.http.credentials import Access, Credentials
 from driver.kube.http.errors import (
+    AnswerTooLargeError,
     ApiError,
     ServerError,
     StatusError,
@@ -49,6 +53,12 @@ _DNS_CACHE_S: Final = 30
 
 _CLOSE_S: Final = 2.0
 """Time for closing TLS connections; the server also notices when they are aborted."""
+
+_BROKEN: Final = (aiohttp.ClientError, HttpProcessingError, OSError)
+"""What aiohttp raises for a connection that breaks, and for bytes on it that are no HTTP."""
+
+_CLOSED_CHECK_S: Final = 5.0
+"""Time between two looks whether the connection of a watch is still there."""
 
 _log = logging.getLogger(__name__)
 
@@ -73,6 +83,8 @@ class ClientSettings:
     """Time for TCP and TLS: a live server answers within milliseconds, or within 3 s after one lost packet."""
     attempt_timeout_s: float = 30.0
     """Time for one answer, a page of 500 objects included; half of what the API server itself allows a request."""
+    object_timeout_s: float = 10.0
+    """Time for reading one object, which takes milliseconds: a claim that cannot be read keeps others waiting."""
     call_timeout_s: float = 60.0
     """Time for one call with its retries."""
     attempts: int = 4
@@ -82,8 +94,12 @@ class ClientSettings:
     silence_s: float = 150.0
     """Time without any event after which a watch is broken: servers send a bookmark about every minute (KEP-956)."""
     calls_at_once: int = 8
-    """Concurrent calls, watches excluded: answers come within milliseconds, and every TLS connection has a buffer of
-    256 KiB (``asyncio.sslproto``)."""
+    """Concurrent reads of objects, and as many other calls, watches excluded: reads that hang keep neither slices from
+    being published nor the others from their answers. Those come within milliseconds, and every TLS connection has a
+    buffer of 256 KiB (``asyncio.sslproto``)."""
+    longest_answer: int = 32 * 2**20
+    """The bytes that are read of an answer, and of a watch's line: ten times a usual page of 500 slices, and twenty
+    times the largest object that etcd takes (1.5 MiB)."""
     idle_s: float = 60.0
     """How long idle connections are kept: less than the 90 s after which the server closes them."""
 
@@ -98,6 +114,8 @@ class HttpRequest:
     query: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
     content_type: str = "application/json"
+    is_object_read: bool = False
+    """Whether one object is read: those reads have a budget of their own."""
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
@@ -132,6 +150,7 @@ class HttpTransport:
         self._random = random
         self._session: aiohttp.ClientSession | None = None
         self._call_limiter = anyio.CapacityLimiter(settings.calls_at_once)
+        self._read_limiter = anyio.CapacityLimiter(settings.calls_at_once)
         self._warnings: set[str] = set()
 
     async def __aenter__(self) -> Self:
@@ -142,7 +161,8 @@ class HttpTransport:
                 ttl_dns_cache=_DNS_CACHE_S,
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
-            headers={"Accept": "application/json", "User-Agent": self._user_agent},
+            headers={"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": self._user_agent},
+            auto_decompress=False,
             trust_env=False,  # proxies and .netrc, read again at every request: 0.6 ms each
         )
         return self
@@ -163,9 +183,7 @@ class HttpTransport:
 
     async def lines(self, request: HttpRequest) -> AsyncGenerator[bytes, None]:
         """Yield lines without any retry; no data for ``silence_s`` is an UnreachableError."""
-        limits = aiohttp.ClientTimeout(
-            total=None, sock_connect=self._settings.connect_timeout_s, sock_read=self._settings.silence_s
-        )
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=self._settings.connect_timeout_s)
         try:
             with anyio.fail_after(self._settings.attempt_timeout_s):
                 response = await self._send(request, limits)
@@ -173,14 +191,28 @@ class HttpTransport:
             raise UnreachableError(str(request), f"no answer within {self._settings.attempt_timeout_s:g} s") from error
         try:
             rest = b""
-            async for chunk in response.content.iter_any():
+            while chunk := await self._next_chunk(request, response):
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
                     yield line
-        except (aiohttp.ClientError, OSError) as error:
+                self._check_length(request, len(rest))
+        except _BROKEN as error:
             raise UnreachableError(str(request), _reason(error)) from error
         finally:
             response.close()  # the answer has no end, so the connection cannot be used again
+
+    async def _next_chunk(self, request: HttpRequest, response: aiohttp.ClientResponse) -> bytes:
+        """Return the next bytes of an answer, or nothing at its end. Raises UnreachableError when none come any more.
+
+        aiohttp closes a connection with corrupt chunks and does not tell its reader, who would wait for ever.
+        """
+        end_s = anyio.current_time() + self._settings.silence_s
+        while (left_s := end_s - anyio.current_time()) > 0:
+            with anyio.move_on_after(min(left_s, _CLOSED_CHECK_S)):
+                return await response.content.readany()
+            if response.connection is None or response.connection.transport is None:
+                raise UnreachableError(str(request), "the connection broke")
+        raise UnreachableError(str(request), f"no data for {self._settings.silence_s:g} s")
 
     async def _call_with_retries(self, request: HttpRequest) -> bytes:
         delays = self._settings.retries.delays(self._random)
@@ -206,13 +238,13 @@ class HttpTransport:
         return asked_s + delay_s if is_read or isinstance(error, ThrottledError) else None
 
     async def _attempt(self, request: HttpRequest) -> bytes:
-        limits = aiohttp.ClientTimeout(
-            total=self._settings.attempt_timeout_s, sock_connect=self._settings.connect_timeout_s
-        )
+        is_read = request.is_object_read
+        total_s = self._settings.object_timeout_s if is_read else self._settings.attempt_timeout_s
+        limits = aiohttp.ClientTimeout(total=total_s, sock_connect=self._settings.connect_timeout_s)
         started = time.perf_counter()
-        async with self._call_limiter:
+        async with self._read_limiter if is_read else self._call_limiter:
             response = await self._send(request, limits)
-            body = await _read(request, response)
+            body = await self._read(request, response)
         _seconds.labels(request.method, request.resource).observe(time.perf_counter() - started)
         return body
 
@@ -226,7 +258,7 @@ class HttpTransport:
         self._log_warnings(request, response.headers.getall("Warning", ()))
         if 200 <= response.status < 300:
             return response
-        body = await _read(request, response)
+        body = await self._read(request, response)
         raise build_status_error(str(request), response.status, body, response.headers.get("Retry-After"))
 
     def _log_warnings(self, request: HttpRequest, warnings: Iterable[str]) -> None:
@@ -252,17 +284,27 @@ class HttpTransport:
                 server_hostname=self._access.tls_server_name or None,
                 allow_redirects=False,  # no API server redirects, and the token is for it alone
             )
-        except (aiohttp.ClientError, OSError) as error:
+        except _BROKEN as error:
             _requests.labels(request.method, request.resource, "none").inc()
             raise UnreachableError(str(request), _reason(error)) from error
 
+    async def _read(self, request: HttpRequest, response: aiohttp.ClientResponse) -> bytes:
+        chunks: list[bytes] = []
+        length = 0
+        try:
+            async with response:
+                async for chunk in response.content.iter_any():
+                    chunks.append(chunk)
+                    length += len(chunk)
+                    self._check_length(request, length)
+        except _BROKEN as error:
+            raise UnreachableError(str(request), _reason(error)) from error
+        return b"".join(chunks)
 
-async def _read(request: HttpRequest, response: aiohttp.ClientResponse) -> bytes:
-    try:
-        async with response:
-            return await response.read()
-    except (aiohttp.ClientError, OSError) as error:
-        raise UnreachableError(str(request), _reason(error)) from error
+    def _check_length(self, request: HttpRequest, length: int) -> None:
+        if length > self._settings.longest_answer:
+            limit = self._settings.longest_answer // 2**20
+            raise AnswerTooLargeError(str(request), f"the answer is longer than {limit} MiB, and is not read further")
 
 
 def _reason(error: Exception) -> str:

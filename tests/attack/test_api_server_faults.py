@@ -1,0 +1,218 @@
+"""What a broken, restored, overloaded or hostile API server can do: it neither silences nor fills the client."""
+
+import gzip
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field, replace
+
+import anyio
+import anyio.abc
+import pytest
+
+from api.core.v1 import NODES, Node
+from api.model.metadata import ObjectMeta
+from api.wire import UndecodableObjectError
+from driver.kube.http.client import Client, ClientSettings
+from driver.kube.http.credentials import Access
+from driver.kube.http.errors import AnswerTooLargeError, ExpiredError, UnreachableError, build_status_error
+from driver.kube.informer import Informer
+from tests.kube.http_stub import QUICK
+
+MIB = 2**20
+Answer = Callable[[anyio.abc.ByteStream], Awaitable[None]]
+
+NODE = b'{"metadata":{"name":"n","resourceVersion":"7"}}'
+EVENT = b'{"type":"ADDED","object":%s}\n' % NODE
+LIST = b'{"metadata":{"resourceVersion":"7"},"items":[%s]}' % NODE
+TOO_LARGE = (
+    b'{"kind":"Status","status":"Failure","reason":"Timeout","code":504,'
+    b'"message":"Timeout: Too large resource version: 900, current: 7",'
+    b'"details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}],'
+    b'"retryAfterSeconds":1}}'
+)
+
+
+@dataclass
+class Bytes:
+    """A server of bytes: whatever is asked of a path gets the path's answers in turn, the last one for ever."""
+
+    answers: dict[str, list[Answer]]
+    asked: list[str] = field(default_factory=list)
+    """The request lines."""
+    url: str = ""
+
+    async def handle(self, stream: anyio.abc.SocketStream) -> None:
+        async with stream:
+            head = b""
+            while b"\r\n\r\n" not in head:
+                head += await stream.receive()
+            self.asked.append(head.split(b"\r\n")[0].decode())
+            answers = next(these for path, these in self.answers.items() if f" {path}" in self.asked[-1])
+            await (answers.pop(0) if len(answers) > 1 else answers[0])(stream)
+
+    @asynccontextmanager
+    async def client(self, settings: ClientSettings = QUICK) -> AsyncIterator[Client]:
+        async with (
+            await anyio.create_tcp_listener(local_host="127.0.0.1") as listener,
+            anyio.create_task_group() as group,
+        ):
+            port = listener.extra(anyio.abc.SocketAttribute.local_port)
+            group.start_soon(listener.serve, self.handle)
+            async with Client(Access(server=f"http://127.0.0.1:{port}"), user_agent="t/1", settings=settings) as client:
+                yield client
+            group.cancel_scope.cancel()
+
+
+def sends(*parts: bytes) -> Answer:
+    async def answer(stream: anyio.abc.ByteStream) -> None:
+        for part in parts:
+            await stream.send(part)
+
+    return answer
+
+
+def responds(body: bytes, *, status: bytes = b"200 OK", headers: bytes = b"") -> Answer:
+    return sends(
+        b"HTTP/1.1 %s\r\nConnection: close\r\nContent-Length: %d\r\n%s\r\n" % (status, len(body), headers), body
+    )
+
+
+def streams(*chunks: bytes, rest: bytes = b"") -> Answer:
+    """A chunked answer with ``rest`` after its chunks."""
+    head = b"HTTP/1.1 200 OK\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+    return sends(head, *(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks), rest)
+
+
+async def hangs(_stream: anyio.abc.ByteStream) -> None:
+    await anyio.sleep_forever()
+
+
+async def follow(client: Client) -> list[str]:
+    """Return the names in a watch, until it ends or fails."""
+    names: list[str] = []
+    async with aclosing(client.watch(NODES, resource_version="1")) as events:
+        async for event in events:
+            assert event.ref is not None
+            names.append(event.ref.name)
+    return names
+
+
+@pytest.mark.parametrize(
+    "rest", [b"zz\r\n", b"-1\r\n", b"5\r\nab", b"\xff\xfe\r\n", b"ffffffffffffffffff\r\n"], ids=str
+)
+async def test_a_watch_whose_chunks_are_corrupt_ends(rest: bytes) -> None:
+    async with Bytes({"/": [streams(EVENT, rest=rest)]}).client() as client:
+        with pytest.raises(UnreachableError):
+            await follow(client)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        sends(b"\x16\x03\x01\x02\x00"),
+        sends(b"HTTP/1.1 2000 OK\r\n\r\n"),
+        sends(b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n"),
+        sends(b"HTTP/1.1 200 OK\r\nA: " + b"x" * 10**5),
+        streams(NODE, rest=b"zz\r\n"),
+        sends(),
+    ],
+    ids=["tls", "status", "length", "header", "chunk", "nothing"],
+)
+async def test_bytes_that_are_no_http_are_an_answer_that_did_not_come(answer: Answer) -> None:
+    async with Bytes({"/": [answer]}).client() as client:
+        with pytest.raises(UnreachableError):
+            await client.get(NODES, "n")
+
+
+async def test_an_informer_hears_the_next_event_after_a_corrupt_one() -> None:
+    later = EVENT.replace(b'"n"', b'"later"').replace(b'"7"', b'"8"')
+    server = Bytes({"/api/v1/nodes?watch": [streams(EVENT, rest=b"zz\r\n"), streams(later)], "/": [responds(LIST)]})
+    heard = anyio.Event()
+    async with server.client() as client, anyio.create_task_group() as group:
+        informer = Informer(client, NODES, on_change=lambda change: heard.set() if change.ref.name == "later" else None)
+        group.start_soon(informer.run)
+        with anyio.fail_after(30):
+            await heard.wait()
+        group.cancel_scope.cancel()
+
+
+async def test_an_informer_lists_again_when_the_server_has_not_reached_its_version() -> None:
+    # etcd was restored from a backup: the resource versions of before are in the future.
+    server = Bytes(
+        {
+            "/api/v1/nodes?watch": [responds(TOO_LARGE, status=b"504 Gateway Timeout"), hangs],
+            "/": [responds(LIST.replace(b'"n"', b'"before"')), responds(LIST)],
+        }
+    )
+    heard = anyio.Event()
+    async with server.client() as client, anyio.create_task_group() as group:
+        informer = Informer(client, NODES, on_change=lambda change: heard.set() if change.ref.name == "n" else None)
+        group.start_soon(informer.run)
+        with anyio.fail_after(30):
+            await heard.wait()
+        group.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("status", [504, 0], ids=["answer", "event"])
+def test_a_version_of_the_future_is_one_to_list_again_for(status: int) -> None:
+    assert isinstance(build_status_error("GET /", status, TOO_LARGE), ExpiredError)
+
+
+async def test_no_answer_is_unpacked() -> None:
+    packed = gzip.compress(b" " * 64 * MIB)
+    assert len(packed) < MIB // 8
+    server = Bytes({"/": [responds(packed, headers=b"Content-Encoding: gzip\r\n")]})
+    async with server.client(replace(QUICK, object_timeout_s=10)) as client:
+        with pytest.raises(UndecodableObjectError):
+            await client.get(NODES, "n")
+
+
+@pytest.mark.parametrize("size", [3 * MIB, 40 * MIB])
+async def test_an_answer_is_read_up_to_a_limit(size: int) -> None:
+    limits = replace(QUICK, object_timeout_s=10, longest_answer=2 * MIB)
+    async with Bytes({"/": [responds(b" " * size)]}).client(limits) as client:
+        with pytest.raises(AnswerTooLargeError, match=r"^GET /api/v1/nodes/n: the answer is longer than 2 MiB"):
+            await client.get(NODES, "n")
+
+
+async def test_a_line_of_a_watch_is_read_up_to_a_limit() -> None:
+    limits = replace(QUICK, longest_answer=2 * MIB, attempt_timeout_s=10, silence_s=10)
+    async with Bytes({"/": [streams(EVENT, *(b"x" * MIB for _ in range(4)))]}).client(limits) as client:
+        with pytest.raises(AnswerTooLargeError):
+            await follow(client)
+
+
+async def test_a_list_whose_pages_are_too_large_is_read_in_smaller_ones() -> None:
+    large = LIST.replace(b'"name"', b'"annotations":{"a":"%s"},"name"' % (b"x" * 3 * MIB))
+    limits = replace(QUICK, attempt_timeout_s=10, longest_answer=2 * MIB)
+    server = Bytes({"/api/v1/nodes?limit=500": [responds(large)], "/api/v1/nodes?limit=10": [responds(LIST)]})
+    async with server.client(limits) as client:
+        assert [node.metadata.name for node in (await client.list(NODES)).items] == ["n"]
+
+
+async def test_reads_that_hang_keep_no_slice_from_being_published_and_give_way() -> None:
+    limits = replace(QUICK, calls_at_once=2, attempts=1, object_timeout_s=0.5, attempt_timeout_s=10)
+    server = Bytes({"/api/v1/nodes/hangs": [hangs], "/api/v1/nodes/n": [responds(NODE)], "/": [responds(NODE)]})
+    ended: list[str] = []
+
+    async def hang(client: Client) -> None:
+        with pytest.raises(UnreachableError):
+            await client.get(NODES, "hangs")
+        ended.append("hung")
+
+    async def read(client: Client) -> None:
+        await client.get(NODES, "n")
+        ended.append("read")
+
+    async def write(client: Client) -> None:
+        await client.create(NODES, Node(metadata=ObjectMeta(name="n")))
+        ended.append("written")
+
+    async with server.client(limits) as client, anyio.create_task_group() as group:
+        group.start_soon(hang, client)
+        group.start_soon(hang, client)
+        await anyio.wait_all_tasks_blocked()
+        group.start_soon(read, client)
+        group.start_soon(write, client)
+    assert ended[:2] == ["written", "hung"], "a write has a budget of its own"
+    assert sorted(ended[2:]) == ["hung", "read"], "a read waits for the first of those that hang"
