@@ -23,11 +23,11 @@ from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, bui
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.partitions.slice_limits import SliceLayout
 from tests.fakes.cards import fpga, gpu
-from tests.fakes.claims import CONFIGURATIONS, DRIVER, NODE, claim, config, result
+from tests.fakes.claims import CONFIGURATIONS, DRIVER, NODE, VOCABULARIES, claim, config, result
 from tests.kubeletplugin.records import device, record
 
 NODE_DEVICES = build_device_set(
-    PublishTarget(driver=DriverName(DRIVER), node=NODE, layout=SliceLayout.SPLIT),
+    PublishTarget(driver=DriverName(DRIVER), node=NODE, layout=SliceLayout.SPLIT, vocabularies=VOCABULARIES),
     {"fake": [gpu(0), gpu(1)], "other": [fpga(0)]},
     (),
     DeviceHealthTracker(driver=DRIVER, now=lambda: 0),
