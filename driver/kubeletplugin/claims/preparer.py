@@ -178,6 +178,7 @@ class ClaimPreparer:
             await self._executor.execute(steps, context)
         except DeviceInUseError as error:
             self.suspects.add(error.holder)
+            _log.warning("claim %s (UID %s) holds what this one needs", error.holder, error.holder.uid)
             raise
         except DevicesFailedError as error:
             if self._refused is not None:

@@ -119,7 +119,7 @@ class StepExecutor:
         Hardware is changed only once the record would survive a power cut.
         """
         others = (record for uid, record in self._checkpoint.records.items() if uid != context.claim.uid)
-        check_conflicts(context.wanted, others)
+        check_conflicts(context.wanted, others, context.claim.namespace)
         record = PreparedClaim(
             claim=context.claim,
             state=ClaimState.STARTED,
