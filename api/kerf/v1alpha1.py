@@ -7,6 +7,7 @@ family (``driver.families``). GpuConfig and FpgaConfig are opaque parameters in 
 Docstrings of structs and their fields are the descriptions in the CRD (``tests.generate.crds``).
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -121,12 +122,22 @@ class DeviceConfigBase(Strict, tag_field="kind"):
     device_metadata: bool = False
     """Whether containers find files that describe their devices (KEP-5304)."""
 
+    def capacity_limits(self) -> Mapping[str, tuple[str, Quantity]]:
+        """Return the limits that are parts of a device: by field path, the device's capacity and the amount of it."""
+        return {}
+
 
 class GpuConfig(DeviceConfigBase, tag="GpuConfig"):
     """Parameters of GPU devices, in a class or a claim."""
 
     sharing: GpuSharing = GpuSharing()
     """How containers share the device."""
+
+    def capacity_limits(self) -> Mapping[str, tuple[str, Quantity]]:
+        mps = self.sharing.mps
+        if mps is None or mps.pinned_device_memory_limit is None:
+            return {}
+        return {"sharing.mps.pinnedDeviceMemoryLimit": ("memory", mps.pinned_device_memory_limit)}
 
 
 class FpgaConfig(DeviceConfigBase, tag="FpgaConfig"):

@@ -10,7 +10,7 @@ import click
 from api.wire import to_builtins
 from driver.cli.output import OutputFormat, format_table, output_option, print_document
 from driver.families.base import AttributeDefinition, Family
-from driver.families.registry import find_families, load_families
+from driver.families.registry import find_families, installed_families
 
 _INDENT: Final = " " * 6
 """The indentation of descriptions below the names that they describe."""
@@ -24,7 +24,7 @@ def command(names: tuple[str, ...], output: OutputFormat) -> None:
 
     Each family is a DRA driver of its own. Selectors (CEL) name attributes and capacities by the driver's name.
     """
-    installed = load_families()
+    installed = installed_families()
     chosen = find_families(names, installed) or [*installed.values()]
     if output != "text":
         print_document([_document(family) for family in chosen], output)

@@ -23,8 +23,9 @@ from driver.diagnostics.dump import encode_dump
 def command(kubeconfig: Path | None, context: str | None, output_file: Path) -> int:
     """Write nodes, claims, classes, slices, pods with claims and events about devices into one JSON file.
 
-    Secrets stay out: no environments, commands, annotations or drivers' parameters. The option --from of `kerf why`,
-    `kerf plan` and `kerf frag` reads the file.
+    No environments, commands, images, annotations or other drivers' parameters are in it. Names of all objects are,
+    what users wrote into CEL selectors, labels of nodes and tolerations, and the messages of events: look before you
+    send it to somebody. The option --from of `kerf why`, `kerf plan` and `kerf frag` reads the file.
     """
     state = read_state(kubeconfig, context, None).state
     data = encode_dump(state, compress=output_file.suffix == ".gz")

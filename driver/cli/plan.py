@@ -43,7 +43,7 @@ from driver.controller.structured.class_compiler import compile_class
 from driver.diagnostics.explain.report import Verdict
 from driver.diagnostics.plan import Headroom, PlacedCopy, PlanReport, plan_workloads
 from driver.diagnostics.workload import read_workloads
-from driver.families.registry import load_families
+from driver.families.registry import installed_families
 
 _ROWS = 60
 """Placements listed as text; JSON output has all of them."""
@@ -109,7 +109,7 @@ def compile_classes(
     """Compile the DeviceClasses that Kerf's controller would make. Raises InvalidDocumentError for a wrong class."""
     if not resource_classes:
         return []
-    families = load_families()
+    families = installed_families()
     by_driver = {family.driver: family for family in families.values()}
     published = frozenset(
         device_type_of(device, family)

@@ -9,7 +9,7 @@ from typing import Final
 import click
 
 from driver.cli.options import option
-from driver.families.registry import BUILT_IN, BUILT_IN_BY_NAME, find_families, load_families
+from driver.families.registry import BUILT_IN, BUILT_IN_BY_NAME, find_families, installed_families
 
 _TEMPLATE: Final = Template("""\
 # What the kubelet plugin may do for the drivers $plain: printed by `kerf rbac$arguments`.
@@ -149,7 +149,7 @@ def build_permissions(families: tuple[str, ...] = (), *, name: str = NAME, names
 
     Raises FamilyUnavailableError for one that is not installed.
     """
-    known = BUILT_IN_BY_NAME if BUILT_IN_BY_NAME.keys() >= {*families} else load_families()
+    known = BUILT_IN_BY_NAME if BUILT_IN_BY_NAME.keys() >= {*families} else installed_families()
     drivers = [family.driver for family in find_families(families, known) or BUILT_IN]
     arguments = [f" --family={family}" for family in dict.fromkeys(families)]
     arguments += [f" --name={name}"] if name != NAME else []

@@ -3,7 +3,7 @@
 from importlib.metadata import version
 
 from driver.controller.settings import NAME, Settings
-from driver.families.registry import load_families
+from driver.families.registry import installed_families
 from driver.kube.discovery import discover, discover_classic
 from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
@@ -15,7 +15,7 @@ async def run(settings: Settings) -> None:
     Raises FamilyUnavailableError or InvalidFamilyError for families that are installed wrongly, AccessError when the
     API server cannot be accessed, UnsupportedError when it has no usable DRA, and ApiError when discovery fails.
     """
-    families = load_families()
+    families = installed_families()
     access = await load_access(settings.kubeconfig, settings.context)
     async with Client(access, user_agent=f"{NAME}/{version('kerf')}") as client:
         classic = await discover_classic(client)

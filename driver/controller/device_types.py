@@ -5,10 +5,11 @@ is an error of its author, reported with the faulty field and the known values; 
 error. Classes (``kerf.dev``) and the parameters of classic classes and claims are checked by the same rules.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
+from types import MappingProxyType
 from typing import Final
 
 from api.errors import InvalidDocumentError, Problem
@@ -22,6 +23,8 @@ from driver.families.registry import installed_families
 from driver.partitions.geometry import NOTHING, Geometry
 
 _ABSENT: Final = Attribute()
+_LEAST_BYTES: Final = Quantity("1Mi")
+"""Less memory than any device has or divides: whoever writes less has left out the unit."""
 _SUGGESTIONS: Final = 3
 """The number of similar names in a message: profiles of one kind differ in a digit between models."""
 
@@ -48,7 +51,10 @@ class DeviceType:
 
 
 class UnsatisfiableError(InvalidDocumentError):
-    """No device can meet a document; ``reason`` is the reason of a condition, ``problems`` name the faulty fields."""
+    """No device can meet a document, or an amount in it lacks its unit.
+
+    ``reason`` is the reason of a condition, ``problems`` name the faulty fields.
+    """
 
     def __init__(self, document: str, reason: str, problems: Iterable[Problem]) -> None:
         self.reason = reason
@@ -101,9 +107,11 @@ def is_shipped(geometry: Geometry) -> bool:
 
 def largest_of(capacity: str, device_type: DeviceType) -> str:
     """Return a message about the largest type: ``the largest is 79.25Gi (7g.80gb of h100-80gb-sxm)``."""
-    size = device_type.size(capacity)
-    text = f"{int(size) / 2**30:.6g}Gi" if size.family == "binary" else str(int(size))
-    return f"the largest is {text} ({device_type})"
+    return f"the largest is {_format_size(device_type.size(capacity))} ({device_type})"
+
+
+def _format_size(size: Quantity) -> str:
+    return f"{int(size) / 2**30:.6g}Gi" if size.family == "binary" else str(int(size))
 
 
 def resolve_models(document: str, family: Family, names: Iterable[str], types: Collection[DeviceType]) -> list[str]:
@@ -134,11 +142,13 @@ def check_satisfiable(
     profile: str | None,
     function: str | None,
     minimum: Mapping[str, Quantity],
+    limits: Mapping[str, tuple[str, Quantity]] = MappingProxyType({}),
 ) -> None:
     """Check that one of ``types`` has all of these properties, one of ``models``, and every ``minimum``.
 
-    ``kind`` is the family; ``models`` may be empty: all; ``minimum`` is by capacity. Of a family without known types
-    nothing is known to be impossible. Raises UnsatisfiableError when none has.
+    ``kind`` is the family; ``models`` may be empty: all; ``minimum`` is by capacity; ``limits`` are those of the
+    configuration, by field, with their capacity. Of a family without known types nothing is known to be impossible.
+    Raises UnsatisfiableError when none has, for a limit above what all have, and for an amount of bytes without a unit.
     """
     if not any(each.kind == kind for each in types):
         return
@@ -156,6 +166,38 @@ def check_satisfiable(
                 raise UnsatisfiableError(document, reason, [Problem(f"spec.{attribute}", message)])
     if minimum and not any(all(each.size(name) >= least for name, least in minimum.items()) for each in candidates):
         raise UnsatisfiableError(document, "MinimumTooLarge", _missed_minimums(minimum, candidates, where))
+    if problems := list(_forgotten_units(minimum, candidates)):
+        raise UnsatisfiableError(document, "MinimumTooSmall", problems)
+    if problems := list(_impossible_limits(limits, candidates, where)):
+        raise UnsatisfiableError(document, "LimitOutOfRange", problems)
+
+
+def _forgotten_units(minimum: Mapping[str, Quantity], candidates: Sequence[DeviceType]) -> Iterator[Problem]:
+    for capacity, amount in minimum.items():
+        if amount < _LEAST_BYTES and (smallest := _smallest_of(capacity, candidates)) is not None:
+            yield Problem(f"spec.minimum.{capacity}", _describe_bytes(amount, capacity, smallest))
+
+
+def _impossible_limits(
+    limits: Mapping[str, tuple[str, Quantity]], candidates: Sequence[DeviceType], where: str
+) -> Iterator[Problem]:
+    for field, (capacity, amount) in limits.items() if candidates else ():
+        largest = max(candidates, key=lambda each: (each.size(capacity), str(each)))
+        if amount > largest.size(capacity):
+            yield Problem(field, f"{amount} is more than {where} has; {largest_of(capacity, largest)}")
+        elif amount < _LEAST_BYTES and (smallest := _smallest_of(capacity, candidates)) is not None:
+            yield Problem(field, _describe_bytes(amount, capacity, smallest))
+
+
+def _smallest_of(capacity: str, candidates: Sequence[DeviceType]) -> DeviceType | None:
+    """Return the type that has the least of ``capacity``; None: it is not counted in bytes, or no type has any."""
+    having = [each for each in candidates if each.size(capacity) and each.size(capacity).family == "binary"]
+    return min(having, key=lambda each: (each.size(capacity), str(each)), default=None)
+
+
+def _describe_bytes(amount: Quantity, capacity: str, smallest: DeviceType) -> str:
+    least = f"the smallest is {_format_size(smallest.size(capacity))} ({smallest})"
+    return f"{amount} counts bytes, and is less than 1Mi: write a unit, such as {int(amount) or 1}Gi; {least}"
 
 
 def _missed_minimums(minimum: Mapping[str, Quantity], candidates: Sequence[DeviceType], where: str) -> list[Problem]:

@@ -17,7 +17,7 @@ from api.kerf.v1alpha1 import DeviceConfigBase
 from api.model.base import JsonObject
 from api.model.json_limits import check_levels
 from driver.families.class_validation import check_class
-from driver.families.registry import load_families
+from driver.families.registry import installed_families
 
 Check = Callable[[JsonObject], Iterable[Problem]]
 
@@ -183,7 +183,7 @@ _CLAIM_FIELDS: Final = {
 def _check_class(body: JsonObject) -> Iterator[Problem]:
     try:
         decoded = decode_resource_class(body)
-        check_class(f'ResourceClass "{decoded.metadata.name}"', decoded.spec, load_families())
+        check_class(f'ResourceClass "{decoded.metadata.name}"', decoded.spec, installed_families())
     except InvalidDocumentError as error:
         yield from error.problems
 
@@ -209,7 +209,7 @@ def _check_core(model: str, *configs: tuple[str, ...]) -> Check:
 
 def _check_parameters(body: JsonObject, keys: tuple[str, ...]) -> Iterator[Problem]:
     by_driver: dict[object, Mapping[str, type[DeviceConfigBase]]] = {
-        family.driver: family.configurations for family in load_families().values()
+        family.driver: family.configurations for family in installed_families().values()
     }
     value: object = body
     for key in keys:

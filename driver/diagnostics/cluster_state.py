@@ -27,7 +27,7 @@ class ClassicState(Value):
 
 
 class ClusterState(Value):
-    """The objects on which allocation depends; ``dump.redact`` removes secrets and unneeded fields."""
+    """The objects on which allocation depends; ``dump.redact`` removes what no report needs."""
 
     kubernetes: str = ""
     """The version of the API server, such as ``1.37``."""

@@ -1,10 +1,11 @@
-"""Dumps: the state of a cluster as one JSON file without secrets, which later versions of Kerf can read.
+"""Dumps: the state of a cluster as one JSON file, which later versions of Kerf can read.
 
-Redaction removes everything of containers but their resources and states (commands and environments hold passwords),
-annotations, opaque parameters of other drivers, device data that drivers report, the labels of all objects but nodes
-(of pods the hash of their template stays), and messages of conditions other than the scheduler's, those of Kerf's
-classes, and those on which the binding of a pod depends. What allocation depends on, what identifies devices and their
-users, and the events that say why devices are not ready, stays.
+Redaction removes the places where secrets are: everything of containers but their names, resources and states (commands
+and environments hold passwords), annotations, opaque parameters of drivers, device data that drivers report, the
+labels of all objects but nodes (of pods the hash of their template stays), and messages of conditions other than the
+scheduler's, those of Kerf's classes, and those on which the binding of a pod depends. What allocation depends on, what
+identifies devices and their users, and the events that say why devices are not ready, stays as it was written:
+``docs/diagnostics.md`` lists these texts.
 """
 
 import gzip
@@ -45,6 +46,7 @@ from api.model.claims import (
     ResourceClaimTemplate,
 )
 from api.model.classic import ClassicClaim, ClassicClaimSpec, ClassicClass, ClassicTemplate
+from api.model.devices import DeviceTaintRule
 from api.model.metadata import Condition, ObjectMeta, ObjectT
 from api.wire import dec_hook, enc_hook
 from driver.diagnostics.cluster_state import ClassicState, ClusterState
@@ -103,7 +105,7 @@ def decode_dump(data: bytes, subject: str) -> ClusterState:
 
 
 def redact(state: ClusterState) -> ClusterState:
-    """Return ``state`` without secrets and without everything that no report needs."""
+    """Return ``state`` without the fields that are for secrets, and without everything that no report needs."""
     return _replace(
         state,
         nodes=tuple(map(_node, state.nodes)),
@@ -112,7 +114,7 @@ def redact(state: ClusterState) -> ClusterState:
         templates=tuple(map(_template, state.templates)),
         classes=tuple(map(_class, state.classes)),
         slices=tuple(map(_bare, state.slices)),
-        taint_rules=tuple(map(_bare, state.taint_rules)),
+        taint_rules=tuple(map(_taint_rule, state.taint_rules)),
         resource_classes=tuple(map(_resource_class, state.resource_classes)),
         events=tuple(map(_event, state.events)),
         classic=None if state.classic is None else _classic(state.classic),
@@ -255,6 +257,10 @@ def _allocation(allocation: AllocationResult) -> AllocationResult:
 def _class(class_: DeviceClass) -> DeviceClass:
     config = tuple(DeviceClassConfiguration() for _ in class_.spec.config)
     return _replace(_bare(class_), spec=_replace(class_.spec, config=config))
+
+
+def _taint_rule(rule: DeviceTaintRule) -> DeviceTaintRule:
+    return DeviceTaintRule(metadata=_bare(rule).metadata, spec=rule.spec)
 
 
 def _resource_class(class_: ResourceClassObject) -> ResourceClassObject:

@@ -23,7 +23,7 @@ FREE_PROPERTIES: Final = 8
 CLASS_FIELDS: Final = frozenset({"profile", "minimum", "function", "sharing", "allocation", "config"})
 """Fields of a ResourceClass that only some families have a use for, as they are spelled in the class."""
 
-_COMMON_ATTRIBUTES: Final = frozenset({"cut", "model", "uuid", "node"})
+_SELECTED_ATTRIBUTES: Final = frozenset({"cut", "model", "uuid", "node"})
 """The attributes of every family, which the selectors of all classes read."""
 _ATTRIBUTE_OF: Final = MappingProxyType({"profile": "profile", "function": "function", "allocation": "shared"})
 """The attribute that the selector of a class reads for each field of CLASS_FIELDS that needs one."""
@@ -49,6 +49,34 @@ class AttributeDefinition:
     neutral: Attribute
     """The value of devices for which nothing better is known: a missing attribute is a run-time error in CEL, which
     aborts a pod's whole scheduling attempt. Its type is the attribute's type."""
+
+
+COMMON_ATTRIBUTES: Final[Mapping[str, AttributeDefinition]] = MappingProxyType(
+    {
+        "cut": AttributeDefinition(
+            description="The part of the card: whole, partition, or monitor for admin access to a card in use.",
+            neutral=Attribute.of(""),
+        ),
+        "productName": AttributeDefinition(description="The product's name.", neutral=Attribute.of("")),
+        "driverVersion": AttributeDefinition(
+            description="The version of the kernel driver.", neutral=Attribute(version="0.0.0")
+        ),
+        "uuid": AttributeDefinition(description="The UUID of the card.", neutral=Attribute.of("")),
+        "node": AttributeDefinition(description="The name of the node.", neutral=Attribute.of("")),
+        "resource.kubernetes.io/pciBusID": AttributeDefinition(
+            description="The card's PCI address; a standard attribute.", neutral=Attribute.of("")
+        ),
+        "resource.kubernetes.io/pcieRoot": AttributeDefinition(
+            description="The card's PCIe root complex, such as pci0000:00; a standard attribute.",
+            neutral=Attribute.of(""),
+        ),
+        "resource.kubernetes.io/numaNode": AttributeDefinition(
+            description="The card's NUMA node; a standard attribute (KEP-6072).", neutral=Attribute.of(0)
+        ),
+    }
+)
+"""Attributes that mean the same for cards of any family on a PCI bus; a family describes one more closely where it can
+say more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +131,7 @@ class Family:
             raise InvalidFamilyError(self.name, f"minimums {', '.join(unknown)} are none of its capacities")
         if unknown := sorted(self.class_fields - CLASS_FIELDS):
             raise InvalidFamilyError(self.name, f"class fields {', '.join(unknown)} do not exist")
-        needed = _COMMON_ATTRIBUTES | {_ATTRIBUTE_OF[field] for field in self.class_fields if field in _ATTRIBUTE_OF}
+        needed = _SELECTED_ATTRIBUTES | {_ATTRIBUTE_OF[field] for field in self.class_fields if field in _ATTRIBUTE_OF}
         if missing := sorted(needed - {*self.attributes}):
             raise InvalidFamilyError(self.name, f"attributes {', '.join(missing)} are missing: classes select by them")
         default = self.configurations.get(self.default_configuration)

@@ -20,6 +20,14 @@ Amounts: TypeAlias = tuple[tuple[str, Quantity], ...]
 """Amounts by the names of capacities or counters, in a fixed order; a tuple, so that it can be hashed."""
 
 
+def select_present(*amounts: tuple[str, Quantity]) -> Amounts:
+    """Return those of ``amounts`` that are not 0, such as the memory of a GPU that has none of its own.
+
+    What a spec does not name is 0 anyway: the compiler of pools fills it in.
+    """
+    return tuple((name, amount) for name, amount in amounts if amount)
+
+
 class InvalidGeometryError(PermanentError):
     """A geometry contradicts itself; the message names its model and the fault."""
 

@@ -200,7 +200,9 @@ class Node:
         }
         self._ordered = ordered
         self._publisher = publisher
-        self._place = PublishTarget(driver=DriverName(GPU.driver), node=name, layout=SliceLayout.SPLIT)
+        self._place = PublishTarget(
+            driver=DriverName(GPU.driver), node=name, layout=SliceLayout.SPLIT, vocabularies={GPU.name: GPU.vocabulary}
+        )
         self._board = DeviceHealthTracker(driver=GPU.driver, now=time.time)
         self._inventory = DeviceSet()
         self._published: Sequence[Pool] = ()

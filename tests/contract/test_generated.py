@@ -55,6 +55,7 @@ def slices(cards: tuple[Card, ...], *, rich: bool) -> Iterator[Document]:
         driver=GPU.driver,
         node=NODE,
         layout=SliceLayout.SPLIT,
+        vocabularies={family.name: family.vocabulary for family in BUILT_IN},
         optional_devices=everything if rich else OptionalDevices(),
         early_load_s=0 if rich else None,
     )

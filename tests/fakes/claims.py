@@ -21,6 +21,7 @@ from driver.families.gpu import GPU
 
 FAMILY = replace(GPU, configurations={**GPU.configurations, **FPGA.configurations})
 """A family whose cards are GPUs and FPGAs, for tests of what is the same for all."""
+VOCABULARIES = {GPU.name: GPU.vocabulary, FPGA.name: FPGA.vocabulary}
 DRIVER = GPU.driver
 CONFIGURATIONS = FAMILY.configurations
 NODE = "node-1"

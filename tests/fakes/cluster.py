@@ -14,7 +14,7 @@ from driver.kube.http.errors import UnreachableError
 from driver.kube.store import ObjectChange, Store
 from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
 from driver.partitions.slice_limits import SliceLayout
-from tests.fakes.claims import DRIVER, NODE
+from tests.fakes.claims import DRIVER, NODE, VOCABULARIES
 
 
 class FakeClaimInformer:
@@ -47,7 +47,7 @@ class FakeCluster:
 
     def __init__(self, driver: str = DRIVER, layout: SliceLayout = SliceLayout.SPLIT) -> None:
         self.kubelet_services = STRUCTURED_SERVICES
-        self.target = PublishTarget(driver=DriverName(driver), node=NODE, layout=layout)
+        self.target = PublishTarget(driver=DriverName(driver), node=NODE, layout=layout, vocabularies=VOCABULARIES)
         self.claims: dict[tuple[str, str], ResourceClaim] = {}
         self.is_down = False
         self.errors: dict[str, Exception] = {}

@@ -18,6 +18,7 @@ from api.errors import Problem
 from api.kerf.v1alpha1 import (
     API_VERSION,
     ClassCut,
+    DeviceConfigBase,
     NodeChoice,
     ResourceClass,
     ResourceClassSpec,
@@ -33,6 +34,7 @@ from api.model.claims import (
     OpaqueDeviceConfiguration,
 )
 from api.model.metadata import ObjectMeta, OwnerReference
+from api.model.quantity import Quantity
 from driver.controller.device_types import DeviceType, UnsatisfiableError, check_satisfiable, resolve_models
 from driver.controller.node_choice import choose_nodes
 from driver.families.base import Family
@@ -94,6 +96,13 @@ class CompiledClass:
         return any(requirement.field == field and requirement.wants in _AWAITED for requirement in self.requirements)
 
 
+def _find_limits(spec: ResourceClassSpec, config: DeviceConfigBase | None) -> dict[str, tuple[str, Quantity]]:
+    """Return the limits of the class's configuration by the fields that the class has them in."""
+    at = "spec.config" if spec.sharing is None else "spec"
+    limits = {} if config is None else config.capacity_limits()
+    return {f"{at}.{field}": limit for field, limit in limits.items()}
+
+
 def compile_class(
     resource_class: ResourceClass,
     *,
@@ -122,6 +131,7 @@ def compile_class(
         profile=spec.profile,
         function=spec.function,
         minimum=spec.minimum or {},
+        limits=_find_limits(spec, of_family.config),
     )
     requirements = tuple(_requirements(spec, family, models, nodes))
     expression = _conjunction(requirements)

@@ -7,14 +7,13 @@ from typing import Final
 from api.kerf.v1alpha1 import FpgaConfig
 from api.model.devices import Attribute
 from api.model.names import DriverName
-from driver.families.base import AttributeDefinition, Family
+from driver.families.base import COMMON_ATTRIBUTES, AttributeDefinition, Family
 from driver.families.fpga.catalog import shell, shells
 from driver.families.fpga.geometry import KIND, fpga_geometry
 from driver.partitions.geometry import Geometry
 
 _TEXT: Final = Attribute.of("")
 _NUMBER: Final = Attribute.of(0)
-_VERSION: Final = Attribute(version="0.0.0")
 
 
 def _geometries() -> Iterator[Geometry]:
@@ -30,10 +29,7 @@ FPGA: Final = Family(
     driver=DriverName("fpga.kerf.dev"),
     attributes=MappingProxyType(
         {
-            "cut": AttributeDefinition(
-                description="The part of the card: whole, partition, or monitor for admin access to a card in use.",
-                neutral=_TEXT,
-            ),
+            **COMMON_ATTRIBUTES,
             "function": AttributeDefinition(
                 description="The function that is loaded for a claim; empty where its FpgaConfig names it.",
                 neutral=_TEXT,
@@ -46,22 +42,9 @@ FPGA: Final = Family(
                 neutral=_NUMBER,
             ),
             "model": AttributeDefinition(description="The shell, such as quad.", neutral=_TEXT),
-            "productName": AttributeDefinition(description="The product's name.", neutral=_TEXT),
             "architecture": AttributeDefinition(description="The FPGA's family, such as agilex.", neutral=_TEXT),
             "interfaceUUID": AttributeDefinition(
                 description="The shell's interface UUID: images with another parent are refused.", neutral=_TEXT
-            ),
-            "driverVersion": AttributeDefinition(description="The version of the kernel driver.", neutral=_VERSION),
-            "uuid": AttributeDefinition(description="The UUID of the card.", neutral=_TEXT),
-            "node": AttributeDefinition(description="The name of the node.", neutral=_TEXT),
-            "resource.kubernetes.io/pciBusID": AttributeDefinition(
-                description="The card's PCI address; a standard attribute.", neutral=_TEXT
-            ),
-            "resource.kubernetes.io/pcieRoot": AttributeDefinition(
-                description="The card's PCIe root complex, such as pci0000:00; a standard attribute.", neutral=_TEXT
-            ),
-            "resource.kubernetes.io/numaNode": AttributeDefinition(
-                description="The card's NUMA node; a standard attribute (KEP-6072).", neutral=_NUMBER
             ),
         }
     ),

@@ -7,7 +7,7 @@ from typing import Final
 from api.model.devices import Attribute
 from api.model.quantity import Quantity
 from driver.families.fpga.shell import Function, Shell
-from driver.partitions.geometry import Geometry, PartitionSpec, Placement, order_specs, unit_mask
+from driver.partitions.geometry import Geometry, PartitionSpec, Placement, order_specs, select_present, unit_mask
 
 KIND: Final = "fpga"
 """The name of the family."""
@@ -46,7 +46,7 @@ def _specs(shell: Shell) -> Iterator[PartitionSpec]:
 def _spec(shell: Shell, placement: Placement | None, function: Function | None) -> PartitionSpec:
     slots = placement or Placement(0, len(shell.slots))
     logic = shell.logic(slots)
-    amounts = (
+    capacity = select_present(
         ("slots", Quantity(slots.size)),
         ("lut", Quantity(logic.lut)),
         ("ff", Quantity(logic.ff)),
@@ -60,7 +60,7 @@ def _spec(shell: Shell, placement: Placement | None, function: Function | None) 
         mask=unit_mask(slots),
         size=_size(shell, slots, function),
         weight=slots.size,
-        capacity=tuple((name, amount) for name, amount in amounts if amount),
+        capacity=capacity,
         load_s=max((each.load_s for each in shell.functions if function in (None, each)), default=0.0),
     )
 

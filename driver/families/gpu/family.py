@@ -7,13 +7,12 @@ from typing import Final
 from api.kerf.v1alpha1 import GpuConfig
 from api.model.devices import Attribute
 from api.model.names import DriverName
-from driver.families.base import AttributeDefinition, Family
+from driver.families.base import COMMON_ATTRIBUTES, AttributeDefinition, Family
 from driver.families.gpu.catalog import gpu_model, gpu_models
 from driver.families.gpu.geometry import KIND, gpu_geometry
 from driver.partitions.geometry import Geometry
 
 _TEXT: Final = Attribute.of("")
-_NUMBER: Final = Attribute.of(0)
 _NO: Final = Attribute.of(False)
 _VERSION: Final = Attribute(version="0.0.0")
 
@@ -31,10 +30,7 @@ GPU: Final = Family(
     driver=DriverName("gpu.kerf.dev"),
     attributes=MappingProxyType(
         {
-            "cut": AttributeDefinition(
-                description="The part of the card: whole, partition, or monitor for admin access to a card in use.",
-                neutral=_TEXT,
-            ),
+            **COMMON_ATTRIBUTES,
             "profile": AttributeDefinition(
                 description="The MIG profile of a partition, such as 1g.10gb; empty for whole cards.", neutral=_TEXT
             ),
@@ -42,7 +38,6 @@ GPU: Final = Family(
                 description="Whether several claims may each hold a share of the memory (KEP-5075).", neutral=_NO
             ),
             "model": AttributeDefinition(description="The GPU model, such as h100-80gb-sxm.", neutral=_TEXT),
-            "productName": AttributeDefinition(description="The product's name.", neutral=_TEXT),
             "brand": AttributeDefinition(description="The brand, such as Nvidia.", neutral=_TEXT),
             "architecture": AttributeDefinition(description="The architecture, such as hopper.", neutral=_TEXT),
             "cudaComputeCapability": AttributeDefinition(
@@ -56,16 +51,6 @@ GPU: Final = Family(
             ),
             "uuid": AttributeDefinition(
                 description="The UUID of the card; a partition's own does not exist before it is made.", neutral=_TEXT
-            ),
-            "node": AttributeDefinition(description="The name of the node.", neutral=_TEXT),
-            "resource.kubernetes.io/pciBusID": AttributeDefinition(
-                description="The card's PCI address; a standard attribute.", neutral=_TEXT
-            ),
-            "resource.kubernetes.io/pcieRoot": AttributeDefinition(
-                description="The card's PCIe root complex, such as pci0000:00; a standard attribute.", neutral=_TEXT
-            ),
-            "resource.kubernetes.io/numaNode": AttributeDefinition(
-                description="The card's NUMA node; a standard attribute (KEP-6072).", neutral=_NUMBER
             ),
         }
     ),

@@ -8,7 +8,15 @@ from api.model.devices import Attribute
 from api.model.quantity import Quantity
 from api.model.semver import coerce_version
 from driver.families.gpu.model import Engines, GpuModel, Profile
-from driver.partitions.geometry import Amounts, Geometry, PartitionSpec, Placement, order_specs, unit_mask
+from driver.partitions.geometry import (
+    Amounts,
+    Geometry,
+    PartitionSpec,
+    Placement,
+    order_specs,
+    select_present,
+    unit_mask,
+)
 
 KIND: Final = "gpu"
 """The name of the family."""
@@ -82,7 +90,7 @@ def _exclusive_engines(model: GpuModel, engines: Engines) -> tuple[int, ...]:
 
 def _capacity(part: Profile | GpuModel, memory_slices: int) -> Amounts:
     engines = part.engines
-    return _present(
+    return select_present(
         ("memory", Quantity.of_bytes(part.memory_bytes)),
         ("computeSlices", Quantity(part.compute_slices)),
         ("memorySlices", Quantity(memory_slices)),
@@ -96,12 +104,7 @@ def _capacity(part: Profile | GpuModel, memory_slices: int) -> Amounts:
 
 
 def _quota(part: Profile | GpuModel) -> Amounts:
-    return _present(
+    return select_present(
         ("memory", Quantity.of_bytes(part.memory_bytes)),
         ("multiprocessors", Quantity(part.multiprocessors)),
     )
-
-
-def _present(*amounts: tuple[str, Quantity]) -> Amounts:
-    """Those of ``amounts`` that are not 0: integrated GPUs have no memory of their own, most models no encoders."""
-    return tuple((name, amount) for name, amount in amounts if amount)

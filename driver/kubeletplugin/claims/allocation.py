@@ -15,6 +15,7 @@ from api.model.base import JsonObject
 from api.model.claims import ResourceClaim
 from api.model.names import DeviceId, ShareId
 from api.model.prepared import DeviceDescription, PreparedClaim, PreparedDevice
+from driver.kubeletplugin.cluster.base import describe_other_claim
 from driver.kubeletplugin.inventory.devices import DeviceSet
 from driver.partitions.records import from_card_part, to_card_part
 
@@ -47,13 +48,16 @@ class MonitorDeviceError(PermanentError):
 
 
 class DeviceInUseError(TransientError):
-    """Another claim still holds the hardware: two claims have one exclusive device."""
+    """Another claim still holds the hardware: two claims have one exclusive device.
 
-    def __init__(self, device: ShareId, other: PreparedClaim, others: ShareId) -> None:
+    The message is for readers of ``namespace``, that of the claim that wants the device; ``holder`` is for the log.
+    """
+
+    def __init__(self, device: ShareId, other: PreparedClaim, others: ShareId, namespace: str) -> None:
         self.holder = other.claim
         super().__init__(
-            f"two claims for one exclusive device: {device} is taken by {others} of claim {other.claim} "
-            f"(UID {other.claim.uid}), which has not been unprepared yet"
+            f"two claims for one exclusive device: {device} is taken by {others}, held by "
+            f"{describe_other_claim(other.claim, namespace)}, which has not been unprepared yet"
         )
 
 
@@ -152,8 +156,8 @@ def decode_config(device: PreparedDevice, configurations: Configurations) -> Dev
     return None if device.config is None else decode_device_config(device.config, "config", configurations)
 
 
-def check_conflicts(wanted: Sequence[PreparedDevice], others: Iterable[PreparedClaim]) -> None:
-    """Raise DeviceInUseError when a record of another claim holds what ``wanted`` needs.
+def check_conflicts(wanted: Sequence[PreparedDevice], others: Iterable[PreparedClaim], namespace: str) -> None:
+    """Raise DeviceInUseError when a record of another claim holds what ``wanted``, of a claim in ``namespace``, needs.
 
     Devices with admin access (KEP-5018) do not conflict, nor do different shares of one device (KEP-5075).
     """
@@ -162,7 +166,7 @@ def check_conflicts(wanted: Sequence[PreparedDevice], others: Iterable[PreparedC
         for held in other.devices:
             for device in exclusive:
                 if not held.admin_access and _conflicts(device, held):
-                    raise DeviceInUseError(device.share, other, held.share)
+                    raise DeviceInUseError(device.share, other, held.share, namespace)
 
 
 def _conflicts(one: PreparedDevice, other: PreparedDevice) -> bool:

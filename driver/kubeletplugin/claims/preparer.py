@@ -14,7 +14,7 @@ from anyio.abc import TaskGroup
 
 from api.errors import PermanentError, TransientError
 from api.model.claims import ResourceClaim
-from api.model.names import ClaimRef
+from api.model.names import ClaimRef, is_dns_label
 from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
 from driver.kubeletplugin.claims.allocation import Configurations, DeviceInUseError, resolve_devices, select_results
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
@@ -168,7 +168,7 @@ class ClaimPreparer:
         steps = PREPARE[state]
         if Step.PREPARE_HARDWARE in steps:
             context.wanted = resolve_devices(claim, self._driver, self._configurations, self._publisher.devices)
-            context.pod_claim_name = claim.metadata.annotations.get(POD_CLAIM_NAME, "")
+            context.pod_claim_name = find_pod_claim_name(claim)
             context.awaits_pod = is_early
         elif context.record is not None and context.record.awaits_pod and not is_early:
             steps = (*steps, Step.RECORD_PREPARED)  # the kubelet now has its pod
@@ -178,6 +178,7 @@ class ClaimPreparer:
             await self._executor.execute(steps, context)
         except DeviceInUseError as error:
             self.suspects.add(error.holder)
+            _log.warning("claim %s (UID %s) holds what this one needs", error.holder, error.holder.uid)
             raise
         except DevicesFailedError as error:
             if self._refused is not None:
@@ -233,6 +234,15 @@ class ClaimPreparer:
                 f"claim {ref} was deleted and created again: its UID is {uid}, the kubelet means {ref.uid}"
             )
         return claim
+
+
+def find_pod_claim_name(claim: ResourceClaim) -> str:
+    """Return the entry of a pod's ``resourceClaims`` that ``claim`` was made for; empty: it was made by hand.
+
+    An annotation that no entry can have, which is a DNS label, is somebody's own: it must not get into a path.
+    """
+    name = claim.metadata.annotations.get(POD_CLAIM_NAME, "")
+    return name if is_dns_label(name) else ""
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from api.model.prepared import ClaimState
 from driver.kubeletplugin.backends.base import HardwareConflictError
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
 from driver.kubeletplugin.claims.hardware import DevicesFailedError
-from driver.kubeletplugin.cluster.base import Cluster, claim_reference
+from driver.kubeletplugin.cluster.base import Cluster, claim_reference, describe_other_claim
 from driver.kubeletplugin.inventory.refusals import MAX_EVICTING
 from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions
 from driver.partitions.geometry import Partition
@@ -156,7 +156,7 @@ class RefusedClaims:
         for about in (claim_reference(claim), *map(reference, pods)):
             self._cluster.report(about, type="Warning", reason=_REASON, message=message)
         if is_new:
-            _log.warning("claim %s: %s", claim.ref, message)
+            _log.warning("claim %s: %s%s", claim.ref, message, f" ({user} has the device, too)" if user else "")
             _REFUSED.labels(self._driver, "evicted" if evicts else "told").inc()
             self._on_change()
 
@@ -176,7 +176,7 @@ class RefusedClaims:
         if not pods:
             return "nobody is to be evicted: the claim is reserved for no pod"
         if user is not None:
-            return f"claim {user} uses another share of the device"
+            return f"{describe_other_claim(user, claim.metadata.namespace)} uses another share of the device"
         placement = self._tracker.placements.get(device)
         if not self._tracker.may_evict_more and not (placement is not None and placement.evicts):
             return f"{MAX_EVICTING} placements of this node evict pods already: see what its hardware is missing"

@@ -116,7 +116,7 @@ class StepExecutor:
     def _record_started(self, context: ClaimContext) -> None:
         """Check for conflicts and write the record, without an await between: two claims cannot both pass."""
         others = (record for uid, record in self._checkpoint.records.items() if uid != context.claim.uid)
-        check_conflicts(context.wanted, others)
+        check_conflicts(context.wanted, others, context.claim.namespace)
         record = PreparedClaim(
             claim=context.claim,
             state=ClaimState.STARTED,

@@ -111,6 +111,14 @@ def claim_reference(claim: AllocatedClaim | ResourceClaim) -> ObjectReference:
     )
 
 
+def describe_other_claim(other: ClaimRef | ObjectRef, namespace: str) -> str:
+    """Return the words for ``other`` in answers and events about a claim or pod of ``namespace``.
+
+    Who reads them may see the objects of that namespace only. The log names the claim, and so does ``kerf why``.
+    """
+    return f"claim {other}" if other.namespace == namespace else "a claim of another namespace"
+
+
 def node_reference(node: Node) -> ObjectReference:
     """Return the reference to ``node`` for events."""
     return ObjectReference(

@@ -68,7 +68,12 @@ class ClassicCluster:
         self._change = Notifier()
         self._events = EventReporter(client, component=settings.field_manager, instance=settings.node_name)
         self.kubelet_services: PluginServices = services_for_kubelet(node.status.node_info.kubelet_version)
-        self.target = PublishTarget(driver=settings.driver_name, node=settings.node_name, layout=SliceLayout.SPLIT)
+        self.target = PublishTarget(
+            driver=settings.driver_name,
+            node=settings.node_name,
+            layout=SliceLayout.SPLIT,
+            vocabularies={settings.family.name: settings.family.vocabulary},
+        )
 
     async def read_claim(self, claim: ClaimRef) -> ResourceClaim | None:
         return await read_claim(self._client, self._claims, claim)

@@ -88,6 +88,7 @@ class StructuredCluster:
         target = PublishTarget(
             driver=settings.driver_name,
             node=settings.node_name,
+            vocabularies={settings.family.name: settings.family.vocabulary},
             layout=SliceLayout.SPLIT if features.split_counter_slices else SliceLayout.COMBINED,
             optional_devices=find_optional_devices(listed or (), settings.family),
         )

@@ -15,7 +15,6 @@ from api.errors import PermanentError
 from api.model.device_attributes import ATTRIBUTE_CUT, ATTRIBUTE_SHARED, pool_name
 from api.model.devices import Attribute, DeviceTaint, Pool, SliceContent
 from api.model.names import DeviceId, DriverName
-from driver.families.registry import installed_families
 from driver.kubeletplugin.inventory.binding_conditions import BindingConditions, add_binding_conditions, loads_slowly
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.kubeletplugin.inventory.optional_devices import OptionalDevices
@@ -33,7 +32,7 @@ class AmbiguousCardError(PermanentError):
 
 
 class UnknownFamilyError(PermanentError):
-    """A backend reports cards of a family that is not installed."""
+    """A backend reports cards of a family which this driver does not publish."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +42,7 @@ class PublishTarget:
     driver: DriverName
     node: str
     layout: SliceLayout
-    vocabularies: Mapping[str, Vocabulary] = field(
-        default_factory=lambda: {family.name: family.vocabulary for family in installed_families().values()}
-    )
+    vocabularies: Mapping[str, Vocabulary]
     """The vocabulary of each family whose cards are published, by the family's name."""
     keeps_counters: bool = True
     """False: the API server drops shared counters (its gate DRAPartitionableDevices is off). To the scheduler the
@@ -143,7 +140,7 @@ class DeviceSet:
     def has_early_devices(self, optional_devices: OptionalDevices) -> bool:
         """Whether a class has any of the devices prepared before their pods are bound."""
         return bool(optional_devices.early) and any(
-            optional_devices.is_early(str(kind), device)
+            optional_devices.is_early(kind, device)
             for kind, published in self.published.items()
             for content in published.pool.slices
             for device in content.devices
@@ -166,17 +163,20 @@ def build_device_set(
     """Build the device set of ``cards`` (by backend) while the partitions ``taken`` are in use by claims of this node.
 
     What ``restrictions`` withdraw is not published; what others hold counts as taken. The order of ``previous`` is kept
-    where a new one changes nothing that the scheduler could choose now. Raises
-    AmbiguousCardError when two cards cannot be told apart, UnknownFamilyError for a card without a vocabulary, and
-    CompileError when a pool does not fit into slices.
+    where a new one changes nothing that the scheduler could choose now.
+
+    Raises AmbiguousCardError when two cards cannot be told apart, UnknownFamilyError for a card of a family without a
+    vocabulary in ``target``, and CompileError when a pool does not fit into slices.
     """
     _check_unambiguous(cards)
     members: dict[str, list[tuple[Card, str]]] = {}
     for backend, held in cards.items():
         for card in held:
             if card.kind not in target.vocabularies:
-                message = f"backend {backend} reports card {card.uuid} of the family {card.kind!r}: it is not installed"
-                raise UnknownFamilyError(message)
+                raise UnknownFamilyError(
+                    f"backend {backend} reports card {card.uuid} of the family {card.kind!r}, which this driver does "
+                    "not publish"
+                )
             members.setdefault(card.kind, []).append((card, backend))
     return DeviceSet(
         published={

@@ -184,6 +184,10 @@ def test_bad_class_parameters_are_told_of_at_the_class_and_at_the_claim() -> Non
             {"minimum": {"memory": "5000Gi"}},
             "spec.minimum.memory: 5000Gi is more than any known model has; the largest is ",
         ),
+        (
+            {"minimum": {"memory": 18}},
+            "spec.minimum.memory: 18 counts bytes, and is less than 1Mi: write a unit, such as 18Gi; the smallest is",
+        ),
         ({"models": ["h200-1tb"]}, "there is no GPU model 'h200-1tb'"),
         ({"cut": "Whole"}, "the class does not allow whole cards"),
     ],

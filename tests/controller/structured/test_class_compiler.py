@@ -241,7 +241,10 @@ def should_match(spec: dict[str, Any], node: str, device: Device) -> bool:
 def test_a_compiled_class_selects_exactly_what_the_class_promises(spec: dict[str, Any]) -> None:
     try:
         found = compiled(spec)
-    except UnsatisfiableError:
+    except UnsatisfiableError as refused:
+        if refused.reason == "MinimumTooSmall":
+            assert Quantity(spec["minimum"]["memory"]) < Quantity("1Mi")
+            return
         promised = [
             device for one in PUBLISHED for device in one.spec.devices if should_match(spec, _node(one), device)
         ]

@@ -28,6 +28,13 @@ SMALL = {"device": "gpu", "minimum": {"memory": "18Gi"}}
 LARGE = {"device": "gpu", "minimum": {"memory": "70Gi"}}
 
 
+def mps(limit: str | int) -> dict[str, Any]:
+    return {"strategy": "Mps", "mps": {"pinnedDeviceMemoryLimit": limit}}
+
+
+GPU_CONFIG = {"apiVersion": "kerf.dev/v1alpha1", "kind": "GpuConfig"}
+
+
 def expression(cluster: Cluster, name: str) -> str:
     device_class = cluster.device_class(name)
     assert device_class is not None
@@ -210,6 +217,21 @@ async def test_a_foreign_device_class_that_the_cache_does_not_show_is_left_alone
             },
             "False MinimumTooLarge",
             "spec.minimum: no partition of the chosen models has all of this together",
+        ),
+        (
+            {"device": "gpu", "models": ["A30"], "minimum": {"memory": 18}},
+            "False MinimumTooSmall",
+            "spec.minimum.memory: 18 counts bytes, and is less than 1Mi: write a unit, such as 18Gi; the smallest is",
+        ),
+        (
+            {"device": "gpu", "profile": "1g.6gb", "sharing": mps("24Gi")},
+            "False LimitOutOfRange",
+            "spec.sharing.mps.pinnedDeviceMemoryLimit: 24Gi is more than any known model has; the largest is 5.8125Gi",
+        ),
+        (
+            {"device": "gpu", "cut": "Whole", "config": {**GPU_CONFIG, "sharing": mps(2)}},
+            "False LimitOutOfRange",
+            "spec.config.sharing.mps.pinnedDeviceMemoryLimit: 2 counts bytes, and is less than 1Mi: write a unit",
         ),
         (
             {"device": "gpu", "nodes": {"names": [f"node-{number:060}" for number in range(200)]}},

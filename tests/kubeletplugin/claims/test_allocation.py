@@ -23,11 +23,11 @@ from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, bui
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.partitions.slice_limits import SliceLayout
 from tests.fakes.cards import fpga, gpu
-from tests.fakes.claims import CONFIGURATIONS, DRIVER, NODE, claim, config, result
+from tests.fakes.claims import CONFIGURATIONS, DRIVER, NAMESPACE, NODE, VOCABULARIES, claim, config, result
 from tests.kubeletplugin.records import device, record
 
 NODE_DEVICES = build_device_set(
-    PublishTarget(driver=DriverName(DRIVER), node=NODE, layout=SliceLayout.SPLIT),
+    PublishTarget(driver=DriverName(DRIVER), node=NODE, layout=SliceLayout.SPLIT, vocabularies=VOCABULARIES),
     {"fake": [gpu(0), gpu(1)], "other": [fpga(0)]},
     (),
     DeviceHealthTracker(driver=DRIVER, now=lambda: 0),
@@ -198,9 +198,9 @@ SHARE_1, SHARE_2 = "8f6c1f52-0000-4000-8000-000000000001", "8f6c1f52-0000-4000-8
 def test_who_is_in_the_way(wanted: PreparedDevice, held: PreparedDevice, conflict: bool) -> None:
     other = record("other", held)
     if not conflict:
-        check_conflicts([wanted], [other])
+        check_conflicts([wanted], [other], NAMESPACE)
         return
     with pytest.raises(DeviceInUseError, match="two claims for one exclusive device") as raised:
-        check_conflicts([wanted], [other])
+        check_conflicts([wanted], [other], NAMESPACE)
     assert raised.value.holder == other.claim
-    assert "claim default/other (UID uid-of-other)" in str(raised.value)
+    assert "held by claim default/other," in str(raised.value)

@@ -106,6 +106,22 @@ async def test_one_file_for_each_request_comes_with_its_first_device_and_names_t
         assert [(one["name"], len(one["devices"])) for one in document["requests"]] == [("gpus/small", 2)]
 
 
+@pytest.mark.parametrize(
+    "entry",
+    ["..", "../../../../../etc", "a/b", "/etc", "x" * 64, "x" * 1024, "a.b", "GPU", "-a", "a\n", "a:b", "\0", "{}"],
+)
+async def test_an_annotation_that_is_no_name_in_a_pod_puts_no_file_elsewhere(entry: str) -> None:
+    """Whoever may make a claim may annotate it; an entry of a pod's ``resourceClaims`` is a DNS label (pod API)."""
+    with machine() as node:
+        made = claim("training", "gpu-0-1g-1gb-at-0", configs=[config(DESCRIBE)])
+        held = node.cluster.add(of_template("training", entry, made))
+        async with node.plugin():
+            await node.kubelet.prepare(held)
+        [(host, inside)] = mounts(node, held.uid).values()
+        assert inside == f"{INSIDE}/resourceclaims/training/accelerator/gpu.kerf.dev-metadata.json"
+        assert all("podClaimName" not in document for document in documents(host))
+
+
 @pytest.mark.parametrize("configs", [[], [config(DESCRIBE, source="FromClass"), config(SILENT)]])
 async def test_nothing_is_written_where_nobody_asks_or_the_claim_overrides_its_class(configs: list[Any]) -> None:
     with machine() as node:

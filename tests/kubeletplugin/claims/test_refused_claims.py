@@ -170,6 +170,7 @@ async def test_what_is_free_again_at_the_second_look_costs_nobody_its_node() -> 
         ("pod group", "the claim is reserved for podgroups/team, which is no pod"),
         ("another share", "claim default/other uses another share of the device"),
         ("another share that was refused, too", "claim default/other uses another share of the device"),
+        ("another tenant's share", "because a claim of another namespace uses another share of the device"),
         ("nobody", "nobody is to be evicted"),
     ],
 )
@@ -183,6 +184,9 @@ async def test_where_eviction_cannot_work_or_loses_work_a_person_is_told_what_to
     if case == "another share":
         other = record("other", refused())
         node.checkpoint.records[other.claim.uid] = other
+    if case == "another tenant's share":
+        theirs = record("other", refused())
+        node.checkpoint.records[theirs.claim.uid] = replace(theirs, claim=ClaimRef("theirs", "other", theirs.claim.uid))
     if case == "another share that was refused, too":
         node.add("other")
     if case in {"pod group", "nobody"}:

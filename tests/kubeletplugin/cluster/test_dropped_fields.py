@@ -16,7 +16,7 @@ from driver.kubeletplugin.cluster.dropped_fields import probe_dropped_fields
 from driver.kubeletplugin.inventory.devices import PublishTarget
 from driver.local.apiserver import ApiServer, ApiServerSettings
 from driver.partitions.slice_limits import SliceLayout
-from tests.fakes.claims import DRIVER, NODE
+from tests.fakes.claims import DRIVER, NODE, VOCABULARIES
 from tests.kubeletplugin.harness import LONGEST_S
 
 COUNTERS = ("devices[].consumesCounters", "sharedCounters")
@@ -43,7 +43,7 @@ async def lost(directory: Path, version: str, layout: SliceLayout, dropped: Sequ
     async with client_of(directory, settings) as client:
         kind = (await discover(client)).resource.resource_slices
         found = await probe_dropped_fields(
-            client, kind, PublishTarget(driver=DriverName(DRIVER), node=NODE, layout=layout)
+            client, kind, PublishTarget(driver=DriverName(DRIVER), node=NODE, layout=layout, vocabularies=VOCABULARIES)
         )
         assert not (await client.list(kind)).items, "a question leaves nothing behind"
         return set(found)
@@ -73,6 +73,8 @@ async def test_a_server_that_refuses_the_question_is_taken_to_keep_all_until_a_l
 ) -> None:
     async with client_of(tmp_path, ApiServerSettings()) as client:
         kind = (await discover(client)).resource.resource_slices
-        nowhere = PublishTarget(driver=DriverName(DRIVER), node="not a name", layout=SliceLayout.SPLIT)
+        nowhere = PublishTarget(
+            driver=DriverName(DRIVER), node="not a name", layout=SliceLayout.SPLIT, vocabularies=VOCABULARIES
+        )
         assert await probe_dropped_fields(client, kind, nowhere) == frozenset()
     assert "cannot find out which fields of slices the API server keeps" in caplog.text

@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 import grpc.aio
 import pytest
+from msgspec.structs import replace
 
 from api.errors import PermanentError
 from driver.kubeletplugin.backends.base import HardwareBusyError
@@ -242,12 +243,31 @@ async def test_two_claims_for_one_device_conflict_until_the_first_is_unprepared(
         second = node.cluster.add(claim("second", "gpu-0-2g-2gb-at-0"))
         async with node.plugin():
             await node.kubelet.prepare(first)
-            with pytest.raises(ClaimError, match=r"two claims for one exclusive device: .* of claim default/first"):
+            with pytest.raises(
+                ClaimError, match=r"two claims for one exclusive device: .* held by claim default/first"
+            ):
                 await node.kubelet.prepare(second)
             records_agree(node, first)
             await node.kubelet.unprepare(first)
             await node.kubelet.prepare(second)
             records_agree(node, second)
+
+
+async def test_a_tenant_is_not_told_whose_claim_in_another_namespace_is_in_the_way_but_the_log_says_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The answer becomes an event of the pod, which everybody in its namespace reads."""
+    made = claim("hostile-takeover", SLICE)
+    theirs = replace(made, metadata=replace(made.metadata, namespace="finance"))
+    with machine() as node:
+        first = node.cluster.add(theirs)
+        second = node.cluster.add(claim("second", SLICE))
+        async with node.plugin():
+            await node.kubelet.prepare(first)
+            with pytest.raises(ClaimError, match="held by a claim of another namespace") as told:
+                await node.kubelet.prepare(second)
+        assert not [each for each in ("hostile-takeover", "finance", first.uid) if each in str(told.value)]
+        assert f"claim finance/hostile-takeover (UID {first.uid})" in caplog.text
 
 
 async def test_a_claim_that_is_gone_and_in_the_way_is_taken_back_so_that_a_retry_succeeds() -> None:

@@ -6,14 +6,20 @@ import pytest
 
 from api.model.names import DeviceId, DriverName
 from driver.kubeletplugin.backends.base import HealthChange, HealthState
-from driver.kubeletplugin.inventory.devices import AmbiguousCardError, DeviceSet, PublishTarget, build_device_set
+from driver.kubeletplugin.inventory.devices import (
+    AmbiguousCardError,
+    DeviceSet,
+    PublishTarget,
+    UnknownFamilyError,
+    build_device_set,
+)
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.partitions.geometry import Partition, Placement
 from driver.partitions.slice_limits import SliceLayout
 from tests.fakes.cards import fpga, gpu
-from tests.fakes.claims import DRIVER, NODE
+from tests.fakes.claims import DRIVER, NODE, VOCABULARIES
 
-TARGET = PublishTarget(driver=DriverName(DRIVER), node=NODE, layout=SliceLayout.SPLIT)
+TARGET = PublishTarget(driver=DriverName(DRIVER), node=NODE, layout=SliceLayout.SPLIT, vocabularies=VOCABULARIES)
 HEALTHY = DeviceHealthTracker(driver=DRIVER, now=lambda: 0)
 
 
@@ -45,6 +51,13 @@ def test_a_node_without_cards_of_a_kind_has_no_pool_for_it() -> None:
 def test_two_backends_must_not_offer_one_card() -> None:
     with pytest.raises(AmbiguousCardError, match="card GPU-0 is reported by two backends, one and two"):
         build_device_set(TARGET, {"one": [gpu(0)], "two": [gpu(0)]}, (), HEALTHY, DeviceSet())
+
+
+def test_a_card_of_a_family_that_the_driver_does_not_publish_is_refused() -> None:
+    target = replace(TARGET, vocabularies={"gpu": VOCABULARIES["gpu"]})
+    reason = "backend two reports card FPGA-0 of the family 'fpga', which this driver does not publish"
+    with pytest.raises(UnknownFamilyError, match=reason):
+        build_device_set(target, {"one": [gpu(0)], "two": [fpga(0)]}, (), HEALTHY, DeviceSet())
 
 
 def test_the_order_follows_what_is_taken_and_stays_when_a_new_one_means_nothing() -> None:

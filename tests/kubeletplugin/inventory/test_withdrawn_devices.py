@@ -19,11 +19,11 @@ from driver.partitions.geometry import Card, Placement
 from driver.partitions.slice_limits import MAX_TAINTS_COMBINED, SliceLayout
 from driver.partitions.unit_map import get_unit_map
 from tests.fakes.cards import fpga, gpu
-from tests.fakes.claims import DRIVER, NODE
+from tests.fakes.claims import DRIVER, NODE, VOCABULARIES
 from tests.kubeletplugin.records import BOOT, device, later, record
 
 HEALTHY = DeviceHealthTracker(driver=DRIVER, now=lambda: 0)
-TARGET = PublishTarget(driver=DriverName(DRIVER), node=NODE, layout=SliceLayout.SPLIT)
+TARGET = PublishTarget(driver=DriverName(DRIVER), node=NODE, layout=SliceLayout.SPLIT, vocabularies=VOCABULARIES)
 OVERLAPPED = {"gpu-0-1g-1gb-at-0", "gpu-0-1g-1gb-at-1", "gpu-0-2g-2gb-at-0", "gpu-0-4g-4gb-at-0", "gpu-0"}
 """What a foreign partition on the first two units of the first card leaves nothing of."""
 HAND_CUT = FoundPartition(id="gi-1", profile="2g.2gb", placement=Placement(0, 2))
