@@ -58,6 +58,15 @@ DriverVersion: TypeAlias = Annotated[
     ),
 ]
 
+MinimumDriverVersion: TypeAlias = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[0-9]{1,9}(\.[0-9]{1,9}){0,2}$",
+        max_length=29,  # three numbers, which is what the attribute driverVersion has of a version
+        title="version of a driver such as 550.54.15 (at most three numbers)",
+    ),
+]
+
 NodeName: TypeAlias = Annotated[str, msgspec.Meta(pattern=f"^{_SUBDOMAIN}$", max_length=253, title="node name")]
 
 LabelKey: TypeAlias = Annotated[

@@ -3,7 +3,7 @@
 | condition | True | False |
 |---|---|---|
 | Accepted | the spec is valid | its family is not installed, a field is invalid, or requires impossible hardware |
-| Ready | the DeviceClass is as the spec says | not accepted, name taken, refused or fields dropped by the server |
+| Ready | the DeviceClass is as the spec says | not accepted, name taken, not kept by the server, no device can do it |
 | Matching | published devices match | no device matches: the message names the faulty field |
 | TolerationsInClaims | claims must carry the class's tolerations themselves | (absent) |
 """
@@ -42,6 +42,8 @@ class MatchCount:
     """The numbers of devices; None: they could not be counted."""
     reason: str = ""
     """The reason why the devices could not be counted, or why no device matches."""
+    unsupported: str = ""
+    """The reason why no published device can do what the class says; empty: one can, or none is published."""
     is_awaited: bool = False
     """Whether no device matches because nodes have not seen the class yet, or do not support its requirements."""
 
@@ -60,7 +62,7 @@ def build_status(
 ) -> ResourceClassStatus:
     """Build the status that ``held`` should have; a condition with an unchanged status keeps its transition time."""
     name = held.metadata.name
-    conditions = [_accepted(plan), _ready(name, result), _matching(matched)]
+    conditions = [_accepted(plan), _ready(name, result, matched.unsupported), _matching(matched)]
     if plan.resource_class is not None and plan.resource_class.spec.tolerations:
         conditions.append(_tolerations(plan.resource_class))
     is_there = plan.compiled is not None and isinstance(result, UpToDate)
@@ -71,6 +73,11 @@ def build_status(
         device_class_name=name if is_there else None,
         matching_devices=matched.devices,
     )
+
+
+def is_ready(status: ResourceClassStatus) -> bool:
+    """Whether the condition Ready is True."""
+    return any(condition.type == READY and condition.status == "True" for condition in status.conditions)
 
 
 def needs_update(old: ResourceClassStatus, new: ResourceClassStatus) -> bool:
@@ -104,7 +111,7 @@ def _accepted(plan: ClassPlan) -> Condition:
     return Condition(type=ACCEPTED, status="False", reason=reason, message="; ".join(map(str, plan.refusal.problems)))
 
 
-def _ready(name: str, result: UpToDate | NotInPlace) -> Condition:
+def _ready(name: str, result: UpToDate | NotInPlace, unsupported: str) -> Condition:
     if isinstance(result, NotInPlace):
         return Condition(type=READY, status="False", reason=result.reason, message=result.message)
     if result.dropped:
@@ -113,6 +120,8 @@ def _ready(name: str, result: UpToDate | NotInPlace) -> Condition:
             "(DRAExtendedResource for extendedResourceName), or omit the field; claims can use the class"
         )
         return Condition(type=READY, status="False", reason="FieldsDropped", message=message)
+    if unsupported:
+        return Condition(type=READY, status="False", reason="NotSupported", message=unsupported)
     return Condition(type=READY, status="True", reason="Compiled", message=f'claims can name the DeviceClass "{name}"')
 
 

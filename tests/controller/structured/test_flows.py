@@ -256,6 +256,58 @@ async def test_a_wrong_class_is_told_what_is_wrong(spec: dict[str, Any], verdict
     assert verdicts(cluster, "wrong")["Ready"] == "True Compiled"
 
 
+SHARED = {"device": "gpu", "profile": "1g.10gb", "sharing": {"strategy": "Mps"}}
+
+
+async def test_a_class_is_not_ready_while_devices_are_published_and_none_can_do_what_it_says() -> None:
+    cluster = Cluster()
+    cluster.put_class("shared", SHARED)
+    await cluster.settle("shared")
+    assert verdicts(cluster, "shared")["Ready"] == "True Compiled", "nothing is known of the nodes' cards yet"
+    cluster.publish(*slices("n1", gpus("a30-24gb", sharing=["TimeSlicing"])))
+    await cluster.settle("shared")
+    assert verdicts(cluster, "shared") == {
+        "Accepted": "True Valid",
+        "Ready": "False NotSupported",
+        "Matching": "False NothingMatches",
+    }
+    assert cluster.condition("shared", "Ready").message == (
+        "spec.sharing.strategy: none of the 14 published devices of gpu.kerf.dev has mps: true, so no node can do "
+        "this: omit the field, or add a node that can; claims of the class wait until then"
+    )
+    assert cluster.device_class("shared") is not None, "pods wait for it, and run once there is such a node"
+    assert cluster.events[-1][:3] == ("shared", "Warning", "NotSupported")
+
+
+@pytest.mark.parametrize(
+    ("model", "matching"), [("h100-80gb-sxm", "True DevicesMatch"), ("a30-24gb", "False NothingMatches")]
+)
+async def test_a_class_is_ready_once_any_device_can_do_what_it_says_whatever_its_size(
+    model: str, matching: str
+) -> None:
+    cluster = Cluster()
+    cluster.publish(*slices("n1", gpus("h100-80gb-sxm")))
+    cluster.put_class("shared", SHARED)
+    await cluster.settle("shared")
+    cluster.publish(*slices("n2", gpus(model, sharing=["Mps"])))
+    await cluster.settle("shared")
+    assert verdicts(cluster, "shared")["Ready"] == "True Compiled"
+    assert verdicts(cluster, "shared")["Matching"] == matching
+
+
+async def test_a_driver_that_is_too_old_everywhere_is_told_with_the_newest() -> None:
+    cluster = Cluster()
+    cluster.publish(*slices("n1", gpus("a30-24gb", driver_version="535.104.05")))
+    cluster.publish(*slices("n2", gpus("a30-24gb", driver_version="550.9")))
+    cluster.put_class("recent", {"device": "gpu", "cut": "Whole", "minimumDriverVersion": "550.54"})
+    await cluster.settle("recent")
+    assert verdicts(cluster, "recent")["Ready"] == "True Compiled"
+    assert cluster.condition("recent", "Matching").message == (
+        "spec.minimumDriverVersion: none of the 2 published devices with cut whole, exclusive allocation has driver "
+        "version 550.54 or later; the newest is 550.9.0"
+    )
+
+
 async def test_a_class_that_becomes_wrong_keeps_its_device_class() -> None:
     cluster = Cluster()
     cluster.put_class("small", SMALL)
