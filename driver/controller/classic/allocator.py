@@ -83,7 +83,8 @@ def _unable_cards(state: NodeState, requirements: DeviceRequirements) -> str | N
     """
     cards = [card for card in state.cards if card.card.kind == requirements.kind]
     if cards and not any(has_abilities(card, requirements) for card in cards):
-        return f"no card can do what the parameters say: the attribute {', '.join(requirements.abilities)} is not true"
+        wanted = ", ".join(sorted(requirements.abilities))
+        return f"no card can do what the parameters say: the attribute {wanted} is not true"
     if not cards or any(has_recent_driver(card, requirements) for card in cards):
         return None
     found = ", ".join(sorted({card.card.driver_version or "not known" for card in cards}))
