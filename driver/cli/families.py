@@ -12,6 +12,7 @@ from typing import Any, Final
 import click
 
 from api.wire import to_builtins
+from driver.cli.options import option
 from driver.cli.output import OutputFormat, format_table, output_option, print_document
 from driver.families.base import AttributeDefinition, Family
 from driver.families.parameter_policy import build_parameter_policy
@@ -35,7 +36,7 @@ _POLICIES_HEADER: Final = """\
 
 @click.command(short_help="List the installed families of devices, their attributes and capacities.")
 @click.argument("names", nargs=-1)
-@click.option(
+@option(
     "--policies",
     is_flag=True,
     help="Print admission policies that judge the families' parameters when they are written, for `kubectl apply`.",

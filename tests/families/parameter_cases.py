@@ -69,9 +69,7 @@ CASES: Final = (
     _gpu("a kind of another family", ".kind: must be GpuConfig", kind="FpgaConfig"),
     _gpu("a kind that is no text", ".kind: must be GpuConfig", kind=1),
     _gpu("an unknown field", ".shring: unknown field; known: kind, apiVersion, deviceMetadata, sharing", shring={}),
-    _gpu(
-        "another spelling", ".device_metadata: unknown field; did you mean deviceMetadata?", **{"device_metadata": True}
-    ),
+    _gpu("another spelling", ".device_metadata: unknown field; did you mean deviceMetadata?", device_metadata=True),
     _gpu("an unknown field that is null", ".Sharing: unknown field; did you mean sharing?", Sharing=None),
     _gpu("a field with a line break", ".a b: unknown field", **{"a\nb": 1}),
     _gpu("very many fields", ": has more than 64 fields", **{f"f{number}": 1 for number in range(1000)}),
