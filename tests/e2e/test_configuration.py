@@ -1,4 +1,4 @@
-"""Parameters of classes and claims, and the events about invalid ones."""
+"""Parameters of classes and claims, and the events about invalid ones, where no policy has refused them before."""
 
 import pytest
 
@@ -6,6 +6,7 @@ from tests.e2e import pods
 from tests.e2e.namespace import Namespace
 from tests.realcluster.api import Document
 
+LEFT_OUT = ("16-parameters.yaml",)
 API_VERSION = "kerf.dev/v1alpha1"
 
 
