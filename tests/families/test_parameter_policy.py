@@ -1,6 +1,6 @@
 """The policy on a family's parameters gives the verdict of the decoder, with the path of every problem."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -18,14 +18,10 @@ from driver.families.base import Family
 from driver.families.fpga import FPGA
 from driver.families.gpu import GPU
 from driver.families.parameter_policy import UnsupportedTypeError, build_parameter_policy
-from driver.local.apiserver.admission.validating_policies import AdmissionAttributes, check_policies
-from driver.local.apiserver.meta.status_errors import ApiStatusError
-from driver.local.apiserver.storage import GroupResource, ObjectKey, Storage
 from tests.api.kerf.documents import damaged_documents, documents
 from tests.families.parameter_cases import CASES, ParameterCase
+from tests.local.apiserver.policy_server import PolicyServer
 
-POLICIES = GroupResource("admissionregistration.k8s.io", "validatingadmissionpolicies")
-BINDINGS = GroupResource("admissionregistration.k8s.io", "validatingadmissionpolicybindings")
 VERSION = "kerf.dev/v1alpha1"
 Json = dict[str, Any]
 
@@ -71,18 +67,15 @@ ACME = replace(
 FAMILIES: Mapping[str, Family] = {family.driver: family for family in (GPU, FPGA, ACME)}
 
 
-def in_force(*families: Family) -> Storage:
+def in_force(families: Iterable[Family]) -> PolicyServer:
     """Policies that refuse what they cannot judge, so that no such failure looks like a consent."""
-    storage = Storage(history=1)
-    for family in families:
-        policy, binding = build_parameter_policy(family)
+    documents = [document for family in families for document in build_parameter_policy(family)]
+    for policy in documents[::2]:
         assert policy["spec"].pop("failurePolicy") == "Ignore"
-        storage.put(POLICIES, ObjectKey("", policy["metadata"]["name"]), policy)
-        storage.put(BINDINGS, ObjectKey("", binding["metadata"]["name"]), binding)
-    return storage
+    return PolicyServer(documents)
 
 
-SERVER = in_force(*FAMILIES.values())
+SERVER = in_force(FAMILIES.values())
 
 
 def entry(driver: str, parameters: object) -> Json:
@@ -95,20 +88,7 @@ def claim(*config: Json) -> Json:
 
 def refusal(document: Json, resource: str = "resourceclaims", old: Json | None = None) -> str:
     """What the policies say about a write; empty: nothing."""
-    write = AdmissionAttributes(
-        operation="CREATE" if old is None else "UPDATE",
-        resource=GroupResource("resource.k8s.io", resource),
-        version="v1",
-        subresource="",
-        key=ObjectKey("default", "c"),
-        new=document,
-        old=old,
-    )
-    try:
-        check_policies(SERVER, write)
-    except ApiStatusError as error:
-        return error.message.partition(" denied request: ")[2]
-    return ""
+    return SERVER.refusal(resource, new=document, old=old)
 
 
 def decoder_paths(driver: str, parameters: Json) -> Sequence[str]:
