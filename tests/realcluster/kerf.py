@@ -72,7 +72,7 @@ class Kerf:
         self._processes = cluster.processes
         self._plugins: dict[str, _Plugin] = {}
 
-    async def install(self, left_out: Collection[str] = ()) -> None:
+    async def install(self, left_out: Collection[str] = (), *, early_loading: bool = False) -> None:
         """Apply ``deploy/`` without the files of ``left_out``; workloads are applied as a dry run only, because
         processes of the tests replace them."""
         for document in manifests(DEPLOY / "crds"):
@@ -80,6 +80,8 @@ class Kerf:
         for document in manifests(DEPLOY / "manifests", left_out):
             is_workload = document["kind"] in _WORKLOADS
             await self._api.apply(document, **({"dryRun": "All"} if is_workload else {}))
+        for document in manifests(DEPLOY / "early-loading") if early_loading else ():
+            await self._api.apply(document)
         await self._wait_for_kind()
 
     async def start_controller(self, name: str = CONTROLLER, *, server: str = "") -> None:
