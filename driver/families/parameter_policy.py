@@ -35,12 +35,30 @@ _MAX_SHOWN: Final = 1000
 _MAX_KEYS: Final = 64
 """The most fields of an object of which unknown ones are named: 10 KiB of parameters can have thousands, which would
 exceed the cost limit of an expression."""
+_CONFIG: Final = """\
+(request.resource.resource == "deviceclasses" ? dyn(object).spec.?config
+  : request.resource.resource == "resourceclaims" ? dyn(object).spec.?devices.?config
+  : dyn(object).spec.spec.?devices.?config).orValue([])"""
+"""The entries of ``config``, in each of the three kinds."""
+_PATH: Final = """\
+request.resource.resource == "deviceclasses" ? "spec.config"
+  : request.resource.resource == "resourceclaims" ? "spec.devices.config"
+  : "spec.spec.devices.config\""""
+"""The path of ``config``."""
+_INDICES: Final = f"{[*range(_MAX_ENTRIES)]}\n  .filter(i, i < size(variables.config))"
+"""The indices of its entries."""
 _HAS: Final = re.compile(r"has\(self\.(\w+)\)")
 _SELF: Final = re.compile(r"\bself\.(\w+)")
 
 
 class UnsupportedTypeError(PermanentError):
-    """A family's configuration has a type of which documents cannot be judged."""
+    """A configuration has a field of a type that no document can be judged by."""
+
+    def __init__(self, node: inspect.Type) -> None:
+        super().__init__(
+            f"a configuration has a field of type {type(node).__name__}; it may have texts, whole numbers, booleans, "
+            "quantities, literals, and objects, lists and maps of them"
+        )
 
 
 def build_parameter_policy(family: Family) -> tuple[JsonObject, JsonObject]:
@@ -63,7 +81,7 @@ def build_parameter_policy(family: Family) -> tuple[JsonObject, JsonObject]:
                 },
                 {
                     "name": "has-parameters-for-the-driver",
-                    "expression": f"{_CONFIG}.exists(entry, {_is_for(family)})",
+                    "expression": f"{_CONFIG}.exists(entry, {_is_for(family, 'entry')})",
                 },
             ],
             "variables": [{"name": name, "expression": text} for name, text in _variables(family)],
@@ -95,37 +113,26 @@ def _resource_rules() -> Iterator[JsonObject]:
     yield {**versions, "operations": ["CREATE", "UPDATE"], "resources": ["deviceclasses"]}
 
 
-_CONFIG: Final = """\
-(request.resource.resource == "deviceclasses" ? dyn(object).spec.?config
-  : request.resource.resource == "resourceclaims" ? dyn(object).spec.?devices.?config
-  : dyn(object).spec.spec.?devices.?config).orValue([])"""
-_PATH: Final = """\
-request.resource.resource == "deviceclasses" ? "spec.config"
-  : request.resource.resource == "resourceclaims" ? "spec.devices.config"
-  : "spec.spec.devices.config\""""
-_INDICES: Final = f"{json.dumps([*range(_MAX_ENTRIES)])}\n  .filter(i, i < size(variables.config))"
-
-
-def _is_for(family: Family) -> str:
-    return f'entry.?opaque.?driver.orValue("") == {_quote(family.driver)}'
+def _is_for(family: Family, entry: str) -> str:
+    return f'{entry}.?opaque.?driver.orValue("") == {_literal(family.driver)}'
 
 
 def _variables(family: Family) -> Iterator[tuple[str, str]]:
     """Yield name and expression of each variable, in the order in which they need one another."""
     yield "config", _CONFIG
     yield "path", _PATH
-    chosen = _is_for(family).replace("entry", "variables.config[i]")
     path = 'variables.path + "[" + string(i) + "].opaque.parameters"'
     parameters = "variables.config[i].opaque.?parameters.orValue(dyn(null))"
-    yield "given", f"{_INDICES}\n  .filter(i, {chosen}){_to_objects('i', path, parameters)}"
+    yield (
+        "given",
+        f"{_INDICES}\n  .filter(i, {_is_for(family, 'variables.config[i]')}){_to_objects('i', path, parameters)}",
+    )
     kind = _optional("one.self", "kind")
-    terms = [
-        _messages("given", f"!({kind} in {json.dumps([*family.configurations])})", "kind", _describe_kinds(family))
-    ]
+    terms = [_messages("given", f"!({kind} in {_literal([*family.configurations])})", "kind", _describe_kinds(family))]
     for tag, type_ in family.configurations.items():
         node = inspect.type_info(type_)
         assert isinstance(node, inspect.StructType)
-        for position in _positions(node, tag, f"variables.given.filter(one, {kind} == {_quote(tag)})"):
+        for position in _positions(node, tag, f"variables.given.filter(one, {kind} == {_literal(tag)})"):
             yield position.variable, position.objects
             terms += position.problems()
     listed = ",\n".join(terms)  # a sum of the lists would be nested too deeply
@@ -144,7 +151,7 @@ def _to_objects(each: str, path: str, value: str) -> str:
 def _messages(variable: str, condition: str, field: str, message: str) -> str:
     """Return the list of messages about the objects of ``variable`` that ``condition`` holds for."""
     text = f".{field}: {message}" if field else f": {message}"
-    return f"variables.{variable}.filter(one, {condition})\n  .map(one, one.path + {_quote(text)})"
+    return f"variables.{variable}.filter(one, {condition})\n  .map(one, one.path + {_literal(text)})"
 
 
 def _describe_kinds(family: Family) -> str:
@@ -178,14 +185,15 @@ class _Position:
 
     def _unknown_fields(self) -> str:
         known = _known_fields(self.node)
-        many = _quote(f": has more than {_MAX_KEYS} fields; {_list_known(known)}")
-        similar = json.dumps({_without_style(name): f"did you mean {name}?" for name in known})
+        most = max(_MAX_KEYS, len(known))
+        many = _literal(f": has more than {most} fields; {_list_known(known)}")
+        similar = _literal({_without_style(name): f"did you mean {name}?" for name in known})
         return f"""\
-variables.{self.variable}.map(one, size(one.self) > {_MAX_KEYS}
+variables.{self.variable}.map(one, size(one.self) > {most}
     ? one.path + {many}
-    : one.self.filter(key, !(key in {json.dumps(known)})).map(key, one.path + "." + key + ": unknown field; " +
+    : one.self.filter(key, !(key in {_literal(known)})).map(key, one.path + "." + key + ": unknown field; " +
         {similar}
-        [?key.lowerAscii().replace("_", "").replace("-", "")].orValue({_quote(_list_known(known))})).join("; "))
+        [?key.lowerAscii().replace("_", "").replace("-", "")].orValue({_literal(_list_known(known))})).join("; "))
   .filter(text, text != "")"""
 
 
@@ -197,7 +205,7 @@ def _positions(node: inspect.StructType, variable: str, objects: str) -> Iterato
         inner = _without_null(field.type)
         if isinstance(inner, inspect.StructType):
             held = _optional("one.self", field.encode_name)
-            path = f"one.path + {_quote(f'.{field.encode_name}')}"
+            path = f"one.path + {_literal(f'.{field.encode_name}')}"
             objects = f"variables.{variable}{_to_objects('one', path, held)}"
             yield from _positions(inner, f"{variable}_{field.encode_name}", objects)
 
@@ -234,14 +242,14 @@ def _accept(node: inspect.Type, value: str, depth: int) -> str:
 def _accept_struct(node: inspect.StructType, value: str, depth: int) -> str:
     terms = [f"type({value}) == map"]
     if node.forbid_unknown_fields:
-        terms.append(f"{value}.all(key{depth}, key{depth} in {json.dumps(_known_fields(node))})")
+        terms.append(f"{value}.all(key{depth}, key{depth} in {_literal(_known_fields(node))})")
     terms += [_accept_field(field, value, depth + 1) for field in node.fields]
     terms += [f"!({_breaks(rule, node, value)})" for rule in RULES.get(node.cls, ())]
     return " && ".join(terms)
 
 
 def _accept_tagged(node: inspect.StructType, value: str, depth: int) -> str:
-    tag = f"{_optional(value, str(node.tag_field))} == {_quote(str(node.tag))}"
+    tag = f"{_optional(value, str(node.tag_field))} == {_literal(str(node.tag))}"
     return f"({tag} && {_accept_struct(node, value, depth)})"
 
 
@@ -267,10 +275,10 @@ def _refuse_field(field: inspect.Field) -> str:
 def _accept_scalar(node: inspect.Type, value: str) -> str:
     match node:
         case inspect.LiteralType(values=values):
-            return f"{value} in {json.dumps([*values])}"
+            return f"{value} in {_literal([*values])}"
         case inspect.StrType(max_length=most, pattern=pattern):
             sized = "" if most is None else f" && size({value}) <= {most}"
-            matching = "" if pattern is None else f" && {value}.matches({_quote(pattern)})"
+            matching = "" if pattern is None else f" && {value}.matches({_literal(pattern)})"
             return f"type({value}) == string{sized}{matching}"
         case inspect.IntType(ge=least, le=most):
             above = "" if least is None else f" && {value} >= {least}"
@@ -279,10 +287,10 @@ def _accept_scalar(node: inspect.Type, value: str) -> str:
         case inspect.BoolType():
             return f"type({value}) == bool"
         case inspect.CustomType() if node.cls is Quantity:
-            text = f"size({value}) <= {MAX_DIGITS} && {value}.matches({_quote(POSITIVE_QUANTITY)})"
+            text = f"size({value}) <= {MAX_DIGITS} && {value}.matches({_literal(POSITIVE_QUANTITY)})"
             number = f"(type({value}) == int || type({value}) == double) && {value} > 0"
             return f"(type({value}) == string ? {text} : {number})"
-    raise UnsupportedTypeError(f"no check for {node}")
+    raise UnsupportedTypeError(node)
 
 
 def _breaks(rule: CrossFieldRule, node: inspect.StructType, value: str) -> str:
@@ -297,7 +305,7 @@ def _breaks(rule: CrossFieldRule, node: inspect.StructType, value: str) -> str:
         if field.encode_name in read and (refused := _refuse_field(field))
     ]
     cel = _HAS.sub(lambda found: f"({_optional(value, found[1])} != null)", rule.cel)
-    cel = _SELF.sub(lambda found: f"{value}[{_quote(found[1])}]", cel)
+    cel = _SELF.sub(lambda found: f"{value}[{_literal(found[1])}]", cel)
     return "\n    && ".join([*guards, f"!({cel})"])
 
 
@@ -307,7 +315,7 @@ def _describe(node: inspect.Type) -> str:
     match inner:
         case inspect.Metadata(type=bare, extra_json_schema=schema):
             title = (schema or {}).get("title")
-            return f"must be a {title}" if title else _describe(bare)
+            return f"must be {'an' if title[0] in 'aeiou' else 'a'} {title}" if title else _describe(bare)
         case inspect.LiteralType(values=values):
             return _one_of([str(value) for value in values])
         case inspect.StrType(max_length=most):
@@ -324,9 +332,14 @@ def _describe(node: inspect.Type) -> str:
             return f"must be a list{_at_most(most)}; each entry {_describe(item)}"
         case inspect.DictType(value_type=held, max_length=most):
             return f"must be a map{_at_most(most)}; each value {_describe(held)}"
+        case inspect.AnyType():
+            return "must be set"
         case inspect.StructType():
             return f"must be an object; {_list_known(_known_fields(inner))}"
-    return "must be valid"
+        case inspect.UnionType(types=members):
+            tags = {str(one.tag): str(one.tag_field) for one in members if isinstance(one, inspect.StructType)}
+            return f"must be an object of {next(iter(tags.values()))} {' or '.join(tags)}, with its fields only"
+    raise UnsupportedTypeError(inner)
 
 
 def _at_most(most: int | None) -> str:
@@ -365,9 +378,9 @@ def _optional(value: str, name: str) -> str:
 
     By index, because a selection may not name reserved words such as ``function`` before Kubernetes 1.33.
     """
-    return f"{value}[?{_quote(name)}].orValue(dyn(null))"
+    return f"{value}[?{_literal(name)}].orValue(dyn(null))"
 
 
-def _quote(text: str) -> str:
-    """Return ``text`` as a string literal of CEL."""
-    return json.dumps(text)
+def _literal(value: object) -> str:
+    """Return a JSON value as a literal of CEL."""
+    return json.dumps(value, ensure_ascii=False)

@@ -8,8 +8,9 @@ import anyio
 import pytest
 import yaml
 
+from driver.families.parameter_policy import build_parameter_policy
 from tests.e2e.wait import eventually
-from tests.families.parameter_cases import CASES, GPU, ParameterCase
+from tests.families.parameter_cases import ACME, ACME_FAMILY, CASES, FPGA, GPU, ParameterCase
 from tests.realcluster.api import Api, Document, StatusError
 from tests.realcluster.cluster import Cluster
 from tests.realcluster.kerf import DEPLOY
@@ -49,17 +50,15 @@ async def refusal(api: Api, document: Document) -> str:
 
 @pytest.fixture(scope="module")
 async def policies(api: Api) -> AsyncIterator[list[Document]]:
-    """The policies, once they are in force."""
+    """The policies of Kerf's own families and of a third party's, once they are in force."""
     documents = list(yaml.safe_load_all((DEPLOY / "manifests" / "16-parameters.yaml").read_text()))
+    documents += build_parameter_policy(ACME_FAMILY)
     for document in documents:
         await api.apply(document)
 
     async def are_in_force() -> bool:
         wrong = {"apiVersion": "v0"}
-        refused = [
-            await refusal(api, write("DeviceClass", "v1", entry(driver, wrong)))
-            for driver in ("gpu.kerf.dev", "fpga.kerf.dev")
-        ]
+        refused = [await refusal(api, write("DeviceClass", "v1", entry(driver, wrong))) for driver in (GPU, FPGA, ACME)]
         return all(refused)
 
     await eventually("the policies are in force", are_in_force)

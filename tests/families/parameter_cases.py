@@ -1,11 +1,60 @@
-"""Parameters for Kerf's drivers, right and wrong ones: one table for the decoder, the policy in the embedded API
-server, and the policy in a real one."""
+"""Parameters for Kerf's drivers and a third party's, right and wrong ones: one table for the decoder, the policy in the
+embedded API server, and the policy in a real one."""
 
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+from api.kerf.scalar_types import DeviceWord
+from api.kerf.v1alpha1 import DeviceConfigBase, GpuConfig, GpuSharing, NodeLabelRequirement, Strict
+from api.model.names import DriverName
+from api.model.quantity import Quantity
+from driver.families.gpu import GPU as GPU_FAMILY
 
 GPU: Final = "gpu.kerf.dev"
 FPGA: Final = "fpga.kerf.dev"
+ACME: Final = "acme.example.com"
+
+
+class Window(Strict):
+    """An object of which a list is in a configuration."""
+
+    start: Annotated[int, msgspec.Meta(ge=0)]
+    label: DeviceWord | None = None
+
+
+class Local(Strict, tag_field="type", tag="Local"):
+    """One of two objects that a field may have."""
+
+    path: Annotated[str, msgspec.Meta(max_length=16, pattern=r"^/[a-z]+$")]
+
+
+class Remote(Strict, tag_field="type", tag="Remote"):
+    """The other."""
+
+    retries: Annotated[int, msgspec.Meta(le=5)] = 0
+
+
+class AcmeConfig(DeviceConfigBase, tag="AcmeConfig"):
+    """A third party's configuration, with all that the decoder knows."""
+
+    size: Quantity
+    source: Local | Remote | None = None
+    windows: Annotated[tuple[Window, ...], msgspec.Meta(max_length=2)] = ()
+    labels: Annotated[dict[DeviceWord, Quantity], msgspec.Meta(min_length=1, max_length=2)] | None = None
+    modes: tuple[Literal["fast", "slow"], ...] = ()
+    nodes: tuple[NodeLabelRequirement, ...] = ()
+    sharing: GpuSharing | None = None
+
+
+ACME_FAMILY: Final = replace(
+    GPU_FAMILY,
+    name="acme",
+    driver=DriverName(ACME),
+    configurations={"AcmeConfig": AcmeConfig, "GpuConfig": GpuConfig},
+    default_configuration="GpuConfig",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +86,17 @@ def _fpga(name: str, *problems: str, **fields: Any) -> ParameterCase:
     return ParameterCase(name, FPGA, document | fields, problems)
 
 
+def _acme(name: str, *problems: str, **fields: Any) -> ParameterCase:
+    document = {"apiVersion": "kerf.dev/v1alpha1", "kind": "AcmeConfig", "size": "1Gi"}
+    return ParameterCase(name, ACME, document | fields, problems)
+
+
 _QUANTITY: Final = ".sharing.mps.pinnedDeviceMemoryLimit: must be a quantity above zero"
 _PERCENTAGE: Final = ".sharing.mps.activeThreadPercentage: must be a whole number of at least 1 and at most 100"
 _STRATEGY: Final = ".sharing.strategy: must be one of Exclusive, Mps, TimeSlicing"
 _FUNCTION: Final = ".function: must be a name of a model, profile or function"
 _TIMEOUT: Final = ".timeoutSeconds: must be a whole number of at least 1 and at most 3600"
+_SOURCE: Final = ".source: must be an object of type Local or Remote"
 
 CASES: Final = (
     _gpu("nothing but the kind"),
@@ -116,4 +171,28 @@ CASES: Final = (
     _fpga("too much time", _TIMEOUT, timeoutSeconds=3601),
     _fpga("a duration", _TIMEOUT, timeoutSeconds="60s"),
     _fpga("fields of a GpuConfig", ".sharing: unknown field", sharing={}),
+    _acme(
+        "everything of a third party's",
+        source={"type": "Local", "path": "/data"},
+        windows=[{"start": 0}, {"start": 1, "label": "night"}],
+        labels={"a.b": "1Gi"},
+        modes=["fast", "slow"],
+        nodes=[{"key": "example.com/rack", "operator": "In", "values": ["1"]}],
+        sharing={"strategy": "Mps", "mps": {}},
+    ),
+    _acme("a field of the other kind", ".size: unknown field", kind="GpuConfig"),
+    _acme("no size", ".size: must be a quantity above zero", size=None),
+    _acme("a source of no known type", ".source: must be an object of type Local or Remote", source={"type": "Tape"}),
+    _acme(
+        "a source with the fields of the other",
+        ".source: must be an object of type Local or Remote",
+        source={"type": "Remote", "path": "/a"},
+    ),
+    _acme("too many windows", ".windows: must be a list of at most 2 entries", windows=[{"start": 0}] * 3),
+    _acme("a window without start", ".windows: must be a list", windows=[{"start": 0}, {"label": "night"}]),
+    _acme("a window with another field", ".windows: must be a list", windows=[{"start": 0, "end": 1}]),
+    _acme("no labels", ".labels: must be a map of at most 2 entries", labels={}),
+    _acme("a label of another type", ".labels: must be a map", labels={"a": "1Gi", "b": "nothing"}),
+    _acme("another mode", ".modes: must be a list; each entry must be one of fast, slow", modes=["fast", "idle"]),
+    _acme("values for another operator", ".nodes: must be a list", nodes=[{"key": "a", "operator": "In"}]),
 )

@@ -2,69 +2,27 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 
 from api.errors import InvalidDocumentError
 from api.kerf.decoder import decode_device_config
-from api.kerf.scalar_types import DeviceWord
-from api.kerf.v1alpha1 import DeviceConfigBase, GpuConfig, GpuSharing, NodeLabelRequirement, Strict
-from api.model.names import DriverName
-from api.model.quantity import Quantity
+from api.kerf.v1alpha1 import DeviceConfigBase, GpuConfig
 from driver.families.base import Family
 from driver.families.fpga import FPGA
 from driver.families.gpu import GPU
 from driver.families.parameter_policy import UnsupportedTypeError, build_parameter_policy
 from tests.api.kerf.documents import damaged_documents, documents
-from tests.families.parameter_cases import CASES, ParameterCase
+from tests.families.parameter_cases import ACME_FAMILY, CASES, AcmeConfig, ParameterCase
 from tests.local.apiserver.policy_server import PolicyServer
 
 VERSION = "kerf.dev/v1alpha1"
 Json = dict[str, Any]
 
 
-class Window(Strict):
-    """An object of which a list is in a configuration."""
-
-    start: Annotated[int, msgspec.Meta(ge=0)]
-    label: DeviceWord | None = None
-
-
-class Local(Strict, tag_field="type", tag="Local"):
-    """One of two objects that a field may have."""
-
-    path: Annotated[str, msgspec.Meta(max_length=16, pattern=r"^/[a-z]+$")]
-
-
-class Remote(Strict, tag_field="type", tag="Remote"):
-    """The other."""
-
-    retries: Annotated[int, msgspec.Meta(le=5)] = 0
-
-
-class AcmeConfig(DeviceConfigBase, tag="AcmeConfig"):
-    """A third party's configuration, with all that the decoder knows."""
-
-    size: Quantity
-    source: Local | Remote | None = None
-    windows: Annotated[tuple[Window, ...], msgspec.Meta(max_length=2)] = ()
-    labels: Annotated[dict[DeviceWord, Quantity], msgspec.Meta(min_length=1, max_length=2)] | None = None
-    modes: tuple[Literal["fast", "slow"], ...] = ()
-    nodes: tuple[NodeLabelRequirement, ...] = ()
-    sharing: GpuSharing | None = None
-
-
-ACME = replace(
-    GPU,
-    name="acme",
-    driver=DriverName("acme.example.com"),
-    configurations={"AcmeConfig": AcmeConfig, "GpuConfig": GpuConfig},
-    default_configuration="GpuConfig",
-)
-FAMILIES: Mapping[str, Family] = {family.driver: family for family in (GPU, FPGA, ACME)}
+FAMILIES: Mapping[str, Family] = {family.driver: family for family in (GPU, FPGA, ACME_FAMILY)}
 
 
 def in_force(families: Iterable[Family]) -> PolicyServer:
@@ -150,10 +108,10 @@ def test_every_entry_is_judged_and_a_long_message_is_cut() -> None:
 
 
 def test_a_family_without_configurations_accepts_none() -> None:
-    bare = replace(GPU, configurations={}, default_configuration="", class_fields=GPU.class_fields - {"sharing"})
-    policy, _ = build_parameter_policy(bare)
-    (problems,) = (one for one in policy["spec"]["variables"] if one["name"] == "problems")
-    assert "this family of devices has no configuration" in problems["expression"]
+    fields = GPU.class_fields - {"sharing"}
+    bare = in_force([replace(GPU, configurations={}, default_configuration="", class_fields=fields)])
+    said = bare.refusal("resourceclaims", new=claim(entry("gpu.kerf.dev", {"kind": "GpuConfig"})))
+    assert said.endswith(".kind: this family of devices has no configuration")
 
 
 def test_a_type_that_the_decoder_does_not_know_is_an_error() -> None:
@@ -162,7 +120,7 @@ def test_a_type_that_the_decoder_does_not_know_is_an_error() -> None:
 
         ratio: float = 1.0
 
-    with pytest.raises(UnsupportedTypeError, match="no check for FloatType"):
+    with pytest.raises(UnsupportedTypeError, match="a field of type FloatType"):
         build_parameter_policy(replace(GPU, configurations={**GPU.configurations, "TimeConfig": TimeConfig}))
 
 
