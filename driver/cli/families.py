@@ -1,38 +1,85 @@
-"""``kerf families``: the installed families of devices, and the vocabulary that users' selectors need."""
+"""``kerf families``: the installed families of devices, the vocabulary that users' selectors need, and policies that
+judge the families' parameters.
+
+``deploy/manifests/16-parameters.yaml`` has the policies of Kerf's own families (``python -m tests.generate``).
+"""
 
 import shutil
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import click
 
 from api.wire import to_builtins
+from driver.cli.options import option
 from driver.cli.output import OutputFormat, format_table, output_option, print_document
 from driver.families.base import AttributeDefinition, Family
+from driver.families.parameter_policy import build_parameter_policy
 from driver.families.registry import find_families, installed_families
 
 _INDENT: Final = " " * 6
 """The indentation of descriptions below the names that they describe."""
+_WIDTH: Final = 120
+"""The characters of a line of YAML, where an expression lets itself be folded."""
+_INDENTED: Final = 24
+"""Of those, what stands before an expression at most: its indentation and its key."""
+
+_POLICIES_HEADER: Final = """\
+# Refuses wrong parameters for {drivers} when a claim, a template or a DeviceClass is written, with
+# their path: printed by `kerf families --policies{arguments}`.
+# These policies spare users a pod that does not start; they protect nothing. The kubelet plugin judges parameters by
+# the same rules, and what a class and a claim give together, which no policy sees. So a policy that cannot be evaluated
+# lets the object pass (failurePolicy: Ignore), and any of them may be deleted.
+"""
 
 
 @click.command(short_help="List the installed families of devices, their attributes and capacities.")
 @click.argument("names", nargs=-1)
+@option(
+    "--policies",
+    is_flag=True,
+    help="Print admission policies that judge the families' parameters when they are written, for `kubectl apply`.",
+)
 @output_option
-def command(names: tuple[str, ...], output: OutputFormat) -> None:
+def command(names: tuple[str, ...], policies: bool, output: OutputFormat) -> None:
     """List the installed families of devices; with NAMES, the attributes and capacities of their devices.
 
     Each family is a DRA driver of its own. Selectors (CEL) name attributes and capacities by the driver's name.
     """
     installed = installed_families()
     chosen = find_families(names, installed) or [*installed.values()]
-    if output != "text":
+    if policies:
+        click.echo(format_policies(chosen, names), nl=False)
+    elif output != "text":
         print_document([_document(family) for family in chosen], output)
     elif names:
         click.echo("\n\n".join("\n".join(_lines(family)) for family in chosen))
     else:
         rows = [(family.name, family.driver, _list(family.backends), _list(family.configurations)) for family in chosen]
         click.echo(format_table(("FAMILY", "DRIVER", "BACKENDS", "CONFIGURATIONS"), rows))
+
+
+def format_policies(families: Collection[Family], names: Iterable[str] = ()) -> str:
+    """Return the policies on the parameters of ``families`` as YAML; ``names`` are the command's arguments."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        """A dumper that keeps the lines of expressions and folds long ones, without anchors."""
+
+        def ignore_aliases(self, _data: object) -> bool:
+            return True
+
+    def represent(dumper: Dumper, text: str) -> yaml.ScalarNode:
+        style = "|" if "\n" in text else ">" if len(text) > _WIDTH - _INDENTED else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+    Dumper.add_representer(str, represent)
+    header = _POLICIES_HEADER.format(
+        drivers=", ".join(family.driver for family in families), arguments="".join(f" {name}" for name in names)
+    )
+    documents = [document for family in families for document in build_parameter_policy(family)]
+    return header + yaml.dump_all(documents, Dumper=Dumper, sort_keys=False, width=_WIDTH, explicit_start=False)
 
 
 def _list(names: Mapping[str, object]) -> str:

@@ -1,11 +1,14 @@
-"""``kerf families``: what users' selectors can name."""
+"""``kerf families``: what users' selectors can name, and policies on parameters."""
 
 import json
+from pathlib import Path
 
 import pytest
+import yaml
 
 from driver.cli import main
 from driver.families.registry import BUILT_IN
+from tests.generate import policies
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -55,3 +58,16 @@ def test_an_unknown_family_is_an_error_with_a_suggestion(capsys: pytest.CaptureF
     code, _, err = run(capsys, "gpus")
     assert code == 1
     assert err == "kerf: there is no family 'gpus'; installed are: fpga, gpu; did you mean 'gpu'?\n"
+
+
+def test_the_manifest_has_the_policies_of_kerfs_own_families(tmp_path: Path) -> None:
+    (path,) = policies.generate(tmp_path)
+    assert (policies.ROOT / path).read_text() == (tmp_path / path).read_text(), "run `make generate`"
+
+
+def test_the_policies_of_one_family_are_printed_for_kubectl(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "fpga", "--policies")
+    assert code == 0
+    assert "`kerf families --policies fpga`" in out
+    policy, binding = yaml.safe_load_all(out)
+    assert policy["metadata"]["name"] == binding["spec"]["policyName"] == "parameters.fpga.kerf.dev"

@@ -1,6 +1,7 @@
 """One cluster with Kerf for each module of tests, one namespace for each test; logs are kept when a test fails.
 
-A module may say which nodes with a kubelet it needs (``NODES``), and which without (``BARE_NODES``).
+A module may say which nodes with a kubelet it needs (``NODES``), which without (``BARE_NODES``), which files of
+``deploy/manifests`` are not installed (``LEFT_OUT``), and whether plugins may read all claims (``EARLY_LOADING``).
 """
 
 import secrets
@@ -67,7 +68,8 @@ async def api(cluster: Cluster) -> AsyncIterator[Api]:
 async def kerf(cluster: Cluster, api: Api, request: pytest.FixtureRequest) -> Kerf:
     """Kerf, installed and running with the cards of the module's ``HARDWARE`` and with its ``PLUGIN_ARGUMENTS``."""
     kerf = Kerf(cluster, api)
-    await kerf.install()
+    left_out, early_loading = getattr(request.module, "LEFT_OUT", ()), getattr(request.module, "EARLY_LOADING", False)
+    await kerf.install(left_out, early_loading=early_loading)
     await kerf.start_controller()
     for name in cluster.nodes:
         kerf.describe_hardware(name, getattr(request.module, "HARDWARE", DEFAULT_HARDWARE))

@@ -19,6 +19,8 @@ from tests.realcluster.environment import chosen_version
 from tests.realcluster.kerf import Hardware, Kerf
 
 HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "h100-80gb-sxm"}], options={})
+LEFT_OUT = ("16-parameters.yaml",)
+"""So that a claim can have bad parameters."""
 MODEL: Final = 'device.attributes["gpu.kerf.dev"].model'
 SETTLED: Final = 20
 """Equal looks at the publish order, five a second: the plugin publishes at most once in some seconds."""

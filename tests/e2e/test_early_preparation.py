@@ -15,6 +15,7 @@ BARE = "bare1"
 BARE_NODES = (BARE,)
 HARDWARE = Hardware(cards=[{"kind": "fpga", "shell": "quad"}], options={"delays": {"fpga-program": 3.0}})
 PLUGIN_ARGUMENTS = ("--early-load=0",)
+EARLY_LOADING = True
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ from driver.kubeletplugin.backends.simulated import open_backend
 from driver.kubeletplugin.cluster.base import Cluster
 from driver.kubeletplugin.cluster.resource_classes import ResourceClassWatch
 from driver.kubeletplugin.settings import ProcessSettings, Settings
-from driver.local.apiserver import ApiServer, ApiServerSettings
+from driver.local.apiserver import ApiServer, ApiServerSettings, InjectedFault
 from driver.runtime import metrics
 from tests.fakes.claims import NODE, claim, ref, result
 from tests.fakes.kubelet import ClaimError, FakeKubelet
@@ -390,3 +391,12 @@ async def test_the_status_of_a_claim_over_two_families_keeps_both_drivers_entrie
         assert await write(fpgas, of_fpga) == {GPU.driver, FPGA.driver}
         assert await write(gpus, of_gpu) == {GPU.driver, FPGA.driver}
         assert await write(gpus) == {FPGA.driver}
+
+
+async def test_a_plugin_that_may_not_list_claims_knows_that_it_does_not_know_them() -> None:
+    async with site(ApiServerSettings()) as place:
+        cluster = await app.ClusterConnector(place.client, NODE).connect(place.settings.plugins[0])
+        assert await cluster.list_claims() == ()
+        place.server.faults.add(InjectedFault(code=HTTPStatus.FORBIDDEN), verb="list", resource="resourceclaims")
+        assert await cluster.list_claims() is None
+        assert await cluster.list_claims() == ()

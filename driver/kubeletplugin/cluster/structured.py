@@ -17,6 +17,7 @@ from api.wire import to_builtins
 from driver.kube.discovery import ApiFeatures
 from driver.kube.events import EventKind, EventReporter
 from driver.kube.http.client import Client
+from driver.kube.http.errors import ForbiddenError
 from driver.kube.informer import Informer
 from driver.kube.slice_publisher import PublishSettings, SlicePublisher
 from driver.kube.store import ObjectChange
@@ -108,8 +109,11 @@ class StructuredCluster:
         dropped = self._dropped | self._publisher.dropped_fields
         return self._has_evictions and not any(path.endswith(_TAINT_FIELDS) for path in dropped)
 
-    async def list_claims(self) -> Sequence[AllocatedClaim]:
-        return (await self._client.list(self._allocated)).items
+    async def list_claims(self) -> Sequence[AllocatedClaim] | None:
+        try:
+            return (await self._client.list(self._allocated)).items
+        except ForbiddenError:  # a permission that only early loading needs (``kerf rbac --early-loading``)
+            return None
 
     async def read_pod(self, ref: ObjectRef) -> Pod | None:
         return await read_pod(self._client, ref)
