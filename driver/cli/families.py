@@ -1,38 +1,67 @@
-"""``kerf families``: the installed families of devices, and the vocabulary that users' selectors need."""
+"""``kerf families``: the installed families of devices, and the vocabulary that users' selectors need.
+
+``deploy/manifests/30-device-classes.yaml`` is what ``--device-classes`` prints for Kerf's own families
+(``python -m tests.generate``).
+"""
 
 import shutil
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import click
+import yaml
 
+from api.resource.registry import VERSIONS, load_kinds
 from api.wire import to_builtins
+from driver.cli.options import option
 from driver.cli.output import OutputFormat, format_table, output_option, print_document
 from driver.families.base import AttributeDefinition, Family
 from driver.families.registry import find_families, load_families
+from driver.families.selectors import build_device_class
 
 _INDENT: Final = " " * 6
 """The indentation of descriptions below the names that they describe."""
+_CLASSES_HEAD: Final = """\
+# One DeviceClass for each family, for claims that choose by CEL of their own (docs/asking-for-devices.md):
+# every device except shares of a partition and monitor devices. Printed by `kerf families --device-classes`.
+# Before Kubernetes 1.34 the version is v1beta2 or v1beta1 (`--api-version`).
+"""
 
 
 @click.command(short_help="List the installed families of devices, their attributes and capacities.")
 @click.argument("names", nargs=-1)
 @output_option
-def command(names: tuple[str, ...], output: OutputFormat) -> None:
+@option("--device-classes", is_flag=True, help="Print the families' own DeviceClasses, for `kubectl apply`.")
+@option(
+    "--api-version",
+    type=click.Choice(VERSIONS),
+    default=VERSIONS[0],
+    help="Version of resource.k8s.io for --device-classes: v1 from Kubernetes 1.34 on.",
+)
+def command(names: tuple[str, ...], output: OutputFormat, device_classes: bool, api_version: str) -> None:
     """List the installed families of devices; with NAMES, the attributes and capacities of their devices.
 
     Each family is a DRA driver of its own. Selectors (CEL) name attributes and capacities by the driver's name.
     """
     installed = load_families()
     chosen = find_families(names, installed) or [*installed.values()]
-    if output != "text":
+    if device_classes:
+        click.echo(format_device_classes(chosen, api_version), nl=False)
+    elif output != "text":
         print_document([_document(family) for family in chosen], output)
     elif names:
         click.echo("\n\n".join("\n".join(_lines(family)) for family in chosen))
     else:
         rows = [(family.name, family.driver, _list(family.backends), _list(family.configurations)) for family in chosen]
         click.echo(format_table(("FAMILY", "DRIVER", "BACKENDS", "CONFIGURATIONS"), rows))
+
+
+def format_device_classes(families: Iterable[Family], version: str) -> str:
+    """Return the families' own DeviceClasses as YAML documents of one version of ``resource.k8s.io``."""
+    kind = load_kinds(version).device_classes
+    documents = [kind.encode(build_device_class(family)) for family in families]
+    return _CLASSES_HEAD + yaml.safe_dump_all(documents, sort_keys=False, width=120)
 
 
 def _list(names: Mapping[str, object]) -> str:
