@@ -133,7 +133,7 @@ class FpgaConfig(DeviceConfigBase, tag="FpgaConfig"):
     """Parameters of FPGA devices, in a class or a claim."""
 
     function: DeviceWord | None = None
-    """The function to load; required where the allocated device does not imply one."""
+    """The function to load; unset: that of the allocated device, or none: its slots are blank."""
     release: Literal["Blank", "Keep"] = "Blank"
     """Whether unprepare clears the slots, or keeps the function for the next claim that needs it."""
     timeout_seconds: Annotated[int, msgspec.Meta(ge=1, le=3600)] | None = None
@@ -171,7 +171,7 @@ class ResourceClassSpec(Strict):
     """The minimum size by capacity, e.g. ``memory: 18Gi``; the smallest partition that has it all is allocated. GPUs
     have ``memory`` and ``computeSlices``, FPGAs ``slots``, ``lut`` and ``dsp``."""
     function: DeviceWord | None = None
-    """The FPGA function that is loaded for claims; unset: a claim gets slots and names it in its FpgaConfig."""
+    """The FPGA function that is loaded for claims; unset: a claim gets slots, blank unless its FpgaConfig names one."""
     models: Models = ()
     """The models of the family's cards: GPU models (``h100-80gb-sxm``), FPGA shells; empty: all."""
     nodes: NodeChoice | None = None

@@ -18,6 +18,8 @@ import aiohttp
 import anyio
 import yaml
 
+from api.resource.kinds import GROUP
+from api.resource.registry import VERSIONS
 from tests.realcluster.api import Api, Document
 from tests.realcluster.cluster import READY_S, Cluster, NotReadyError
 from tests.realcluster.documents import IMAGE
@@ -73,10 +75,18 @@ class Kerf:
         self._plugins: dict[str, _Plugin] = {}
 
     async def install(self) -> None:
-        """Apply ``deploy/``; workloads are applied as a dry run only, because processes of the tests replace them."""
+        """Apply ``deploy/``; workloads are applied as a dry run only, because processes of the tests replace them.
+
+        DeviceClasses, which have one shape in every version, are applied in that of the release, if it has them.
+        """
+        resource_version = self._cluster.version.resource_version
         for document in manifests(DEPLOY / "crds"):
             await self._api.apply(document)
         for document in manifests(DEPLOY / "manifests"):
+            if document["kind"] == "DeviceClass":
+                if resource_version not in VERSIONS:
+                    continue
+                document["apiVersion"] = f"{GROUP}/{resource_version}"
             is_workload = document["kind"] in _WORKLOADS
             await self._api.apply(document, **({"dryRun": "All"} if is_workload else {}))
         await self._wait_for_kind()

@@ -35,7 +35,7 @@ FPGA: Final = Family(
                 neutral=_TEXT,
             ),
             "function": AttributeDefinition(
-                description="The function that is loaded for a claim; empty where its FpgaConfig names it.",
+                description="The function that is loaded for a claim; empty: none, or one that its FpgaConfig names.",
                 neutral=_TEXT,
             ),
             "loadedFunction": AttributeDefinition(
