@@ -75,7 +75,7 @@ def _lines(family: Family) -> Iterator[str]:
     for name, attribute in family.attributes.items():
         domain, _, short = name.rpartition("/")
         standard = f', device.attributes["{domain}"].{short}' if domain else ""
-        yield f"  {short} ({_type(attribute)}{standard})"
+        yield f"  {short} ({type_of(attribute)}{standard})"
         yield _wrap(attribute.description)
     yield f'\ncapacities: device.capacity["{family.driver}"].NAME'
     for name, description in family.capacities.items():
@@ -88,7 +88,8 @@ def _wrap(description: str) -> str:
     return textwrap.fill(description, width, initial_indent=_INDENT, subsequent_indent=_INDENT)
 
 
-def _type(attribute: AttributeDefinition) -> str:
+def type_of(attribute: AttributeDefinition) -> str:
+    """Return the type of an attribute as ``resource.k8s.io`` names it: string, int, bool or version."""
     return str(next(iter(to_builtins(attribute.neutral))))
 
 
@@ -97,7 +98,7 @@ def _document(family: Family) -> dict[str, Any]:
         "name": family.name,
         "driver": family.driver,
         "attributes": {
-            name: {"type": _type(attribute), "description": attribute.description}
+            name: {"type": type_of(attribute), "description": attribute.description}
             for name, attribute in family.attributes.items()
         },
         "capacities": {name: {"description": description} for name, description in family.capacities.items()},

@@ -1,7 +1,7 @@
 """``make generate``: every generated file of the repository, from its sources."""
 
-from tests.generate import crds, device_classes, packages, protos, rbac
+from tests.generate import crds, device_classes, packages, protos, rbac, vocabularies
 
-for generator in (crds, protos, packages, rbac, device_classes):
+for generator in (crds, protos, packages, rbac, device_classes, vocabularies):
     for path in generator.generate(generator.ROOT):
         print(path)
