@@ -386,7 +386,7 @@ def _find_too_large(wishes: Sequence[_Wish], types: Sequence[DeviceType], which:
             message = f"{least} is more than {which} has; {largest_of(word.name, largest)}"
             problems.append(Problem(f"--{word.option}", message))
     options = ", ".join(f"--{word.option}" for word in amounts)
-    yield from problems or [Problem(options, f"{which} does not have all of this together")]
+    yield from problems or [Problem(options, f"this is more than {which} has together")]
 
 
 def _known(chosen: Sequence[str]) -> str:

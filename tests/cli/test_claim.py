@@ -179,9 +179,11 @@ def test_amounts_that_no_device_has_together_are_refused(run: Run) -> None:
     code, _, err = run("gpu", "--model", "h100-80gb", "--profile", "1g.10gb+me", "--compute-slices", "2")
     assert code == 2
     assert "--compute-slices: 2 is more than any known device" in err
-    code, _, err = run("gpu", "--memory", "270Gi", "--ofa-engines", "1", "--jpeg-engines", "8", "--encoders", "1")
-    assert code == 2
-    assert "does not have all of this together" in err or "is more than any known device has" in err
+    code, _, err = run("gpu", "--memory", "270Gi", "--memory-slices", "12")
+    assert (code, err) == (
+        2,
+        "kerf claim gpu: --memory, --memory-slices: this is more than any known device has together\n",
+    )
 
 
 def test_an_unknown_family_is_an_error_with_a_suggestion(run: Run) -> None:

@@ -66,6 +66,21 @@ async def test_an_fpga_runs_the_function_that_is_asked_for_or_none(
     assert [*told.kerf_devices.values()] == [function]
 
 
+@pytest.mark.parametrize("plain_class", ["gpu.kerf.dev"], indirect=True)
+async def test_a_claim_on_any_device_that_gets_a_share_has_the_limit_of_a_share(
+    namespace: Namespace, plain_class: str
+) -> None:
+    shares = await namespace.resource_class("shares", device="gpu", cut="Whole", allocation="Shared")
+    await namespace.template("most", pods.exactly("gpu", shares, capacity={"requests": {"memory": "30Gi"}}))
+    await namespace.create_pods("most", "first")
+    ((device, _),) = (await namespace.wait_running("first")).main.kerf_devices.items()
+    await namespace.template("any", pods.exactly("device", plain_class))
+    await namespace.create_pods("any", "second")
+    second = (await namespace.wait_running("second")).main
+    assert [*second.kerf_devices] == [device], "nothing else of the card is free"
+    assert second.environment[f"KERF_MEMORY_LIMIT_{device.upper().replace('-', '_')}"] == str(2**30)
+
+
 async def test_every_claim_on_any_device_of_a_driver_runs_until_there_is_none_left(
     namespace: Namespace, plain_class: str
 ) -> None:
