@@ -17,7 +17,7 @@ from api.kerf.v1alpha1 import DeviceConfigBase
 from api.model.base import JsonObject
 from api.model.json_limits import check_levels
 from driver.families.class_validation import check_class
-from driver.families.registry import BUILT_IN_BY_DRIVER, load_families
+from driver.families.registry import load_families
 
 Check = Callable[[JsonObject], Iterable[Problem]]
 
@@ -137,11 +137,11 @@ def _find_duplicates(manifests: Sequence[Manifest]) -> Iterator[str]:
 def _find_dangling_references(manifests: Sequence[Manifest]) -> Iterator[str]:
     """Yield problems for names that no document defines: a pod would wait for them for ever.
 
-    The DeviceClasses of Kerf's own families are there without one.
+    The DeviceClasses of the installed families are there without one.
     """
     made = {(manifest.kind, manifest.namespace, manifest.name) for manifest in manifests}
     classes = {manifest.name for manifest in manifests if manifest.kind in {"ResourceClass", "DeviceClass"}}
-    classes |= BUILT_IN_BY_DRIVER.keys()
+    classes |= {family.driver for family in load_families().values()}
     for manifest in manifests:
         for path, kind, name in _named_claims(manifest.body):
             if (kind, manifest.namespace, name) not in made:
