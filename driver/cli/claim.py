@@ -38,7 +38,7 @@ from driver.controller.device_types import DeviceType, largest_of
 from driver.families import selectors
 from driver.families.base import Family
 from driver.families.model_names import UnknownModelError
-from driver.families.registry import find_families, load_families
+from driver.families.registry import find_families, installed_families
 
 _MAX_COUNT: Final = 32
 """The most devices of a claim (``AllocationResultsMaxSize`` of ``k8s.io/api/resource/v1``)."""
@@ -46,6 +46,8 @@ _MAX_NAME: Final = 63
 """The most characters of a name that is made from the options; the claims of pods get a suffix."""
 _SUGGESTIONS: Final = 3
 """The number of similar values in a message: profiles of one kind differ in a digit between models."""
+_LEAST_BYTES: Final = Quantity("1Mi")
+"""Less memory than any device has: whoever asks for less has left out the unit."""
 _NOT_OFFERED: Final = frozenset({v.ATTRIBUTE_SHARED, v.ATTRIBUTE_LOADED_FUNCTION, v.ATTRIBUTE_UUID, v.ATTRIBUTE_NODE})
 """Attributes that are no properties to ask for: a class says who gets shares, what is loaded changes, and the others
 name one card or one node. Standard attributes, which have a domain, are for constraints, and may be lists."""
@@ -198,12 +200,12 @@ class _FamilyCommands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
-        return list(load_families())
+        return list(installed_families())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
         """Return the family's command. Raises FamilyUnavailableError, with a suggestion."""
         del ctx
-        (family,) = find_families([cmd_name], load_families())
+        (family,) = find_families([cmd_name], installed_families())
         return _build_command(family)
 
 
@@ -357,7 +359,7 @@ def _resolve_wishes(
 
 
 def _find_impossible(family: Family, wishes: Sequence[_Wish]) -> Iterator[Problem]:
-    """Yield a problem for the first attribute that no known device has, else for each amount that is too large."""
+    """Yield a problem for the first attribute that no known device has, else for each amount that cannot be."""
     candidates = list(_list_known_devices(family))
     chosen: list[str] = []
     for wish in sorted(wishes, key=lambda wish: wish.word.name != v.ATTRIBUTE_MODEL):
@@ -365,28 +367,31 @@ def _find_impossible(family: Family, wishes: Sequence[_Wish]) -> Iterator[Proble
         known = {str(each.attributes[name]) for each in candidates if name in each.attributes}
         if not known or wish.word.is_minimum:
             continue  # only nodes know it
-        candidates = [each for each in candidates if each.attributes[name] == value]
+        candidates = [each for each in candidates if each.attributes.get(name) == value]
         if not candidates:
             advice = suggest(str(value), known - {""}, _SUGGESTIONS)
             yield Problem(f"--{wish.word.option}", f'"{value}" is no {name} of {_known(chosen)}; {advice}')
             return
         chosen.append(str(wish))
-    yield from _find_too_large(wishes, [each.type for each in candidates], _known(chosen))
+    if candidates:
+        yield from _check_amounts(wishes, [each.type for each in candidates], _known(chosen))
 
 
-def _find_too_large(wishes: Sequence[_Wish], types: Sequence[DeviceType], which: str) -> Iterator[Problem]:
-    """Yield a problem for each amount of which none of ``types`` has enough, or one if none has all together."""
+def _check_amounts(wishes: Sequence[_Wish], types: Sequence[DeviceType], which: str) -> list[Problem]:
+    """Return a problem for each amount of which none of ``types`` has enough, or one if none has all together."""
     amounts = {wish.word: wish.value for wish in wishes if isinstance(wish.value, Quantity)}
-    if not types or any(all(type_.size(word.name) >= least for word, least in amounts.items()) for type_ in types):
-        return
     problems = []
     for word, least in amounts.items():
         largest = max(types, key=lambda type_: (type_.size(word.name), str(type_)))
-        if largest.size(word.name) < least:
+        if least < _LEAST_BYTES and largest.size(word.name).family == "binary":
+            problems.append(Problem(f"--{word.option}", f"{least} counts bytes: write a unit, such as {least}Gi"))
+        elif largest.size(word.name) < least:
             message = f"{least} is more than {which} has; {largest_of(word.name, largest)}"
             problems.append(Problem(f"--{word.option}", message))
-    options = ", ".join(f"--{word.option}" for word in amounts)
-    yield from problems or [Problem(options, f"this is more than {which} has together")]
+    if not problems and not any(all(type_.size(w.name) >= least for w, least in amounts.items()) for type_ in types):
+        options = ", ".join(f"--{word.option}" for word in amounts)
+        problems.append(Problem(options, f"this is more than {which} has together"))
+    return problems
 
 
 def _known(chosen: Sequence[str]) -> str:

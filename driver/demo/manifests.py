@@ -17,7 +17,7 @@ from api.kerf.v1alpha1 import DeviceConfigBase
 from api.model.base import JsonObject
 from api.model.json_limits import check_levels
 from driver.families.class_validation import check_class
-from driver.families.registry import load_families
+from driver.families.registry import installed_families, load_families
 
 Check = Callable[[JsonObject], Iterable[Problem]]
 
@@ -141,7 +141,7 @@ def _find_dangling_references(manifests: Sequence[Manifest]) -> Iterator[str]:
     """
     made = {(manifest.kind, manifest.namespace, manifest.name) for manifest in manifests}
     classes = {manifest.name for manifest in manifests if manifest.kind in {"ResourceClass", "DeviceClass"}}
-    classes |= {family.driver for family in load_families().values()}
+    classes |= {family.driver for family in installed_families().values()}
     for manifest in manifests:
         for path, kind, name in _named_claims(manifest.body):
             if (kind, manifest.namespace, name) not in made:

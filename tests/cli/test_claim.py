@@ -160,6 +160,7 @@ REFUSED = [
     (["fpga", "--function", "zst"], '--function: "zst" is no function of any known device; did you mean "zstd"?'),
     (["gpu", "--memry", "1"], "No such option '--memry'. (Did you mean one of: '--memory'"),
     (["gpu", "--memory", "much"], "'much' is no quantity"),
+    (["gpu", "--memory", "18"], "--memory: 18 counts bytes: write a unit, such as 18Gi"),
     (["gpu", "--memory", "0"], "0 is not above zero"),
     (["gpu", "--driver-version", "new"], "'new' is no version such as 9.0"),
     (["gpu", "--name", "Mine"], "'Mine' is no name of an object"),
@@ -199,7 +200,7 @@ def test_every_capacity_is_an_option_that_names_its_environment_variable(run: Ru
 
 
 def test_a_family_of_a_third_party_brings_its_own_words(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
-    monkeypatch.setattr(claim, "load_families", lambda: {family.name: family for family in (GPU, FPGA, ODD)})
+    monkeypatch.setattr(claim, "installed_families", lambda: {family.name: family for family in (GPU, FPGA, ODD)})
     code, out, err = run(
         *("odd", "--hbmbandwidth", "1Ti", "--odd-count", "many", "--ecc-enabled", "--firmware", "1.2", "--model", "x")
     )
