@@ -170,7 +170,7 @@ class FpgaConfig(DeviceConfigBase, tag="FpgaConfig"):
     """Parameters of FPGA devices, in a class or a claim."""
 
     function: DeviceWord | None = None
-    """The function to load; required where the allocated device does not imply one."""
+    """The function to load; unset: that of the allocated device, or none: its slots are blank."""
     release: Literal["Blank", "Keep"] = "Blank"
     """Whether unprepare clears the slots, or keeps the function for the next claim that needs it."""
     timeout_seconds: Annotated[int, msgspec.Meta(ge=1, le=3600)] | None = None
@@ -210,7 +210,7 @@ class ResourceClassSpec(Strict):
     or_whole: bool = False
     """Whether a whole card that is large enough is allocated where a node has no such partition free."""
     function: DeviceWord | None = None
-    """The FPGA function that is loaded for claims; unset: a claim gets slots and names it in its FpgaConfig."""
+    """The FPGA function that is loaded for claims; unset: a claim gets slots, blank unless its FpgaConfig names one."""
     models: Models = ()
     """The models of the family's cards: GPU models (``h100-80gb-sxm``), FPGA shells; empty: all."""
     minimum_driver_version: MinimumDriverVersion | None = None

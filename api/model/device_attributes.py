@@ -9,6 +9,9 @@ from typing import Final
 
 ATTRIBUTE_CUT: Final = "cut"
 """The part of the card: ``whole``, ``partition``, or ``monitor`` for admin access to a card that others use."""
+CUT_WHOLE: Final = "whole"
+CUT_PARTITION: Final = "partition"
+CUT_MONITOR: Final = "monitor"
 ATTRIBUTE_MODEL: Final = "model"
 """The model of the card (``h100-80gb-sxm``), such as the shell of an FPGA."""
 ATTRIBUTE_PROFILE: Final = "profile"
@@ -55,6 +58,11 @@ def node_attribute(node: str) -> str:
         return node
     digest = hashlib.sha256(node.encode()).hexdigest()[:_DIGEST]
     return f"{node[: _MAX_STRING - _DIGEST - 1]}.{digest}"
+
+
+def monitor_taint_key(driver: str) -> str:
+    """Return the key of the taint that keeps claims without admin access from the monitor devices of ``driver``."""
+    return f"{driver}/{CUT_MONITOR}"
 
 
 def pool_name(node: str, kind: str) -> str:

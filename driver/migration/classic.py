@@ -19,6 +19,7 @@ from api.kerf.classic_parameters import (
 from api.kerf.v1alpha1 import API_VERSION, FpgaConfig, GpuConfig, config_to_parameters
 from api.model.base import JsonObject
 from api.model.classic import ClassicClass, ClassicTemplate
+from api.model.device_attributes import monitor_taint_key
 from api.wire import to_builtins
 from driver.families.base import Family
 from driver.families.fpga import FPGA
@@ -124,7 +125,11 @@ def _class_remarks(name: str, template: ClassicClass, parameters: ClassParameter
     if parameters.claims_may_override:
         yield f"{subject}: claimsMayOverride has no equivalent: a claim's configuration always comes after its class's"
     if isinstance(parameters, GpuClassParametersSpec) and parameters.monitor:
-        yield f"{subject}: monitor: its claims need adminAccess, in a namespace that is labeled for it (KEP-5018)"
+        taint = monitor_taint_key(GPU.driver)
+        yield (
+            f"{subject}: monitor: its claims need adminAccess, in a namespace that is labeled for it (KEP-5018), and a "
+            f"toleration of {taint}"
+        )
     if isinstance(parameters, GpuClassParametersSpec) and parameters.allow_whole:
         yield f"{subject}: allowWhole: whole cards have a class of their own, {name}-whole"
 

@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,6 +34,7 @@ from driver.testing.journal import ProcessKilled
 from driver.testing.machine import MachineUnderTest
 from driver.testing.partition_samples import (
     fits,
+    one_of_each_published_size,
     one_of_each_size,
     shareable_partitions,
     side_by_side,
@@ -179,6 +181,14 @@ class BackendContract:
             assert plugin.prepare(record) == handle
             assert plugin.contents() == before
             plugin.release(record)
+
+    def test_every_device_is_prepared_without_configuration(self, plugin: PluginStandIn) -> None:
+        """A user's DeviceClass may select any device of the driver, for claims that have no parameters."""
+        for partition in one_of_each_published_size(plugin.cards[0]):
+            record = replace(plugin.allocate(partition, "user"), config=None)
+            plugin.prepare(record)
+            plugin.release(record)
+            assert plugin.is_empty, partition
 
     def test_partitions_side_by_side_do_not_disturb_one_another(self, plugin: PluginStandIn) -> None:
         for card in plugin.cards:

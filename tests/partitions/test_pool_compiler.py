@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from api.model.devices import DeviceTaint, SliceContent
-from api.model.names import is_dns_label
+from api.model.names import DriverName, is_dns_label
 from api.wire import to_builtins
 from driver.families.fpga.catalog import shell, shells
 from driver.families.fpga.shell import Shell
@@ -137,7 +137,8 @@ def test_a_gpu_partition_as_it_is_published() -> None:
 def test_every_device_has_exactly_the_attributes_and_capacities_of_its_family(card: Card) -> None:
     """A selector that meets a missing attribute aborts the pod's whole scheduling attempt."""
     vocabulary = vocabulary_of(card)
-    monitors = [device for content in build_monitor_slices([card], "node-1", vocabulary) for device in content.devices]
+    slices = build_monitor_slices([card], "node-1", vocabulary, DriverName("driver.example.com"))
+    monitors = [device for content in slices for device in content.devices]
     for device in (*devices(compiled_of([card]).pool), *monitors):
         assert device.attributes.keys() == vocabulary.attributes.keys()
         assert device.capacity.keys() == vocabulary.capacities

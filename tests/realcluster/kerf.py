@@ -18,6 +18,8 @@ import aiohttp
 import anyio
 import yaml
 
+from api.resource.kinds import GROUP
+from api.resource.registry import VERSIONS
 from tests.realcluster.api import Api, Document
 from tests.realcluster.cluster import READY_S, Cluster, NotReadyError
 from tests.realcluster.documents import IMAGE
@@ -73,11 +75,19 @@ class Kerf:
         self._plugins: dict[str, _Plugin] = {}
 
     async def install(self, left_out: Collection[str] = (), *, early_loading: bool = False) -> None:
-        """Apply ``deploy/`` without the files of ``left_out``; workloads are applied as a dry run only, because
-        processes of the tests replace them."""
+        """Apply ``deploy/`` without the files of ``left_out``.
+
+        Workloads are applied as a dry run only, because processes of the tests replace them; DeviceClasses, which have
+        one shape in every version, in that of the release, if it has them.
+        """
+        resource_version = self._cluster.version.resource_version
         for document in manifests(DEPLOY / "crds"):
             await self._api.apply(document)
         for document in manifests(DEPLOY / "manifests", left_out):
+            if document["kind"] == "DeviceClass":
+                if resource_version not in VERSIONS:
+                    continue
+                document["apiVersion"] = f"{GROUP}/{resource_version}"
             is_workload = document["kind"] in _WORKLOADS
             await self._api.apply(document, **({"dryRun": "All"} if is_workload else {}))
         for document in manifests(DEPLOY / "early-loading") if early_loading else ():

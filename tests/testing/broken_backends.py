@@ -19,6 +19,7 @@ from driver.kubeletplugin.backends.base import (
     CardSurvey,
     FoundPartition,
     Handle,
+    HardwareRefusedError,
     HealthChange,
     Journal,
 )
@@ -155,6 +156,15 @@ class AdminTakes(AcmeBackend):
         super().unprepare(handle)
 
 
+class NeedsConfiguration(AcmeBackend):
+    """Prepares nothing for a claim that has no parameters."""
+
+    def prepare(self, device: AllocatedDevice, config: Any, journal: Journal, found: FoundPartition | None) -> Handle:
+        if config is None:
+            raise HardwareRefusedError("which precision?")
+        return super().prepare(device, config, journal, found)
+
+
 class CardsMove(AcmeBackend):
     """Finds the cards in another order each time."""
 
@@ -215,6 +225,7 @@ BROKEN = {
     InvalidEdits: "test_edits_are_valid_cdi_and_no_container_may_manage_a_card",
     OneVariable: "test_a_container_with_all_devices_of_a_card_gets_a_variable_of_its_own_for_each",
     AdminTakes: "test_admin_access_takes_nothing_and_its_end_destroys_nothing",
+    NeedsConfiguration: "test_every_device_is_prepared_without_configuration",
     CardsMove: "test_every_process_discovers_the_same_cards_in_the_same_order",
     AbsentIsEmpty: "test_a_survey_of_a_card_that_is_not_there_says_so",
     ForeignEvents: "test_events_are_of_cards_that_are_there",

@@ -5,7 +5,7 @@
 | Accepted | the spec is valid | its family is not installed, a field is invalid, or requires impossible hardware |
 | Ready | the DeviceClass is as the spec says | not accepted, name taken, not kept by the server, no device can do it |
 | Matching | published devices match | no device matches: the message names the faulty field |
-| TolerationsInClaims | claims must carry the class's tolerations themselves | (absent) |
+| TolerationsInClaims | claims must carry the class's tolerations, or those for monitor devices, themselves | (absent) |
 """
 
 from collections.abc import Iterator
@@ -16,9 +16,12 @@ from typing import Final, Literal
 import yaml
 
 from api.kerf.v1alpha1 import MatchingDevices, ResourceClass, ResourceClassObject, ResourceClassStatus
+from api.model.base import JsonObject
+from api.model.device_attributes import monitor_taint_key
 from api.model.metadata import Condition
 from api.wire import to_builtins
 from driver.controller.device_types import UnsatisfiableError
+from driver.controller.structured.class_compiler import CompiledClass
 from driver.controller.structured.plan import NOT_ACCEPTED, ClassPlan, NotInPlace, UpToDate
 from driver.families.class_validation import FamilyNotInstalledError
 
@@ -63,8 +66,8 @@ def build_status(
     """Build the status that ``held`` should have; a condition with an unchanged status keeps its transition time."""
     name = held.metadata.name
     conditions = [_accepted(plan), _ready(name, result, matched.unsupported), _matching(matched)]
-    if plan.resource_class is not None and plan.resource_class.spec.tolerations:
-        conditions.append(_tolerations(plan.resource_class))
+    if plan.resource_class is not None and (request := _tolerant_request(plan.resource_class, plan.compiled)):
+        conditions.append(_tolerations(request))
     is_there = plan.compiled is not None and isinstance(result, UpToDate)
     return ResourceClassStatus(
         observed_generation=held.metadata.generation,
@@ -137,11 +140,18 @@ def _matching(matched: MatchCount) -> Condition:
     return Condition(type=MATCHING, status="True", reason="DevicesMatch", message="published devices match")
 
 
-def _tolerations(resource_class: ResourceClass) -> Condition:
-    request = {
-        "deviceClassName": resource_class.metadata.name,
-        "tolerations": to_builtins(resource_class.spec.tolerations),
-    }
+def _tolerant_request(resource_class: ResourceClass, compiled: CompiledClass | None) -> JsonObject:
+    """Return the request of a claim for devices that need tolerations; empty: they need none."""
+    spec = resource_class.spec
+    request: JsonObject = {"deviceClassName": resource_class.metadata.name}
+    tolerations = to_builtins(spec.tolerations)
+    if spec.cut == "Monitor" and compiled is not None:
+        request["adminAccess"] = True
+        tolerations.append({"key": monitor_taint_key(compiled.driver), "operator": "Exists"})
+    return {**request, "tolerations": tolerations} if tolerations else {}
+
+
+def _tolerations(request: JsonObject) -> Condition:
     message = (
         "a DeviceClass of resource.k8s.io/v1 has no tolerations, claims must carry them: write in their requests:\n"
         + yaml.safe_dump({"exactly": request}, sort_keys=False)

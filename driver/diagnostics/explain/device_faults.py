@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from api.model.allocations import DeviceRequestAllocationResult
+from api.model.device_attributes import monitor_taint_key
 from api.model.devices import Device, DeviceTaint, DeviceTaintSelector, ResourceSlice
 from api.model.names import DeviceId
 from driver.diagnostics.cluster_index import ClusterIndex
@@ -88,8 +89,8 @@ def _faults_of_device(
             objects=objects,
         )
     for taint in _taints(cluster, result.id, device):
-        if taint.effect not in _EFFECTS:
-            continue
+        if taint.effect not in _EFFECTS or taint.key == monitor_taint_key(result.driver):
+            continue  # the taint of a monitor device is no fault of it: it says who may have it
         toleration = next((each for each in result.tolerations if each.tolerates(taint)), None)
         for_s = toleration.toleration_seconds if toleration is not None else None
         told = "which the claim does not tolerate" if toleration is None else "which the claim tolerates"

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from api.core.v1 import Pod
+from api.model.device_attributes import CUT_MONITOR
 from api.model.names import ObjectRef
 from driver.allocation import Obstacle
 from driver.diagnostics.explain.report import Cause, NodeGroup, NodeReason, Victims
@@ -30,6 +31,11 @@ _STEPS: Final[Mapping[str, str]] = {
     "undecided": "ask again with a longer --deadline, or ask for fewer devices and constraints in one pod",
 }
 
+_MONITOR_STEP: Final = (
+    "a monitor device is for requests with adminAccess: true and a toleration of the taint, in a namespace with the "
+    'label resource.kubernetes.io/admin-access: "true" (docs/admin-access.md); for any other use name another class'
+)
+
 
 def misfit_causes(groups: Sequence[NodeGroup], remedies: Sequence[Victims]) -> tuple[Cause, ...]:
     """Return one cause for each reason of ``groups``, the one of most nodes first."""
@@ -43,7 +49,7 @@ def misfit_causes(groups: Sequence[NodeGroup], remedies: Sequence[Victims]) -> t
 
 def _misfit_cause(reason: NodeReason, nodes: Sequence[str], remedies: Sequence[Victims]) -> Cause:
     where = f"claim {reason.claim}, request {reason.request}: " if reason.claim else ""
-    step = _STEPS[reason.obstacle]
+    step = _MONITOR_STEP if _is_monitor_only(reason) else _STEPS[reason.obstacle]
     ending = [remedy for remedy in remedies if remedy.node in nodes]
     if ending:
         claims = ", ".join(claim.claim for claim in ending[0].claims)
@@ -55,6 +61,12 @@ def _misfit_cause(reason: NodeReason, nodes: Sequence[str], remedies: Sequence[V
         next_step=step,
         objects=(*objects, *(f"node {node}" for node in nodes)),
     )
+
+
+def _is_monitor_only(reason: NodeReason) -> bool:
+    """Whether all devices that match are monitor devices, which their taint keeps from claims."""
+    keys = [taint.partition("=")[0] for taint in reason.taints]
+    return reason.obstacle == Obstacle.TAINTED and bool(keys) and all(key.endswith(f"/{CUT_MONITOR}") for key in keys)
 
 
 def list_names(names: Sequence[str]) -> str:

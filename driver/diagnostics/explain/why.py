@@ -17,7 +17,11 @@ from api.model.claims import ResourceClaim
 from api.model.names import ObjectRef
 from driver.diagnostics.cluster_index import ClusterIndex, pods_of
 from driver.diagnostics.errors import QueryError
-from driver.diagnostics.explain.class_faults import find_classes_without_devices, find_missing_classes
+from driver.diagnostics.explain.class_faults import (
+    find_classes_without_devices,
+    find_missing_classes,
+    find_unknown_names,
+)
 from driver.diagnostics.explain.classic_claims import explain_classic_claim, explain_classic_pod
 from driver.diagnostics.explain.deletion import check_claim_deletion, check_pod_deletion, verdict_of_deletion
 from driver.diagnostics.explain.next_steps import list_names, merge_causes, misfit_causes
@@ -189,6 +193,8 @@ class _Explainer:
         if missing:
             is_compiled_later = missing[0].code == CauseCode.CLASS_NOT_COMPILED
             return self._report(Verdict.BLOCKED if is_compiled_later else Verdict.INVALID, missing[0].message, missing)
+        unknown = [said for name, said in find_unknown_names(self.cluster, self._unallocated) if name in message]
+        message = unknown[0] if unknown else message
         invalid = Cause(
             code=CauseCode.CLAIM_INVALID,
             message=message,

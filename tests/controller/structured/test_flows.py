@@ -472,6 +472,20 @@ async def test_tolerations_are_handed_to_the_claims() -> None:
     assert "TolerationsInClaims" not in verdicts(cluster, "small")
 
 
+async def test_a_class_of_monitor_devices_says_what_their_claims_need() -> None:
+    cluster = Cluster()
+    cluster.put_class("monitor", {"device": "gpu", "cut": "Monitor"})
+    await cluster.settle("monitor")
+    message = cluster.condition("monitor", "TolerationsInClaims").message
+    assert yaml.safe_load(message.partition("\n")[2]) == {
+        "exactly": {
+            "deviceClassName": "monitor",
+            "adminAccess": True,
+            "tolerations": [{"key": "gpu.kerf.dev/monitor", "operator": "Exists"}],
+        }
+    }
+
+
 async def test_a_class_by_node_labels_follows_the_labels() -> None:
     cluster = Cluster()
     cluster.put_node("n1", {"rack": "r1"})
