@@ -142,7 +142,8 @@ class DeviceConfigBase(Strict, tag_field="kind"):
     def required_attributes(self) -> Mapping[str, str]:
         """The boolean attributes that a device must have to do what this says: the field that needs each, by attribute.
 
-        Classes with this configuration select by them, and a claim for a device without them is not prepared.
+        Attributes are named without a domain, fields by their JSON path in this document. Classes with this
+        configuration select by them, and a claim for a device without them is not prepared.
         """
         return {}
 

@@ -156,6 +156,9 @@ def _selectors(parameters: ClaimParameters) -> Iterable[str]:
         if parameters.function is not None:
             yield f'device.attributes["{driver}"].function == "{parameters.function}"'
         return
+    if parameters.sharing is not None:
+        for attribute in GpuConfig(api_version=API_VERSION, sharing=parameters.sharing).required_attributes:
+            yield f'device.attributes["{driver}"].{attribute}'
     if parameters.profile is not None:
         yield f'device.attributes["{driver}"].profile == "{parameters.profile}"'
     if parameters.minimum is not None:

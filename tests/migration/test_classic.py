@@ -44,21 +44,29 @@ def test_where_everything_has_an_equivalent_nothing_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parameters", "driver"),
+    ("parameters", "driver", "selected"),
     [
-        (GpuClaimParametersSpec(profile="1g.10gb", sharing=GpuSharing(strategy="Mps")), "gpu.kerf.dev"),
-        (FpgaClaimParametersSpec(function="aes-gcm", release="Keep"), "fpga.kerf.dev"),
+        (
+            GpuClaimParametersSpec(profile="1g.10gb", sharing=GpuSharing(strategy="Mps")),
+            "gpu.kerf.dev",
+            ["mps", 'profile == "1g.10gb"'],
+        ),
+        (
+            FpgaClaimParametersSpec(function="aes-gcm", release="Keep"),
+            "fpga.kerf.dev",
+            ['function == "aes-gcm"'],
+        ),
     ],
 )
 def test_a_claims_selectors_and_configuration_are_for_the_driver_of_its_devices(
-    parameters: ClaimParameters, driver: str
+    parameters: ClaimParameters, driver: str, selected: list[str]
 ) -> None:
     spec = ClassicClaimSpec(requests=(ClassicRequest(class_name="any"),))
     template = ClassicTemplate(metadata=ObjectMeta(name="any"), spec=ClassicTemplateSpec(spec=spec))
     [document] = migrate_template(template, parameters).documents
     devices = document["spec"]["spec"]["devices"]
-    [selector] = devices["requests"][0]["exactly"]["selectors"]
-    assert selector["cel"]["expression"].startswith(f'device.attributes["{driver}"].')
+    expressions = [selector["cel"]["expression"] for selector in devices["requests"][0]["exactly"]["selectors"]]
+    assert expressions == [f'device.attributes["{driver}"].{condition}' for condition in selected]
     assert devices["config"][0]["opaque"]["driver"] == driver
 
 

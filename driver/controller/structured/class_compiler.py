@@ -46,13 +46,15 @@ MANAGED_BY: Final = "kerf"
 MAX_EXPRESSION: Final = 10 * 1024
 """The most bytes of a CEL expression (``CELSelectorExpressionMaxLength``)."""
 
+DRIVER_VERSION: Final = "spec.minimumDriverVersion"
+"""The field for which a message about a class that selects nothing names the newest driver."""
+
 _CUTS: Final[Mapping[ClassCut, str]] = {"Whole": "whole", "Partition": "partition", "Monitor": "monitor"}
 """The value of the device attribute ``cut`` for each ``cut`` of a class."""
 _DOCUMENT: Final = "ResourceClass"
 _CUT_WORDS: Final = {"Whole": "whole card", "Monitor": "monitor device"}
 _NODES: Final = "spec.nodes"
 _ALLOCATION: Final = "spec.allocation"
-DRIVER_VERSION: Final = "spec.minimumDriverVersion"
 _IN_SHARES: Final = "shared allocation"
 _AWAITED: Final = frozenset({_IN_SHARES, f"cut {_CUTS['Monitor']}"})
 """The ``wants`` of requirements for which nodes publish devices only once a class has them."""
