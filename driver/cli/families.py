@@ -47,6 +47,8 @@ def command(names: tuple[str, ...], policies: bool, output: OutputFormat) -> Non
 
     Each family is a DRA driver of its own. Selectors (CEL) name attributes and capacities by the driver's name.
     """
+    if policies and output != "text":
+        raise click.UsageError("--policies prints YAML for kubectl: leave --output out")
     installed = load_families()
     chosen = find_families(names, installed) or [*installed.values()]
     if policies:
