@@ -69,6 +69,8 @@ def command(
     chosen = find_families(names, installed) or [*installed.values()]
     if policies and device_classes:
         raise click.UsageError("--policies and --device-classes are two files: print one after the other")
+    if (policies or device_classes) and output != "text":
+        raise click.UsageError("--policies and --device-classes print YAML for kubectl: leave --output out")
     if policies:
         click.echo(format_policies(chosen, names), nl=False)
     elif device_classes:

@@ -71,3 +71,9 @@ def test_the_policies_of_one_family_are_printed_for_kubectl(capsys: pytest.Captu
     assert "`kerf families --policies fpga`" in out
     policy, binding = yaml.safe_load_all(out)
     assert policy["metadata"]["name"] == binding["spec"]["policyName"] == "parameters.fpga.kerf.dev"
+
+
+def test_policies_have_one_form(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "--policies", "-o", "json")
+    assert code == 2
+    assert "leave --output out" in err

@@ -320,6 +320,15 @@ async def test_early_loading_lets_the_plugin_read_all_claims(api: Api, accounts:
     await eventually("the role is in force", may_list)
 
 
+async def test_the_type_checker_finds_nothing_to_warn_of_in_the_policies(api: Api, kerf: Kerf) -> None:
+    async def are_checked() -> list[Document]:
+        found = await api.list("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy")
+        return found if all(one.get("status", {}).get("observedGeneration") for one in found) else []
+
+    for policy in await eventually("their types are checked", are_checked):
+        assert not policy["status"].get("typeChecking", {}).get("expressionWarnings"), policy["metadata"]["name"]
+
+
 def test_no_role_of_deploy_has_a_wildcard() -> None:
     folders = (DEPLOY / "manifests", DEPLOY / "early-loading", DEPLOY / "classic")
     rules = [rule for folder in folders for document in manifests(folder) for rule in document.get("rules", ())]
