@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import yaml
 
 from driver.cli import main
 from driver.families.registry import BUILT_IN
@@ -49,6 +50,18 @@ def test_a_program_gets_the_vocabulary_as_a_document(capsys: pytest.CaptureFixtu
     assert fpga["attributes"]["driverVersion"]["type"] == "version"
     assert fpga["attributes"]["loadSeconds"]["type"] == "int"
     assert fpga["minimums"] == ["slots", "lut", "dsp"]
+
+
+def test_the_device_class_of_a_family_is_printed_in_the_version_of_the_cluster(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, out, _ = run(capsys, "fpga", "--device-classes", "--api-version", "v1beta1")
+    (document,) = yaml.safe_load_all(out)
+    assert (document["apiVersion"], document["metadata"]["name"]) == ("resource.k8s.io/v1beta1", "fpga.kerf.dev")
+    assert [selector["cel"]["expression"] for selector in document["spec"]["selectors"]] == [
+        'device.driver == "fpga.kerf.dev"',
+        'device.attributes["fpga.kerf.dev"].cut != "monitor"',
+    ]
 
 
 def test_an_unknown_family_is_an_error_with_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
