@@ -202,11 +202,18 @@ class _FamilyCommands(click.Group):
         del ctx
         return list(installed_families())
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
-        """Return the family's command. Raises FamilyUnavailableError, with a suggestion."""
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         del ctx
-        (family,) = find_families([cmd_name], installed_families())
-        return _build_command(family)
+        family = installed_families().get(cmd_name)
+        return None if family is None else _build_command(family)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the family's command. Raises FamilyUnavailableError for an unknown family, with a suggestion."""
+        if not args[0].startswith("-"):
+            find_families(args[:1], installed_families())
+        return super().resolve_command(ctx, args)
 
 
 @click.command(

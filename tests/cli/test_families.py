@@ -54,6 +54,18 @@ def test_a_program_gets_the_vocabulary_as_a_document(capsys: pytest.CaptureFixtu
     assert fpga["minimums"] == ["slots", "lut", "dsp"]
 
 
+def test_the_device_class_of_a_family_is_printed_in_the_version_of_the_cluster(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, out, _ = run(capsys, "fpga", "--device-classes", "--api-version", "v1beta1")
+    (document,) = yaml.safe_load_all(out)
+    assert (document["apiVersion"], document["metadata"]["name"]) == ("resource.k8s.io/v1beta1", "fpga.kerf.dev")
+    assert [selector["cel"]["expression"] for selector in document["spec"]["selectors"]] == [
+        'device.driver == "fpga.kerf.dev"',
+        'device.attributes["fpga.kerf.dev"].cut != "monitor"',
+    ]
+
+
 def test_an_unknown_family_is_an_error_with_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "gpus")
     assert code == 1

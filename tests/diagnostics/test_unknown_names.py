@@ -1,4 +1,4 @@
-"""Misspelt attributes and capacities: on every device an error, which the API server does not notice."""
+"""Misspelled attributes and capacities: on every device an error, which the API server does not notice."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def explain(*selectors: str, of_class: str = DRIVER) -> WhyReport:
         ('device.capacity["gpu.kerf.dev"]["Memory"]', 'device.capacity["gpu.kerf.dev"].memory'),
     ],
 )
-def test_a_misspelt_name_is_named_with_the_one_that_is_meant(read: str, meant: str) -> None:
+def test_a_misspelled_name_is_named_with_the_one_that_is_meant(read: str, meant: str) -> None:
     answer = explain('device.attributes["gpu.kerf.dev"].cut == "partition"', f"{read}{AT_LEAST}")
     assert answer.verdict is Verdict.INVALID
     [cause] = answer.causes
@@ -45,7 +45,7 @@ def test_a_name_that_is_like_no_other_is_named_alone() -> None:
     assert answer.message.endswith('selectors[0]: no device has device.attributes["example.com"].xyz')
 
 
-def test_the_class_is_named_when_it_is_misspelt_there() -> None:
+def test_the_class_is_named_when_it_is_misspelled_there() -> None:
     answer = explain(of_class=f'{DRIVER} && device.attributes["gpu.kerf.dev"].profil == "1g.10gb"')
     assert answer.message == (
         'deviceclass any, spec.selectors[0]: no device has device.attributes["gpu.kerf.dev"].profil; did you mean '

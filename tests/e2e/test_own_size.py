@@ -1,7 +1,8 @@
 """Users ask for their own size: ``kerf claim``, the families' own DeviceClasses, and the plainest of all classes."""
 
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeAlias
 
 import anyio
 import pytest
@@ -11,18 +12,26 @@ from tests.e2e import pods
 from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
 from tests.realcluster.api import Api
+from tests.realcluster.cluster import Cluster
 from tests.realcluster.kerf import Hardware
 
 HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "a100-40gb"}, {"kind": "fpga", "shell": "quad"}], options={})
 
 
-async def apply_claim(namespace: Namespace, *arguments: str) -> str:
-    """Apply what ``kerf claim`` prints, and return the name of the object."""
-    command = [sys.executable, "-m", "driver.cli", "claim", *arguments]
-    printed = await anyio.run_process(command)
-    document = yaml.safe_load(printed.stdout)
-    await namespace.apply(document)
-    return str(document["metadata"]["name"])
+ApplyClaim: TypeAlias = Callable[..., Awaitable[str]]
+
+
+@pytest.fixture
+def apply_claim(namespace: Namespace, cluster: Cluster) -> ApplyClaim:
+    """``kerf claim ARGUMENTS | kubectl apply -f -``, which returns the name of the object."""
+
+    async def apply(*arguments: str) -> str:
+        version = f"--api-version={cluster.version.resource_version}"
+        printed = await anyio.run_process([sys.executable, "-m", "driver.cli", "claim", *arguments, version])
+        await anyio.run_process(cluster.kubectl("apply", "-n", namespace.name, "-f", "-"), input=printed.stdout)
+        return str(yaml.safe_load(printed.stdout)["metadata"]["name"])
+
+    return apply
 
 
 @pytest.fixture(params=["gpu.kerf.dev", "fpga.kerf.dev"])
@@ -39,8 +48,8 @@ async def plain_class(request: pytest.FixtureRequest, api: Api) -> AsyncIterator
     await api.delete(pods.RESOURCE, "DeviceClass", name)
 
 
-async def test_a_size_of_ones_own_is_applied_and_its_pod_runs(namespace: Namespace) -> None:
-    name = await apply_claim(namespace, "gpu", "--memory", "18Gi")
+async def test_a_size_of_ones_own_is_applied_and_its_pod_runs(namespace: Namespace, apply_claim: ApplyClaim) -> None:
+    name = await apply_claim("gpu", "--memory", "18Gi")
     await namespace.create_pods(name, "p")
     (uuid,) = (await namespace.wait_running("p")).main.kerf_devices.values()
     assert uuid.startswith("MIG-")
@@ -48,8 +57,8 @@ async def test_a_size_of_ones_own_is_applied_and_its_pod_runs(namespace: Namespa
     assert "-3g-20gb-" in result["device"], "the smallest with 18Gi"
 
 
-async def test_two_of_a_size_on_one_card(namespace: Namespace) -> None:
-    name = await apply_claim(namespace, "gpu", "--profile", "2g.10gb", "--count", "2", "--same-card")
+async def test_two_of_a_size_on_one_card(namespace: Namespace, apply_claim: ApplyClaim) -> None:
+    name = await apply_claim("gpu", "--profile", "2g.10gb", "--count", "2", "--same-card")
     await namespace.create_pods(name, "p")
     assert len((await namespace.wait_running("p")).main.kerf_devices) == 2
     first, second = await namespace.allocation_results("p")
@@ -58,9 +67,9 @@ async def test_two_of_a_size_on_one_card(namespace: Namespace) -> None:
 
 @pytest.mark.parametrize(("arguments", "function"), [(["--function", "zstd"], "zstd"), (["--slots", "2"], "")])
 async def test_an_fpga_runs_the_function_that_is_asked_for_or_none(
-    namespace: Namespace, arguments: list[str], function: str
+    namespace: Namespace, apply_claim: ApplyClaim, arguments: list[str], function: str
 ) -> None:
-    name = await apply_claim(namespace, "fpga", *arguments)
+    name = await apply_claim("fpga", *arguments)
     await namespace.create_pods(name, "p")
     told = (await namespace.wait_running("p")).main
     assert [*told.kerf_devices.values()] == [function]
