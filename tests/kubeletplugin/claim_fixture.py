@@ -21,6 +21,7 @@ from driver.kubeletplugin.claims.device_metadata import MetadataFiles
 from driver.kubeletplugin.claims.garbage_collection import ClaimGarbageCollector
 from driver.kubeletplugin.claims.hardware import HardwareExecutor
 from driver.kubeletplugin.claims.preparer import ClaimPreparer
+from driver.kubeletplugin.claims.status_writer import DeviceStatusWriter
 from driver.kubeletplugin.claims.steps import StepExecutor
 from driver.kubeletplugin.inventory.devices import DeviceSet, build_device_set
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
@@ -178,6 +179,7 @@ class PluginCore:
     store: cdi.Store
     publisher: DevicePublisher
     preparer: ClaimPreparer
+    status_writer: DeviceStatusWriter
     garbage_collector: ClaimGarbageCollector
     clock: list[float]
     """One entry: monotonic seconds."""
@@ -212,14 +214,24 @@ async def plugin_core(
         checkpoint = cast("Checkpoint", WatchedCheckpoint(opened, effects))
         async with anyio.create_task_group() as tasks:
             metadata = MetadataFiles(root / "metadata")
+            hardware = HardwareExecutor(card_executor, CONFIGURATIONS, checkpoint, boot_id=boot_id)
             executor = StepExecutor(
                 driver=DRIVER,
                 boot_id=boot_id,
                 checkpoint=checkpoint,
-                hardware=HardwareExecutor(card_executor, CONFIGURATIONS, checkpoint, boot_id=boot_id),
+                hardware=hardware,
                 store=store,
                 metadata=metadata,
                 on_change=lambda: None,
+            )
+            status_writer = DeviceStatusWriter(
+                driver=DRIVER,
+                boot_id=boot_id,
+                cluster=cluster,
+                records=opened.records,
+                hardware=hardware,
+                find_device=lambda device: publisher.devices.find(device),
+                now=lambda: 1000.0,
             )
             preparer = ClaimPreparer(
                 driver=DRIVER,
@@ -230,6 +242,7 @@ async def plugin_core(
                 cluster=cluster,
                 publisher=publisher,
                 tasks=tasks,
+                status_writer=status_writer,
             )
             garbage_collector = ClaimGarbageCollector(
                 settings=SETTINGS,
@@ -242,7 +255,9 @@ async def plugin_core(
                 clock=lambda: clock[0],
             )
             try:
-                yield PluginCore(cluster, backend, opened, store, publisher, preparer, garbage_collector, clock)
+                yield PluginCore(
+                    cluster, backend, opened, store, publisher, preparer, status_writer, garbage_collector, clock
+                )
                 await preparer.drain(0)
             finally:
                 card_executor.close()

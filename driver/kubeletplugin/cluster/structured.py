@@ -20,9 +20,17 @@ from driver.kube.http.client import Client
 from driver.kube.informer import Informer
 from driver.kube.slice_publisher import PublishSettings, SlicePublisher
 from driver.kube.store import ObjectChange
-from driver.kubeletplugin.cluster.base import ClaimInformer, node_owner, node_reference, read_claim, read_pod
+from driver.kubeletplugin.cluster.base import (
+    ClaimInformer,
+    StatusDroppedError,
+    node_owner,
+    node_reference,
+    read_claim,
+    read_pod,
+)
 from driver.kubeletplugin.cluster.dropped_fields import probe_dropped_fields, probe_list_attributes
 from driver.kubeletplugin.cluster.resource_classes import ResourceClassWatch
+from driver.kubeletplugin.inventory.binding_conditions import device_key
 from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
 from driver.kubeletplugin.inventory.optional_devices import OptionalDevices, find_optional_devices
 from driver.kubeletplugin.settings import Settings
@@ -122,19 +130,27 @@ class StructuredCluster:
     def watch_claims(self, on_change: Callable[[ObjectChange[AllocatedClaim]], None]) -> ClaimInformer:
         return Informer(self._client, self._allocated, on_change=on_change)
 
-    async def write_device_status(self, claim: AllocatedClaim, devices: Sequence[AllocatedDeviceStatus]) -> None:
+    @property
+    def has_device_status(self) -> bool:
+        return True
+
+    async def write_device_status(
+        self, claim: AllocatedClaim | ResourceClaim, devices: Sequence[AllocatedDeviceStatus]
+    ) -> None:
         """Write by server-side apply, so that other drivers' entries stay; the resource version detects changes."""
         metadata = {
             "name": claim.metadata.name,
             "namespace": claim.metadata.namespace,
             "resourceVersion": claim.metadata.resource_version,
         }
-        await self._client.apply(
+        kept = await self._client.apply(
             self._allocated,
             {"metadata": metadata, "status": {"devices": to_builtins(devices)}},
             field_manager=self._field_manager,
             subresource="status",
         )
+        if not {device_key(entry) for entry in kept.status.devices}.issuperset(map(device_key, devices)):
+            raise StatusDroppedError(claim.ref)
 
     async def run(self, on_target_change: Callable[[], None]) -> None:
         self._on_target_change = on_target_change
