@@ -1,17 +1,21 @@
 """The part of the plugin that changes durable state, without its sockets, to be interrupted at any effect."""
 
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
 import anyio
+import msgspec
+from msgspec.structs import replace
 
 import cdi
 from api.kerf.v1alpha1 import DeviceConfigBase
-from api.model.names import DeviceId, ShareId
+from api.model.allocations import AllocatedDeviceStatus
+from api.model.claims import AllocatedClaim, ResourceClaim
+from api.model.names import ClaimRef, DeviceId, ShareId
 from api.model.prepared import PreparedClaim
 from driver.families.gpu import GPU
 from driver.kubeletplugin.backends.base import AllocatedDevice, Backend, FoundPartition, Handle, Journal
@@ -167,6 +171,30 @@ class WatchedBackend(FakeBackend):
     def abandon(self, device: AllocatedDevice, journal: Journal, found: FoundPartition | None) -> None:
         self.effects.before("release hardware")
         super().abandon(device, journal, found)
+
+
+class WatchedCluster(FakeCluster):
+    """A cluster whose claims' device status outlives the process, and whose writes are effects."""
+
+    def __init__(self, root: Path, effects: Effects | None = None) -> None:
+        super().__init__()
+        self._file = root / "status.json"
+        self._effects = effects or Effects()
+
+    def add(self, claim: ResourceClaim) -> ClaimRef:
+        """Add a claim with the device status that it had when an earlier process ended."""
+        entries: tuple[AllocatedDeviceStatus, ...] = ()
+        if self._file.exists():
+            entries = msgspec.json.decode(self._file.read_bytes(), type=tuple[AllocatedDeviceStatus, ...])
+        return super().add(replace(claim, status=replace(claim.status, devices=entries)))
+
+    async def write_device_status(
+        self, claim: AllocatedClaim | ResourceClaim, devices: Sequence[AllocatedDeviceStatus]
+    ) -> None:
+        self._effects.before("write status")
+        await super().write_device_status(claim, devices)
+        self._file.write_bytes(msgspec.json.encode(devices))
+        self._effects.before("answer")
 
 
 @dataclass

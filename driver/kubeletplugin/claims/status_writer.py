@@ -85,14 +85,18 @@ class DeviceStatusWriter:
         self._logged: set[str] = set()
 
     async def publish(self, claim: ResourceClaim) -> None:
-        """Write the status of ``claim``, which has just been prepared; what fails or takes too long is tried later."""
+        """Write the status of ``claim``, which has just been prepared; what fails or takes too long is tried later.
+
+        ``claim`` was read before it was prepared, and what it showed then may be gone by now: after a crash in the
+        middle of a release the removal runs beside the next prepare. Then it is read again.
+        """
         if not self._cluster.has_device_status:
             return
         metadata = claim.metadata
         ref = ClaimRef(metadata.namespace, metadata.name, metadata.uid)
         with anyio.move_on_after(LIMIT_S):
             try:
-                await self._reconcile(ref, claim)
+                await self._reconcile(ref, None if select_reported(claim.status, self._driver) else claim)
             except Exception as error:  # noqa: BLE001  (backends are third parties'; the claim is prepared all the same)
                 _log.warning("what the claim got is not in its status yet: %r", error)
             else:
