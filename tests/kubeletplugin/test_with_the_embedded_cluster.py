@@ -15,7 +15,7 @@ import yaml
 from anyio.abc import TaskStatus
 from msgspec.structs import replace
 
-from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, NODES, Node
+from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, EVENTS, NODES, Node
 from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
 from api.model.allocations import AllocatedDeviceStatus, ResourceClaimStatus
 from api.model.base import JsonObject
@@ -286,6 +286,27 @@ async def test_where_the_api_server_drops_what_makes_devices_shareable_nothing_i
         async with running(place):
             await until(lambda: "no shared devices are published" in caplog.text)
             await place.until_published(SLICE, without=f"{SLICE}-shared")
+
+
+async def test_where_the_scheduler_would_give_shares_twice_none_is_published_and_an_event_says_why(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with site(ApiServerSettings(kubernetes=(1, 36))) as place:
+        await place.client.apply(CUSTOM_RESOURCE_DEFINITIONS, CLASSES, field_manager="test")
+        async with running(place):
+            await place.until_published(SLICE)
+            assert "kubernetes#139034" not in caplog.text, "nobody wants any"
+            await place.client.create(RESOURCE_CLASSES, in_shares("1g.10gb"))
+            while not (events := (await place.client.list(EVENTS)).items):  # noqa: ASYNC110  (as elsewhere)
+                await anyio.sleep(0.005)
+            await place.until_published(SLICE, without=f"{SLICE}-shared")
+        (event,) = events
+        assert (event.reason, event.involved_object.name) == ("SharesNotPublished", NODE)
+        assert event.message == (
+            "ResourceClasses want shares of gpu devices, and none are published: kube-scheduler 1.36.0 gives what "
+            "excludes each other to two pods (kubernetes/kubernetes#139034); Kubernetes 1.36.2 has the fix"
+        )
+        assert caplog.text.count("kubernetes#139034") == 1
 
 
 async def test_all_families_of_a_process_share_one_watch_of_resource_classes() -> None:

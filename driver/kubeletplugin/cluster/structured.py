@@ -35,6 +35,7 @@ from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
 from driver.kubeletplugin.inventory.optional_devices import OptionalDevices, find_optional_devices
 from driver.kubeletplugin.settings import Settings
 from driver.partitions.slice_limits import SliceLayout
+from driver.scheduling.scheduler_faults import Feature, Release, find_fault
 
 _COUNTER_FIELDS: Final = ("consumesCounters", "sharedCounters")
 _SHARE_FIELDS: Final = ("allowMultipleAllocations", "requestPolicy")
@@ -44,6 +45,9 @@ _TAINT_FIELDS: Final = ("taints",)
 without taints nobody is evicted."""
 _EVICTION_SINCE: Final = (1, 36)
 """Since this release NoExecute taints evict pods by default (KEP-5055): before, the gate was off."""
+
+_WITHHELD: Final = "SharesNotPublished"
+"""The reason of the event about a node whose shares are left off."""
 
 _log = logging.getLogger(__name__)
 
@@ -77,6 +81,8 @@ class StructuredCluster:
         self._family = settings.family
         self._has_evictions = features.kubernetes >= _EVICTION_SINCE
         self._dropped = frozenset(dropped)
+        self._release = Release(*features.kubernetes, features.patch)
+        self._has_reported_shares = False
         self._publisher = SlicePublisher(
             client,
             features.resource,
@@ -99,6 +105,8 @@ class StructuredCluster:
             layout=SliceLayout.SPLIT if features.split_counter_slices else SliceLayout.COMBINED,
             optional_devices=find_optional_devices(listed or (), settings.family),
         )
+        if find_fault(Release(*features.kubernetes, features.patch), Feature.SHARES) is not None:
+            target = replace(target, withholds_shares=True)
         dropped = await probe_dropped_fields(client, features.resource.resource_slices, target)
         target = _restrict(target, dropped)
         kind = features.resource.resource_slices
@@ -154,6 +162,7 @@ class StructuredCluster:
 
     async def run(self, on_target_change: Callable[[], None]) -> None:
         self._on_target_change = on_target_change
+        self._report_withheld_shares()
         async with anyio.create_task_group() as group:
             group.start_soon(self._publisher.run)
             group.start_soon(self._watch_classes)
@@ -165,7 +174,22 @@ class StructuredCluster:
     def _set_target(self, target: PublishTarget) -> None:
         if target != self.target:
             self.target = target
+            self._report_withheld_shares()
             self._on_target_change()
+
+    def _report_withheld_shares(self) -> None:
+        """Say once why no shares are published, where a class wants some."""
+        fault = find_fault(self._release, Feature.SHARES)
+        if fault is None or self._has_reported_shares or not self.target.optional_devices.shareable:
+            return
+        self._has_reported_shares = True
+        message = (
+            f"ResourceClasses want shares of {self._family.name} devices, and none are published: kube-scheduler "
+            f"{self._release} gives what excludes each other to two pods ({fault.issue}); Kubernetes {fault.fixed_in} "
+            "has the fix"
+        )
+        _log.error("%s", message)
+        self.report(None, type="Warning", reason=_WITHHELD, message=message)
 
     def _classes_changed(self) -> None:
         wanted = find_optional_devices(self._classes.classes, self._family)

@@ -27,13 +27,10 @@ from tests.fakes.claims import DRIVER, claim, result
 
 CONDITIONS = BindingConditions.of_driver(DriverName(DRIVER))
 DEVICES = ("fpga-0-aes-at-0", "fpga-0-aes-at-1", "gpu-1")
-ALLOCATED = claim("x", *DEVICES, result("nic", driver="nic.example"), result("gpu-0", share="s")).status
+RESULTS = (*map(result, DEVICES), result("nic", driver="nic.example"), result("gpu-0", share="s"))
+ALLOCATED = claim("x", *RESULTS).status
 OTHER = AllocatedDeviceStatus(driver="nic.example", pool="node-1/nic", device="nic")
-KEYS: dict[str, DeviceKey] = {
-    each.device: device_key(each)
-    for each in ALLOCATED.allocation.devices.results
-    if each.driver == DRIVER  # type: ignore[union-attr]
-}
+KEYS: dict[str, DeviceKey] = {each.device: device_key(each) for each in RESULTS if each.driver == DRIVER}
 
 
 def compose(
