@@ -8,6 +8,7 @@ of what was read keeps two writers from undoing each other's work.
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Final
 
 import anyio
@@ -148,15 +149,14 @@ class DeviceStatusWriter:
             self._logged.clear()
 
     async def _write_current(self, ref: ClaimRef, claim: ResourceClaim | None) -> None:
+        """Write the status of the claim as it is now. ``claim`` was read a moment ago, and saves a call."""
         if claim is not None:
-            try:
-                return await self.write(claim)
-            except ConflictError:
-                pass  # another driver or a scheduler has written since: read it again
-        claim = await self._cluster.read_claim(ref)
-        if claim is not None and claim.metadata.uid == ref.uid:
-            await self.write(claim)
-        return None
+            with suppress(ConflictError):  # another driver, or a scheduler, has written since
+                await self.write(claim)
+                return
+        now = await self._cluster.read_claim(ref)
+        if now is not None and now.metadata.uid == ref.uid:
+            await self.write(now)
 
     def _pause(self, ref: ClaimRef, error: ForbiddenError | StatusDroppedError) -> None:
         """Write nothing more in the claim's namespace for a while."""
