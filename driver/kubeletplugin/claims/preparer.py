@@ -186,7 +186,8 @@ class ClaimPreparer:
         except DevicesFailedError as error:
             if self._refused is not None:
                 self._refused.note_failure(ref, error, has_pod=not is_early)
-            self._status_writer.request(ref)  # it may have been prepared before
+            if state is not RecordState.ABSENT:
+                self._status_writer.request(ref)  # it may still show what was prepared before
             raise
         if self._refused is not None:
             self._refused.note_success(ref)
