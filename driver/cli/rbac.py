@@ -14,7 +14,7 @@ from driver.families.registry import BUILT_IN, BUILT_IN_BY_NAME, find_families, 
 _TEMPLATE: Final = Template("""\
 # What the kubelet plugin may do for the drivers $plain: printed by `kerf rbac$arguments`.
 # It reads single claims, which the kubelet names, and writes the slices of its own node and drivers; RBAC cannot
-# restrict a role to the own node, so the policies below do.
+# restrict a role to the own node, so the policy below does.
 apiVersion: v1
 kind: ServiceAccount
 metadata:
@@ -47,11 +47,11 @@ rules:
 - apiGroups: [resource.k8s.io]
   resources: [resourceclaims] # whether a claim has what somebody else holds
   verbs: [list]
-# For early preparation (docs/early-loading.md): not needed without slow functions.
+# For early preparation (docs/early-loading.md); without slow functions the first of these rules is not needed. The
+# others are also for what claims got (docs/claim-status.md).
 - apiGroups: [resource.k8s.io]
   resources: [resourceclaims]
   verbs: [list, watch]
-# For what claims got, in status.devices (docs/claim-status.md), and for binding conditions.
 - apiGroups: [resource.k8s.io]
   resources: [resourceclaims/status]
   verbs: [patch]
@@ -122,43 +122,6 @@ metadata:
 spec:
   policyName: $name-slices
   validationActions: [Deny]
----
-# Before Kubernetes 1.36 the permission above is for the whole status of a claim. A kubelet plugin may write what it
-# says of its own drivers' devices only: nobody's allocation, no pod's reservation.
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicy
-metadata:
-  name: $name-claims
-spec:
-  failurePolicy: Fail
-  matchConstraints:
-    resourceRules:
-    - apiGroups: [resource.k8s.io]
-      apiVersions: ["*"]
-      operations: [UPDATE]
-      resources: [resourceclaims/status]
-  matchConditions:
-  - name: is-a-kubelet-plugin-of-kerf
-    expression: request.userInfo.username == "system:serviceaccount:$namespace:$name"
-  validations:
-  - expression: >-
-      object.?status.?allocation == oldObject.?status.?allocation &&
-      object.?status.?reservedFor == oldObject.?status.?reservedFor
-    message: the kubelet plugin of Kerf may write status.devices of a ResourceClaim, and nothing else of its status
-    reason: Forbidden
-  - expression: >-
-      object.?status.?devices.orValue([]).filter(entry, !(entry.driver in [$quoted])) ==
-      oldObject.?status.?devices.orValue([]).filter(entry, !(entry.driver in [$quoted]))
-    message: the kubelet plugin of Kerf may not write other drivers' entries in status.devices of a ResourceClaim
-    reason: Forbidden
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
-metadata:
-  name: $name-claims
-spec:
-  policyName: $name-claims
-  validationActions: [Deny]
 """)
 NAME: Final = "kerf-kubelet-plugin"
 """The service account of the plugin in ``deploy/manifests``; role and policy are named after it."""
@@ -177,8 +140,7 @@ NAMESPACE: Final = "kerf-system"
 def command(families: tuple[str, ...], name: str, namespace: str) -> None:
     """Print the permissions of the kubelet plugin for the drivers of families, as YAML for `kubectl apply`.
 
-    These are a service account with its role, and policies that restrict it to slices of its own node and drivers, and
-    to its drivers' entries in the status of claims.
+    These are a service account with its role, and a policy that restricts it to slices of its own node and drivers.
     """
     click.echo(build_permissions(families, name=name, namespace=namespace), nl=False)
 

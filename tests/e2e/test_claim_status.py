@@ -8,7 +8,7 @@ from tests.e2e import pods
 from tests.e2e.conftest import NODE
 from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
-from tests.realcluster.api import Api, Document, StatusError
+from tests.realcluster.api import Document
 from tests.realcluster.cluster import Cluster
 from tests.realcluster.kerf import PLUGIN, Kerf
 
@@ -99,38 +99,3 @@ async def test_without_the_permission_pods_run_and_with_it_their_claims_show_wha
         return GPU in await entries(namespace)
 
     await eventually("the claim shows what it has", is_shown)
-
-
-async def test_a_plugin_may_not_change_what_else_is_in_the_status_of_claims(
-    namespace: Namespace, kerf: Kerf, cluster: Cluster
-) -> None:
-    await small_pod(namespace, "p")
-    await namespace.wait_running("p")
-    ((claim,), token) = await namespace.claims(), await kerf.token(PLUGIN, await kerf.plugin_pod(NODE))
-    role = await namespace.api.get(RBAC, "ClusterRole", PLUGIN)
-
-    async def refusal(change: Document) -> str:
-        with pytest.raises(StatusError) as raised:
-            await plugin.patch(
-                pods.RESOURCE,
-                "ResourceClaim",
-                claim["metadata"]["name"],
-                {"status": change},
-                namespace.name,
-                subresource="status",
-            )
-        return str(raised.value)
-
-    async def is_refused_by_policy() -> bool:
-        return "may write status.devices of a ResourceClaim, and nothing else" in await refusal({"reservedFor": None})
-
-    async with Api(cluster.write_kubeconfig("plugin-of-node", {"token": token})) as plugin:
-        for change in ({"allocation": None, "reservedFor": None}, {"reservedFor": None}):
-            assert "resourceclaims/binding" in await refusal(change), "from Kubernetes 1.36"
-        # Before, the permission for the status was enough; this one makes it so again.
-        whole = {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims/binding"], "verbs": ["patch"]}
-        await namespace.api.patch(RBAC, "ClusterRole", PLUGIN, {"rules": [*role["rules"], whole]})
-        try:
-            await eventually("the policy refuses what RBAC allows", is_refused_by_policy)
-        finally:
-            await namespace.api.patch(RBAC, "ClusterRole", PLUGIN, {"rules": role["rules"]})
