@@ -110,10 +110,10 @@ class DeviceStatusWriter:
         if self._cluster.has_device_status:
             self._queue.add(claim)
 
-    async def write(self, claim: AllocatedClaim | ResourceClaim, awaited: Iterable[AllocatedDeviceStatus] = ()) -> None:
+    async def write(self, claim: AllocatedClaim | ResourceClaim, awaited: Iterable[AllocatedDeviceStatus] = ()) -> bool:
         """Write what ``claim`` should have, with the binding conditions ``awaited``, unless it has just that.
 
-        Raises what ``Cluster.write_device_status`` raises.
+        Returns whether there was something to write. Raises what ``Cluster.write_device_status`` raises.
         """
         wanted = compose_device_statuses(
             claim.status,
@@ -123,9 +123,11 @@ class DeviceStatusWriter:
             awaited=awaited,
             now=self._now(),
         )
-        if not are_same(wanted, select_reported(claim.status, self._driver)):
-            await self._cluster.write_device_status(claim, wanted)
-            self._count("written")
+        if are_same(wanted, select_reported(claim.status, self._driver)):
+            return False
+        await self._cluster.write_device_status(claim, wanted)
+        self._count("written")
+        return True
 
     async def run(self) -> None:
         """Write what is missing or out of date at the start, and what was requested, until cancelled."""
@@ -139,24 +141,24 @@ class DeviceStatusWriter:
             self._queue.add(ref, after_s=left_s)
             return
         try:
-            await self._write_current(ref, claim)
+            if await self._write_current(ref, claim):
+                self._refused_until.pop(ref.namespace, None)
+                self._logged.clear()
         except NotFoundError:
             return  # it has been deleted, and its status with it
         except (ForbiddenError, StatusDroppedError) as error:
             self._pause(ref, error)
-        else:
-            self._refused_until.pop(ref.namespace, None)
-            self._logged.clear()
 
-    async def _write_current(self, ref: ClaimRef, claim: ResourceClaim | None) -> None:
-        """Write the status of the claim as it is now. ``claim`` was read a moment ago, and saves a call."""
+    async def _write_current(self, ref: ClaimRef, claim: ResourceClaim | None) -> bool:
+        """Write the status of the claim as it is now; returns whether there was something to write.
+
+        ``claim`` was read a moment ago, and saves a call.
+        """
         if claim is not None:
             with suppress(ConflictError):  # another driver, or a scheduler, has written since
-                await self.write(claim)
-                return
+                return await self.write(claim)
         now = await self._cluster.read_claim(ref)
-        if now is not None and now.metadata.uid == ref.uid:
-            await self.write(now)
+        return now is not None and now.metadata.uid == ref.uid and await self.write(now)
 
     def _pause(self, ref: ClaimRef, error: ForbiddenError | StatusDroppedError) -> None:
         """Write nothing more in the claim's namespace for a while."""

@@ -252,6 +252,7 @@ async def test_where_it_may_not_be_written_it_is_said_once_and_asked_again_ten_m
             fixture.prepare(held)
             await fixture.writer.publish(held)
         assert len(fixture.cluster.write_errors) == 1, "one claim is enough to know"
+        fixture.writer.request(ClaimRef("other", "gone", "uid-of-gone"))  # of which there is nothing to write
         await anyio.sleep(ASK_AGAIN_S + 1)
         assert (fixture.cluster.write_errors, fixture.cluster.written) == ([], [])
         assert count(outcome) == before + 2
