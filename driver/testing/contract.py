@@ -346,6 +346,17 @@ class BackendContract:
             plugin.release(record)
             assert plugin.is_empty, partition
 
+    def test_a_handle_names_the_uuid_that_the_survey_shows(self, plugin: PluginStandIn) -> None:
+        for partition in one_of_each_size(plugin, plugin.cards[0]):
+            record = plugin.allocate(partition, "user")
+            handle = plugin.prepare(record)
+            shown = {found.uuid for found in plugin.backend.survey(partition.card_uuid).partitions if found.uuid}
+            if partition.is_whole:
+                assert handle.get("uuid", "") in {"", partition.card_uuid, *shown}
+            else:
+                assert {handle["uuid"]} == shown if shown else not handle.get("uuid"), "claims show it"
+            plugin.release(record)
+
     def test_a_handle_gives_the_same_edits_at_any_time_and_in_every_process(self, plugin: PluginStandIn) -> None:
         for partition in one_of_each_size(plugin, plugin.cards[0]):
             record = plugin.allocate(partition, "user")

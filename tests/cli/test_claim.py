@@ -180,10 +180,10 @@ def test_amounts_that_no_device_has_together_are_refused(run: Run) -> None:
     code, _, err = run("gpu", "--model", "h100-80gb", "--profile", "1g.10gb+me", "--compute-slices", "2")
     assert code == 2
     assert "--compute-slices: 2 is more than any known device" in err
-    code, _, err = run("gpu", "--memory", "270Gi", "--memory-slices", "12")
+    code, _, err = run("gpu", "--memory", "270Gi", "--multiprocessors", "180")
     assert (code, err) == (
         2,
-        "kerf claim gpu: --memory, --memory-slices: this is more than any known device has together\n",
+        "kerf claim gpu: --memory, --multiprocessors: this is more than any known device has together\n",
     )
 
 

@@ -116,6 +116,13 @@ class HandlesObjects(AcmeBackend):
         return {**handle, "nodes": tuple(handle["nodes"])}
 
 
+class NamesTheCard(AcmeBackend):
+    """Gives the UUID of the card for that of a partition."""
+
+    def prepare(self, device: AllocatedDevice, *rest: Any) -> Handle:
+        return {**super().prepare(device, *rest), "uuid": device.partition.card_uuid}
+
+
 class EditsFromTheCard(AcmeBackend):
     """Reads the hardware for the edits."""
 
@@ -220,6 +227,7 @@ BROKEN = {
     LeavesHalfMade: "test_a_prepare_killed_at_any_change_of_the_hardware_goes_on_in_the_next_process",
     AnswersAnything: "test_preparing_again_gives_the_same_handle_also_in_the_next_process",
     HandlesObjects: "test_handles_are_json_objects",
+    NamesTheCard: "test_a_handle_names_the_uuid_that_the_survey_shows",
     EditsFromTheCard: "test_a_handle_gives_the_same_edits_at_any_time_and_in_every_process",
     GivesTheManagement: "test_edits_are_valid_cdi_and_no_container_may_manage_a_card",
     InvalidEdits: "test_edits_are_valid_cdi_and_no_container_may_manage_a_card",

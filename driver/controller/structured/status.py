@@ -133,7 +133,7 @@ def _matching(matched: MatchCount) -> Condition:
     if found is None:
         return Condition(type=MATCHING, status="Unknown", reason="NotCounted", message=matched.reason)
     if found.total == 0 and matched.is_awaited:
-        message = f"{matched.reason} (yet): nodes publish it within seconds; shares from Kubernetes 1.36 on"
+        message = f"{matched.reason} (yet): nodes publish it within seconds; shares from Kubernetes 1.36.2 on"
         return Condition(type=MATCHING, status="Unknown", reason="NotOfferedYet", message=message)
     if found.total == 0:
         return Condition(type=MATCHING, status="False", reason="NothingMatches", message=matched.reason)

@@ -51,6 +51,8 @@ class PublishTarget:
     """The devices that are published only because ResourceClasses need them."""
     keeps_shares: bool = True
     """False: the API server drops what makes devices shareable (its gate DRAConsumableCapacity is off)."""
+    withholds_shares: bool = False
+    """Whether the cluster's scheduler would give shares and what overlaps them to two pods (``scheduler_faults``)."""
     early_load_s: float | None = None
     """Functions whose load takes at least this long are published with binding conditions (KEP-5007); None: none is."""
     sets_conditions: bool = False
@@ -61,7 +63,8 @@ class PublishTarget:
     @property
     def can_share(self) -> bool:
         """Whether devices may be published for several claims to share."""
-        return self.keeps_counters and self.keeps_shares and self.layout is SliceLayout.SPLIT
+        can_count = self.keeps_counters and not self.withholds_shares
+        return can_count and self.keeps_shares and self.layout is SliceLayout.SPLIT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -99,7 +99,7 @@ async def test_a_class_in_shares_waits_for_the_nodes_to_offer_them() -> None:
     assert (condition.status, condition.reason) == ("Unknown", "NotOfferedYet")
     assert condition.message == (
         "spec.allocation: none of the 2 published devices with cut partition, profile 3g.40gb has shared "
-        "allocation (yet): nodes publish it within seconds; shares from Kubernetes 1.36 on"
+        "allocation (yet): nodes publish it within seconds; shares from Kubernetes 1.36.2 on"
     )
     cluster.publish(*slices("n1", gpus("h100-80gb-sxm"), shareable=frozenset({"3g.40gb"})))
     await cluster.settle("shares")

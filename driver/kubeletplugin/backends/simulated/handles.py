@@ -69,7 +69,7 @@ SimulatedHandle: TypeAlias = GpuHandle | FpgaHandle
 
 def to_json(handle: SimulatedHandle) -> Handle:
     plain: Handle = msgspec.json.decode(msgspec.json.encode(handle))  # as the checkpoint gives it back: no tuples
-    return plain
+    return plain | {"uuid": handle.visible} if isinstance(handle, GpuHandle) else plain
 
 
 def from_json(handle: Handle) -> SimulatedHandle:
