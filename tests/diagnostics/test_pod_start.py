@@ -31,7 +31,7 @@ from api.model.quantity import Quantity
 from driver.diagnostics.cluster_index import ClusterIndex
 from driver.diagnostics.cluster_state import ClusterState
 from driver.diagnostics.dump import decode_dump, encode_dump, redact
-from driver.diagnostics.explain.report import Verdict, WhyReport
+from driver.diagnostics.explain.report import CauseCode, Verdict, WhyReport
 from driver.diagnostics.explain.why import explain_claim, explain_pod
 from tests.diagnostics.clusters import (
     allocate_claims,
@@ -285,8 +285,8 @@ def test_a_taint_that_the_claim_tolerates_is_told_as_no_fault() -> None:
     answer = explain(now)
     assert answer.verdict is Verdict.STARTING
     told = {cause.code: cause for cause in answer.causes}
-    assert "which the claim tolerates for 60 s" in told["device-tainted"].message
-    assert "evicted when that time is over" in told["device-tainted"].next_step
+    assert "which the claim tolerates for 60 s" in told[CauseCode.DEVICE_TAINTED].message
+    assert "evicted when that time is over" in told[CauseCode.DEVICE_TAINTED].next_step
 
 
 def test_a_running_pod_on_a_tainted_device_is_told_of_it() -> None:

@@ -18,6 +18,7 @@ POLLS: Final = {
     "controller/test_app.py": "the controller writes to an API server behind sockets",
     "e2e/conftest.py": "a real node's slices have settled when they are the same after a while",
     "e2e/wait.py": "a real cluster is asked",
+    "e2e/why_audit.py": "the pods of a real cluster are listed while tests run",
     "e2e/test_rolling_update.py": "pods come and go on a real cluster during an update",
     "fakes/kubelet.py": "the plugin's socket appears in a directory, which sets no event",
     "flows/test_early_preparation.py": "the embedded cluster is asked as its users ask it",

@@ -6,12 +6,12 @@ from typing import Final
 from api.core.v1 import Pod
 from api.model.names import ObjectRef
 from driver.allocation import Obstacle
-from driver.diagnostics.explain.report import Cause, NodeGroup, NodeReason, Victims
+from driver.diagnostics.explain.report import Cause, CauseCode, NodeGroup, NodeReason, ReasonCode, Victims
 
 _LISTED: Final = 3
 """Names in a sentence: the report has all of them in other fields."""
-_STEPS: Final[Mapping[str, str]] = {
-    "node-filter": "change the pod's node selector, affinity or tolerations, or the node's labels or taints",
+_STEPS: Final[Mapping[ReasonCode, str]] = {
+    CauseCode.NODE_FILTER: "change the pod's node selector, affinity or tolerations, or the node's labels or taints",
     Obstacle.NO_POOL: "install a DRA driver for the node's devices, or start its plugin there: kubectl get "
     "resourceslices shows who publishes",
     Obstacle.POOL_INCOMPLETE: "wait some seconds: the driver is publishing; if it stays, restart the driver's plugin",
@@ -26,8 +26,8 @@ _STEPS: Final[Mapping[str, str]] = {
     Obstacle.CONSTRAINT: "relax the constraint in the claim, or wait until the claims end that hold the other devices",
     Obstacle.TOO_FEW: "ask for fewer devices in one claim, or wait until claims give theirs back",
     Obstacle.COMBINATION: "ask for less in one pod, or wait until a claim gives its devices back",
-    "error": "report the message to the authors of the driver that publishes the node's devices",
-    "undecided": "ask again with a longer --deadline, or ask for fewer devices and constraints in one pod",
+    CauseCode.NODE_ERROR: "report the message to the authors of the driver that publishes the node's devices",
+    CauseCode.UNDECIDED: "ask again with a longer --deadline, or ask for fewer devices and constraints in one pod",
 }
 
 

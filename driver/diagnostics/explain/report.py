@@ -7,6 +7,9 @@ The names of classes are internal; the names of fields are the format. No field 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final, TypeAlias
+
+from driver.allocation import Obstacle
 
 
 class Verdict(StrEnum):
@@ -38,6 +41,13 @@ class Verdict(StrEnum):
 
 class CauseCode(StrEnum):
     """A reason why a pod or claim waits, besides those of ``driver.allocation.Obstacle``. Values never change."""
+
+    NODE_FILTER = "node-filter"
+    """The pod may not run on the node: a taint, a node selector, an affinity, or a claim allocated on another node."""
+    NODE_ERROR = "error"
+    """The slices of a node cannot be evaluated."""
+    UNDECIDED = "undecided"
+    """The search for devices on a node was given up."""
 
     POD_FINISHED = "pod-finished"
     """The pod has ended: it gets no devices any more."""
@@ -123,12 +133,17 @@ class CauseCode(StrEnum):
     """A node is selected, and the driver's controller has not allocated the claim yet (classic DRA)."""
 
 
+ReasonCode: TypeAlias = CauseCode | Obstacle
+"""A code of the closed list that docs/diagnostics.md explains."""
+CODES: Final[frozenset[str]] = frozenset((*CauseCode, *Obstacle))
+"""All reason codes."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
     """One reason why the subject waits, and what to do about it."""
 
-    code: str
-    """A value of CauseCode or of ``driver.allocation.Obstacle``, or ``node-filter``, ``error`` or ``undecided``."""
+    code: ReasonCode
     message: str
     next_step: str
     objects: tuple[str, ...] = ()
@@ -188,8 +203,8 @@ class NodeReason:
     claim: str
     """The claim that meets the obstacle; empty when it concerns the whole pod."""
     request: str
-    obstacle: str
-    """A value of ``driver.allocation.Obstacle``, or ``node-filter``, ``error`` or ``undecided``."""
+    obstacle: ReasonCode
+    """An Obstacle, or NODE_FILTER, NODE_ERROR or UNDECIDED of CauseCode."""
     message: str
     near_misses: tuple[NearMiss, ...] = ()
     taints: tuple[str, ...] = ()

@@ -21,7 +21,7 @@ from driver.diagnostics.explain.class_faults import find_classes_without_devices
 from driver.diagnostics.explain.classic_claims import explain_classic_claim, explain_classic_pod
 from driver.diagnostics.explain.deletion import check_claim_deletion, check_pod_deletion, verdict_of_deletion
 from driver.diagnostics.explain.next_steps import list_names, merge_causes, misfit_causes
-from driver.diagnostics.explain.node_check import UNDECIDED, InvalidClaimsError, NodeCheck, check_node, group_nodes
+from driver.diagnostics.explain.node_check import InvalidClaimsError, NodeCheck, check_node, group_nodes
 from driver.diagnostics.explain.pod_claims import (
     PodClaims,
     describe_claim,
@@ -179,7 +179,7 @@ class _Explainer:
             return self._report_invalid(str(error))
         if not all(check.reasons for check in checks):
             return self._report_fit(checks)
-        if any(reason.obstacle == UNDECIDED for check in checks for reason in check.reasons):
+        if any(reason.obstacle == CauseCode.UNDECIDED for check in checks for reason in check.reasons):
             message = "it may fit on some node: the search was given up there; a longer --deadline may decide it"
             return self._report(Verdict.UNDECIDED, message, (), checks)
         return self._report_misfit(checks)
