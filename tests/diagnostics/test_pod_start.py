@@ -278,6 +278,15 @@ def test_a_container_that_waits_for_its_image_is_not_blamed_on_devices() -> None
     assert "container main waits: ImagePullBackOff" in cause.message
 
 
+def test_a_claim_that_the_kubelet_may_not_read_yet_is_told_as_no_fault() -> None:
+    """The node authorizer follows the pods' nodes by a watch of its own, which may be later than the kubelet."""
+    user = 'User "system:node:node-1" cannot get resource "resourceclaims" in API group "resource.k8s.io"'
+    answer = explain(failing(f'fetch ResourceClaim p: resourceclaims.resource.k8s.io "p" is forbidden: {user}')())
+    assert answer.verdict is Verdict.STARTING
+    assert [cause.code for cause in answer.causes] == [CauseCode.CLAIM_NOT_VISIBLE]
+    assert "the kubelet tries again" in answer.causes[0].next_step
+
+
 def test_a_taint_that_the_claim_tolerates_is_told_as_no_fault() -> None:
     now = replace(placed(), taint_rules=(taint_rule("NoExecute"),))
     tolerant = DeviceToleration(key="ill", operator="Exists", toleration_seconds=60)

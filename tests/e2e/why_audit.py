@@ -136,11 +136,14 @@ class WhyAudit:
         return flaws
 
     async def _read_ages(self) -> Mapping[Stay, float]:
-        """Return for how many seconds pods have been seen in their stage; nothing without an API server."""
+        """Return for how many seconds pods have been seen in their stage.
+
+        Without an API server nothing moves: ages begin anew when it is back.
+        """
         try:
             stays = set(find_stays(await self._api.list("v1", "Pod")))
         except (aiohttp.ClientError, StatusError, TimeoutError):
-            return {}
+            stays = set()
         now = time.monotonic()
         self._since = {stay: self._since.get(stay, now) for stay in stays}
         return {stay: now - since for stay, since in self._since.items()}

@@ -40,6 +40,7 @@ class _Failure:
     code: CauseCode
     step: str
     """``{recreate}`` stands for how the pod gets other devices, ``{node}`` for its node."""
+    is_fault: bool = True
 
 
 _FAILURES: Final = (
@@ -48,6 +49,13 @@ _FAILURES: Final = (
         CauseCode.DRIVER_ABSENT,
         "start the driver's plugin on {node} (kubectl get pods -A --field-selector spec.nodeName={node} shows what "
         "runs there): the kubelet tries again by itself",
+    ),
+    _Failure(
+        re.compile(r"User \"system:node:[^\"]*\" cannot get resource \"resourceclaims\""),
+        CauseCode.CLAIM_NOT_VISIBLE,
+        "wait: the API server's node authorizer lets the kubelet read the claim once it has seen that the pod is on "
+        "{node}, and the kubelet tries again within some 15 s",
+        is_fault=False,
     ),
     _Failure(
         re.compile(r"two claims for one exclusive device"),
@@ -172,7 +180,8 @@ def check_start(
         *_check_reservations(pod, claims),
         *find_device_faults(cluster, published),
     ]
-    for failure in _failed_prepares(cluster, pod, claims, alternatives):
+    failures = tuple(_failed_prepares(cluster, pod, claims, alternatives))
+    for failure in failures:
         index = next((index for index, cause in enumerate(causes) if cause.code == failure.code), None)
         if index is None:
             causes.append(failure)
@@ -180,7 +189,7 @@ def check_start(
             said = f"{causes[index].message}; {failure.message}"
             causes[index] = replace(causes[index], message=said)
     waits = waiting_containers(pod)
-    if not any(cause.is_fault for cause in causes) and not waits:
+    if not (failures or waits or any(cause.is_fault for cause in causes)):
         causes.append(_preparing(cluster, pod, claims))
     return merge_causes((*causes, *(check_running(cluster, pod, (), ()) if waits else ())))
 
@@ -252,6 +261,7 @@ def _failed_prepares(
                 recreate=recreate_step(pod, () if failure.code in _ANYWHERE else alternatives), node=pod.spec.node_name
             ),
             objects=(f"pod {pod.ref}", *([f"claim {claim.ref}"] if claim else [])),
+            is_fault=failure.is_fault,
         )
 
 

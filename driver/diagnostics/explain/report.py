@@ -99,6 +99,8 @@ class CauseCode(StrEnum):
     """Somebody else than the cluster's claims holds the hardware."""
     NOT_RESERVED = "not-reserved"
     """A claim is not reserved for the pod, so the kubelet does not start it."""
+    CLAIM_NOT_VISIBLE = "claim-not-visible"
+    """The API server does not let the node's kubelet read the claim yet."""
     PREPARE_SLOW = "prepare-slow"
     """The driver has not answered within the kubelet's time limit."""
     PREPARE_FAILED = "prepare-failed"
