@@ -82,6 +82,26 @@ def not_ready() -> ClusterState:
     return replace(placed(), nodes=(replace(node("node-1"), status=NodeStatus(conditions=(condition,))),))
 
 
+def tainted_by_plugin(name: str) -> ClusterState:
+    """The claim's device has a taint of the driver's own plugin."""
+    taint = DeviceTaint(key=f"{DRIVER}/{name}", value="3g.40gb-at-0", effect="NoSchedule")
+    now = placed()
+    device = result_of(now.claims[0]).device
+    tainted = [
+        replace(
+            each,
+            spec=replace(
+                each.spec,
+                devices=tuple(
+                    replace(one, taints=(taint,)) if one.name == device else one for one in each.spec.devices
+                ),
+            ),
+        )
+        for each in now.slices
+    ]
+    return replace(now, slices=tuple(tainted))
+
+
 def taint_rule(effect: str) -> DeviceTaintRule:
     return DeviceTaintRule(
         metadata=ObjectMeta(name="ill"),
@@ -172,6 +192,15 @@ CASES = {
         "device-tainted",
         "is tainted ill=ecc:NoExecute since 2026-11-21T07:00:00Z, which the claim does not tolerate",
         "its pod is evicted",
+    ),
+    "somebody else holds the device": Case(
+        lambda: tainted_by_plugin("held"), "device-tainted", "/held=3g.40gb-at-0", "the events of node node-1 name it"
+    ),
+    "the card is in quarantine": Case(
+        lambda: tainted_by_plugin("quarantined"), "device-tainted", "/quarantined", "CardInQuarantine"
+    ),
+    "the hardware refuses the device": Case(
+        lambda: tainted_by_plugin("refused"), "device-tainted", "/refused", "a new one gets other devices"
     ),
     "the claim is not reserved": Case(
         not_reserved,

@@ -84,7 +84,10 @@ class _ClassicExplainer:
         templates = {template.ref for template in self.state.templates}
         blockers = [find_pod_blocker(pod)] + [
             missing_claim(
-                pod, entry, has_template=ObjectRef(pod.metadata.namespace, entry.template_name or "") in templates
+                self.cluster,
+                pod,
+                entry,
+                has_template=ObjectRef(pod.metadata.namespace, entry.template_name or "") in templates,
             )
             for entry in missing
         ]

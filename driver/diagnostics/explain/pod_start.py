@@ -17,7 +17,7 @@ from driver.diagnostics.cluster_index import ClusterIndex
 from driver.diagnostics.explain.device_faults import find_device_faults, find_driver_faults
 from driver.diagnostics.explain.double_allocation import find_double_allocations
 from driver.diagnostics.explain.next_steps import list_names, merge_causes, recreate_step
-from driver.diagnostics.explain.pod_status import HeldClaim, has_started, waiting_containers
+from driver.diagnostics.explain.pod_status import HeldClaim, events_about, has_started, waiting_containers
 from driver.diagnostics.explain.report import Cause, CauseCode, Verdict
 from driver.diagnostics.times import format_seconds, seconds_between
 from driver.scheduling.binding_conditions import TIMEOUT_S
@@ -272,19 +272,6 @@ def _classify(message: str) -> _Failure:
 def is_plugin_away(message: str) -> bool:
     """Whether a kubelet's message says that it does not reach the driver's plugin."""
     return _classify(message).code is CauseCode.DRIVER_ABSENT
-
-
-def events_about(cluster: ClusterIndex, pod: Pod, *reasons: str) -> list[Event]:
-    """Return the events about ``pod`` with one of ``reasons``, the newest first."""
-    found = [
-        event
-        for event in cluster.state.events
-        if event.reason in reasons
-        and (about := event.involved_object).name == pod.metadata.name
-        and about.namespace == pod.metadata.namespace
-        and about.uid in ("", pod.metadata.uid)
-    ]
-    return sorted(found, key=lambda event: event.last_timestamp or "", reverse=True)
 
 
 def _times(event: Event) -> str:
