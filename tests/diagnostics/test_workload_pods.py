@@ -72,7 +72,7 @@ def test_a_replica_set_without_a_deployment_is_not_taken_for_one() -> None:
 
 def test_who_asks_about_a_job_without_pods_is_told_where_its_queue_is_explained() -> None:
     with pytest.raises(
-        QueryError, match="kubectl describe job train -n default says why .* queued, for example by Kueue"
+        QueryError, match=r"kubectl describe job train -n default says why .* queued, for example by Kueue"
     ):
         explain_workload(ClusterIndex(gpu_cluster()), "Job", ObjectRef("default", "train"))
 

@@ -40,8 +40,8 @@ def explain_workload(
             ObjectRef(pod.metadata.namespace, name) for pod in cluster.pods.values() if (name := _owner(pod, kind))
         }
         advice = (
-            f"kubectl describe {kind.lower()} {ref.name} -n {ref.namespace} says why it has none: while it is suspended or "
-            "queued, for example by Kueue, no pod exists"
+            f"kubectl describe {kind.lower()} {ref.name} -n {ref.namespace} says why it has none: while it is "
+            "suspended or queued, for example by Kueue, no pod exists"
         )
         raise QueryError.unknown(f"pod that requests devices of {kind}", ref, owners, advice)
     subject = Subject(kind=kind, namespace=ref.namespace, name=ref.name)
