@@ -1,7 +1,6 @@
 """``kerf why`` explains pods that the real scheduler leaves pending, and the end of its victims helps."""
 
 import json
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from tests.e2e import pods
 from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
+from tests.e2e.why_audit import ask_why
 from tests.realcluster.api import Api, Document
 from tests.realcluster.cluster import Cluster
 from tests.realcluster.environment import chosen_version
@@ -40,18 +40,9 @@ async def busy(namespace: Namespace) -> AsyncIterator[Mapping[str, str]]:
         await namespace.api.delete("v1", "Pod", name, namespace.name)
 
 
-async def ask(cluster: Cluster, *arguments: str) -> tuple[int, Document]:
-    """Return the exit code and the document of ``kerf why``."""
-    command = [sys.executable, "-m", "driver.cli", "why", *arguments, "--kubeconfig", str(cluster.kubeconfig)]
-    result = await anyio.run_process([*command, "-o", "json"], check=False, stderr=subprocess.PIPE)
-    assert result.stdout, result.stderr.decode()
-    document: Document = json.loads(result.stdout)
-    return result.returncode, document
-
-
 async def why(cluster: Cluster, *arguments: str) -> Document:
     """Return the document of ``kerf why``, which ends with exit code 1."""
-    code, document = await ask(cluster, *arguments)
+    code, document = await ask_why(cluster, *arguments)
     assert code == 1, document
     return document
 
@@ -194,7 +185,7 @@ async def test_pods_that_a_missing_plugin_keeps_from_starting_and_ending_are_exp
         await namespace.api.delete("v1", "Pod", "holder", namespace.name)
 
         async def cannot_end() -> bool:
-            _, answer = await ask(cluster, "pod/holder", "-n", namespace.name)
+            _, answer = await ask_why(cluster, "pod/holder", "-n", namespace.name)
             return str(answer["verdict"]) == "cannot-end"
 
         await eventually("the slices of the missing plugin go", cannot_end)

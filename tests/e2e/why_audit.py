@@ -88,6 +88,19 @@ def find_flaws(report: Document, *, is_long: bool) -> Iterator[str]:
                 yield f"{cause['code']}: no {field}"
 
 
+async def ask_why(cluster: Cluster, *arguments: str) -> tuple[int, Document]:
+    """Return the exit code and the document of ``kerf why``."""
+    result = await _run_why(cluster, *arguments)
+    assert result.stdout, result.stderr.decode()
+    document: Document = json.loads(result.stdout)
+    return result.returncode, document
+
+
+async def _run_why(cluster: Cluster, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "driver.cli", "why", *arguments, "--kubeconfig", str(cluster.kubeconfig)]
+    return await anyio.run_process([*command, "-o", "json"], check=False, stderr=subprocess.PIPE)
+
+
 @asynccontextmanager
 async def auditing(cluster: Cluster, api: Api, answers: Path) -> AsyncIterator["WhyAudit"]:
     """Audit the pods of ``cluster`` within the context; at its end all reports are written to ``answers``."""
@@ -156,9 +169,7 @@ class WhyAudit:
 
     async def _ask(self, namespace: str, ages: Mapping[Stay, float]) -> None:
         """Ask about the pods of ``namespace``, of which those of ``ages`` are due."""
-        command = [sys.executable, "-m", "driver.cli", "why", "pods", "-n", namespace, "-o", "json"]
-        command += ["--kubeconfig", str(self._cluster.kubeconfig)]
-        result = await anyio.run_process(command, check=False, stderr=subprocess.PIPE)
+        result = await _run_why(self._cluster, "pods", "-n", namespace)
         self._failures = 0 if result.stdout else self._failures + 1
         if not result.stdout:
             if self._failures >= _FAILURES:

@@ -30,6 +30,7 @@ POLLS: Final = {
     "local/test_kubelet.py": "the watcher of a directory sets no event",
     "realcluster/cluster.py": "a real control plane is asked whether it serves",
     "realcluster/kerf.py": "processes of Kerf are asked whether they are ready",
+    "realcluster/kueue.py": "a process beside a real cluster is asked whether it is ready",
     "realcluster/machine.py": "a machine is up when its first process has made a file",
     "realcluster/processes.py": "the kernel is asked for processes that start and end",
 }
