@@ -271,7 +271,7 @@ BLOCKED: dict[str, tuple[Callable[[], ClusterState], str]] = {
     ),
     "a claim beyond a quota": (
         lambda: creation_failure("claims is forbidden: exceeded quota: team, requested: 1, used: 2, limited: 2"),
-        "exceeded quota: team, requested: 1, used: 2, limited: 2",
+        "ResourceQuota default/team does not allow the claim of ResourceClaimTemplate default/t: requested: 1, used: 2",
     ),
     "a claim that the API server refuses": (lambda: creation_failure("spec: Invalid value"), "spec: Invalid value"),
     "a claim on its way out": (

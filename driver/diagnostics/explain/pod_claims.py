@@ -15,8 +15,8 @@ from driver.scheduling.extended_resources import expected_claim
 
 _CREATION_FAILED: Final = "FailedResourceClaimCreation"
 """The reason of kube-controller-manager's event about a claim that it cannot create."""
-_QUOTA: Final = re.compile(r"exceeded quota: ([^,]+)")
-"""How the API server refuses what a ResourceQuota does not allow, with the name of the quota."""
+_QUOTA: Final = re.compile(r"exceeded quota: ([^,]+), (.+)")
+"""How the API server refuses what a ResourceQuota does not allow: its name, and what is requested, used and limited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,20 +155,20 @@ def missing_claim(cluster: ClusterIndex, pod: Pod, entry: PodResourceClaim, *, h
 def _refused_claim(pod: Pod, template: str, message: str) -> Cause:
     """Return that the API server has refused a claim of ``template``; kube-controller-manager tries again by itself."""
     namespace = pod.metadata.namespace
-    quota = _QUOTA.search(message)
-    step = "correct the template, then create the pod again"
-    if quota is not None:
-        step = (
-            f"wait until claims of namespace {namespace} end, or have the quota raised: kubectl describe resourcequota "
-            f"{quota[1]} -n {namespace}"
+    objects = f"resourceclaimtemplate {namespace}/{template}", f"pod {pod.ref}"
+    if (quota := _QUOTA.search(message)) is None:
+        return Cause(
+            code=CauseCode.CLAIM_REFUSED,
+            message=f"the API server refuses the claim of ResourceClaimTemplate {namespace}/{template}: {message}",
+            next_step="correct the template, then create the pod again",
+            objects=objects,
         )
+    name, amounts = quota.groups()
     return Cause(
-        code=CauseCode.CLAIM_REFUSED if quota is None else CauseCode.QUOTA_EXCEEDED,
-        message=f"the API server refuses the claim of ResourceClaimTemplate {namespace}/{template}: {message}",
-        next_step=step,
-        objects=(
-            f"resourceclaimtemplate {namespace}/{template}",
-            f"pod {pod.ref}",
-            *([f"resourcequota {namespace}/{quota[1]}"] if quota else []),
-        ),
+        code=CauseCode.QUOTA_EXCEEDED,
+        message=f"ResourceQuota {namespace}/{name} does not allow the claim of ResourceClaimTemplate "
+        f"{namespace}/{template}: {amounts}",
+        next_step=f"wait until claims of namespace {namespace} end, or have the quota raised: kubectl describe "
+        f"resourcequota {name} -n {namespace}",
+        objects=(*objects, f"resourcequota {namespace}/{name}"),
     )
