@@ -200,7 +200,7 @@ CASES = {
         lambda: tainted_by_plugin("quarantined"), "device-tainted", "/quarantined", "CardInQuarantine"
     ),
     "the hardware refuses the device": Case(
-        lambda: tainted_by_plugin("refused"), "device-tainted", "/refused", "a new one gets other devices"
+        lambda: tainted_by_plugin("refused"), "device-tainted", "/refused", "a new pod gets other devices"
     ),
     "the claim is not reserved": Case(
         not_reserved,

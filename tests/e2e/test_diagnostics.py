@@ -20,6 +20,7 @@ from tests.realcluster.kerf import Hardware, Kerf
 
 HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "h100-80gb-sxm"}], options={})
 MODEL: Final = 'device.attributes["gpu.kerf.dev"].model'
+KERF: Final = "kerf.dev/v1alpha1"
 SETTLED: Final = 20
 """Equal looks at the publish order, five a second: the plugin publishes at most once in some seconds."""
 RULES: Final = f"resource.k8s.io/{chosen_version().taint_rule_version}"
@@ -146,6 +147,31 @@ async def test_a_pool_that_is_being_updated_is_explained(
     finally:
         await api.delete("resource.k8s.io/v1", "ResourceSlice", name)
         await api.delete("resource.k8s.io/v1", "DeviceClass", name)
+
+
+@pytest.mark.parametrize(
+    ("memory", "code"), [("1Ti", "class-not-compiled"), ("100Gi", "class-matches-nothing")], ids=["no card", "no node"]
+)
+async def test_a_size_that_nothing_has_is_told_with_the_largest_that_there_is(
+    cluster: Cluster, namespace: Namespace, busy: Mapping[str, str], memory: str, code: str
+) -> None:
+    name = f"{namespace.name}-large"
+    spec = {"device": "gpu", "minimum": {"memory": memory}}
+    metadata = {"name": name}
+    document = {"apiVersion": KERF, "kind": "ResourceClass", "metadata": metadata, "spec": spec}
+    await namespace.api.apply(document)
+    await namespace.template("large", pods.exactly("gpu", name))
+    await namespace.create_pods("large", "asking")
+
+    async def cause() -> Document | None:
+        _, answer = await ask_why(cluster, "pod/asking", "-n", namespace.name)
+        return next((each for each in answer["causes"] if each["code"] == code), None)
+
+    try:
+        found = await eventually(f"the cause {code}", cause)
+        assert "the largest is" in found["message"]
+    finally:
+        await namespace.api.delete(KERF, "ResourceClass", name)
 
 
 async def test_a_missing_template_is_explained(cluster: Cluster, namespace: Namespace, busy: Mapping[str, str]) -> None:

@@ -4,14 +4,14 @@ On structured clusters ResourceSlices show them: the kubelet deletes a driver's 
 has gone. On classic clusters NodeInventories do, for Kerf's own drivers only.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from api.model.allocations import DeviceRequestAllocationResult
 from api.model.devices import Device, DeviceTaint, DeviceTaintSelector, ResourceSlice
 from api.model.names import DeviceId
 from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.explain.next_steps import list_names
+from driver.diagnostics.explain.next_steps import list_names, plugin_taint_step
 from driver.diagnostics.explain.pod_status import HeldClaim
 from driver.diagnostics.explain.report import Cause, CauseCode
 from driver.diagnostics.times import format_seconds, seconds_between
@@ -20,18 +20,6 @@ _STALE_S: Final = 180.0
 """Seconds without a report after which a plugin counts as away: it reports at least once a minute."""
 _EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
 """The effects of taints that keep claims away; others only inform."""
-
-_OWN_TAINTS: Final[Mapping[str, str]] = {
-    "held": "end what holds the hardware on {node} (a partition made by hand, or a process on the card): the taint "
-    "goes by itself, and the kubelet tries again; the events of node {node} name it",
-    "quarantined": "see the events of node {node} (CardInQuarantine): the card contradicts itself or does not answer; "
-    "reset or replace it, and the taint goes by itself",
-    "refused": "delete the pod: a new one gets other devices; the hardware has refused this one three times, and the "
-    "events DeviceRefused of claim and pod say why",
-    "load-failed": "wait: the device is free again after the back-off; the log of the plugin on {node} has the reason",
-    "unhealthy": "have the device repaired, as its value says: the taint goes by itself when it is healthy",
-}
-"""What to do about the taints that Kerf's plugins set, by the name after ``<driver>/`` (docs/held-hardware.md)."""
 
 
 def find_driver_faults(cluster: ClusterIndex, node: str, claims: Sequence[HeldClaim]) -> Iterator[Cause]:
@@ -106,7 +94,11 @@ def _faults_of_device(
         for_s = toleration.toleration_seconds if toleration is not None else None
         told = "which the claim does not tolerate" if toleration is None else "which the claim tolerates"
         told += "" if for_s is None else f" for {for_s} s"
-        step = _step_of(taint, result.id)
+        node = result.pool.partition("/")[0]  # as Kerf's plugins name pools
+        step = (
+            plugin_taint_step(taint.key, {result.driver}, node)
+            or "have the device repaired: whoever set the taint removes it then"
+        )
         if taint.effect == "NoExecute" and (toleration is None or for_s is not None):
             when = "" if for_s is None else " when that time is over"
             step = f"its pod is evicted{when}, a new one gets other devices; {step}"
@@ -119,15 +111,6 @@ def _faults_of_device(
             objects=objects,
             is_fault=toleration is None,
         )
-
-
-def _step_of(taint: DeviceTaint, id_: DeviceId) -> str:
-    """Return what to do about a taint; the pools of Kerf's plugins are named ``<node>/<family>``."""
-    domain, _, name = taint.key.rpartition("/")
-    own = _OWN_TAINTS.get(name) if domain == id_.driver else None
-    if own is None:
-        return "have the device repaired: whoever set the taint removes it then"
-    return own.format(node=id_.pool.partition("/")[0])
 
 
 def find_device(cluster: ClusterIndex, id_: DeviceId) -> tuple[Device | None, str]:

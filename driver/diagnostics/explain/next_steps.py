@@ -1,6 +1,6 @@
 """What to do about a cause: a step for each obstacle of allocation, and steps that several causes share."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from api.core.v1 import Pod
@@ -30,20 +30,37 @@ _STEPS: Final[Mapping[ReasonCode, str]] = {
     CauseCode.UNDECIDED: "ask again with a longer --deadline, or ask for fewer devices and constraints in one pod",
 }
 
+_PLUGIN_TAINTS: Final[Mapping[str, str]] = {
+    "held": "end what holds the hardware on {node} (a partition made by hand, or a process on the card): the taint "
+    "goes by itself, and the kubelet tries again; the events of node {node} name it",
+    "quarantined": "see the events of node {node} (CardInQuarantine): the card contradicts itself or does not answer; "
+    "reset or replace it, and the taint goes by itself",
+    "refused": "a new pod gets other devices, and the taint goes after two minutes: the hardware has refused the "
+    "device three times, and the events DeviceRefused of claim and pod say why",
+    "load-failed": "wait: the device is free again after the back-off; the log of the plugin on {node} has the reason",
+}
+"""What to do about the taints that Kerf's plugins set, by the name after ``<driver>/`` (docs/held-hardware.md)."""
 
-def misfit_causes(groups: Sequence[NodeGroup], remedies: Sequence[Victims]) -> tuple[Cause, ...]:
-    """Return one cause for each reason of ``groups``, the one of most nodes first."""
+
+def misfit_causes(
+    groups: Sequence[NodeGroup], remedies: Sequence[Victims], drivers: Collection[str]
+) -> tuple[Cause, ...]:
+    """Return one cause for each reason of ``groups``, the one of most nodes first; ``drivers`` publish the devices."""
     causes: dict[tuple[str, str, str, str], tuple[NodeReason, list[str]]] = {}
     for group in groups:
         for reason in group.reasons:
             key = reason.claim, reason.request, reason.obstacle, reason.message
             causes.setdefault(key, (reason, []))[1].extend(group.nodes)
-    return tuple(_misfit_cause(reason, nodes, remedies) for reason, nodes in causes.values())
+    return tuple(_misfit_cause(reason, nodes, remedies, drivers) for reason, nodes in causes.values())
 
 
-def _misfit_cause(reason: NodeReason, nodes: Sequence[str], remedies: Sequence[Victims]) -> Cause:
+def _misfit_cause(
+    reason: NodeReason, nodes: Sequence[str], remedies: Sequence[Victims], drivers: Collection[str]
+) -> Cause:
     where = f"claim {reason.claim}, request {reason.request}: " if reason.claim else ""
-    step = _STEPS[reason.obstacle]
+    keys = (taint.partition("=")[0] for taint in reason.taints)
+    own = (plugin_taint_step(key, drivers, list_names(nodes)) for key in keys)
+    step = "; ".join(dict.fromkeys(each for each in own if each)) or _STEPS[reason.obstacle]
     ending = [remedy for remedy in remedies if remedy.node in nodes]
     if ending:
         claims = ", ".join(claim.claim for claim in ending[0].claims)
@@ -55,6 +72,12 @@ def _misfit_cause(reason: NodeReason, nodes: Sequence[str], remedies: Sequence[V
         next_step=step,
         objects=(*objects, *(f"node {node}" for node in nodes)),
     )
+
+
+def plugin_taint_step(key: str, drivers: Collection[str], node: str) -> str:
+    """Return what to do about a taint that a plugin of ``drivers`` on ``node`` has set; empty for another's."""
+    domain, _, name = key.rpartition("/")
+    return _PLUGIN_TAINTS[name].format(node=node) if domain in drivers and name in _PLUGIN_TAINTS else ""
 
 
 def list_names(names: Sequence[str]) -> str:

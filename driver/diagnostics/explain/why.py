@@ -244,7 +244,7 @@ class _Explainer:
         return self._report(
             Verdict.DOES_NOT_FIT,
             message if total else "the cluster has no node",
-            (*misfit_causes(group_nodes(checks), victims), *causes) if total else (_NO_NODE,),
+            (*misfit_causes(group_nodes(checks), victims, self._drivers), *causes) if total else (_NO_NODE,),
             checks,
             (),
             victims,
@@ -254,6 +254,10 @@ class _Explainer:
     @property
     def _unallocated(self) -> tuple[ResourceClaim, ...]:
         return tuple(claim for claim in self.claims.found if claim.status.allocation is None)
+
+    @property
+    def _drivers(self) -> set[str]:
+        return {slice_.spec.driver for slice_ in self.cluster.state.slices}
 
     @property
     def _scheduler_says(self) -> str:
@@ -274,7 +278,7 @@ class _Explainer:
             subject=self.subject,
             verdict=verdict,
             message=message,
-            causes=merge_causes(causes or misfit_causes(groups, victims)),
+            causes=merge_causes(causes or misfit_causes(groups, victims, self._drivers)),
             scheduler_says=self._scheduler_says,
             claims=self.claims.states,
             nodes=len(self.cluster.nodes),
