@@ -151,6 +151,14 @@ CASES = {
         "DeadlineExceeded",
         "the driver goes on meanwhile",
     ),
+    "the claim lacks admin access": Case(
+        failing(
+            "device x/p/gpu-0-monitor only monitors a card that others may use: the claim's request needs adminAccess"
+        ),
+        "parameters-refused",
+        "needs adminAccess",
+        "correct the field in the claim's template",
+    ),
     "the kubelet does not know the driver": Case(
         failing("DRA driver x.example.com is not registered"),
         "driver-absent",

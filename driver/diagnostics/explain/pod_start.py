@@ -73,7 +73,7 @@ _FAILURES: Final = (
         "end what holds the hardware on {node}: the kubelet then tries again by itself; or {recreate}",
     ),
     _Failure(
-        re.compile(r"opaque\.parameters|device configuration"),
+        re.compile(r"opaque\.parameters|device configuration|needs adminAccess"),
         CauseCode.PARAMETERS_REFUSED,
         "correct the field in the claim's template or in the class, then {recreate}: an allocation keeps the "
         "configuration with which it was made",

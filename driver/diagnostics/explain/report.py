@@ -98,7 +98,7 @@ class CauseCode(StrEnum):
     DEVICE_TAINTED = "device-tainted"
     """An allocated device is tainted."""
     PARAMETERS_REFUSED = "parameters-refused"
-    """The configuration of a claim or its class does not fit: the message has the field."""
+    """A field of a claim or its class does not fit, mostly of its configuration: the message has the field."""
     HARDWARE_HELD = "hardware-held"
     """Somebody else than the cluster's claims holds the hardware."""
     NOT_RESERVED = "not-reserved"
