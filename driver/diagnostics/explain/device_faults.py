@@ -12,7 +12,7 @@ from api.model.device_attributes import monitor_taint_key
 from api.model.devices import Device, DeviceTaint, DeviceTaintSelector, ResourceSlice
 from api.model.names import DeviceId
 from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.explain.next_steps import list_names
+from driver.diagnostics.explain.next_steps import list_names, plugin_taint_step
 from driver.diagnostics.explain.pod_status import HeldClaim
 from driver.diagnostics.explain.report import Cause, CauseCode
 from driver.diagnostics.times import format_seconds, seconds_between
@@ -95,10 +95,14 @@ def _faults_of_device(
         for_s = toleration.toleration_seconds if toleration is not None else None
         told = "which the claim does not tolerate" if toleration is None else "which the claim tolerates"
         told += "" if for_s is None else f" for {for_s} s"
-        step = "have the device repaired: whoever set the taint removes it then"
+        node = result.pool.partition("/")[0]  # as Kerf's plugins name pools
+        step = (
+            plugin_taint_step(taint.key, {result.driver}, node)
+            or "have the device repaired: whoever set the taint removes it then"
+        )
         if taint.effect == "NoExecute" and (toleration is None or for_s is not None):
             when = "" if for_s is None else " when that time is over"
-            step = f"its pod is evicted{when}, a new one gets other devices; have the device repaired"
+            step = f"its pod is evicted{when}, a new one gets other devices; {step}"
         since = f" since {taint.time_added}" if taint.time_added else ""
         yield Cause(
             code=CauseCode.DEVICE_TAINTED,
