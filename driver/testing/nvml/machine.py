@@ -1,7 +1,6 @@
 """A machine with NVIDIA cards in a folder: its making, and what befalls it without a program's doing."""
 
 import fcntl
-import mmap
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from typing import Final
 
 from driver.testing.nvml.description import MachineDescription, build_state
 from driver.testing.nvml.driver_tree import DRIVER_ROOT, LIBRARIES, write_driver_tree
-from driver.testing.nvml.layout import EVERY_CALL, MAGIC, NO_INSTANCE, CardLayout, StateLayout, assign, find_slot
+from driver.testing.nvml.layout import EVERY_CALL, NO_INSTANCE, CardLayout, StateLayout, assign, find_slot
 from driver.testing.nvml.library import build_library
 
 MACHINE_VARIABLE: Final = "KERF_FAKE_NVML"
@@ -63,6 +62,11 @@ class NvidiaMachine:
         os.link(written, machine.folder / _STATE)
         written.unlink()
         return machine
+
+    @property
+    def exists(self) -> bool:
+        """Whether the machine was made."""
+        return (self.folder / _STATE).exists()
 
     @property
     def driver_root(self) -> Path:
@@ -220,19 +224,16 @@ class NvidiaMachine:
 
     @contextmanager
     def _state(self) -> Iterator[StateLayout]:
-        """Lock the state, and give it; changes are seen by all processes."""
+        """Lock the state, and give a copy, which takes its place at the end: all processes have mapped the file."""
         with (self.folder / _STATE).open("r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            with mmap.mmap(file.fileno(), sizeof(StateLayout)) as mapped:
-                state = StateLayout.from_buffer(mapped)
-                assert state.magic == MAGIC
-                if state.is_changing:  # whoever began this was killed in the middle of it
-                    state.cards[state.changing] = state.undo
-                    state.is_changing, state.is_tree_stale = 0, 1
-                try:
-                    yield state
-                finally:
-                    del state  # the map cannot be closed while structures point into it
+            state = StateLayout.from_buffer_copy(file.read())
+            if state.is_changing:  # whoever began this was killed in the middle of it
+                state.cards[state.changing] = state.undo
+                state.is_changing, state.is_tree_stale = 0, 1
+            yield state
+            file.seek(0)
+            file.write(bytes(state))
 
 
 def _add_event(state: StateLayout, card: int, xid: int, gpu_instance: int, compute_instance: int) -> None:

@@ -1,0 +1,167 @@
+"""A machine with stand-ins of NVIDIA cards, for the contract of backends and for tests of the backend ``nvidia``.
+
+All its processes are this one. The bindings load one library for the life of a process, so the machine is chosen by the
+environment each time that NVML is opened.
+"""
+
+import ctypes
+import os
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pynvml
+import pytest
+
+from driver.families.gpu.catalog import gpu_model
+from driver.kubeletplugin.backends.nvidia import NvidiaBackend
+from driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
+from driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
+from driver.kubeletplugin.backends.nvidia.mig_mode import MigPolicy
+from driver.partitions.geometry import Partition
+from driver.testing import MachineUnderTest, ProcessKilled
+from driver.testing.nvml import CardDescription, MachineDescription, NvidiaMachine
+from driver.testing.nvml.description import find_instance_id
+from driver.testing.nvml.machine import MACHINE_VARIABLE
+
+CHANGES: Final = frozenset(
+    {
+        "nvmlDeviceSetMigMode",
+        "nvmlDeviceCreateGpuInstanceWithPlacement",
+        "nvmlGpuInstanceCreateComputeInstance",
+        "nvmlComputeInstanceDestroy",
+        "nvmlGpuInstanceDestroy",
+    }
+)
+"""The functions that change a card."""
+PID: Final = 4711
+H100: Final = "h100-80gb-sxm"
+
+
+class KillableLibrary(NvmlLibrary):
+    """NVML that kills its process before or after a change."""
+
+    def __init__(self, driver_root: Path) -> None:
+        super().__init__(driver_root)
+        self.points = 0
+        self.kill_at: int | None = None
+
+    def _call(self, name: str, *arguments: Any, none_for: Collection[str] = ()) -> Any:
+        if name not in CHANGES:
+            return super()._call(name, *arguments, none_for=none_for)
+        self._pass_point()
+        result = super()._call(name, *arguments, none_for=none_for)
+        self._pass_point()
+        return result
+
+    def _pass_point(self) -> None:
+        self.points += 1
+        if self.points == self.kill_at:
+            self.kill_at = None
+            raise ProcessKilled
+
+
+class NvidiaMachineUnderTest(MachineUnderTest):
+    """Cards of some models, whose driver is the stand-in."""
+
+    def __init__(
+        self, folder: Path, *cards: CardDescription, policy: MigPolicy = MigPolicy.ON_DEMAND, **options: Any
+    ) -> None:
+        self.cards = cards or (CardDescription(model=H100), CardDescription(model=H100))
+        self.hardware = NvidiaMachine.create(folder / "machine", MachineDescription(cards=self.cards, **options))
+        self.waits: list[float] = []
+        self._policy = policy
+        self._library: KillableLibrary | None = None
+
+    def open_backend(self) -> NvidiaBackend:
+        self.choose()
+        root = self.hardware.driver_root
+        self._library = KillableLibrary(root)
+        config = NvidiaConfig(driver_root=str(root), system_root=str(self.hardware.folder), mig_mode=self._policy)
+        return NvidiaBackend(config, library=self._library, wait=self.waits.append)
+
+    def choose(self) -> None:
+        """Let this process open this machine's NVML."""
+        os.environ[MACHINE_VARIABLE] = str(self.hardware.folder)
+
+    def kill_at(self, point: int | None) -> None:
+        assert self._library is not None
+        self._library.kill_at = None if point is None else self._library.points + point
+
+    def cut_by_hand(self, partition: Partition) -> None:
+        with nvml():
+            card = pynvml.nvmlDeviceGetHandleByUUID(partition.card_uuid)
+            pynvml.nvmlDeviceSetMigMode(card, 1)
+            instance = create_gpu_instance(card, *self._profile_place(partition))
+            full = max(compute_profiles(instance), key=lambda profile: profile.sliceCount)
+            pynvml.nvmlGpuInstanceCreateComputeInstance(instance, full.id)
+
+    def remove_by_hand(self, partition: Partition) -> None:
+        with nvml():
+            card = pynvml.nvmlDeviceGetHandleByUUID(partition.card_uuid)
+            instance = pynvml.nvmlDeviceGetGpuInstanceById(card, self._instance_id(partition))
+            pynvml.nvmlComputeInstanceDestroy(pynvml.nvmlGpuInstanceGetComputeInstanceById(instance, 0))
+            pynvml.nvmlGpuInstanceDestroy(instance)
+
+    def use(self, partition: Partition) -> None:
+        number = self.number(partition.card_uuid)
+        self.hardware.start_process(number, PID, gpu_instance=self._instance_id(partition), compute_instance=0)
+
+    def stop_using(self, partition: Partition) -> None:
+        self.hardware.end_process(PID)
+
+    def take_away(self, card_uuid: str) -> None:
+        self.hardware.drop_card(self.number(card_uuid))
+
+    def bring_back(self, card_uuid: str) -> None:
+        for number in range(len(self.cards)):
+            self.hardware.restore_card(number)
+
+    def number(self, card_uuid: str) -> int:
+        """Return the number of the card on the machine."""
+        with nvml():
+            return int(pynvml.nvmlDeviceGetIndex(pynvml.nvmlDeviceGetHandleByUUID(card_uuid)))
+
+    def _profile_place(self, partition: Partition) -> tuple[int, int, int]:
+        profile = gpu_model(self.cards[0].model).profile(partition.profile or "")
+        assert profile is not None
+        assert profile.gi_profile_id is not None
+        assert partition.placement is not None
+        return profile.gi_profile_id, *partition.placement
+
+    def _instance_id(self, partition: Partition) -> int:
+        assert partition.placement is not None
+        return find_instance_id(gpu_model(self.cards[0].model), partition.placement)
+
+
+@contextmanager
+def nvml() -> Iterator[None]:
+    """Use NVML as a program of its own would, with the unmodified bindings."""
+    pynvml.nvmlInit()
+    try:
+        yield
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def create_gpu_instance(card: Any, profile_id: int, start: int, size: int) -> Any:
+    place = pynvml.c_nvmlGpuInstancePlacement_t(start=start, size=size)
+    return pynvml.nvmlDeviceCreateGpuInstanceWithPlacement(card, profile_id, ctypes.byref(place))
+
+
+def compute_profiles(instance: Any) -> list[Any]:
+    """Return the compute-instance profiles of a GPU instance."""
+    found = []
+    for enum in range(pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT):
+        try:
+            found.append(pynvml.nvmlGpuInstanceGetComputeInstanceProfileInfo(instance, enum, 0))
+        except pynvml.NVMLError_NotSupported:
+            continue
+    return found
+
+
+@pytest.fixture
+def machine_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take back the choice of a machine after the test."""
+    monkeypatch.setenv(MACHINE_VARIABLE, "/nonexistent")
