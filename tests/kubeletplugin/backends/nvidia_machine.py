@@ -6,7 +6,7 @@ environment each time that NVML is opened.
 
 import ctypes
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +19,7 @@ from driver.kubeletplugin.backends.nvidia import NvidiaBackend
 from driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
 from driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
 from driver.kubeletplugin.backends.nvidia.mig_mode import MigPolicy
-from driver.partitions.geometry import Partition
+from driver.partitions.geometry import Card, Partition
 from driver.testing import MachineUnderTest, ProcessKilled
 from driver.testing.nvml import CardDescription, MachineDescription, NvidiaMachine
 from driver.testing.nvml.description import find_instance_id
@@ -37,6 +37,8 @@ CHANGES: Final = frozenset(
 """The functions that change a card."""
 PID: Final = 4711
 H100: Final = "h100-80gb-sxm"
+PROFILES: Final = frozenset({"1g.10gb", "1g.20gb", "3g.40gb"})
+"""The profiles that the contract is tried with: a common one, the one with a compute profile of its own, a large one."""
 
 
 class KillableLibrary(NvmlLibrary):
@@ -84,6 +86,11 @@ class NvidiaMachineUnderTest(MachineUnderTest):
     def choose(self) -> None:
         """Let this process open this machine's NVML."""
         os.environ[MACHINE_VARIABLE] = str(self.hardware.folder)
+
+    def partitions(self, card: Card) -> Sequence[Partition]:
+        """Return those of a small, a middle and a large profile: all of them are in the tests of the stand-in."""
+        found = super().partitions(card)
+        return [one for one in found if one.is_whole or one.profile in PROFILES]
 
     def kill_at(self, point: int | None) -> None:
         assert self._library is not None

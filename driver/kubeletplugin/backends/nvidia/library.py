@@ -19,6 +19,11 @@ _FOLDERS: Final = (
     *("lib64", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu", "lib"),
 )
 """Where distributions and NVIDIA's driver container have the library, below the driver's root."""
+_ARCHITECTURES: Final = {
+    **{2: "kepler", 3: "maxwell", 4: "pascal", 5: "volta", 6: "turing", 7: "ampere", 8: "ada"},
+    **{9: "hopper", 10: "blackwell", 13: "rubin"},
+}
+"""NVML_DEVICE_ARCH_*, in the words of Kerf's table of models."""
 _MIB: Final = 2**20
 _COMPUTE_INSTANCES: Final = 8
 """Ids of compute instances in one GPU instance: 0 to 7."""
@@ -198,12 +203,10 @@ class NvmlLibrary:
     # Reading
 
     def _read_card(self, handle: Any) -> CardReading:  # noqa: ANN401  (NVML's handles are opaque)
-        nvml, pci = self._nvml, self._call("nvmlDeviceGetPciInfo", handle)
+        pci = self._call("nvmlDeviceGetPciInfo", handle)
         major, minor = self._call("nvmlDeviceGetCudaComputeCapability", handle)
         architecture = self._call("nvmlDeviceGetArchitecture", handle)
         cuda = self._call("nvmlSystemGetCudaDriverVersion")
-        known = {name for name in dir(nvml) if name.startswith("NVML_DEVICE_ARCH_")}
-        names = [name for name in known if getattr(nvml, name) == architecture]
         return CardReading(
             uuid=self._call("nvmlDeviceGetUUID", handle),
             product=self._call("nvmlDeviceGetName", handle),
@@ -211,7 +214,7 @@ class NvmlLibrary:
             pci_address=f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0",
             pci_device_id=f"{pci.pciDeviceId >> 16:04x}",
             memory_bytes=self._call("nvmlDeviceGetMemoryInfo", handle).total,
-            architecture=names[0].rpartition("_")[2].lower() if names else "unknown",
+            architecture=_ARCHITECTURES.get(architecture, "unknown"),
             cuda_compute_capability=f"{major}.{minor}",
             driver_version=self._call("nvmlSystemGetDriverVersion"),
             cuda_driver_version=f"{cuda // 1000}.{cuda % 1000 // 10}",

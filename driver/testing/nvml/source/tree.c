@@ -13,6 +13,7 @@
  * each GPU instance has one, followed by its compute instances'. */
 #define FIRST_CAPABILITY 3
 #define GPU_INSTANCES_LISTED 15
+#define GPU_INSTANCE "proc/driver/nvidia/capabilities/gpu%u/mig/gi%u"
 #define CAPABILITIES_OF_AN_INSTANCE (1 + MAX_COMPUTE_INSTANCES)
 
 static void write_file(const char *path, const char *text) {
@@ -26,6 +27,13 @@ static void write_file(const char *path, const char *text) {
 
 static unsigned capability(unsigned minor, unsigned gi, unsigned place) {
     return FIRST_CAPABILITY + (minor * GPU_INSTANCES_LISTED + gi) * CAPABILITIES_OF_AN_INSTANCE + place;
+}
+
+/* Whether the file exists that these words name. */
+static int exists(const char *format, unsigned minor, unsigned gi) {
+    char path[PATH_MAX];
+    machine_path(path, sizeof path, format, minor, gi);
+    return access(path, F_OK) == 0;
 }
 
 /* Show or hide the capability `number`, whose folder is `directory`. */
@@ -50,13 +58,17 @@ static void show_instances(unsigned minor, const struct card *card, int is_stale
     for (unsigned gi = 0; gi < MAX_GPU_INSTANCES; gi++) {
         const struct gpu_instance *instance = card ? &card->instances[gi] : NULL;
         int is_there = instance && instance->exists;
-        int was_there = is_stale ? !is_there : machine->tree.gpu_instances[minor] >> gi & 1;
+        int was_there = machine->tree.gpu_instances[minor] >> gi & 1;
+        if (is_stale) /* what is there is removed or written anew */
+            was_there = !is_there && exists(GPU_INSTANCE, minor, gi);
         unsigned wanted = 0, shown = machine->tree.compute_instances[minor][gi];
         for (unsigned ci = 0; is_there && ci < MAX_COMPUTE_INSTANCES; ci++)
             wanted |= (unsigned)(instance->compute[ci].exists != 0) << ci;
-        unsigned changed = is_stale ? (1u << MAX_COMPUTE_INSTANCES) - 1 : wanted ^ shown;
+        unsigned changed = wanted ^ shown;
+        if (is_stale)
+            changed = is_there || was_there ? (1u << MAX_COMPUTE_INSTANCES) - 1 : 0;
         if (is_there && !was_there) {
-            machine_path(directory, sizeof directory, "proc/driver/nvidia/capabilities/gpu%u/mig/gi%u", minor, gi);
+            machine_path(directory, sizeof directory, GPU_INSTANCE, minor, gi);
             show_capability(directory, capability(minor, gi, 0), 1);
         }
         for (unsigned ci = 0; ci < MAX_COMPUTE_INSTANCES; ci++) {
@@ -67,7 +79,7 @@ static void show_instances(unsigned minor, const struct card *card, int is_stale
             show_capability(directory, capability(minor, gi, 1 + ci), wanted >> ci & 1);
         }
         if (was_there && !is_there) {
-            machine_path(directory, sizeof directory, "proc/driver/nvidia/capabilities/gpu%u/mig/gi%u", minor, gi);
+            machine_path(directory, sizeof directory, GPU_INSTANCE, minor, gi);
             show_capability(directory, capability(minor, gi, 0), 0);
         }
         machine->tree.gpu_instances[minor] &= ~(1u << gi);
@@ -83,9 +95,9 @@ static void show_card(unsigned minor, const struct card *card) {
     machine_path(capabilities, sizeof capabilities, "proc/driver/nvidia/capabilities/gpu%u", minor);
     machine_path(mig, sizeof mig, "proc/driver/nvidia/capabilities/gpu%u/mig", minor);
     if (!card) {
-        unlink(node);
         rmdir(mig);
         rmdir(capabilities);
+        unlink(node); /* last: where it is missing nothing else is left */
         return;
     }
     write_file(node, "");
@@ -121,8 +133,11 @@ void write_tree(void) {
                 card = &machine->cards[i];
         uint32_t shown = card ? (uint32_t)(card - machine->cards) + 1 : 0;
         int is_another = is_stale || shown != machine->tree.cards[minor];
-        if (!card && !is_another)
+        if (!card && (!is_another || !exists("dev/nvidia%u", minor, 0))) {
+            machine->tree.cards[minor] = machine->tree.gpu_instances[minor] = 0;
+            memset(machine->tree.compute_instances[minor], 0, sizeof machine->tree.compute_instances[minor]);
             continue;
+        }
         if (card && is_another)
             show_card(minor, card);
         show_instances(minor, card, is_another);
