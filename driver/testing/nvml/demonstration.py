@@ -7,6 +7,7 @@
     - {model: h100-80gb-sxm, count: 2}
 """
 
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -49,6 +50,16 @@ class StandInBackend(NvidiaBackend):
 
     name = "nvidia-fake"
 
+    def __init__(self, machine: NvidiaMachine, policy: MigPolicy) -> None:
+        root = str(machine.driver_root)
+        super().__init__(NvidiaConfig(driver_root=root, system_root=str(machine.folder), mig_mode=policy))
+        self._machine = machine
+
+    def open(self) -> None:
+        """Open NVML of the machine: a process loads one library only, and the variable says which machine it is of."""
+        os.environ.update(self._machine.choice())
+        super().open()
+
 
 def open_backend(config: Path | None) -> StandInBackend:
     """Make the machine that the YAML document ``config`` describes, and a backend of its cards.
@@ -72,6 +83,4 @@ def open_backend(config: Path | None) -> StandInBackend:
         ]
         with suppress(FileExistsError):  # another process has made it meanwhile
             NvidiaMachine.create(folder, MachineDescription(cards=tuple(cards), seed=str(folder)))
-    return StandInBackend(
-        NvidiaConfig(driver_root=str(machine.driver_root), system_root=str(machine.folder), mig_mode=document.mig_mode)
-    )
+    return StandInBackend(machine, document.mig_mode)

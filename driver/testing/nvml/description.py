@@ -42,8 +42,8 @@ _UNKNOWN_DEVICE: Final = 0x2FFF
 """The PCI device id of models of which the table has none."""
 _UNKNOWN_PROFILE_ID: Final = 100
 """Plus the enum: the id of a profile of which no source tells one. No known id is as large."""
-_COMPUTE_ENUMS: Final = {1: 0, 2: 1, 3: 2, 4: 3, 7: 4, 8: 5, 6: 6}
-"""NVML_COMPUTE_INSTANCE_PROFILE_* by compute slices; the ids are the same numbers."""
+_COMPUTE_ENUMS: Final = {1: 0, 2: 1, 3: 2, 4: 3, 7: 4}
+"""NVML_COMPUTE_INSTANCE_PROFILE_* by compute slices, as cards list them; the ids are the same numbers."""
 _COMPUTE_REV1: Final = 7
 """NVML_COMPUTE_INSTANCE_PROFILE_1_SLICE_REV1: nvidia-smi was seen to use it in 1g with double memory (GH200)."""
 _MEMORY_DOUBLED_ENUM: Final = 9

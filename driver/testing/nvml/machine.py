@@ -79,7 +79,11 @@ class NvidiaMachine:
 
     def environment(self) -> dict[str, str]:
         """Return the variables with which a new process finds this machine's library."""
-        return {"LD_LIBRARY_PATH": str(self.library_folder), MACHINE_VARIABLE: str(self.folder)}
+        return {"LD_LIBRARY_PATH": str(self.library_folder), **self.choice()}
+
+    def choice(self) -> dict[str, str]:
+        """Return the variable with which a process that has loaded some machine's library opens this machine."""
+        return {MACHINE_VARIABLE: str(self.folder)}
 
     # Faults
 

@@ -1,13 +1,10 @@
 """A machine with stand-ins of NVIDIA cards, for the contract of backends and for tests of the backend ``nvidia``.
 
-All its processes are this one. The bindings load one library for the life of a process, so the machine is chosen by the
-environment each time that NVML is opened.
+All its processes are this one.
 """
 
-import ctypes
 import os
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +21,8 @@ from driver.testing import MachineUnderTest, ProcessKilled
 from driver.testing.nvml import CardDescription, MachineDescription, NvidiaMachine
 from driver.testing.nvml.description import find_instance_id
 from driver.testing.nvml.machine import MACHINE_VARIABLE
+from tests.fakes.nvml import open_nvml
+from tests.fakes.nvml_calls import create_gpu_instance, destroy_gpu_instance, fill_gpu_instance
 
 CHANGES: Final = frozenset(
     {
@@ -38,7 +37,7 @@ CHANGES: Final = frozenset(
 PID: Final = 4711
 H100: Final = "h100-80gb-sxm"
 PROFILES: Final = frozenset({"1g.10gb", "1g.20gb", "3g.40gb"})
-"""The profiles that the contract is tried with: a common one, the one with a compute profile of its own, a large one."""
+"""The profiles that the contract is tried with: the common one, one with a compute profile of its own, a large one."""
 
 
 class KillableLibrary(NvmlLibrary):
@@ -97,19 +96,14 @@ class NvidiaMachineUnderTest(MachineUnderTest):
         self._library.kill_at = None if point is None else self._library.points + point
 
     def cut_by_hand(self, partition: Partition) -> None:
-        with nvml():
+        with open_nvml(self.hardware):
             card = pynvml.nvmlDeviceGetHandleByUUID(partition.card_uuid)
             pynvml.nvmlDeviceSetMigMode(card, 1)
-            instance = create_gpu_instance(card, *self._profile_place(partition))
-            full = max(compute_profiles(instance), key=lambda profile: profile.sliceCount)
-            pynvml.nvmlGpuInstanceCreateComputeInstance(instance, full.id)
+            fill_gpu_instance(create_gpu_instance(card, *self._profile_place(partition)))
 
     def remove_by_hand(self, partition: Partition) -> None:
-        with nvml():
-            card = pynvml.nvmlDeviceGetHandleByUUID(partition.card_uuid)
-            instance = pynvml.nvmlDeviceGetGpuInstanceById(card, self._instance_id(partition))
-            pynvml.nvmlComputeInstanceDestroy(pynvml.nvmlGpuInstanceGetComputeInstanceById(instance, 0))
-            pynvml.nvmlGpuInstanceDestroy(instance)
+        with open_nvml(self.hardware):
+            destroy_gpu_instance(pynvml.nvmlDeviceGetHandleByUUID(partition.card_uuid), self._instance_id(partition))
 
     def use(self, partition: Partition) -> None:
         number = self.number(partition.card_uuid)
@@ -127,7 +121,7 @@ class NvidiaMachineUnderTest(MachineUnderTest):
 
     def number(self, card_uuid: str) -> int:
         """Return the number of the card on the machine."""
-        with nvml():
+        with open_nvml(self.hardware):
             return int(pynvml.nvmlDeviceGetIndex(pynvml.nvmlDeviceGetHandleByUUID(card_uuid)))
 
     def _profile_place(self, partition: Partition) -> tuple[int, int, int]:
@@ -140,32 +134,6 @@ class NvidiaMachineUnderTest(MachineUnderTest):
     def _instance_id(self, partition: Partition) -> int:
         assert partition.placement is not None
         return find_instance_id(gpu_model(self.cards[0].model), partition.placement)
-
-
-@contextmanager
-def nvml() -> Iterator[None]:
-    """Use NVML as a program of its own would, with the unmodified bindings."""
-    pynvml.nvmlInit()
-    try:
-        yield
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def create_gpu_instance(card: Any, profile_id: int, start: int, size: int) -> Any:
-    place = pynvml.c_nvmlGpuInstancePlacement_t(start=start, size=size)
-    return pynvml.nvmlDeviceCreateGpuInstanceWithPlacement(card, profile_id, ctypes.byref(place))
-
-
-def compute_profiles(instance: Any) -> list[Any]:
-    """Return the compute-instance profiles of a GPU instance."""
-    found = []
-    for enum in range(pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT):
-        try:
-            found.append(pynvml.nvmlGpuInstanceGetComputeInstanceProfileInfo(instance, enum, 0))
-        except pynvml.NVMLError_NotSupported:
-            continue
-    return found
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The backend ``nvidia`` keeps the contract of backends, on stand-ins of NVIDIA's cards and with unmodified bindings."""
+"""The backend ``nvidia`` keeps the contract of backends, on stand-ins of cards and with unmodified bindings."""
 
 from pathlib import Path
 

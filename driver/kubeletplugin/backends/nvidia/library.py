@@ -19,10 +19,7 @@ _FOLDERS: Final = (
     *("lib64", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu", "lib"),
 )
 """Where distributions and NVIDIA's driver container have the library, below the driver's root."""
-_ARCHITECTURES: Final = {
-    **{2: "kepler", 3: "maxwell", 4: "pascal", 5: "volta", 6: "turing", 7: "ampere", 8: "ada"},
-    **{9: "hopper", 10: "blackwell", 13: "rubin"},
-}
+_ARCHITECTURES: Final = {5: "volta", 6: "turing", 7: "ampere", 8: "ada", 9: "hopper", 10: "blackwell", 13: "rubin"}
 """NVML_DEVICE_ARCH_*, in the words of Kerf's table of models."""
 _MIB: Final = 2**20
 _COMPUTE_INSTANCES: Final = 8
