@@ -4,7 +4,8 @@ All its processes are this one.
 """
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -137,6 +138,10 @@ class NvidiaMachineUnderTest(MachineUnderTest):
 
 
 @pytest.fixture
-def machine_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take back the choice of a machine after the test."""
+def nvml_of_one_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Take back the choice of a machine, and end what a test has left open: the next one has another machine."""
     monkeypatch.setenv(MACHINE_VARIABLE, "/nonexistent")
+    yield
+    with suppress(pynvml.NVMLError_Uninitialized):
+        for _ in range(100):
+            pynvml.nvmlShutdown()

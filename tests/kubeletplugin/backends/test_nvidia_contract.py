@@ -6,12 +6,12 @@ import pytest
 
 from driver.families.gpu import GPU
 from driver.testing import BackendContract, MachineUnderTest
-from tests.kubeletplugin.backends.nvidia_machine import NvidiaMachineUnderTest, machine_variable
+from tests.kubeletplugin.backends.nvidia_machine import NvidiaMachineUnderTest, nvml_of_one_test
 
-__all__ = ["machine_variable"]
+__all__ = ["nvml_of_one_test"]
 
 
-@pytest.mark.usefixtures("machine_variable")
+@pytest.mark.usefixtures("nvml_of_one_test")
 class TestNvidiaBackend(BackendContract):
     family = GPU
 
