@@ -1,12 +1,12 @@
 """A machine with NVIDIA cards in a folder: its making, and what befalls it without a program's doing."""
 
 import fcntl
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from ctypes import sizeof
 from enum import IntEnum
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from driver.testing.nvml.description import MachineDescription, build_state
@@ -47,20 +47,24 @@ class NvidiaMachine:
 
     @classmethod
     def create(cls, folder: Path, description: MachineDescription) -> "NvidiaMachine":
-        """Make the machine in ``folder``, which is made where it is not there.
+        """Make the machine in ``folder``, which is not there yet or is empty: at once, or not at all.
 
-        Raises FileExistsError when a machine is there already, NoCompilerError, UnknownModelError and
+        Raises FileExistsError when something is there, NoCompilerError, UnknownModelError and
         UnsuitableDescriptionError.
         """
         machine, state = cls(folder), build_state(description)
         state.size = sizeof(state)
         library = build_library()
-        machine.folder.mkdir(parents=True, exist_ok=True)
-        write_driver_tree(machine.folder, state, library)
-        written = machine.folder / f"{_STATE}.new"
-        written.write_bytes(bytes(state))
-        os.link(written, machine.folder / _STATE)
-        written.unlink()
+        machine.folder.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=f".{machine.folder.name}-", dir=machine.folder.parent) as name:
+            made = Path(name, "machine")
+            made.mkdir()
+            write_driver_tree(made, state, library)
+            (made / _STATE).write_bytes(bytes(state))
+            try:
+                made.rename(machine.folder)
+            except OSError as error:  # (the errno differs between file systems)
+                raise FileExistsError(f"{machine.folder} is there already") from error
         return machine
 
     @property
