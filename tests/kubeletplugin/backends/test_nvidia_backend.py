@@ -6,6 +6,7 @@ import pynvml
 import pytest
 
 from api.errors import KerfError
+from api.kerf.v1alpha1 import GpuConfig, GpuSharing
 from driver.families.gpu import GPU
 from driver.kubeletplugin.backends.base import (
     CardAbsentError,
@@ -13,6 +14,7 @@ from driver.kubeletplugin.backends.base import (
     FoundPartition,
     HardwareBusyError,
     HardwareConflictError,
+    HardwareRefusedError,
 )
 from driver.kubeletplugin.backends.nvidia import NvidiaBackend
 from driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
@@ -212,6 +214,15 @@ def test_another_profile_that_has_got_the_id_of_ours_is_left_alone(tmp_path: Pat
         fill_gpu_instance(create_gpu_instance(card, 14, 0, 2))
         plugin.backend.unprepare(handle)
         assert list_gpu_instances(card) == {3: (14, 0, 2)}
+
+
+def test_sharing_that_the_backend_does_not_have_is_refused(tmp_path: Path) -> None:
+    plugin = plugin_on(tmp_path)
+    record = allocate(plugin, *TWICE_1G)
+    config = GpuConfig(api_version="kerf.dev/v1alpha1", sharing=GpuSharing(strategy="TimeSlicing"))
+    with pytest.raises(HardwareRefusedError, match="has no sharing TimeSlicing yet; use Exclusive"):
+        plugin.backend.prepare(record.device, config, record.journal, None)
+    assert plugin.is_empty
 
 
 # The driver

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 from api.kerf.v1alpha1 import DeviceConfigBase, GpuConfig
 from api.model.devices import Attribute
@@ -31,6 +32,9 @@ from driver.kubeletplugin.backends.nvidia.system_files import SystemFiles
 from driver.partitions.geometry import Card
 
 _log = logging.getLogger(__name__)
+
+_EXCLUSIVE: Final = "Exclusive"
+"""The sharing strategy that sets up nothing."""
 
 
 class NvidiaBackend(EventlessBackend):
@@ -75,6 +79,10 @@ class NvidiaBackend(EventlessBackend):
     ) -> Handle:
         if config is not None and not isinstance(config, GpuConfig):
             raise HardwareRefusedError(f"{device.share} is a GPU, but the claim gives it a {type(config).__name__}")
+        if config is not None and config.sharing.strategy != _EXCLUSIVE:
+            raise HardwareRefusedError(
+                f"{device.share}: the backend nvidia has no sharing {config.sharing.strategy} yet; use {_EXCLUSIVE}"
+            )
         card = self._card(device.partition.card_uuid)
         is_stand_in = self._config.system_root != "/"
         return to_json(card.prepare(device, journal, found, is_stand_in=is_stand_in))
