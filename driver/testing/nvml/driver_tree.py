@@ -76,7 +76,11 @@ def _write_sys(sys: Path, state: StateLayout) -> None:
 
 def _write_root(libraries: Path, version: str, library: Path) -> None:
     libraries.mkdir(parents=True)
-    (libraries.parent / "bin").mkdir()
+    programs = libraries.parent / "bin"
+    programs.mkdir()
+    program = programs / "nvidia-cuda-mps-control"
+    shutil.copy2(Path(__file__).with_name("mps_control.py"), program)
+    program.chmod(0o755)
     name = f"{SONAME.removesuffix('.1')}.{version}"
     shutil.copy2(library, libraries / name)
     (libraries / SONAME).symlink_to(name)
