@@ -5,6 +5,7 @@ is opened.
 """
 
 import ctypes
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,6 +15,8 @@ import pytest
 from driver.testing.nvml import NvidiaMachine
 from driver.testing.nvml.library import SONAME
 from driver.testing.nvml.machine import MACHINE_VARIABLE
+
+NEEDS_COMPILER = pytest.mark.skipif(shutil.which("cc") is None, reason="the stand-in for NVML needs a C compiler (cc)")
 
 
 @contextmanager

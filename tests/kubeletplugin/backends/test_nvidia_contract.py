@@ -6,11 +6,13 @@ import pytest
 
 from driver.families.gpu import GPU
 from driver.testing import BackendContract, MachineUnderTest
+from tests.fakes.nvml import NEEDS_COMPILER
 from tests.kubeletplugin.backends.nvidia_machine import NvidiaMachineUnderTest, nvml_of_one_test
 
 __all__ = ["nvml_of_one_test"]
 
 
+@NEEDS_COMPILER
 @pytest.mark.usefixtures("nvml_of_one_test")
 class TestNvidiaBackend(BackendContract):
     family = GPU

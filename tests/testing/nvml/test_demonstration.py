@@ -14,7 +14,9 @@ from driver.testing.nvml import NvidiaMachine
 from driver.testing.nvml.__main__ import main as make_machine
 from driver.testing.nvml.demonstration import open_backend
 from driver.testing.nvml.machine import MACHINE_VARIABLE
-from tests.fakes.nvml import open_nvml
+from tests.fakes.nvml import NEEDS_COMPILER, open_nvml
+
+pytestmark = NEEDS_COMPILER
 
 CARDS = "cards: [{model: h100-80gb, count: 2}, {model: a100-40gb, mig: true}]\n"
 

@@ -14,15 +14,15 @@ from driver.testing.nvml import (
     CardDescription,
     Death,
     MachineDescription,
-    NoCompilerError,
     NvidiaMachine,
-    build_library,
 )
 from driver.testing.nvml.description import UnsuitableDescriptionError
 from driver.testing.nvml.machine import MACHINE_VARIABLE
-from tests.fakes.nvml import open_nvml
+from tests.fakes.nvml import NEEDS_COMPILER, open_nvml
 from tests.fakes.nvml_calls import create_gpu_instance, fill_gpu_instance, list_gpu_instances
 from tests.testing.nvml.conftest import MakeMachine
+
+pytestmark = NEEDS_COMPILER
 
 CREATE = "nvmlDeviceCreateGpuInstanceWithPlacement"
 H100 = "h100-80gb-sxm"
@@ -164,12 +164,6 @@ def test_without_a_driver_or_with_another_one_nvml_cannot_be_opened(make_machine
     with open_nvml(machine):
         assert pynvml.nvmlSystemGetDriverVersion() == "580.95.05"
         assert pynvml.nvmlSystemGetCudaDriverVersion() == 13000
-
-
-def test_without_a_compiler_one_line_says_so(tmp_path: Path) -> None:
-    with pytest.raises(NoCompilerError, match=r"install a C compiler \(cc\), or set CC") as caught:
-        build_library({"XDG_CACHE_HOME": str(tmp_path), "PATH": str(tmp_path)})
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

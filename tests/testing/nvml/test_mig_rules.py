@@ -6,7 +6,7 @@ import pynvml
 import pytest
 
 from driver.testing.nvml import CardDescription
-from tests.fakes.nvml import open_nvml
+from tests.fakes.nvml import NEEDS_COMPILER, open_nvml
 from tests.fakes.nvml_calls import (
     compute_profiles,
     create_gpu_instance,
@@ -16,6 +16,8 @@ from tests.fakes.nvml_calls import (
     placements,
 )
 from tests.testing.nvml.conftest import MakeMachine
+
+pytestmark = NEEDS_COMPILER
 
 H100 = "h100-80gb-sxm"
 A100 = "a100-40gb"

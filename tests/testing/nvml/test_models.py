@@ -10,8 +10,10 @@ from driver.families.gpu.catalog import gpu_models
 from driver.families.gpu.model import GpuModel
 from driver.testing.nvml import CardDescription, MachineDescription, NvidiaMachine
 from driver.testing.nvml.layout import MAX_CARDS
-from tests.fakes.nvml import open_nvml
+from tests.fakes.nvml import NEEDS_COMPILER, open_nvml
 from tests.fakes.nvml_calls import placements
+
+pytestmark = NEEDS_COMPILER
 
 MODELS = gpu_models()
 

@@ -5,7 +5,10 @@ import subprocess
 from pathlib import Path
 
 from driver.testing.nvml import NvidiaMachine
+from tests.fakes.nvml import NEEDS_COMPILER
 from tests.testing.nvml.conftest import MakeMachine
+
+pytestmark = NEEDS_COMPILER
 
 
 def run(machine: NvidiaMachine, pipes: Path, *arguments: str, commands: str = "") -> "subprocess.CompletedProcess[str]":
