@@ -234,8 +234,11 @@ def test_a_driver_that_was_loaded_anew_is_opened_anew(tmp_path: Path) -> None:
     machine_of(plugin).hardware.reload_driver()
     with pytest.raises(CardAbsentError, match="Driver Not Loaded"):
         survey(plugin)
-    assert list(plugin.backend.discover()) == cards
     assert survey(plugin).partitions == ()
+    assert list(plugin.backend.discover()) == cards
+    plugin.close()
+    with pytest.raises(CardAbsentError, match="NVML is not open"):
+        survey(plugin)
 
 
 def test_while_no_driver_is_loaded_the_error_says_so(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import threading
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -49,44 +50,32 @@ class NvmlLibrary:
         """``driver_root`` has the driver's files: ``/``, or where a driver container has mounted them."""
         self._root = driver_root
         self._nvml: Any = None
+        self._is_wanted = False
+        self._lock = threading.Lock()
         self._loaded: ctypes.CDLL | None = None
         self._handles: dict[str, Any] = {}
         self._profiles: dict[str, tuple[ProfileReading, ...]] = {}
 
     def open(self) -> None:
         """Load and initialize NVML. Raises NvmlBindingsMissingError and NvmlUnavailableError."""
-        if self._nvml is not None:
-            return
-        try:
-            import pynvml  # here: only processes with this backend pay for it, and have to have it
-        except ImportError as error:
-            message = "the backend nvidia needs the Python package nvidia-ml-py: pip install 'kerf[nvidia]'"
-            raise NvmlBindingsMissingError(message) from error
-        self._load()
-        try:
-            pynvml.nvmlInit()
-        except pynvml.NVMLError as error:
-            where = "" if self._root == Path("/") else f" below {self._root}"
-            raise NvmlUnavailableError(f"NVML cannot be opened{where}: {error}") from error
-        self._nvml = pynvml
+        with self._lock:
+            self._is_wanted = True
+            if self._nvml is None:
+                self._nvml = self._initialize()
 
     def close(self) -> None:
         """End the use of NVML; calls that run get an error. May be called twice."""
-        nvml, self._nvml = self._nvml, None
-        self._forget_handles()
-        if nvml is not None:
-            with suppress(nvml.NVMLError):
-                nvml.nvmlShutdown()
+        with self._lock:
+            self._is_wanted = False
+            self._shut_down()
 
     # Cards
 
     def list_cards(self) -> list[CardReading]:
         """Return the cards that answer, in NVML's order; one that is lost is left out.
 
-        Raises NvmlUnavailableError when the driver went away.
+        Raises CardAbsentError when the driver went away.
         """
-        if self._nvml is None:
-            self.open()
         found: list[CardReading] = []
         for index in range(self._call("nvmlDeviceGetCount")):
             try:
@@ -101,8 +90,8 @@ class NvmlLibrary:
     def read_profiles(self, card_uuid: str) -> tuple[ProfileReading, ...]:
         """Return the GPU-instance profiles that the card has; none: it is not capable of MIG."""
         handle = self._handle(card_uuid)
-        count = self._nvml.NVML_GPU_INSTANCE_PROFILE_COUNT if self._nvml is not None else 0
-        found = [profile for enum in range(count) if (profile := self._read_profile(handle, enum)) is not None]
+        enums = range(self._bindings().NVML_GPU_INSTANCE_PROFILE_COUNT)
+        found = [profile for enum in enums if (profile := self._read_profile(handle, enum)) is not None]
         self._profiles[card_uuid] = tuple(found)
         return self._profiles[card_uuid]
 
@@ -116,7 +105,7 @@ class NvmlLibrary:
 
         Raises HardwareBusyError while the card is used, HardwareRefusedError when it takes a reset or a boot.
         """
-        name, handle, nvml = "nvmlDeviceSetMigMode", self._handle(card_uuid), self._nvml
+        name, handle, nvml = "nvmlDeviceSetMigMode", self._handle(card_uuid), self._bindings()
         activation = self._call(name, handle, int(is_on))
         if activation != nvml.NVML_SUCCESS:  # the call succeeds also where the mode is pending only
             self._call(name, handle, int(not is_on))
@@ -151,7 +140,7 @@ class NvmlLibrary:
 
     def create_gpu_instance(self, card_uuid: str, profile_id: int, placement: Placement) -> int | None:
         """Create a GPU instance at exactly this placement and return its id; None: something there is in use."""
-        place = self._nvml.c_nvmlGpuInstancePlacement_t(start=placement.start, size=placement.size)
+        place = self._bindings().c_nvmlGpuInstancePlacement_t(start=placement.start, size=placement.size)
         instance = self._call(
             "nvmlDeviceCreateGpuInstanceWithPlacement",
             self._handle(card_uuid),
@@ -172,7 +161,7 @@ class NvmlLibrary:
         name = "nvmlGpuInstanceGetComputeInstanceProfileInfo"
         profiles = [
             profile
-            for enum in range(self._nvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT)
+            for enum in range(self._bindings().NVML_COMPUTE_INSTANCE_PROFILE_COUNT)
             if (profile := self._call(name, instance, enum, 0, none_for=_UNREPORTED)) is not None
         ]
         if not profiles:
@@ -248,13 +237,13 @@ class NvmlLibrary:
         name, count = "nvmlDeviceGetGpuInstancePossiblePlacements", ctypes.c_uint(0)
         if self._call(name, handle, profile_id, None, ctypes.byref(count), none_for=_UNREPORTED) is None:
             return
-        rows = (self._nvml.c_nvmlGpuInstancePlacement_t * count.value)()
+        rows = (self._bindings().c_nvmlGpuInstancePlacement_t * count.value)()
         self._call(name, handle, profile_id, rows, ctypes.byref(count))
         yield from (Placement(row.start, row.size) for row in rows[: count.value])
 
     def _instances(self, handle: Any, profile: ProfileReading) -> list[Any]:  # noqa: ANN401
         count = ctypes.c_uint(0)
-        rows = (self._nvml.c_nvmlGpuInstance_t * profile.max_instances)()
+        rows = (self._bindings().c_nvmlGpuInstance_t * profile.max_instances)()
         name = "nvmlDeviceGetGpuInstances"
         if self._call(name, handle, profile.id, rows, ctypes.byref(count), none_for=_UNREPORTED) is None:
             return []
@@ -296,9 +285,7 @@ class NvmlLibrary:
 
     def _call(self, name: str, *arguments: Any, none_for: Collection[str] = ()) -> Any:  # noqa: ANN401
         """Call a function of the bindings; None for the errors that are an answer."""
-        nvml = self._nvml
-        if nvml is None:
-            raise CardAbsentError("NVML is not open")
+        nvml = self._bindings()
         try:
             return getattr(nvml, name)(*arguments)
         except nvml.NVMLError as error:
@@ -311,7 +298,8 @@ class NvmlLibrary:
         if _is_one_of(nvml, error, _CARD_IS_AWAY):
             self._forget_handles()
             if _is_one_of(nvml, error, _REOPENED):
-                self.close()
+                with self._lock:
+                    self._shut_down()
             return CardAbsentError(message)
         if _is_one_of(nvml, error, {"RESET_REQUIRED"}):
             return HardwareRefusedError(f"{message}: the card has to be reset, or the machine booted")
@@ -320,6 +308,44 @@ class NvmlLibrary:
     def _forget_handles(self) -> None:
         self._handles.clear()
         self._profiles.clear()
+
+    def _initialize(self) -> Any:  # noqa: ANN401  (the bindings have no types)
+        """Return the bindings once NVML is initialized."""
+        try:
+            import pynvml  # here: only processes with this backend pay for it, and have to have it
+        except ImportError as error:
+            message = "the backend nvidia needs the Python package nvidia-ml-py: pip install 'kerf[nvidia]'"
+            raise NvmlBindingsMissingError(message) from error
+        self._load()
+        try:
+            pynvml.nvmlInit()
+        except pynvml.NVMLError as error:
+            where = "" if self._root == Path("/") else f" below {self._root}"
+            raise NvmlUnavailableError(f"NVML cannot be opened{where}: {error}") from error
+        return pynvml
+
+    def _bindings(self) -> Any:  # noqa: ANN401
+        """Return the bindings, of NVML that is opened anew after the kernel driver was loaded anew.
+
+        Raises CardAbsentError when that fails, and after ``close``.
+        """
+        if (nvml := self._nvml) is not None:
+            return nvml
+        with self._lock:
+            if not self._is_wanted:
+                raise CardAbsentError("NVML is not open")
+            try:
+                self._nvml = self._nvml or self._initialize()
+            except NvmlUnavailableError as error:
+                raise CardAbsentError(str(error)) from error
+            return self._nvml
+
+    def _shut_down(self) -> None:
+        nvml, self._nvml = self._nvml, None
+        self._forget_handles()
+        if nvml is not None:
+            with suppress(nvml.NVMLError):
+                nvml.nvmlShutdown()
 
     def _load(self) -> None:
         """Load the library of the driver's root, so that the bindings find it by its soname."""
