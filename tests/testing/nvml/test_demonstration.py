@@ -93,3 +93,8 @@ def test_a_reset_by_hand_ends_instances_and_takes_the_pending_mode(tmp_path: Pat
         machine.reset_card(0)
         assert pynvml.nvmlDeviceGetMigMode(card) == [1, 1]
         assert pynvml.nvmlDeviceGetRemappedRows(card) == (0, 1, 1, 0)
+
+
+def test_the_stand_in_needs_nothing_of_what_the_contract_suite_needs() -> None:
+    code = "import sys, driver.testing.nvml.demonstration; print({'pytest', 'hypothesis', 'pynvml'} & {*sys.modules})"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True, timeout=60) == "set()\n"

@@ -1,7 +1,8 @@
 """The stand-in reports every model of Kerf's table as NVML would."""
 
+import ctypes
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pynvml
 import pytest
@@ -67,3 +68,57 @@ def test_every_model_of_the_table_is_reported_as_the_table_says(tmp_path: Path, 
 
 def test_the_table_has_all_models_that_are_tried_here() -> None:
     assert len(MODELS) == 22
+
+
+class ProfileInfo3(ctypes.Structure):
+    """``nvmlGpuInstanceProfileInfo_v3_t``, which the bindings do not have (nvml.h)."""
+
+    _fields_: ClassVar = [
+        *((name, ctypes.c_uint) for name in ("version", "id", "sliceCount", "instanceCount", "multiprocessorCount")),
+        *((f"{name}Count", ctypes.c_uint) for name in ("copyEngine", "decoder", "encoder", "jpeg", "ofa")),
+        ("memorySizeMB", ctypes.c_ulonglong),
+        ("name", ctypes.c_char * 96),
+        ("capabilities", ctypes.c_uint),
+    ]
+
+
+def test_the_third_version_of_a_profile_is_there_for_other_programs(tmp_path: Path) -> None:
+    machine = NvidiaMachine.create(
+        tmp_path / "machine", MachineDescription(cards=(CardDescription(model="h100-80gb"),))
+    )
+    with open_nvml(machine):
+        card = pynvml.nvmlDeviceGetHandleByIndex(0)
+        info = ProfileInfo3(version=ctypes.sizeof(ProfileInfo3) | 3 << 24)
+        assert pynvml.nvmlLib.nvmlDeviceGetGpuInstanceProfileInfoV(card, 2, ctypes.byref(info)) == 0
+        assert (info.id, info.ofaCount, info.memorySizeMB, info.name) == (9, 0, 40448, b"MIG 3g.40gb")
+        info.version = 7
+        wrong = pynvml.nvmlLib.nvmlDeviceGetGpuInstanceProfileInfoV(card, 2, ctypes.byref(info))
+        assert wrong == pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH
+
+
+def test_what_else_a_program_may_ask_of_a_card_is_answered(tmp_path: Path) -> None:
+    cards = (CardDescription(model="h100-80gb", minor=4), CardDescription(model="gh200-96gb"))
+    machine = NvidiaMachine.create(tmp_path / "machine", MachineDescription(cards=cards))
+    with open_nvml(machine):
+        card, grace = (pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(2))
+        address = pynvml.nvmlDeviceGetPciInfo(grace).busId
+        assert pynvml.nvmlDeviceGetIndex(pynvml.nvmlDeviceGetHandleByPciBusId(address)) == 1
+        assert pynvml.nvmlDeviceGetMinorNumber(card) == 4
+        assert pynvml.nvmlDeviceGetArchitecture(card) == pynvml.NVML_DEVICE_ARCH_HOPPER
+        assert pynvml.nvmlDeviceGetBrand(card) == pynvml.NVML_BRAND_NVIDIA
+        assert pynvml.nvmlDeviceGetPersistenceMode(card) == 1
+        assert pynvml.nvmlDeviceGetEccMode(card) == [1, 1]
+        assert [*pynvml.nvmlDeviceGetMemoryAffinity(grace, 1, 0)] == [0b10]
+        assert pynvml.nvmlDeviceGetNumaNodeId(grace) == 3
+        with pytest.raises(pynvml.NVMLError_NotSupported):
+            pynvml.nvmlDeviceGetNumaNodeId(card)
+        pynvml.nvmlDeviceSetComputeMode(card, pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS)
+        assert pynvml.nvmlDeviceGetComputeMode(card) == pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS
+        assert pynvml.nvmlDeviceGetComputeRunningProcesses(card) == []
+        assert pynvml.nvmlDeviceGetGraphicsRunningProcesses(card) == []
+        assert pynvml.nvmlSystemGetNVMLVersion() == "13.580.95.05"
+        for wrong in ("GPU-unknown", "MIG-unknown"):
+            with pytest.raises(pynvml.NVMLError_NotFound):
+                pynvml.nvmlDeviceGetHandleByUUID(wrong)
+        with pytest.raises(pynvml.NVMLError_InvalidArgument):
+            pynvml.nvmlDeviceGetHandleByIndex(2)
