@@ -110,8 +110,8 @@ def test_cards_that_differ_from_the_table_are_warned_of_once(tmp_path: Path, cap
 def test_kerf_does_not_reset_an_ampere_card_and_says_what_is_impossible(tmp_path: Path) -> None:
     plugin = plugin_on(tmp_path, CardDescription(model=A100), CardDescription(model=A100, is_mig_on=True))
     off, on = (plugin.survey(card.uuid) for card in plugin.cards)
-    assert off.no_partitions == "MIG mode is off, and to switch it resets the card: nvidia-smi -mig"
-    assert on.no_whole == "MIG mode is on, and to switch it resets the card: nvidia-smi -mig"
+    assert off.no_partitions == "MIG mode is off, and to switch it on takes a reset: nvidia-smi -mig 1"
+    assert on.no_whole == "MIG mode is on, and to switch it off takes a reset: nvidia-smi -mig 0"
     assert (off.no_whole, on.no_partitions) == ("", "")
     record = allocate(plugin, "1g.5gb", Placement(0, 1))
     with pytest.raises(HardwareBusyError, match="cannot be had in partitions now: MIG mode is off"):

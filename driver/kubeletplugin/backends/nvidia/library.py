@@ -321,7 +321,9 @@ class NvmlLibrary:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
             where = "" if self._root == Path("/") else f" below {self._root}"
-            raise NvmlUnavailableError(f"NVML cannot be opened{where}: {error}") from error
+            raise NvmlUnavailableError(
+                f"NVML cannot be opened{where}: {error}; is NVIDIA's driver loaded, and driverRoot where its files are?"
+            ) from error
         return pynvml
 
     def _bindings(self) -> Any:  # noqa: ANN401

@@ -45,7 +45,8 @@ def find_restrictions(mode: MigMode | None, architecture: str, policy: MigPolicy
         later = "on" if mode.is_on_later else "off"
         reason = f"MIG mode {later} is pending a reset of the card"
     elif architecture in _NEEDING_RESET:
-        reason = f"MIG mode is {'on' if mode.is_on else 'off'}, and to switch it resets the card: nvidia-smi -mig"
+        now, other, number = ("on", "off", 0) if mode.is_on else ("off", "on", 1)
+        reason = f"MIG mode is {now}, and to switch it {other} takes a reset: nvidia-smi -mig {number}"
     else:
         reason = f"MIG mode is {'on' if mode.is_on else 'off'}, and migMode of the backend is {MigPolicy.LEAVE.value}"
     return Restrictions(reason, "") if mode.is_on else Restrictions("", reason)
