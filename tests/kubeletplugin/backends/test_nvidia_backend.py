@@ -104,6 +104,17 @@ def test_cards_that_differ_from_the_table_are_warned_of_once(tmp_path: Path, cap
     ]
 
 
+def test_a_card_that_does_not_answer_hides_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    machine = NvidiaMachineUnderTest(tmp_path)
+    machine.hardware.add_fault("nvmlDeviceGetName", error=pynvml.NVML_ERROR_UNKNOWN)
+    plugin = PluginStandIn(machine, GPU)
+    assert [card.index for card in plugin.cards] == [1]
+    assert "GPU 0 does not answer: nvmlDeviceGetName: Unknown Error" in caplog.text
+    machine.hardware.add_fault("nvmlDeviceGetGpuInstanceProfileInfoV", error=pynvml.NVML_ERROR_RESET_REQUIRED, skip=18)
+    assert [card.index for card in plugin.backend.discover()] == [0]
+    assert "the card has to be reset, or the machine booted" in caplog.text
+
+
 # MIG mode
 
 
@@ -175,6 +186,14 @@ def test_a_partition_is_made_at_its_place_with_its_capabilities(tmp_path: Path) 
     assert handle["capabilities"] == [21, 22]
     paths = [node.path for node in plugin.backend.edits(handle).device_nodes]
     assert paths[-3:] == ["/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap21", "/dev/nvidia-caps/nvidia-cap22"]
+
+
+def test_a_card_that_was_reset_since_its_discovery_has_its_new_device_node(tmp_path: Path) -> None:
+    plugin = plugin_on(tmp_path, CardDescription(model=A100, is_mig_on=True, minor_after_reset=5))
+    machine_of(plugin).hardware.reset_card(0)
+    handle = plugin.prepare(allocate(plugin, "1g.5gb", Placement(0, 1)))
+    assert handle["minor"] == 5
+    assert [card.index for card in plugin.backend.discover()] == [0]
 
 
 def test_a_gpu_instance_whose_compute_instance_fails_is_taken_back(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from api.errors import KerfError
 from api.kerf.v1alpha1 import DeviceConfigBase, GpuConfig
 from api.model.devices import Attribute
 from api.model.semver import coerce_version
@@ -69,7 +70,13 @@ class NvidiaBackend(EventlessBackend):
         self._library.close()
 
     def discover(self) -> Sequence[Card]:
-        return [self._describe(reading) for reading in self._library.list_cards()]
+        found: list[Card] = []
+        for reading in self._library.list_cards():
+            try:
+                found.append(self._describe(reading))
+            except KerfError as error:  # the other cards are there all the same
+                _log.warning("card %s cannot be described: %s", reading.uuid, error)
+        return found
 
     def survey(self, card_uuid: str) -> CardSurvey:
         return self._card(card_uuid).survey()

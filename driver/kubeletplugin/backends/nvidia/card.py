@@ -75,13 +75,14 @@ class NvidiaCard:
             return NvidiaHandle(
                 card=self.uuid,
                 device=device.share.id.device,
-                minor=self.reading.minor,
+                minor=self.library.read_minor(self.uuid),
                 visible=self.uuid,
                 is_stand_in=is_stand_in,
             )
         instance = self._make_instance(device.partition, device.partition.placement, journal, found)
         compute_id, mig_uuid = instance.compute_instances[0]
-        capabilities = self.system.find_capabilities(self.reading.minor, instance.id, compute_id)
+        minor = self.library.read_minor(self.uuid)
+        capabilities = self.system.find_capabilities(minor, instance.id, compute_id)
         if capabilities is None:
             raise HardwareBusyError(
                 f"the driver shows no capabilities of GPU instance {instance.id} of {self.uuid} yet"
@@ -89,7 +90,7 @@ class NvidiaCard:
         return NvidiaHandle(
             card=self.uuid,
             device=device.share.id.device,
-            minor=self.reading.minor,
+            minor=minor,
             visible=mig_uuid,
             instance=instance.id,
             compute_instance=compute_id,

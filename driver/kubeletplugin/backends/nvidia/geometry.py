@@ -32,7 +32,7 @@ def build_model(
     reported = {(one.enum, one.id): one for one in readings if one.placements}
     if not reported:
         if not readings:
-            return replace(known, memory_bytes=card.memory_bytes, profiles=()), ()
+            return replace(known, memory_bytes=card.memory_bytes or known.memory_bytes, profiles=()), ()
         return known, ("the driver does not report placements now, those of the table are used",)
     profiles = sorted(
         (_profile(one, _same_profile(known, one)) for one in reported.values()),

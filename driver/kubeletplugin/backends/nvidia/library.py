@@ -1,6 +1,7 @@
 """NVML through nvidia-ml-py: the only module that knows the bindings. It returns values and raises Kerf's errors."""
 
 import ctypes
+import logging
 import os
 import threading
 from collections.abc import Collection, Iterator
@@ -14,6 +15,8 @@ from driver.kubeletplugin.backends.base import CardAbsentError, HardwareBusyErro
 from driver.kubeletplugin.backends.nvidia.readings import CardReading, GpuInstanceReading, MigMode, ProfileReading
 from driver.partitions.geometry import Placement
 
+_log = logging.getLogger(__name__)
+
 SONAME: Final = "libnvidia-ml.so.1"
 _FOLDERS: Final = (
     *("usr/lib64", "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib"),
@@ -22,6 +25,8 @@ _FOLDERS: Final = (
 """Where distributions and NVIDIA's driver container have the library, below the driver's root."""
 _ARCHITECTURES: Final = {5: "volta", 6: "turing", 7: "ampere", 8: "ada", 9: "hopper", 10: "blackwell", 13: "rubin"}
 """NVML_DEVICE_ARCH_*, in the words of Kerf's table of models."""
+_NO_INSTANCE: Final = 0xFFFFFFFF
+"""The id of a GPU instance that NVML gives for what is outside of all."""
 _MIB: Final = 2**20
 _COMPUTE_INSTANCES: Final = 8
 """Ids of compute instances in one GPU instance: 0 to 7."""
@@ -72,7 +77,7 @@ class NvmlLibrary:
     # Cards
 
     def list_cards(self) -> list[CardReading]:
-        """Return the cards that answer, in NVML's order; one that is lost is left out.
+        """Return the cards that answer, in NVML's order; one that is lost or fails otherwise is left out.
 
         Raises CardAbsentError when the driver went away.
         """
@@ -81,11 +86,17 @@ class NvmlLibrary:
             try:
                 handle = self._call("nvmlDeviceGetHandleByIndex", index)
                 reading = self._read_card(handle)
-            except CardAbsentError:
+            except KerfError as error:
+                self._call("nvmlDeviceGetCount")  # fails, too, where it is not the card but the driver
+                _log.warning("GPU %d does not answer: %s", index, error)
                 continue
             self._handles[reading.uuid] = handle
             found.append(reading)
         return found
+
+    def read_minor(self, card_uuid: str) -> int:
+        """Return the number of the card's device node, which a reset may change."""
+        return int(self._call("nvmlDeviceGetMinorNumber", self._handle(card_uuid)))
 
     def read_profiles(self, card_uuid: str) -> tuple[ProfileReading, ...]:
         """Return the GPU-instance profiles that the card has; none: it is not capable of MIG."""
@@ -118,14 +129,13 @@ class NvmlLibrary:
 
         None: the driver does not tell.
         """
-        handle = self._handle(card_uuid)
-        found: set[int | None] = set()
-        for name in ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v3"):
-            processes = self._call(name, handle, none_for=_UNREPORTED | {"NO_PERMISSION"})
-            if processes is None:
-                return None
-            found.update(process.gpuInstanceId for process in processes)
-        return frozenset(None if id_ in (None, 0xFFFFFFFF) else id_ for id_ in found)
+        handle, untold = self._handle(card_uuid), _UNREPORTED | {"NO_PERMISSION"}
+        computing = self._call("nvmlDeviceGetComputeRunningProcesses_v3", handle, none_for=untold)
+        if computing is None:
+            return None
+        drawing = self._call("nvmlDeviceGetGraphicsRunningProcesses_v3", handle, none_for=untold) or []
+        ids = {process.gpuInstanceId for process in (*computing, *drawing)}
+        return frozenset(None if id_ in (None, _NO_INSTANCE) else id_ for id_ in ids)
 
     # Instances
 
@@ -193,13 +203,14 @@ class NvmlLibrary:
         major, minor = self._call("nvmlDeviceGetCudaComputeCapability", handle)
         architecture = self._call("nvmlDeviceGetArchitecture", handle)
         cuda = self._call("nvmlSystemGetCudaDriverVersion")
+        memory = self._call("nvmlDeviceGetMemoryInfo", handle, none_for=_UNREPORTED)
         return CardReading(
             uuid=self._call("nvmlDeviceGetUUID", handle),
             product=self._call("nvmlDeviceGetName", handle),
             minor=self._call("nvmlDeviceGetMinorNumber", handle),
             pci_address=f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0",
             pci_device_id=f"{pci.pciDeviceId >> 16:04x}",
-            memory_bytes=self._call("nvmlDeviceGetMemoryInfo", handle).total,
+            memory_bytes=0 if memory is None else memory.total,
             architecture=_ARCHITECTURES.get(architecture, "unknown"),
             cuda_compute_capability=f"{major}.{minor}",
             driver_version=self._call("nvmlSystemGetDriverVersion"),

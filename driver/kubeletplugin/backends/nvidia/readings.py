@@ -27,6 +27,7 @@ class CardReading:
     pci_device_id: str
     """The PCI device id, four hexadecimal digits."""
     memory_bytes: int
+    """0: NVML does not report it, as of GPUs that use the machine's own memory."""
     architecture: str
     """In lower case, such as ``hopper``; ``unknown`` for one that this version of the bindings does not know."""
     cuda_compute_capability: str
