@@ -75,7 +75,13 @@ GPU: Final = Family(
     default_configuration="GpuConfig",
     geometries=_geometries,
     resolve_model=_resolve_model,
-    backends=MappingProxyType({"simulated": "driver.kubeletplugin.backends.simulated:open_gpus"}),
+    backends=MappingProxyType(
+        {
+            "simulated": "driver.kubeletplugin.backends.simulated:open_gpus",
+            "nvidia": "driver.kubeletplugin.backends.nvidia:open_backend",
+            "nvidia-fake": "driver.testing.nvml.demonstration:open_backend",
+        }
+    ),
     call_timeout_s=120.0,
 )
 """The timeout: destroying an instance was seen to take seconds, a look-up by UUID ten (dra-driver-nvidia-gpu)."""
