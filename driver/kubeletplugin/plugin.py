@@ -94,10 +94,10 @@ class NodePlugin:
     async def initialize(self) -> None:
         """Discover and survey the cards, then repair the files of claims: then claims can be prepared.
 
-        Files of prepared claims may have been removed while no plugin ran; those of claims without a record are stray.
+        Files of prepared claims may have been removed while no plugin ran; a CDI file without a record is told.
         """
         await self.publisher.refresh()
-        self._garbage_collector.remove_stray_files()
+        self._garbage_collector.check_files()
         await self.preparer.restore_files()
 
     async def close(self) -> None:

@@ -208,7 +208,7 @@ async def plugin_core(
     publisher = build_publisher(devices, cluster, card_executor)
     store = WatchedStore(root / "cdi", effects)
     clock = [0.0]
-    with open_checkpoint(root) as opened:
+    with open_checkpoint(root, boot_id=boot_id) as opened:
         checkpoint = cast("Checkpoint", WatchedCheckpoint(opened, effects))
         async with anyio.create_task_group() as tasks:
             metadata = MetadataFiles(root / "metadata")

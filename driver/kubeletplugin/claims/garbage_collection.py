@@ -1,15 +1,19 @@
-"""Garbage collection of claims that nobody will unprepare, and of stray CDI and metadata files.
+"""Garbage collection of claims that nobody will unprepare, and of stray metadata files.
 
 The kubelet unprepares a claim when the last pod that uses it has ended, and retries for ever. But it forgets claims: on
 a node that is drained by force, or when it loses its own checkpoint. What was begun and never finished is released as
 soon as the claim is gone, and so is what was prepared for a pod that never started; nothing runs on either. What was
 prepared may still be used by a container that is about to end, so the kubelet gets time to unprepare it first.
 
+A CDI file without a record is not collected: a record is there before its file and after it, so the record was lost,
+and a pod may run with the partitions that the file names. It is told, and goes when the kubelet unprepares the claim.
+
 A release that could not be finished, because its card was away, is finished as soon as the card has been surveyed.
 """
 
 import logging
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Final
 
 import anyio
@@ -60,23 +64,32 @@ class ClaimGarbageCollector:
         self._clock = clock
         self._gone_since: dict[str, float] = {}
 
-    def remove_stray_files(self) -> None:
-        """Remove CDI and metadata files of claims without a record, and what an interrupted write left."""
-        kept = {cdi_spec.file_name(self._driver, uid) for uid in self._checkpoint.records}
+    def check_files(self) -> None:
+        """Remove what interrupted writes left, and metadata of claims without record or CDI file; tell lost records."""
+        prefix = cdi_spec.file_prefix(self._driver)
+        kept = set(self._checkpoint.records)
         try:
-            self._store.sweep(cdi_spec.file_prefix(self._driver))
-            for name in self._store.names(cdi_spec.file_prefix(self._driver)):
-                if name not in kept:
-                    _log.warning("removing CDI file %s: its claim is not prepared", name)
-                    self._store.remove(name)
-                    _COLLECTED.labels(self._driver, "file").inc()
+            self._store.sweep(prefix)
+            for name in self._store.names(prefix):
+                if (uid := name.removeprefix(prefix)) not in self._checkpoint.records:
+                    kept.add(uid)
+                    self._tell_lost_record(uid, self._store.path(name))
         except cdi.CDIError as error:
-            _log.error("cannot remove stray CDI files: %s", error)
+            _log.error("cannot check CDI files: %s", error)
         try:
-            for uid in self._metadata.remove_others(self._checkpoint.records.keys()):
+            for uid in self._metadata.remove_others(kept):
                 _log.warning("removed device metadata of claim %s, which is not prepared", uid)
         except MetadataFileError as error:
             _log.error("cannot remove stray files: %s", error)
+
+    def _tell_lost_record(self, uid: str, path: Path) -> None:
+        message = (
+            f"the record of the claim with UID {uid} is lost: {path} is there, and the checkpoint does not have it; "
+            "what it has on a card is nobody's now: end its pods, remove its partitions by the vendor's tool, then the "
+            "file"
+        )
+        _log.error("%s", message)
+        self._cluster.report(None, type="Warning", reason="RecordLost", message=message)
 
     def finish_releases(self, card_uuid: str) -> None:
         """Have releases finished that wait for this card, because it has been surveyed: it is there."""

@@ -151,13 +151,13 @@ async def test_a_claim_that_the_kubelet_unprepared_meanwhile_is_no_longer_looked
         assert core.cluster.reads == reads
 
 
-async def test_a_directory_that_cannot_be_swept_is_told_and_stops_nothing(
+async def test_a_directory_that_cannot_be_read_is_told_and_stops_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "cdi").write_text("a file")
     async with plugin_core(tmp_path, FakeCluster()) as core:
-        core.garbage_collector.remove_stray_files()
-    assert "cannot remove stray CDI files" in caplog.text
+        core.garbage_collector.check_files()
+    assert "cannot check CDI files" in caplog.text
 
 
 async def test_a_claim_in_the_way_of_another_is_suspected(tmp_path: Path) -> None:
