@@ -19,6 +19,7 @@ from driver.kubeletplugin.backends.base import Backend
 from driver.kubeletplugin.backends.card_executor import CardExecutor
 from driver.kubeletplugin.backends.ownership import came_later
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
+from driver.kubeletplugin.claims.claim_usage import ClaimUsage
 from driver.kubeletplugin.claims.device_metadata import FOLDER, MetadataFiles
 from driver.kubeletplugin.claims.early_preparation import EarlyPreparer
 from driver.kubeletplugin.claims.garbage_collection import ClaimGarbageCollector
@@ -28,11 +29,12 @@ from driver.kubeletplugin.claims.preparer import ClaimPreparer
 from driver.kubeletplugin.claims.refused_claims import RefusedClaims
 from driver.kubeletplugin.claims.steps import StepExecutor
 from driver.kubeletplugin.cluster.base import Cluster
+from driver.kubeletplugin.grpc.pod_resources import PodResourcesClient
 from driver.kubeletplugin.inventory.devices import PublishTarget
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.kubeletplugin.inventory.publisher import DevicePublisher
 from driver.kubeletplugin.inventory.refusals import RefusalTracker
-from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, KnownAllocations
+from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, KnownAllocations, OrphanedDevices
 from driver.kubeletplugin.inventory.surveyor import HardwareSurveyor
 from driver.kubeletplugin.inventory.surveys import SurveyTracker
 from driver.kubeletplugin.settings import Settings
@@ -76,6 +78,7 @@ class NodePlugin:
             surveys=SurveyTracker(driver=settings.driver_name),
             refusals=RefusalTracker(driver=settings.driver_name, now=time.time),
             allocated=KnownAllocations(checkpoint.records),
+            orphaned=OrphanedDevices(driver=settings.driver_name),
         )
         self._surveyor = self._make_surveyor()
         self.publisher = self._make_publisher()
@@ -229,7 +232,14 @@ class NodePlugin:
             store=self._store,
             metadata=self._metadata,
             cluster=self._cluster,
+            usage=ClaimUsage(
+                records=self._checkpoint.records,
+                surveys=self._restrictions.surveys,
+                list_uses=PodResourcesClient(self._settings.pod_resources_socket).list_uses,
+            ),
+            orphaned=self._restrictions.orphaned,
             clock=time.monotonic,
+            on_change=self.publisher.request_refresh,
         )
 
     def _report_of_node(self, type_: EventKind, reason: str, message: str) -> None:

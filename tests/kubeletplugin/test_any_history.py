@@ -26,7 +26,7 @@ from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
 from driver.kubeletplugin.backends.base import HardwareBusyError, HardwareConflictError
 from driver.kubeletplugin.backends.ownership import BEFORE
 from driver.kubeletplugin.claims.checkpoint import open_checkpoint
-from driver.kubeletplugin.claims.transitions import is_gone
+from driver.kubeletplugin.claims.transitions import find_end
 from driver.partitions.geometry import Partition
 from driver.partitions.records import from_card_part
 from tests.fakes.claims import DRIVER, NODE, claim, ref, result
@@ -223,7 +223,7 @@ class AnyHistory(RuleBasedStateMachine):
         if record is not None:
             assert (record.state, record.boot_id) == (ClaimState.PREPARED, f"boot-{self.boot}")
             now = self.cluster.claims["default", held.name]
-            assert not is_gone(now, record), "prepared is what is allocated"
+            assert find_end(now, record) is None, "prepared is what is allocated"
 
     async def _collect(self, core: PluginCore) -> None:
         for now in (0.0, 2 * GRACE_S):

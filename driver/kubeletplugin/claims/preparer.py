@@ -25,10 +25,11 @@ from driver.kubeletplugin.claims.transitions import (
     PREPARE,
     RELEASE,
     UNPREPARE,
+    ClaimEnd,
     RecordState,
     Step,
     classify_record,
-    is_gone,
+    find_end,
 )
 from driver.kubeletplugin.cluster.base import Cluster
 from driver.kubeletplugin.inventory.publisher import DevicePublisher
@@ -131,7 +132,10 @@ class ClaimPreparer:
             await self._flights.do(claim.uid, "unprepare", self._unprepare, claim)
 
     async def release_if_gone(self, claim: ClaimRef) -> None:
-        """Release the devices of ``claim`` unless it still has them at the API server. Raises KerfError."""
+        """Release the devices of ``claim`` if the API server says, asked in several ways, that it needs them no longer.
+
+        Raises KerfError.
+        """
         with _operation(self._driver, "collect", claim):
             await self._flights.do(claim.uid, "collect", self._collect, claim)
 
@@ -220,8 +224,11 @@ class ClaimPreparer:
 
     async def _collect(self, ref: ClaimRef) -> None:
         record = self._checkpoint.get(ref.uid)
-        if record is not None and is_gone(await self._cluster.read_claim(ref), record):
-            _log.warning("the claim is gone and the kubelet has not unprepared it: releasing its devices")
+        end = find_end(await self._cluster.read_claim(ref), record) if record is not None else None
+        if end is ClaimEnd.ABSENT:
+            await self._cluster.confirm_absence(ref)
+        if end is not None:
+            _log.warning("releasing the devices of a claim that the kubelet has not unprepared: %s", end)
             await self._unprepare(ref)
 
     async def _read(self, ref: ClaimRef) -> ResourceClaim:

@@ -20,7 +20,14 @@ from driver.kube.http.client import Client
 from driver.kube.informer import Informer
 from driver.kube.slice_publisher import PublishSettings, SlicePublisher
 from driver.kube.store import ObjectChange
-from driver.kubeletplugin.cluster.base import ClaimInformer, node_owner, node_reference, read_claim, read_pod
+from driver.kubeletplugin.cluster.base import (
+    ClaimInformer,
+    confirm_absence,
+    node_owner,
+    node_reference,
+    read_claim,
+    read_pod,
+)
 from driver.kubeletplugin.cluster.dropped_fields import probe_dropped_fields, probe_list_attributes
 from driver.kubeletplugin.cluster.resource_classes import ResourceClassWatch
 from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
@@ -101,6 +108,9 @@ class StructuredCluster:
 
     async def read_claim(self, claim: ClaimRef) -> ResourceClaim | None:
         return await read_claim(self._client, self._claims, claim)
+
+    async def confirm_absence(self, claim: ClaimRef) -> None:
+        await confirm_absence(self._client, self._claims, claim)
 
     @property
     def can_evict(self) -> bool:

@@ -148,6 +148,13 @@ class SurveyTracker:
         card = self._cards.get(device.part.card_uuid)
         return card is not None and (claim_uid, device.share) in card.missing
 
+    def is_in_use(self, partition: Partition) -> bool:
+        """Whether a process used ``partition`` at its card's latest survey; hardware that cannot tell says no."""
+        card = self._cards.get(partition.card_uuid)
+        return card is not None and any(
+            found.in_use is True and found.matches(partition) for found in card.survey.partitions
+        )
+
     def describe(self, card: Card) -> Mapping[str, str]:
         """Return what keeps devices of ``card`` from claims, for people: messages by the reason of their event."""
         name = f"card {card_name(card)} ({card.uuid})"

@@ -121,15 +121,15 @@ def test_a_shortened_file_loses_no_claim(name: str, tmp_path: Path, left: tuple[
 
 
 @pytest.mark.parametrize("damage", [flip_all, shorten_all])
-def test_every_byte_of_the_digest_counts(
+def test_the_digest_itself_may_not_be_damaged(
     damage: Callable[[Path, tuple[Files, Content], str, int], None], tmp_path: Path, killed: tuple[Files, Content]
 ) -> None:
-    damage(tmp_path, killed, DIGEST, 1)
+    damage(tmp_path, killed, DIGEST, 7)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("damage", [flip_all, shorten_all])
-@pytest.mark.parametrize("name", [FILE_NAME, LOG])
+@pytest.mark.parametrize("name", [FILE_NAME, LOG, DIGEST])
 def test_every_byte_of_every_file_counts(
     damage: Callable[[Path, tuple[Files, Content], str, int], None],
     name: str,
