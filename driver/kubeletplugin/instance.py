@@ -26,6 +26,7 @@ from driver.kubeletplugin.claims.checkpoint import Checkpoint, open_checkpoint
 from driver.kubeletplugin.cluster.base import Cluster
 from driver.kubeletplugin.grpc.dra_service import NodeClaimService
 from driver.kubeletplugin.grpc.health_service import HealthFeed
+from driver.kubeletplugin.grpc.pod_resources import PodResourcesClient
 from driver.kubeletplugin.grpc.registration import Registrar
 from driver.kubeletplugin.grpc.server import serving_at
 from driver.kubeletplugin.handover import ActiveInstanceProxy, AlreadyRunningError, InstanceLock
@@ -173,6 +174,7 @@ class Instance:
                     boot_id=self._boot_id,
                     tasks=tasks,
                     on_health_change=self._health_feed.notify,
+                    list_uses=PodResourcesClient(self._settings.pod_resources_socket).list_uses,
                 )
                 try:
                     await plugin.initialize()

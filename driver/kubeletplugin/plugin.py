@@ -5,7 +5,7 @@ ends; slices stay published for a successor.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
 import anyio
@@ -14,12 +14,13 @@ from anyio.abc import TaskGroup
 import cdi
 from api.dra.health import DeviceHealth
 from api.model.names import ShareId
+from api.podresources.v1 import ClaimUse
 from driver.kube.events import EventKind
 from driver.kubeletplugin.backends.base import Backend
 from driver.kubeletplugin.backends.card_executor import CardExecutor
 from driver.kubeletplugin.backends.ownership import came_later
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
-from driver.kubeletplugin.claims.claim_usage import ClaimUsage
+from driver.kubeletplugin.claims.claim_users import ClaimUsers
 from driver.kubeletplugin.claims.device_metadata import FOLDER, MetadataFiles
 from driver.kubeletplugin.claims.early_preparation import EarlyPreparer
 from driver.kubeletplugin.claims.garbage_collection import ClaimGarbageCollector
@@ -29,7 +30,6 @@ from driver.kubeletplugin.claims.preparer import ClaimPreparer
 from driver.kubeletplugin.claims.refused_claims import RefusedClaims
 from driver.kubeletplugin.claims.steps import StepExecutor
 from driver.kubeletplugin.cluster.base import Cluster
-from driver.kubeletplugin.grpc.pod_resources import PodResourcesClient
 from driver.kubeletplugin.inventory.devices import PublishTarget
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.kubeletplugin.inventory.publisher import DevicePublisher
@@ -53,10 +53,13 @@ class NodePlugin:
         boot_id: str,
         tasks: TaskGroup,
         on_health_change: Callable[[], None],
+        list_uses: Callable[[], Awaitable[Sequence[ClaimUse]]],
     ) -> None:
         """``backends`` are by name. Claims are worked on in ``tasks``, which outlives the kubelet's calls;
-        ``on_health_change`` is called when the health of a device in use may have changed.
+        ``on_health_change`` is called when the health of a device in use may have changed, and ``list_uses`` asks the
+        kubelet which claims its pods use.
         """
+        self._list_uses = list_uses
         self._settings = settings
         self._cluster = cluster
         self._backends = backends
@@ -232,10 +235,10 @@ class NodePlugin:
             store=self._store,
             metadata=self._metadata,
             cluster=self._cluster,
-            usage=ClaimUsage(
+            users=ClaimUsers(
                 records=self._checkpoint.records,
                 surveys=self._restrictions.surveys,
-                list_uses=PodResourcesClient(self._settings.pod_resources_socket).list_uses,
+                list_uses=self._list_uses,
             ),
             orphaned=self._restrictions.orphaned,
             clock=time.monotonic,

@@ -18,7 +18,7 @@ from driver.families.gpu import GPU
 from driver.kubeletplugin.backends.base import AllocatedDevice, Backend, FoundPartition, Handle, Journal
 from driver.kubeletplugin.backends.card_executor import CardExecutor
 from driver.kubeletplugin.claims.checkpoint import Checkpoint, DeviceJournal, open_checkpoint
-from driver.kubeletplugin.claims.claim_usage import ClaimUsage
+from driver.kubeletplugin.claims.claim_users import ClaimUsers
 from driver.kubeletplugin.claims.device_metadata import MetadataFiles
 from driver.kubeletplugin.claims.garbage_collection import ClaimGarbageCollector
 from driver.kubeletplugin.claims.hardware import HardwareExecutor
@@ -262,7 +262,7 @@ async def plugin_core(
                 store=store,
                 metadata=metadata,
                 cluster=cluster,
-                usage=ClaimUsage(records=checkpoint.records, surveys=surveys, list_uses=uses.list),
+                users=ClaimUsers(records=checkpoint.records, surveys=surveys, list_uses=uses.list),
                 orphaned=orphaned,
                 clock=lambda: clock[0],
                 on_change=lambda: None,

@@ -9,7 +9,7 @@ kubelet gets time to unprepare it first. A claim that is there but reserved for 
 **Absence needs proof.** That no claim is seen may mean a version of the API that is switched off, a proxy, or an API
 server that was restored from an old backup. Only a Status of the API server that names the claim counts as its absence
 (``cluster.read_claim``), and it must be repeated after that time, confirmed by discovery and by the list of claims, and
-contradicted neither by the kubelet, which knows its pods, nor by processes on the hardware (``claim_usage``). Where
+contradicted neither by the kubelet, which knows its pods, nor by processes on the hardware (``claim_users``). Where
 these disagree the devices stay, are tainted so that no other claim gets them, and it is told.
 
 A CDI file without a record is not collected: a record is there before its file and after it, so the record was lost,
@@ -31,7 +31,7 @@ from api.errors import KerfError
 from api.model.prepared import ClaimState, PreparedClaim
 from driver.kubeletplugin.claims import cdi_spec
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
-from driver.kubeletplugin.claims.claim_usage import ClaimUsage
+from driver.kubeletplugin.claims.claim_users import ClaimUsers
 from driver.kubeletplugin.claims.device_metadata import MetadataFileError, MetadataFiles
 from driver.kubeletplugin.claims.preparer import ClaimPreparer
 from driver.kubeletplugin.claims.transitions import ClaimEnd, RecordState, classify_record, find_end
@@ -89,7 +89,7 @@ class ClaimGarbageCollector:
         store: cdi.Store,
         metadata: MetadataFiles,
         cluster: Cluster,
-        usage: ClaimUsage,
+        users: ClaimUsers,
         orphaned: OrphanedDevices,
         clock: Callable[[], float],
         on_change: Callable[[], None],
@@ -107,7 +107,7 @@ class ClaimGarbageCollector:
         self._metadata = metadata
         self._cluster = cluster
         self._clock = clock
-        self._usage = usage
+        self._users = users
         self._orphaned = orphaned
         self._on_change = on_change
         self._ended_since: dict[str, float] = {}
@@ -176,7 +176,7 @@ class ClaimGarbageCollector:
 
     async def _list_used(self) -> set[str]:
         try:
-            return await self._usage.list_used()
+            return await self._users.list_used()
         except KerfError as error:
             _log.debug("%s", error)
             return set()
@@ -195,7 +195,7 @@ class ClaimGarbageCollector:
         may_run = classify_record(record, self._boot_id) is RecordState.PREPARED and not record.awaits_pod
         if (may_run or end is ClaimEnd.UNRESERVED) and self._clock() - since < self._grace_s:
             return
-        if may_run and (user := await self._usage.find_user(record)):
+        if may_run and (user := await self._users.find_user(record)):
             if end is not ClaimEnd.UNRESERVED:
                 self._tell_orphan(record, end, user)
             return

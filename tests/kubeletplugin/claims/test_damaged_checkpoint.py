@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from api.checkpoint.v1 import CheckpointError
+from api.checkpoint.v1 import CheckpointError, ContentSummary
 from api.model.prepared import ClaimState, PreparedClaim
 from driver.kubeletplugin.claims import checkpoint_digest
 from driver.kubeletplugin.claims.checkpoint import FILE_NAME, Checkpoint, open_checkpoint
@@ -205,9 +205,12 @@ def test_a_process_killed_between_the_digest_and_the_database_starts_again(tmp_p
         checkpoint.put(record("one"))
         before = {name: (tmp_path / name).read_bytes() for name in (FILE_NAME, LOG)}
         pending: list[bytes] = []
-        checkpoint._digest_file.finish_write = (  # type: ignore[method-assign]
-            lambda _: pending.append((tmp_path / DIGEST).read_bytes())
-        )
+
+        def be_killed(content: ContentSummary) -> None:
+            del content
+            pending.append((tmp_path / DIGEST).read_bytes())
+
+        checkpoint._digest_file.finish_write = be_killed  # type: ignore[method-assign]
         checkpoint.put(record("two"))
         after = {name: (tmp_path / name).read_bytes() for name in (FILE_NAME, LOG)}
     for files, uids in ((before, {"uid-of-one"}), (after, {"uid-of-one", "uid-of-two"})):

@@ -13,8 +13,8 @@ from driver.kubeletplugin.inventory.surveys import SurveyTracker
 from driver.partitions.records import from_card_part
 
 
-class ClaimUsage:
-    """The usage of one node's claims."""
+class ClaimUsers:
+    """The users of one node's claims."""
 
     def __init__(
         self,
