@@ -213,6 +213,7 @@ class NodePlugin:
             tasks=tasks,
             refused=self._refused_claims,
             is_missing=self._restrictions.surveys.is_missing,
+            survey_cards=self._surveyor.survey_now,
         )
 
     def _make_early_preparer(self) -> EarlyPreparer:
