@@ -235,15 +235,15 @@ class Checkpoint:
         with self._statements:
             after = self._content.preview(changes)
             try:
-                self._digest_file.write(self._content.summary, after)
+                self._digest_file.write(self._content.summary, after.summary)
                 if len(changes) == 1:
                     self._change_rows(changes)  # by itself a transaction
                 else:
                     self._change_all(changes)
             except (sqlite3.Error, OSError) as error:
                 raise CheckpointError(str(self._path), f"cannot be written: {error}", _UNWRITABLE) from error
-            self._content.apply(changes)
-            self._digest_file.finish_write(after)
+            self._content.apply(after)
+            self._digest_file.finish_write(after.summary)
             self._written += 1
 
     def _change_all(self, changes: _Changes) -> None:

@@ -22,6 +22,7 @@ import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -44,34 +45,46 @@ _UNREADABLE: Final = (
 _LOST: Final = "restore the folder, or drain the node and reboot it: what is lost is then on no card any more"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContentChange:
+    """What the digest is after a change of rows."""
+
+    summary: ContentSummary
+    digests: Mapping[Row, int | None]
+    """The digests of the changed rows; None: the row is deleted."""
+
+
 class ContentDigest:
     """The digest of all rows of a checkpoint, kept as they change."""
 
     def __init__(self, rows: Mapping[Row, bytes]) -> None:
         self._digests: dict[Row, int] = {}
         self.summary = _EMPTY
-        self.apply(rows)
+        self.apply(self.preview(rows))
 
-    def preview(self, changes: Mapping[Row, bytes | None]) -> ContentSummary:
-        """Return the summary after ``changes``: the new content of each changed row, None where it is deleted."""
+    def preview(self, changes: Mapping[Row, bytes | None]) -> ContentChange:
+        """Return what ``changes`` make of it: the new content of each changed row, None where it is deleted."""
         digest, claims = int(self.summary.digest, 16), self.summary.claims
+        digests: dict[Row, int | None] = {}
         for row, data in changes.items():
-            if row in self._digests:
-                digest ^= self._digests[row]
+            if (before := self._digests.get(row)) is not None:
+                digest ^= before
                 claims -= not row[1]
-            if data is not None:
-                digest ^= _hash(row, data)
+            digests[row] = after = None if data is None else _hash(row, data)
+            if after is not None:
+                digest ^= after
                 claims += not row[1]
-        return ContentSummary(claims=claims, digest=f"{digest:0{2 * _DIGEST_BYTES}x}")
+        summary = ContentSummary(claims=claims, digest=f"{digest:0{2 * _DIGEST_BYTES}x}")
+        return ContentChange(summary=summary, digests=digests)
 
-    def apply(self, changes: Mapping[Row, bytes | None]) -> None:
-        """Take note of ``changes``, which have been made."""
-        self.summary = self.preview(changes)
-        for row, data in changes.items():
-            if data is None:
+    def apply(self, change: ContentChange) -> None:
+        """Take note of a change, which has been made."""
+        self.summary = change.summary
+        for row, digest in change.digests.items():
+            if digest is None:
                 self._digests.pop(row, None)
             else:
-                self._digests[row] = _hash(row, data)
+                self._digests[row] = digest
 
 
 class DigestFile:

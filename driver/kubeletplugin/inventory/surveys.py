@@ -248,11 +248,8 @@ def find_missing(
     again. Only partitions with a profile are missing when they are not listed: what else is handed out shows in no
     survey while no process uses it.
     """
-    return tuple(
-        key
-        for key, device, found in _find_prepared(survey, records, boot_id)
-        if not _is_same(device, found, made.get(key))
-    )
+    prepared = _find_prepared(survey, records, boot_id)
+    return tuple(key for key, device, found in prepared if not _is_same(device, found, made.get(key)))
 
 
 def find_made(survey: CardSurvey, records: Iterable[PreparedClaim], boot_id: str, known: Made) -> Made:
@@ -275,12 +272,9 @@ def _find_prepared(
         if record.boot_id != boot_id or record.state is not ClaimState.PREPARED:
             continue
         for device in record.devices:
-            if (
-                device.part.card_uuid == survey.card_uuid
-                and device.part.profile is not None
-                and not device.admin_access
-            ):
-                partition = from_card_part(device.part)
+            partition = from_card_part(device.part)
+            is_here = partition.card_uuid == survey.card_uuid and not device.admin_access
+            if is_here and partition.profile is not None:
                 found = next((found for found in survey.partitions if found.matches(partition)), None)
                 yield (record.claim.uid, device.share), device, found
 
