@@ -7,7 +7,7 @@ hardware can tell, and a container that starts has no process on the hardware ye
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from api.model.names import ObjectRef
-from api.model.prepared import PreparedClaim, PreparedDevice
+from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
 from api.podresources.v1 import ClaimUse
 from driver.kubeletplugin.inventory.surveys import SurveyTracker
 from driver.partitions.records import from_card_part
@@ -36,12 +36,18 @@ class ClaimUsers:
     async def find_user(self, record: PreparedClaim) -> str | None:
         """Return who uses what ``record`` has, for people; None: nobody is known. Raises KerfError."""
         for use in await self._list_uses():
-            if use.claim == _ref(record):
+            if use.claim == _ref(record) and not self._has_successor(record):
                 return f"the kubelet runs pod {use.pod} with it"
         for device in record.devices:
             if self._is_alone(record, device) and self._surveys.is_in_use(from_card_part(device.part)):
                 return f"a process uses {device.share.id.device}"
         return None
+
+    def _has_successor(self, record: PreparedClaim) -> bool:
+        """Whether a later claim of the same name is prepared: the kubelet names no UIDs, and pods use that one."""
+        prepared = [other for other in self._records.values() if other.state is ClaimState.PREPARED]
+        latest = [other.claim.uid for other in prepared if _ref(other) == _ref(record)][-1:]
+        return latest != [record.claim.uid]
 
     def _is_alone(self, record: PreparedClaim, device: PreparedDevice) -> bool:
         """Whether a process on the device can only be that of the claim's pods."""

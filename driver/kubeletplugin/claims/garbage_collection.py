@@ -110,7 +110,10 @@ class ClaimGarbageCollector:
         self._users = users
         self._orphaned = orphaned
         self._on_change = on_change
-        self._ended_since: dict[str, float] = {}
+        self._ended_since: dict[str, tuple[ClaimEnd, float]] = {}
+        """How a claim has ended, and since when it was seen so, by UID."""
+        self._used: set[str] = set()
+        """The claims that pods use, as the kubelet said last."""
         self._doubts: dict[str, str] = {}
         """Why nobody can tell whether a claim has ended, as it was logged, by UID."""
 
@@ -176,10 +179,10 @@ class ClaimGarbageCollector:
 
     async def _list_used(self) -> set[str]:
         try:
-            return await self._users.list_used()
-        except KerfError as error:
+            self._used = await self._users.list_used()
+        except KerfError as error:  # what may run is not released meanwhile, so that looking it up is of no use
             _log.debug("%s", error)
-            return set()
+        return self._used
 
     async def _collect(self, record: PreparedClaim) -> None:
         uid = record.claim.uid
@@ -191,7 +194,9 @@ class ClaimGarbageCollector:
         if end is None:
             self._forget(uid)
             return
-        since = self._ended_since.setdefault(uid, self._clock())
+        if self._ended_since.get(uid, (None, 0))[0] is not end:
+            self._ended_since[uid] = (end, self._clock())
+        since = self._ended_since[uid][1]
         may_run = classify_record(record, self._boot_id) is RecordState.PREPARED and not record.awaits_pod
         if (may_run or end is ClaimEnd.UNRESERVED) and self._clock() - since < self._grace_s:
             return

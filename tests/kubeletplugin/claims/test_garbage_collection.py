@@ -414,6 +414,44 @@ async def test_a_claim_without_a_reservation_that_a_pod_still_uses_waits_for_the
         assert await look(core, GRACE_S + 15) == []
 
 
+async def test_a_claim_of_the_same_name_that_pods_use_does_not_keep_its_predecessor(tmp_path: Path) -> None:
+    """The kubelet has forgotten the first claim, and names claims without UIDs."""
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        first = core.cluster.add(claim("training", SLICE))
+        await core.preparer.prepare(first)
+        second = core.cluster.add(claim("training", "gpu-1", uid="second"))
+        await core.preparer.prepare(second)
+        core.uses.uses = (ClaimUse(claim=ObjectRef("default", "training"), pod=POD),)
+        for uid in (first.uid, "second"):
+            user = await core.garbage_collector._users.find_user(core.checkpoint.records[uid])
+            assert (user is None) == (uid == first.uid)
+        await look(core, 0)
+        await look(core, GRACE_S)
+        assert set(core.checkpoint.records) == {"second"}
+        assert core.cluster.reported == []
+
+
+async def test_a_claim_that_loses_its_reservation_and_then_goes_must_be_gone_for_a_minute(tmp_path: Path) -> None:
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        held = core.cluster.add(claim("training", SLICE))
+        await core.preparer.prepare(held)
+        core.cluster.add(claim("training", SLICE, is_reserved=False))
+        await look(core, 0)
+        core.cluster.remove(held)
+        assert await look(core, GRACE_S) == ["training"]
+        assert await look(core, 2 * GRACE_S) == []
+
+
+async def test_what_the_kubelet_said_last_counts_while_it_is_silent(tmp_path: Path) -> None:
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        held = core.cluster.add(claim("training", SLICE))
+        await core.preparer.prepare(held)
+        core.uses.uses = (ClaimUse(claim=ObjectRef("default", "training"), pod=POD),)
+        assert await core.garbage_collector._list_used() == {held.uid}
+        core.uses.is_silent = True
+        assert await core.garbage_collector._list_used() == {held.uid}
+
+
 async def test_while_the_kubelet_is_silent_nothing_is_taken_from_what_may_be_a_running_pod(tmp_path: Path) -> None:
     async with plugin_core(tmp_path, FakeCluster()) as core:
         held = core.cluster.add(claim("training", SLICE))
