@@ -21,6 +21,7 @@ ValueT = TypeVar("ValueT")
 
 SCHEMA: Final = 1
 """The schema that is written, and the newest that is read."""
+_DAMAGED: Final = "restore the file, or drain the node, remove the partitions by the vendor's tool, then the file"
 
 
 class CheckpointError(PermanentError):
@@ -81,9 +82,24 @@ class NotesRecord(Value):
     notes: JsonObject = {}
 
 
+class ContentSummary(Value):
+    """What a checkpoint has: how many claims, and the digest of all its rows in hex digits."""
+
+    claims: int
+    digest: str
+
+
+class ContentRecord(Value):
+    """Which content a checkpoint has since the boot ``boot_id``; during a write the one before and the one after it."""
+
+    boot_id: str = msgspec.field(default="", name="bootID")
+    contents: tuple[ContentSummary, ...] = ()
+
+
 _ENVELOPE: Final = msgspec.json.Decoder(Envelope)
 _RECORD: Final = msgspec.json.Decoder(ClaimRecord, dec_hook=dec_hook)
 _NOTES: Final = msgspec.json.Decoder(NotesRecord, dec_hook=dec_hook)
+_CONTENTS: Final = msgspec.json.Decoder(ContentRecord)
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=enc_hook)
 
 
@@ -112,27 +128,32 @@ def decode_notes(data: bytes, where: str) -> DeviceNotes:
     return DeviceNotes(share=share, boot_id=record.boot_id, notes=record.notes)
 
 
+def encode_contents(record: ContentRecord) -> bytes:
+    """Encode which content a checkpoint has."""
+    return _seal(record)
+
+
+def decode_contents(data: bytes, where: str, remedy: str) -> ContentRecord:
+    """Decode which content a checkpoint has. Raises CheckpointError as ``decode`` does, with this ``remedy``."""
+    return _open_envelope(data, _CONTENTS, where, remedy)
+
+
 def _seal(value: Value) -> bytes:
     record = _ENCODER.encode(value)
     return _ENCODER.encode(Envelope(schema=SCHEMA, sha256=_checksum(record), record=msgspec.Raw(record)))
 
 
-def _open_envelope(data: bytes, decoder: "msgspec.json.Decoder[ValueT]", where: str) -> ValueT:
+def _open_envelope(data: bytes, decoder: "msgspec.json.Decoder[ValueT]", where: str, remedy: str = _DAMAGED) -> ValueT:
     try:
         envelope = _ENVELOPE.decode(data)
         if envelope.schema > SCHEMA:
             reason = f"written by a newer Kerf (schema {envelope.schema}, this one reads up to {SCHEMA})"
             raise CheckpointError(where, reason, "start that version, or drain the node and remove the file")
         if _checksum(bytes(envelope.record)) != envelope.sha256:
-            raise _damaged(where, "the checksum does not match")
+            raise CheckpointError(where, "unreadable: the checksum does not match", remedy)
         return decoder.decode(envelope.record)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _damaged(where, str(error)) from error
-
-
-def _damaged(where: str, reason: str) -> CheckpointError:
-    remedy = "restore the file, or drain the node, remove the partitions by the vendor's tool, then the file"
-    return CheckpointError(where, f"unreadable: {reason}", remedy)
+        raise CheckpointError(where, f"unreadable: {error}", remedy) from error
 
 
 def _checksum(record: bytes) -> str:

@@ -9,8 +9,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
-from typing import Final
 
 import anyio
 
@@ -26,13 +24,10 @@ from driver.kubeletplugin.cluster.structured import StructuredCluster
 from driver.kubeletplugin.grpc.server import check_path
 from driver.kubeletplugin.handover import InstanceLock
 from driver.kubeletplugin.instance import CHECKS, Instance, acquire_free_lock
-from driver.kubeletplugin.settings import NAME, ProcessSettings, Settings
+from driver.kubeletplugin.settings import BOOT_ID, NAME, ProcessSettings, Settings
 from driver.runtime import logs, metrics
 from driver.runtime.lifecycle import iter_leaf_errors
 from driver.runtime.probes import Check, Probes
-
-BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-"""The kernel's own identity of this boot (random(4)); the same in every container."""
 
 _log = logging.getLogger(__name__)
 
@@ -145,7 +140,7 @@ class HostedFamily:
         check_path(self._settings.dra_socket)
         check_path(self._settings.registration_socket)
         instance_lock = InstanceLock(self._settings.state)
-        with acquire_free_lock(self._settings, instance_lock) or nullcontext() as lock:
+        with acquire_free_lock(self._settings, instance_lock, boot_id=self._boot_id) or nullcontext() as lock:
             backends = load_backends(self._settings.family, self._settings.backends)
             cluster = await self._connect(self._settings)
             self._instance = Instance(self._settings, cluster, backends, instance_lock, boot_id=self._boot_id)

@@ -9,19 +9,24 @@ plugin, calls in flight end, hardware work in flight ends, and the lock is relea
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
 from typing import Final
 
 import anyio
 from anyio.abc import TaskStatus
 
+import cdi
+from api.checkpoint.v1 import CheckpointError
 from api.errors import PermanentError
 from api.registration.v1 import PluginInfo
 from driver.kubeletplugin.backends.base import Backend
-from driver.kubeletplugin.claims.checkpoint import open_checkpoint
+from driver.kubeletplugin.claims.cdi_spec import file_prefix
+from driver.kubeletplugin.claims.checkpoint import Checkpoint, open_checkpoint
 from driver.kubeletplugin.cluster.base import Cluster
 from driver.kubeletplugin.grpc.dra_service import NodeClaimService
 from driver.kubeletplugin.grpc.health_service import HealthFeed
+from driver.kubeletplugin.grpc.pod_resources import PodResourcesClient
 from driver.kubeletplugin.grpc.registration import Registrar
 from driver.kubeletplugin.grpc.server import serving_at
 from driver.kubeletplugin.handover import ActiveInstanceProxy, AlreadyRunningError, InstanceLock
@@ -50,7 +55,7 @@ class SocketRemovedError(PermanentError):
     """The socket that the plugin serves at was removed."""
 
 
-def acquire_free_lock(settings: Settings, instance_lock: InstanceLock) -> FileLock | None:
+def acquire_free_lock(settings: Settings, instance_lock: InstanceLock, *, boot_id: str) -> FileLock | None:
     """Take the instance lock if it is free; None: another instance holds it, and will be asked to hand over.
 
     Raises AlreadyRunningError when the other one has the same sockets, LockError when the lock cannot be made, and
@@ -65,9 +70,21 @@ def acquire_free_lock(settings: Settings, instance_lock: InstanceLock) -> FileLo
         return None
     with ExitStack() as on_error:
         on_error.enter_context(lock)
-        with open_checkpoint(settings.state):
+        with _open_checkpoint(settings, boot_id):
             on_error.pop_all()
     return lock
+
+
+def _open_checkpoint(settings: Settings, boot_id: str) -> AbstractContextManager[Checkpoint]:
+    def find_cdi_files() -> Sequence[Path]:
+        store = cdi.Store(settings.cdi_dir)
+        try:
+            return [store.path(name) for name in store.names(file_prefix(settings.driver_name))]
+        except cdi.CDIError as error:
+            remedy = "without a checkpoint, CDI files tell which claims are prepared: make their directory readable"
+            raise CheckpointError(str(settings.state), str(error), remedy) from error
+
+    return open_checkpoint(settings.state, boot_id=boot_id, find_cdi_files=find_cdi_files)
 
 
 class Instance:
@@ -147,7 +164,7 @@ class Instance:
                 lock = await self._instance_lock.acquire(may_request=lambda: False)
 
     async def _work_once(self, task_status: TaskStatus[None]) -> None:
-        with open_checkpoint(self._settings.state) as checkpoint:
+        with _open_checkpoint(self._settings, self._boot_id) as checkpoint:
             async with anyio.create_task_group() as tasks:
                 plugin = NodePlugin(
                     self._settings,
@@ -157,6 +174,7 @@ class Instance:
                     boot_id=self._boot_id,
                     tasks=tasks,
                     on_health_change=self._health_feed.notify,
+                    list_uses=PodResourcesClient(self._settings.pod_resources_socket).list_uses,
                 )
                 try:
                     await plugin.initialize()

@@ -5,7 +5,7 @@ ends; slices stay published for a successor.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
 import anyio
@@ -14,11 +14,13 @@ from anyio.abc import TaskGroup
 import cdi
 from api.dra.health import DeviceHealth
 from api.model.names import ShareId
+from api.podresources.v1 import ClaimUse
 from driver.kube.events import EventKind
 from driver.kubeletplugin.backends.base import Backend
 from driver.kubeletplugin.backends.card_executor import CardExecutor
 from driver.kubeletplugin.backends.ownership import came_later
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
+from driver.kubeletplugin.claims.claim_users import ClaimUsers
 from driver.kubeletplugin.claims.device_metadata import FOLDER, MetadataFiles
 from driver.kubeletplugin.claims.early_preparation import EarlyPreparer
 from driver.kubeletplugin.claims.garbage_collection import ClaimGarbageCollector
@@ -33,7 +35,7 @@ from driver.kubeletplugin.inventory.devices import PublishTarget
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.kubeletplugin.inventory.publisher import DevicePublisher
 from driver.kubeletplugin.inventory.refusals import RefusalTracker
-from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, KnownAllocations
+from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, KnownAllocations, OrphanedDevices
 from driver.kubeletplugin.inventory.surveyor import HardwareSurveyor
 from driver.kubeletplugin.inventory.surveys import SurveyTracker
 from driver.kubeletplugin.settings import Settings
@@ -52,10 +54,13 @@ class NodePlugin:
         boot_id: str,
         tasks: TaskGroup,
         on_health_change: Callable[[], None],
+        list_uses: Callable[[], Awaitable[Sequence[ClaimUse]]],
     ) -> None:
         """``backends`` are by name. Claims are worked on in ``tasks``, which outlives the kubelet's calls;
-        ``on_health_change`` is called when the health of a device in use may have changed.
+        ``on_health_change`` is called when the health of a device in use may have changed, and ``list_uses`` asks the
+        kubelet which claims its pods use.
         """
+        self._list_uses = list_uses
         self._settings = settings
         self._cluster = cluster
         self._backends = backends
@@ -77,6 +82,7 @@ class NodePlugin:
             surveys=SurveyTracker(driver=settings.driver_name),
             refusals=RefusalTracker(driver=settings.driver_name, now=time.time),
             allocated=KnownAllocations(checkpoint.records),
+            orphaned=OrphanedDevices(driver=settings.driver_name),
         )
         self._surveyor = self._make_surveyor()
         self.publisher = self._make_publisher()
@@ -99,10 +105,10 @@ class NodePlugin:
     async def initialize(self) -> None:
         """Discover and survey the cards, then repair the files of claims: then claims can be prepared.
 
-        Files of prepared claims may have been removed while no plugin ran; those of claims without a record are stray.
+        Files of prepared claims may have been removed while no plugin ran; a CDI file without a record is told.
         """
         await self.publisher.refresh()
-        self._garbage_collector.remove_stray_files()
+        self._garbage_collector.check_files()
         await self.preparer.restore_files()
 
     async def close(self) -> None:
@@ -212,6 +218,7 @@ class NodePlugin:
             status_writer=self._status_writer,
             refused=self._refused_claims,
             is_missing=self._restrictions.surveys.is_missing,
+            survey_cards=self._surveyor.survey_now,
         )
 
     def _make_status_writer(self) -> DeviceStatusWriter:
@@ -246,7 +253,14 @@ class NodePlugin:
             store=self._store,
             metadata=self._metadata,
             cluster=self._cluster,
+            users=ClaimUsers(
+                records=self._checkpoint.records,
+                surveys=self._restrictions.surveys,
+                list_uses=self._list_uses,
+            ),
+            orphaned=self._restrictions.orphaned,
             clock=time.monotonic,
+            on_change=self.publisher.request_refresh,
         )
 
     def _report_of_node(self, type_: EventKind, reason: str, message: str) -> None:

@@ -15,6 +15,8 @@ from driver.runtime.backoff import Backoff
 
 KUBELET_ROOT: Final = Path("/var/lib/kubelet")
 """The kubelet's own default of ``--root-dir``."""
+BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+"""The kernel's own identity of this boot (random(4)); the same in every container."""
 NAME: Final = "kerf-kubelet-plugin"
 """The program's name: the user agent of its calls, and the beginning of its field managers."""
 CDI_DIR: Final = Path("/var/run/cdi")
@@ -71,14 +73,20 @@ class Settings:
     """Limit of one discovery: the first with eight GPUs was seen to take more than 30 s (dra-driver-nvidia-gpu#774)."""
     health_interval_s: float = 10.0
     """Longest time between two health reports: three before the kubelet lets a report expire (30 s, KEP-4680)."""
+    usage_interval_s: float = 15.0
+    """Time between two questions to the kubelet which claims its pods use: a local call of milliseconds, and a claim
+    that it has forgotten should be looked up within a minute of its end."""
     collect_interval_s: float = 600.0
-    """Time between two checks whether prepared claims still exist: one GET for each, on thousands of nodes."""
+    """Time between two checks whether a claim that pods use still exists: one GET for each, on thousands of nodes."""
+    collect_unused_interval_s: float = 60.0
+    """The same for a claim that the kubelet does not list as used: it was forgotten, its pod has not started yet, or
+    the kubelet lists no claims (before Kubernetes 1.34)."""
     classes_poll_s: float = 60.0
     """Time between two checks whether ResourceClasses can be watched, where they could not be: one GET, on thousands of
     nodes, and a person who has installed their definition waits."""
-    gone_grace_s: float = 90.0
-    """Time for which a prepared claim must be gone before its devices are released: the kubelet looks for claims to
-    unprepare every 60 s, and should come first."""
+    gone_grace_s: float = 60.0
+    """Time for which a prepared claim must be gone, or reserved for no pod, before its devices are released: the
+    kubelet unprepares before it reports a pod's end, and again every minute what it missed, and should come first."""
     shutdown_grace_s: float = 20.0
     """Time for hardware work in flight when the process ends: below the 30 s after which Kubernetes kills a pod."""
     handover_grace_s: float = 3700.0
@@ -114,6 +122,11 @@ class Settings:
     def state(self) -> Path:
         """The directory of this family's checkpoint and locks."""
         return self.plugin_dir if self.state_dir is None else self.state_dir / self.driver_name
+
+    @property
+    def pod_resources_socket(self) -> Path:
+        """The kubelet's own socket at which it lists what its pods use."""
+        return self.kubelet_root / "pod-resources" / "kubelet.sock"
 
     @property
     def dra_socket(self) -> Path:

@@ -10,6 +10,7 @@ from api.model.allocations import (
     DeviceAllocationResult,
     DeviceRequestAllocationResult,
     OpaqueAllocationConfiguration,
+    ResourceClaimConsumerReference,
     ResourceClaimStatus,
 )
 from api.model.base import JsonObject
@@ -26,6 +27,7 @@ DRIVER = GPU.driver
 CONFIGURATIONS = FAMILY.configurations
 NODE = "node-1"
 NAMESPACE = "default"
+CONSUMER = ResourceClaimConsumerReference(resource="pods", name="pod", uid="uid-of-pod")
 
 
 def result(
@@ -55,13 +57,16 @@ def claim(
     *devices: str | DeviceRequestAllocationResult,
     uid: str = "",
     configs: Sequence[DeviceAllocationConfiguration] = (),
+    is_reserved: bool = True,
 ) -> ResourceClaim:
-    """A claim that got ``devices``; without any it is not allocated."""
+    """A claim that got ``devices``, reserved for a pod; without devices it is not allocated."""
     results = tuple(result(device) if isinstance(device, str) else device for device in devices)
     allocation = AllocationResult(devices=DeviceAllocationResult(results=results, config=tuple(configs)))
     return ResourceClaim(
         metadata=ObjectMeta(namespace=NAMESPACE, name=name, uid=uid or f"uid-of-{name}"),
-        status=ResourceClaimStatus(allocation=allocation if results else None),
+        status=ResourceClaimStatus(
+            allocation=allocation if results else None, reserved_for=(CONSUMER,) if results and is_reserved else ()
+        ),
     )
 
 

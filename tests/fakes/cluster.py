@@ -53,6 +53,8 @@ class FakeCluster:
         self.is_down = False
         self.errors: dict[str, Exception] = {}
         """By claim name: what reading it raises."""
+        self.doubts: dict[str, Exception] = {}
+        """By claim UID: what confirming its absence raises."""
         self.reads = 0
         self.published: list[tuple[Pool, ...]] = []
         self.on_target_change: Callable[[], None] = lambda: None
@@ -84,6 +86,13 @@ class FakeCluster:
         if error := self.errors.get(claim.name):
             raise error
         return self.claims.get((claim.namespace, claim.name))
+
+    async def confirm_absence(self, claim: ClaimRef) -> None:
+        await anyio.lowlevel.checkpoint()
+        if self.is_down:
+            raise UnreachableError(f"GET claim {claim}", "connection refused")
+        if error := self.doubts.get(claim.uid):
+            raise error
 
     async def list_claims(self) -> Sequence[AllocatedClaim] | None:
         self.lists += 1

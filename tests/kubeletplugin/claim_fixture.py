@@ -17,19 +17,24 @@ from api.model.allocations import AllocatedDeviceStatus
 from api.model.claims import AllocatedClaim, ResourceClaim
 from api.model.names import ClaimRef, DeviceId, ShareId
 from api.model.prepared import PreparedClaim
+from api.podresources.v1 import ClaimUse
 from driver.families.gpu import GPU
 from driver.kubeletplugin.backends.base import AllocatedDevice, Backend, FoundPartition, Handle, Journal
 from driver.kubeletplugin.backends.card_executor import CardExecutor
 from driver.kubeletplugin.claims.checkpoint import Checkpoint, DeviceJournal, open_checkpoint
+from driver.kubeletplugin.claims.claim_users import ClaimUsers
 from driver.kubeletplugin.claims.device_metadata import MetadataFiles
 from driver.kubeletplugin.claims.garbage_collection import ClaimGarbageCollector
 from driver.kubeletplugin.claims.hardware import HardwareExecutor
 from driver.kubeletplugin.claims.preparer import ClaimPreparer
 from driver.kubeletplugin.claims.status_writer import DeviceStatusWriter
 from driver.kubeletplugin.claims.steps import StepExecutor
+from driver.kubeletplugin.grpc.pod_resources import PodResourcesError
 from driver.kubeletplugin.inventory.devices import DeviceSet, build_device_set
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.kubeletplugin.inventory.publisher import DevicePublisher
+from driver.kubeletplugin.inventory.restrictions import OrphanedDevices
+from driver.kubeletplugin.inventory.surveys import SurveyTracker
 from driver.kubeletplugin.settings import Settings
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import CONFIGURATIONS, DRIVER, NODE
@@ -198,6 +203,19 @@ class WatchedCluster(FakeCluster):
 
 
 @dataclass
+class PodUses:
+    """What the kubelet says about its pods."""
+
+    uses: tuple[ClaimUse, ...] = ()
+    is_silent: bool = False
+
+    async def list(self) -> tuple[ClaimUse, ...]:
+        if self.is_silent:
+            raise PodResourcesError("the kubelet does not say which claims are in use")
+        return self.uses
+
+
+@dataclass
 class PluginCore:
     """A started plugin core."""
 
@@ -211,6 +229,10 @@ class PluginCore:
     garbage_collector: ClaimGarbageCollector
     clock: list[float]
     """One entry: monotonic seconds."""
+    uses: "PodUses"
+    surveys: SurveyTracker
+    """Nothing is surveyed, except by a test."""
+    orphaned: OrphanedDevices
 
 
 @asynccontextmanager
@@ -238,7 +260,8 @@ async def plugin_core(
     publisher = build_publisher(devices, cluster, card_executor)
     store = WatchedStore(root / "cdi", effects)
     clock = [0.0]
-    with open_checkpoint(root) as opened:
+    uses, surveys, orphaned = PodUses(), SurveyTracker(driver=DRIVER), OrphanedDevices(driver=DRIVER)
+    with open_checkpoint(root, boot_id=boot_id) as opened:
         checkpoint = cast("Checkpoint", WatchedCheckpoint(opened, effects))
         async with anyio.create_task_group() as tasks:
             metadata = MetadataFiles(root / "metadata")
@@ -280,11 +303,25 @@ async def plugin_core(
                 store=store,
                 metadata=metadata,
                 cluster=cluster,
+                users=ClaimUsers(records=checkpoint.records, surveys=surveys, list_uses=uses.list),
+                orphaned=orphaned,
                 clock=lambda: clock[0],
+                on_change=lambda: None,
             )
             try:
                 yield PluginCore(
-                    cluster, backend, opened, store, publisher, preparer, status_writer, garbage_collector, clock
+                    cluster=cluster,
+                    backend=backend,
+                    checkpoint=opened,
+                    store=store,
+                    publisher=publisher,
+                    preparer=preparer,
+                    status_writer=status_writer,
+                    garbage_collector=garbage_collector,
+                    clock=clock,
+                    uses=uses,
+                    surveys=surveys,
+                    orphaned=orphaned,
                 )
                 await preparer.drain(0)
             finally:

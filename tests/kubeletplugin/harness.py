@@ -75,7 +75,7 @@ class Machine:
     async def _run(self, *, task_status: Any) -> None:
         check_path(self.settings.dra_socket)
         instance_lock = InstanceLock(self.settings.state)
-        with acquire_free_lock(self.settings, instance_lock) or nullcontext() as lock:
+        with acquire_free_lock(self.settings, instance_lock, boot_id=self.boot_id) or nullcontext() as lock:
             instance = Instance(
                 self.settings,
                 self.cluster,

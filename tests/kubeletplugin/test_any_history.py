@@ -26,7 +26,7 @@ from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
 from driver.kubeletplugin.backends.base import HardwareBusyError, HardwareConflictError
 from driver.kubeletplugin.backends.ownership import BEFORE
 from driver.kubeletplugin.claims.checkpoint import open_checkpoint
-from driver.kubeletplugin.claims.transitions import is_gone
+from driver.kubeletplugin.claims.transitions import find_end
 from driver.partitions.geometry import Partition
 from driver.partitions.records import from_card_part
 from tests.fakes.claims import DRIVER, NODE, claim, ref, result
@@ -205,7 +205,7 @@ class AnyHistory(RuleBasedStateMachine):
                 effects.at, effects.strike = cut[1], self._cut_once(core.backend, cut[0])
             for operation, device in failures:
                 core.backend.fail(operation, device, HardwareBusyError("busy"))
-            core.garbage_collector.remove_stray_files()
+            core.garbage_collector.check_files()
             for call, name in calls:
                 if call == "collect":
                     await self._collect(core)
@@ -223,7 +223,7 @@ class AnyHistory(RuleBasedStateMachine):
         if record is not None:
             assert (record.state, record.boot_id) == (ClaimState.PREPARED, f"boot-{self.boot}")
             now = self.cluster.claims["default", held.name]
-            assert not is_gone(now, record), "prepared is what is allocated"
+            assert find_end(now, record) is None, "prepared is what is allocated"
 
     async def _collect(self, core: PluginCore) -> None:
         for now in (0.0, 2 * GRACE_S):
@@ -250,7 +250,7 @@ class AnyHistory(RuleBasedStateMachine):
         A process died, or hardware failed, between the note on exactly this place and its partition, or between the end
         of its partition and that of the note.
         """
-        with open_checkpoint(self.root) as checkpoint:
+        with open_checkpoint(self.root, boot_id=f"boot-{self.boot}") as checkpoint:
             noted = [
                 place_of(device)
                 for uid, record in checkpoint.records.items()
@@ -264,7 +264,7 @@ class AnyHistory(RuleBasedStateMachine):
         return [made for made in self._hardware().values() if made.serial not in self.by_hand]
 
     def _records(self) -> list[PreparedClaim]:
-        with open_checkpoint(self.root) as checkpoint:
+        with open_checkpoint(self.root, boot_id=f"boot-{self.boot}") as checkpoint:
             return list(checkpoint.records.values())
 
     def _hardware(self) -> dict[str, Made]:

@@ -75,9 +75,9 @@ def run(root: Path, operation: str, at: int) -> "subprocess.CompletedProcess[str
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-def found(root: Path) -> tuple[str, int, bool]:
+def found(root: Path, boot_id: str = "boot-1") -> tuple[str, int, bool]:
     """Record, devices on the hardware, CDI file."""
-    with open_checkpoint(root) as checkpoint:
+    with open_checkpoint(root, boot_id=boot_id) as checkpoint:
         records = [record.state.value for record in checkpoint.records.values()]
     hardware = root / "hardware.json"
     made = msgspec.json.decode(hardware.read_bytes(), type=State).made if hardware.exists() else {}
@@ -137,7 +137,7 @@ async def every_way_on_ends_well(root: Path) -> None:
 
     async def collect(core: PluginCore, claim: ClaimRef) -> None:
         core.cluster.remove(claim)
-        core.garbage_collector.remove_stray_files()
+        core.garbage_collector.check_files()
         for now in (0.0, 1000.0):
             core.clock[0] = now
             await core.garbage_collector.collect(set(core.checkpoint.records))
@@ -158,4 +158,4 @@ async def every_way_on_ends_well(root: Path) -> None:
                 with anyio.fail_after(LONGEST_S):
                     await way(core, ref(CLAIM))
                 group.cancel_scope.cancel()
-            assert found(copy) == expected, f"{way.__name__} in {boot_id}"
+            assert found(copy, boot_id) == expected, f"{way.__name__} in {boot_id}"

@@ -47,7 +47,7 @@ def killed_at(root: Path, held: ResourceClaim, operation: str, step: str, when: 
 
 def left(root: Path) -> tuple[int, int]:
     """Records, and partitions on the hardware."""
-    with open_checkpoint(root) as checkpoint:
+    with open_checkpoint(root, boot_id="boot-1") as checkpoint:
         return len(checkpoint.records), len(hardware(root).partitions())
 
 

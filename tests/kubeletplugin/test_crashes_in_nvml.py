@@ -42,7 +42,7 @@ def killed_at(root: Path, operation: str, function: str, death: Death) -> None:
 def left(root: Path) -> tuple[int, list[str]]:
     """Records, and partitions on the card."""
     backend = hardware(root)
-    with open_checkpoint(root) as checkpoint:
+    with open_checkpoint(root, boot_id="boot-1") as checkpoint:
         found = [str(one) for card in backend.discover() for one in backend.survey(card.uuid).partitions]
         backend.close()
         return len(checkpoint.records), found

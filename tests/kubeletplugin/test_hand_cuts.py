@@ -28,10 +28,12 @@ BESIDE = "gpu-0-3g-40gb-at-4"
 
 
 @asynccontextmanager
-async def published(settings: ApiServerSettings | None = None) -> AsyncIterator[Site]:
+async def published(
+    settings: ApiServerSettings | None = None, *, survey_interval_s: float = 0.05
+) -> AsyncIterator[Site]:
     """A node whose plugin surveys often and has published its devices."""
     async with site(settings or ApiServerSettings()) as place:
-        place.change(survey_interval_s=0.05)
+        place.change(survey_interval_s=survey_interval_s)
         async with running(place):
             await place.until_published(OVERLAPPED)
             yield place
@@ -204,6 +206,17 @@ async def test_a_card_that_was_reset_is_told_and_the_claim_gets_its_partition_an
         await until_event(place, "Node", "CardFree")
         await place.kubelet.unprepare(held)
         assert instances(place) == []
+
+
+async def test_a_prepare_right_after_a_reset_does_not_answer_from_the_record() -> None:
+    """No survey has seen the reset yet: the record is compared with the card before it is the answer."""
+    async with published(survey_interval_s=600) as place:
+        held = await place.allocated(claim("training", OVERLAPPED))
+        await place.kubelet.prepare(held)
+        state = json.loads(state_file(place, "gpu-0").read_text())
+        state_file(place, "gpu-0").write_text(json.dumps({**state, "mig": False, "instances": []}))
+        await place.kubelet.prepare(held)
+        assert [one["profile"] for one in instances(place)] == ["3g.40gb"]
 
 
 async def test_a_card_that_is_away_at_the_start_and_comes_back_with_what_a_deleted_pod_had_is_usable_again() -> None:

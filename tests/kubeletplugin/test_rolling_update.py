@@ -98,7 +98,7 @@ async def test_when_the_new_instance_dies_the_old_one_works_again() -> None:
             node.kubelet.info = endpoint(node, "old")
             await node.kubelet.prepare(more)
             await node.kubelet.unprepare(held)
-        with open_checkpoint(node.settings.state) as checkpoint:
+        with open_checkpoint(node.settings.state, boot_id=node.boot_id) as checkpoint:
             assert set(checkpoint.records) == {more.uid}
 
 

@@ -16,7 +16,7 @@ from api.core.v1 import Node
 from api.errors import KerfError
 from api.model.devices import ResourceSlice
 from api.model.metadata import ObjectMeta
-from api.model.names import DriverName
+from api.model.names import ClaimRef, DriverName
 from api.model.prepared import ClaimState
 from driver.families.gpu import GPU
 from driver.kube.http.client import Client
@@ -152,7 +152,7 @@ async def test_a_claim_begun_and_gone_is_taken_back_at_the_start() -> None:
         node.cluster.remove(held)
         async with node.plugin():
             await until(lambda: not node.backend.made)
-        with open_checkpoint(node.settings.state) as checkpoint:
+        with open_checkpoint(node.settings.state, boot_id=node.boot_id) as checkpoint:
             assert not checkpoint.records
 
 
@@ -170,7 +170,8 @@ async def test_a_claim_begun_and_still_there_waits_for_the_kubelet() -> None:
             assert len(node.cdi_files) == 1
 
 
-async def test_stray_cdi_files_of_ours_are_swept_and_those_of_others_stay() -> None:
+async def test_a_cdi_file_without_a_record_is_kept_and_told_and_goes_when_the_kubelet_unprepares_the_claim() -> None:
+    """The record was lost: it is there before the file and after it, and a pod may run with what the file names."""
     with machine() as node:
         held = node.cluster.add(claim("training", SLICE))
         async with node.plugin():
@@ -182,13 +183,17 @@ async def test_stray_cdi_files_of_ours_are_swept_and_those_of_others_stay() -> N
             "k8s.nic.example.com-claim_x.json",
         ):
             (directory / name).write_text("{}")
+        others = ["k8s.gpu.kerf.dev-other_gone", "k8s.nic.example.com-claim_x"]
+        ours = ["k8s.gpu.kerf.dev-claim_gone", "k8s.gpu.kerf.dev-claim_uid-of-training"]
         async with node.plugin():
-            pass
-        assert node.cdi_files == [
-            "k8s.gpu.kerf.dev-claim_uid-of-training",
-            "k8s.gpu.kerf.dev-other_gone",
-            "k8s.nic.example.com-claim_x",
-        ]
+            assert node.cdi_files == [*ours, *others]
+            [(about, reason, message)] = [
+                (kind, reason, message) for kind, _, reason, message in node.cluster.reported if reason == "RecordLost"
+            ]
+            assert (about, reason) == ("Node", "RecordLost")
+            assert "the claim with UID gone is lost: " in message
+            await node.kubelet.unprepare(ClaimRef("default", "gone", "gone"))
+            assert node.cdi_files == [*ours[1:], *others]
 
 
 async def test_the_kubelet_forgets_the_plugin_before_the_plugin_stops_serving() -> None:
@@ -217,7 +222,7 @@ async def test_hardware_work_in_flight_ends_before_the_plugin_does() -> None:
             calls.start_soon(_ignoring_errors, node.kubelet.prepare, held)
             await gate.reached.wait()
             calls.start_soon(_open_when_unregistered, node, gate)
-        with open_checkpoint(node.settings.state) as checkpoint:
+        with open_checkpoint(node.settings.state, boot_id=node.boot_id) as checkpoint:
             assert checkpoint.records[held.uid].state is ClaimState.PREPARED
         assert len(node.cdi_files) == 1
         assert node.ended_with_lock_held == []
@@ -257,7 +262,7 @@ async def test_hardware_work_that_does_not_end_in_time_is_left_to_the_next_start
         async with anyio.create_task_group() as calls, node.plugin():
             calls.start_soon(_ignoring_errors, node.kubelet.prepare, held)
             await gate.reached.wait()
-        with open_checkpoint(node.settings.state) as checkpoint:
+        with open_checkpoint(node.settings.state, boot_id=node.boot_id) as checkpoint:
             assert checkpoint.records[held.uid].state is ClaimState.STARTED
         assert node.ended_with_lock_held == [True], "the call may yet change the card: nobody else may start before"
         gate.opened.set()

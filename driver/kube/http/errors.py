@@ -21,7 +21,7 @@
 A status without its own class (405, 415 …) is a plain StatusError.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -70,8 +70,22 @@ class StatusError(ApiError):
         super().__init__(call, message)
 
 
+class MissingObject(NamedTuple):
+    """The object that a Status names as the one that does not exist."""
+
+    group: str
+    plural: str
+    name: str
+
+
 class NotFoundError(StatusError):
-    """The object, or its kind, does not exist."""
+    """The object, or its kind, does not exist, or there is no API server at the address.
+
+    ``missing`` is the object if the API server itself says that this object does not exist (a Status with the reason
+    NotFound and details); None: anybody may have answered, and a version that is not served has the same code.
+    """
+
+    missing: MissingObject | None = None
 
 
 class AlreadyExistsError(StatusError):
@@ -127,6 +141,10 @@ class _Cause(msgspec.Struct):
 
 
 class _Details(msgspec.Struct, rename="camel"):
+    name: str = ""
+    group: str = ""
+    kind: str = ""
+    """The plural of the object's kind."""
     retry_after_seconds: int = 0
     causes: tuple[_Cause, ...] | None = None
 
@@ -134,6 +152,7 @@ class _Details(msgspec.Struct, rename="camel"):
 class _Status(msgspec.Struct):
     """The fields of ``metav1.Status`` that are used."""
 
+    kind: str = ""
     code: int = 0
     reason: str = ""
     message: str = ""
@@ -163,7 +182,17 @@ def build_status_error(
     message = f"{status} {' '.join(details.message.split())}".strip()
     if len(message) > _LONGEST_BODY:
         message = f"{message[:_LONGEST_BODY]} …"
-    return leaf(call, status, details.reason, message, _retry_after_s(retry_after, details))
+    error = leaf(call, status, details.reason, message, _retry_after_s(retry_after, details))
+    if isinstance(error, NotFoundError):
+        error.missing = _find_missing(details)
+    return error
+
+
+def _find_missing(status: _Status) -> MissingObject | None:
+    named = status.details
+    if (status.kind, status.reason) != ("Status", "NotFound") or named is None or not named.name or not named.kind:
+        return None
+    return MissingObject(named.group, named.kind, named.name)
 
 
 def _retry_after_s(header: str | None, details: _Status) -> float | None:

@@ -3,9 +3,13 @@
 It is a SQLite database with one row for each claim (``api.checkpoint``), and one for the notes on each device whose
 hardware may have been changed (``DeviceJournal``), which go with the claim's. Every write survives the process;
 ``sync`` makes the writes before it survive the machine. Only the record *started* must: records of an earlier boot are
-*started* whatever they say (``transitions``), so later records may reach the disk with the next claim's. The file
-appears complete or not at all, so an empty, foreign or damaged one is never taken for "nothing prepared": the plugin
-refuses to start and says what to do.
+*started* whatever they say (``transitions``), so later records may reach the disk with the next claim's.
+
+What cannot be read is never taken for "nothing prepared": the plugin refuses to start and says what to do. The file
+appears complete or not at all, so an empty or a foreign one is damage; each record has a checksum (``api.checkpoint``);
+SQLite's own check and a comparison of the tables find what is wrong with the pages; and which content was written is
+noted outside of the database (``checkpoint_digest``), because a log that lost its end is no error to SQLite. A folder
+that was emptied with all this in it is found by the CDI files of the claims, which are elsewhere and go with the boot.
 
 SQLite writes its log and does not sync it (``synchronous=NORMAL``, https://www.sqlite.org/wal.html). The sync that
 ``synchronous=FULL`` would add after each write is made here, by the worker thread that is about to change hardware: one
@@ -32,25 +36,38 @@ from api.checkpoint.v1 import CheckpointError
 from api.errors import TransientError
 from api.model.names import DeviceId, ShareId
 from api.model.prepared import DeviceNotes, PreparedClaim
+from driver.kubeletplugin.claims.checkpoint_digest import (
+    ContentDigest,
+    DigestFile,
+    Row,
+    create_digest_file,
+    open_digest_file,
+)
 
 FILE_NAME: Final = "checkpoint.db"
 
 _APPLICATION_ID: Final = 0x6B657266
 """``kerf`` in ASCII, in the header of the file: distinguishes it from any other SQLite database."""
-_LAYOUT: Final = 2
+_LAYOUT: Final = 3
 """Version of the tables (``PRAGMA user_version``); records have a schema version of their own."""
 _TABLES: Final = (
     "CREATE TABLE claims (uid TEXT PRIMARY KEY, record BLOB NOT NULL)",
     "CREATE TABLE notes (uid TEXT NOT NULL, share TEXT NOT NULL, notes BLOB NOT NULL, PRIMARY KEY (uid, share))",
-    "CREATE TRIGGER claim_dropped AFTER DELETE ON claims BEGIN DELETE FROM notes WHERE uid = old.uid; END",
 )
-_UPSERT: Final = "INSERT INTO claims (uid, record) VALUES (?, ?) ON CONFLICT DO UPDATE SET record = excluded.record"
+_PUT_RECORD: Final = "INSERT INTO claims VALUES (?, ?) ON CONFLICT DO UPDATE SET record = excluded.record"
+_PUT_NOTES: Final = "INSERT INTO notes VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET notes = excluded.notes"
+_DELETE_RECORD: Final = "DELETE FROM claims WHERE uid = ?"
+_DELETE_NOTES: Final = "DELETE FROM notes WHERE uid = ? AND share = ?"
 _CACHE_KIB: Final = 64
 """Cached pages, enough for a write. Nothing is read again, and SQLite would keep 2 MB."""
 _LOCKED_S: Final = 0.5
 """Wait this long for a person who has the file open for writing: every call waits meanwhile, and may be repeated."""
-_Statement: TypeAlias = tuple[str, tuple[object, ...]]
+_Changes: TypeAlias = Mapping[Row, bytes | None]
+"""The new content of rows; None: the row is deleted."""
 _DAMAGED: Final = "restore the file, or drain the node, remove the partitions by the vendor's tool, then the file"
+_WIPED: Final = (
+    "restore the folder, or drain the node, remove the partitions by the vendor's tool, then these CDI files"
+)
 _UNSYNCED: Final = "see the kernel's log about the disk, then restart the plugin: nothing more is prepared until then"
 _UNWRITABLE: Final = "free space on its disk or make it writable; nothing was changed and the call may be repeated"
 
@@ -65,13 +82,16 @@ class JournalClosedError(TransientError):
 class Checkpoint:
     """The records by claim UID. Reads come from memory; only the active instance may have it open (``handover``)."""
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, *, sync_log: Callable[[], None]) -> None:
-        """Read all records. Raises CheckpointError when one cannot be decoded.
+    def __init__(
+        self, path: Path, connection: sqlite3.Connection, digest_file: DigestFile, *, sync_log: Callable[[], None]
+    ) -> None:
+        """Read all records. Raises CheckpointError when one cannot be decoded, or they are not those that were written.
 
         ``sync_log`` syncs SQLite's log and may raise OSError.
         """
         self._path = path
         self._connection = connection
+        self._digest_file = digest_file
         self._sync_log = sync_log
         self._written = self._synced = 0
         """The number of writes, and how many of them are on the disk."""
@@ -84,15 +104,15 @@ class Checkpoint:
         self._notes: defaultdict[str, dict[ShareId, DeviceNotes]] = defaultdict(dict)
         """The notes by claim UID and share."""
         with _reading(path):
-            rows: list[tuple[str, bytes]] = connection.execute(
-                "SELECT uid, record FROM claims ORDER BY rowid"
-            ).fetchall()
-            noted: list[tuple[str, str, bytes]] = connection.execute("SELECT uid, share, notes FROM notes").fetchall()
-        for uid, record in rows:
-            self._records[uid] = v1.decode(record, f"{path}, claim {uid}")
-        for uid, share, data in noted:
-            notes = v1.decode_notes(data, f"{path}, claim {uid}, notes on {share}")
-            self._notes[uid][notes.share] = notes
+            rows = _read_rows(connection)
+            for (uid, share), data in rows.items():
+                if not share:
+                    self._records[uid] = v1.decode(data, f"{path}, claim {uid}")
+                else:
+                    notes = v1.decode_notes(data, f"{path}, claim {uid}, notes on {share}")
+                    self._notes[uid][notes.share] = notes
+            self._content = ContentDigest(rows)
+            digest_file.check(self._content.summary, path)
 
     @property
     def records(self) -> Mapping[str, PreparedClaim]:
@@ -108,12 +128,11 @@ class Checkpoint:
         Raises CheckpointError when it cannot be written; the earlier record then remains.
         """
         uid, before = record.claim.uid, self._records.get(record.claim.uid)
-        statements: list[_Statement] = [(_UPSERT, (uid, v1.encode(record)))]
         gone = set() if before is None else _shares(before)
         if before is not None and before.boot_id == record.boot_id:
             gone -= _shares(record)
-        statements += [("DELETE FROM notes WHERE uid = ? AND share = ?", (uid, str(share))) for share in gone]
-        self._write(*statements)
+        gone &= self._notes.get(uid, {}).keys()
+        self._write({(uid, ""): v1.encode(record), **{(uid, str(share)): None for share in gone}})
         self._last_writes[uid] = self._written
         self._records[uid] = record
         for share in gone:
@@ -127,11 +146,10 @@ class Checkpoint:
         record = self._records[uid]
         aside = next(name for number in count(1) if (name := f"{uid}-aside-{number}") not in self._records)
         moved = replace(record, claim=record.claim._replace(uid=aside))
-        self._write(
-            (_UPSERT, (aside, v1.encode(moved))),
-            ("UPDATE notes SET uid = ? WHERE uid = ?", (aside, uid)),
-            ("DELETE FROM claims WHERE uid = ?", (uid,)),
-        )
+        changes: dict[Row, bytes | None] = {(aside, ""): v1.encode(moved)}
+        for share, notes in self._notes.get(uid, {}).items():
+            changes[aside, str(share)] = v1.encode_notes(notes)
+        self._write({**changes, **self._deletion(uid)})
         self._records[aside] = moved
         self._notes[aside] = self._notes.pop(uid, {})
         self._forget(uid)
@@ -142,7 +160,7 @@ class Checkpoint:
 
         Raises CheckpointError when it cannot be removed.
         """
-        self._write(("DELETE FROM claims WHERE uid = ?", (uid,)))
+        self._write(self._deletion(uid))
         self._forget(uid)
 
     def journal(self, uid: str, share: ShareId, boot_id: str) -> "DeviceJournal":
@@ -169,14 +187,13 @@ class Checkpoint:
         """
         if uid not in self._records:
             raise CheckpointError(str(self._path), f"claim {uid} has no record for notes", "prepare the claim again")
-        upsert = "INSERT INTO notes VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET notes = excluded.notes"
-        self._write((upsert, (uid, str(notes.share), v1.encode_notes(notes))))
+        self._write({(uid, str(notes.share)): v1.encode_notes(notes)})
         self._notes[uid][notes.share] = notes
 
     def drop_notes(self, uid: str, share: ShareId) -> None:
         """Remove the notes, for ``DeviceJournal``; may be called in any thread. Raises CheckpointError."""
         if self.read_notes(uid, share) is not None:
-            self._write(("DELETE FROM notes WHERE uid = ? AND share = ?", (uid, str(share))))
+            self._write({(uid, str(share)): None})
             self._notes[uid].pop(share, None)
 
     def sync(self, uid: str) -> None:
@@ -210,27 +227,41 @@ class Checkpoint:
         self._notes.pop(uid, None)
         self._last_writes.pop(uid, None)
 
-    def _write(self, *statements: "_Statement") -> None:
-        """Execute the statements, all or none."""
+    def _deletion(self, uid: str) -> _Changes:
+        return {(uid, ""): None, **{(uid, str(share)): None for share in list(self._notes.get(uid, {}))}}
+
+    def _write(self, changes: _Changes) -> None:
+        """Change the rows, all or none."""
         with self._statements:
+            after = self._content.preview(changes)
             try:
-                if len(statements) == 1:
-                    self._connection.execute(*statements[0])  # by itself a transaction
+                self._digest_file.write(self._content.summary, after.summary)
+                if len(changes) == 1:
+                    self._change_rows(changes)  # by itself a transaction
                 else:
-                    self._write_all(statements)
-            except sqlite3.Error as error:
+                    self._change_all(changes)
+            except (sqlite3.Error, OSError) as error:
                 raise CheckpointError(str(self._path), f"cannot be written: {error}", _UNWRITABLE) from error
+            self._content.apply(after)
+            self._digest_file.finish_write(after.summary)
             self._written += 1
 
-    def _write_all(self, statements: "Sequence[_Statement]") -> None:
+    def _change_all(self, changes: _Changes) -> None:
         self._connection.execute("BEGIN IMMEDIATE")
         try:
-            for statement, parameters in statements:
-                self._connection.execute(statement, parameters)
+            self._change_rows(changes)
             self._connection.execute("COMMIT")
         except sqlite3.Error:
             self._connection.execute("ROLLBACK")
             raise
+
+    def _change_rows(self, changes: _Changes) -> None:
+        for (uid, share), data in changes.items():
+            key = (uid, share) if share else (uid,)
+            if data is None:
+                self._connection.execute(_DELETE_NOTES if share else _DELETE_RECORD, key)
+            else:
+                self._connection.execute(_PUT_NOTES if share else _PUT_RECORD, (*key, data))
 
 
 class DeviceJournal:
@@ -271,15 +302,24 @@ def _shares(record: PreparedClaim) -> set[ShareId]:
 
 
 @contextmanager
-def open_checkpoint(directory: Path, *, fdatasync: Callable[[int], None] = os.fdatasync) -> Iterator[Checkpoint]:
+def open_checkpoint(
+    directory: Path,
+    *,
+    boot_id: str,
+    find_cdi_files: Callable[[], Sequence[Path]] = tuple,
+    fdatasync: Callable[[int], None] = os.fdatasync,
+) -> Iterator[Checkpoint]:
     """Open the checkpoint in ``directory``, made when there is none; the caller holds the instance lock.
 
-    Tests give ``fdatasync``. Raises CheckpointError when the file cannot be read, or is no checkpoint of this version.
+    ``find_cdi_files`` returns the CDI files of the driver's claims, and may raise CheckpointError: while there are any,
+    no checkpoint is made. Tests give ``fdatasync``. Raises CheckpointError when the files cannot be read, have lost
+    what was written in this boot, or are those of another version.
     """
     path = directory / FILE_NAME
     with _reading(path):
         if not path.exists():
-            _create(path)
+            _check_unused(path, find_cdi_files())
+            _create(path, boot_id)
         if path.stat().st_size == 0:
             raise CheckpointError(str(path), "unreadable: it is empty", _DAMAGED)
         connection = sqlite3.connect(
@@ -292,7 +332,8 @@ def open_checkpoint(directory: Path, *, fdatasync: Callable[[int], None] = os.fd
             # of the database: SQLite has no locks on it that would go with it (fcntl_locking(2)).
             log = os.open(_log_of(path), os.O_RDONLY | os.O_CLOEXEC)
         try:
-            yield Checkpoint(path, connection, sync_log=partial(fdatasync, log))
+            with open_digest_file(directory, boot_id) as digest_file:
+                yield Checkpoint(path, connection, digest_file, sync_log=partial(fdatasync, log))
         finally:
             os.close(log)
 
@@ -301,11 +342,18 @@ def _log_of(path: Path) -> Path:
     return path.with_name(f"{path.name}-wal")
 
 
-def _create(path: Path) -> None:
-    """Make an empty database beside ``path`` and move it there whole."""
+def _check_unused(path: Path, cdi_files: Sequence[Path]) -> None:
+    """Check that nothing says that there was a checkpoint. Raises CheckpointError."""
     for log in (_log_of(path), path.with_name(f"{path.name}-journal")):
         if log.exists():
             raise CheckpointError(str(path), f"it is missing though its log {log.name} is there", _DAMAGED)
+    if cdi_files:
+        reason = f"it is missing though {len(cdi_files)} claims are prepared: there is {cdi_files[0]}"
+        raise CheckpointError(str(path), reason, _WIPED)
+
+
+def _create(path: Path, boot_id: str) -> None:
+    """Make an empty database beside ``path`` and move it there whole, after the file that notes its content."""
     temporary = path.with_name(f"{path.name}.new")
     temporary.unlink(missing_ok=True)
     connection = sqlite3.connect(temporary, isolation_level=None)
@@ -317,12 +365,27 @@ def _create(path: Path) -> None:
     finally:
         connection.close()
     temporary.chmod(0o600)
+    create_digest_file(path, boot_id)
     temporary.rename(path)
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(directory)
     finally:
         os.close(directory)
+
+
+def _read_rows(connection: sqlite3.Connection) -> dict[Row, bytes]:
+    """Read all rows, records in the order in which they were first written."""
+    records: list[tuple[str, bytes]] = connection.execute("SELECT uid, record FROM claims ORDER BY rowid").fetchall()
+    notes: list[tuple[str, str, bytes]] = connection.execute("SELECT uid, share, notes FROM notes").fetchall()
+    rows = {(uid, ""): record for uid, record in records} | {(uid, share): data for uid, share, data in notes}
+    if not all(isinstance(part, str) for row in rows for part in row) or not all(map(_is_blob, rows.values())):
+        raise sqlite3.DatabaseError("a row has values of other types than were written")
+    return rows
+
+
+def _is_blob(value: object) -> bool:
+    return isinstance(value, bytes)
 
 
 def _check(path: Path, connection: sqlite3.Connection) -> None:
@@ -334,7 +397,10 @@ def _check(path: Path, connection: sqlite3.Connection) -> None:
     if pragma("user_version") != _LAYOUT:
         reason = f"written by another version of Kerf (layout {pragma('user_version')}, this one knows {_LAYOUT})"
         raise CheckpointError(str(path), reason, "start that version, or drain the node and remove the file")
-    if (verdict := pragma("quick_check(1)")) != "ok":
+    tables = connection.execute("SELECT sql FROM sqlite_schema WHERE sql NOT NULL ORDER BY rowid").fetchall()
+    if tables != [(statement,) for statement in _TABLES]:
+        raise CheckpointError(str(path), "unreadable: its tables are not those of a checkpoint", _DAMAGED)
+    if (verdict := pragma("integrity_check(1)")) != "ok":
         raise CheckpointError(str(path), f"unreadable: {' '.join(str(verdict).split())}", _DAMAGED)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
@@ -346,5 +412,5 @@ def _check(path: Path, connection: sqlite3.Connection) -> None:
 def _reading(path: Path) -> Iterator[None]:
     try:
         yield
-    except (sqlite3.Error, OSError) as error:
+    except (sqlite3.Error, OSError, UnicodeDecodeError) as error:  # the last where SQLite quotes what is damaged
         raise CheckpointError(str(path), f"unreadable: {error}", _DAMAGED) from error

@@ -1,15 +1,27 @@
-"""Garbage collection of claims that nobody will unprepare, and of stray CDI and metadata files.
+"""Garbage collection of claims that nobody will unprepare, and of stray metadata files.
 
 The kubelet unprepares a claim when the last pod that uses it has ended, and retries for ever. But it forgets claims: on
-a node that is drained by force, or when it loses its own checkpoint. What was begun and never finished is released as
-soon as the claim is gone, and so is what was prepared for a pod that never started; nothing runs on either. What was
-prepared may still be used by a container that is about to end, so the kubelet gets time to unprepare it first.
+a node that is drained by force, when it loses its own checkpoint, when it is busy (kubernetes/kubernetes#140527). What
+was begun and never finished is released as soon as the claim is gone, and so is what was prepared for a pod that
+never started; nothing runs on either. What was prepared may still be used by a container that is about to end, so the
+kubelet gets time to unprepare it first. A claim that is there but reserved for no pod for that time is released, too.
+
+**Absence needs proof.** That no claim is seen may mean a version of the API that is switched off, a proxy, or an API
+server that was restored from an old backup. Only a Status of the API server that names the claim counts as its absence
+(``cluster.read_claim``), and it must be repeated after that time, confirmed by discovery and by the list of claims, and
+contradicted neither by the kubelet, which knows its pods, nor by processes on the hardware (``claim_users``). Where
+these disagree the devices stay, are tainted so that no other claim gets them, and it is told.
+
+A CDI file without a record is not collected: a record is there before its file and after it, so the record was lost,
+and a pod may run with the partitions that the file names. It is told, and goes when the kubelet unprepares the claim.
 
 A release that could not be finished, because its card was away, is finished as soon as the card has been surveyed.
 """
 
 import logging
+import math
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Final
 
 import anyio
@@ -19,10 +31,12 @@ from api.errors import KerfError
 from api.model.prepared import ClaimState, PreparedClaim
 from driver.kubeletplugin.claims import cdi_spec
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
+from driver.kubeletplugin.claims.claim_users import ClaimUsers
 from driver.kubeletplugin.claims.device_metadata import MetadataFileError, MetadataFiles
 from driver.kubeletplugin.claims.preparer import ClaimPreparer
-from driver.kubeletplugin.claims.transitions import RecordState, classify_record, is_gone
+from driver.kubeletplugin.claims.transitions import ClaimEnd, RecordState, classify_record, find_end
 from driver.kubeletplugin.cluster.base import Cluster
+from driver.kubeletplugin.inventory.restrictions import OrphanedDevices
 from driver.kubeletplugin.settings import Settings
 from driver.runtime import metrics
 
@@ -31,6 +45,35 @@ _log = logging.getLogger(__name__)
 _COLLECTED: Final = metrics.counter(
     "kerf_garbage_collected_total", "Claims, unfinished releases and files that were collected.", ["driver", "what"]
 )
+
+
+class CollectionSchedule:
+    """Decides which claims are looked up at the API server now. Pure.
+
+    All at the start; later at ``interval_s`` those that pods use by the kubelet's account, at ``unused_interval_s`` the
+    others, and at once those that the kubelet no longer lists. Times are in seconds.
+    """
+
+    def __init__(self, interval_s: float, unused_interval_s: float) -> None:
+        self._interval_s = interval_s
+        self._unused_interval_s = unused_interval_s
+        self._used: Collection[str] = ()
+        self._checked: dict[str, float] | None = None
+        """When each claim was last looked up, or is known since; None before the start."""
+
+    def find_due(self, now: float, uids: Collection[str], used: Collection[str]) -> set[str]:
+        """Return which of the claims ``uids`` are to be looked up at ``now``; ``used`` are those that pods use."""
+        checked = dict.fromkeys(uids, -math.inf) if self._checked is None else self._checked
+        checked = {uid: checked.get(uid, now) for uid in uids}
+        due = {
+            uid
+            for uid, at in checked.items()
+            if (uid in self._used and uid not in used)
+            or now - at >= (self._interval_s if uid in used else self._unused_interval_s)
+        }
+        self._checked = checked | dict.fromkeys(due, now)
+        self._used = frozenset(used)
+        return due
 
 
 class ClaimGarbageCollector:
@@ -46,10 +89,16 @@ class ClaimGarbageCollector:
         store: cdi.Store,
         metadata: MetadataFiles,
         cluster: Cluster,
+        users: ClaimUsers,
+        orphaned: OrphanedDevices,
         clock: Callable[[], float],
+        on_change: Callable[[], None],
     ) -> None:
+        """``on_change`` is called when the devices that may be allocated have changed."""
         self._driver = settings.driver_name
         self._interval_s = settings.collect_interval_s
+        self._unused_interval_s = settings.collect_unused_interval_s
+        self._usage_interval_s = settings.usage_interval_s
         self._grace_s = settings.gone_grace_s
         self._boot_id = boot_id
         self._preparer = preparer
@@ -58,25 +107,42 @@ class ClaimGarbageCollector:
         self._metadata = metadata
         self._cluster = cluster
         self._clock = clock
-        self._gone_since: dict[str, float] = {}
+        self._users = users
+        self._orphaned = orphaned
+        self._on_change = on_change
+        self._ended_since: dict[str, tuple[ClaimEnd, float]] = {}
+        """How a claim has ended, and since when it was seen so, by UID."""
+        self._used: set[str] = set()
+        """The claims that pods use, as the kubelet said last."""
+        self._doubts: dict[str, str] = {}
+        """Why nobody can tell whether a claim has ended, as it was logged, by UID."""
 
-    def remove_stray_files(self) -> None:
-        """Remove CDI and metadata files of claims without a record, and what an interrupted write left."""
-        kept = {cdi_spec.file_name(self._driver, uid) for uid in self._checkpoint.records}
+    def check_files(self) -> None:
+        """Remove what interrupted writes left, and metadata of claims without record or CDI file; tell lost records."""
+        prefix = cdi_spec.file_prefix(self._driver)
+        kept = set(self._checkpoint.records)
         try:
-            self._store.sweep(cdi_spec.file_prefix(self._driver))
-            for name in self._store.names(cdi_spec.file_prefix(self._driver)):
-                if name not in kept:
-                    _log.warning("removing CDI file %s: its claim is not prepared", name)
-                    self._store.remove(name)
-                    _COLLECTED.labels(self._driver, "file").inc()
+            self._store.sweep(prefix)
+            for name in self._store.names(prefix):
+                if (uid := name.removeprefix(prefix)) not in self._checkpoint.records:
+                    kept.add(uid)
+                    self._tell_lost_record(uid, self._store.path(name))
         except cdi.CDIError as error:
-            _log.error("cannot remove stray CDI files: %s", error)
+            _log.error("cannot check CDI files: %s", error)
         try:
-            for uid in self._metadata.remove_others(self._checkpoint.records.keys()):
+            for uid in self._metadata.remove_others(kept):
                 _log.warning("removed device metadata of claim %s, which is not prepared", uid)
         except MetadataFileError as error:
             _log.error("cannot remove stray files: %s", error)
+
+    def _tell_lost_record(self, uid: str, path: Path) -> None:
+        message = (
+            f"the record of the claim with UID {uid} is lost: {path} is there, and the checkpoint does not have it; "
+            "what it has on a card is nobody's now: end its pods, remove its partitions by the vendor's tool, then the "
+            "file"
+        )
+        _log.error("%s", message)
+        self._cluster.report(None, type="Warning", reason="RecordLost", message=message)
 
     def finish_releases(self, card_uuid: str) -> None:
         """Have releases finished that wait for this card, because it has been surveyed: it is there."""
@@ -90,27 +156,33 @@ class ClaimGarbageCollector:
         for uid in sorted(uids):
             record = self._checkpoint.get(uid)
             if record is None:
-                self._gone_since.pop(uid, None)
+                self._forget(uid)
                 continue
             try:
                 await self._collect(record)
             except KerfError as error:
-                _log.warning("cannot tell yet whether claim %s is gone: %s", record.claim, error)
+                if self._doubts.get(uid) != str(error):
+                    _log.warning("claim %s is left as it is until more is known: %s", record.claim, error)
+                self._doubts[uid] = str(error)
+            else:
+                self._doubts.pop(uid, None)
 
     async def run(self) -> None:
-        """Check every claim at the start and each interval, suspect claims sooner, until cancelled."""
-        next_full = self._clock()
+        """Check claims when they are due (``CollectionSchedule``), and suspect ones at once, until cancelled."""
+        schedule = CollectionSchedule(self._interval_s, self._unused_interval_s)
         while True:
             change = self._preparer.suspects.next_event
-            full = self._clock() >= next_full
-            if full:
-                next_full = self._clock() + self._interval_s
-            suspects = self._preparer.suspects.take()
-            uids = set(self._checkpoint.records) if full else suspects | self._gone_since.keys()
-            await self.collect(uids)
-            pause_s = min(self._grace_s, self._interval_s) if self._gone_since else next_full - self._clock()
-            with anyio.move_on_after(max(pause_s, 0)):
+            due = schedule.find_due(self._clock(), set(self._checkpoint.records), await self._list_used())
+            await self.collect(due | self._preparer.suspects.take() | self._ended_since.keys())
+            with anyio.move_on_after(self._usage_interval_s):
                 await change.wait()
+
+    async def _list_used(self) -> set[str]:
+        try:
+            self._used = await self._users.list_used()
+        except KerfError as error:  # what may run is not released meanwhile, so that looking it up is of no use
+            _log.debug("%s", error)
+        return self._used
 
     async def _collect(self, record: PreparedClaim) -> None:
         uid = record.claim.uid
@@ -118,15 +190,42 @@ class ClaimGarbageCollector:
             await self._preparer.finish_release(record.claim)
             self._count(uid, "release")
             return
-        if not is_gone(await self._cluster.read_claim(record.claim), record):
-            self._gone_since.pop(uid, None)
+        end = find_end(await self._cluster.read_claim(record.claim), record)
+        if end is None:
+            self._forget(uid)
             return
-        since = self._gone_since.setdefault(uid, self._clock())
+        if self._ended_since.get(uid, (None, 0))[0] is not end:
+            self._ended_since[uid] = (end, self._clock())
+        since = self._ended_since[uid][1]
         may_run = classify_record(record, self._boot_id) is RecordState.PREPARED and not record.awaits_pod
-        if not may_run or self._clock() - since >= self._grace_s:
-            await self._preparer.release_if_gone(record.claim)
-            self._gone_since.pop(uid, None)
-            self._count(uid, "claim")
+        if (may_run or end is ClaimEnd.UNRESERVED) and self._clock() - since < self._grace_s:
+            return
+        if may_run and (user := await self._users.find_user(record)):
+            if end is not ClaimEnd.UNRESERVED:
+                self._tell_orphan(record, end, user)
+            return
+        await self._preparer.release_if_gone(record.claim)
+        self._forget(uid)
+        self._count(uid, "claim")
+
+    def _tell_orphan(self, record: PreparedClaim, end: ClaimEnd, user: str) -> None:
+        """Keep the devices from other claims, and tell it once."""
+        if not self._orphaned.add(record):
+            return
+        devices = ", ".join(device.share.id.device for device in record.devices)
+        message = (
+            f"claim {record.claim} (UID {record.claim.uid}): {end}, says the API server, but {user}; {devices} is kept "
+            "for it and gets no other claims: restore the claim if the API server has lost it, else end the pod"
+        )
+        _log.error("%s", message)
+        self._cluster.report(None, type="Warning", reason="ClaimOrphaned", message=message)
+        self._on_change()
+
+    def _forget(self, uid: str) -> None:
+        self._ended_since.pop(uid, None)
+        self._doubts.pop(uid, None)
+        if self._orphaned.discard(uid):
+            self._on_change()
 
     def _count(self, uid: str, what: str) -> None:
         if self._checkpoint.get(uid) is None:

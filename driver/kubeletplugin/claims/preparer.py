@@ -6,7 +6,7 @@ to the call: the kubelet's deadline cancels the handler of its call, and then it
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -26,10 +26,11 @@ from driver.kubeletplugin.claims.transitions import (
     PREPARE,
     RELEASE,
     UNPREPARE,
+    ClaimEnd,
     RecordState,
     Step,
     classify_record,
-    is_gone,
+    find_end,
 )
 from driver.kubeletplugin.cluster.base import Cluster
 from driver.kubeletplugin.inventory.publisher import DevicePublisher
@@ -96,13 +97,16 @@ class ClaimPreparer:
         status_writer: DeviceStatusWriter,
         refused: RefusedClaims | None = None,
         is_missing: Callable[[str, PreparedDevice], bool] = lambda *_: False,
+        survey_cards: Callable[[Collection[str]], Awaitable[None]] | None = None,
     ) -> None:
         """The work runs in ``tasks``, which outlives the calls. ``refused`` is told what the kubelet's calls end in,
         ``status_writer`` what claims should show.
 
-        ``is_missing`` says, for claim UID and device, whether what was prepared is no longer on its card.
+        ``is_missing`` says, for claim UID and device, whether what was prepared is no longer on its card, as of the
+        card's latest survey; ``survey_cards`` makes one of each card.
         """
         self._is_missing = is_missing
+        self._survey_cards = survey_cards
         self._driver = driver
         self._configurations = configurations
         self._boot_id = boot_id
@@ -135,7 +139,10 @@ class ClaimPreparer:
             await self._flights.do(claim.uid, "unprepare", self._unprepare, claim)
 
     async def release_if_gone(self, claim: ClaimRef) -> None:
-        """Release the devices of ``claim`` unless it still has them at the API server. Raises KerfError."""
+        """Release the devices of ``claim`` if the API server says, asked in several ways, that it needs them no longer.
+
+        Raises KerfError.
+        """
         with _operation(self._driver, "collect", claim):
             await self._flights.do(claim.uid, "collect", self._collect, claim)
 
@@ -166,7 +173,7 @@ class ClaimPreparer:
         shares = [result.share for result in select_results(claim, self._driver)]
         context = ClaimContext(ref, self._checkpoint.get(ref.uid))
         state = classify_record(context.record, self._boot_id, shares)
-        if state is RecordState.PREPARED and self._has_lost_devices(context.record):
+        if state is RecordState.PREPARED and await self._has_lost_devices(context.record):
             _log.warning("what was prepared is no longer on the card: preparing it anew")
             state = RecordState.STARTED
         steps = PREPARE[state]
@@ -205,8 +212,13 @@ class ClaimPreparer:
             self.deferred.add(self._executor.set_aside(context))
             _log.warning("the claim has other devices now, and of its earlier ones %s", error)
 
-    def _has_lost_devices(self, record: PreparedClaim | None) -> bool:
-        return record is not None and any(self._is_missing(record.claim.uid, device) for device in record.devices)
+    async def _has_lost_devices(self, record: PreparedClaim | None) -> bool:
+        """Whether the hardware, as it is now, lacks something of a record before it is the answer."""
+        if record is None:
+            return False
+        if self._survey_cards is not None:
+            await self._survey_cards({device.part.card_uuid for device in record.devices})
+        return any(self._is_missing(record.claim.uid, device) for device in record.devices)
 
     async def _unprepare(self, ref: ClaimRef) -> None:
         context = ClaimContext(ref, self._checkpoint.get(ref.uid))
@@ -230,8 +242,11 @@ class ClaimPreparer:
 
     async def _collect(self, ref: ClaimRef) -> None:
         record = self._checkpoint.get(ref.uid)
-        if record is not None and is_gone(await self._cluster.read_claim(ref), record):
-            _log.warning("the claim is gone and the kubelet has not unprepared it: releasing its devices")
+        end = find_end(await self._cluster.read_claim(ref), record) if record is not None else None
+        if end is ClaimEnd.ABSENT:
+            await self._cluster.confirm_absence(ref)
+        if end is not None:
+            _log.warning("releasing the devices of a claim that the kubelet has not unprepared: %s", end)
             await self._unprepare(ref)
 
     async def _read(self, ref: ClaimRef) -> ResourceClaim:

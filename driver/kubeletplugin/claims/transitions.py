@@ -88,9 +88,22 @@ def classify_record(record: PreparedClaim | None, boot_id: str, shares: Sequence
     return RecordState.STARTED
 
 
-def is_gone(claim: ResourceClaim | None, record: PreparedClaim) -> bool:
-    """Whether ``claim``, as the API server has it, no longer has the devices of its record."""
-    if claim is None or claim.metadata.uid != record.claim.uid or claim.status.allocation is None:
-        return True
+class ClaimEnd(StrEnum):
+    """Why a claim, as the API server has it, no longer needs the devices of its record."""
+
+    ABSENT = "it does not exist"
+    TAKEN = "it no longer has these devices"
+    """It was deleted and created again, deallocated, or allocated otherwise."""
+    UNRESERVED = "it is reserved for no pod"
+
+
+def find_end(claim: ResourceClaim | None, record: PreparedClaim) -> ClaimEnd | None:
+    """Return why ``claim`` no longer needs the devices of ``record``; None: it does, as far as the API server says."""
+    if claim is None:
+        return ClaimEnd.ABSENT
+    if claim.metadata.uid != record.claim.uid or claim.status.allocation is None:
+        return ClaimEnd.TAKEN
     allocated = {result.share for result in claim.status.allocation.devices.results}
-    return not allocated.issuperset(device.share for device in record.devices)
+    if not allocated.issuperset(device.share for device in record.devices):
+        return ClaimEnd.TAKEN
+    return None if claim.status.reserved_for else ClaimEnd.UNRESERVED

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from api.core.v1 import NODES, PODS, Node, ObjectReference, Pod
 from api.dra.registry import PluginServices
-from api.errors import PermanentError
+from api.errors import PermanentError, TransientError
 from api.model.allocations import AllocatedDeviceStatus
 from api.model.claims import AllocatedClaim, ResourceClaim
 from api.model.metadata import OwnerReference
@@ -14,7 +14,7 @@ from api.resource.kinds import GROUP
 from api.wire import Kind
 from driver.kube.events import EventKind
 from driver.kube.http.client import Client
-from driver.kube.http.errors import NotFoundError
+from driver.kube.http.errors import ForbiddenError, MissingObject, NotFoundError
 from driver.kube.store import ObjectChange, Store
 from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
 
@@ -53,7 +53,17 @@ class Cluster(Protocol):
         ...
 
     async def read_claim(self, claim: ClaimRef) -> ResourceClaim | None:
-        """Read the claim of this name from the API server; None: there is none. Raises ApiError."""
+        """Read the claim of this name from the API server; None: the server says that this claim does not exist.
+
+        Raises ApiError, and AbsenceUnprovenError for any other "not found".
+        """
+        ...
+
+    async def confirm_absence(self, claim: ClaimRef) -> None:
+        """Ask in other ways than ``read_claim`` whether ``claim`` does not exist.
+
+        Raises AbsenceUnprovenError unless they agree, and ApiError when one gets no answer.
+        """
         ...
 
     @property
@@ -101,16 +111,47 @@ class Cluster(Protocol):
         ...
 
 
+class AbsenceUnprovenError(TransientError):
+    """The API server does not show a claim, which does not say that there is none: its devices stay as they are.
+
+    A version of the API that is switched off, or that this server of several does not have yet, a proxy before the
+    server, and a server that starts answer 404, too.
+    """
+
+
 async def read_claim(client: Client, kind: Kind[ResourceClaim], claim: ClaimRef) -> ResourceClaim | None:
-    """Read a claim by a request of its own; None: there is none. Raises ApiError.
+    """Read a claim by a request of its own; None: the server says that this claim does not exist.
+
+    Raises ApiError, and AbsenceUnprovenError for any other "not found".
 
     The server's cache (``resourceVersion=0``) may have an allocation that is no more, and a watch cannot select claims
     by node, so every node would read those of all.
     """
     try:
         return await client.get(kind, claim.name, claim.namespace)
-    except NotFoundError:
-        return None
+    except NotFoundError as error:
+        if error.missing == MissingObject(kind.group, kind.plural, claim.name):
+            return None
+        raise AbsenceUnprovenError(f"claim {claim}: no answer that it does not exist: {error}") from error
+
+
+async def confirm_absence(client: Client, kind: Kind[ResourceClaim], claim: ClaimRef) -> None:
+    """Ask discovery whether the kind is served, and the list of claims whether it has ``claim``.
+
+    Where claims may not be listed, discovery must do. Raises AbsenceUnprovenError unless both agree, and ApiError.
+    """
+    path = f"/apis/{kind.api_version}"
+    try:
+        served = await client.get_json(path)
+        if kind.plural not in [resource.get("name") for resource in served.get("resources", ())]:
+            raise AbsenceUnprovenError(f"claim {claim}: the API server does not serve {kind.plural} at {path} now")
+        listed = await client.list_all(kind, claim.namespace, field_selector=f"metadata.name={claim.name}")
+    except ForbiddenError:
+        return
+    except NotFoundError as error:
+        raise AbsenceUnprovenError(f"claim {claim}: {kind.api_version} is not served: {error}") from error
+    if listed.unreadable or any(found.metadata.uid == claim.uid for found in listed.items):
+        raise AbsenceUnprovenError(f"claim {claim}: the API server lists it, and answers a GET that there is none")
 
 
 async def read_pod(client: Client, ref: ObjectRef) -> Pod | None:

@@ -24,7 +24,14 @@ from driver.kube.discovery import ClassicFeatures
 from driver.kube.events import EventKind, EventReporter
 from driver.kube.http.client import Client
 from driver.kube.store import ObjectChange, Store
-from driver.kubeletplugin.cluster.base import ClaimInformer, node_owner, node_reference, read_claim, read_pod
+from driver.kubeletplugin.cluster.base import (
+    ClaimInformer,
+    confirm_absence,
+    node_owner,
+    node_reference,
+    read_claim,
+    read_pod,
+)
 from driver.kubeletplugin.cluster.node_inventory import build_inventory_spec
 from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
 from driver.kubeletplugin.settings import Settings
@@ -77,6 +84,9 @@ class ClassicCluster:
 
     async def read_claim(self, claim: ClaimRef) -> ResourceClaim | None:
         return await read_claim(self._client, self._claims, claim)
+
+    async def confirm_absence(self, claim: ClaimRef) -> None:
+        await confirm_absence(self._client, self._claims, claim)
 
     @property
     def can_evict(self) -> bool:

@@ -24,6 +24,7 @@ from driver.kube.store import ObjectChange
 from driver.kubeletplugin.cluster.base import (
     ClaimInformer,
     StatusDroppedError,
+    confirm_absence,
     node_owner,
     node_reference,
     read_claim,
@@ -119,6 +120,9 @@ class StructuredCluster:
 
     async def read_claim(self, claim: ClaimRef) -> ResourceClaim | None:
         return await read_claim(self._client, self._claims, claim)
+
+    async def confirm_absence(self, claim: ClaimRef) -> None:
+        await confirm_absence(self._client, self._claims, claim)
 
     @property
     def can_evict(self) -> bool:

@@ -1,6 +1,6 @@
-"""What keeps devices of healthy cards from claims: what others hold, modes, quarantine, refusals. Pure."""
+"""What keeps devices of healthy cards from claims: what others hold, modes, quarantine, refusals, orphans. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from api.model.devices import DeviceTaint
@@ -9,6 +9,7 @@ from api.model.prepared import PreparedClaim
 from driver.kubeletplugin.inventory.refusals import RefusalTracker
 from driver.kubeletplugin.inventory.surveys import SurveyTracker
 from driver.partitions.geometry import Partition
+from driver.partitions.records import from_card_part
 
 
 class KnownAllocations:
@@ -42,6 +43,39 @@ class KnownAllocations:
         return True
 
 
+class OrphanedDevices:
+    """The devices that are in use though the API server no longer has their claims.
+
+    To the scheduler they are free: a taint keeps it from allocating them, and what overlaps with them.
+    """
+
+    def __init__(self, *, driver: str) -> None:
+        self._driver = driver
+        self._partitions: dict[str, tuple[Partition, ...]] = {}
+
+    @property
+    def claim_uids(self) -> Collection[str]:
+        return self._partitions.keys()
+
+    def add(self, record: PreparedClaim) -> bool:
+        """Apply that nobody knows the claim of ``record``; returns whether that is new."""
+        is_new = record.claim.uid not in self._partitions
+        devices = (device for device in record.devices if not device.admin_access)
+        self._partitions[record.claim.uid] = tuple(from_card_part(device.part) for device in devices)
+        return is_new
+
+    def discard(self, claim_uid: str) -> bool:
+        """Apply that the claim is there again, or its devices are released; returns whether that is new."""
+        return self._partitions.pop(claim_uid, None) is not None
+
+    def build_taints(self, partition: Partition) -> tuple[DeviceTaint, ...]:
+        """Return the taint of a device that overlaps with one in use."""
+        in_use = (held for partitions in self._partitions.values() for held in partitions)
+        if any(_overlap(held, partition) for held in in_use):
+            return (DeviceTaint(key=f"{self._driver}/orphaned", effect="NoSchedule"),)
+        return ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRestrictions:
     """Everything that restricts the devices of one node, as of now."""
@@ -49,11 +83,24 @@ class DeviceRestrictions:
     surveys: SurveyTracker
     refusals: RefusalTracker
     allocated: KnownAllocations
+    orphaned: OrphanedDevices
 
     @property
     def has_taints(self) -> bool:
-        return bool(self.surveys.has_held or self.surveys.quarantine or self.refusals.placements)
+        return bool(
+            self.surveys.has_held or self.surveys.quarantine or self.refusals.placements or self.orphaned.claim_uids
+        )
 
     def build_taints(self, partition: Partition) -> tuple[DeviceTaint, ...]:
         """Return the taints with which the device of ``partition`` is published, if it is."""
-        return (*self.surveys.build_taints(partition), *self.refusals.build_taints(partition))
+        return (
+            *self.surveys.build_taints(partition),
+            *self.refusals.build_taints(partition),
+            *self.orphaned.build_taints(partition),
+        )
+
+
+def _overlap(one: Partition, other: Partition) -> bool:
+    if one.card_uuid != other.card_uuid:
+        return False
+    return one.placement is None or other.placement is None or one.placement.overlaps(other.placement)

@@ -81,6 +81,12 @@ class HardwareSurveyor:
         self._requested.add(card_uuid)
         self._request.notify()
 
+    async def survey_now(self, card_uuids: Collection[str]) -> None:
+        """Survey cards before what is known of them is relied on; a survey that fails is told and changes nothing."""
+        for card_uuid in card_uuids:
+            if card_uuid in self._cards and await self._survey_card(*self._cards[card_uuid]):
+                self._on_change()
+
     def request_stuck(self) -> None:
         """Have the cards surveyed on which a call hangs or hung: this fails at once, or ends their quarantine."""
         for card_uuid in self._card_executor.stuck.keys() | self._surveys.quarantine.keys():

@@ -7,10 +7,11 @@ claims until a later survey is plausible.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
+from api.model.base import JsonObject
 from api.model.devices import DeviceTaint
 from api.model.names import ShareId
 from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
@@ -58,11 +59,27 @@ class CardReplacement:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadePartition:
+    """What the first survey after a prepare has found for a device: the same place may have another one later."""
+
+    handle: JsonObject | None
+    """The handle of that prepare; a later prepare has another one."""
+    id: str
+    uuid: str
+
+
+Made: TypeAlias = Mapping[tuple[str, ShareId], MadePartition]
+"""By claim UID and share."""
+
+
 class SurveyTracker:
     """The latest survey of each card of a node."""
 
     def __init__(self, *, driver: str) -> None:
         self._driver = driver
+        self._made: dict[str, Made] = {}
+        """By card UUID."""
         self._cards: dict[str, SurveyedCard] = {}
         self._quarantine: dict[str, str] = {}
 
@@ -105,8 +122,9 @@ class SurveyTracker:
             foreign=foreign,
             taken=taken,
             blocked=_find_blocked(card, foreign, taken),
-            missing=find_missing(survey, records, boot_id),
+            missing=find_missing(survey, records, boot_id, self._made.get(card.uuid, {})),
         )
+        self._made[card.uuid] = find_made(survey, records, boot_id, self._made.get(card.uuid, {}))
         self._quarantine.pop(card.uuid, None)
         return before != self._summarize(card.uuid)
 
@@ -127,6 +145,7 @@ class SurveyTracker:
         gone = (self._cards.keys() | self._quarantine.keys()) - set(card_uuids)
         for card_uuid in gone:
             self._cards.pop(card_uuid, None)
+            self._made.pop(card_uuid, None)
             self._quarantine.pop(card_uuid, None)
         return bool(gone)
 
@@ -147,6 +166,13 @@ class SurveyTracker:
         """Whether the partition that a prepared claim has was not there at its card's latest survey."""
         card = self._cards.get(device.part.card_uuid)
         return card is not None and (claim_uid, device.share) in card.missing
+
+    def is_in_use(self, partition: Partition) -> bool:
+        """Whether a process used ``partition`` at its card's latest survey; hardware that cannot tell says no."""
+        card = self._cards.get(partition.card_uuid)
+        return card is not None and any(
+            found.in_use is True and found.matches(partition) for found in card.survey.partitions
+        )
 
     def describe(self, card: Card) -> Mapping[str, str]:
         """Return what keeps devices of ``card`` from claims, for people: messages by the reason of their event."""
@@ -213,21 +239,52 @@ def find_foreign(
     return tuple(found for found in survey.partitions if not any(_is_ours(found, *owner, came_later) for owner in ours))
 
 
-def find_missing(survey: CardSurvey, records: Iterable[PreparedClaim], boot_id: str) -> tuple[tuple[str, ShareId], ...]:
+def find_missing(
+    survey: CardSurvey, records: Iterable[PreparedClaim], boot_id: str, made: Made
+) -> tuple[tuple[str, ShareId], ...]:
     """Return what prepared claims of this boot have and the card does not, as claim UID and share.
 
-    Only partitions with a profile are missing when they are not listed: what else is handed out shows in no survey
-    while no process uses it.
+    It is missing, too, when its place has another partition than the one that was ``made``: the card was reset and cut
+    again. Only partitions with a profile are missing when they are not listed: what else is handed out shows in no
+    survey while no process uses it.
     """
-    return tuple(
-        (record.claim.uid, device.share)
-        for record in records
-        if record.boot_id == boot_id and record.state is ClaimState.PREPARED
-        for device in record.devices
-        if device.part.card_uuid == survey.card_uuid and not device.admin_access
-        for partition in (from_card_part(device.part),)
-        if partition.profile is not None and not any(found.matches(partition) for found in survey.partitions)
-    )
+    prepared = _find_prepared(survey, records, boot_id)
+    return tuple(key for key, device, found in prepared if not _is_same(device, found, made.get(key)))
+
+
+def find_made(survey: CardSurvey, records: Iterable[PreparedClaim], boot_id: str, known: Made) -> Made:
+    """Return which partitions the prepared claims of this boot were given: the ``known`` ones, or those found now."""
+    made: dict[tuple[str, ShareId], MadePartition] = {}
+    for key, device, found in _find_prepared(survey, records, boot_id):
+        before = known.get(key)
+        if before is not None and before.handle == device.handle:
+            made[key] = before
+        elif found is not None:
+            made[key] = MadePartition(handle=device.handle, id=found.id, uuid=found.uuid)
+    return made
+
+
+def _find_prepared(
+    survey: CardSurvey, records: Iterable[PreparedClaim], boot_id: str
+) -> Iterator[tuple[tuple[str, ShareId], PreparedDevice, FoundPartition | None]]:
+    """Yield the devices with a profile that prepared claims have on the card, with what is at their place."""
+    for record in records:
+        if record.boot_id != boot_id or record.state is not ClaimState.PREPARED:
+            continue
+        for device in record.devices:
+            partition = from_card_part(device.part)
+            is_here = partition.card_uuid == survey.card_uuid and not device.admin_access
+            if is_here and partition.profile is not None:
+                found = next((found for found in survey.partitions if found.matches(partition)), None)
+                yield (record.claim.uid, device.share), device, found
+
+
+def _is_same(device: PreparedDevice, found: FoundPartition | None, made: MadePartition | None) -> bool:
+    if found is None:
+        return False
+    if made is None or made.handle != device.handle:
+        return True  # the first survey since it was prepared
+    return (found.id, found.uuid) == (made.id, made.uuid)
 
 
 def find_replacements(old: Iterable[Card], new: Iterable[Card]) -> tuple[CardReplacement, ...]:

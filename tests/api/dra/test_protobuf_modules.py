@@ -12,6 +12,7 @@ ADAPTERS = {
     "dra_v1alpha3": {"api/dra/v1alpha3.py"},
     "health_v1": {"api/dra/health.py"},
     "health_v1alpha1": {"api/dra/health.py"},
+    "podresources_v1": {"api/podresources/v1.py"},
     "registration_v1": {"api/registration/v1.py"},
     "kubernetes_objects": {"api/core/protobuf.py"},
 }

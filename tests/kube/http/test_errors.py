@@ -10,6 +10,7 @@ from driver.kube.http.errors import (
     ExpiredError,
     ForbiddenError,
     InvalidError,
+    MissingObject,
     NotFoundError,
     ServerError,
     StatusError,
@@ -50,6 +51,32 @@ def test_a_status_becomes_the_error_that_says_what_to_do(
     assert isinstance(error, kind)
     assert not (isinstance(error, TransientError) and isinstance(error, PermanentError))
     assert (error.status, error.reason, str(error)) == (status, reason, f"GET /x: {status} because")
+
+
+MISSING = {"name": "training", "group": "resource.k8s.io", "kind": "resourceclaims"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "missing"),
+    [
+        (body(reason="NotFound", details=MISSING), MissingObject("resource.k8s.io", "resourceclaims", "training")),
+        (body(reason="NotFound", details={"name": "node-1", "kind": "nodes"}), MissingObject("", "nodes", "node-1")),
+        (body(reason="NotFound", details={}), None),
+        (body(reason="NotFound"), None),
+        (body(details=MISSING), None),
+        (json.dumps({"reason": "NotFound", "details": MISSING}).encode(), None),
+        (json.dumps({"kind": "Problem", "reason": "NotFound", "details": MISSING}).encode(), None),
+        (b"404 page not found\n", None),
+        (b"", None),
+    ],
+    ids=["claim", "node", "no details", "nothing", "no reason", "no kind", "another kind", "a proxy", "empty"],
+)
+def test_only_the_api_servers_own_word_says_which_object_is_missing(
+    answer: bytes, missing: MissingObject | None
+) -> None:
+    error = build_status_error("GET /x", 404, answer)
+    assert isinstance(error, NotFoundError)
+    assert error.missing == missing
 
 
 def test_the_error_event_of_a_watch_carries_its_own_code() -> None:

@@ -14,38 +14,39 @@ import pytest
 
 from api.checkpoint.v1 import CheckpointError
 from api.model.prepared import ClaimState, PreparedClaim
+from driver.kubeletplugin.claims import checkpoint_digest
 from driver.kubeletplugin.claims.checkpoint import FILE_NAME, Checkpoint, open_checkpoint
 from tests.kubeletplugin.harness import LONGEST_S
 from tests.kubeletplugin.records import BOOT, device, record
 
 
 def test_a_new_checkpoint_is_empty(tmp_path: Path) -> None:
-    with open_checkpoint(tmp_path) as checkpoint:
+    with open_checkpoint(tmp_path, boot_id=BOOT) as checkpoint:
         assert dict(checkpoint.records) == {}
 
 
 def test_records_are_there_after_opening_again(tmp_path: Path) -> None:
     one, other = record("one"), record("other")
-    with open_checkpoint(tmp_path) as checkpoint:
+    with open_checkpoint(tmp_path, boot_id=BOOT) as checkpoint:
         checkpoint.put(one)
         checkpoint.put(other)
         checkpoint.put(one)
         checkpoint.drop(other.claim.uid)
         checkpoint.drop("never there")
         assert checkpoint.get(other.claim.uid) is None
-    with open_checkpoint(tmp_path) as checkpoint:
+    with open_checkpoint(tmp_path, boot_id=BOOT) as checkpoint:
         assert dict(checkpoint.records) == {one.claim.uid: one}
         assert checkpoint.get(one.claim.uid) == one
 
 
 def test_the_file_is_for_its_owner_only(tmp_path: Path) -> None:
-    with open_checkpoint(tmp_path):
+    with open_checkpoint(tmp_path, boot_id=BOOT):
         assert (tmp_path / FILE_NAME).stat().st_mode & 0o777 == 0o600
 
 
 def test_a_file_left_by_an_interrupted_first_start_does_not_count(tmp_path: Path) -> None:
     (tmp_path / f"{FILE_NAME}.new").write_bytes(b"half a database")
-    with open_checkpoint(tmp_path) as checkpoint:
+    with open_checkpoint(tmp_path, boot_id=BOOT) as checkpoint:
         assert not checkpoint.records
 
 
@@ -104,35 +105,35 @@ def _change(path: Path, statement: str) -> None:
 def test_a_damaged_checkpoint_is_refused_with_its_path_and_the_remedy(
     tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
-    with open_checkpoint(tmp_path) as checkpoint:
+    with open_checkpoint(tmp_path, boot_id=BOOT) as checkpoint:
         checkpoint.put(record())
     damage(tmp_path / FILE_NAME)
     with (
         pytest.raises(CheckpointError, match=r"unreadable: .*; restore the file, or drain the node") as raised,
-        open_checkpoint(tmp_path),
+        open_checkpoint(tmp_path, boot_id=BOOT),
     ):
         pass
     assert str(raised.value).startswith(str(tmp_path / FILE_NAME))
 
 
 def test_a_damaged_record_is_named(tmp_path: Path) -> None:
-    with open_checkpoint(tmp_path) as checkpoint:
+    with open_checkpoint(tmp_path, boot_id=BOOT) as checkpoint:
         checkpoint.put(record("one"))
     _damage_record(tmp_path / FILE_NAME)
     with (
         pytest.raises(CheckpointError, match=r"claim uid-of-one: unreadable: the checksum does not match"),
-        open_checkpoint(tmp_path),
+        open_checkpoint(tmp_path, boot_id=BOOT),
     ):
         pass
 
 
 def test_a_checkpoint_of_a_newer_version_is_refused(tmp_path: Path) -> None:
-    with open_checkpoint(tmp_path):
+    with open_checkpoint(tmp_path, boot_id=BOOT):
         pass
-    _change(tmp_path / FILE_NAME, "PRAGMA user_version = 3")
+    _change(tmp_path / FILE_NAME, "PRAGMA user_version = 4")
     with (
-        pytest.raises(CheckpointError, match=r"another version of Kerf .layout 3, this one knows 2"),
-        open_checkpoint(tmp_path),
+        pytest.raises(CheckpointError, match=r"another version of Kerf .layout 4, this one knows 3"),
+        open_checkpoint(tmp_path, boot_id=BOOT),
     ):
         pass
 
@@ -142,20 +143,20 @@ NOTED = {"before": ["gi-1"], "instance": 9}
 
 def test_notes_are_there_after_opening_again_and_go_with_their_record(tmp_path: Path) -> None:
     one, other = record("one"), record("other")
-    with open_checkpoint(tmp_path) as checkpoint:
+    with open_checkpoint(tmp_path, boot_id=BOOT) as checkpoint:
         for held in (one, other):
             checkpoint.put(held)
             journal = checkpoint.journal(held.claim.uid, device().share, BOOT)
             journal.write(before=["gi-1"], instance=8)
             journal.write(instance=9)
-    with open_checkpoint(tmp_path) as checkpoint:
+    with open_checkpoint(tmp_path, boot_id=BOOT) as checkpoint:
         assert notes_of(checkpoint, one) == notes_of(checkpoint, other) == NOTED
         checkpoint.drop(one.claim.uid)
         assert notes_of(checkpoint, one) == {}
         checkpoint.journal(other.claim.uid, device().share, BOOT).clear()
         assert notes_of(checkpoint, other) == {}
         checkpoint.put(one)
-    with open_checkpoint(tmp_path) as checkpoint:
+    with open_checkpoint(tmp_path, boot_id=BOOT) as checkpoint:
         assert notes_of(checkpoint, one) == notes_of(checkpoint, other) == {}
 
 
@@ -175,17 +176,17 @@ def notes_of(checkpoint: Checkpoint, held: PreparedClaim, boot_id: str = BOOT) -
     ids=["releasing", "started again", "another boot", "another device", "one more device"],
 )
 def test_notes_stay_with_the_same_devices_in_the_same_boot(again: PreparedClaim, kept: bool, tmp_path: Path) -> None:
-    with open_checkpoint(tmp_path) as checkpoint:
+    with open_checkpoint(tmp_path, boot_id=BOOT) as checkpoint:
         checkpoint.put(record())
         checkpoint.journal(again.claim.uid, device().share, BOOT).write(before=[])
         checkpoint.put(again)
         assert notes_of(checkpoint, again) == ({"before": []} if kept else {})
-    with open_checkpoint(tmp_path) as checkpoint:
+    with open_checkpoint(tmp_path, boot_id=BOOT) as checkpoint:
         assert notes_of(checkpoint, again) == ({"before": []} if kept else {})
 
 
 def test_notes_of_another_boot_are_void_and_give_way(tmp_path: Path) -> None:
-    with open_checkpoint(tmp_path) as checkpoint:
+    with open_checkpoint(tmp_path, boot_id=BOOT) as checkpoint:
         checkpoint.put(record())
         checkpoint.journal(record().claim.uid, device().share, BOOT).write(before=["gi-1"])
         assert notes_of(checkpoint, record(), "boot-2") == {}
@@ -196,7 +197,7 @@ def test_notes_of_another_boot_are_void_and_give_way(tmp_path: Path) -> None:
 
 def test_a_device_has_the_journals_of_all_claims_that_share_it(tmp_path: Path) -> None:
     shares = {name: device(share=name) for name in ("one", "two", "three")}
-    with open_checkpoint(tmp_path) as checkpoint:
+    with open_checkpoint(tmp_path, boot_id=BOOT) as checkpoint:
         for name, share in shares.items():
             checkpoint.put(record(name, share))
         for name, boot_id in (("one", BOOT), ("two", "boot-0")):
@@ -207,26 +208,26 @@ def test_a_device_has_the_journals_of_all_claims_that_share_it(tmp_path: Path) -
 
 def test_nothing_is_noted_for_a_claim_without_a_record(tmp_path: Path) -> None:
     """A call that was given up may come to its note when the claim is long gone."""
-    with open_checkpoint(tmp_path) as checkpoint:
+    with open_checkpoint(tmp_path, boot_id=BOOT) as checkpoint:
         with pytest.raises(CheckpointError, match="claim uid-of-gone has no record for notes"):
             checkpoint.journal("uid-of-gone", device().share, BOOT).write(before=[])
         assert checkpoint.journals_of(device().share.id, BOOT) == []
 
 
 def test_damaged_notes_are_refused_like_damaged_records(tmp_path: Path) -> None:
-    with open_checkpoint(tmp_path) as checkpoint:
+    with open_checkpoint(tmp_path, boot_id=BOOT) as checkpoint:
         checkpoint.put(record())
         checkpoint.journal(record().claim.uid, device().share, BOOT).write(before=[])
     _change(tmp_path / FILE_NAME, "UPDATE notes SET notes = CAST(replace(CAST(notes AS TEXT), '[]', '[1]') AS BLOB)")
     with (
         pytest.raises(CheckpointError, match=r"claim uid-of-training, notes on .*gpu-0-1g-1gb-at-0: unreadable: the"),
-        open_checkpoint(tmp_path),
+        open_checkpoint(tmp_path, boot_id=BOOT),
     ):
         pass
 
 
 def test_a_record_and_its_notes_change_together_or_not_at_all(tmp_path: Path) -> None:
-    with open_checkpoint(tmp_path) as checkpoint:
+    with open_checkpoint(tmp_path, boot_id=BOOT) as checkpoint:
         checkpoint.put(record())
         checkpoint.journal(record().claim.uid, device().share, BOOT).write(before=[])
         checkpoint._connection.execute("PRAGMA query_only = 1")
@@ -235,13 +236,13 @@ def test_a_record_and_its_notes_change_together_or_not_at_all(tmp_path: Path) ->
         checkpoint._connection.execute("PRAGMA query_only = 0")
         assert notes_of(checkpoint, record()) == {"before": []}
         checkpoint.put(record("another"))
-    with open_checkpoint(tmp_path) as checkpoint:
+    with open_checkpoint(tmp_path, boot_id=BOOT) as checkpoint:
         assert checkpoint.get(record().claim.uid) == record()
         assert notes_of(checkpoint, record()) == {"before": []}
 
 
 async def test_notes_are_written_by_threads_while_records_are_written(tmp_path: Path) -> None:
-    with open_checkpoint(tmp_path) as checkpoint:
+    with open_checkpoint(tmp_path, boot_id=BOOT) as checkpoint:
         for number in range(8):
             checkpoint.put(record(f"claim-{number}"))
 
@@ -255,7 +256,7 @@ async def test_notes_are_written_by_threads_while_records_are_written(tmp_path: 
             for number in range(50):
                 checkpoint.put(record("more", boot_id=f"boot-{number}"))
                 await anyio.lowlevel.checkpoint()
-    with open_checkpoint(tmp_path) as checkpoint:
+    with open_checkpoint(tmp_path, boot_id=BOOT) as checkpoint:
         assert [notes_of(checkpoint, record(f"claim-{number}")) for number in range(8)] == [{"value": 49}] * 8
 
 
@@ -263,7 +264,7 @@ def test_a_missing_file_beside_its_log_is_not_taken_for_a_first_start(tmp_path: 
     (tmp_path / f"{FILE_NAME}-wal").write_bytes(b"log")
     with (
         pytest.raises(CheckpointError, match=r"it is missing though its log checkpoint.db-wal is there"),
-        open_checkpoint(tmp_path),
+        open_checkpoint(tmp_path, boot_id=BOOT),
     ):
         pass
 
@@ -289,18 +290,18 @@ class Disk:
         assert os.fstat(descriptor).st_ino == log.stat().st_ino, "the log that SQLite writes"
         lasting = self._directory / "after-power-cut"
         lasting.mkdir(exist_ok=True)
-        for path in (self._directory / FILE_NAME, log):
+        for path in (self._directory / FILE_NAME, log, self._directory / checkpoint_digest.FILE_NAME):
             shutil.copy(path, lasting)
 
     def after_power_cut(self) -> set[str]:
         """The claims that are known then."""
-        with open_checkpoint(self._directory / "after-power-cut") as checkpoint:
+        with open_checkpoint(self._directory / "after-power-cut", boot_id="boot-2") as checkpoint:
             return set(checkpoint.records)
 
 
 def test_what_was_written_before_a_sync_survives_a_power_cut(tmp_path: Path) -> None:
     disk = Disk(tmp_path)
-    with open_checkpoint(tmp_path, fdatasync=disk.sync) as checkpoint:
+    with open_checkpoint(tmp_path, boot_id=BOOT, fdatasync=disk.sync) as checkpoint:
         checkpoint.put(record("one"))
         checkpoint.put(record("other"))
         checkpoint.drop("uid-of-other")
@@ -316,7 +317,7 @@ def test_what_was_written_before_a_sync_survives_a_power_cut(tmp_path: Path) -> 
 
 def test_a_sync_of_what_an_earlier_one_has_leaves_the_disk_alone(tmp_path: Path) -> None:
     disk = Disk(tmp_path)
-    with open_checkpoint(tmp_path, fdatasync=disk.sync) as checkpoint:
+    with open_checkpoint(tmp_path, boot_id=BOOT, fdatasync=disk.sync) as checkpoint:
         checkpoint.sync("uid-of-nobody")
         assert disk.syncs == 0
         checkpoint.put(record("one"))
@@ -333,7 +334,7 @@ def test_a_sync_of_what_an_earlier_one_has_leaves_the_disk_alone(tmp_path: Path)
 async def test_claims_that_come_while_the_disk_is_busy_share_the_next_sync(tmp_path: Path) -> None:
     disk = Disk(tmp_path)
     disk.gate.clear()
-    with open_checkpoint(tmp_path, fdatasync=disk.sync) as checkpoint:
+    with open_checkpoint(tmp_path, boot_id=BOOT, fdatasync=disk.sync) as checkpoint:
         async with anyio.create_task_group() as group:
             checkpoint.put(record("first"))
             group.start_soon(anyio.to_thread.run_sync, checkpoint.sync, "uid-of-first")
@@ -350,7 +351,7 @@ def test_after_a_failed_sync_nothing_is_called_lasting_any_more_until_the_checkp
     tmp_path: Path,
 ) -> None:
     disk = Disk(tmp_path, OSError(errno.EIO, "Input/output error"))
-    with open_checkpoint(tmp_path, fdatasync=disk.sync) as checkpoint:
+    with open_checkpoint(tmp_path, boot_id=BOOT, fdatasync=disk.sync) as checkpoint:
         checkpoint.put(record("one"))
         with pytest.raises(CheckpointError, match=r"cannot be synced: .* Input/output error; see the kernel's log"):
             checkpoint.sync("uid-of-one")
@@ -359,7 +360,7 @@ def test_after_a_failed_sync_nothing_is_called_lasting_any_more_until_the_checkp
         with pytest.raises(CheckpointError, match="then restart the plugin"):
             checkpoint.sync("uid-of-two")
         assert disk.syncs == 1
-    with open_checkpoint(tmp_path, fdatasync=disk.sync) as checkpoint:
+    with open_checkpoint(tmp_path, boot_id=BOOT, fdatasync=disk.sync) as checkpoint:
         assert set(checkpoint.records) == {"uid-of-one", "uid-of-two"}
         checkpoint.put(record("three"))
         checkpoint.sync("uid-of-three")
@@ -367,7 +368,7 @@ def test_after_a_failed_sync_nothing_is_called_lasting_any_more_until_the_checkp
 
 def test_a_failed_write_changes_nothing(tmp_path: Path) -> None:
     before = record("one")
-    with open_checkpoint(tmp_path) as checkpoint:
+    with open_checkpoint(tmp_path, boot_id=BOOT) as checkpoint:
         checkpoint.put(before)
         locked = sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)
         locked.execute("BEGIN IMMEDIATE")
@@ -379,21 +380,21 @@ def test_a_failed_write_changes_nothing(tmp_path: Path) -> None:
         locked.close()
         assert dict(checkpoint.records) == {before.claim.uid: before}
         checkpoint.put(record("two"))
-    with open_checkpoint(tmp_path) as checkpoint:
+    with open_checkpoint(tmp_path, boot_id=BOOT) as checkpoint:
         assert set(checkpoint.records) == {"uid-of-one", "uid-of-two"}
 
 
 def test_a_record_that_is_set_aside_keeps_its_notes_under_a_uid_of_its_own(tmp_path: Path) -> None:
     first = record()
     uid = first.claim.uid
-    with open_checkpoint(tmp_path) as checkpoint:
+    with open_checkpoint(tmp_path, boot_id=BOOT) as checkpoint:
         for _ in range(2):
             checkpoint.put(first)
             checkpoint.journal(uid, device().share, BOOT).write(before=["gi-1"])
             checkpoint.set_aside(uid)
         assert checkpoint.get(uid) is None
         assert notes_of(checkpoint, first) == {}
-    with open_checkpoint(tmp_path) as checkpoint:
+    with open_checkpoint(tmp_path, boot_id=BOOT) as checkpoint:
         assert sorted(checkpoint.records) == [f"{uid}-aside-1", f"{uid}-aside-2"]
         for name, kept in checkpoint.records.items():
             assert (kept.claim.uid, kept.devices) == (name, first.devices)

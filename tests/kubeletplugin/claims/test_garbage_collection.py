@@ -7,14 +7,21 @@ import pytest
 
 from api.errors import TransientError
 from api.model.claims import ResourceClaim
-from api.model.names import ClaimRef
+from api.model.devices import DeviceTaint
+from api.model.names import ClaimRef, ObjectRef
 from api.model.prepared import ClaimState
-from driver.kubeletplugin.backends.base import CardAbsentError, HardwareBusyError
+from api.podresources.v1 import ClaimUse
+from driver.kube.http.errors import UnreachableError
+from driver.kubeletplugin.backends.base import CardAbsentError, CardSurvey, FoundPartition, HardwareBusyError
 from driver.kubeletplugin.claims.allocation import DeviceInUseError
+from driver.kubeletplugin.claims.garbage_collection import CollectionSchedule
 from driver.kubeletplugin.claims.hardware import DevicesFailedError
-from tests.fakes.claims import claim
+from driver.kubeletplugin.cluster.base import AbsenceUnprovenError
+from driver.partitions.records import from_card_part
+from tests.fakes.claims import DRIVER, claim
 from tests.fakes.cluster import FakeCluster
-from tests.kubeletplugin.claim_fixture import GRACE_S, PluginCore, plugin_core
+from tests.kubeletplugin.claim_fixture import CARDS, GRACE_S, SETTINGS, PluginCore, plugin_core
+from tests.kubeletplugin.records import BOOT, device, later, record
 
 SLICE = "gpu-0-1g-1gb-at-0"
 
@@ -56,14 +63,20 @@ async def test_a_prepared_claim_is_taken_back_when_it_was_gone_for_longer_than_t
 
 @pytest.mark.parametrize(
     "now",
-    [claim("training"), claim("training", "gpu-1"), claim("training", SLICE, uid="another")],
-    ids=["deallocated", "allocated otherwise", "made anew"],
+    [
+        claim("training"),
+        claim("training", "gpu-1"),
+        claim("training", SLICE, uid="another"),
+        claim("training", SLICE, is_reserved=False),
+    ],
+    ids=["deallocated", "allocated otherwise", "made anew", "reserved for nobody"],
 )
 async def test_a_claim_that_no_longer_has_its_devices_is_as_good_as_gone(now: Any, tmp_path: Path) -> None:
     async with plugin_core(tmp_path, FakeCluster()) as core:
         await core.preparer.prepare(core.cluster.add(claim("training", SLICE)))
         core.cluster.add(now)
         await look(core, 0)
+        assert await look(core, GRACE_S - 1) == ["training"]
         assert await look(core, GRACE_S) == []
 
 
@@ -151,13 +164,13 @@ async def test_a_claim_that_the_kubelet_unprepared_meanwhile_is_no_longer_looked
         assert core.cluster.reads == reads
 
 
-async def test_a_directory_that_cannot_be_swept_is_told_and_stops_nothing(
+async def test_a_directory_that_cannot_be_read_is_told_and_stops_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "cdi").write_text("a file")
     async with plugin_core(tmp_path, FakeCluster()) as core:
-        core.garbage_collector.remove_stray_files()
-    assert "cannot remove stray CDI files" in caplog.text
+        core.garbage_collector.check_files()
+    assert "cannot check CDI files" in caplog.text
 
 
 async def test_a_claim_in_the_way_of_another_is_suspected(tmp_path: Path) -> None:
@@ -285,3 +298,207 @@ async def test_files_of_prepared_claims_are_written_anew_and_one_failure_keeps_n
         handle.update(refused)
         await core.preparer.restore_files()
         assert [core.store.path(name).read_text() for name in names] == texts
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        AbsenceUnprovenError("claim default/training: no answer that it does not exist: 404 page not found"),
+        UnreachableError("GET claim", "connection refused"),
+    ],
+    ids=["another 404", "no answer"],
+)
+async def test_what_is_no_proof_of_absence_takes_nothing_back(
+    error: Exception, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        held = core.cluster.add(claim("training", SLICE))
+        await core.preparer.prepare(held)
+        core.cluster.errors["training"] = error
+        for at in range(0, 1000, 15):
+            assert await look(core, at) == ["training"]
+        assert len(caplog.messages) == 1, "it is told once"
+        assert "default/training is left as it is until more is known" in caplog.text
+        with pytest.raises(type(error)):
+            await core.preparer.prepare(held)
+        assert (set(core.backend.made), len(core.store.names())) == ({SLICE}, 1)
+        await core.preparer.unprepare(held)
+        assert core.backend.made == {}, "the kubelet needs no API server to unprepare"
+
+
+async def test_a_claim_that_a_list_shows_is_not_absent(tmp_path: Path) -> None:
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        held = core.cluster.add(claim("training", SLICE))
+        await core.preparer.prepare(held)
+        core.cluster.remove(held)
+        core.cluster.doubts[held.uid] = AbsenceUnprovenError("the API server lists it")
+        await look(core, 0)
+        assert await look(core, GRACE_S) == ["training"]
+        core.cluster.doubts.clear()
+        assert await look(core, 2 * GRACE_S) == []
+
+
+async def test_what_was_only_begun_needs_the_same_proof(tmp_path: Path) -> None:
+    cluster = FakeCluster()
+    held = cluster.add(claim("training", SLICE))
+    async with plugin_core(tmp_path, cluster) as core:
+        core.checkpoint.put(record("training", state=ClaimState.STARTED))
+        cluster.remove(held)
+        cluster.doubts[held.uid] = AbsenceUnprovenError("the API server lists it")
+        assert await look(core, 0) == ["training"]
+        cluster.doubts.clear()
+        assert await look(core, 0) == []
+
+
+POD = ObjectRef("default", "trainer")
+
+
+@pytest.mark.parametrize("user", ["pod", "process"])
+@pytest.mark.parametrize("now", [None, claim("training", "gpu-1")], ids=["absent", "allocated otherwise"])
+async def test_a_claim_that_is_in_use_here_keeps_its_devices_whatever_the_api_server_says(
+    user: str, now: ResourceClaim | None, tmp_path: Path
+) -> None:
+    """The API server was restored from a backup that is older than the claim: its proof is perfect, and wrong."""
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        held = core.cluster.add(claim("training", SLICE))
+        await core.preparer.prepare(held)
+        core.cluster.remove(held)
+        if now is not None:
+            core.cluster.add(now)
+        if user == "pod":
+            core.uses.uses = (ClaimUse(claim=ObjectRef("default", "training"), pod=POD),)
+        else:
+            survey(core, in_use=True)
+        for at in (0, GRACE_S, 10 * GRACE_S):
+            assert await look(core, at) == ["training"]
+        assert (set(core.backend.made), len(core.store.names())) == ({SLICE}, 1)
+        [(kind, _, reason, message)] = core.cluster.reported
+        assert (kind, reason) == ("Node", "ClaimOrphaned")
+        assert ("the kubelet runs pod default/trainer" if user == "pod" else f"a process uses {SLICE}") in message
+        taint = DeviceTaint(key=f"{DRIVER}/orphaned", effect="NoSchedule")
+        taints = {
+            name: core.orphaned.build_taints(from_card_part(device(name, start=start, size=size).part))
+            for name, start, size in ((SLICE, 0, 1), ("gpu-0", None, None), ("gpu-0-1g-1gb-at-1", 1, 1))
+        }
+        assert taints == {SLICE: (taint,), "gpu-0": (taint,), "gpu-0-1g-1gb-at-1": ()}
+        core.uses.uses = ()
+        survey(core, in_use=False)
+        assert await look(core, 11 * GRACE_S) == []
+        assert core.orphaned.build_taints(from_card_part(device().part)) == ()
+
+
+async def test_a_claim_that_is_there_again_is_no_orphan(tmp_path: Path) -> None:
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        held = core.cluster.add(claim("training", SLICE))
+        await core.preparer.prepare(held)
+        core.cluster.remove(held)
+        survey(core, in_use=True)
+        await look(core, 0)
+        await look(core, GRACE_S)
+        assert set(core.orphaned.claim_uids) == {held.uid}
+        core.cluster.add(claim("training", SLICE))
+        assert await look(core, GRACE_S + 1) == ["training"]
+        assert set(core.orphaned.claim_uids) == set()
+
+
+async def test_a_claim_without_a_reservation_that_a_pod_still_uses_waits_for_the_kubelet(tmp_path: Path) -> None:
+    """A pod that was deleted by force while its kubelet was away; the claim is known, so nobody has to be told."""
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        await core.preparer.prepare(core.cluster.add(claim("training", SLICE)))
+        core.cluster.add(claim("training", SLICE, is_reserved=False))
+        core.uses.uses = (ClaimUse(claim=ObjectRef("default", "training"), pod=POD),)
+        await look(core, 0)
+        assert await look(core, GRACE_S) == ["training"]
+        assert core.cluster.reported == []
+        core.uses.uses = ()
+        assert await look(core, GRACE_S + 15) == []
+
+
+async def test_a_claim_of_the_same_name_that_pods_use_does_not_keep_its_predecessor(tmp_path: Path) -> None:
+    """The kubelet has forgotten the first claim, and names claims without UIDs."""
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        first = core.cluster.add(claim("training", SLICE))
+        await core.preparer.prepare(first)
+        second = core.cluster.add(claim("training", "gpu-1", uid="second"))
+        await core.preparer.prepare(second)
+        core.uses.uses = (ClaimUse(claim=ObjectRef("default", "training"), pod=POD),)
+        for uid in (first.uid, "second"):
+            user = await core.garbage_collector._users.find_user(core.checkpoint.records[uid])
+            assert (user is None) == (uid == first.uid)
+        await look(core, 0)
+        await look(core, GRACE_S)
+        assert set(core.checkpoint.records) == {"second"}
+        assert core.cluster.reported == []
+
+
+async def test_a_claim_that_loses_its_reservation_and_then_goes_must_be_gone_for_a_minute(tmp_path: Path) -> None:
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        held = core.cluster.add(claim("training", SLICE))
+        await core.preparer.prepare(held)
+        core.cluster.add(claim("training", SLICE, is_reserved=False))
+        await look(core, 0)
+        core.cluster.remove(held)
+        assert await look(core, GRACE_S) == ["training"]
+        assert await look(core, 2 * GRACE_S) == []
+
+
+async def test_what_the_kubelet_said_last_counts_while_it_is_silent(tmp_path: Path) -> None:
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        held = core.cluster.add(claim("training", SLICE))
+        await core.preparer.prepare(held)
+        core.uses.uses = (ClaimUse(claim=ObjectRef("default", "training"), pod=POD),)
+        assert await core.garbage_collector._list_used() == {held.uid}
+        core.uses.is_silent = True
+        assert await core.garbage_collector._list_used() == {held.uid}
+
+
+async def test_while_the_kubelet_is_silent_nothing_is_taken_from_what_may_be_a_running_pod(tmp_path: Path) -> None:
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        held = core.cluster.add(claim("training", SLICE))
+        await core.preparer.prepare(held)
+        core.cluster.remove(held)
+        core.uses.is_silent = True
+        await look(core, 0)
+        assert await look(core, 10 * GRACE_S) == ["training"]
+        core.uses.is_silent = False
+        assert await look(core, 11 * GRACE_S) == []
+
+
+def survey(core: PluginCore, *, in_use: bool) -> None:
+    part = from_card_part(core.checkpoint.records["uid-of-training"].devices[0].part)
+    found = FoundPartition(id="gi-1", profile=part.profile, placement=part.placement, in_use=in_use)
+    core.surveys.update(
+        CARDS[0], CardSurvey(card_uuid="GPU-0", partitions=(found,)), core.checkpoint.records.values(), BOOT, later
+    )
+
+
+def test_claims_are_looked_up_soon_after_the_kubelet_no_longer_lists_them() -> None:
+    schedule = CollectionSchedule(600, 60)
+    assert schedule.find_due(0, {"a", "b"}, ()) == {"a", "b"}, "all at the start"
+    assert schedule.find_due(15, {"a", "b", "new"}, {"a"}) == set()
+    assert schedule.find_due(60, {"a", "b", "new"}, {"a"}) == {"b"}, "not listed: each minute"
+    assert schedule.find_due(75, {"a", "b", "new"}, {"a"}) == {"new"}, "a minute after it came"
+    assert schedule.find_due(80, {"a", "b", "new"}, ()) == {"a"}, "its pod has ended"
+    assert schedule.find_due(81, {"a"}, ()) == set()
+    assert schedule.find_due(600, {"a"}, {"a"}) == set()
+    assert schedule.find_due(680, {"a"}, {"a"}) == {"a"}, "listed: every ten minutes"
+    assert schedule.find_due(690, {"a", "b"}, {"a"}) == set(), "a claim of this name is new now"
+
+
+async def test_a_claim_that_the_kubelet_forgot_is_taken_back_within_a_minute_of_its_end(tmp_path: Path) -> None:
+    """kubernetes/kubernetes#140527: the pod has ended, and nobody unprepares its claim."""
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        held = core.cluster.add(claim("training", SLICE))
+        await core.preparer.prepare(held)
+        use = (ClaimUse(claim=ObjectRef("default", "training"), pod=POD),)
+        schedule = CollectionSchedule(SETTINGS.collect_interval_s, SETTINGS.collect_unused_interval_s)
+        ended_at, at = 1000.0, 0.0
+        while core.backend.made:
+            core.uses.uses = use if at < ended_at else ()
+            if at >= ended_at:
+                core.cluster.add(claim("training", SLICE, is_reserved=False))
+            core.clock[0] = at
+            due = schedule.find_due(at, set(core.checkpoint.records), await core.garbage_collector._list_used())
+            await core.garbage_collector.collect(due | core.garbage_collector._ended_since.keys())
+            at += SETTINGS.usage_interval_s
+        assert at - ended_at <= 60 + 2 * SETTINGS.usage_interval_s

@@ -75,7 +75,7 @@ def open_node(root: Path, timeout_s: float) -> Iterator[Node]:
     backend = FakeBackend([gpu(0), gpu(1)])
     executor = CardExecutor({"fake": backend}, call_timeout_s=timeout_s, discovery_timeout_s=timeout_s)
     with ExitStack() as stack:
-        checkpoint = stack.enter_context(open_checkpoint(root))
+        checkpoint = stack.enter_context(open_checkpoint(root, boot_id=BOOT))
         stack.callback(executor.close)
         yield Node(backend, checkpoint, executor)
 

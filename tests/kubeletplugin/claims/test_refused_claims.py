@@ -18,7 +18,7 @@ from driver.kubeletplugin.backends.base import CardSurvey, FoundPartition, Hardw
 from driver.kubeletplugin.claims.hardware import DevicesFailedError
 from driver.kubeletplugin.claims.refused_claims import RefusedClaims
 from driver.kubeletplugin.inventory.refusals import MAX_EVICTING, REFUSALS, RefusalTracker
-from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, KnownAllocations
+from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, KnownAllocations, OrphanedDevices
 from driver.kubeletplugin.inventory.surveys import SurveyTracker
 from driver.partitions.geometry import Placement
 from driver.partitions.records import from_card_part
@@ -51,6 +51,7 @@ class Node:
         self.changes = 0
         self.tracker = RefusalTracker(driver=DRIVER, now=lambda: 1000)
         self.restrictions = DeviceRestrictions(
+            orphaned=OrphanedDevices(driver=DRIVER),
             surveys=SurveyTracker(driver=DRIVER),
             refusals=self.tracker,
             allocated=KnownAllocations(self.checkpoint.records),

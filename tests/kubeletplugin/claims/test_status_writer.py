@@ -87,7 +87,7 @@ class WriterFixture:
 def build_fixture(root: Path) -> WriterFixture:
     cluster = SlowCluster()
     records: dict[str, PreparedClaim] = {}
-    with open_checkpoint(root) as checkpoint:
+    with open_checkpoint(root, boot_id=BOOT) as checkpoint:
         executor = CardExecutor({"fake": FakeBackend(CARDS)}, call_timeout_s=60, discovery_timeout_s=60)
         writer = DeviceStatusWriter(
             driver=DriverName(DRIVER),

@@ -4,16 +4,18 @@ from collections.abc import Sequence
 
 import pytest
 
+from api.model.claims import ResourceClaim
 from api.model.names import ShareId
 from api.model.prepared import ClaimState, PreparedClaim
 from driver.kubeletplugin.claims.transitions import (
     ACQUIRE,
     PREPARE,
     UNPREPARE,
+    ClaimEnd,
     RecordState,
     Step,
     classify_record,
-    is_gone,
+    find_end,
 )
 from tests.fakes.claims import claim
 from tests.kubeletplugin.records import BOOT, device, record
@@ -87,14 +89,25 @@ def test_a_new_claim_goes_through_the_steps_in_the_documented_order() -> None:
 @pytest.mark.parametrize(
     ("there", "expected"),
     [
-        (None, True),
-        (claim("training", "gpu-0-1g-1gb-at-0"), False),
-        (claim("training", "gpu-0-1g-1gb-at-0", "gpu-1"), False),
-        (claim("training", "gpu-0-1g-1gb-at-0", uid="another"), True),
-        (claim("training"), True),
-        (claim("training", "gpu-1"), True),
+        (None, ClaimEnd.ABSENT),
+        (claim("training", "gpu-0-1g-1gb-at-0"), None),
+        (claim("training", "gpu-0-1g-1gb-at-0", "gpu-1"), None),
+        (claim("training", "gpu-0-1g-1gb-at-0", uid="another"), ClaimEnd.TAKEN),
+        (claim("training"), ClaimEnd.TAKEN),
+        (claim("training", "gpu-1"), ClaimEnd.TAKEN),
+        (claim("training", "gpu-0-1g-1gb-at-0", is_reserved=False), ClaimEnd.UNRESERVED),
+        (claim("training", "gpu-1", is_reserved=False), ClaimEnd.TAKEN),
     ],
-    ids=["deleted", "there", "there with more", "made anew", "deallocated", "allocated otherwise"],
+    ids=[
+        "deleted",
+        "there",
+        "there with more",
+        "made anew",
+        "deallocated",
+        "allocated otherwise",
+        "reserved for nobody",
+        "allocated otherwise and reserved for nobody",
+    ],
 )
-def test_when_a_claim_is_gone(there: object, expected: bool) -> None:
-    assert is_gone(there, record()) is expected  # type: ignore[arg-type]  # pytest's table is of mixed types
+def test_when_a_claim_has_ended(there: ResourceClaim | None, expected: ClaimEnd | None) -> None:
+    assert find_end(there, record()) is expected

@@ -168,8 +168,8 @@ async def test_a_claim_that_cannot_be_prepared_leaves_nothing_and_says_why(held:
 async def test_a_cdi_directory_that_cannot_be_written_fails_the_claim_and_its_retry_succeeds() -> None:
     with machine() as node:
         held = node.cluster.add(claim("training", SLICE))
-        node.settings.cdi_dir.write_text("a file")
         async with node.plugin():
+            node.settings.cdi_dir.write_text("a file")
             with pytest.raises(ClaimError, match=r"the claim's CDI file: .* a file stands where a directory is needed"):
                 await node.kubelet.prepare(held)
             node.settings.cdi_dir.unlink()

@@ -15,7 +15,7 @@ from driver.kubeletplugin.backends.base import CardAbsentError, CardSurvey, Foun
 from driver.kubeletplugin.backends.card_executor import CardExecutor
 from driver.kubeletplugin.backends.worker_threads import Work
 from driver.kubeletplugin.inventory.refusals import RefusalTracker
-from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, KnownAllocations
+from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, KnownAllocations, OrphanedDevices
 from driver.kubeletplugin.inventory.surveyor import HardwareSurveyor
 from driver.kubeletplugin.inventory.surveys import SurveyTracker
 from driver.kubeletplugin.settings import Settings
@@ -70,6 +70,7 @@ class Node:
             start=self._start,
         )
         self.restrictions = DeviceRestrictions(
+            orphaned=OrphanedDevices(driver=DRIVER),
             surveys=SurveyTracker(driver=DRIVER),
             refusals=RefusalTracker(driver=DRIVER, now=lambda: 0),
             allocated=KnownAllocations(self.records),

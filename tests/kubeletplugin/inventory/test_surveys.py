@@ -84,6 +84,20 @@ def test_a_process_on_the_whole_card_is_that_of_the_claim_that_has_the_card() ->
     assert find_foreign(survey, [of_ours(2, 2)], BOOT, later) == (use,)
 
 
+def test_another_partition_at_the_place_of_a_claims_is_not_what_the_claim_has() -> None:
+    """A card was reset and somebody has cut it again as it was: the record has a UUID that no longer exists."""
+    ours = of_ours(2, 2)
+    [held] = ours.devices
+    tracker = surveyed(found(2, 2, id_="gi-1"), records=(ours,))
+    again = CardSurvey(card_uuid=CARD.uuid, partitions=(found(2, 2, id_="gi-7"),))
+    for _ in range(2):
+        tracker.update(CARD, again, [ours], BOOT, later)
+        assert tracker.is_missing(ours.claim.uid, held)
+    anew = replace(ours, devices=(replace(held, handle={"gi": 7}),))
+    tracker.update(CARD, again, [anew], BOOT, later)
+    assert not tracker.is_missing(ours.claim.uid, held), "it was prepared anew, with what is there"
+
+
 def test_what_a_prepared_claim_has_and_the_card_does_not_is_missing_until_it_is_there_again() -> None:
     """A card was reset without a reboot: every partition of ours is gone."""
     ours = of_ours(2, 2)

@@ -13,7 +13,7 @@ from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, bui
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.kubeletplugin.inventory.optional_devices import OptionalDevices
 from driver.kubeletplugin.inventory.refusals import RefusalTracker
-from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, KnownAllocations
+from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, KnownAllocations, OrphanedDevices
 from driver.kubeletplugin.inventory.surveys import SurveyTracker
 from driver.partitions.geometry import Card, Placement
 from driver.partitions.slice_limits import MAX_TAINTS_COMBINED, SliceLayout
@@ -35,6 +35,7 @@ def restrictions(
     """A hand-cut partition on the first card, or a card in another mode, and the devices that claims have."""
     card = card or gpu(0)
     made = DeviceRestrictions(
+        orphaned=OrphanedDevices(driver=DRIVER),
         surveys=SurveyTracker(driver=DRIVER),
         refusals=RefusalTracker(driver=DRIVER, now=lambda: 0),
         allocated=KnownAllocations({}),

@@ -1,0 +1,60 @@
+"""Who uses what a claim has, as this node itself knows it: the kubelet by its account of pods, the hardware by surveys.
+
+Both can say that a claim is in use, and neither that it is not: kubelets before Kubernetes 1.34 list no claims, not all
+hardware can tell, and a container that starts has no process on the hardware yet.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from api.model.names import ObjectRef
+from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
+from api.podresources.v1 import ClaimUse
+from driver.kubeletplugin.inventory.surveys import SurveyTracker
+from driver.partitions.records import from_card_part
+
+
+class ClaimUsers:
+    """The users of one node's claims."""
+
+    def __init__(
+        self,
+        *,
+        records: Mapping[str, PreparedClaim],
+        surveys: SurveyTracker,
+        list_uses: Callable[[], Awaitable[Sequence[ClaimUse]]],
+    ) -> None:
+        """``records`` is a live view. ``list_uses`` asks the kubelet, and raises KerfError when it does not answer."""
+        self._records = records
+        self._surveys = surveys
+        self._list_uses = list_uses
+
+    async def list_used(self) -> set[str]:
+        """Return the UIDs of the records whose claims pods use, as far as the kubelet says. Raises KerfError."""
+        used = {use.claim for use in await self._list_uses()}
+        return {uid for uid, record in self._records.items() if _ref(record) in used}
+
+    async def find_user(self, record: PreparedClaim) -> str | None:
+        """Return who uses what ``record`` has, for people; None: nobody is known. Raises KerfError."""
+        for use in await self._list_uses():
+            if use.claim == _ref(record) and not self._has_successor(record):
+                return f"the kubelet runs pod {use.pod} with it"
+        for device in record.devices:
+            if self._is_alone(record, device) and self._surveys.is_in_use(from_card_part(device.part)):
+                return f"a process uses {device.share.id.device}"
+        return None
+
+    def _has_successor(self, record: PreparedClaim) -> bool:
+        """Whether a later claim of the same name is prepared: the kubelet names no UIDs, and pods use that one."""
+        prepared = [other for other in self._records.values() if other.state is ClaimState.PREPARED]
+        latest = [other.claim.uid for other in prepared if _ref(other) == _ref(record)][-1:]
+        return latest != [record.claim.uid]
+
+    def _is_alone(self, record: PreparedClaim, device: PreparedDevice) -> bool:
+        """Whether a process on the device can only be that of the claim's pods."""
+        others = (other for uid, other in self._records.items() if uid != record.claim.uid)
+        has_others = any(held.share.id == device.share.id for other in others for held in other.devices)
+        return not device.admin_access and not has_others
+
+
+def _ref(record: PreparedClaim) -> ObjectRef:
+    return ObjectRef(record.claim.namespace, record.claim.name)

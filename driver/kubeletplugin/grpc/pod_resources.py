@@ -1,0 +1,44 @@
+"""The client of the kubelet's pod-resources service: which claims the pods on this node use, by its own account."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import anyio
+import grpc
+import grpc.aio
+
+from api.errors import TransientError
+from api.podresources.v1 import LIST, ClaimUse
+
+TIMEOUT_S: Final = 10.0
+"""Limit of one call: the kubelet answers from memory, in milliseconds."""
+
+
+class PodResourcesError(TransientError):
+    """The kubelet does not say which claims are in use."""
+
+
+class PodResourcesClient:
+    """Asks the kubelet at ``socket``, with a connection for each call: there is one every few seconds."""
+
+    def __init__(self, socket: Path) -> None:
+        self._socket = socket
+
+    async def list_uses(self) -> Sequence[ClaimUse]:
+        """Return which claims are in use by which pods; nothing where the plugin has no access to the socket's folder.
+
+        Raises PodResourcesError while the kubelet does not answer.
+        """
+        if not await anyio.Path(self._socket.parent).is_dir():
+            return ()
+        async with grpc.aio.insecure_channel(f"unix:{self._socket}") as channel:
+            call = channel.unary_unary(
+                LIST.path, request_serializer=LIST.encode_request, response_deserializer=LIST.decode_response
+            )
+            try:
+                return await call(None, timeout=TIMEOUT_S)
+            except grpc.aio.AioRpcError as error:
+                raise PodResourcesError(
+                    f"the kubelet does not say at {self._socket} which claims are in use: {error.details()}"
+                ) from error

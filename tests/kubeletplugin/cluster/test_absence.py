@@ -1,0 +1,189 @@
+"""What an API server, or what stands in front of one, may answer about a claim that is there, or is not."""
+
+import json
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self, cast
+
+import anyio
+import pytest
+
+from api.model.names import ClaimRef
+from api.resource import registry
+from api.resource.classic import ClassicKinds
+from api.resource.kinds import kinds_of_model_shape
+from driver.kube.http.client import Client
+from driver.kube.http.credentials import Access
+from driver.kube.http.errors import ServerError, build_status_error
+from driver.kube.http.transport import HttpRequest
+from driver.kubeletplugin.cluster.base import AbsenceUnprovenError, confirm_absence, read_claim
+from driver.local.apiserver import ApiServer, ApiServerSettings
+
+REF = ClaimRef("default", "training", "uid-1")
+CLAIMS = kinds_of_model_shape("v1").resource_claims
+CLASSIC = cast("ClassicKinds", registry.choose_classic_kinds({"v1alpha2": ["podschedulingcontexts"]}))
+OBJECT = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/training"
+LIST = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+GROUP = "/apis/resource.k8s.io/v1"
+MISSING = {"name": "training", "group": "resource.k8s.io", "kind": "resourceclaims"}
+
+
+def status(code: int, reason: str, **details: str) -> tuple[int, bytes]:
+    body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "code": code}
+    return code, json.dumps({**body, "details": details}).encode()
+
+
+def found(uid: str) -> tuple[int, bytes]:
+    claim = {"metadata": {"namespace": "default", "name": "training", "uid": uid}, "spec": {}, "status": {}}
+    return 200, json.dumps({"metadata": {"resourceVersion": "1"}, "items": [claim] if uid else []}).encode()
+
+
+def serves(*plurals: str) -> tuple[int, bytes]:
+    return 200, json.dumps({"resources": [{"name": plural} for plural in plurals]}).encode()
+
+
+GONE = status(404, "NotFound", **MISSING)
+PROXY = (404, b"404 page not found\n")
+
+
+@dataclass
+class Answers:
+    """A Transport with an answer for each path."""
+
+    of: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+
+    def client(self) -> Client:
+        return Client(Access(server="http://answers"), user_agent="test/1", transport=self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        pass
+
+    async def call(self, request: HttpRequest) -> bytes:
+        await anyio.lowlevel.checkpoint()
+        code, body = self.of[request.path]
+        if code >= 400:
+            raise build_status_error(str(request), code, body)
+        return body
+
+    async def lines(self, request: HttpRequest) -> AsyncGenerator[bytes, None]:
+        for path in self.of:
+            assert path != request.path, "nothing is watched"
+            yield b""
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        PROXY,
+        (404, b""),
+        (404, b"<html><title>404 Not Found</title></html>"),
+        status(404, "NotFound"),
+        status(404, "", **MISSING),
+        status(404, "NotFound", **{**MISSING, "name": "another"}),
+        status(404, "NotFound", **{**MISSING, "group": "example.com"}),
+        status(404, "NotFound", **{**MISSING, "kind": "resourceslices"}),
+        status(404, "NotFound", name="default", kind="namespaces"),
+    ],
+    ids=[
+        "a version that is not served",
+        "nothing",
+        "a proxy",
+        "an aggregated API server without the kind",
+        "no reason",
+        "another claim",
+        "another group",
+        "another kind",
+        "the namespace",
+    ],
+)
+async def test_an_answer_that_does_not_name_the_claim_is_no_absence(answer: tuple[int, bytes]) -> None:
+    async with Answers({OBJECT: answer}).client() as client:
+        with pytest.raises(
+            AbsenceUnprovenError, match=r"claim default/training: no answer that it does not exist: GET"
+        ):
+            await read_claim(client, CLAIMS, REF)
+
+
+async def test_the_api_servers_word_for_the_claim_is_absence() -> None:
+    async with Answers({OBJECT: GONE}).client() as client:
+        assert await read_claim(client, CLAIMS, REF) is None
+
+
+async def test_other_errors_are_what_they_are() -> None:
+    async with Answers({OBJECT: status(503, "ServiceUnavailable")}).client() as client:
+        with pytest.raises(ServerError):
+            await read_claim(client, CLAIMS, REF)
+
+
+@pytest.mark.parametrize(
+    ("group", "listed"),
+    [
+        (serves("resourceclaims"), found("")),
+        (serves("resourceclaims"), found("uid-2")),
+        (serves("resourceclaims"), status(403, "Forbidden")),
+    ],
+    ids=["listed nowhere", "made anew", "may not list"],
+)
+async def test_discovery_and_list_confirm_absence(group: tuple[int, bytes], listed: tuple[int, bytes]) -> None:
+    async with Answers({GROUP: group, LIST: listed}).client() as client:
+        await confirm_absence(client, CLAIMS, REF)
+
+
+@pytest.mark.parametrize(
+    ("group", "listed", "message"),
+    [
+        (PROXY, found(""), "is not served: GET"),
+        (serves("resourceslices"), found(""), "does not serve resourceclaims at /apis/resource.k8s.io/v1 now"),
+        (serves("resourceclaims"), PROXY, "is not served: GET"),
+        (serves("resourceclaims"), found("uid-1"), "lists it, and answers a GET that there is none"),
+        (
+            serves("resourceclaims"),
+            (200, b'{"metadata":{},"items":[{"metadata":{"namespace":"default","name":"training"},"spec":1}]}'),
+            "lists it",
+        ),
+    ],
+    ids=["version off", "kind off", "list off", "listed", "listed, but unreadable"],
+)
+async def test_what_does_not_agree_confirms_nothing(
+    group: tuple[int, bytes], listed: tuple[int, bytes], message: str
+) -> None:
+    async with Answers({GROUP: group, LIST: listed}).client() as client:
+        with pytest.raises(AbsenceUnprovenError, match=message):
+            await confirm_absence(client, CLAIMS, REF)
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind", "is_served"),
+    [
+        (ApiServerSettings(resource_versions=("v1",)), CLAIMS, True),
+        (ApiServerSettings(resource_versions=("v1beta2",)), CLAIMS, False),
+        (
+            ApiServerSettings(kubernetes=(1, 30), resource_versions=("v1alpha2",)),
+            CLASSIC.resource_claims,
+            True,
+        ),
+        (ApiServerSettings(resource_versions=("v1",)), CLASSIC.resource_claims, False),
+    ],
+    ids=["v1", "v1 is off", "classic", "classic is off"],
+)
+async def test_an_api_server_proves_absence_only_in_the_versions_that_it_serves(
+    settings: ApiServerSettings, kind: Any, is_served: bool
+) -> None:
+    server = ApiServer(settings=settings)
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(server.serve)
+        async with Client(Access(server=server.url), user_agent="test") as client:
+            if is_served:
+                assert await read_claim(client, kind, REF) is None
+                await confirm_absence(client, kind, REF)
+            else:
+                for call in (read_claim, confirm_absence):
+                    with pytest.raises(AbsenceUnprovenError):
+                        await call(client, kind, REF)
+        tasks.cancel_scope.cancel()

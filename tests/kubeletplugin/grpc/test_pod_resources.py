@@ -1,0 +1,52 @@
+"""The kubelet's account of the claims that its pods use."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from api.model.names import ObjectRef
+from api.podresources.v1 import LIST, ClaimUse
+from driver.kubeletplugin.grpc.pod_resources import PodResourcesClient, PodResourcesError
+from driver.kubeletplugin.grpc.server import serving_at, unary
+from tests.kubeletplugin.harness import machine, short_directory
+
+USES = (
+    ClaimUse(claim=ObjectRef("default", "one"), pod=ObjectRef("default", "first")),
+    ClaimUse(claim=ObjectRef("default", "one"), pod=ObjectRef("default", "second")),
+)
+
+
+async def list_from(socket: Path, uses: tuple[ClaimUse, ...]) -> Sequence[ClaimUse]:
+    async def answer(_: None) -> tuple[ClaimUse, ...]:
+        return uses
+
+    path, handler = unary(LIST, answer)
+    async with serving_at(socket, {path: handler}, grace_s=0.1):
+        return await PodResourcesClient(socket).list_uses()
+
+
+@pytest.mark.parametrize("uses", [(), USES], ids=["none", "a claim of two pods"])
+async def test_the_claims_of_all_pods_are_listed(uses: tuple[ClaimUse, ...]) -> None:
+    with short_directory() as root:
+        assert tuple(await list_from(root / "kubelet.sock", uses)) == uses
+
+
+def test_the_service_has_the_kubelets_name_and_a_claim_of_two_containers_is_used_once() -> None:
+    assert LIST.path == "/v1.PodResourcesLister/List"
+    assert LIST.decode_response(LIST.encode_response((*USES, USES[0]))) == USES
+
+
+async def test_without_the_folder_nothing_is_listed() -> None:
+    with short_directory() as root:
+        assert await PodResourcesClient(root / "pod-resources/kubelet.sock").list_uses() == ()
+
+
+async def test_a_kubelet_that_does_not_answer_says_nothing() -> None:
+    with short_directory() as root, pytest.raises(PodResourcesError, match=r"does not say at .*kubelet.sock which"):
+        await PodResourcesClient(root / "kubelet.sock").list_uses()
+
+
+def test_the_socket_is_the_kubelets_own() -> None:
+    with machine() as node:
+        assert node.settings.pod_resources_socket == node.settings.kubelet_root / "pod-resources/kubelet.sock"
