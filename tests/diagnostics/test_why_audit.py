@@ -11,21 +11,28 @@ CAUSE: Final = {"code": "preparing", "message": "no fault is found", "next_step"
 
 
 def pod(
-    *, has_devices: bool = True, node: str = "", phase: str = "Pending", is_deleted: bool = False
+    *, has_devices: bool = True, node: str = "", phase: str = "Pending", is_deleted: bool = False, waits: str = ""
 ) -> dict[str, Any]:
+    """A pod; one that ``waits`` for a reason of its container has its devices."""
     return {
         "metadata": {"namespace": "n", "name": "p", "uid": "u", **({"deletionTimestamp": "now"} if is_deleted else {})},
         "spec": {
             **({"resourceClaims": [{"name": "gpu"}]} if has_devices else {}),
             **({"nodeName": node} if node else {}),
         },
-        "status": {"phase": phase},
+        "status": {
+            "phase": phase,
+            "conditions": [{"type": "PodReadyToStartContainers", "status": str(bool(waits))}],
+            **({"containerStatuses": [{"state": {"waiting": {"reason": waits}}}]} if waits else {}),
+        },
     }
 
 
 STAGES: Final[Mapping[str, tuple[dict[str, Any], Stage | None]]] = {
     "a pod without a node": (pod(), Stage.WAITING),
     "a pod on a node that has not started": (pod(node="node-1"), Stage.STARTING),
+    "a pod whose container is being created": (pod(node="node-1", waits="ContainerCreating"), None),
+    "a pod whose container has no image": (pod(node="node-1", waits="ErrImagePull"), Stage.STARTING),
     "a pod that runs": (pod(node="node-1", phase="Running"), None),
     "a pod that is being deleted": (pod(node="node-1", phase="Running", is_deleted=True), Stage.ENDING),
     "a pod that has ended": (pod(node="node-1", phase="Succeeded", is_deleted=True), None),

@@ -6,6 +6,8 @@ from pathlib import Path
 import click
 import pytest
 
+from api.core.v1 import ContainerState, ContainerStateWaiting, ContainerStatus
+from api.model.metadata import Condition
 from api.model.names import ObjectRef
 from driver.cli import main
 from driver.cli.why import command
@@ -13,7 +15,7 @@ from driver.diagnostics.cluster_index import ClusterIndex
 from driver.diagnostics.cluster_state import ClusterState
 from driver.diagnostics.dump import encode_dump, redact
 from driver.diagnostics.errors import QueryError
-from driver.diagnostics.explain.workload_pods import explain_workload
+from driver.diagnostics.explain.workload_pods import explain_waiting_pods, explain_workload
 from tests.diagnostics.clusters import (
     allocate_claims,
     claim,
@@ -68,6 +70,21 @@ def test_a_replica_set_without_a_deployment_is_not_taken_for_one() -> None:
     now = replace(gpu_cluster(), claims=(claim("c", "1g-10gb"),), pods=(owned(pod("c", "c"), "ReplicaSet", "web-1"),))
     with pytest.raises(QueryError, match="there is no pod that requests devices of Deployment default/web"):
         explain_workload(ClusterIndex(now), "Deployment", ObjectRef("default", "web"))
+
+
+def test_pods_that_wait_are_those_without_devices_and_those_whose_containers_cannot_start() -> None:
+    # A pod that had its devices and no image was in no list of those that wait.
+    now = busy()
+    image = ContainerStatus(name="main", state=ContainerState(waiting=ContainerStateWaiting(reason="ErrImagePull")))
+    ready = Condition(type="PodReadyToStartContainers", status="True")
+    a, b, *others = now.pods
+    has_no_image = replace(b, status=replace(b.status, conditions=(ready,), container_statuses=(image,)))
+    answer = explain_waiting_pods(ClusterIndex(replace(now, pods=(a, has_no_image, *others))), "default")
+    assert {report.subject.name: [str(cause.code) for cause in report.causes][:1] for report in answer.pods} == {
+        "b": ["container-waiting"],
+        "c": ["counters"],
+        "d": ["scheduler"],
+    }
 
 
 def test_who_asks_about_a_job_without_pods_is_told_where_its_queue_is_explained() -> None:

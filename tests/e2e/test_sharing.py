@@ -7,7 +7,7 @@ from tests.e2e.namespace import Namespace
 from tests.realcluster.api import Document
 from tests.realcluster.kerf import Hardware
 
-HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "h100-80gb-sxm"}], options={})
+HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "h100-80gb-sxm", "sharing": ["Mps"]}], options={})
 GIB: Final = 2**30
 
 

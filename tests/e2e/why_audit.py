@@ -70,7 +70,19 @@ def _stage_of(pod: Document) -> Stage | None:
         return Stage.ENDING
     if status.get("phase") != "Pending":
         return None
-    return Stage.STARTING if "nodeName" in spec else Stage.WAITING
+    if "nodeName" not in spec:
+        return Stage.WAITING
+    return None if _is_creating(status) else Stage.STARTING
+
+
+def _is_creating(status: Document) -> bool:
+    """Whether the pod has its devices, and nothing is known to keep its containers from starting."""
+    is_ready = any(
+        one["type"] == "PodReadyToStartContainers" and one["status"] == "True" for one in status.get("conditions", ())
+    )
+    containers = (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ()))
+    waits = {one["state"]["waiting"].get("reason", "") for one in containers if "waiting" in one.get("state", {})}
+    return is_ready and waits <= {"", "ContainerCreating", "PodInitializing"}
 
 
 def find_flaws(report: Document, *, is_long: bool) -> Iterator[str]:

@@ -13,7 +13,7 @@ from api.model.names import ObjectRef
 from driver.diagnostics.cluster_index import ClusterIndex
 from driver.diagnostics.dump import POD_TEMPLATE_HASH
 from driver.diagnostics.errors import QueryError
-from driver.diagnostics.explain.pod_status import has_started
+from driver.diagnostics.explain.pod_status import has_started, waiting_containers
 from driver.diagnostics.explain.report import Subject, Verdict, WhyReport, WorkloadReport
 from driver.diagnostics.explain.why import explain_pod
 from driver.diagnostics.progress import ProgressTracker, without_progress
@@ -51,11 +51,12 @@ def explain_workload(
 def explain_waiting_pods(
     cluster: ClusterIndex, namespace: str, track: ProgressTracker = without_progress
 ) -> WorkloadReport:
-    """Return why each pod of ``namespace`` waits that uses devices and has not started, or is being deleted."""
+    """Return why each pod of ``namespace`` waits that uses devices: has not started, cannot, or is being deleted."""
     pods = [
         pod
         for pod in cluster.pods.values()
-        if pod.metadata.namespace == namespace and (pod.is_terminating or not has_started(pod))
+        if pod.metadata.namespace == namespace
+        and (pod.is_terminating or not has_started(pod) or waiting_containers(pod))
     ]
     return _report(cluster, Subject(kind="Namespace", namespace="", name=namespace), pods, track)
 
