@@ -36,7 +36,7 @@ class DriverLayout:
     """The driver's root below the host's."""
     libraries: str
     binaries: str = "usr/bin"
-    firmware: str = "lib/firmware"
+    firmware: str = "usr/lib/firmware"
     shared: str = "usr/share"
     vulkan: str = "etc/vulkan"
     links: tuple[tuple[str, str], ...] = ()
@@ -90,11 +90,6 @@ class NvidiaTree:
 def write_nvidia_tree(host: Path, layout: DriverLayout, *, version: str = VERSION, n_cards: int = 1) -> NvidiaTree:
     """Write the driver and the kernel's files of ``n_cards`` cards below ``host``; no device nodes, which need root."""
     tree = NvidiaTree(host=host, layout=layout)
-    for path, target in layout.links:
-        link = tree.driver / path
-        link.parent.mkdir(parents=True, exist_ok=True)
-        (tree.driver / target.lstrip("/")).mkdir(parents=True, exist_ok=True)
-        link.symlink_to(target)
     for name in LIBRARIES:
         _write(tree.libraries / f"{name}.{version}")
         (tree.libraries / f"{name}.1").symlink_to(f"{name}.{version}")
@@ -113,6 +108,11 @@ def write_nvidia_tree(host: Path, layout: DriverLayout, *, version: str = VERSIO
     _write(tree.driver / "etc/OpenCL/vendors/nvidia.icd")
     _write(tree.driver / "run/nvidia-persistenced/socket")
     _write_kernel_files(host, version, n_cards)
+    # The last, because this program would follow an absolute one out of the tree.
+    for path, target in layout.links:
+        link = tree.driver / path
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(target)
     return tree
 
 

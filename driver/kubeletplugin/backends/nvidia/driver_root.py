@@ -2,7 +2,7 @@
 
 The driver's user space may be on the host (``/``), below the directory of a driver container (``/run/nvidia/driver``),
 or of a cloud provider (``/home/kubernetes/bin/nvidia`` in GKE). What belongs to it, and where it is looked for, is as
-in nvidia-container-toolkit v1.20 (pkg/nvcdi, internal/discover), which every CUDA image is tested with:
+in nvidia-container-toolkit v1.20.1 (pkg/nvcdi, internal/discover):
 
 - a library of the driver ends with the driver's version (``libcuda.so.580.95.05``), so that no list of them is needed;
   its folders are those that hold such libraries;
@@ -67,8 +67,8 @@ _BINARIES: Final = (
 )
 _SOCKET_FOLDERS: Final = ("/run", "/var/run")
 _SOCKETS: Final = ("nvidia-persistenced/socket", "nvidia-fabricmanager/socket")
-_FIRMWARE: Final = "gsp*.bin"
-"""Firmware of the GPU's system processor, in ``nvidia/VERSION`` of a firmware folder."""
+_FIRMWARE: Final = ("gsp*.bin", "ucodes*.bin")
+"""Firmware of the GPU's system processor and, since release 615, of other ones, in ``nvidia/VERSION`` of a folder."""
 _CONFIG_FOLDERS: Final = ("/etc", "/usr/local/share", "/usr/share")
 """``/etc`` and XDG_DATA_DIRS' default (XDG Base Directory Specification)."""
 _SHARED_CONFIGS: Final = (
@@ -198,7 +198,7 @@ class _Search:
 
     def find_firmware(self, folders: Iterable[str]) -> list[DriverFile]:
         places = (f"{folder}/nvidia/{self._version}" for folder in folders)
-        paths = (path for place in places for path in self._root.find(place, _FIRMWARE))
+        paths = (path for place in places for pattern in _FIRMWARE for path in self._root.find(place, pattern))
         return [file for path in paths if (file := self._file_at(path))]
 
     def find_configs(self, machine: str) -> Iterator[DriverFile]:
