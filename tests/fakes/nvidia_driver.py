@@ -83,7 +83,7 @@ class NvidiaTree:
     def remove(self, *names: str) -> None:
         """Remove files by their names, wherever they are, with the links to them left where they are."""
         for file in self.host.rglob("*"):
-            if file.name in names:
+            if file.name in names and (file.is_symlink() or file.is_file()):
                 file.unlink()
 
 

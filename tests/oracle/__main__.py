@@ -17,6 +17,7 @@ CASES: Final[Mapping[str, int]] = {
     "allocator": 20_000,
     "cdi": 1250,  # ten thousand for its eight properties together
     "cel": 5000,
+    "nvidia": 300,
 }
 """Generated cases for each property."""
 
