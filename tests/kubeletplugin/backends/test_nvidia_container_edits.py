@@ -23,7 +23,7 @@ EVERY_LAYOUT = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 @pytest.fixture(scope="module")
 def devices(tmp_path_factory: pytest.TempPathFactory) -> DeviceFiles:
     root = FileRoot(path=write_nvidia_tree(tmp_path_factory.mktemp("host"), LAYOUTS["ubuntu"]).host, host_path="/")
-    return DeviceFiles(dev=root, proc=root, sys=root)
+    return DeviceFiles(root=root)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def driver_edits(host: Path, layout: DriverLayout) -> ContainerEdits:
     tree = write_nvidia_tree(host, layout)
     root, kernel = FileRoot(path=tree.driver, host_path=f"/{layout.root}"), FileRoot(path=host, host_path="/")
     files = find_driver_files(root, VERSION, machine="x86_64", kernel_release=KERNEL)
-    return build_driver_edits(files, DeviceFiles(dev=kernel, proc=kernel, sys=kernel).find_control_nodes(), HOOK)
+    return build_driver_edits(files, DeviceFiles(root=kernel).find_control_nodes(), HOOK)
 
 
 def paths(edits: ContainerEdits) -> list[str]:

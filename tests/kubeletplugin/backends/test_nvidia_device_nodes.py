@@ -1,4 +1,4 @@
-"""Device nodes have their numbers from the host's nodes, else from the kernel; management nodes are not among them."""
+"""Device nodes have the kernel's numbers; management nodes are not among them."""
 
 import shutil
 from pathlib import Path
@@ -22,11 +22,10 @@ def host(tmp_path: Path) -> Path:
 
 
 def device_files(host: Path) -> DeviceFiles:
-    root = FileRoot(path=host, host_path="/")
-    return DeviceFiles(dev=root, proc=root, sys=root)
+    return DeviceFiles(root=FileRoot(path=host, host_path="/"))
 
 
-def test_control_nodes_that_the_host_does_not_have_yet_are_made_of_the_kernels_numbers(host: Path) -> None:
+def test_control_nodes_have_the_kernels_numbers(host: Path) -> None:
     assert device_files(host).find_control_nodes() == (
         node("/dev/nvidiactl", 195, 255),
         node("/dev/nvidia-modeset", 195, 254),
@@ -48,13 +47,16 @@ def test_drivers_before_release_550_have_another_name_in_proc(host: Path) -> Non
         (
             "nvidia-uvm",
             (
-                "there is no /dev/nvidia-uvm, and /proc/devices has no nvidia-uvm: load the kernel module"
+                "/dev/nvidia-uvm cannot be made, because /proc/devices has no nvidia-uvm: load the kernel module"
                 " (modprobe nvidia-uvm)"
             ),
         ),
         (
             "nvidia",
-            "there is no /dev/nvidiactl, and /proc/devices has no nvidia: load the kernel module (modprobe nvidia)",
+            (
+                "/dev/nvidiactl cannot be made, because /proc/devices has no nvidia: load the kernel module"
+                " (modprobe nvidia)"
+            ),
         ),
     ],
 )
@@ -68,44 +70,12 @@ def test_a_module_that_is_not_loaded_is_an_error_that_says_which(host: Path, mis
     assert str(caught.value) == message
 
 
-def test_a_file_in_place_of_a_node_is_no_node(host: Path) -> None:
+def test_what_the_host_has_in_dev_does_not_matter(host: Path) -> None:
+    expected = device_files(host).find_gpu_nodes(0, ADDRESS)
     (host / "dev").mkdir()
-    (host / "dev/nvidia0").write_text("")
-    (host / "dev/nvidiactl").symlink_to("/dev/nvidiactl")
+    (host / "dev/nvidia0").write_text("of a driver that was loaded before")
 
-    assert device_files(host).find_gpu_nodes(0, ADDRESS).card == node("/dev/nvidia0", 195, 0)
-    assert device_files(host).find_control_nodes()[0] == node("/dev/nvidiactl", 195, 255)
-
-
-def test_the_numbers_of_a_node_of_the_host_count_more_than_the_kernels(host: Path) -> None:
-    # /dev/null is the one device that a test may count on without being root.
-    (host / "real").mkdir()
-    files = DeviceFiles(
-        dev=_OneNode(path=host), proc=FileRoot(path=host, host_path="/"), sys=FileRoot(path=host, host_path="/")
-    )
-
-    assert files.find_control_nodes()[0] == DeviceNode(
-        path="/dev/nvidiactl",
-        host_path="/run/nvidia/driver/dev/nvidiactl",
-        type="c",
-        major=1,
-        minor=3,
-        permissions="rw",
-    )
-
-
-class _OneNode(FileRoot):
-    """The root of a driver container with every node there, all of them ``/dev/null``'s."""
-
-    def resolve(self, path: str) -> str | None:
-        return path
-
-    def read_device_numbers(self, path: str) -> tuple[int, int] | None:
-        del path
-        return FileRoot(path=Path("/")).read_device_numbers("/dev/null")
-
-    def on_host(self, path: str) -> str:
-        return f"/run/nvidia/driver{path}"
+    assert device_files(host).find_gpu_nodes(0, ADDRESS) == expected
 
 
 def test_the_nodes_of_an_instance_are_those_of_its_capabilities(host: Path) -> None:

@@ -60,11 +60,10 @@ def container(tmp_path: Path, compiled: Path) -> RuncContainer:
 
 def devices_of(tree: NvidiaTree, hook: Path) -> tuple[ContainerEdits, ContainerEdits]:
     """The edits of a whole GPU, and of a MIG device."""
-    kernel = FileRoot(path=tree.host, host_path=str(tree.host))
     files = find_driver_files(
         FileRoot(path=tree.driver), VERSION, machine=platform.machine(), kernel_release=platform.release()
     )
-    devices = DeviceFiles(dev=kernel, proc=kernel, sys=kernel)
+    devices = DeviceFiles(root=FileRoot(path=tree.host))
     gpu = devices.find_gpu_nodes(0, ADDRESS)
     driver = build_driver_edits(files, devices.find_control_nodes(), str(hook))
     mig = build_mig_edits(gpu, devices.find_instance_nodes(0, 1, 0), str(hook), is_graphics=False)

@@ -63,10 +63,9 @@ def write_tree(host: Path, layout_name: str, libraries: Path) -> NvidiaTree:
 
 
 def our_edits(tree: NvidiaTree) -> ContainerEdits:
-    root, kernel = FileRoot(path=tree.driver), FileRoot(path=tree.host)
+    root = FileRoot(path=tree.driver)
     files = find_driver_files(root, VERSION, machine=platform.machine(), kernel_release=platform.release())
-    devices = DeviceFiles(dev=kernel, proc=kernel, sys=kernel)
-    return build_driver_edits(files, devices.find_control_nodes(), HOOK)
+    return build_driver_edits(files, DeviceFiles(root=FileRoot(path=tree.host)).find_control_nodes(), HOOK)
 
 
 def assert_alike(ours: Comparable, theirs: Comparable, tree: NvidiaTree) -> None:
@@ -126,8 +125,7 @@ def test_a_driver_that_is_not_complete_is_described_alike(
 
 def test_device_nodes_have_the_same_numbers(tmp_path: Path, generator: Generator, libraries: Path) -> None:
     tree = write_tree(tmp_path, "ubuntu", libraries)
-    kernel = FileRoot(path=tree.host)
-    devices = DeviceFiles(dev=kernel, proc=kernel, sys=kernel)
+    devices = DeviceFiles(root=FileRoot(path=tree.host))
     monitor = devices.find_monitor_node()
     assert monitor is not None
     nodes = (

@@ -1,8 +1,8 @@
 """Finds the device nodes of NVIDIA cards: control nodes, cards, capabilities of MIG instances, DRM (``/dev/dri``).
 
-A node is given with its numbers, so that a runtime creates it in a container even where the host has none yet: the
-nodes of MIG capabilities and of unified memory appear on a host only when some program asks for them. The numbers are
-those of the host's node, else the major number of the node's driver in ``/proc/devices`` and its fixed minor number.
+A node is given with its numbers as the kernel says them: its driver's major number in ``/proc/devices`` and its minor
+number in ``/proc/driver`` or ``/sys``. So neither ``/dev`` is read, nor must the host have the node: those of unified
+memory and of MIG capabilities are made there when some program asks for them, and may be a driver container's alone.
 
 Management nodes are those of MIG: ``config`` creates and removes partitions, ``monitor`` sees those of others. Only
 ``monitor`` can be found here. ``nvidia-fs`` and IMEX channels are of programs beside the GPU, and are not looked for.
@@ -10,7 +10,7 @@ Management nodes are those of MIG: ``config`` creates and removes partitions, ``
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from api.errors import TransientError
@@ -30,20 +30,22 @@ _CONTROL_NODES: Final = (
     ("/dev/nvidia-uvm", _UVM_DRIVERS, 0, True),
     ("/dev/nvidia-uvm-tools", _UVM_DRIVERS, 1, False),
 )
-"""Path, drivers, minor number (nvidia-modprobe), and whether CUDA does without it. ``nvidia-modeset`` is needed only by
-programs that display."""
+"""Path, drivers, minor number (nvidia-modprobe), and whether CUDA needs the node. ``nvidia-modeset`` is for programs
+that display, ``nvidia-uvm-tools`` for profilers."""
 _MODULES: Final = {_CARD_DRIVERS: "nvidia", _UVM_DRIVERS: "nvidia-uvm", _CAPABILITY_DRIVERS: "nvidia"}
 _CAPABILITIES: Final = "/proc/driver/nvidia/capabilities"
 _MIG_MINORS: Final = "/proc/driver/nvidia-caps/mig-minors"
 _CAPABILITY_MINOR: Final = re.compile(r"^DeviceFileMinor: *(\d+)$", re.MULTILINE)
 _DEVICE: Final = re.compile(r"^ *(\d+) (\S+)$", re.MULTILINE)
 _DRM_NODE: Final = re.compile(r"(card|renderD)\d+")
+_NUMBERS: Final = re.compile(r"(\d+):(\d+)\s*")
+"""The content of a device's file ``dev`` in sysfs."""
 _DRM_LINKS: Final = {"card": "card", "renderD": "render"}
 """The last word of a link in ``/dev/dri/by-path``, by the beginning of the node's name (udev's 60-drm.rules)."""
 
 
 class DeviceNodesMissingError(TransientError):
-    """A device node is not there and cannot be made up, because its kernel module is not loaded."""
+    """A device node cannot be made: its kernel module is not loaded, or its MIG instance is gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,14 +61,10 @@ class GpuNodes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceFiles:
-    """Where the kernel shows devices. The three roots are ``/`` on a node."""
+    """What the kernel says of NVIDIA's devices."""
 
-    dev: FileRoot
-    """The root with ``/dev``; that of a driver container, where this has one."""
-    proc: FileRoot
-    """The root with ``/proc``."""
-    sys: FileRoot
-    """The root with ``/sys``."""
+    root: FileRoot
+    """The root with ``/proc`` and ``/sys``: ``/`` on a node."""
 
     def find_control_nodes(self) -> tuple[DeviceNode, ...]:
         """Return the nodes that every container with a GPU needs.
@@ -79,7 +77,7 @@ class DeviceFiles:
             if node is not None:
                 found.append(node)
             elif is_needed:
-                raise self._missing(path, drivers)
+                raise self._not_loaded(path, drivers)
         return tuple(found)
 
     def find_gpu_nodes(self, minor: int, pci_address: str) -> GpuNodes:
@@ -90,7 +88,7 @@ class DeviceFiles:
         path = f"/dev/nvidia{minor}"
         card = self._find_node(path, _CARD_DRIVERS, minor)
         if card is None:
-            raise self._missing(path, _CARD_DRIVERS)
+            raise self._not_loaded(path, _CARD_DRIVERS)
         drm, links = self._find_drm_nodes(pci_address)
         return GpuNodes(card=card, drm=drm, links=links)
 
@@ -117,58 +115,46 @@ class DeviceFiles:
 
         The file is there while the instance is, the line always.
         """
-        text = self.proc.read_text(f"{_CAPABILITIES}/{access}") or ""
+        text = self.root.read_text(f"{_CAPABILITIES}/{access}") or ""
         found = _CAPABILITY_MINOR.search(text)
         if found is None:
-            text = self.proc.read_text(_MIG_MINORS) or ""
+            text = self.root.read_text(_MIG_MINORS) or ""
             found = re.search(rf"^{re.escape(line)} (\d+)$", text, re.MULTILINE)
         if found is None:
             raise DeviceNodesMissingError(
-                f"{self.proc.on_host(_CAPABILITIES)}/{access} names no device node: is MIG mode on, and does the"
+                f"{self.root.on_host(_CAPABILITIES)}/{access} names no device node: is MIG mode on, and does the"
                 " instance exist?"
             )
         path, minor = f"/dev/nvidia-caps/nvidia-cap{found[1]}", int(found[1])
         node = self._find_node(path, _CAPABILITY_DRIVERS, minor)
         if node is None:
-            raise self._missing(path, _CAPABILITY_DRIVERS)
+            raise self._not_loaded(path, _CAPABILITY_DRIVERS)
         return node
 
     def _find_drm_nodes(self, pci_address: str) -> tuple[tuple[DeviceNode, ...], tuple[SymbolicLink, ...]]:
         folder = f"/sys/bus/pci/devices/{pci_address}/drm"
         nodes: list[DeviceNode] = []
         links: list[SymbolicLink] = []
-        for entry in self.sys.find(folder):
+        for entry in self.root.find(folder):
             name = entry.rpartition("/")[2]
             kind = _DRM_NODE.fullmatch(name)
-            node = self._find_node(f"/dev/dri/{name}", (), 0) if kind else None
-            node = node or (self._drm_node_of_sysfs(entry, name) if kind else None)
-            if kind is None or node is None:
-                continue
-            nodes.append(node)
-            by_path = f"/dev/dri/by-path/pci-{pci_address}-{_DRM_LINKS[kind[1]]}"
-            links.append(SymbolicLink(path=by_path, target=f"../{name}"))
+            numbers = _NUMBERS.fullmatch(self.root.read_text(f"{entry}/dev") or "")
+            if kind is not None and numbers is not None:
+                nodes.append(_device(f"/dev/dri/{name}", int(numbers[1]), int(numbers[2])))
+                by_path = f"/dev/dri/by-path/pci-{pci_address}-{_DRM_LINKS[kind[1]]}"
+                links.append(SymbolicLink(path=by_path, target=f"../{name}"))
         return tuple(nodes), tuple(links)
 
-    def _drm_node_of_sysfs(self, entry: str, name: str) -> DeviceNode | None:
-        numbers = re.fullmatch(r"(\d+):(\d+)\s*", self.sys.read_text(f"{entry}/dev") or "")
-        return _device(f"/dev/dri/{name}", int(numbers[1]), int(numbers[2])) if numbers else None
-
     def _find_node(self, path: str, drivers: tuple[str, ...], minor: int) -> DeviceNode | None:
-        """Return the host's node at ``path``, or one made of the major number of the first of ``drivers`` there is."""
-        there = self.dev.resolve(path)
-        numbers = self.dev.read_device_numbers(there) if there else None
-        if there and numbers:
-            host_path = self.dev.on_host(there)
-            # Without a path of the host's, runtimes before CDI 0.5.0 can read the spec.
-            return replace(_device(path, *numbers), host_path="" if host_path == path else host_path)
-        majors = _read_majors(self.proc.read_text("/proc/devices") or "")
+        """Return the node at ``path`` of the first of ``drivers`` that is loaded; None: none is."""
+        majors = _read_majors(self.root.read_text("/proc/devices") or "")
         major = next((majors[driver] for driver in drivers if driver in majors), None)
         return None if major is None else _device(path, major, minor)
 
-    def _missing(self, path: str, drivers: tuple[str, ...]) -> DeviceNodesMissingError:
+    def _not_loaded(self, path: str, drivers: tuple[str, ...]) -> DeviceNodesMissingError:
         return DeviceNodesMissingError(
-            f"there is no {self.dev.on_host(path)}, and {self.proc.on_host('/proc/devices')} has no"
-            f" {drivers[0]}: load the kernel module (modprobe {_MODULES[drivers]})"
+            f"{path} cannot be made, because {self.root.on_host('/proc/devices')} has no {drivers[0]}: load the kernel"
+            f" module (modprobe {_MODULES[drivers]})"
         )
 
 

@@ -8,7 +8,6 @@ a path after the other (path_resolution(7)), and none leads outside.
 
 import errno
 import fnmatch
-import os
 import re
 import stat
 from collections.abc import Iterator
@@ -107,16 +106,6 @@ class FileRoot:
             return self._locate(found.split("/")).read_text(encoding="utf-8", errors="replace")
         except OSError:
             return None
-
-    def read_device_numbers(self, path: str) -> tuple[int, int] | None:
-        """Return major and minor number of the character device at a resolved path; None: none is there."""
-        try:
-            status = self._locate(path.split("/")).lstat()
-        except OSError:
-            return None
-        if not stat.S_ISCHR(status.st_mode):
-            return None
-        return os.major(status.st_rdev), os.minor(status.st_rdev)
 
     def on_host(self, path: str) -> str:
         """Return ``path`` as the container runtime sees it."""
