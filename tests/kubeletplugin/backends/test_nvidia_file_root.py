@@ -73,7 +73,7 @@ def test_a_file_that_no_hook_could_be_given_is_no_file(root: FileRoot, name: str
 
     assert root.resolve_file(f"/usr/lib64/{name}") is None
     assert root.resolve_file("/usr/lib64/link") is None
-    assert [path for path, _ in root.find_links("/usr/lib64")] == ["/usr/lib64/link"]
+    assert [*root.find_links("/usr/lib64")] == []
 
 
 def test_a_folder_is_no_file_and_a_program_is_what_somebody_may_execute(root: FileRoot) -> None:

@@ -78,11 +78,13 @@ class FileRoot:
 
         Links that no hook could be given are left out.
         """
-        for path in filter(is_plain_path, self.find(folder)):
+        for path in self.find(folder):
             try:
-                yield path, str(self._locate(path.split("/")).readlink())
+                target = str(self._locate(path.split("/")).readlink())
             except OSError:
                 continue
+            if is_plain_path(path) and is_plain_path(f"/{target.lstrip('/')}"):
+                yield path, target
 
     def resolve_file(self, path: str, *, is_executable: bool = False) -> str | None:
         """Return ``path`` without symbolic links if a file is there that is no directory; None: there is none.
