@@ -123,6 +123,20 @@ def test_a_driver_that_is_not_complete_is_described_alike(
     assert_alike(comparable(our_edits(tree)), comparable(spec.container_edits), tree)
 
 
+def test_an_absolute_link_is_a_link_of_the_drivers_root_to_us_only(
+    tmp_path: Path, generator: Generator, libraries: Path
+) -> None:
+    tree = write_tree(tmp_path, "driver container", libraries)
+    firmware = f"/lib/firmware/nvidia/{VERSION}/gsp_ga10x.bin"
+    (tree.driver / "lib").symlink_to("/usr/lib")  # of the driver container, which is not the host's
+
+    theirs = comparable(generator.generate(tree, "management").container_edits)
+    ours = comparable(our_edits(tree))
+
+    assert firmware not in theirs.mounts
+    assert ours.mounts[firmware][0] == f"{tree.driver}/usr{firmware}"
+
+
 def test_device_nodes_have_the_same_numbers(tmp_path: Path, generator: Generator, libraries: Path) -> None:
     tree = write_tree(tmp_path, "ubuntu", libraries)
     devices = DeviceFiles(root=FileRoot(path=tree.host))

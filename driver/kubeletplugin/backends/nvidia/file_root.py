@@ -8,6 +8,7 @@ a path after the other (path_resolution(7)), and none leads outside.
 
 import errno
 import fnmatch
+import os
 import re
 import stat
 from collections.abc import Iterator
@@ -64,21 +65,17 @@ class FileRoot:
 
         A folder that is missing or cannot be read has none.
         """
-        there = self.resolve(folder)
-        if there is None:
-            return []
-        try:
-            names = [entry.name for entry in self._locate(there.split("/")).iterdir()]
-        except OSError:
-            return []
-        return [_join(folder, name) for name in sorted(names) if fnmatch.fnmatchcase(name, pattern)]
+        return [_join(folder, entry.name) for entry in self._list(folder) if fnmatch.fnmatchcase(entry.name, pattern)]
 
     def find_links(self, folder: str) -> Iterator[tuple[str, str]]:
         """Yield the path and the target of each symbolic link in ``folder``, which has no links in its own path.
 
         Links that no hook could be given are left out.
         """
-        for path in self.find(folder):
+        for entry in self._list(folder):
+            if not entry.is_symlink():
+                continue
+            path = _join(folder, entry.name)
             try:
                 target = str(self._locate(path.split("/")).readlink())
             except OSError:
@@ -116,6 +113,16 @@ class FileRoot:
 
     def __str__(self) -> str:
         return self.host_path or str(self.path)
+
+    def _list(self, folder: str) -> list[os.DirEntry[str]]:
+        there = self.resolve(folder)
+        if there is None:
+            return []
+        try:
+            with os.scandir(self._locate(there.split("/"))) as entries:
+                return sorted(entries, key=lambda entry: entry.name)
+        except OSError:
+            return []
 
     def _mode(self, path: str) -> int | None:
         try:
