@@ -52,7 +52,7 @@ class GpuClassParametersSpec(Strict):
     allow_whole: bool = False
     """Whether a claim may request whole cards, and gets one where no partition is large enough or free."""
     sharing: GpuSharing | None = None
-    """How containers share the device."""
+    """How containers share the device; only cards that do the strategy are allocated."""
     max_pods: MaxPods = 1
     """The number of pods that may use a claim at a time; 2 to 31 only from Kubernetes 1.30 on."""
     monitor: bool = False
@@ -75,7 +75,7 @@ class GpuClaimParametersSpec(Strict):
     count: Count = 1
     """The number of devices, all of one node."""
     sharing: GpuSharing | None = None
-    """How containers share the device."""
+    """How containers share the device; only cards that do the strategy are allocated."""
 
 
 class FpgaClassParametersSpec(Strict):

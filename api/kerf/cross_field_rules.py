@@ -140,6 +140,26 @@ _SPEC_RULES: Final = (
         cel="!has(self.minimum) || !has(self.cut) || self.cut != 'Monitor'",
     ),
     CrossFieldRule(
+        field="orWhole",
+        message="adds whole cards to partitions by size, so it excludes cut, profile and function",
+        holds=lambda spec: (
+            not spec.or_whole or (spec.cut == "Partition" and spec.profile is None and spec.function is None)
+        ),
+        cel=(
+            "!has(self.orWhole) || !self.orWhole || "
+            "!(has(self.cut) && self.cut != 'Partition' || has(self.profile) || has(self.function))"
+        ),
+    ),
+    CrossFieldRule(
+        field="maxPods",
+        message=(
+            "cannot be kept to: kube-scheduler knows no such limit, and would try to bind further pods for ever; use "
+            "a claim for each pod, with allocation: Shared and a share of the memory where pods share a device"
+        ),
+        holds=lambda spec: spec.max_pods is None,
+        cel="!has(self.maxPods)",
+    ),
+    CrossFieldRule(
         field="allocation",
         message="Shared needs a profile, or cut: Whole: nodes must know which devices to share",
         holds=lambda spec: spec.allocation == "Exclusive" or spec.profile is not None or spec.cut == "Whole",

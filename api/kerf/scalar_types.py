@@ -16,6 +16,13 @@ DNS_LABEL: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 IDENTIFIER: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
 """The syntax of map keys that messages write like fields (``spec.minimum.memory``): they need no brackets."""
 
+POSITIVE_QUANTITY: Final = (
+    r"^\+?([0-9]*[1-9][0-9]*(\.[0-9]*)?|[0-9]*\.[0-9]*[1-9][0-9]*)"
+    r"([KMGTPE]i|[numkMGTPE]|[eE][+-]?0*([1-3]?[0-9]{1,2}|400))?$"
+)
+"""The syntax of quantities above zero: a digit of the number is not 0. Exponents are at most 400
+(``api.model.quantity``)."""
+
 _MAX_INT: Final = 2**31 - 1
 """The largest integer: valid in every language, more than any count of hardware, and 68 years in seconds."""
 
@@ -55,6 +62,15 @@ DriverVersion: TypeAlias = Annotated[
         pattern=r"^[0-9]+(\.[0-9]+)*$",
         max_length=32,  # drivers have three or four numbers
         title="version of a driver such as 550.54.15",
+    ),
+]
+
+MinimumDriverVersion: TypeAlias = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[0-9]{1,9}(\.[0-9]{1,9}){0,2}$",
+        max_length=29,  # three numbers, which is what the attribute driverVersion has of a version
+        title="version of a driver such as 550.54.15 (at most three numbers)",
     ),
 ]
 

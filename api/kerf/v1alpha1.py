@@ -8,6 +8,7 @@ Docstrings of structs and their fields are the descriptions in the CRD (``tests.
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -19,11 +20,13 @@ from api.kerf.scalar_types import (
     FamilyName,
     LabelKey,
     LabelValue,
+    MinimumDriverVersion,
     NodeName,
     Seconds,
     TaintKey,
 )
 from api.model.base import JsonObject, Value
+from api.model.device_attributes import ATTRIBUTE_MPS, ATTRIBUTE_TIME_SLICING
 from api.model.devices import DeviceToleration
 from api.model.json_limits import check_levels
 from api.model.metadata import Condition, LabelSelectorRequirement, Object
@@ -38,6 +41,8 @@ Cut: TypeAlias = Literal["Whole", "Partition"]
 ClassCut: TypeAlias = Literal["Whole", "Partition", "Monitor"]
 Allocation: TypeAlias = Literal["Exclusive", "Shared"]
 PrepareTime: TypeAlias = Literal["AtStart", "BeforeBinding"]
+MaxPods: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=256)]
+"""At most 256 pods: the API's own limit (``ResourceClaimReservedForMaxSize``)."""
 Models: TypeAlias = Annotated[tuple[DeviceWord, ...], msgspec.Meta(max_length=64)]
 """At most 64 names: more than there are models, and a bound on the cost of CRD rules."""
 NodeNames: TypeAlias = Annotated[tuple[NodeName, ...], msgspec.Meta(max_length=512)]
@@ -114,6 +119,12 @@ class GpuSharing(Strict):
     """The parameters of strategy Mps."""
 
 
+SHARING_ATTRIBUTES: Final[Mapping[str, str]] = MappingProxyType(
+    {"TimeSlicing": ATTRIBUTE_TIME_SLICING, "Mps": ATTRIBUTE_MPS}
+)
+"""The boolean attribute of the devices that do each strategy; Exclusive needs none."""
+
+
 class DeviceConfigBase(Strict, tag_field="kind"):
     """What all configurations of devices have; a family's own are subclasses with a tag of their own."""
 
@@ -122,8 +133,18 @@ class DeviceConfigBase(Strict, tag_field="kind"):
     device_metadata: bool = False
     """Whether containers find files that describe their devices (KEP-5304)."""
 
+    @property
     def capacity_limits(self) -> Mapping[str, tuple[str, Quantity]]:
         """Return the limits that are parts of a device: by field path, the device's capacity and the amount of it."""
+        return {}
+
+    @property
+    def required_attributes(self) -> Mapping[str, str]:
+        """The boolean attributes that a device must have to do what this says: the field that needs each, by attribute.
+
+        Attributes are named without a domain, fields by their JSON path in this document. Classes with this
+        configuration select by them, and a claim for a device without them is not prepared.
+        """
         return {}
 
 
@@ -133,18 +154,24 @@ class GpuConfig(DeviceConfigBase, tag="GpuConfig"):
     sharing: GpuSharing = GpuSharing()
     """How containers share the device."""
 
+    @property
     def capacity_limits(self) -> Mapping[str, tuple[str, Quantity]]:
         mps = self.sharing.mps
         if mps is None or mps.pinned_device_memory_limit is None:
             return {}
         return {"sharing.mps.pinnedDeviceMemoryLimit": ("memory", mps.pinned_device_memory_limit)}
 
+    @property
+    def required_attributes(self) -> Mapping[str, str]:
+        attribute = SHARING_ATTRIBUTES.get(self.sharing.strategy)
+        return {} if attribute is None else {attribute: "sharing.strategy"}
+
 
 class FpgaConfig(DeviceConfigBase, tag="FpgaConfig"):
     """Parameters of FPGA devices, in a class or a claim."""
 
     function: DeviceWord | None = None
-    """The function to load; required where the allocated device does not imply one."""
+    """The function to load; unset: that of the allocated device, or none: its slots are blank."""
     release: Literal["Blank", "Keep"] = "Blank"
     """Whether unprepare clears the slots, or keeps the function for the next claim that needs it."""
     timeout_seconds: Annotated[int, msgspec.Meta(ge=1, le=3600)] | None = None
@@ -181,10 +208,14 @@ class ResourceClassSpec(Strict):
     minimum: Minimum | None = None
     """The minimum size by capacity, e.g. ``memory: 18Gi``; the smallest partition that has it all is allocated. GPUs
     have ``memory`` and ``computeSlices``, FPGAs ``slots``, ``lut`` and ``dsp``."""
+    or_whole: bool = False
+    """Whether a whole card that is large enough is allocated where a node has no such partition free."""
     function: DeviceWord | None = None
-    """The FPGA function that is loaded for claims; unset: a claim gets slots and names it in its FpgaConfig."""
+    """The FPGA function that is loaded for claims; unset: a claim gets slots, blank unless its FpgaConfig names one."""
     models: Models = ()
     """The models of the family's cards: GPU models (``h100-80gb-sxm``), FPGA shells; empty: all."""
+    minimum_driver_version: MinimumDriverVersion | None = None
+    """The minimum version of the cards' driver on the host, e.g. ``550.54``; unset: any, and unknown ones."""
     nodes: NodeChoice | None = None
     """The nodes whose devices may be used; unset: all."""
     allocation: Allocation = "Exclusive"
@@ -193,7 +224,10 @@ class ResourceClassSpec(Strict):
     """Whether devices are prepared when the pod starts, or (BeforeBinding) before it is bound to the node, which tries
     another node when that fails (Kubernetes 1.36, KEP-5007). Applies to all claims on the devices of the class."""
     sharing: GpuSharing | None = None
-    """How containers share the device; an abbreviation of ``config.sharing`` of a GpuConfig."""
+    """How containers share the device; an abbreviation of ``config.sharing`` of a GpuConfig. Only devices that do the
+    strategy are allocated; while none of those published does, the class is not Ready."""
+    max_pods: MaxPods | None = None
+    """Always refused, with the reason: kube-scheduler cannot limit the pods that use a claim at a time."""
     config: ConfigDocument | None = None
     """The configuration of every device that is allocated for the class, of a kind of its family, such as GpuConfig; a
     claim's own configuration overrides it."""

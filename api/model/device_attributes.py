@@ -9,6 +9,9 @@ from typing import Final
 
 ATTRIBUTE_CUT: Final = "cut"
 """The part of the card: ``whole``, ``partition``, or ``monitor`` for admin access to a card that others use."""
+CUT_WHOLE: Final = "whole"
+CUT_PARTITION: Final = "partition"
+CUT_MONITOR: Final = "monitor"
 ATTRIBUTE_MODEL: Final = "model"
 """The model of the card (``h100-80gb-sxm``), such as the shell of an FPGA."""
 ATTRIBUTE_PROFILE: Final = "profile"
@@ -21,8 +24,15 @@ ATTRIBUTE_LOAD_SECONDS: Final = "loadSeconds"
 """The seconds that a load takes, rounded up."""
 ATTRIBUTE_SHARED: Final = "shared"
 """Whether several claims may each hold a share of the device (KEP-5075)."""
+ATTRIBUTE_TIME_SLICING: Final = "timeSlicing"
+"""Whether the card does the sharing strategy TimeSlicing."""
+ATTRIBUTE_MPS: Final = "mps"
+"""Whether the card does the sharing strategy Mps."""
 ATTRIBUTE_UUID: Final = "uuid"
 """The UUID of the card, for ``matchAttribute`` and ``distinctAttribute`` constraints over cards."""
+ATTRIBUTE_DEVICE_UUID: Final = "deviceUUID"
+"""The UUID by which programs address a prepared device. It is in device metadata (KEP-5304) and never published: before
+the device is prepared there is none."""
 ATTRIBUTE_NODE: Final = "node"
 """The name of the node, see ``node_attribute``."""
 ATTRIBUTE_DRIVER_VERSION: Final = "driverVersion"
@@ -51,6 +61,11 @@ def node_attribute(node: str) -> str:
         return node
     digest = hashlib.sha256(node.encode()).hexdigest()[:_DIGEST]
     return f"{node[: _MAX_STRING - _DIGEST - 1]}.{digest}"
+
+
+def monitor_taint_key(driver: str) -> str:
+    """Return the key of the taint that keeps claims without admin access from the monitor devices of ``driver``."""
+    return f"{driver}/{CUT_MONITOR}"
 
 
 def pool_name(node: str, kind: str) -> str:

@@ -25,7 +25,7 @@ _SYNTAX: Final = re.compile(
     r"(?:(?P<binary>[KMGTPE]i)|(?P<decimal>[numkMGTPE])|[eE](?P<exponent>[+-]?\d+))?",
     re.ASCII,
 )
-_MAX_DIGITS: Final = 400
+MAX_DIGITS: Final = 400
 """The most digits of a number; longer ones are rejected, as by the API server: parsing costs quadratic time."""
 _MAX_EXPONENT: Final = 400
 """The largest exponent; larger ones are rejected, as by the API server: ``1e999999999`` would take 100s of MB."""
@@ -148,7 +148,7 @@ def _decimal(nano: int, *, exponents: bool) -> str:
 
 @lru_cache(maxsize=_CACHE_SIZE)
 def _parse(text: str) -> Quantity:
-    match = _SYNTAX.fullmatch(text) if len(text) <= _MAX_DIGITS else None
+    match = _SYNTAX.fullmatch(text) if len(text) <= MAX_DIGITS else None
     if match is None or not (match["whole"] or match["fraction"]):
         raise InvalidQuantityError(text)
     fraction = match["fraction"] or ""

@@ -1,6 +1,7 @@
 """``kerf rbac``: the permissions of the kubelet plugin for the drivers of some families, as YAML.
 
-``deploy/manifests/15-permissions.yaml`` is what it prints for Kerf's own families (``python -m tests.generate``).
+``deploy/manifests/15-permissions.yaml`` is what it prints for Kerf's own families, ``deploy/early-loading`` what
+``--early-loading`` adds (``python -m tests.generate``). docs/security.md says what each account may do.
 """
 
 from string import Template
@@ -11,10 +12,10 @@ import click
 from driver.cli.options import option
 from driver.families.registry import BUILT_IN, BUILT_IN_BY_NAME, find_families, installed_families
 
-_TEMPLATE: Final = Template("""\
+_PERMISSIONS: Final = Template("""\
 # What the kubelet plugin may do for the drivers $plain: printed by `kerf rbac$arguments`.
-# It reads single claims, which the kubelet names, and writes the slices of its own node and drivers; RBAC cannot
-# restrict a role to the own node, so the policy below does.
+# It reads single claims, which the kubelet names, writes the slices of its own node and drivers, and the status of
+# devices that claims have there; RBAC cannot restrict a role to the own node, so the policies below do.
 apiVersion: v1
 kind: ServiceAccount
 metadata:
@@ -45,14 +46,7 @@ rules:
   resources: [pods] # whether a refused pod has an owner that would replace it
   verbs: [get]
 - apiGroups: [resource.k8s.io]
-  resources: [resourceclaims] # whether a claim has what somebody else holds
-  verbs: [list]
-# For early preparation (docs/early-loading.md): without slow functions none of these rules is needed.
-- apiGroups: [resource.k8s.io]
-  resources: [resourceclaims]
-  verbs: [list, watch]
-- apiGroups: [resource.k8s.io]
-  resources: [resourceclaims/status]
+  resources: [resourceclaims/status] # status.devices of claims on its node: see the policy $name-claims
   verbs: [patch]
 - apiGroups: [resource.k8s.io]
   resources: [resourceclaims/driver] # from 1.36: only these drivers' devices, only of claims on this node
@@ -72,8 +66,9 @@ subjects:
   name: $name
   namespace: $namespace
 ---
-# A kubelet plugin may write the slices of its own node and drivers only, so that an attacker who controls a node cannot
-# publish devices that do not exist, or remove those of other nodes or drivers. The node is in the token (KEP-4193).
+# A kubelet plugin may write the slices of its own node and drivers only, in pools with the node's name, so that an
+# attacker who controls a node cannot publish devices that do not exist, or remove those of other nodes or drivers. The
+# node is in the token (KEP-4193).
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
 metadata:
@@ -113,6 +108,11 @@ spec:
     messageExpression: >-
       "the kubelet plugin of Kerf may not write a ResourceSlice of driver \\"" + variables.sliceDriver + "\\""
     reason: Forbidden
+  - expression: request.operation == "DELETE" || object.spec.pool.name.startsWith(variables.userNode + "/")
+    messageExpression: >-
+      "the kubelet plugin of node \\"" + variables.userNode + "\\" may only write pools whose names begin with \\"" +
+      variables.userNode + "/\\""
+    reason: Forbidden
 ---
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding
@@ -121,6 +121,99 @@ metadata:
 spec:
   policyName: $name-slices
   validationActions: [Deny]
+---
+# In a claim's status a kubelet plugin may write status.devices only, of its own drivers, and only when the claim has
+# devices of its node. From 1.36 the API server demands the permission for resourceclaims/driver as well (KEP-4817).
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata:
+  name: $name-claims
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules:
+    - apiGroups: [resource.k8s.io]
+      apiVersions: ["*"]
+      operations: [UPDATE]
+      resources: [resourceclaims, resourceclaims/status]
+  matchConditions:
+  - name: is-a-kubelet-plugin-of-kerf
+    expression: request.userInfo.username == "system:serviceaccount:$namespace:$name"
+  variables:
+  - name: userNode
+    expression: request.userInfo.extra[?"authentication.kubernetes.io/node-name"][0].orValue("")
+  - name: before
+    expression: dyn(oldObject).?status.orValue(dyn({}))
+  - name: after
+    expression: dyn(object).?status.orValue(dyn({}))
+  - name: othersBefore # what is not the plugin's own
+    expression: >-
+      variables.before.?devices.orValue([]).filter(entry,
+      !(entry.driver in [$quoted] && entry.pool.startsWith(variables.userNode + "/")))
+  - name: othersAfter
+    expression: >-
+      variables.after.?devices.orValue([]).filter(entry,
+      !(entry.driver in [$quoted] && entry.pool.startsWith(variables.userNode + "/")))
+  validations:
+  - expression: variables.userNode != ""
+    message: >-
+      this token names no node: the kubelet plugin of Kerf must use the token of its own pod, or one that is bound to
+      its node
+    reason: Forbidden
+  - expression: >-
+      variables.before.?allocation.?devices.?results.orValue([]).exists(result,
+      result.driver in [$quoted] && result.pool.startsWith(variables.userNode + "/"))
+    messageExpression: >-
+      "the kubelet plugin of node \\"" + variables.userNode +
+      "\\" may not write the status of a claim that has none of its devices"
+    reason: Forbidden
+  - expression: >-
+      variables.after.all(field, field == "devices" ||
+      field in variables.before && variables.after[field] == variables.before[field]) &&
+      variables.before.all(field, field == "devices" || field in variables.after)
+    message: the kubelet plugin of Kerf may only write status.devices of a claim
+    reason: Forbidden
+  - expression: >-
+      variables.othersAfter.all(entry, entry in variables.othersBefore) &&
+      variables.othersBefore.all(entry, entry in variables.othersAfter)
+    messageExpression: >-
+      "the kubelet plugin of node \\"" + variables.userNode +
+      "\\" may not write the status of devices of other drivers or nodes"
+    reason: Forbidden
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: $name-claims
+spec:
+  policyName: $name-claims
+  validationActions: [Deny]
+""")
+_EARLY_LOADING: Final = Template("""\
+# What the kubelet plugin needs to prepare devices before pods are bound (docs/early-loading.md), and to know whether a
+# claim has what somebody else holds (docs/held-hardware.md), in addition to its other permissions: printed by
+# `kerf rbac --early-loading$arguments`. It may then read all claims of the cluster.
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  name: $name-early-loading
+rules:
+- apiGroups: [resource.k8s.io]
+  resources: [resourceclaims]
+  verbs: [list, watch]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata:
+  name: $name-early-loading
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: ClusterRole
+  name: $name-early-loading
+subjects:
+- kind: ServiceAccount
+  name: $name
+  namespace: $namespace
 """)
 NAME: Final = "kerf-kubelet-plugin"
 """The service account of the plugin in ``deploy/manifests``; role and policy are named after it."""
@@ -136,12 +229,16 @@ NAMESPACE: Final = "kerf-system"
 )
 @option("--name", default=NAME, help="Name of the service account, of its role and policy.")
 @option("--namespace", default=NAMESPACE, help="Namespace of the service account.")
-def command(families: tuple[str, ...], name: str, namespace: str) -> None:
+@option("--early-loading", is_flag=True, help="Also print the role to list and watch all claims.")
+def command(families: tuple[str, ...], name: str, namespace: str, early_loading: bool) -> None:
     """Print the permissions of the kubelet plugin for the drivers of families, as YAML for `kubectl apply`.
 
-    These are a service account with its role, and a policy that restricts it to slices of its own node and drivers.
+    These are a service account with its role, and policies that restrict it to its own node and drivers. With
+    --early-loading it may also read all claims, as it must to prepare devices before their pods are bound.
     """
     click.echo(build_permissions(families, name=name, namespace=namespace), nl=False)
+    if early_loading:
+        click.echo("---\n" + build_early_loading(families, name=name, namespace=namespace), nl=False)
 
 
 def build_permissions(families: tuple[str, ...] = (), *, name: str = NAME, namespace: str = NAMESPACE) -> str:
@@ -151,13 +248,24 @@ def build_permissions(families: tuple[str, ...] = (), *, name: str = NAME, names
     """
     known = BUILT_IN_BY_NAME if BUILT_IN_BY_NAME.keys() >= {*families} else installed_families()
     drivers = [family.driver for family in find_families(families, known) or BUILT_IN]
-    arguments = [f" --family={family}" for family in dict.fromkeys(families)]
-    arguments += [f" --name={name}"] if name != NAME else []
-    arguments += [f" --namespace={namespace}"] if namespace != NAMESPACE else []
-    return _TEMPLATE.substitute(
+    return _PERMISSIONS.substitute(
         name=name,
         namespace=namespace,
-        arguments="".join(arguments),
+        arguments=_format_arguments(families, name, namespace),
         plain=", ".join(drivers),
         quoted=", ".join(f'"{driver}"' for driver in drivers),
     )
+
+
+def build_early_loading(families: tuple[str, ...] = (), *, name: str = NAME, namespace: str = NAMESPACE) -> str:
+    """Return the manifests that early loading adds."""
+    arguments = _format_arguments(families, name, namespace)
+    return _EARLY_LOADING.substitute(name=name, namespace=namespace, arguments=arguments)
+
+
+def _format_arguments(families: tuple[str, ...], name: str, namespace: str) -> str:
+    """Return the command's arguments, without those that are the defaults."""
+    arguments = [f" --family={family}" for family in dict.fromkeys(families)]
+    arguments += [f" --name={name}"] if name != NAME else []
+    arguments += [f" --namespace={namespace}"] if namespace != NAMESPACE else []
+    return "".join(arguments)

@@ -137,14 +137,14 @@ def check_satisfiable(
     types: Collection[DeviceType],
     *,
     kind: str,
-    cut: str,
+    cuts: Collection[str],
     models: Sequence[str],
     profile: str | None,
     function: str | None,
     minimum: Mapping[str, Quantity],
     limits: Mapping[str, tuple[str, Quantity]] = MappingProxyType({}),
 ) -> None:
-    """Check that one of ``types`` has all of these properties, one of ``models``, and every ``minimum``.
+    """Check that one of ``types`` has all of these properties, one of ``cuts`` and ``models``, and every ``minimum``.
 
     ``kind`` is the family; ``models`` may be empty: all; ``minimum`` is by capacity; ``limits`` are those of the
     configuration, by field, with their capacity. Of a family without known types nothing is known to be impossible.
@@ -153,7 +153,7 @@ def check_satisfiable(
     if not any(each.kind == kind for each in types):
         return
     candidates = [
-        each for each in types if each.kind == kind and each.cut == cut and (not models or each.model in models)
+        each for each in types if each.kind == kind and each.cut in cuts and (not models or each.model in models)
     ]
     where = f"model {models[0]}" if len(models) == 1 else "the chosen models" if models else "any known model"
     for attribute, wanted in (("profile", profile), ("function", function)):

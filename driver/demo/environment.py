@@ -31,6 +31,8 @@ from driver.demo.processes import Program, run_program
 from driver.demo.report import ContainerReport, LeftoverReport, NodeReport, PodReport
 from driver.families.fpga.shell import Shell
 from driver.families.gpu.model import GpuModel
+from driver.families.registry import installed_families
+from driver.families.selectors import build_device_class
 from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
 from driver.kube.http.errors import NotFoundError
@@ -237,7 +239,9 @@ async def open_demo_cluster(
             client = await stack.enter_async_context(Client(access, user_agent=_FIELD_MANAGER))
             demo = build(settings, root, cluster, client)
             namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kerf-system"}}
-            await demo.apply([namespace])
+            families = () if classic else installed_families().values()
+            classes = [KINDS.device_classes.encode(build_device_class(family)) for family in families]
+            await demo.apply([namespace, *classes])
             stack.push_async_callback(demo.stop_programs)
             await demo.start_programs()
             yield demo

@@ -135,9 +135,13 @@ def _find_duplicates(manifests: Sequence[Manifest]) -> Iterator[str]:
 
 
 def _find_dangling_references(manifests: Sequence[Manifest]) -> Iterator[str]:
-    """Yield problems for names that no document defines: a pod would wait for them for ever."""
+    """Yield problems for names that no document defines: a pod would wait for them for ever.
+
+    The DeviceClasses of the installed families are there without one.
+    """
     made = {(manifest.kind, manifest.namespace, manifest.name) for manifest in manifests}
     classes = {manifest.name for manifest in manifests if manifest.kind in {"ResourceClass", "DeviceClass"}}
+    classes |= {family.driver for family in installed_families().values()}
     for manifest in manifests:
         for path, kind, name in _named_claims(manifest.body):
             if (kind, manifest.namespace, name) not in made:

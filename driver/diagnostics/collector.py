@@ -1,8 +1,8 @@
 """The collector, which reads a ``ClusterState`` from an API server: the only I/O of diagnostics.
 
 Lists that Kerf's own API or events have are optional: where they may not be read, the state names them in
-``forbidden_lists``, and reports say so. Of events only those are read that kubelets and drivers' controllers write
-about devices.
+``forbidden_lists``, and reports say so. Of events only those are read that kubelets, kube-controller-manager and
+drivers' controllers write about devices.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -22,8 +22,9 @@ from driver.kube.http.errors import ForbiddenError, NotFoundError
 
 _UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
 """A field selector without finished pods, which neither hold nor need devices."""
-_KUBELET_REASONS: Final = ("FailedPrepareDynamicResources", "FailedKillPod")
-"""The reasons of a kubelet's events about devices: a pod that cannot start, and one that cannot end."""
+_POD_REASONS: Final = ("FailedPrepareDynamicResources", "FailedKillPod", "FailedResourceClaimCreation")
+"""The reasons of events about pods and their devices: one that cannot start, one that cannot end (of the kubelet), and
+one for which kube-controller-manager cannot create a claim."""
 _CONTROLLER_REASON: Final = "Failed"
 """The reason of a driver's controller's events (upstream's controller has the same); others use it as well."""
 _CONTROLLER: Final = "resource driver "
@@ -56,7 +57,7 @@ async def collect_state(client: Client, now: Callable[[], str], namespace: str =
         tasks.start_soon(reader.read, "slices", api.resource.resource_slices)
         tasks.start_soon(reader.read, "taint_rules", api.device_taint_rules)
         tasks.start_soon(reader.read_optional, "resource_classes", RESOURCE_CLASSES)
-        for reason in _KUBELET_REASONS:
+        for reason in _POD_REASONS:
             tasks.start_soon(reader.read_events, f"reason={reason}", namespace)
     lists = reader.lists
     pods = tuple(pod for pod in lists["pods"] if _uses_devices(pod))
@@ -89,7 +90,7 @@ async def _collect_classic(reader: "_Reader", api: ClassicFeatures, gathered_at:
         tasks.start_soon(reader.read_optional, "inventories", NODE_INVENTORIES)
         for kind in kinds:
             tasks.start_soon(reader.read_optional, kind.kind, kind)
-        for reason in (*_KUBELET_REASONS, _CONTROLLER_REASON):
+        for reason in (*_POD_REASONS, _CONTROLLER_REASON):
             tasks.start_soon(reader.read_events, f"reason={reason},type=Warning", namespace)
     lists = reader.lists
     pods = tuple(pod for pod in lists["pods"] if pod.spec.resource_claims)
@@ -164,7 +165,7 @@ def _uses_devices(pod: Pod) -> bool:
 
 
 def _relevant(events: Iterable[Event], pods: Iterable[Pod]) -> Iterator[Event]:
-    """Yield the newest events of each object: those of kubelets about ``pods``, and those of drivers' controllers."""
+    """Yield the newest events of each object: those about ``pods``, and those of drivers' controllers."""
     uids = {pod.metadata.uid for pod in pods}
     kept: dict[str, int] = {}
     for event in sorted(events, key=lambda event: event.last_timestamp or "", reverse=True):

@@ -11,9 +11,10 @@ class QueryError(KerfError):
     """A query names something that the cluster does not have."""
 
     @classmethod
-    def unknown(cls, kind: str, ref: ObjectRef, known: Iterable[ObjectRef]) -> "QueryError":
-        """Return the error for an object that does not exist, with similar names of those that do."""
+    def unknown(cls, kind: str, ref: ObjectRef, known: Iterable[ObjectRef], advice: str = "") -> "QueryError":
+        """Return the error for an object that does not exist, with similar names of those that do, or ``advice``."""
         texts = {str(each): each for each in known}
         elsewhere = sorted(text for text, each in texts.items() if each.name == ref.name)
         near = elsewhere or get_close_matches(str(ref), texts, n=3)
-        return cls(f"there is no {kind} {ref}" + (f"; there is {', '.join(near)}" if near else ""))
+        more = f"there is {', '.join(near)}" if near else advice
+        return cls(f"there is no {kind} {ref}" + (f"; {more}" if more else ""))

@@ -18,6 +18,7 @@ from api.errors import InvalidDocumentError, Problem
 from api.kerf.decoder import decode_device_config
 from api.kerf.v1alpha1 import API_VERSION, DeviceConfigBase, ResourceClassSpec
 from api.kerf.validation import suggest
+from api.model import device_attributes as v
 from driver.families.base import CLASS_FIELDS, Family
 
 _UNSET: Final = ResourceClassSpec(device="any")
@@ -42,6 +43,8 @@ class FamilyClass:
     family: Family
     config: DeviceConfigBase | None
     """The configuration of the class's devices, abbreviations such as ``sharing`` included; None: it has none."""
+    required_attributes: Mapping[str, str]
+    """The boolean attributes that the configuration needs of devices: the field of the class, by attribute."""
 
 
 def check_class(document: str, spec: ResourceClassSpec, families: Mapping[str, Family]) -> FamilyClass:
@@ -52,7 +55,7 @@ def check_class(document: str, spec: ResourceClassSpec, families: Mapping[str, F
     family = families.get(spec.device)
     if family is None:
         raise FamilyNotInstalledError(document, spec.device, families)
-    problems = [*_unused_fields(spec, family), *_unknown_minimums(spec, family)]
+    problems = [*_unused_fields(spec, family), *_unknown_minimums(spec, family), *_unknown_driver(spec, family)]
     config: DeviceConfigBase | None = None
     if spec.config is not None and "config" in family.class_fields:
         try:
@@ -63,7 +66,11 @@ def check_class(document: str, spec: ResourceClassSpec, families: Mapping[str, F
             problems += _repeated_function(spec, config)
     if problems:
         raise InvalidDocumentError(document, problems)
-    return FamilyClass(family, _with_abbreviations(spec, family, config))
+    config = _with_abbreviations(spec, family, config)
+    required = _required_attributes(spec, config)
+    if problems := list(_impossible(required, family)):
+        raise InvalidDocumentError(document, problems)
+    return FamilyClass(family, config, required)
 
 
 def _unused_fields(spec: ResourceClassSpec, family: Family) -> Iterator[Problem]:
@@ -82,6 +89,25 @@ def _unknown_minimums(spec: ResourceClassSpec, family: Family) -> Iterator[Probl
             if name not in family.minimums:
                 message = f"is no size of device: {family.name}; {suggest(name, family.minimums)}"
                 yield Problem(f"spec.minimum.{name}", message)
+
+
+def _unknown_driver(spec: ResourceClassSpec, family: Family) -> Iterator[Problem]:
+    if spec.minimum_driver_version is not None and v.ATTRIBUTE_DRIVER_VERSION not in family.attributes:
+        message = f"is not for device: {family.name}, whose devices do not say which driver they have"
+        yield Problem("spec.minimumDriverVersion", message)
+
+
+def _required_attributes(spec: ResourceClassSpec, config: DeviceConfigBase | None) -> Mapping[str, str]:
+    required = {} if config is None else config.required_attributes
+    short = "spec" if spec.config is None else "spec.config"
+    return {attribute: f"{short}.{field}" for attribute, field in required.items()}
+
+
+def _impossible(required: Mapping[str, str], family: Family) -> Iterator[Problem]:
+    for attribute, field in required.items():
+        definition = family.attributes.get(attribute)
+        if definition is None or not isinstance(definition.neutral.value, bool):
+            yield Problem(field, f"no device: {family.name} can do this: the family has no attribute {attribute}")
 
 
 def _repeated_function(spec: ResourceClassSpec, config: DeviceConfigBase) -> Iterator[Problem]:

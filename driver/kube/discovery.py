@@ -27,6 +27,8 @@ class ApiFeatures:
 
     kubernetes: tuple[int, int]
     """Major and minor version of the API server."""
+    patch: int
+    """Its patch version; 0 where it reports none."""
     resource: ResourceKinds
     """The kinds of the newest version of resource.k8s.io that both the server and Kerf know."""
     device_taint_rules: Kind[DeviceTaintRule] | None
@@ -47,6 +49,7 @@ async def discover(client: Client) -> ApiFeatures:
     served = await _list_versions(client)
     return ApiFeatures(
         kubernetes=_parse_version(version),
+        patch=_parse_patch(version),
         resource=registry.choose_kinds(served),
         device_taint_rules=await _device_taint_rules(client, served),
     )
@@ -96,6 +99,12 @@ def _parse_version(version: JsonObject) -> tuple[int, int]:
     if major is None or minor is None:
         raise UnsupportedError(f"the API server does not report its version: /version says {version!r:.200}")
     return int(major[0]), int(minor[0])
+
+
+def _parse_patch(version: JsonObject) -> int:
+    """Parse the patch version of ``{"gitVersion": "v1.36.1-eks-1234"}``."""
+    found = re.match(r"v?\d+\.\d+\.(\d+)", str(version.get("gitVersion", "")))
+    return int(found[1]) if found is not None else 0
 
 
 async def _device_taint_rules(client: Client, served: list[str]) -> Kind[DeviceTaintRule] | None:

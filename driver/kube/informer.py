@@ -96,13 +96,13 @@ class Informer(Generic[ObjectT]):
 
     async def run(self) -> None:
         """Follow the objects until cancelled."""
-        delays = RETRIES.delays(self._random)
+        delays, told = RETRIES.delays(self._random), ""
         while True:
             self._progressed, began, resumed = False, anyio.current_time(), bool(self._version)
             error = await self._follow()
             lasted = anyio.current_time() - began >= _LASTED_S
             if self._progressed or lasted:
-                delays = RETRIES.delays(self._random)
+                delays, told = RETRIES.delays(self._random), ""
             if isinstance(error, ExpiredError | UndecodableObjectError | AnswerTooLargeError):
                 self._version = ""
             if (lasted and error is None) or (resumed and isinstance(error, ExpiredError)):
@@ -111,7 +111,9 @@ class Informer(Generic[ObjectT]):
             delay_s = max(next(delays), min(asked_s, _LONGEST_WAIT_S))
             if error is not None:
                 _failures.labels(self._kind.plural).inc()
-                _log.warning("cannot follow %s: %s; again in %.1f s", self._kind.plural, error, delay_s)
+                level = logging.DEBUG if str(error) == told else logging.WARNING  # a missing permission may stay so
+                _log.log(level, "cannot follow %s: %s; again in %.1f s", self._kind.plural, error, delay_s)
+                told = str(error)
             await anyio.sleep(delay_s)
 
     async def _follow(self) -> ApiError | AccessError | UndecodableObjectError | None:

@@ -26,6 +26,7 @@ from driver.kubeletplugin.claims.hardware import HardwareExecutor
 from driver.kubeletplugin.claims.held_claims import HeldClaims
 from driver.kubeletplugin.claims.preparer import ClaimPreparer
 from driver.kubeletplugin.claims.refused_claims import RefusedClaims
+from driver.kubeletplugin.claims.status_writer import DeviceStatusWriter
 from driver.kubeletplugin.claims.steps import StepExecutor
 from driver.kubeletplugin.cluster.base import Cluster
 from driver.kubeletplugin.inventory.devices import PublishTarget
@@ -80,6 +81,10 @@ class NodePlugin:
         self._surveyor = self._make_surveyor()
         self.publisher = self._make_publisher()
         self._refused_claims = self._make_refused_claims()
+        self._hardware = HardwareExecutor(
+            self.card_executor, settings.family.configurations, checkpoint, boot_id=boot_id
+        )
+        self._status_writer = self._make_status_writer()
         self.preparer = self._make_preparer(tasks)
         self._garbage_collector = self._make_garbage_collector()
         self._early_preparer = self._make_early_preparer()
@@ -117,6 +122,7 @@ class NodePlugin:
             services.start_soon(self._garbage_collector.run)
             services.start_soon(self._surveyor.run)
             services.start_soon(self._refused_claims.run)
+            services.start_soon(self._status_writer.run)
             for name in self._backends:
                 services.start_soon(self.publisher.watch_health, name)
 
@@ -189,9 +195,7 @@ class NodePlugin:
             driver=self._settings.driver_name,
             boot_id=self._boot_id,
             checkpoint=self._checkpoint,
-            hardware=HardwareExecutor(
-                self.card_executor, self._settings.family.configurations, self._checkpoint, boot_id=self._boot_id
-            ),
+            hardware=self._hardware,
             store=self._store,
             metadata=self._metadata,
             on_change=self._records_changed,
@@ -205,8 +209,20 @@ class NodePlugin:
             cluster=self._cluster,
             publisher=self.publisher,
             tasks=tasks,
+            status_writer=self._status_writer,
             refused=self._refused_claims,
             is_missing=self._restrictions.surveys.is_missing,
+        )
+
+    def _make_status_writer(self) -> DeviceStatusWriter:
+        return DeviceStatusWriter(
+            driver=self._settings.driver_name,
+            boot_id=self._boot_id,
+            cluster=self._cluster,
+            records=self._checkpoint.records,
+            hardware=self._hardware,
+            find_device=lambda device: self.publisher.devices.find(device),
+            now=time.time,
         )
 
     def _make_early_preparer(self) -> EarlyPreparer:
@@ -215,6 +231,7 @@ class NodePlugin:
             publisher=self.publisher,
             cluster=self._cluster,
             preparer=self.preparer,
+            status_writer=self._status_writer,
             checkpoint=self._checkpoint,
             health_tracker=self._health_tracker,
             now=time.time,

@@ -19,6 +19,7 @@ from api.kerf.classic_parameters import (
 from api.kerf.v1alpha1 import API_VERSION, FpgaConfig, GpuConfig, config_to_parameters
 from api.model.base import JsonObject
 from api.model.classic import ClassicClass, ClassicTemplate
+from api.model.device_attributes import monitor_taint_key
 from api.wire import to_builtins
 from driver.families.base import Family
 from driver.families.fpga import FPGA
@@ -27,6 +28,10 @@ from driver.families.gpu import GPU
 V1: Final = "resource.k8s.io/v1"
 REQUEST: Final = "device"
 """The name of the only request of a migrated claim."""
+_SIZE: Final = frozenset({"profile", "minimum", "orWhole"})
+"""The fields of a class that say how large its partitions are."""
+_VERSION_NUMBERS: Final = 3
+"""The numbers of a driver's version that the attribute ``driverVersion`` has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +52,16 @@ def migrate_class(template: ClassicClass, parameters: ClassParameters) -> Migrat
             spec[field] = to_builtins(value)
     if parameters.models:
         spec["models"] = list(parameters.models)
+    if parameters.min_driver_version is not None:
+        spec["minimumDriverVersion"] = ".".join(parameters.min_driver_version.split(".")[:_VERSION_NUMBERS])
+    if isinstance(parameters, GpuClassParametersSpec) and parameters.allow_whole and _has_only_minimum(parameters):
+        spec["orWhole"] = True
     if isinstance(parameters, FpgaClassParametersSpec) and (parameters.release or parameters.timeout_seconds):
         spec["config"] = _fpga_config(parameters.release, parameters.timeout_seconds)
     documents = [_resource_class(name, spec)]
     remarks = list(_class_remarks(name, template, parameters))
     if isinstance(parameters, GpuClassParametersSpec) and parameters.allow_whole and parameters.cut != "Whole":
-        whole = {key: value for key, value in spec.items() if key not in {"profile", "minimum"}} | {"cut": "Whole"}
+        whole = {key: value for key, value in spec.items() if key not in _SIZE} | {"cut": "Whole"}
         documents.append(_resource_class(f"{name}-whole", whole))
     return MigrationResult(documents=tuple(documents), remarks=tuple(remarks))
 
@@ -111,14 +120,22 @@ def _class_remarks(name: str, template: ClassicClass, parameters: ClassParameter
         yield f"{subject}: suitableNodes has no equivalent: choose nodes by spec.nodes"
     if parameters.max_pods < 32:
         yield f"{subject}: maxPods: {parameters.max_pods} has no equivalent: every claim may be used by up to 256 pods"
-    if parameters.min_driver_version is not None:
-        yield f"{subject}: minDriverVersion has no equivalent: choose nodes by spec.nodes"
+    if (parameters.min_driver_version or "").count(".") >= _VERSION_NUMBERS:
+        yield f"{subject}: minDriverVersion: {parameters.min_driver_version}: only the first three numbers are compared"
     if parameters.claims_may_override:
         yield f"{subject}: claimsMayOverride has no equivalent: a claim's configuration always comes after its class's"
     if isinstance(parameters, GpuClassParametersSpec) and parameters.monitor:
-        yield f"{subject}: monitor: its claims need adminAccess, in a namespace that is labeled for it (KEP-5018)"
+        taint = monitor_taint_key(GPU.driver)
+        yield (
+            f"{subject}: monitor: its claims need adminAccess, in a namespace that is labeled for it (KEP-5018), and a "
+            f"toleration of {taint}"
+        )
     if isinstance(parameters, GpuClassParametersSpec) and parameters.allow_whole:
         yield f"{subject}: allowWhole: whole cards have a class of their own, {name}-whole"
+
+
+def _has_only_minimum(parameters: GpuClassParametersSpec) -> bool:
+    return parameters.profile is None and parameters.cut != "Whole" and not parameters.monitor
 
 
 def _template_remarks(template: ClassicTemplate) -> Iterator[str]:
@@ -139,6 +156,9 @@ def _selectors(parameters: ClaimParameters) -> Iterable[str]:
         if parameters.function is not None:
             yield f'device.attributes["{driver}"].function == "{parameters.function}"'
         return
+    if parameters.sharing is not None:
+        for attribute in GpuConfig(api_version=API_VERSION, sharing=parameters.sharing).required_attributes:
+            yield f'device.attributes["{driver}"].{attribute}'
     if parameters.profile is not None:
         yield f'device.attributes["{driver}"].profile == "{parameters.profile}"'
     if parameters.minimum is not None:

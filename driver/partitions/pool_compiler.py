@@ -25,6 +25,7 @@ from api.model.devices import (
     Pool,
     SliceContent,
 )
+from api.model.names import DriverName
 from api.model.quantity import Quantity
 from driver.partitions.device_attributes import (
     Vocabulary,
@@ -125,21 +126,26 @@ def compile_pool(
     return CompiledPool(pool=pool, partitions=MappingProxyType(partitions))
 
 
-def build_monitor_slices(cards: Iterable[Card], node: str, vocabulary: Vocabulary) -> Iterator[SliceContent]:
+def build_monitor_slices(
+    cards: Iterable[Card], node: str, vocabulary: Vocabulary, driver: DriverName
+) -> Iterator[SliceContent]:
     """Yield the slices with a monitor device for each of ``cards``, for claims with admin access (KEP-5018).
 
     They are published after all others. A device with counters cannot be allocated while its card is in use, not even
     with admin access: kube-scheduler charges the counters nevertheless (``k8s.io/dynamic-resource-allocation``
-    ``structured``, Kubernetes 1.37). So a monitor device represents the same card, but consumes no counters.
+    ``structured``, Kubernetes 1.37). So a monitor device represents the same card, but consumes no counters. A taint of
+    ``driver`` keeps claims away that do not tolerate it: a class that selects any device of the driver has it, too.
     """
-    return _slices([_monitor_device(card, node, vocabulary) for card in cards])
+    taint = DeviceTaint(key=v.monitor_taint_key(driver), effect="NoSchedule")
+    return _slices([_monitor_device(card, node, vocabulary, taint) for card in cards])
 
 
-def _monitor_device(card: Card, node: str, vocabulary: Vocabulary) -> Device:
+def _monitor_device(card: Card, node: str, vocabulary: Vocabulary, taint: DeviceTaint) -> Device:
     return Device(
         name=monitor_name(card_name(card)),
-        attributes={**card_attributes(card, node, vocabulary), v.ATTRIBUTE_CUT: Attribute.of("monitor")},
+        attributes={**card_attributes(card, node, vocabulary), v.ATTRIBUTE_CUT: Attribute.of(v.CUT_MONITOR)},
         capacity=no_capacity(vocabulary),
+        taints=(taint,),
     )
 
 

@@ -13,16 +13,33 @@ A vendor writes, in a test module of his own (pytest and hypothesis are in the e
         def new_machine(self, folder: Path) -> MachineUnderTest:
             return MyMachine(folder)
 
-Nothing here needs Kubernetes, and no program of Kerf's imports it.
+Nothing here needs Kubernetes, and no program of Kerf's imports it. ``nvml`` is a stand-in for NVIDIA's management
+library, which needs no pytest: what the suite imports is imported when it is asked for.
 """
 
-import pytest
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-# Before the module is imported: its assertions are to show the values that they compare, as those of test modules do.
-pytest.register_assert_rewrite("driver.testing.contract")
-
-from driver.testing.contract import BackendContract  # noqa: E402
-from driver.testing.journal import KillableJournal, ProcessKilled  # noqa: E402
-from driver.testing.machine import MachineUnderTest  # noqa: E402
+if TYPE_CHECKING:
+    from driver.testing.contract import BackendContract
+    from driver.testing.journal import KillableJournal, ProcessKilled
+    from driver.testing.machine import MachineUnderTest
 
 __all__ = ["BackendContract", "KillableJournal", "MachineUnderTest", "ProcessKilled"]
+
+_MODULES = {
+    "BackendContract": "contract",
+    "KillableJournal": "journal",
+    "MachineUnderTest": "machine",
+    "ProcessKilled": "journal",
+}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401  (PEP 562)
+    """Import the suite, with assertions that show the values which they compare, as those of test modules do."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import pytest
+
+    pytest.register_assert_rewrite("driver.testing.contract")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

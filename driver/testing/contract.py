@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,6 +34,7 @@ from driver.testing.journal import ProcessKilled
 from driver.testing.machine import MachineUnderTest
 from driver.testing.partition_samples import (
     fits,
+    one_of_each_published_size,
     one_of_each_size,
     shareable_partitions,
     side_by_side,
@@ -179,6 +181,14 @@ class BackendContract:
             assert plugin.prepare(record) == handle
             assert plugin.contents() == before
             plugin.release(record)
+
+    def test_every_device_is_prepared_without_configuration(self, plugin: PluginStandIn) -> None:
+        """A user's DeviceClass may select any device of the driver, for claims that have no parameters."""
+        for partition in one_of_each_published_size(plugin.cards[0]):
+            record = replace(plugin.allocate(partition, "user"), config=None)
+            plugin.prepare(record)
+            plugin.release(record)
+            assert plugin.is_empty, partition
 
     def test_partitions_side_by_side_do_not_disturb_one_another(self, plugin: PluginStandIn) -> None:
         for card in plugin.cards:
@@ -335,6 +345,17 @@ class BackendContract:
             assert record.handle == handle
             plugin.release(record)
             assert plugin.is_empty, partition
+
+    def test_a_handle_names_the_uuid_that_the_survey_shows(self, plugin: PluginStandIn) -> None:
+        for partition in one_of_each_size(plugin, plugin.cards[0]):
+            record = plugin.allocate(partition, "user")
+            handle = plugin.prepare(record)
+            shown = {found.uuid for found in plugin.backend.survey(partition.card_uuid).partitions if found.uuid}
+            if partition.is_whole:
+                assert handle.get("uuid", "") in {"", partition.card_uuid, *shown}
+            else:
+                assert {handle["uuid"]} == shown if shown else not handle.get("uuid"), "claims show it"
+            plugin.release(record)
 
     def test_a_handle_gives_the_same_edits_at_any_time_and_in_every_process(self, plugin: PluginStandIn) -> None:
         for partition in one_of_each_size(plugin, plugin.cards[0]):

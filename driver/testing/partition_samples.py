@@ -17,8 +17,17 @@ def smallest_partition(plugin: PluginStandIn) -> Partition:
 
 def one_of_each_size(plugin: PluginStandIn, card: Card) -> list[Partition]:
     """Return the first partition of each profile and function, by its number of units."""
+    return _one_of_each_size(plugin.machine.partitions(card))
+
+
+def one_of_each_published_size(card: Card) -> list[Partition]:
+    """Return the first partition of each profile and function, by its number of units, of all that are published."""
+    return _one_of_each_size(spec.of(card.uuid) for spec in card.geometry.specs)
+
+
+def _one_of_each_size(partitions: Iterable[Partition]) -> list[Partition]:
     found: dict[object, Partition] = {}
-    for one in plugin.machine.partitions(card):
+    for one in partitions:
         found.setdefault((one.profile, one.function, one.placement and one.placement.size), one)
     return list(found.values())
 

@@ -7,62 +7,63 @@ import pytest
 import yaml
 
 from driver.cli import main
-from driver.cli.rbac import build_permissions
-from driver.local.apiserver.admission import validating_policies
-from driver.local.apiserver.admission.validating_policies import AdmissionAttributes
-from driver.local.apiserver.meta.status_errors import ApiStatusError
-from driver.local.apiserver.storage import GroupResource, ObjectKey, Storage
+from driver.cli.rbac import build_early_loading, build_permissions
 from tests.generate import rbac
+from tests.local.apiserver.policy_server import PolicyServer, account
 
-PLURALS = {
-    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
-    "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
-}
-PLUGIN = "system:serviceaccount:kerf-system:kerf-kubelet-plugin"
-
-
-def documents(text: str) -> dict[str, Any]:
-    return {document["kind"]: document for document in yaml.safe_load_all(text)}
+Json = dict[str, Any]
+PLUGIN = account("kerf-kubelet-plugin", node="n1")
+NOWHERE = account("kerf-kubelet-plugin")
+SOMEBODY = account("somebody", node="n1")
+POLICIES = PolicyServer(yaml.safe_load_all(build_permissions()))
 
 
-def refusal(text: str, operation: str, node: str, driver: str, user: str = PLUGIN) -> str | None:
-    """Why the policies of ``text`` refuse a slice to the plugin on node n1; None: they do not."""
-    storage = Storage(history=1)
-    for kind, document in documents(text).items():
-        if kind in PLURALS:
-            resource = GroupResource("admissionregistration.k8s.io", PLURALS[kind])
-            storage.put(resource, ObjectKey("", document["metadata"]["name"]), document)
-    slice_ = {"metadata": {"name": "s"}, "spec": {"nodeName": node, "driver": driver}}
-    write = AdmissionAttributes(
-        operation=operation,  # type: ignore[arg-type]
-        resource=GroupResource("resource.k8s.io", "resourceslices"),
-        version="v1",
-        subresource="",
-        key=ObjectKey("", "s"),
-        new=None if operation == "DELETE" else slice_,  # type: ignore[arg-type]
-        old=None if operation == "CREATE" else slice_,
-        user={"username": user, "extra": {"authentication.kubernetes.io/node-name": ["n1"]}},
-    )
-    try:
-        validating_policies.check_policies(storage, write)
-    except ApiStatusError as error:
-        return error.message
-    return None
+def of_kind(kind: str, text: str) -> list[Json]:
+    return [document for document in yaml.safe_load_all(text) if document["kind"] == kind]
 
 
-def test_the_manifest_is_what_the_command_prints_for_kerfs_own_families(tmp_path: Path) -> None:
-    (path,) = rbac.generate(tmp_path)
-    assert (rbac.ROOT / path).read_text() == (tmp_path / path).read_text(), "run `make generate`"
+def rules(text: str) -> dict[tuple[str, str], list[str]]:
+    """The verbs of the cluster role in ``text``, by group and resource."""
+    (role,) = of_kind("ClusterRole", text)
+    found = [
+        (group, one, rule["verbs"])
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for one in rule["resources"]
+    ]
+    assert len(found) == len({(group, one) for group, one, _ in found}), "one rule for each resource"
+    return {(group, one): verbs for group, one, verbs in found}
+
+
+def slice_(node: str | None = "n1", driver: str = "gpu.kerf.dev", pool: str = "n1/gpu") -> Json:
+    spec = {"driver": driver, "pool": {"name": pool}, **({"nodeName": node} if node else {"allNodes": True})}
+    return {"metadata": {"name": "s"}, "spec": spec}
+
+
+def entry(driver: str = "gpu.kerf.dev", pool: str = "n1/gpu", **more: Any) -> Json:
+    return {"driver": driver, "pool": pool, "device": "d", **more}
+
+
+def claim(*results: Json, devices: tuple[Json, ...] = (), **status: Any) -> Json:
+    allocation = {"allocation": {"devices": {"results": list(results)}}} if results else {}
+    own = {"devices": list(devices)} if devices else {}
+    return {"metadata": {"name": "c"}, "spec": {}, "status": {**allocation, **own, **status}}
+
+
+def test_the_manifests_are_what_the_command_prints_for_kerfs_own_families(tmp_path: Path) -> None:
+    for path in rbac.generate(tmp_path):
+        assert (rbac.ROOT / path).read_text() == (tmp_path / path).read_text(), "run `make generate`"
 
 
 def test_the_command_prints_the_permissions_of_the_chosen_families(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rbac", "--family", "fpga", "--name", "fpgas", "--namespace", "lab"]) == 0
-    found = documents(capsys.readouterr().out)
-    assert found["ServiceAccount"]["metadata"] == {"name": "fpgas", "namespace": "lab"}
-    (rule,) = (rule for rule in found["ClusterRole"]["rules"] if rule["resources"] == ["resourceclaims/driver"])
+    text = capsys.readouterr().out
+    assert [one["metadata"] for one in of_kind("ServiceAccount", text)] == [{"name": "fpgas", "namespace": "lab"}]
+    (role,) = of_kind("ClusterRole", text)
+    (rule,) = (rule for rule in role["rules"] if rule["resources"] == ["resourceclaims/driver"])
     assert rule["resourceNames"] == ["fpga.kerf.dev"]
-    assert rule["verbs"] == ["associated-node:patch"]
-    assert found["ClusterRoleBinding"]["subjects"] == [{"kind": "ServiceAccount", "name": "fpgas", "namespace": "lab"}]
+    (binding,) = of_kind("ClusterRoleBinding", text)
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "fpgas", "namespace": "lab"}]
 
 
 def test_an_unknown_family_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,15 +71,89 @@ def test_an_unknown_family_is_an_error(capsys: pytest.CaptureFixture[str]) -> No
     assert "no family 'npu'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("operation", ["CREATE", "UPDATE", "DELETE"])
-def test_a_plugin_writes_slices_of_its_own_node_and_drivers_only(operation: str) -> None:
-    text = build_permissions()
-    assert refusal(text, operation, "n1", "gpu.kerf.dev") is None
-    assert refusal(text, operation, "n1", "fpga.kerf.dev") is None
-    assert 'ResourceSlice of node "n2"' in (refusal(text, operation, "n2", "gpu.kerf.dev") or "")
-    assert 'ResourceSlice of driver "nic.example.com"' in (refusal(text, operation, "n1", "nic.example.com") or "")
-    assert refusal(text, operation, "n2", "nic.example.com", user="somebody") is None
+def test_the_plugin_may_do_this_and_nothing_else() -> None:
+    assert rules(build_permissions()) == {
+        ("", "nodes"): ["get"],
+        ("", "pods"): ["get"],
+        ("", "events"): ["create", "patch"],
+        ("kerf.dev", "resourceclasses"): ["list", "watch"],
+        ("resource.k8s.io", "resourceclaims"): ["get"],
+        ("resource.k8s.io", "resourceclaims/status"): ["patch"],
+        ("resource.k8s.io", "resourceclaims/driver"): ["associated-node:patch"],
+        ("resource.k8s.io", "resourceslices"): ["list", "watch", "create", "update", "delete"],
+    }
+
+
+def test_early_loading_adds_the_right_to_read_all_claims(capsys: pytest.CaptureFixture[str]) -> None:
+    assert rules(build_early_loading()) == {("resource.k8s.io", "resourceclaims"): ["list", "watch"]}
+    assert main(["rbac", "--early-loading", "--name", "fpgas"]) == 0
+    text = capsys.readouterr().out
+    assert [one["metadata"]["name"] for one in of_kind("ClusterRole", text)] == ["fpgas", "fpgas-early-loading"]
+    assert "`kerf rbac --early-loading --name=fpgas`" in text
+
+
+@pytest.mark.parametrize(
+    ("user", "value", "refused"),
+    [
+        (PLUGIN, slice_(), ""),
+        (PLUGIN, slice_(driver="fpga.kerf.dev", pool="n1/fpga"), ""),
+        (PLUGIN, slice_("n2"), 'may not write a ResourceSlice of node "n2"'),
+        (PLUGIN, slice_(None), 'may not write a ResourceSlice of node ""'),
+        (PLUGIN, slice_(driver="nic.example.com"), 'may not write a ResourceSlice of driver "nic.example.com"'),
+        (NOWHERE, slice_(), "this token names no node"),
+        (SOMEBODY, slice_("n2", driver="nic.example.com", pool="p"), ""),
+    ],
+)
+def test_a_plugin_writes_slices_of_its_own_node_and_drivers_only(user: Json, value: Json, refused: str) -> None:
+    said = [
+        POLICIES.refusal("resourceslices", new=value, user=user),
+        POLICIES.refusal("resourceslices", new=value, old=value, user=user),
+        POLICIES.refusal("resourceslices", old=value, user=user),
+    ]
+    assert [refused in one and bool(one) == bool(refused) for one in said] == [True] * 3, said
+
+
+def test_a_plugin_writes_no_slice_into_the_pool_of_another_node() -> None:
+    for pool in ("n2/gpu", "n1", "n11/gpu"):
+        said = POLICIES.refusal("resourceslices", new=slice_(pool=pool), user=PLUGIN)
+        assert 'may only write pools whose names begin with "n1/"' in said
+        assert not POLICIES.refusal("resourceslices", old=slice_(pool=pool), user=PLUGIN), "its own it may delete"
 
 
 def test_a_plugin_of_one_family_may_not_write_the_other_familys_slices() -> None:
-    assert refusal(build_permissions(("fpga",)), "CREATE", "n1", "gpu.kerf.dev") is not None
+    policies = PolicyServer(yaml.safe_load_all(build_permissions(("fpga",))))
+    assert "of driver" in policies.refusal("resourceslices", new=slice_(), user=PLUGIN)
+
+
+OWN = entry()
+OTHERS = (entry("nic.example.com", "n1/nic"), entry(pool="n2/gpu"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "refused"),
+    [
+        (claim(OWN), claim(OWN, devices=(OWN,)), ""),
+        (claim(OWN, devices=(OWN,)), claim(OWN), ""),
+        (claim(OWN, devices=(OWN,)), claim(OWN, devices=(entry(conditions=[{"type": "Ready"}]),)), ""),
+        (claim(*OTHERS, OWN, devices=OTHERS), claim(*OTHERS, OWN, devices=(OWN, *OTHERS)), ""),
+        (claim(OWN, reservedFor=[{"uid": "1"}]), claim(OWN, devices=(OWN,), reservedFor=[{"uid": "1"}]), ""),
+        (claim(), claim(devices=(OWN,)), "has none of its devices"),
+        (claim(), claim(OWN, devices=(OWN,)), "has none of its devices"),
+        (claim(OTHERS[0]), claim(OTHERS[0], devices=(OTHERS[0],)), "has none of its devices"),
+        (claim(OTHERS[1]), claim(OTHERS[1], devices=(OTHERS[1],)), "has none of its devices"),
+        (claim(OWN), claim(OWN, OTHERS[1]), "may only write status.devices"),
+        (claim(OWN), claim(), "may only write status.devices"),
+        (claim(OWN), claim(OWN, reservedFor=[{"uid": "1"}]), "may only write status.devices"),
+        (claim(OWN, reservedFor=[{"uid": "1"}]), claim(OWN), "may only write status.devices"),
+        (claim(OWN), claim(OWN, somethingNew=True), "may only write status.devices"),
+        (claim(OWN, *OTHERS), claim(OWN, *OTHERS, devices=OTHERS[:1]), "devices of other drivers or nodes"),
+        (claim(OWN, *OTHERS, devices=OTHERS), claim(OWN, *OTHERS, devices=OTHERS[1:]), "devices of other drivers"),
+        (claim(OWN, devices=OTHERS), claim(OWN, devices=(OTHERS[0], entry(pool="n2/gpu", data={}))), "other drivers"),
+    ],
+)
+def test_a_plugin_writes_the_status_of_its_own_devices_only(old: Json, new: Json, refused: str) -> None:
+    said = POLICIES.refusal("resourceclaims", new=new, old=old, subresource="status", user=PLUGIN)
+    assert refused in said
+    assert bool(said) == bool(refused), said
+    assert not POLICIES.refusal("resourceclaims", new=new, old=old, subresource="status", user=SOMEBODY)
+    assert "names no node" in POLICIES.refusal("resourceclaims", new=new, old=old, subresource="status", user=NOWHERE)

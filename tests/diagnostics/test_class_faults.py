@@ -10,8 +10,8 @@ from api.model.metadata import Condition, ObjectMeta
 from api.model.names import ObjectRef
 from driver.allocation import Obstacle
 from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.explain.next_steps import _STEPS
-from driver.diagnostics.explain.report import CauseCode, Verdict, WhyReport
+from driver.diagnostics.explain.next_steps import _STEPS, misfit_causes
+from driver.diagnostics.explain.report import CODES, CauseCode, NodeGroup, NodeReason, Verdict, WhyReport
 from driver.diagnostics.explain.why import explain_claim, explain_pod
 from tests.diagnostics.clusters import allocate_claims, claim, gpu_cluster, pod, replace, request
 
@@ -92,7 +92,22 @@ def test_what_the_controller_says_of_a_class_without_devices_is_told_with_the_ob
 
 
 def test_every_obstacle_has_a_next_step() -> None:
-    assert set(_STEPS) == {*Obstacle, "node-filter", "error", "undecided"}
+    assert set(_STEPS) == {*Obstacle, CauseCode.NODE_FILTER, CauseCode.NODE_ERROR, CauseCode.UNDECIDED}
+
+
+def test_nobody_is_told_to_tolerate_what_a_plugin_of_kerf_has_tainted() -> None:
+    reason = NodeReason(
+        claim="default/c",
+        request="r0",
+        obstacle=Obstacle.TAINTED,
+        message="m",
+        taints=("x.example/held=mode:NoSchedule",),
+    )
+    groups = (NodeGroup(nodes=("node-1",), reasons=(reason,), in_the_way=()),)
+    [cause] = misfit_causes(groups, (), {"x.example"})
+    assert "end what holds the hardware on node-1" in cause.next_step
+    [other] = misfit_causes(groups, (), {"another.example"})
+    assert "add a toleration" in other.next_step
 
 
 def test_the_cause_of_a_misfit_names_nodes_and_what_would_make_room() -> None:
@@ -111,6 +126,6 @@ def test_a_claim_that_fits_waits_for_a_pod_that_names_it() -> None:
 
 def test_the_documentation_has_every_code_and_every_verdict() -> None:
     page = (Path(__file__).parents[2] / "docs" / "diagnostics.md").read_text()
-    documented = set(re.findall(r"^\| `([a-z-]+)`", page, re.MULTILINE))
-    assert {*CauseCode, *Obstacle} - documented <= {Obstacle.POOL_INVALID, Obstacle.SELECTOR}, "two share a row"
+    cells = re.findall(r"^\|((?: `[a-z-]+`,?)+) \|", page, re.MULTILINE)
+    assert {code for cell in cells for code in re.findall("[a-z-]+", cell)} == CODES
     assert all(str(verdict) in page for verdict in Verdict)

@@ -236,7 +236,7 @@ CASES = {
         lambda: cluster(allocated(reserved_for=(replace(USER, name="q", uid="uid-q"),))),
         Verdict.BLOCKED,
         "claim-full",
-        "claim default/c is full: pod q has it (status.reservedFor), and its class allows no more",
+        "claim default/c is full: q may use it (status.reservedFor), and its class allows no more",
     ),
     "an allocation that nobody can read": Case(
         lambda: cluster(allocated(allocation=ClassicAllocation(unreadable={DRIVER: "it is not JSON"}))),

@@ -99,7 +99,7 @@ async def test_without_permission_for_all_namespaces_events_of_one_are_read(tmp_
     async with cluster(tmp_path) as (server, client):
         made = await create_pod(client, "p")
         await report(client, about(made), ["FailedPrepareDynamicResources"])
-        server.faults.add(FORBIDDEN, verb="list", resource="events", times=2)
+        server.faults.add(FORBIDDEN, verb="list", resource="events", times=3)
         state = await collect(client, namespace="default")
     assert len(state.events) == 1
     assert state.forbidden_lists == {}
@@ -109,7 +109,7 @@ async def test_without_permission_for_all_namespaces_events_of_one_are_read(tmp_
 async def test_events_that_may_not_be_read_are_named_and_all_else_is_there(tmp_path: Path, namespace: str) -> None:
     async with cluster(tmp_path) as (server, client):
         await create_pod(client, "p")
-        server.faults.add(FORBIDDEN, verb="list", resource="events", times=4)
+        server.faults.add(FORBIDDEN, verb="list", resource="events", times=6)
         state = await collect(client, namespace)
     assert list(state.forbidden_lists) == ["events"]
     assert "403" in state.forbidden_lists["events"]

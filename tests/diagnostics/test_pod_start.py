@@ -31,7 +31,7 @@ from api.model.quantity import Quantity
 from driver.diagnostics.cluster_index import ClusterIndex
 from driver.diagnostics.cluster_state import ClusterState
 from driver.diagnostics.dump import decode_dump, encode_dump, redact
-from driver.diagnostics.explain.report import Verdict, WhyReport
+from driver.diagnostics.explain.report import CauseCode, Verdict, WhyReport
 from driver.diagnostics.explain.why import explain_claim, explain_pod
 from tests.diagnostics.clusters import (
     allocate_claims,
@@ -80,6 +80,26 @@ def failing(message: str) -> Callable[[], ClusterState]:
 def not_ready() -> ClusterState:
     condition = Condition(type="Ready", status="Unknown", reason="NodeStatusUnknown", last_transition_time="T")
     return replace(placed(), nodes=(replace(node("node-1"), status=NodeStatus(conditions=(condition,))),))
+
+
+def tainted_by_plugin(name: str) -> ClusterState:
+    """The claim's device has a taint of the driver's own plugin."""
+    taint = DeviceTaint(key=f"{DRIVER}/{name}", value="3g.40gb-at-0", effect="NoSchedule")
+    now = placed()
+    device = result_of(now.claims[0]).device
+    tainted = [
+        replace(
+            each,
+            spec=replace(
+                each.spec,
+                devices=tuple(
+                    replace(one, taints=(taint,)) if one.name == device else one for one in each.spec.devices
+                ),
+            ),
+        )
+        for each in now.slices
+    ]
+    return replace(now, slices=tuple(tainted))
 
 
 def taint_rule(effect: str) -> DeviceTaintRule:
@@ -131,6 +151,14 @@ CASES = {
         "DeadlineExceeded",
         "the driver goes on meanwhile",
     ),
+    "the claim lacks admin access": Case(
+        failing(
+            "device x/p/gpu-0-monitor only monitors a card that others may use: the claim's request needs adminAccess"
+        ),
+        "parameters-refused",
+        "needs adminAccess",
+        "correct the field in the claim's template",
+    ),
     "the kubelet does not know the driver": Case(
         failing("DRA driver x.example.com is not registered"),
         "driver-absent",
@@ -172,6 +200,15 @@ CASES = {
         "device-tainted",
         "is tainted ill=ecc:NoExecute since 2026-11-21T07:00:00Z, which the claim does not tolerate",
         "its pod is evicted",
+    ),
+    "somebody else holds the device": Case(
+        lambda: tainted_by_plugin("held"), "device-tainted", "/held=3g.40gb-at-0", "the events of node node-1 name it"
+    ),
+    "the card is in quarantine": Case(
+        lambda: tainted_by_plugin("quarantined"), "device-tainted", "/quarantined", "CardInQuarantine"
+    ),
+    "the hardware refuses the device": Case(
+        lambda: tainted_by_plugin("refused"), "device-tainted", "/refused", "a new pod gets other devices"
     ),
     "the claim is not reserved": Case(
         not_reserved,
@@ -278,6 +315,15 @@ def test_a_container_that_waits_for_its_image_is_not_blamed_on_devices() -> None
     assert "container main waits: ImagePullBackOff" in cause.message
 
 
+def test_a_claim_that_the_kubelet_may_not_read_yet_is_told_as_no_fault() -> None:
+    """The node authorizer follows the pods' nodes by a watch of its own, which may be later than the kubelet."""
+    user = 'User "system:node:node-1" cannot get resource "resourceclaims" in API group "resource.k8s.io"'
+    answer = explain(failing(f'fetch ResourceClaim p: resourceclaims.resource.k8s.io "p" is forbidden: {user}')())
+    assert answer.verdict is Verdict.STARTING
+    assert [cause.code for cause in answer.causes] == [CauseCode.CLAIM_NOT_VISIBLE]
+    assert "the kubelet tries again" in answer.causes[0].next_step
+
+
 def test_a_taint_that_the_claim_tolerates_is_told_as_no_fault() -> None:
     now = replace(placed(), taint_rules=(taint_rule("NoExecute"),))
     tolerant = DeviceToleration(key="ill", operator="Exists", toleration_seconds=60)
@@ -285,8 +331,8 @@ def test_a_taint_that_the_claim_tolerates_is_told_as_no_fault() -> None:
     answer = explain(now)
     assert answer.verdict is Verdict.STARTING
     told = {cause.code: cause for cause in answer.causes}
-    assert "which the claim tolerates for 60 s" in told["device-tainted"].message
-    assert "evicted when that time is over" in told["device-tainted"].next_step
+    assert "which the claim tolerates for 60 s" in told[CauseCode.DEVICE_TAINTED].message
+    assert "evicted when that time is over" in told[CauseCode.DEVICE_TAINTED].next_step
 
 
 def test_a_running_pod_on_a_tainted_device_is_told_of_it() -> None:

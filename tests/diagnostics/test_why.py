@@ -8,7 +8,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from api.core.v1 import Affinity, NodeAffinity, PodSchedulingGate, Taint, Toleration
-from api.model.claims import DeviceConstraint
+from api.model.claims import DeviceConstraint, ResourceClaimTemplate, ResourceClaimTemplateSpec
 from api.model.devices import DeviceTaint, DeviceTaintRule, DeviceTaintRuleSpec, DeviceTaintSelector
 from api.model.metadata import Condition, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
 from api.model.names import ObjectRef
@@ -26,6 +26,7 @@ from tests.diagnostics.clusters import (
     gpu_cluster,
     node,
     pod,
+    prepare_failure,
     profile_class,
     replace,
     request,
@@ -238,6 +239,22 @@ def test_binding_conditions_that_are_awaited_are_told() -> None:
     assert answer.claims[0].waits_for == ("Prepared of gpu.kerf.dev/node-1/gpu/gpu-0-7g-80gb-at-0",)
 
 
+def creation_failure(message: str) -> ClusterState:
+    """A pod whose claim kube-controller-manager cannot create."""
+    template = ResourceClaimTemplate(
+        metadata=ObjectMeta(name="t", namespace="default"),
+        spec=ResourceClaimTemplateSpec(spec=claim("c", "1g-10gb").spec),
+    )
+    waiting = templated_pod("p", "t")
+    [entry] = waiting.spec.resource_claims
+    event = replace(
+        prepare_failure("p", ""),
+        reason="FailedResourceClaimCreation",
+        message=f"PodResourceClaim {entry.name}: create ResourceClaim : {message}",
+    )
+    return replace(gpu_cluster(), pods=(waiting,), templates=(template,), events=(event,))
+
+
 BLOCKED: dict[str, tuple[Callable[[], ClusterState], str]] = {
     "a gate": (
         lambda: replace(
@@ -252,6 +269,11 @@ BLOCKED: dict[str, tuple[Callable[[], ClusterState], str]] = {
         lambda: replace(gpu_cluster(), pods=(templated_pod("p", "t"),)),
         "ResourceClaimTemplate default/t does not exist",
     ),
+    "a claim beyond a quota": (
+        lambda: creation_failure("claims is forbidden: exceeded quota: team, requested: 1, used: 2, limited: 2"),
+        "ResourceQuota default/team does not allow the claim of ResourceClaimTemplate default/t: requested: 1, used: 2",
+    ),
+    "a claim that the API server refuses": (lambda: creation_failure("spec: Invalid value"), "spec: Invalid value"),
     "a claim on its way out": (
         lambda: replace(
             gpu_cluster(),
@@ -274,6 +296,14 @@ def test_what_has_to_happen_first_is_told(case: tuple[Callable[[], ClusterState]
     answer = explain_pod(ClusterIndex(now()), ref("p"))
     assert answer.verdict is Verdict.BLOCKED
     assert message in answer.message
+
+
+def test_a_quota_that_is_exceeded_is_named_with_who_can_help() -> None:
+    now = creation_failure("exceeded quota: team, requested: x=1, used: x=2, limited: x=2")
+    [cause] = explain_pod(ClusterIndex(now), ref("p")).causes
+    assert cause.code == "quota-exceeded"
+    assert "kubectl describe resourcequota team -n default" in cause.next_step
+    assert "resourcequota default/team" in cause.objects
 
 
 def test_a_search_that_was_given_up_is_no_verdict() -> None:

@@ -70,6 +70,13 @@ def test_a_replica_set_without_a_deployment_is_not_taken_for_one() -> None:
         explain_workload(ClusterIndex(now), "Deployment", ObjectRef("default", "web"))
 
 
+def test_who_asks_about_a_job_without_pods_is_told_where_its_queue_is_explained() -> None:
+    with pytest.raises(
+        QueryError, match=r"kubectl describe job train -n default says why .* queued, for example by Kueue"
+    ):
+        explain_workload(ClusterIndex(gpu_cluster()), "Job", ObjectRef("default", "train"))
+
+
 def test_a_job_whose_name_ends_with_a_word_is_of_no_cron_job() -> None:
     now = replace(gpu_cluster(), claims=(claim("c", "1g-10gb"),), pods=(owned(pod("c", "c"), "Job", "night-watch"),))
     with pytest.raises(QueryError, match="of CronJob default/night"):

@@ -1,6 +1,7 @@
 """One cluster with Kerf for each module of tests, one namespace for each test; logs are kept when a test fails.
 
-A module may say which nodes with a kubelet it needs (``NODES``), and which without (``BARE_NODES``).
+A module may say which nodes with a kubelet it needs (``NODES``), which without (``BARE_NODES``), which files of
+``deploy/manifests`` are not installed (``LEFT_OUT``), and whether plugins may read all claims (``EARLY_LOADING``).
 """
 
 import secrets
@@ -11,10 +12,11 @@ from typing import Final
 import anyio
 import pytest
 
-from tests.e2e.log_capture import keep_logs_on_failure
+from tests.e2e.log_capture import KEPT, keep_logs_on_failure
 from tests.e2e.namespace import Namespace
 from tests.e2e.node import NodeView
 from tests.e2e.wait import eventually
+from tests.e2e.why_audit import WhyAudit, auditing
 from tests.realcluster import requirements
 from tests.realcluster.api import Api
 from tests.realcluster.cluster import Cluster, running
@@ -64,10 +66,18 @@ async def api(cluster: Cluster) -> AsyncIterator[Api]:
 
 
 @pytest.fixture(scope="module")
+async def why_audit(cluster: Cluster, api: Api, request: pytest.FixtureRequest) -> AsyncIterator[WhyAudit]:
+    """What ``kerf why`` says about the pods that wait or end during the module's tests."""
+    async with auditing(cluster, api, KEPT / f"{request.module.__name__}-why.json") as audit:
+        yield audit
+
+
+@pytest.fixture(scope="module")
 async def kerf(cluster: Cluster, api: Api, request: pytest.FixtureRequest) -> Kerf:
     """Kerf, installed and running with the cards of the module's ``HARDWARE`` and with its ``PLUGIN_ARGUMENTS``."""
     kerf = Kerf(cluster, api)
-    await kerf.install()
+    left_out, early_loading = getattr(request.module, "LEFT_OUT", ()), getattr(request.module, "EARLY_LOADING", False)
+    await kerf.install(left_out, early_loading=early_loading)
     await kerf.start_controller()
     for name in cluster.nodes:
         kerf.describe_hardware(name, getattr(request.module, "HARDWARE", DEFAULT_HARDWARE))
@@ -102,15 +112,26 @@ async def idle_order(api: Api, nodes: Mapping[str, NodeView]) -> Sequence[str]:
 
 
 @pytest.fixture
-async def namespace(api: Api, nodes: Mapping[str, NodeView], idle_order: Sequence[str]) -> AsyncIterator[Namespace]:
+async def namespace(
+    api: Api, nodes: Mapping[str, NodeView], idle_order: Sequence[str], why_audit: WhyAudit
+) -> AsyncIterator[Namespace]:
     """A new namespace on idle nodes, of which nothing may be left at the end."""
-    namespace = Namespace(api, f"t{secrets.token_hex(3)}", nodes)
+    namespace = Namespace(api, f"t{secrets.token_hex(3)}", nodes, why_audit)
     await namespace.wait_published(idle_order)
     await namespace.open()
     yield namespace
+    await why_audit.audit(at_once=True)
     for node in nodes.values():
         node.repair()
     await namespace.close()
+
+
+@pytest.fixture(autouse=True)
+def _why_is_known(why_audit: WhyAudit) -> Iterator[None]:
+    """Fails the test during which ``kerf why`` has not said why a pod waits or ends, and what to do."""
+    yield
+    flaws = why_audit.take_flaws()
+    assert not flaws, "\n".join(flaws)
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ from tests.e2e import container_log, pods
 from tests.e2e.container_log import ContainerReport
 from tests.e2e.node import NodeView
 from tests.e2e.wait import PATIENCE_S, eventually
+from tests.e2e.why_audit import WhyAudit
 from tests.realcluster.api import Api, Document
 
 GONE_S: Final = 90.0
@@ -37,12 +38,16 @@ class RunningPod:
 
 
 class Namespace:
-    """One namespace, and the ResourceClasses that its test has created."""
+    """One namespace, and the ResourceClasses that its test has created.
 
-    def __init__(self, api: Api, name: str, nodes: Mapping[str, NodeView]) -> None:
+    With a ``why_audit``, an event that a test waits for has ``kerf why`` asked about the pods that wait by then.
+    """
+
+    def __init__(self, api: Api, name: str, nodes: Mapping[str, NodeView], why_audit: WhyAudit | None = None) -> None:
         self.api = api
         self.name = name
         self.nodes = nodes
+        self._why_audit = why_audit
         self._classes: list[str] = []
 
     @property
@@ -164,7 +169,10 @@ class Namespace:
             messages = [one["message"] for one in await self.events(name) if one["reason"] == reason]
             return messages[-1] if messages else None
 
-        return await eventually(f"event {reason} of pod {name}", probe, but=lambda: self.describe_pod(name))
+        message = await eventually(f"event {reason} of pod {name}", probe, but=lambda: self.describe_pod(name))
+        if self._why_audit is not None:
+            await self._why_audit.audit(at_once=True)
+        return message
 
     async def pod(self, name: str) -> Document:
         return await self.api.get("v1", "Pod", name, self.name)

@@ -1,7 +1,6 @@
 """``kerf why`` explains pods that the real scheduler leaves pending, and the end of its victims helps."""
 
 import json
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -13,13 +12,17 @@ import pytest
 from tests.e2e import pods
 from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
+from tests.e2e.why_audit import ask_why
 from tests.realcluster.api import Api, Document
 from tests.realcluster.cluster import Cluster
 from tests.realcluster.environment import chosen_version
 from tests.realcluster.kerf import Hardware, Kerf
 
 HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "h100-80gb-sxm"}], options={})
+LEFT_OUT = ("16-parameters.yaml",)
+"""So that a claim can have bad parameters."""
 MODEL: Final = 'device.attributes["gpu.kerf.dev"].model'
+KERF: Final = "kerf.dev/v1alpha1"
 SETTLED: Final = 20
 """Equal looks at the publish order, five a second: the plugin publishes at most once in some seconds."""
 RULES: Final = f"resource.k8s.io/{chosen_version().taint_rule_version}"
@@ -40,18 +43,9 @@ async def busy(namespace: Namespace) -> AsyncIterator[Mapping[str, str]]:
         await namespace.api.delete("v1", "Pod", name, namespace.name)
 
 
-async def ask(cluster: Cluster, *arguments: str) -> tuple[int, Document]:
-    """Return the exit code and the document of ``kerf why``."""
-    command = [sys.executable, "-m", "driver.cli", "why", *arguments, "--kubeconfig", str(cluster.kubeconfig)]
-    result = await anyio.run_process([*command, "-o", "json"], check=False, stderr=subprocess.PIPE)
-    assert result.stdout, result.stderr.decode()
-    document: Document = json.loads(result.stdout)
-    return result.returncode, document
-
-
 async def why(cluster: Cluster, *arguments: str) -> Document:
     """Return the document of ``kerf why``, which ends with exit code 1."""
-    code, document = await ask(cluster, *arguments)
+    code, document = await ask_why(cluster, *arguments)
     assert code == 1, document
     return document
 
@@ -157,6 +151,31 @@ async def test_a_pool_that_is_being_updated_is_explained(
         await api.delete("resource.k8s.io/v1", "DeviceClass", name)
 
 
+@pytest.mark.parametrize(
+    ("memory", "code"), [("1Ti", "class-not-compiled"), ("100Gi", "class-matches-nothing")], ids=["no card", "no node"]
+)
+async def test_a_size_that_nothing_has_is_told_with_the_largest_that_there_is(
+    cluster: Cluster, namespace: Namespace, busy: Mapping[str, str], memory: str, code: str
+) -> None:
+    name = f"{namespace.name}-large"
+    spec = {"device": "gpu", "minimum": {"memory": memory}}
+    metadata = {"name": name}
+    document = {"apiVersion": KERF, "kind": "ResourceClass", "metadata": metadata, "spec": spec}
+    await namespace.api.apply(document)
+    await namespace.template("large", pods.exactly("gpu", name))
+    await namespace.create_pods("large", "asking")
+
+    async def cause() -> Document | None:
+        _, answer = await ask_why(cluster, "pod/asking", "-n", namespace.name)
+        return next((each for each in answer["causes"] if each["code"] == code), None)
+
+    try:
+        found = await eventually(f"the cause {code}", cause)
+        assert "the largest is" in found["message"]
+    finally:
+        await namespace.api.delete(KERF, "ResourceClass", name)
+
+
 async def test_a_missing_template_is_explained(cluster: Cluster, namespace: Namespace, busy: Mapping[str, str]) -> None:
     await namespace.apply(pods.pod("asking", {"gpu": pods.by_template("none-such")}))
     answer = await why(cluster, "pod", "asking", "-n", namespace.name)
@@ -194,7 +213,7 @@ async def test_pods_that_a_missing_plugin_keeps_from_starting_and_ending_are_exp
         await namespace.api.delete("v1", "Pod", "holder", namespace.name)
 
         async def cannot_end() -> bool:
-            _, answer = await ask(cluster, "pod/holder", "-n", namespace.name)
+            _, answer = await ask_why(cluster, "pod/holder", "-n", namespace.name)
             return str(answer["verdict"]) == "cannot-end"
 
         await eventually("the slices of the missing plugin go", cannot_end)

@@ -15,6 +15,7 @@ BARE = "bare1"
 BARE_NODES = (BARE,)
 HARDWARE = Hardware(cards=[{"kind": "fpga", "shell": "quad"}], options={"delays": {"fpga-program": 3.0}})
 PLUGIN_ARGUMENTS = ("--early-load=0",)
+EARLY_LOADING = True
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -66,9 +67,11 @@ async def test_a_function_is_loaded_when_its_pod_is_bound(namespace: Namespace) 
     pod = await bound(namespace, "p")
     assert pod["spec"]["nodeName"] == NODE
     assert [name for _, name, _ in namespace.node.fpga_functions] == ["aes-gcm"]
-    assert await conditions(namespace) == {"fpga.kerf.dev/Loaded": "True", "fpga.kerf.dev/LoadFailed": "False"}
+    expected = {"fpga.kerf.dev/Loaded": "True", "fpga.kerf.dev/LoadFailed": "False", "Ready": "True"}
+    assert await conditions(namespace) == expected
     told = (await namespace.wait_running("p")).main
     assert list(told.kerf_devices.values()) == ["aes-gcm"]
+    assert await conditions(namespace) == expected, "the kubelet's prepare takes no condition away"
 
 
 async def test_a_function_that_cannot_be_loaded_sends_its_pod_to_the_other_node(namespace: Namespace) -> None:

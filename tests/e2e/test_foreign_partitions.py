@@ -12,6 +12,8 @@ from tests.realcluster.kerf import Hardware, Kerf
 
 FIRST, SECOND = "node1", "node2"
 NODES = (FIRST, SECOND)
+EARLY_LOADING = True
+"""The permission to list claims: without it devices are tainted, not withdrawn."""
 HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "h100-80gb-sxm"}], options={})
 
 ELSEWHERE_S: Final = 30.0

@@ -9,6 +9,7 @@ from tests.realcluster.kerf import Hardware
 
 HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "h100-80gb-sxm"}], options={})
 ADMIN_LABEL = "resource.kubernetes.io/admin-access"
+TOLERATIONS = [{"key": "gpu.kerf.dev/monitor", "operator": "Exists"}]
 
 
 @pytest.fixture
@@ -35,7 +36,9 @@ async def test_a_card_in_use_is_looked_at_and_its_user_notices_nothing(admin_nam
     await namespace.create_pods("small", "user")
     before = await namespace.wait_running("user")
     cut = namespace.node.gpu_partitions
-    await namespace.template("monitor", pods.exactly("gpu", await monitors(namespace), adminAccess=True))
+    await namespace.template(
+        "monitor", pods.exactly("gpu", await monitors(namespace), adminAccess=True, tolerations=TOLERATIONS)
+    )
     await namespace.create_pods("monitor", "one", "two")
     for name in ("one", "two"):
         told = (await namespace.wait_running(name)).main
@@ -50,7 +53,14 @@ async def test_a_card_in_use_is_looked_at_and_its_user_notices_nothing(admin_nam
     assert (await namespace.wait_running("user")).starts == before.starts
 
 
-async def test_who_does_not_ask_for_admin_access_is_told_so(namespace: Namespace) -> None:
-    await namespace.template("nosy", pods.exactly("gpu", await monitors(namespace)))
+async def test_no_claim_gets_a_monitor_device_without_tolerating_its_taint(admin_namespace: Namespace) -> None:
+    namespace = admin_namespace
+    await namespace.template("careless", pods.exactly("gpu", await monitors(namespace), adminAccess=True))
+    await namespace.create_pods("careless", "p")
+    assert "cannot allocate all claims" in await namespace.wait_event("p", "FailedScheduling")
+
+
+async def test_who_tolerates_it_without_asking_for_admin_access_is_told_so(namespace: Namespace) -> None:
+    await namespace.template("nosy", pods.exactly("gpu", await monitors(namespace), tolerations=TOLERATIONS))
     await namespace.create_pods("nosy", "p")
     assert "needs adminAccess: true" in await namespace.wait_event("p", "FailedPrepareDynamicResources")

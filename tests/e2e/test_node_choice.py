@@ -5,6 +5,7 @@ import pytest
 from driver.partitions.slice_limits import SliceLayout
 from tests.e2e import pods
 from tests.e2e.namespace import Namespace
+from tests.realcluster.api import Document
 from tests.realcluster.environment import chosen_version
 from tests.realcluster.kerf import Hardware
 
@@ -61,6 +62,26 @@ async def test_two_requests_are_met_on_two_cards(namespace: Namespace) -> None:
     told = (await namespace.wait_running("p")).main
     assert {card for card, _, _ in namespace.node.gpu_partitions} == {"gpu-0", "gpu-1"}
     assert {"/dev/nvidia0", "/dev/nvidia1"} < told.card_nodes
+
+
+async def test_two_workloads_prefer_different_cards_and_take_what_there_is(namespace: Namespace) -> None:
+    """A class cannot spread (docs/placement.md): the templates of two workloads can."""
+    half = await namespace.resource_class("half", device="gpu", profile="3g.40gb")
+
+    def on(numa_node: int) -> Document:
+        expression = f'device.attributes["resource.kubernetes.io"].numaNode == {numa_node}'
+        selectors = [{"cel": {"expression": expression}}]
+        return {"name": f"numa-{numa_node}", "deviceClassName": half, "selectors": selectors}
+
+    for name, numa_nodes in (("zero", (0, 1)), ("one", (1, 0))):
+        await namespace.template(name, {"name": "gpu", "firstAvailable": [on(number) for number in numa_nodes]})
+    cards = []
+    for name, template in (("a", "zero"), ("b", "one"), ("c", "one"), ("d", "one")):
+        await namespace.create_pods(template, name)
+        await namespace.wait_running(name)
+        (result,) = await namespace.allocation_results(name)
+        cards.append(result["device"].partition("-3g")[0])
+    assert cards == ["gpu-0", "gpu-1", "gpu-1", "gpu-0"]
 
 
 async def test_containers_get_the_requests_that_they_name(namespace: Namespace) -> None:

@@ -1,115 +1,336 @@
-"""The limits of Kerf's service accounts, enforced by RBAC and the slice policy of ``deploy/``."""
+"""The limits of Kerf's service accounts, enforced by the roles and policies of ``deploy/``.
 
-from collections.abc import AsyncIterator
-from typing import Any
+CASES is the table of docs/security.md: who does what to which object, and what the API server says. All writes are dry
+runs, which are authorized and admitted as others are.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 
 import pytest
 
+from tests.e2e.wait import eventually
 from tests.realcluster.api import Api, Document, StatusError
 from tests.realcluster.cluster import Cluster
 from tests.realcluster.kerf import CONTROLLER, DEPLOY, NAMESPACE, PLUGIN, Kerf, manifests
 
 BARE_NODES = ("bare1",)
-RESOURCE = "resource.k8s.io/v1"
+RESOURCE: Final = "resource.k8s.io/v1"
+KERF: Final = "kerf.dev/v1alpha1"
+Who = Literal["plugin", "plugin of bare1", "plugin without node", "controller"]
+Verb = Literal["get", "list", "watch", "create", "replace", "patch", "delete"]
+ALLOWED: Final = ""
+CANNOT: Final = " cannot "
+"""What RBAC says."""
 
 
-def slice_of(node: str) -> Document:
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A request of one account; ``said`` is a part of the refusal, empty: it is allowed."""
+
+    who: Who
+    verb: Verb
+    what: str
+    """A path below the API server's root; ``{slice}`` is a slice of the plugin on node1."""
+    said: str
+    body: Document | None = None
+    policy: str = ""
+    """What the policy alone would say, where the API server itself refuses from 1.36 on (KEP-4817)."""
+
+
+def slice_of(node: str | None, driver: str = "gpu.kerf.dev", pool: str = "") -> Document:
+    place: Document = {"nodeName": node} if node else {"allNodes": True}
+    named = {"name": pool or f"{node}/by-hand", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": driver, **place, "pool": named, "devices": [{"name": "d"}]}
     return {
         "apiVersion": RESOURCE,
         "kind": "ResourceSlice",
-        "metadata": {"name": f"by-hand-{node}"},
-        "spec": {
-            "driver": "gpu.kerf.dev",
-            "nodeName": node,
-            "pool": {"name": f"by-hand-{node}", "generation": 1, "resourceSliceCount": 1},
-            "devices": [{"name": "d"}],
-        },
+        "metadata": {"name": f"by-hand-{node or 'all'}"},
+        "spec": spec,
     }
 
 
-async def user(cluster: Cluster, kerf: Kerf, name: str, account: str, bound_to: Document | None) -> Api:
-    return Api(cluster.write_kubeconfig(name, {"token": await kerf.token(account, bound_to)}))
+def entry(driver: str, node: str, **more: Any) -> Document:
+    return {"driver": driver, "pool": f"{node}/{driver.partition('.')[0]}", "device": "d", **more}
+
+
+GPU: Final = entry("gpu.kerf.dev", "node1")
+READY: Final = entry(
+    "gpu.kerf.dev",
+    "node1",
+    conditions=[
+        {"type": "Ready", "status": "True", "reason": "r", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    ],
+)
+NIC: Final = entry("nic.example.com", "node1")
+CLAIMS: Final[Mapping[str, list[Document]]] = {
+    "here": [GPU],
+    "there": [entry("gpu.kerf.dev", "bare1")],
+    "nic": [NIC],
+    "both": [GPU, NIC],
+    "waiting": [],
+}
+"""The claims of the namespace default, with what each is allocated."""
+
+
+def claim(name: str) -> Document:
+    requests = [
+        {"name": f"r{number}", "exactly": {"deviceClassName": "compiled"}} for number, _ in enumerate(CLAIMS[name])
+    ]
+    spec = {"devices": {"requests": requests}} if requests else {}
+    return {
+        "apiVersion": RESOURCE,
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": spec,
+    }
+
+
+def allocation(name: str) -> Document:
+    results = [{"request": f"r{number}", **one} for number, one in enumerate(CLAIMS[name])]
+    node = CLAIMS[name][0]["pool"].partition("/")[0]
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]
+    return {"devices": {"results": results}, "nodeSelector": {"nodeSelectorTerms": terms}}
+
+
+SLICES: Final = f"/apis/{RESOURCE}/resourceslices"
+CLASSES: Final = f"/apis/{RESOURCE}/deviceclasses"
+IN_DEFAULT: Final = f"/apis/{RESOURCE}/namespaces/default/resourceclaims"
+COMPILED: Final[Document] = {"apiVersion": RESOURCE, "kind": "DeviceClass", "metadata": {"name": "new"}, "spec": {}}
+OWNER: Final[Document] = {"apiVersion": KERF, "kind": "ResourceClass", "name": "new", "uid": "0"}
+LABEL: Final[Document] = {"metadata": {"labels": {"a": "b"}}}
+
+
+def status(*devices: Document, **more: Any) -> Document:
+    return {"status": {"devices": list(devices), **more}}
+
+
+def _status(who: Who, name: str, said: str, policy: str, body: Document) -> Case:
+    return Case(who, "patch", f"{IN_DEFAULT}/{name}/status", said, body, policy)
+
+
+_DRIVER: Final = 'requires resource="resourceclaims/driver"'
+_BINDING: Final = 'requires resource="resourceclaims/binding"'
+_FOREIGN: Final = "may not write the status of devices of other drivers or nodes"
+_NOT_HERE: Final = "may not write the status of a claim that has none of its devices"
+_DEVICES_ONLY: Final = "may only write status.devices of a claim"
+_RESERVED: Final = [{"resource": "pods", "name": "p", "uid": "1"}]
+STATUS_CASES: Final = (
+    _status("plugin", "both", _DRIVER, _FOREIGN, status(READY)),
+    _status("plugin", "both", _DRIVER, _FOREIGN, status(GPU, {**NIC, "data": {}})),
+    _status("plugin", "there", _DRIVER, _NOT_HERE, status(*CLAIMS["there"])),
+    _status("plugin", "nic", _DRIVER, _NOT_HERE, status({**NIC, "data": {}})),
+    _status("plugin", "waiting", _BINDING, _NOT_HERE, {"status": {"allocation": {}}}),
+    _status("plugin", "here", _BINDING, _DEVICES_ONLY, {"status": {"allocation": None}}),
+    _status("plugin", "here", _BINDING, _DEVICES_ONLY, {"status": {"reservedFor": _RESERVED}}),
+    _status("plugin of bare1", "here", _DRIVER, _NOT_HERE, status(READY)),
+    _status("plugin without node", "here", _DRIVER, "this token names no node", status(READY)),
+)
+CASES: Final = (
+    # The plugin's slices: of its node, in pools with its name, of its drivers.
+    Case("plugin", "list", SLICES, ALLOWED),
+    Case("plugin", "create", SLICES, ALLOWED, slice_of("node1")),
+    Case("plugin", "create", SLICES, 'may not write a ResourceSlice of node "bare1"', slice_of("bare1")),
+    Case("plugin", "create", SLICES, 'may not write a ResourceSlice of node ""', slice_of(None, pool="node1/all")),
+    Case("plugin", "create", SLICES, 'of driver "nic.example.com"', slice_of("node1", "nic.example.com")),
+    Case("plugin", "create", SLICES, 'whose names begin with "node1/"', slice_of("node1", pool="bare1/gpu")),
+    Case("plugin without node", "create", SLICES, "this token names no node", slice_of("node1")),
+    Case("plugin of bare1", "create", SLICES, 'of node "node1"', slice_of("node1")),
+    Case("plugin", "replace", f"{SLICES}/by-hand-bare1", 'of node "bare1"'),
+    Case("plugin of bare1", "replace", f"{SLICES}/by-hand-bare1", ALLOWED),
+    Case("plugin", "patch", f"{SLICES}/by-hand-bare1", CANNOT, LABEL),
+    Case("plugin", "get", f"{SLICES}/by-hand-bare1", CANNOT),
+    Case("plugin", "delete", f"{SLICES}/by-hand-bare1", 'of node "bare1"'),
+    Case("plugin of bare1", "delete", f"{SLICES}/by-hand-bare1", ALLOWED),
+    Case("plugin of bare1", "delete", f"{SLICES}/{{slice}}", 'of node "node1"'),
+    Case("plugin", "delete", f"{SLICES}/{{slice}}", ALLOWED),
+    Case("plugin", "delete", SLICES, "cannot deletecollection"),
+    # Claims: any of them one at a time; the status of its own devices.
+    Case("plugin", "get", f"{IN_DEFAULT}/there", ALLOWED),
+    Case("plugin", "list", f"/apis/{RESOURCE}/resourceclaims", CANNOT),
+    Case("plugin", "watch", f"/apis/{RESOURCE}/resourceclaims", CANNOT),
+    Case("plugin", "patch", f"{IN_DEFAULT}/here", CANNOT, LABEL),
+    Case("plugin", "delete", f"{IN_DEFAULT}/here", CANNOT),
+    Case("plugin", "create", IN_DEFAULT, CANNOT, claim("waiting")),
+    Case("plugin", "patch", f"{IN_DEFAULT}/here/status", ALLOWED, status(READY)),
+    Case("plugin", "patch", f"{IN_DEFAULT}/both/status", ALLOWED, status(READY, NIC)),
+    *STATUS_CASES,
+    # Everything else of the plugin's.
+    Case("plugin", "get", "/api/v1/nodes/bare1", ALLOWED),
+    Case("plugin", "list", "/api/v1/nodes", CANNOT),
+    Case("plugin", "delete", "/api/v1/nodes/node1", CANNOT),
+    Case("plugin", "list", "/api/v1/pods", CANNOT),
+    Case("plugin", "list", "/api/v1/secrets", CANNOT),
+    Case("plugin", "list", f"/api/v1/namespaces/{NAMESPACE}/secrets", CANNOT),
+    Case("plugin", "list", f"/apis/{KERF}/resourceclasses", ALLOWED),
+    Case("plugin", "create", CLASSES, CANNOT, COMPILED),
+    Case("plugin", "create", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{PLUGIN}/token", CANNOT, {}),
+    # The controller's DeviceClasses: those that it has compiled.
+    Case("controller", "create", CLASSES, "the ResourceClass of its name owns", COMPILED),
+    Case(
+        "controller", "create", CLASSES, ALLOWED, {**COMPILED, "metadata": {"name": "new", "ownerReferences": [OWNER]}}
+    ),
+    Case(
+        "controller",
+        "create",
+        CLASSES,
+        "the ResourceClass of its name owns",
+        {**COMPILED, "metadata": {"name": "other", "ownerReferences": [OWNER]}},
+    ),
+    Case("controller", "patch", f"{CLASSES}/compiled", ALLOWED, LABEL),
+    Case("controller", "patch", f"{CLASSES}/compiled", "of its name owns", {"metadata": {"ownerReferences": []}}),
+    Case("controller", "patch", f"{CLASSES}/admins", "of its name owns", LABEL),
+    Case(
+        "controller",
+        "patch",
+        f"{CLASSES}/admins",
+        "of its name owns",
+        {"metadata": {"ownerReferences": [{**OWNER, "name": "admins"}]}},
+    ),
+    Case("controller", "delete", f"{CLASSES}/compiled", CANNOT),
+    # The controller's slices: those that have lost their node.
+    Case("controller", "delete", f"{SLICES}/{{slice}}", "that has lost its node"),
+    Case("controller", "delete", f"{SLICES}/by-hand-bare1", ALLOWED),
+    Case("controller", "delete", SLICES, "cannot deletecollection"),
+    Case("controller", "create", SLICES, CANNOT, slice_of("node1")),
+    # Everything else of the controller's.
+    Case("controller", "list", f"/apis/{RESOURCE}/resourceclaims", CANNOT),
+    Case("controller", "list", "/api/v1/nodes", ALLOWED),
+    Case("controller", "list", "/api/v1/secrets", CANNOT),
+    Case("controller", "list", "/api/v1/pods", CANNOT),
+    Case("controller", "patch", f"/apis/{KERF}/resourceclasses/compiled", CANNOT, LABEL),
+    Case("controller", "get", f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/any", CANNOT),
+    Case("controller", "list", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases", CANNOT),
+)
+
+_METHODS: Final = {"create": "POST", "replace": "PUT", "patch": "PATCH", "delete": "DELETE"}
 
 
 @pytest.fixture(scope="module")
-async def plugin(cluster: Cluster, kerf: Kerf) -> AsyncIterator[Api]:
-    """A client with the permissions of the plugin on node1, by a token bound to a pod there."""
-    async with await user(cluster, kerf, "plugin-of-node1", PLUGIN, await kerf.plugin_pod("node1")) as api:
-        yield api
+async def accounts(cluster: Cluster, api: Api, kerf: Kerf) -> AsyncIterator[Mapping[Who, Api]]:
+    """A client for each identity."""
+    bound: dict[Who, tuple[str, Document | None]] = {
+        "plugin": (PLUGIN, await kerf.plugin_pod("node1")),
+        "plugin of bare1": (PLUGIN, await api.get("v1", "Node", "bare1")),
+        "plugin without node": (PLUGIN, None),
+        "controller": (CONTROLLER, None),
+    }
+    async with AsyncExitStack() as stack:
+        clients: dict[Who, Api] = {}
+        for who, (account, to) in bound.items():
+            user = cluster.write_kubeconfig(who.replace(" ", "-"), {"token": await kerf.token(account, to)})
+            clients[who] = await stack.enter_async_context(Api(user))
+        yield clients
 
 
 @pytest.fixture(scope="module")
-async def bare_plugin(cluster: Cluster, api: Api, kerf: Kerf) -> AsyncIterator[Api]:
-    """A client with the permissions of the plugin on bare1, by a token bound to the node."""
-    node = await api.get("v1", "Node", "bare1")
-    async with await user(cluster, kerf, "plugin-of-bare1", PLUGIN, node) as own:
-        yield own
+async def objects(api: Api, kerf: Kerf) -> str:
+    """The objects that CASES name; returns the name of a slice of the plugin on node1."""
+    spec = {"device": "gpu", "profile": "1g.10gb"}
+    await api.apply({"apiVersion": KERF, "kind": "ResourceClass", "metadata": {"name": "compiled"}, "spec": spec})
+    await api.create({**COMPILED, "metadata": {"name": "admins"}})
+    await api.create(slice_of("bare1"))
+    for name, results in CLAIMS.items():
+        await api.create(claim(name))
+        if results:
+            patch = {"status": {"allocation": allocation(name), "devices": [one for one in results if one == NIC]}}
+            await api.patch(RESOURCE, "ResourceClaim", name, patch, "default", subresource="status")
+
+    async def is_compiled() -> Document | None:
+        return await api.find(RESOURCE, "DeviceClass", "compiled")
+
+    async def slices() -> list[Document]:
+        return await api.list(RESOURCE, "ResourceSlice", fieldSelector="spec.nodeName=node1")
+
+    await eventually("the class is compiled", is_compiled)
+    return str((await eventually("the plugin publishes", slices))[0]["metadata"]["name"])
 
 
-async def refused(call: Any) -> str:
-    with pytest.raises(StatusError) as info:
-        await call
-    assert info.value.code == 403
-    return info.value.message
+async def send(client: Api, case: Case, slice_name: str) -> str:
+    """Return the refusal; empty: there is none."""
+    path = case.what.format(slice=slice_name)
+    query = {"watch": "true", "timeoutSeconds": "1"} if case.verb == "watch" else {}
+    if case.verb in _METHODS:
+        query = {"dryRun": "All"}
+    body = case.body
+    if case.verb == "replace":
+        listed = await client.request("GET", path.rpartition("/")[0])
+        (body,) = (one for one in listed["items"] if path.endswith(f"/{one['metadata']['name']}"))
+        body["spec"]["devices"] = [{"name": "another"}]
+    kind = "application/merge-patch+json" if case.verb == "patch" else "application/json"
+    try:
+        await client.request(_METHODS.get(case.verb, "GET"), path, body, query=query, content_type=kind)
+    except StatusError as error:
+        return str(error)
+    return ""
 
 
-async def test_a_plugin_writes_the_slices_of_its_own_node_only(plugin: Api, bare_plugin: Api) -> None:
-    await bare_plugin.create(slice_of("bare1"))
-    assert 'may not write a ResourceSlice of node "bare1"' in await refused(plugin.create(slice_of("bare1")))
-    held = await plugin.list(RESOURCE, "ResourceSlice", fieldSelector="spec.nodeName=bare1")
-    stolen = {**held[0], "spec": {**held[0]["spec"], "devices": []}}
-    path = await plugin.path(RESOURCE, "ResourceSlice", name="by-hand-bare1")
-    assert "may not write" in await refused(plugin.request("PUT", path, stolen))
-    assert "may not write" in await refused(plugin.request("DELETE", path))
-    await bare_plugin.request("DELETE", path)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.who}: {case.verb} {case.what.rpartition('/')[2]}")
+async def test_an_account_may_do_what_the_table_says(accounts: Mapping[Who, Api], objects: str, case: Case) -> None:
+    said = await send(accounts[case.who], case, objects)
+    assert case.said in said, said
+    assert bool(said) == bool(case.said), said
+    assert not said or said.startswith("422 " if case.policy else "403 "), said
 
 
-async def test_a_slice_for_all_nodes_is_nobodys(plugin: Api) -> None:
-    document = slice_of("node1")
-    del document["spec"]["nodeName"]
-    document["spec"]["allNodes"] = True
-    assert "may not write" in await refused(plugin.create(document))
+@pytest.fixture(scope="module")
+async def rights_before_1_36(api: Api) -> None:
+    """Gives the plugin's account what every writer of a claim's status has where claims have no finer permissions."""
+    rules = [
+        {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims/binding"], "verbs": ["patch"]},
+        {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims/driver"], "verbs": ["arbitrary-node:patch"]},
+    ]
+    rbac, name = "rbac.authorization.k8s.io", "before-1-36"
+    metadata = {"name": name}
+    await api.apply({"apiVersion": f"{rbac}/v1", "kind": "ClusterRole", "metadata": metadata, "rules": rules})
+    await api.apply(
+        {
+            "apiVersion": f"{rbac}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": PLUGIN, "namespace": NAMESPACE}],
+        }
+    )
 
 
-async def test_a_token_that_names_no_node_writes_no_slices(cluster: Cluster, kerf: Kerf) -> None:
-    async with await user(cluster, kerf, "plugin-of-nowhere", PLUGIN, None) as nowhere:
-        assert "names no node" in await refused(nowhere.create(slice_of("node1")))
+@pytest.mark.usefixtures("rights_before_1_36")
+@pytest.mark.parametrize("case", STATUS_CASES, ids=lambda case: f"{case.who}: {case.what.split('/')[-2]}")
+async def test_the_policy_alone_protects_the_status_of_claims_before_1_36(
+    accounts: Mapping[Who, Api], objects: str, case: Case
+) -> None:
+    async def is_refused_by_policy() -> str | None:
+        said = await send(accounts[case.who], case, objects)
+        return None if _DRIVER in said or _BINDING in said else said  # the role is not in force yet
+
+    said = await eventually("the policy refuses", is_refused_by_policy)
+    assert case.policy in said
 
 
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("GET", "/api/v1/secrets"),
-        ("GET", f"/api/v1/namespaces/{NAMESPACE}/secrets"),
-        ("GET", "/api/v1/pods"),
-        ("GET", "/api/v1/nodes"),
-        ("DELETE", "/api/v1/nodes/node1"),
-        ("POST", f"/apis/{RESOURCE}/deviceclasses"),
-        ("POST", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{PLUGIN}/token"),
-    ],
-)
-async def test_a_plugin_may_not(plugin: Api, method: str, path: str) -> None:
-    assert "cannot" in await refused(plugin.request(method, path, {} if method == "POST" else None))
+async def test_early_loading_lets_the_plugin_read_all_claims(api: Api, accounts: Mapping[Who, Api]) -> None:
+    for document in manifests(DEPLOY / "early-loading"):
+        await api.apply(document)
+
+    async def may_list() -> bool:
+        case = Case("plugin", "list", f"/apis/{RESOURCE}/resourceclaims", ALLOWED)
+        return not await send(accounts["plugin"], case, "")
+
+    await eventually("the role is in force", may_list)
 
 
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("GET", "/api/v1/secrets"),
-        ("GET", "/api/v1/pods"),
-        ("POST", f"/apis/{RESOURCE}/resourceslices"),
-        ("DELETE", f"/apis/{RESOURCE}/deviceclasses/any"),
-        ("PATCH", "/apis/kerf.dev/v1alpha1/resourceclasses/any"),
-        ("GET", f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/any"),
-        ("GET", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"),
-    ],
-)
-async def test_the_controller_may_not(cluster: Cluster, kerf: Kerf, method: str, path: str) -> None:
-    async with await user(cluster, kerf, "controller", CONTROLLER, None) as controller:
-        assert "cannot" in await refused(controller.request(method, path, {} if method in {"POST", "PATCH"} else None))
+async def test_the_type_checker_finds_nothing_to_warn_of_in_the_policies(api: Api, kerf: Kerf) -> None:
+    async def are_checked() -> list[Document]:
+        found = await api.list("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy")
+        return found if all(one.get("status", {}).get("observedGeneration") for one in found) else []
+
+    for policy in await eventually("their types are checked", are_checked):
+        assert not policy["status"].get("typeChecking", {}).get("expressionWarnings"), policy["metadata"]["name"]
 
 
 def test_no_role_of_deploy_has_a_wildcard() -> None:
-    rules = [rule for document in manifests(DEPLOY / "manifests") for rule in document.get("rules", ())]
+    folders = (DEPLOY / "manifests", DEPLOY / "early-loading", DEPLOY / "classic")
+    rules = [rule for folder in folders for document in manifests(folder) for rule in document.get("rules", ())]
     assert rules
     assert not [rule for rule in rules if "*" in (*rule["apiGroups"], *rule["resources"], *rule["verbs"])]

@@ -42,7 +42,7 @@ SELECTORS: Final = (
     f'{CAPACITY}.memory.compareTo(quantity("39Gi")) >= 0',
     f'{ATTRIBUTES}.profile.startsWith("1g")',
     f'{ATTRIBUTES}.uuid.endsWith("-1")',
-    f'{CAPACITY}.memorySlices.compareTo(quantity("2")) >= 0',
+    f'{CAPACITY}.multiprocessors.compareTo(quantity("30")) >= 0',
     f'{CAPACITY}.computeSlices.compareTo(quantity("3")) < 0',
 )
 

@@ -1,5 +1,7 @@
-"""Small cards: a GPU of four slices and an FPGA of two slots, enough for every kind of device."""
+"""Small cards: a GPU of four slices, which can be shared, and an FPGA of two slots, enough for every kind of device."""
 
+from api.kerf.v1alpha1 import SHARING_ATTRIBUTES
+from api.model.devices import Attribute
 from driver.families.fpga.geometry import fpga_geometry
 from driver.families.fpga.shell import Function, Logic, Shell
 from driver.families.gpu.geometry import gpu_geometry
@@ -62,6 +64,7 @@ def gpu(index: int) -> Card:
         pci_bus_id=f"0000:0{index}:00.0",
         numa_node=0,
         driver_version="1.0.0",
+        attributes={name: Attribute.of(True) for name in SHARING_ATTRIBUTES.values()},
     )
 
 

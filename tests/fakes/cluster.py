@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 import anyio
+from msgspec.structs import replace
 
 from api.core.v1 import ObjectReference, Pod
 from api.dra.registry import STRUCTURED_SERVICES
@@ -10,7 +11,7 @@ from api.model.allocations import AllocatedDeviceStatus
 from api.model.claims import AllocatedClaim, ResourceClaim
 from api.model.devices import Pool
 from api.model.names import ClaimRef, DriverName, ObjectRef
-from driver.kube.http.errors import UnreachableError
+from driver.kube.http.errors import ConflictError, NotFoundError, UnreachableError
 from driver.kube.store import ObjectChange, Store
 from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
 from driver.partitions.slice_limits import SliceLayout
@@ -61,6 +62,7 @@ class FakeCluster:
         self.written: list[tuple[str, tuple[AllocatedDeviceStatus, ...]]] = []
         """Claim name and what its status was given."""
         self.write_errors: list[Exception] = []
+        self.has_device_status = True
         self.can_evict = True
         self.lists = 0
         self.pods: dict[ObjectRef, Pod] = {}
@@ -105,10 +107,24 @@ class FakeCluster:
         self.claim_informer = FakeClaimInformer(on_change)
         return self.claim_informer
 
-    async def write_device_status(self, claim: AllocatedClaim, devices: Sequence[AllocatedDeviceStatus]) -> None:
+    async def write_device_status(
+        self, claim: AllocatedClaim | ResourceClaim, devices: Sequence[AllocatedDeviceStatus]
+    ) -> None:
+        """Replace the driver's entries, as a server-side apply does; other drivers' stay."""
         await anyio.lowlevel.checkpoint()
         if self.write_errors:
             raise self.write_errors.pop(0)
+        held = self.claims.get(claim.ref)
+        if held is None:
+            raise NotFoundError(f"PATCH {claim.ref}", 404, "NotFound", "not found")
+        if held.metadata.resource_version != claim.metadata.resource_version:
+            raise ConflictError(f"PATCH {claim.ref}", 409, "Conflict", "the object has been modified")
+        others = tuple(entry for entry in held.status.devices if entry.driver != self.target.driver)
+        self.claims[claim.ref] = replace(
+            held,
+            metadata=replace(held.metadata, resource_version=str(held.metadata.version + 1)),
+            status=replace(held.status, devices=(*others, *devices)),
+        )
         self.written.append((claim.metadata.name, tuple(devices)))
 
     async def run(self, on_target_change: Callable[[], None]) -> None:

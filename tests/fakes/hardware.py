@@ -181,12 +181,12 @@ class FakeBackend:
         self._step("prepare", name, device.partition.card_uuid)
         self.configs[name] = config
         if device.admin_access:
-            return {"device": name, "id": "", "serial": 0}
+            return {"device": name, "id": "", "serial": 0, "uuid": device.partition.card_uuid}
         id_ = self._place(device.partition)
         with self._changes:
             made = self._state.make(id_, device.partition) if found is None else self.made[found.id]
             self._save()
-        return {"device": name, "id": id_, "serial": made.serial}
+        return {"device": name, "id": id_, "serial": made.serial, "uuid": made.uuid}
 
     def unprepare(self, handle: Handle) -> None:
         self._step("unprepare", handle["device"], "")

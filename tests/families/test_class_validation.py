@@ -1,5 +1,6 @@
 """What a ResourceClass may say depends on its family: Kerf's own, or one that somebody else has installed."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -29,6 +30,11 @@ class NpuConfig(DeviceConfigBase, tag="NpuConfig"):
     """Parameters of the NPUs of these tests."""
 
     priority: int = 0
+    is_urgent: bool = False
+
+    @property
+    def required_attributes(self) -> Mapping[str, str]:
+        return {"priorities": "isUrgent"} if self.is_urgent else {}
 
 
 NPU: Final = Family(
@@ -112,6 +118,14 @@ MISTAKES: Final = [
     (
         "{device: fpga, profile: p, minimum: {luts: 1}, config: {kind: 'FpgaConfig', apiVersion: x}}",
         ["spec.minimum: excludes profile: a profile is an exact size"],
+    ),
+    (
+        "{device: npu, minimumDriverVersion: '1.2'}",
+        ["spec.minimumDriverVersion: is not for device: npu, whose devices do not say which driver they have"],
+    ),
+    (
+        "{device: npu, config: {kind: NpuConfig, apiVersion: kerf.dev/v1alpha1, isUrgent: true}}",
+        ["spec.config.isUrgent: no device: npu can do this: the family has no attribute priorities"],
     ),
     (
         "{device: fpga, profile: p, config: {kind: FpgaConfig, apiVersion: x}}",

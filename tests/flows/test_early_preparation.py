@@ -147,7 +147,10 @@ async def test_the_function_is_loaded_before_the_pod_is_bound() -> None:
         assert {one.type: one.status for one in device.conditions} == {
             "fpga.kerf.dev/Loaded": "True",
             "fpga.kerf.dev/LoadFailed": "False",
+            "Ready": "True",
         }
+        assert device.data is not None
+        assert device.data["function"] == "aes-gcm"
         assert place.loaded("node-1") == ["aes-gcm"]
 
 

@@ -22,6 +22,7 @@ from api.kerf.classic_parameters import (
 )
 from api.kerf.cross_field_rules import RULES, SERVER_RULES, ServerRule
 from api.kerf.node_inventory import NODE_INVENTORIES, NodeInventory
+from api.kerf.scalar_types import POSITIVE_QUANTITY
 from api.kerf.v1alpha1 import GROUP, RESOURCE_CLASSES, VERSION, ResourceClass
 from api.model.base import JsonObject
 from api.model.metadata import Condition
@@ -43,10 +44,8 @@ _RESOURCE_CLASS_COLUMNS: Final = (
 )
 _POSITIVE_QUANTITY: Final[JsonObject] = {
     "anyOf": [{"type": "integer"}, {"type": "string"}],
-    "minimum": 1,  # for integers; the pattern for strings demands a digit other than 0 in the number
-    "pattern": (
-        r"^\+?([0-9]*[1-9][0-9]*(\.[0-9]*)?|[0-9]*\.[0-9]*[1-9][0-9]*)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?$"
-    ),
+    "minimum": 1,  # for integers; strings have the pattern
+    "pattern": POSITIVE_QUANTITY,
     "x-kubernetes-int-or-string": True,
 }
 _RESERVED: Final = re.compile(r"(?<=\w)\.(function)\b")

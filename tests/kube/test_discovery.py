@@ -52,6 +52,18 @@ async def test_a_cluster_is_known_by_its_version_and_what_it_serves(
     assert (features.device_taint_rules and features.device_taint_rules.version) == rules
 
 
+@pytest.mark.parametrize(
+    ("reported", "patch"),
+    [("v1.36.1", 1), ("v1.36.10-gke.1234", 10), ("v1.36.2+k3s1", 2), ("v1.37.0-alpha.3", 0), ("v1.36+", 0), (None, 0)],
+)
+async def test_the_patch_version_is_what_the_server_says_and_0_where_it_says_none(
+    reported: str | None, patch: int
+) -> None:
+    server = cluster("36", {"v1": [SLICES]})
+    server.json["/version"]["gitVersion"] = reported
+    assert (await discover(server.client())).patch == patch
+
+
 @pytest.mark.parametrize("served", [dict[str, list[str]](), {"v1alpha2": [SLICES]}])
 async def test_a_cluster_without_dra_is_an_error_that_says_how_to_enable_it(served: dict[str, list[str]]) -> None:
     with pytest.raises(UnsupportedError, match=r"use Kubernetes 1\.34 or later, or enable the API with --runtime"):

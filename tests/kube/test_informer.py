@@ -197,6 +197,16 @@ async def test_a_server_that_fails_is_asked_less_than_once_a_second_after_the_fi
     assert all(later - earlier >= 20 for earlier, later in pairwise(times[8:]))
 
 
+async def test_a_permission_that_is_missing_for_long_is_warned_of_once(
+    server: MemoryServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.faults.append(failing(answering(403, "Forbidden"), method="GET"))
+    with anyio.move_on_after(HOUR_S):
+        await Followed(server).informer.run()
+    (warning,) = (record for record in caplog.records if record.levelno == logging.WARNING)
+    assert warning.getMessage().startswith("cannot follow nodes: GET /api/v1/nodes: ")
+
+
 async def test_a_server_that_ends_every_watch_at_once_is_not_asked_in_a_hot_loop(server: MemoryServer) -> None:
     informer = Followed(server).informer
 

@@ -1,17 +1,21 @@
 """The part of the plugin that changes durable state, without its sockets, to be interrupted at any effect."""
 
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
 import anyio
+import msgspec
+from msgspec.structs import replace
 
 import cdi
 from api.kerf.v1alpha1 import DeviceConfigBase
-from api.model.names import DeviceId, ShareId
+from api.model.allocations import AllocatedDeviceStatus
+from api.model.claims import AllocatedClaim, ResourceClaim
+from api.model.names import ClaimRef, DeviceId, ShareId
 from api.model.prepared import PreparedClaim
 from driver.families.gpu import GPU
 from driver.kubeletplugin.backends.base import AllocatedDevice, Backend, FoundPartition, Handle, Journal
@@ -21,6 +25,7 @@ from driver.kubeletplugin.claims.device_metadata import MetadataFiles
 from driver.kubeletplugin.claims.garbage_collection import ClaimGarbageCollector
 from driver.kubeletplugin.claims.hardware import HardwareExecutor
 from driver.kubeletplugin.claims.preparer import ClaimPreparer
+from driver.kubeletplugin.claims.status_writer import DeviceStatusWriter
 from driver.kubeletplugin.claims.steps import StepExecutor
 from driver.kubeletplugin.inventory.devices import DeviceSet, build_device_set
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
@@ -168,6 +173,30 @@ class WatchedBackend(FakeBackend):
         super().abandon(device, journal, found)
 
 
+class WatchedCluster(FakeCluster):
+    """A cluster whose claims' device status outlives the process, and whose writes are effects."""
+
+    def __init__(self, root: Path, effects: Effects | None = None) -> None:
+        super().__init__()
+        self._file = root / "status.json"
+        self._effects = effects or Effects()
+
+    def add(self, claim: ResourceClaim) -> ClaimRef:
+        """Add a claim with the device status that it had when an earlier process ended."""
+        entries: tuple[AllocatedDeviceStatus, ...] = ()
+        if self._file.exists():
+            entries = msgspec.json.decode(self._file.read_bytes(), type=tuple[AllocatedDeviceStatus, ...])
+        return super().add(replace(claim, status=replace(claim.status, devices=entries)))
+
+    async def write_device_status(
+        self, claim: AllocatedClaim | ResourceClaim, devices: Sequence[AllocatedDeviceStatus]
+    ) -> None:
+        self._effects.before("write status")
+        await super().write_device_status(claim, devices)
+        self._file.write_bytes(msgspec.json.encode(devices))
+        self._effects.before("answer")
+
+
 @dataclass
 class PluginCore:
     """A started plugin core."""
@@ -178,6 +207,7 @@ class PluginCore:
     store: cdi.Store
     publisher: DevicePublisher
     preparer: ClaimPreparer
+    status_writer: DeviceStatusWriter
     garbage_collector: ClaimGarbageCollector
     clock: list[float]
     """One entry: monotonic seconds."""
@@ -212,14 +242,24 @@ async def plugin_core(
         checkpoint = cast("Checkpoint", WatchedCheckpoint(opened, effects))
         async with anyio.create_task_group() as tasks:
             metadata = MetadataFiles(root / "metadata")
+            hardware = HardwareExecutor(card_executor, CONFIGURATIONS, checkpoint, boot_id=boot_id)
             executor = StepExecutor(
                 driver=DRIVER,
                 boot_id=boot_id,
                 checkpoint=checkpoint,
-                hardware=HardwareExecutor(card_executor, CONFIGURATIONS, checkpoint, boot_id=boot_id),
+                hardware=hardware,
                 store=store,
                 metadata=metadata,
                 on_change=lambda: None,
+            )
+            status_writer = DeviceStatusWriter(
+                driver=DRIVER,
+                boot_id=boot_id,
+                cluster=cluster,
+                records=opened.records,
+                hardware=hardware,
+                find_device=lambda device: publisher.devices.find(device),
+                now=lambda: 1000.0,
             )
             preparer = ClaimPreparer(
                 driver=DRIVER,
@@ -230,6 +270,7 @@ async def plugin_core(
                 cluster=cluster,
                 publisher=publisher,
                 tasks=tasks,
+                status_writer=status_writer,
             )
             garbage_collector = ClaimGarbageCollector(
                 settings=SETTINGS,
@@ -242,7 +283,9 @@ async def plugin_core(
                 clock=lambda: clock[0],
             )
             try:
-                yield PluginCore(cluster, backend, opened, store, publisher, preparer, garbage_collector, clock)
+                yield PluginCore(
+                    cluster, backend, opened, store, publisher, preparer, status_writer, garbage_collector, clock
+                )
                 await preparer.drain(0)
             finally:
                 card_executor.close()

@@ -11,8 +11,7 @@ from pathlib import Path
 import anyio
 
 from tests.fakes.claims import claim, ref
-from tests.fakes.cluster import FakeCluster
-from tests.kubeletplugin.claim_fixture import Effects, plugin_core
+from tests.kubeletplugin.claim_fixture import Effects, WatchedCluster, plugin_core
 
 DEVICES = ("gpu-0-1g-1gb-at-0", "gpu-0-1g-1gb-at-1")
 """Of one card, so that they are worked on one after the other."""
@@ -24,9 +23,9 @@ def kill() -> None:
 
 
 async def main(root: Path, operation: str, at: int) -> None:
-    cluster = FakeCluster()
-    cluster.add(CLAIM)
     effects = Effects(at, kill)
+    cluster = WatchedCluster(root, effects)
+    cluster.add(CLAIM)
     async with plugin_core(root, cluster, effects) as core:
         await (core.preparer.prepare(ref(CLAIM)) if operation == "prepare" else core.preparer.unprepare(ref(CLAIM)))
     print("\n".join(effects.seen))

@@ -9,16 +9,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import anyio
 import msgspec
 import pytest
 
 from api.model.names import ClaimRef
 from driver.kubeletplugin.claims.checkpoint import open_checkpoint
 from tests.fakes.claims import ref
-from tests.fakes.cluster import FakeCluster
 from tests.fakes.hardware import State
-from tests.kubeletplugin.claim_fixture import PluginCore, plugin_core
+from tests.kubeletplugin.claim_fixture import PluginCore, WatchedCluster, plugin_core
 from tests.kubeletplugin.crash_process import CLAIM, DEVICES
+from tests.kubeletplugin.harness import LONGEST_S
+from tests.kubeletplugin.wait import until
 
 # What died before which effect leaves: record, number of devices on the hardware, whether the CDI file is there.
 PREPARE = {
@@ -31,6 +33,8 @@ PREPARE = {
     7: ("Started", 1, False),
     8: ("Started", 2, False),
     9: ("Started", 2, True),
+    10: ("Prepared", 2, True),
+    11: ("Prepared", 2, True),
 }
 PREPARE_EFFECTS = [
     "record Started",
@@ -42,6 +46,8 @@ PREPARE_EFFECTS = [
     "prepare hardware",
     "write CDI file",
     "record Prepared",
+    "write status",
+    "answer",
 ]
 UNPREPARE = {
     1: ("Prepared", 2, True),
@@ -78,6 +84,12 @@ def found(root: Path) -> tuple[str, int, bool]:
     return (records or ["none"])[0], len(made), (root / "cdi" / FILE).exists()
 
 
+def shown(core: PluginCore) -> list[str]:
+    """The devices that the claim shows as ready, with their data."""
+    entries = core.cluster.claims[ref(CLAIM)[:2]].status.devices
+    return [entry.device for entry in entries if entry.data and entry.conditions]
+
+
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What an undisturbed prepare leaves."""
@@ -112,12 +124,16 @@ async def test_killed_during_unprepare(at: int, prepared: Path, tmp_path: Path) 
 
 
 async def every_way_on_ends_well(root: Path) -> None:
+    """Record, hardware, file, and what the claim shows become what they should be."""
+
     async def prepare_again(core: PluginCore, claim: ClaimRef) -> None:
         record = await core.preparer.prepare(claim)
         assert [device.share.id.device for device in record.devices] == list(DEVICES)
+        assert shown(core) == [*DEVICES], "when the kubelet gets its answer"
 
     async def unprepare(core: PluginCore, claim: ClaimRef) -> None:
         await core.preparer.unprepare(claim)
+        await until(lambda: shown(core) == [])
 
     async def collect(core: PluginCore, claim: ClaimRef) -> None:
         core.cluster.remove(claim)
@@ -133,10 +149,13 @@ async def every_way_on_ends_well(root: Path) -> None:
     ):
         for boot_id in ("boot-1", "boot-2"):
             copy = shutil.copytree(root, root.with_name(f"{way.__name__}-{boot_id}"))
-            cluster = FakeCluster()
+            cluster = WatchedCluster(copy)
             cluster.add(CLAIM)
-            async with plugin_core(copy, cluster, boot_id=boot_id) as core:
+            async with plugin_core(copy, cluster, boot_id=boot_id) as core, anyio.create_task_group() as group:
                 if boot_id != "boot-1":
                     core.backend.reboot()
-                await way(core, ref(CLAIM))
+                group.start_soon(core.status_writer.run)
+                with anyio.fail_after(LONGEST_S):
+                    await way(core, ref(CLAIM))
+                group.cancel_scope.cancel()
             assert found(copy) == expected, f"{way.__name__} in {boot_id}"

@@ -196,7 +196,11 @@ async def test_a_card_that_was_reset_is_told_and_the_claim_gets_its_partition_an
         state_file(place, "gpu-0").write_text(json.dumps({**state, "mig": False, "instances": []}))
         assert OVERLAPPED in await until_event(place, "Node", "PartitionGone")
         await place.kubelet.prepare(held)
-        assert [one["profile"] for one in instances(place)] == ["3g.40gb"]
+        (made,) = instances(place)
+        assert made["profile"] == "3g.40gb"
+        (shown,) = (await place.client.get(place.kinds.resource_claims, held.name, held.namespace)).status.devices
+        assert shown.data is not None
+        assert shown.data["uuid"] == made["mig_uuid"], "the claim shows the new one"
         await until_event(place, "Node", "CardFree")
         await place.kubelet.unprepare(held)
         assert instances(place) == []

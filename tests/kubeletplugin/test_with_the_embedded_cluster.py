@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import yaml
 from anyio.abc import TaskStatus
 from msgspec.structs import replace
 
-from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, NODES, Node
+from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, EVENTS, NODES, Node
 from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
 from api.model.allocations import AllocatedDeviceStatus, ResourceClaimStatus
 from api.model.base import JsonObject
@@ -37,7 +38,7 @@ from driver.kubeletplugin.backends.simulated import open_backend
 from driver.kubeletplugin.cluster.base import Cluster
 from driver.kubeletplugin.cluster.resource_classes import ResourceClassWatch
 from driver.kubeletplugin.settings import ProcessSettings, Settings
-from driver.local.apiserver import ApiServer, ApiServerSettings
+from driver.local.apiserver import ApiServer, ApiServerSettings, InjectedFault
 from driver.runtime import metrics
 from tests.fakes.claims import NODE, claim, ref, result
 from tests.fakes.kubelet import ClaimError, FakeKubelet
@@ -160,6 +161,66 @@ async def test_from_slices_to_a_prepared_claim_and_back(version: str) -> None:
         assert (owner.kind, owner.name) == ("Node", NODE)
 
 
+async def test_a_claim_shows_what_it_got_from_its_prepare_to_its_end() -> None:
+    async with site(ApiServerSettings()) as place, running(place):
+        await place.until_published(SLICE)
+        held = await place.allocated(claim("training", SLICE, result(FUNCTION, driver=FPGA.driver)))
+
+        async def entries() -> dict[str, AllocatedDeviceStatus]:
+            read = await place.client.get(place.kinds.resource_claims, held.name, held.namespace)
+            return {entry.device: entry for entry in read.status.devices}
+
+        await place.kubelet.prepare(held)
+        gpu = (await entries())[SLICE]
+        (cut,) = open_backend(place.hardware).survey(read_card(gpu)).partitions
+        assert gpu.data == {
+            "apiVersion": "kerf.dev/v1alpha1",
+            "kind": "DeviceStatus",
+            "uuid": cut.uuid,
+            "card": read_card(gpu),
+            "pciBusID": "0000:00:00.0",
+            "profile": "1g.10gb",
+            "deviceNodes": ["/dev/nvidiactl", "/dev/nvidia0", *caps(gpu)],
+            "cdiDevices": [f"k8s.gpu.kerf.dev/claim=claim-{held.uid}-{SLICE}"],
+        }
+        await place.fpgas.prepare(held)
+        fpga = (await entries())[FUNCTION]
+        assert fpga.data is not None
+        assert (fpga.data["function"], fpga.data["deviceNodes"]) == ("aes-gcm", ["/dev/dfl-port.1"])
+        assert [(one.type, one.status, one.reason) for one in fpga.conditions] == [("Ready", "True", "Prepared")]
+        await place.kubelet.unprepare(held)
+        while SLICE in await entries():  # noqa: ASYNC110  (as elsewhere)
+            await anyio.sleep(0.005)
+        assert set(await entries()) == {FUNCTION}, "the other family's device is still prepared"
+        await place.fpgas.unprepare(held)
+        while await entries():  # noqa: ASYNC110  (as elsewhere)
+            await anyio.sleep(0.005)
+
+
+async def test_where_the_api_server_drops_the_status_of_devices_claims_are_prepared_without(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    dropped = {"resourceclaims": ("status.devices",)}
+    async with site(ApiServerSettings(dropped_fields=dropped)) as place, running(place):
+        await place.until_published(SLICE)
+        held = await place.allocated(claim("training", SLICE))
+        assert [device.device_name for device in await place.kubelet.prepare(held)] == [SLICE]
+        assert caplog.text.count("its gate DRAResourceClaimDeviceStatus is off") == 1
+
+
+def read_card(entry: AllocatedDeviceStatus) -> str:
+    assert entry.data is not None
+    return str(entry.data["card"])
+
+
+def caps(entry: AllocatedDeviceStatus) -> list[str]:
+    """The nodes of the MIG device, whose numbers are the driver's."""
+    assert entry.data is not None
+    nodes = [str(node) for node in entry.data["deviceNodes"] if "nvidia-caps" in node]
+    assert len(nodes) == 2
+    return nodes
+
+
 COUNTERS = ("spec.devices[].consumesCounters", "spec.sharedCounters")
 WHOLE_CARDS = {"gpu-0", "gpu-1", "fpga-0"}
 
@@ -226,6 +287,27 @@ async def test_where_the_api_server_drops_what_makes_devices_shareable_nothing_i
         async with running(place):
             await until(lambda: "no shared devices are published" in caplog.text)
             await place.until_published(SLICE, without=f"{SLICE}-shared")
+
+
+async def test_where_the_scheduler_would_give_shares_twice_none_is_published_and_an_event_says_why(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with site(ApiServerSettings(kubernetes=(1, 36))) as place:
+        await place.client.apply(CUSTOM_RESOURCE_DEFINITIONS, CLASSES, field_manager="test")
+        async with running(place):
+            await place.until_published(SLICE)
+            assert "kubernetes#139034" not in caplog.text, "nobody wants any"
+            await place.client.create(RESOURCE_CLASSES, in_shares("1g.10gb"))
+            while not (events := (await place.client.list(EVENTS)).items):  # noqa: ASYNC110  (as elsewhere)
+                await anyio.sleep(0.005)
+            await place.until_published(SLICE, without=f"{SLICE}-shared")
+        (event,) = events
+        assert (event.reason, event.involved_object.name) == ("SharesNotPublished", NODE)
+        assert event.message == (
+            "ResourceClasses want shares of gpu devices, and none are published: kube-scheduler 1.36.0 gives what "
+            "excludes each other to two pods (kubernetes/kubernetes#139034); Kubernetes 1.36.2 has the fix"
+        )
+        assert caplog.text.count("kubernetes#139034") == 1
 
 
 async def test_all_families_of_a_process_share_one_watch_of_resource_classes() -> None:
@@ -381,7 +463,8 @@ async def test_the_status_of_a_claim_over_two_families_keeps_both_drivers_entrie
         gpus, fpgas = [await connector.connect(plugin) for plugin in place.settings.plugins]
 
         async def write(cluster: Cluster, *entries: AllocatedDeviceStatus) -> set[str]:
-            await cluster.write_device_status(await place.client.get(kind, held.name, held.namespace), entries)
+            read = await place.client.get(kind, held.name, held.namespace)
+            await cluster.write_device_status(read, entries)
             return {one.driver for one in (await place.client.get(kind, held.name, held.namespace)).status.devices}
 
         of_gpu = AllocatedDeviceStatus(driver=GPU.driver, pool=f"{NODE}/gpu", device=SLICE)
@@ -390,3 +473,12 @@ async def test_the_status_of_a_claim_over_two_families_keeps_both_drivers_entrie
         assert await write(fpgas, of_fpga) == {GPU.driver, FPGA.driver}
         assert await write(gpus, of_gpu) == {GPU.driver, FPGA.driver}
         assert await write(gpus) == {FPGA.driver}
+
+
+async def test_a_plugin_that_may_not_list_claims_knows_that_it_does_not_know_them() -> None:
+    async with site(ApiServerSettings()) as place:
+        cluster = await app.ClusterConnector(place.client, NODE).connect(place.settings.plugins[0])
+        assert await cluster.list_claims() == ()
+        place.server.faults.add(InjectedFault(code=HTTPStatus.FORBIDDEN), verb="list", resource="resourceclaims")
+        assert await cluster.list_claims() is None
+        assert await cluster.list_claims() == ()

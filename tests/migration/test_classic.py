@@ -9,6 +9,7 @@ from api.kerf.classic_parameters import (
     FpgaClassParametersSpec,
     GpuClaimParametersSpec,
     GpuClassParametersSpec,
+    GpuMinimum,
 )
 from api.kerf.v1alpha1 import GpuSharing
 from api.model.classic import ClassicClaimSpec, ClassicClass, ClassicRequest, ClassicTemplate, ClassicTemplateSpec
@@ -25,7 +26,7 @@ ANYWHERE = ClassicClass(
     ("held", "class_spec", "words"),
     [
         (PLAIN, GpuClassParametersSpec(max_pods=4), "maxPods: 4 has no equivalent"),
-        (PLAIN, FpgaClassParametersSpec(max_pods=32, min_driver_version="5.1"), "minDriverVersion has no equivalent"),
+        (PLAIN, FpgaClassParametersSpec(max_pods=32, min_driver_version="5.1.2.3"), "only the first three numbers"),
         (PLAIN, GpuClassParametersSpec(max_pods=32, claims_may_override=("size",)), "claimsMayOverride has no"),
         (PLAIN, GpuClassParametersSpec(max_pods=32, monitor=True), "its claims need adminAccess"),
         (PLAIN, GpuClassParametersSpec(max_pods=32, allow_whole=True), "a class of their own, gpu-whole"),
@@ -43,19 +44,39 @@ def test_where_everything_has_an_equivalent_nothing_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parameters", "driver"),
+    ("parameters", "driver", "selected"),
     [
-        (GpuClaimParametersSpec(profile="1g.10gb", sharing=GpuSharing(strategy="Mps")), "gpu.kerf.dev"),
-        (FpgaClaimParametersSpec(function="aes-gcm", release="Keep"), "fpga.kerf.dev"),
+        (
+            GpuClaimParametersSpec(profile="1g.10gb", sharing=GpuSharing(strategy="Mps")),
+            "gpu.kerf.dev",
+            ["mps", 'profile == "1g.10gb"'],
+        ),
+        (
+            FpgaClaimParametersSpec(function="aes-gcm", release="Keep"),
+            "fpga.kerf.dev",
+            ['function == "aes-gcm"'],
+        ),
     ],
 )
 def test_a_claims_selectors_and_configuration_are_for_the_driver_of_its_devices(
-    parameters: ClaimParameters, driver: str
+    parameters: ClaimParameters, driver: str, selected: list[str]
 ) -> None:
     spec = ClassicClaimSpec(requests=(ClassicRequest(class_name="any"),))
     template = ClassicTemplate(metadata=ObjectMeta(name="any"), spec=ClassicTemplateSpec(spec=spec))
     [document] = migrate_template(template, parameters).documents
     devices = document["spec"]["spec"]["devices"]
-    [selector] = devices["requests"][0]["exactly"]["selectors"]
-    assert selector["cel"]["expression"].startswith(f'device.attributes["{driver}"].')
+    expressions = [selector["cel"]["expression"] for selector in devices["requests"][0]["exactly"]["selectors"]]
+    assert expressions == [f'device.attributes["{driver}"].{condition}' for condition in selected]
     assert devices["config"][0]["opaque"]["driver"] == driver
+
+
+def test_a_least_driver_version_and_whole_cards_are_said_by_the_class_itself() -> None:
+    by_size = GpuClassParametersSpec(
+        minimum=GpuMinimum(compute_slices=2), allow_whole=True, min_driver_version="550.54.15.1"
+    )
+    sizes, whole = (document["spec"] for document in migrate_class(PLAIN, by_size).documents)
+    versioned = {"device": "gpu", "minimumDriverVersion": "550.54.15"}
+    assert sizes == versioned | {"minimum": {"computeSlices": 2}, "orWhole": True}
+    assert whole == versioned | {"cut": "Whole"}
+    exact = GpuClassParametersSpec(profile="1g.10gb", allow_whole=True)
+    assert "orWhole" not in migrate_class(PLAIN, exact).documents[0]["spec"], "a profile is an exact size"

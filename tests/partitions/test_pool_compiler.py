@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from api.model.devices import DeviceTaint, SliceContent
-from api.model.names import is_dns_label
+from api.model.names import DriverName, is_dns_label
 from api.wire import to_builtins
 from driver.families.fpga.catalog import shell, shells
 from driver.families.fpga.shell import Shell
@@ -99,10 +99,12 @@ def test_a_gpu_partition_as_it_is_published() -> None:
             "cut": {"string": "partition"},
             "driverVersion": {"version": "570.86.15"},
             "model": {"string": "h100-80gb-sxm"},
+            "mps": {"bool": False},
             "node": {"string": "node-1"},
             "productName": {"string": "NVIDIA H100 80GB HBM3"},
             "profile": {"string": "1g.10gb+me"},
             "shared": {"bool": False},
+            "timeSlicing": {"bool": False},
             "resource.kubernetes.io/numaNode": {"int": 0},
             "resource.kubernetes.io/pciBusID": {"string": "0000:00:00.0"},
             "resource.kubernetes.io/pcieRoot": {"string": "pci0000:00"},
@@ -110,12 +112,10 @@ def test_a_gpu_partition_as_it_is_published() -> None:
         },
         "capacity": {
             "computeSlices": {"value": "1"},
-            "copyEngines": {"value": "1"},
             "decoders": {"value": "1"},
             "encoders": {"value": "0"},
             "jpegEngines": {"value": "1"},
             "memory": {"value": "9984Mi"},
-            "memorySlices": {"value": "1"},
             "multiprocessors": {"value": "16"},
             "ofaEngines": {"value": "1"},
         },
@@ -137,7 +137,8 @@ def test_a_gpu_partition_as_it_is_published() -> None:
 def test_every_device_has_exactly_the_attributes_and_capacities_of_its_family(card: Card) -> None:
     """A selector that meets a missing attribute aborts the pod's whole scheduling attempt."""
     vocabulary = vocabulary_of(card)
-    monitors = [device for content in build_monitor_slices([card], "node-1", vocabulary) for device in content.devices]
+    slices = build_monitor_slices([card], "node-1", vocabulary, DriverName("driver.example.com"))
+    monitors = [device for content in slices for device in content.devices]
     for device in (*devices(compiled_of([card]).pool), *monitors):
         assert device.attributes.keys() == vocabulary.attributes.keys()
         assert device.capacity.keys() == vocabulary.capacities

@@ -191,7 +191,7 @@ def test_a_card_near_several_roots_has_all_of_them_in_lists_and_the_first_otherw
 
 
 def test_a_monitor_device_has_the_same_types_as_all_others() -> None:
-    (monitor,) = next(build_monitor_slices([near_two()], "n", GPU.vocabulary.with_lists())).devices
+    (monitor,) = next(build_monitor_slices([near_two()], "n", GPU.vocabulary.with_lists(), GPU.driver)).devices
     assert monitor.attributes[NUMA] == Attribute(ints=(1, 0))
 
 

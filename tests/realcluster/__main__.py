@@ -9,7 +9,7 @@ import click
 
 from tests.realcluster import requirements
 from tests.realcluster.api import Api
-from tests.realcluster.builds import BuildError, build
+from tests.realcluster.builds import BuildError, build, build_kueue
 from tests.realcluster.cluster import Cluster, NotReadyError, stop_leftover
 from tests.realcluster.kerf import DEFAULT_HARDWARE, Kerf
 from tests.realcluster.paths import ROOTS, ClusterPaths
@@ -41,12 +41,15 @@ def realcluster() -> None:
 
 @realcluster.command("build")
 @click.argument("versions", type=_Version(), nargs=-1)
-def build_command(versions: tuple[KubernetesVersion, ...]) -> None:
+@click.option("--kueue", is_flag=True, help="Kueue's manager, too.")
+def build_command(versions: tuple[KubernetesVersion, ...], kueue: bool) -> None:
     """Build the programs of VERSIONS into the cache; say what the machine lacks."""
     requirements.ensure()
     for version in versions or (NEWEST,):
         programs = build(version)
         click.echo(f"{programs.kube}\n{programs.containerd}")
+    if kueue:
+        click.echo(build_kueue())
 
 
 @realcluster.command("up")

@@ -124,8 +124,9 @@ class Api:
     async def delete(
         self, api_version: str, kind: str, name: str, namespace: str = "", *, grace_s: int | None = None
     ) -> None:
-        """Delete an object; does nothing when there is none."""
-        options: Document = {} if grace_s is None else {"gracePeriodSeconds": grace_s}
+        """Delete an object, and in the background what it owns, as kubectl does; does nothing when there is none."""
+        options: Document = {"propagationPolicy": "Background"}  # a Job would leave its pods by default
+        options |= {} if grace_s is None else {"gracePeriodSeconds": grace_s}
         try:
             await self.request("DELETE", await self.path(api_version, kind, namespace, name), options)
         except StatusError as error:

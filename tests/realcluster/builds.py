@@ -1,10 +1,11 @@
-"""Builds of Kubernetes and containerd from Go modules, in a cache outside the checkout.
+"""Builds of Kubernetes, containerd and Kueue from Go modules, in a cache outside the checkout.
 
 A build is kept under a key of everything that it is made of: release, module files, our Go sources and the Go version.
 Go's own checksums (``go.sum``, and the checksum database for containerd) say that the modules are the right ones.
 """
 
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -16,14 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.realcluster.versions import CONTAINERD, KubernetesVersion
+from tests.realcluster.versions import CONTAINERD, KUEUE, KubernetesVersion
 
 SOURCES: Final = Path(__file__).parent / "kube"
 _CONTAINERD: Final = "github.com/containerd/containerd/v2/cmd"
 _CONTAINERD_PROGRAMS: Final = ("containerd", "containerd-shim-runc-v2", "ctr")
+_KUEUE: Final = "sigs.k8s.io/kueue"
+_KUEUE_MODULES: Final = "kueue.mod"
+"""Its sums are Kueue's own ``go.sum``: the checksum database does not know all of the modules that Kueue requires."""
 _VERSION_PACKAGE: Final = "k8s.io/component-base/version"
 _COLD_KUBERNETES: Final = "9 minutes on two cores with empty caches, else half a minute"
 _COLD_CONTAINERD: Final = "3 minutes on two cores with empty caches, else seconds"
+_COLD_KUEUE: Final = "17 minutes on two busy cores with empty caches, else seconds"
 _SAY_S: Final = 30.0
 """Seconds between two lines of progress when stderr is not a terminal."""
 _TAIL: Final = 20
@@ -78,6 +83,26 @@ def _containerd() -> Path:
             environment = {**_environment(), "GOBIN": str(unfinished)}
             _run(f"building containerd {CONTAINERD} ({_COLD_CONTAINERD})", command, environment)
     return folder
+
+
+def build_kueue() -> Path:
+    """Return Kueue's controller manager, unmodified, built if needed. Raises BuildError when a Go command fails."""
+    modules = SOURCES / _KUEUE_MODULES
+    key = _key([_go_version(), modules.read_text(), modules.with_suffix(".sum").read_text()])
+    program = cache() / f"kueue-{KUEUE}-{key}" / "manager"
+    if not program.exists():
+        common = ["-trimpath", "-mod=readonly", f"-modfile={_KUEUE_MODULES}", "-ldflags=-s -w"]
+        with _create_atomically(program.parent) as folder:
+            command = ["build", "-v", *common, "-o", str(folder / program.name), f"{_KUEUE}/cmd/kueue"]
+            _run(f"building Kueue {KUEUE} ({_COLD_KUEUE})", command, _environment())
+    return program
+
+
+def kueue_manifests() -> Path:
+    """Return the folder of Kueue's module from which its manifests are built. Raises CalledProcessError."""
+    command = ["go", "mod", "download", "-json", f"{_KUEUE}@v{KUEUE}"]
+    said = subprocess.run(command, cwd=SOURCES, env=_environment(), capture_output=True, text=True, check=True).stdout
+    return Path(json.loads(said)["Dir"]) / "config" / "default"
 
 
 def _linker_flags(version: KubernetesVersion) -> str:

@@ -8,7 +8,7 @@ kubelet makes them: the plugin's is bound to a pod on its node, or to the node i
 import secrets
 import sys
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +18,8 @@ import aiohttp
 import anyio
 import yaml
 
+from api.resource.kinds import GROUP
+from api.resource.registry import VERSIONS
 from tests.realcluster.api import Api, Document
 from tests.realcluster.cluster import READY_S, Cluster, NotReadyError
 from tests.realcluster.documents import IMAGE
@@ -72,13 +74,24 @@ class Kerf:
         self._processes = cluster.processes
         self._plugins: dict[str, _Plugin] = {}
 
-    async def install(self) -> None:
-        """Apply ``deploy/``; workloads are applied as a dry run only, because processes of the tests replace them."""
+    async def install(self, left_out: Collection[str] = (), *, early_loading: bool = False) -> None:
+        """Apply ``deploy/`` without the files of ``left_out``.
+
+        Workloads are applied as a dry run only, because processes of the tests replace them; DeviceClasses, which have
+        one shape in every version, in that of the release, if it has them.
+        """
+        resource_version = self._cluster.version.resource_version
         for document in manifests(DEPLOY / "crds"):
             await self._api.apply(document)
-        for document in manifests(DEPLOY / "manifests"):
+        for document in manifests(DEPLOY / "manifests", left_out):
+            if document["kind"] == "DeviceClass":
+                if resource_version not in VERSIONS:
+                    continue
+                document["apiVersion"] = f"{GROUP}/{resource_version}"
             is_workload = document["kind"] in _WORKLOADS
             await self._api.apply(document, **({"dryRun": "All"} if is_workload else {}))
+        for document in manifests(DEPLOY / "early-loading") if early_loading else ():
+            await self._api.apply(document)
         await self._wait_for_kind()
 
     async def start_controller(self, name: str = CONTROLLER, *, server: str = "") -> None:
@@ -261,9 +274,9 @@ class Kerf:
         raise NotReadyError(f"{process} is not ready, it says:\n{said}\n{self._processes.tail(process)}")
 
 
-def manifests(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield the documents of a folder's files, in the order in which kubectl applies them."""
-    for file in sorted(folder.glob("*.yaml")):
+def manifests(folder: Path, left_out: Collection[str] = ()) -> Iterator[dict[str, Any]]:
+    """Yield the documents of a folder's files, in the order in which kubectl applies them, without some files."""
+    for file in sorted(file for file in folder.glob("*.yaml") if file.name not in left_out):
         yield from (document for document in yaml.safe_load_all(file.read_text()) if document)
 
 

@@ -18,6 +18,7 @@ POLLS: Final = {
     "controller/test_app.py": "the controller writes to an API server behind sockets",
     "e2e/conftest.py": "a real node's slices have settled when they are the same after a while",
     "e2e/wait.py": "a real cluster is asked",
+    "e2e/why_audit.py": "the pods of a real cluster are listed while tests run",
     "e2e/test_rolling_update.py": "pods come and go on a real cluster during an update",
     "fakes/kubelet.py": "the plugin's socket appears in a directory, which sets no event",
     "flows/test_early_preparation.py": "the embedded cluster is asked as its users ask it",
@@ -29,6 +30,7 @@ POLLS: Final = {
     "local/test_kubelet.py": "the watcher of a directory sets no event",
     "realcluster/cluster.py": "a real control plane is asked whether it serves",
     "realcluster/kerf.py": "processes of Kerf are asked whether they are ready",
+    "realcluster/kueue.py": "a process beside a real cluster is asked whether it is ready",
     "realcluster/machine.py": "a machine is up when its first process has made a file",
     "realcluster/processes.py": "the kernel is asked for processes that start and end",
 }

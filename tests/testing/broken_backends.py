@@ -19,6 +19,7 @@ from driver.kubeletplugin.backends.base import (
     CardSurvey,
     FoundPartition,
     Handle,
+    HardwareRefusedError,
     HealthChange,
     Journal,
 )
@@ -115,6 +116,13 @@ class HandlesObjects(AcmeBackend):
         return {**handle, "nodes": tuple(handle["nodes"])}
 
 
+class NamesTheCard(AcmeBackend):
+    """Gives the UUID of the card for that of a partition."""
+
+    def prepare(self, device: AllocatedDevice, *rest: Any) -> Handle:
+        return {**super().prepare(device, *rest), "uuid": device.partition.card_uuid}
+
+
 class EditsFromTheCard(AcmeBackend):
     """Reads the hardware for the edits."""
 
@@ -153,6 +161,15 @@ class AdminTakes(AcmeBackend):
             for file in self._folder(handle["card"]).iterdir():
                 file.unlink()
         super().unprepare(handle)
+
+
+class NeedsConfiguration(AcmeBackend):
+    """Prepares nothing for a claim that has no parameters."""
+
+    def prepare(self, device: AllocatedDevice, config: Any, journal: Journal, found: FoundPartition | None) -> Handle:
+        if config is None:
+            raise HardwareRefusedError("which precision?")
+        return super().prepare(device, config, journal, found)
 
 
 class CardsMove(AcmeBackend):
@@ -210,11 +227,13 @@ BROKEN = {
     LeavesHalfMade: "test_a_prepare_killed_at_any_change_of_the_hardware_goes_on_in_the_next_process",
     AnswersAnything: "test_preparing_again_gives_the_same_handle_also_in_the_next_process",
     HandlesObjects: "test_handles_are_json_objects",
+    NamesTheCard: "test_a_handle_names_the_uuid_that_the_survey_shows",
     EditsFromTheCard: "test_a_handle_gives_the_same_edits_at_any_time_and_in_every_process",
     GivesTheManagement: "test_edits_are_valid_cdi_and_no_container_may_manage_a_card",
     InvalidEdits: "test_edits_are_valid_cdi_and_no_container_may_manage_a_card",
     OneVariable: "test_a_container_with_all_devices_of_a_card_gets_a_variable_of_its_own_for_each",
     AdminTakes: "test_admin_access_takes_nothing_and_its_end_destroys_nothing",
+    NeedsConfiguration: "test_every_device_is_prepared_without_configuration",
     CardsMove: "test_every_process_discovers_the_same_cards_in_the_same_order",
     AbsentIsEmpty: "test_a_survey_of_a_card_that_is_not_there_says_so",
     ForeignEvents: "test_events_are_of_cards_that_are_there",

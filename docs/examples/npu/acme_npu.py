@@ -71,7 +71,7 @@ class AcmeBackend(EventlessBackend):
         nodes = [f"/dev/acme{folder.name[4:]}c{core}" for core in (range(4) if place is None else place.units)]
         precision = config.precision if isinstance(config, NpuConfig) else "fp16"
         handle = {"card": device.partition.card_uuid, "file": found.id if found else "none", "precision": precision}
-        return {**handle, "device": device.share.id.device, "nodes": nodes}
+        return {**handle, "device": device.share.id.device, "nodes": nodes, "uuid": found.uuid if found else ""}
 
     def unprepare(self, handle: base.Handle) -> None:
         (self._folder(handle["card"]) / handle["file"]).unlink(missing_ok=True)

@@ -16,6 +16,7 @@ from driver.controller.classic.placement import (
     PlacementCost,
     RequestedDevice,
     can_place,
+    has_abilities,
     has_recent_driver,
     place_devices,
     placement_cost,
@@ -67,8 +68,8 @@ def unsuitable_reason(pending: Sequence[PendingClaim], node: str, view: ClusterV
     state, requirements = view.state(node), _requirements(pending)
     if can_place(state, requirements):
         return None
-    outdated = next((reason for one in requirements if (reason := _outdated_driver(state, one))), None)
-    return outdated or "; ".join(["too few devices are free", *state.contradictions])
+    unable = next((reason for one in requirements if (reason := _unable_cards(state, one))), None)
+    return unable or "; ".join(["too few devices are free", *state.contradictions])
 
 
 def _drivers(requirements: Iterable[DeviceRequirements]) -> tuple[str, ...]:
@@ -76,9 +77,14 @@ def _drivers(requirements: Iterable[DeviceRequirements]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(BUILT_IN_BY_NAME[one.kind].driver for one in requirements))
 
 
-def _outdated_driver(state: NodeState, requirements: DeviceRequirements) -> str | None:
-    """Return a message if no card of the required kind has a driver that is known to be recent enough."""
+def _unable_cards(state: NodeState, requirements: DeviceRequirements) -> str | None:
+    """Return a message if no card of the required kind has a driver that is known to be recent enough, or none can do
+    what the configuration says.
+    """
     cards = [card for card in state.cards if card.card.kind == requirements.kind]
+    if cards and not any(has_abilities(card, requirements) for card in cards):
+        wanted = ", ".join(sorted(requirements.abilities))
+        return f"no card can do what the parameters say: the attribute {wanted} is not true"
     if not cards or any(has_recent_driver(card, requirements) for card in cards):
         return None
     found = ", ".join(sorted({card.card.driver_version or "not known" for card in cards}))

@@ -64,6 +64,8 @@ class NodeCard:
     """The name of its model."""
     driver_version: tuple[int, ...]
     """The version of the driver on the host; empty: unknown."""
+    abilities: frozenset[str]
+    """Its boolean attributes that are true, such as ``timeSlicing``."""
 
     def device(self, cut: PartitionSpec) -> str:
         """Return the name of the device for the partition spec ``cut`` of this card."""
@@ -96,8 +98,8 @@ def _availability(unit_map: UnitMap, suffixes: tuple[str, ...]) -> CardAvailabil
 class NodeHardware:
     """The kinds of a node's cards, in order. Nodes with equal hardware share one object, compared by identity."""
 
-    cards: tuple[tuple[UnitMap, str, tuple[int, ...]], ...]
-    """Geometry, model and driver version of each card."""
+    cards: tuple[tuple[UnitMap, str, tuple[int, ...], frozenset[str]], ...]
+    """Geometry, model, driver version and abilities of each card."""
 
 
 _intern_hardware: Final = lru_cache(maxsize=256)(NodeHardware)  # kinds of nodes in a cluster
@@ -136,7 +138,9 @@ def build_node_model(spec: NodeInventorySpec) -> NodeInventoryModel:
             raise InventoryError(f"{twice} occurs twice")
     tainted = (entry.device for entry in spec.taints if any(taint.effect in _TAINT_EFFECTS for taint in entry.taints))
     node_cards = tuple(map(_node_card, cards))
-    hardware = _intern_hardware(tuple((card.unit_map, card.model, card.driver_version) for card in node_cards))
+    hardware = _intern_hardware(
+        tuple((card.unit_map, card.model, card.driver_version, card.abilities) for card in node_cards)
+    )
     return NodeInventoryModel(cards=node_cards, hardware=hardware, tainted=frozenset(tainted))
 
 
@@ -152,6 +156,7 @@ def join_node_models(models: Sequence[NodeInventoryModel]) -> NodeInventoryModel
 
 def _node_card(card: Card) -> NodeCard:
     unit_map, name = get_unit_map(card), card_name(card)
+    attributes = {**dict(card.geometry.attributes), **card.attributes}
     if unit_map not in _CUTS:
         _CUTS[unit_map] = {device_name(card, cut.of(card.uuid)).removeprefix(name): cut for cut in unit_map.specs}
     return NodeCard(
@@ -160,6 +165,7 @@ def _node_card(card: Card) -> NodeCard:
         name=name,
         model=card.geometry.model,
         driver_version=version_numbers(card.driver_version),
+        abilities=frozenset(name for name, attribute in attributes.items() if attribute.value is True),
     )
 
 

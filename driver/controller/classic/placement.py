@@ -56,6 +56,8 @@ class DeviceRequirements:
     """Whether all cards are accessible for monitoring, without allocating any."""
     driver_version: tuple[int, ...] = ()
     """The oldest accepted driver on the host; empty: any."""
+    abilities: frozenset[str] = frozenset()
+    """The boolean attributes that are true of the card."""
 
     @property
     def minimum(self) -> Mapping[str, Quantity]:
@@ -135,6 +137,7 @@ def place_devices(state: NodeState, requested: Sequence[RequestedDevice]) -> tup
         if card.card.kind == one.requirements.kind
         and _is_model(card.model, one.requirements)
         and has_recent_driver(card, one.requirements)
+        and has_abilities(card, one.requirements)
     ]
     if len(taking) < len(requested) and not monitored:
         return None
@@ -168,17 +171,18 @@ def _candidates(
 ) -> Iterator[tuple[int, NodeCard, PartitionSpec]]:
     """Yield the domain of a requested device: card number, card and partition spec.
 
-    Cards of one model with equal free units are interchangeable: the first of them stands for all, unless taints or
-    loaded functions distinguish them.
+    Cards of one model and the same abilities with equal free units are interchangeable: the first of them stands for
+    all, unless taints or loaded functions distinguish them.
     """
     tainted = state.signature.tainted
-    seen: set[tuple[str, FreeUnits]] = set()
+    seen: set[tuple[str, frozenset[str], FreeUnits]] = set()
     for number, (card, left) in enumerate(zip(state.cards, free, strict=True)):
         is_plain = not tainted and not card.card.loaded
-        is_interchangeable = is_plain and (card.model, left) in seen
-        if has_recent_driver(card, requirements) and not is_interchangeable:
+        is_interchangeable = is_plain and (card.model, card.abilities, left) in seen
+        is_able = has_recent_driver(card, requirements) and has_abilities(card, requirements)
+        if is_able and not is_interchangeable:
             if is_plain:
-                seen.add((card.model, left))
+                seen.add((card.model, card.abilities, left))
             for spec in matching_specs(card.unit_map, card.model, requirements):
                 if card.unit_map.fits(spec, left) and not (tainted and card.device(spec) in tainted):
                     yield number, card, spec
@@ -195,6 +199,11 @@ def matching_specs(unit_map: UnitMap, model: str, requirements: DeviceRequiremen
 def has_recent_driver(card: NodeCard, requirements: DeviceRequirements) -> bool:
     """Whether the driver on the card's host is recent enough."""
     return card.driver_version >= requirements.driver_version
+
+
+def has_abilities(card: NodeCard, requirements: DeviceRequirements) -> bool:
+    """Whether the card can do what the configuration of its devices says."""
+    return requirements.abilities <= card.abilities
 
 
 def _is_model(model: str, requirements: DeviceRequirements) -> bool:

@@ -151,9 +151,14 @@ def merge_parameters(
     else:
         assert isinstance(claim_spec, FpgaClaimParametersSpec)
         device, config = _fpga(class_spec, claim_spec), _fpga_config(class_spec, claim_spec)
+    device = replace(
+        device,
+        driver_version=version_numbers(class_spec.min_driver_version or ""),
+        abilities=frozenset(config[1].required_attributes if config is not None else ()),
+    )
     return RequestRequirements(
         name=name,
-        device=replace(device, driver_version=version_numbers(class_spec.min_driver_version or "")),
+        device=device,
         count=count * claim_spec.count,
         nodes=class_spec.nodes,
         max_pods=class_spec.max_pods,
@@ -247,7 +252,7 @@ def _satisfiable(device: DeviceRequirements, published: frozenset[DeviceType]) -
             _DOCUMENT,
             types,
             kind=device.kind,
-            cut="partition",
+            cuts=("partition",),
             models=models,
             profile=device.profile,
             function=device.function,

@@ -35,15 +35,19 @@ from api.model.claims import (
 )
 from api.model.metadata import ObjectMeta, OwnerReference
 from api.model.quantity import Quantity
+from api.model.semver import coerce_version
 from driver.controller.device_types import DeviceType, UnsatisfiableError, check_satisfiable, resolve_models
 from driver.controller.node_choice import choose_nodes
 from driver.families.base import Family
-from driver.families.class_validation import check_class
+from driver.families.class_validation import FamilyClass, check_class
 
 MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "kerf"
 MAX_EXPRESSION: Final = 10 * 1024
 """The most bytes of a CEL expression (``CELSelectorExpressionMaxLength``)."""
+
+DRIVER_VERSION: Final = "spec.minimumDriverVersion"
+"""The field for which a message about a class that selects nothing names the newest driver."""
 
 _CUTS: Final[Mapping[ClassCut, str]] = {"Whole": "whole", "Partition": "partition", "Monitor": "monitor"}
 """The value of the device attribute ``cut`` for each ``cut`` of a class."""
@@ -68,6 +72,9 @@ class Requirement:
     """The condition in CEL."""
     capacity: str = ""
     """The capacity of which the requirement is a minimum; empty: it is not a minimum."""
+    needs_support: bool = False
+    """Whether it is about what hardware can do, not about which device it is: while no device published can, whatever
+    its size, claims of the class would wait in vain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +106,7 @@ class CompiledClass:
 def _find_limits(spec: ResourceClassSpec, config: DeviceConfigBase | None) -> dict[str, tuple[str, Quantity]]:
     """Return the limits of the class's configuration by the fields that the class has them in."""
     at = "spec.config" if spec.sharing is None else "spec"
-    limits = {} if config is None else config.capacity_limits()
+    limits = {} if config is None else config.capacity_limits
     return {f"{at}.{field}": limit for field, limit in limits.items()}
 
 
@@ -126,14 +133,14 @@ def compile_class(
         _DOCUMENT,
         device_types,
         kind=spec.device,
-        cut=_CUTS[spec.cut],
+        cuts=_cuts(spec),
         models=models,
         profile=spec.profile,
         function=spec.function,
         minimum=spec.minimum or {},
         limits=_find_limits(spec, of_family.config),
     )
-    requirements = tuple(_requirements(spec, family, models, nodes))
+    requirements = tuple(_requirements(spec, of_family, models, nodes))
     expression = _conjunction(requirements)
     _check_length(expression, requirements)
     parameters = None if of_family.config is None else config_to_parameters(of_family.config)
@@ -161,8 +168,9 @@ def owner_reference(owner: ObjectMeta) -> OwnerReference:
 
 
 def _requirements(
-    spec: ResourceClassSpec, family: Family, models: Sequence[str], nodes: Iterable[Node]
+    spec: ResourceClassSpec, of_family: FamilyClass, models: Sequence[str], nodes: Iterable[Node]
 ) -> Iterator[Requirement]:
+    family = of_family.family
     driver = family.driver
     attribute = f"device.attributes[{_literal(driver)}]."
 
@@ -173,7 +181,10 @@ def _requirements(
         return Requirement(field=field, wants=what, cel=f"{attribute}{name} in [{', '.join(map(_literal, values))}]")
 
     yield Requirement(field="", wants=f"driver {driver}", cel=f"device.driver == {_literal(driver)}")
-    yield is_("spec.cut", "cut", v.ATTRIBUTE_CUT, _CUTS[spec.cut])
+    if spec.or_whole:
+        yield is_one_of("spec.orWhole", f"cut {' or '.join(_cuts(spec))}", v.ATTRIBUTE_CUT, _cuts(spec))
+    else:
+        yield is_("spec.cut", "cut", v.ATTRIBUTE_CUT, _CUTS[spec.cut])
     if len(models) == 1:
         yield is_("spec.models", "model", v.ATTRIBUTE_MODEL, models[0])
     elif models:
@@ -198,9 +209,28 @@ def _requirements(
             wants=_IN_SHARES if is_shared else "exclusive allocation",
             cel=f"{attribute}{v.ATTRIBUTE_SHARED} == {str(is_shared).lower()}",
         )
+    yield from _host_requirements(spec, of_family, attribute)
     if spec.nodes is not None and spec.nodes != NodeChoice():
         names = [v.node_attribute(name) for name in choose_nodes(spec.nodes, nodes)]
         yield is_one_of(_NODES, "a chosen node", v.ATTRIBUTE_NODE, names)
+
+
+def _host_requirements(spec: ResourceClassSpec, of_family: FamilyClass, attribute: str) -> Iterator[Requirement]:
+    """Yield the requirements on what cards of one model differ in; ``attribute`` is the CEL before a name."""
+    if spec.minimum_driver_version is not None:
+        least = coerce_version(spec.minimum_driver_version)
+        yield Requirement(
+            field=DRIVER_VERSION,
+            wants=f"driver version {spec.minimum_driver_version} or later",
+            cel=f"{attribute}{v.ATTRIBUTE_DRIVER_VERSION}.compareTo(semver({_literal(least)})) >= 0",
+        )
+    for name, field in of_family.required_attributes.items():
+        yield Requirement(field=field, wants=f"{name}: true", cel=f"{attribute}{name} == true", needs_support=True)
+
+
+def _cuts(spec: ResourceClassSpec) -> tuple[str, ...]:
+    """The accepted values of the attribute ``cut``: of those that match, the partition is published first."""
+    return (_CUTS[spec.cut], _CUTS["Whole"]) if spec.or_whole else (_CUTS[spec.cut],)
 
 
 def _conjunction(requirements: Iterable[Requirement]) -> str:
@@ -215,7 +245,8 @@ def _literal(text: str) -> str:
 def _size(spec: ResourceClassSpec) -> str:
     words = [spec.profile or spec.function or _CUT_WORDS.get(spec.cut, "")]
     words += [f"{capacity} >= {amount}" for capacity, amount in (spec.minimum or {}).items()]
-    return ", ".join(word for word in words if word) or "any partition"
+    size = ", ".join(word for word in words if word) or "any partition"
+    return f"{size}, or a whole card" if spec.or_whole else size
 
 
 def _check_length(expression: str, requirements: Sequence[Requirement]) -> None:

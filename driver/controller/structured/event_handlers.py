@@ -50,10 +50,10 @@ class ClassEventHandlers:
         self._queue.add(change.ref.name)
 
     def on_slice(self, change: ObjectChange[ResourceSlice]) -> None:
-        """Queue all classes: soon if a new device type makes a class possible, later if only counts change."""
+        """Queue all classes: soon if a new kind of device makes a class possible, later if only counts change."""
         effect = self._caches.published.update(change.ref, change.new)
         if effect is not SliceChange.NONE:
-            self.requeue_all(after_s=self._settle_s if effect is SliceChange.DEVICE_TYPES else self._recount_s)
+            self.requeue_all(after_s=self._settle_s if effect is SliceChange.DEVICE_KINDS else self._recount_s)
 
     def on_node(self, change: ObjectChange[Node]) -> None:
         """Queue the classes that choose nodes, if labels have changed; no other field of a node matters to a class."""

@@ -1,8 +1,9 @@
 """Counts the published devices that a class selects, and finds the faulty field of a class that selects none.
 
 The compiled CEL itself is evaluated, not another interpretation of the class, but not on every device: a large cluster
-has millions of devices and some dozen types. Devices of one type on one node with one allocation mode are
-interchangeable for every class, so slices are kept as groups of such devices, and one device represents its type.
+has millions of devices and some dozen kinds. Devices of one kind on one node are interchangeable for every class, so
+slices are kept as groups of such devices, and one device represents its kind: its type, its allocation mode, and what
+cards of one model differ in, which is the driver's version and what they can do.
 
 Example: a class without ``nodes`` is evaluated once for each device type, however many nodes there are.
 """
@@ -11,32 +12,42 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from api.kerf.v1alpha1 import MatchingDevices
 from api.model import device_attributes as v
 from api.model.devices import Attribute, Device, ResourceSlice, ResourceSliceSpec
 from api.model.names import DriverName, ObjectRef
+from api.model.semver import version_numbers
 from driver.controller.device_types import DeviceType, device_type_of, largest_of
-from driver.controller.structured.class_compiler import CompiledClass, Requirement
+from driver.controller.structured.class_compiler import DRIVER_VERSION, CompiledClass, Requirement
 from driver.families.base import Family
 
 DevicePredicate: TypeAlias = Callable[[str, Device], bool]
 """A compiled selector, of driver and device. Raises KerfError when the expression fails on the device."""
 SelectorCompiler: TypeAlias = Callable[[str], DevicePredicate]
 """A compiler of CEL expressions. Raises KerfError when the expression is invalid."""
-_Kind: TypeAlias = tuple[DeviceType, bool]
-"""A device type, and whether its devices are shared."""
+_ABSENT: Final = Attribute()
+
+
+class DeviceKind(NamedTuple):
+    """What classes can distinguish about devices, except the node."""
+
+    device_type: DeviceType
+    shared: bool
+    """Whether several claims may share a device (KEP-5075)."""
+    driver_version: str
+    """The version of the kernel driver; empty: the family has no such attribute."""
+    abilities: tuple[str, ...]
+    """The family's boolean attributes that are true."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceGroup:
-    """The devices of one slice that have one type and are on one node."""
+    """The devices of one slice that are of one kind and on one node."""
 
     driver: str
-    device_type: DeviceType
-    shared: bool
-    """Whether several claims may share a device (KEP-5075)."""
+    kind: DeviceKind
     node: str
     total: int
     """The number of devices."""
@@ -52,8 +63,8 @@ class SliceChange(Enum):
     NONE = auto()
     COUNTS = auto()
     """Some classes match more devices, or fewer."""
-    DEVICE_TYPES = auto()
-    """The slice has devices of a new type: a class that matched nothing may match now."""
+    DEVICE_KINDS = auto()
+    """The slice has devices of a new kind: a class that matched nothing may match now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +81,18 @@ class DeviceGroupIndex:
     def __init__(self, families: Iterable[Family]) -> None:
         """Slices of other drivers than those of ``families`` are left out."""
         self._families = {family.driver: family for family in families}
+        self._booleans = {family.driver: _boolean_attributes(family) for family in self._families.values()}
         self._slices: dict[ObjectRef, _SliceGroups] = {}
-        self._kinds: Counter[_Kind] = Counter()
+        self._kinds: Counter[DeviceKind] = Counter()
         """The number of groups of each kind."""
 
     def update(self, ref: ObjectRef, slice_: ResourceSlice | None) -> SliceChange:
         """Record the present state of a slice; None: it is deleted."""
         before = self._slices.pop(ref, None)
         family = None if slice_ is None else self._families.get(DriverName(slice_.spec.driver))
-        after = None if slice_ is None or family is None else _slice_groups(slice_.spec, family)
+        after = None
+        if slice_ is not None and family is not None:
+            after = _slice_groups(slice_.spec, family, self._booleans[family.driver])
         if after is not None:
             self._slices[ref] = after
         if before == after:
@@ -86,7 +100,7 @@ class DeviceGroupIndex:
         added, removed = _kinds(after), _kinds(before)
         is_new = not added.keys() <= self._kinds.keys()
         self._kinds = self._kinds + added - removed
-        return SliceChange.DEVICE_TYPES if is_new else SliceChange.COUNTS
+        return SliceChange.DEVICE_KINDS if is_new else SliceChange.COUNTS
 
     def groups(self) -> Iterator[DeviceGroup]:
         """Yield the groups of the newest generation of each pool."""
@@ -98,28 +112,31 @@ class DeviceGroupIndex:
                 yield from one.groups
 
     def device_types(self) -> frozenset[DeviceType]:
-        return frozenset(device_type for device_type, _ in self._kinds)
+        return frozenset(kind.device_type for kind in self._kinds)
 
 
-def _kinds(slice_groups: _SliceGroups | None) -> Counter[_Kind]:
-    return Counter((group.device_type, group.shared) for group in (slice_groups.groups if slice_groups else ()))
+def _boolean_attributes(family: Family) -> tuple[str, ...]:
+    return tuple(name for name, definition in family.attributes.items() if isinstance(definition.neutral.value, bool))
 
 
-def _slice_groups(spec: ResourceSliceSpec, family: Family) -> _SliceGroups:
-    return _SliceGroups((spec.driver, spec.pool.name), spec.pool.generation, frozenset(_groups(spec, family)))
+def _kinds(slice_groups: _SliceGroups | None) -> Counter[DeviceKind]:
+    return Counter(group.kind for group in (slice_groups.groups if slice_groups else ()))
 
 
-def _groups(spec: ResourceSliceSpec, family: Family) -> Iterator[DeviceGroup]:
-    grouped: dict[tuple[DeviceType, bool, str], list[Device]] = {}
+def _slice_groups(spec: ResourceSliceSpec, family: Family, booleans: Sequence[str]) -> _SliceGroups:
+    groups = frozenset(_groups(spec, family, booleans))
+    return _SliceGroups((spec.driver, spec.pool.name), spec.pool.generation, groups)
+
+
+def _groups(spec: ResourceSliceSpec, family: Family, booleans: Sequence[str]) -> Iterator[DeviceGroup]:
+    grouped: dict[tuple[DeviceKind, str], list[Device]] = {}
     for device in spec.devices:
         node = _text(device, v.ATTRIBUTE_NODE) or spec.node_name or ""
-        key = (device_type_of(device, family), bool(device.allow_multiple_allocations), node)
-        grouped.setdefault(key, []).append(device)
-    for (device_type, shared, node), members in grouped.items():
+        grouped.setdefault((_kind(device, family, booleans), node), []).append(device)
+    for (kind, node), members in grouped.items():
         yield DeviceGroup(
             driver=spec.driver,
-            device_type=device_type,
-            shared=shared,
+            kind=kind,
             node=node,
             total=len(members),
             cards=frozenset(_text(device, v.ATTRIBUTE_UUID) or device.name for device in members),
@@ -127,8 +144,18 @@ def _groups(spec: ResourceSliceSpec, family: Family) -> Iterator[DeviceGroup]:
         )
 
 
+def _kind(device: Device, family: Family, booleans: Sequence[str]) -> DeviceKind:
+    attributes = device.attributes
+    return DeviceKind(
+        device_type=device_type_of(device, family),
+        shared=bool(device.allow_multiple_allocations),
+        driver_version=attributes.get(v.ATTRIBUTE_DRIVER_VERSION, _ABSENT).version or "",
+        abilities=tuple(name for name in booleans if attributes.get(name, _ABSENT).value is True),
+    )
+
+
 def _text(device: Device, name: str) -> str:
-    return device.attributes.get(name, Attribute()).string or ""
+    return device.attributes.get(name, _ABSENT).string or ""
 
 
 def count_matching_devices(
@@ -136,10 +163,10 @@ def count_matching_devices(
 ) -> MatchingDevices:
     """Count the devices of ``groups`` that the class selects. Raises KerfError when its CEL cannot be evaluated."""
     matches = compile_selector(compiled.expression)
-    known: dict[tuple[DeviceType, bool, str], bool] = {}
+    known: dict[tuple[DeviceKind, str], bool] = {}
     selected = []
     for group in groups:
-        key = (group.device_type, group.shared, group.node if compiled.chooses_nodes else "")
+        key = (group.kind, group.node if compiled.chooses_nodes else "")
         if key not in known:
             known[key] = matches(group.driver, group.device)
         if known[key]:
@@ -147,6 +174,25 @@ def count_matching_devices(
     cards = {card for group in selected for card in group.cards}
     nodes = {group.node for group in selected}
     return MatchingDevices(total=sum(group.total for group in selected), cards=len(cards), nodes=len(nodes))
+
+
+def find_unsupported(compiled: CompiledClass, groups: Iterable[DeviceGroup], compile_selector: SelectorCompiler) -> str:
+    """Return why no published device of the class's driver can do what the class says, whatever its size, model or
+    node; empty: one can, or there is none yet. Raises KerfError when CEL cannot be evaluated.
+    """
+    published = [group for group in groups if group.driver == compiled.driver]
+    for requirement in compiled.requirements:
+        if requirement.needs_support and published:
+            matches = compile_selector(requirement.cel)
+            kinds = {group.kind: group for group in published}
+            if not any(matches(group.driver, group.device) for group in kinds.values()):
+                total = sum(group.total for group in published)
+                return (
+                    f"{requirement.field}: none of the {total} published devices of {compiled.driver} has "
+                    f"{requirement.wants}, so no node can do this: omit the field, or add a node that can; claims of "
+                    "the class wait until then"
+                )
+    return ""
 
 
 class Mismatch(NamedTuple):
@@ -184,6 +230,10 @@ def _mismatch_message(missed: Requirement, met: Sequence[Requirement], left: Seq
     with_those = f" with {those}" if those else ""
     message = f"{missed.field}: none of the {total} published devices{with_those} has {missed.wants}"
     if missed.capacity:
-        largest = max((group.device_type for group in left), key=lambda each: (each.size(missed.capacity), str(each)))
+        largest = max(
+            (group.kind.device_type for group in left), key=lambda each: (each.size(missed.capacity), str(each))
+        )
         message += f"; {largest_of(missed.capacity, largest)}"
+    elif missed.field == DRIVER_VERSION:
+        message += f"; the newest is {max((group.kind.driver_version for group in left), key=version_numbers)}"
     return message

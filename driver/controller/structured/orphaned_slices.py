@@ -33,8 +33,12 @@ class DeleteClient(Protocol):
 
 
 def find_orphans(slices: Iterable[ResourceSlice], nodes: Collection[str]) -> list[ResourceSlice]:
-    """Return the slices of nodes whose names are not among ``nodes``."""
-    return [one for one in slices if one.spec.node_name is not None and one.spec.node_name not in nodes]
+    """Return the slices of nodes whose names are not among ``nodes``; one that has an owner goes with it."""
+    return [
+        one
+        for one in slices
+        if one.spec.node_name is not None and one.spec.node_name not in nodes and not one.metadata.owner_references
+    ]
 
 
 class OrphanedSliceCollector:

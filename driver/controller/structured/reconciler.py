@@ -14,9 +14,21 @@ from api.wire import Kind
 from driver.controller.device_types import known_device_types
 from driver.controller.structured.class_compiler import CompiledClass
 from driver.controller.structured.event_handlers import ClassCaches
-from driver.controller.structured.matching_devices import SelectorCompiler, count_matching_devices, explain_mismatch
-from driver.controller.structured.plan import ClassSnapshot, UpToDate, WriteRecord, plan_class
-from driver.controller.structured.status import ClassEvent, MatchCount, build_status, events_of_change, needs_update
+from driver.controller.structured.matching_devices import (
+    SelectorCompiler,
+    count_matching_devices,
+    explain_mismatch,
+    find_unsupported,
+)
+from driver.controller.structured.plan import ClassSnapshot, WriteRecord, plan_class
+from driver.controller.structured.status import (
+    ClassEvent,
+    MatchCount,
+    build_status,
+    events_of_change,
+    is_ready,
+    needs_update,
+)
 from driver.controller.structured.writer import WriteClient, execute_action, write_status
 from driver.families.base import Family
 from driver.kube.events import EventKind
@@ -103,7 +115,7 @@ class ClassReconciler:
                 desired=plan.compiled.device_class, answer=answer, at=self._monotonic()
             )
         status = build_status(held, plan, result, self._count_matches(plan.compiled), now=self._now())
-        self._count_ready(held.metadata.name, isinstance(result, UpToDate) and not result.dropped)
+        self._count_ready(held.metadata.name, is_ready(status))
         if not needs_update(held.status, status):
             return
         try:
@@ -133,10 +145,11 @@ class ClassReconciler:
             if devices.total:
                 return MatchCount(devices=devices)
             mismatch = explain_mismatch(compiled, published.groups(), self._compile_selector)
+            unsupported = find_unsupported(compiled, published.groups(), self._compile_selector)
         except KerfError as error:
             return MatchCount(devices=None, reason=str(error))
         is_awaited = compiled.is_awaited(mismatch.field)
-        return MatchCount(devices=devices, reason=mismatch.message, is_awaited=is_awaited)
+        return MatchCount(devices=devices, reason=mismatch.message, unsupported=unsupported, is_awaited=is_awaited)
 
     def _record_event(self, held: ResourceClassObject, event: ClassEvent) -> None:
         name, uid = held.metadata.name, held.metadata.uid

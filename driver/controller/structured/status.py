@@ -3,9 +3,9 @@
 | condition | True | False |
 |---|---|---|
 | Accepted | the spec is valid | its family is not installed, a field is invalid, or requires impossible hardware |
-| Ready | the DeviceClass is as the spec says | not accepted, name taken, refused or fields dropped by the server |
+| Ready | the DeviceClass is as the spec says | not accepted, name taken, not kept by the server, no device can do it |
 | Matching | published devices match | no device matches: the message names the faulty field |
-| TolerationsInClaims | claims must carry the class's tolerations themselves | (absent) |
+| TolerationsInClaims | claims must carry the class's tolerations, or those for monitor devices, themselves | (absent) |
 """
 
 from collections.abc import Iterator
@@ -16,9 +16,12 @@ from typing import Final, Literal
 import yaml
 
 from api.kerf.v1alpha1 import MatchingDevices, ResourceClass, ResourceClassObject, ResourceClassStatus
+from api.model.base import JsonObject
+from api.model.device_attributes import monitor_taint_key
 from api.model.metadata import Condition
 from api.wire import to_builtins
 from driver.controller.device_types import UnsatisfiableError
+from driver.controller.structured.class_compiler import CompiledClass
 from driver.controller.structured.plan import NOT_ACCEPTED, ClassPlan, NotInPlace, UpToDate
 from driver.families.class_validation import FamilyNotInstalledError
 
@@ -42,6 +45,8 @@ class MatchCount:
     """The numbers of devices; None: they could not be counted."""
     reason: str = ""
     """The reason why the devices could not be counted, or why no device matches."""
+    unsupported: str = ""
+    """The reason why no published device can do what the class says; empty: one can, or none is published."""
     is_awaited: bool = False
     """Whether no device matches because nodes have not seen the class yet, or do not support its requirements."""
 
@@ -60,9 +65,9 @@ def build_status(
 ) -> ResourceClassStatus:
     """Build the status that ``held`` should have; a condition with an unchanged status keeps its transition time."""
     name = held.metadata.name
-    conditions = [_accepted(plan), _ready(name, result), _matching(matched)]
-    if plan.resource_class is not None and plan.resource_class.spec.tolerations:
-        conditions.append(_tolerations(plan.resource_class))
+    conditions = [_accepted(plan), _ready(name, result, matched.unsupported), _matching(matched)]
+    if plan.resource_class is not None and (request := _tolerant_request(plan.resource_class, plan.compiled)):
+        conditions.append(_tolerations(request))
     is_there = plan.compiled is not None and isinstance(result, UpToDate)
     return ResourceClassStatus(
         observed_generation=held.metadata.generation,
@@ -71,6 +76,11 @@ def build_status(
         device_class_name=name if is_there else None,
         matching_devices=matched.devices,
     )
+
+
+def is_ready(status: ResourceClassStatus) -> bool:
+    """Whether the condition Ready is True."""
+    return any(condition.type == READY and condition.status == "True" for condition in status.conditions)
 
 
 def needs_update(old: ResourceClassStatus, new: ResourceClassStatus) -> bool:
@@ -104,7 +114,7 @@ def _accepted(plan: ClassPlan) -> Condition:
     return Condition(type=ACCEPTED, status="False", reason=reason, message="; ".join(map(str, plan.refusal.problems)))
 
 
-def _ready(name: str, result: UpToDate | NotInPlace) -> Condition:
+def _ready(name: str, result: UpToDate | NotInPlace, unsupported: str) -> Condition:
     if isinstance(result, NotInPlace):
         return Condition(type=READY, status="False", reason=result.reason, message=result.message)
     if result.dropped:
@@ -113,6 +123,8 @@ def _ready(name: str, result: UpToDate | NotInPlace) -> Condition:
             "(DRAExtendedResource for extendedResourceName), or omit the field; claims can use the class"
         )
         return Condition(type=READY, status="False", reason="FieldsDropped", message=message)
+    if unsupported:
+        return Condition(type=READY, status="False", reason="NotSupported", message=unsupported)
     return Condition(type=READY, status="True", reason="Compiled", message=f'claims can name the DeviceClass "{name}"')
 
 
@@ -121,18 +133,25 @@ def _matching(matched: MatchCount) -> Condition:
     if found is None:
         return Condition(type=MATCHING, status="Unknown", reason="NotCounted", message=matched.reason)
     if found.total == 0 and matched.is_awaited:
-        message = f"{matched.reason} (yet): nodes publish it within seconds; shares from Kubernetes 1.36 on"
+        message = f"{matched.reason} (yet): nodes publish it within seconds; shares from Kubernetes 1.36.2 on"
         return Condition(type=MATCHING, status="Unknown", reason="NotOfferedYet", message=message)
     if found.total == 0:
         return Condition(type=MATCHING, status="False", reason="NothingMatches", message=matched.reason)
     return Condition(type=MATCHING, status="True", reason="DevicesMatch", message="published devices match")
 
 
-def _tolerations(resource_class: ResourceClass) -> Condition:
-    request = {
-        "deviceClassName": resource_class.metadata.name,
-        "tolerations": to_builtins(resource_class.spec.tolerations),
-    }
+def _tolerant_request(resource_class: ResourceClass, compiled: CompiledClass | None) -> JsonObject:
+    """Return the request of a claim for devices that need tolerations; empty: they need none."""
+    spec = resource_class.spec
+    request: JsonObject = {"deviceClassName": resource_class.metadata.name}
+    tolerations = to_builtins(spec.tolerations)
+    if spec.cut == "Monitor" and compiled is not None:
+        request["adminAccess"] = True
+        tolerations.append({"key": monitor_taint_key(compiled.driver), "operator": "Exists"})
+    return {**request, "tolerations": tolerations} if tolerations else {}
+
+
+def _tolerations(request: JsonObject) -> Condition:
     message = (
         "a DeviceClass of resource.k8s.io/v1 has no tolerations, claims must carry them: write in their requests:\n"
         + yaml.safe_dump({"exactly": request}, sort_keys=False)

@@ -1,15 +1,18 @@
-"""Faults of the classes that claims name: a class that is not there, not compiled, or matches no device.
+"""Faults of what claims name: a class that is not there, not compiled, or matches no device, and attributes and
+capacities that no device has.
 
 Kerf's controller compiles a ResourceClass to a DeviceClass of the same name, and says in the conditions of the
 ResourceClass why it does not.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Final
 
 from api.kerf.v1alpha1 import ResourceClassObject
-from api.model.claims import ResourceClaim
+from api.model.claims import DeviceSelector, ResourceClaim
+from driver.allocation.semantics.matching import selector_expressions
+from driver.cel.attribute_references import Map, Read, analyze_expression
 from driver.diagnostics.cluster_index import ClusterIndex
 from driver.diagnostics.explain.report import Cause, CauseCode
 
@@ -61,6 +64,64 @@ def find_classes_without_devices(cluster: ClusterIndex, claims: Sequence[Resourc
                 next_step="change the class, or add a node with such devices",
                 objects=(f"resourceclass {name}",),
             )
+
+
+def find_unknown_names(cluster: ClusterIndex, claims: Sequence[ResourceClaim]) -> Iterator[tuple[str, str]]:
+    """Yield each attribute or capacity that a selector of ``claims`` or of their classes reads and no device has.
+
+    It is a short name, and a sentence that says where it is read and what is probably meant.
+    """
+    published = _published_names(cluster)
+    for where, selectors in _selectors(cluster, claims):
+        for index, expression in enumerate(selector_expressions(selectors)):
+            for read in analyze_expression(expression).reads:
+                if read.id is None or read in published:
+                    continue
+                meant = _suggest(read, published)
+                yield read.id, f"{where}.selectors[{index}]: no device has {_path(read)}{meant}"
+
+
+def _published_names(cluster: ClusterIndex) -> frozenset[Read]:
+    """Return what selectors can read of some published device; names without a domain belong to the driver's."""
+    named: set[tuple[Map, str, str]] = set()
+    for slice_ in cluster.state.slices:
+        for device in slice_.spec.devices:
+            named.update(("attributes", slice_.spec.driver, name) for name in device.attributes)
+            named.update(("capacity", slice_.spec.driver, name) for name in device.capacity)
+    parts = ((map_, driver, *name.rpartition("/")) for map_, driver, name in named)
+    return frozenset(Read(map_, domain or driver, short) for map_, driver, domain, _, short in parts)
+
+
+def _selectors(
+    cluster: ClusterIndex, claims: Sequence[ResourceClaim]
+) -> Iterator[tuple[str, tuple[DeviceSelector, ...]]]:
+    """Yield the selectors of the classes that ``claims`` name, and of all their requests, with the path above them."""
+    for name in dict.fromkeys(name for _, _, name in _named_classes(claims)):
+        if (device_class := cluster.classes.get(name)) is not None:
+            yield f"deviceclass {name}, spec", device_class.spec.selectors
+    for claim in claims:
+        for index, request in enumerate(claim.spec.devices.requests):
+            path = f"claim {claim.ref}, spec.devices.requests[{index}]"
+            if request.exactly is not None:
+                yield f"{path}.exactly", request.exactly.selectors
+            for number, alternative in enumerate(request.first_available):
+                yield f"{path}.firstAvailable[{number}]", alternative.selectors
+
+
+def _suggest(read: Read, published: Collection[Read]) -> str:
+    """Return a question after the published name that is meant: the most similar one of the most similar domain."""
+    domain = get_close_matches(read.domain, {known.domain for known in published}, n=1)
+    by_id = {
+        known.id or "": known
+        for known in sorted(published, key=lambda known: known.map == read.map)
+        if known.domain in domain
+    }
+    near = get_close_matches(read.id or "", by_id, n=1)
+    return f"; did you mean {_path(by_id[near[0]])}?" if near else ""
+
+
+def _path(read: Read) -> str:
+    return f'device.{read.map}["{read.domain}"].{read.id}'
 
 
 def _why_not_compiled(source: ResourceClassObject) -> tuple[str, str]:

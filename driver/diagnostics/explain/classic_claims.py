@@ -84,7 +84,10 @@ class _ClassicExplainer:
         templates = {template.ref for template in self.state.templates}
         blockers = [find_pod_blocker(pod)] + [
             missing_claim(
-                pod, entry, has_template=ObjectRef(pod.metadata.namespace, entry.template_name or "") in templates
+                self.cluster,
+                pod,
+                entry,
+                has_template=ObjectRef(pod.metadata.namespace, entry.template_name or "") in templates,
             )
             for entry in missing
         ]
@@ -181,7 +184,7 @@ class _ClassicExplainer:
             names = list_names([user.name for user in claim.status.reserved_for])
             yield Cause(
                 code=CauseCode.CLAIM_FULL,
-                message=f"{name} is full: pod {names} has it (status.reservedFor), and its class allows no more",
+                message=f"{name} is full: {names} may use it (status.reservedFor), and its class allows no more",
                 next_step="wait until one of them ends, or let the class allow more pods (maxPods of its parameters)",
                 objects=(name, f"pod {pod.ref}"),
             )

@@ -14,8 +14,8 @@ from api.model.names import ObjectRef
 from driver.diagnostics.cluster_index import ClusterIndex
 from driver.diagnostics.explain.device_faults import absent_step, why_absent
 from driver.diagnostics.explain.next_steps import list_names, merge_causes
-from driver.diagnostics.explain.pod_start import check_node_of_pod, events_about, is_plugin_away
-from driver.diagnostics.explain.pod_status import HeldClaim, running_containers
+from driver.diagnostics.explain.pod_start import check_node_of_pod, is_plugin_away
+from driver.diagnostics.explain.pod_status import HeldClaim, events_about, running_containers
 from driver.diagnostics.explain.report import Cause, CauseCode, Verdict
 from driver.diagnostics.times import format_seconds, seconds_between
 

@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from api.model.allocations import DeviceRequestAllocationResult
+from api.model.device_attributes import monitor_taint_key
 from api.model.devices import Device, DeviceTaint, DeviceTaintSelector, ResourceSlice
 from api.model.names import DeviceId
 from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.explain.next_steps import list_names
+from driver.diagnostics.explain.next_steps import list_names, plugin_taint_step
 from driver.diagnostics.explain.pod_status import HeldClaim
 from driver.diagnostics.explain.report import Cause, CauseCode
 from driver.diagnostics.times import format_seconds, seconds_between
@@ -88,16 +89,20 @@ def _faults_of_device(
             objects=objects,
         )
     for taint in _taints(cluster, result.id, device):
-        if taint.effect not in _EFFECTS:
-            continue
+        if taint.effect not in _EFFECTS or taint.key == monitor_taint_key(result.driver):
+            continue  # the taint of a monitor device is no fault of it: it says who may have it
         toleration = next((each for each in result.tolerations if each.tolerates(taint)), None)
         for_s = toleration.toleration_seconds if toleration is not None else None
         told = "which the claim does not tolerate" if toleration is None else "which the claim tolerates"
         told += "" if for_s is None else f" for {for_s} s"
-        step = "have the device repaired: whoever set the taint removes it then"
+        node = result.pool.partition("/")[0]  # as Kerf's plugins name pools
+        step = (
+            plugin_taint_step(taint.key, {result.driver}, node)
+            or "have the device repaired: whoever set the taint removes it then"
+        )
         if taint.effect == "NoExecute" and (toleration is None or for_s is not None):
             when = "" if for_s is None else " when that time is over"
-            step = f"its pod is evicted{when}, a new one gets other devices; have the device repaired"
+            step = f"its pod is evicted{when}, a new one gets other devices; {step}"
         since = f" since {taint.time_added}" if taint.time_added else ""
         yield Cause(
             code=CauseCode.DEVICE_TAINTED,

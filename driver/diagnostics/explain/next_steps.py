@@ -1,17 +1,18 @@
 """What to do about a cause: a step for each obstacle of allocation, and steps that several causes share."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from api.core.v1 import Pod
+from api.model.device_attributes import CUT_MONITOR
 from api.model.names import ObjectRef
 from driver.allocation import Obstacle
-from driver.diagnostics.explain.report import Cause, NodeGroup, NodeReason, Victims
+from driver.diagnostics.explain.report import Cause, CauseCode, NodeGroup, NodeReason, ReasonCode, Victims
 
 _LISTED: Final = 3
 """Names in a sentence: the report has all of them in other fields."""
-_STEPS: Final[Mapping[str, str]] = {
-    "node-filter": "change the pod's node selector, affinity or tolerations, or the node's labels or taints",
+_STEPS: Final[Mapping[ReasonCode, str]] = {
+    CauseCode.NODE_FILTER: "change the pod's node selector, affinity or tolerations, or the node's labels or taints",
     Obstacle.NO_POOL: "install a DRA driver for the node's devices, or start its plugin there: kubectl get "
     "resourceslices shows who publishes",
     Obstacle.POOL_INCOMPLETE: "wait some seconds: the driver is publishing; if it stays, restart the driver's plugin",
@@ -26,24 +27,48 @@ _STEPS: Final[Mapping[str, str]] = {
     Obstacle.CONSTRAINT: "relax the constraint in the claim, or wait until the claims end that hold the other devices",
     Obstacle.TOO_FEW: "ask for fewer devices in one claim, or wait until claims give theirs back",
     Obstacle.COMBINATION: "ask for less in one pod, or wait until a claim gives its devices back",
-    "error": "report the message to the authors of the driver that publishes the node's devices",
-    "undecided": "ask again with a longer --deadline, or ask for fewer devices and constraints in one pod",
+    CauseCode.NODE_ERROR: "report the message to the authors of the driver that publishes the node's devices",
+    CauseCode.UNDECIDED: "ask again with a longer --deadline, or ask for fewer devices and constraints in one pod",
 }
 
+_MONITOR_STEP: Final = (
+    "a monitor device is for requests with adminAccess: true and a toleration of the taint, in a namespace with the "
+    'label resource.kubernetes.io/admin-access: "true" (docs/admin-access.md); for any other use name another class'
+)
 
-def misfit_causes(groups: Sequence[NodeGroup], remedies: Sequence[Victims]) -> tuple[Cause, ...]:
-    """Return one cause for each reason of ``groups``, the one of most nodes first."""
+_PLUGIN_TAINTS: Final[Mapping[str, str]] = {
+    "held": "end what holds the hardware on {node} (a partition made by hand, or a process on the card): the taint "
+    "goes by itself, and the kubelet tries again; the events of node {node} name it",
+    "quarantined": "see the events of node {node} (CardInQuarantine): the card contradicts itself or does not answer; "
+    "reset or replace it, and the taint goes by itself",
+    "refused": "a new pod gets other devices, and the taint goes after two minutes: the hardware has refused the "
+    "device three times, and the events DeviceRefused of claim and pod say why",
+    "load-failed": "wait: the device is free again after the back-off; the log of the plugin on {node} has the reason",
+}
+"""What to do about the taints that Kerf's plugins set, by the name after ``<driver>/`` (docs/held-hardware.md)."""
+
+
+def misfit_causes(
+    groups: Sequence[NodeGroup], remedies: Sequence[Victims], drivers: Collection[str]
+) -> tuple[Cause, ...]:
+    """Return one cause for each reason of ``groups``, the one of most nodes first; ``drivers`` publish the devices."""
     causes: dict[tuple[str, str, str, str], tuple[NodeReason, list[str]]] = {}
     for group in groups:
         for reason in group.reasons:
             key = reason.claim, reason.request, reason.obstacle, reason.message
             causes.setdefault(key, (reason, []))[1].extend(group.nodes)
-    return tuple(_misfit_cause(reason, nodes, remedies) for reason, nodes in causes.values())
+    return tuple(_misfit_cause(reason, nodes, remedies, drivers) for reason, nodes in causes.values())
 
 
-def _misfit_cause(reason: NodeReason, nodes: Sequence[str], remedies: Sequence[Victims]) -> Cause:
+def _misfit_cause(
+    reason: NodeReason, nodes: Sequence[str], remedies: Sequence[Victims], drivers: Collection[str]
+) -> Cause:
     where = f"claim {reason.claim}, request {reason.request}: " if reason.claim else ""
-    step = _STEPS[reason.obstacle]
+    keys = (taint.partition("=")[0] for taint in reason.taints)
+    own = (plugin_taint_step(key, drivers, list_names(nodes)) for key in keys)
+    step = "; ".join(dict.fromkeys(each for each in own if each)) or _STEPS[reason.obstacle]
+    if _is_monitor_only(reason):
+        step = _MONITOR_STEP
     ending = [remedy for remedy in remedies if remedy.node in nodes]
     if ending:
         claims = ", ".join(claim.claim for claim in ending[0].claims)
@@ -55,6 +80,18 @@ def _misfit_cause(reason: NodeReason, nodes: Sequence[str], remedies: Sequence[V
         next_step=step,
         objects=(*objects, *(f"node {node}" for node in nodes)),
     )
+
+
+def _is_monitor_only(reason: NodeReason) -> bool:
+    """Whether all devices that match are monitor devices, which their taint keeps from claims."""
+    keys = [taint.partition("=")[0] for taint in reason.taints]
+    return reason.obstacle == Obstacle.TAINTED and bool(keys) and all(key.endswith(f"/{CUT_MONITOR}") for key in keys)
+
+
+def plugin_taint_step(key: str, drivers: Collection[str], node: str) -> str:
+    """Return what to do about a taint that a plugin of ``drivers`` on ``node`` has set; empty for another's."""
+    domain, _, name = key.rpartition("/")
+    return _PLUGIN_TAINTS[name].format(node=node) if domain in drivers and name in _PLUGIN_TAINTS else ""
 
 
 def list_names(names: Sequence[str]) -> str:

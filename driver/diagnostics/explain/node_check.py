@@ -10,11 +10,16 @@ from driver.allocation import DoesNotFit, Failed, Fits
 from driver.allocation.explain.diagnosis import RELEASABLE, Diagnosis
 from driver.allocation.explain.near_misses import NearMissGroup
 from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.explain.report import BlockedCard, NearMiss, NodeGroup, NodeReason, UnmetCondition
+from driver.diagnostics.explain.report import (
+    BlockedCard,
+    CauseCode,
+    NearMiss,
+    NodeGroup,
+    NodeReason,
+    ReasonCode,
+    UnmetCondition,
+)
 from driver.scheduling.node_filter import explain_filter
-
-UNDECIDED = "undecided"
-"""The obstacle of a node on which the search exceeded its budget."""
 
 
 class InvalidClaimsError(PermanentError):
@@ -39,7 +44,7 @@ def check_node(cluster: ClusterIndex, pod: Pod | None, claims: Sequence[Resource
     Raises InvalidClaimsError when no node can evaluate the claims.
     """
     if obstacle := explain_filter(pod, claims, node):
-        return _blocked(node, "node-filter", obstacle)
+        return _blocked(node, CauseCode.NODE_FILTER, obstacle)
     unallocated = [claim for claim in claims if claim.status.allocation is None]
     if not unallocated:
         return NodeCheck(node, ())
@@ -50,7 +55,7 @@ def check_node(cluster: ClusterIndex, pod: Pod | None, claims: Sequence[Resource
         case Failed(kind="fatal", message=message):
             raise InvalidClaimsError(message)
         case Failed(message=message):
-            return _blocked(node, "error", message)
+            return _blocked(node, CauseCode.NODE_ERROR, message)
         case DoesNotFit():
             diagnoses = cluster.diagnose(unallocated, node, cluster.holdings(node))
             return NodeCheck(
@@ -60,7 +65,7 @@ def check_node(cluster: ClusterIndex, pod: Pod | None, claims: Sequence[Resource
                 all(diagnosis.obstacle in RELEASABLE for diagnosis in diagnoses),
             )
         case _:
-            return _blocked(node, UNDECIDED, str(outcome))
+            return _blocked(node, CauseCode.UNDECIDED, str(outcome))
 
 
 def group_nodes(checks: Iterable[NodeCheck]) -> tuple[NodeGroup, ...]:
@@ -79,7 +84,7 @@ def group_nodes(checks: Iterable[NodeCheck]) -> tuple[NodeGroup, ...]:
     )
 
 
-def _blocked(node: Node, obstacle: str, message: str) -> NodeCheck:
+def _blocked(node: Node, obstacle: ReasonCode, message: str) -> NodeCheck:
     return NodeCheck(node, (NodeReason(claim="", request="", obstacle=obstacle, message=message),))
 
 
@@ -87,7 +92,7 @@ def _reason(diagnosis: Diagnosis) -> NodeReason:
     return NodeReason(
         claim=str(diagnosis.claim),
         request=diagnosis.request,
-        obstacle=str(diagnosis.obstacle),
+        obstacle=diagnosis.obstacle,
         message=diagnosis.message,
         near_misses=tuple(map(_near_miss, diagnosis.misses)),
         taints=tuple(f"{taint.key}={taint.value}:{taint.effect}" for taint in diagnosis.taints),

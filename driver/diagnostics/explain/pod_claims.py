@@ -1,14 +1,22 @@
 """The claims of a pod with their states, and why a claim is missing."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from api.core.v1 import Pod, PodResourceClaim
 from api.model.claims import ResourceClaim
 from api.model.names import ObjectRef
 from driver.diagnostics.cluster_index import ClusterIndex
+from driver.diagnostics.explain.pod_status import events_about
 from driver.diagnostics.explain.report import Cause, CauseCode, ClaimState
 from driver.scheduling.extended_resources import expected_claim
+
+_CREATION_FAILED: Final = "FailedResourceClaimCreation"
+"""The reason of kube-controller-manager's event about a claim that it cannot create."""
+_QUOTA: Final = re.compile(r"exceeded quota: ([^,]+), (.+)")
+"""How the API server refuses what a ResourceQuota does not allow: its name, and what is requested, used and limited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +119,10 @@ def _needed(pod: Pod) -> Iterator[tuple[PodResourceClaim, str | None]]:
 def _why_missing(cluster: ClusterIndex, pod: Pod, entry: PodResourceClaim) -> Cause:
     template = entry.template_name
     has_template = template is not None and ObjectRef(pod.metadata.namespace, template) in cluster.templates
-    return missing_claim(pod, entry, has_template=has_template)
+    return missing_claim(cluster, pod, entry, has_template=has_template)
 
 
-def missing_claim(pod: Pod, entry: PodResourceClaim, *, has_template: bool) -> Cause:
+def missing_claim(cluster: ClusterIndex, pod: Pod, entry: PodResourceClaim, *, has_template: bool) -> Cause:
     """Return why ``entry`` of ``pod`` has no claim; ``has_template``: whether the template that it names exists."""
     namespace, claim, template = pod.metadata.namespace, entry.claim_name, entry.template_name
     path = f"spec.resourceClaims[{pod.spec.resource_claims.index(entry)}]"
@@ -132,10 +140,35 @@ def missing_claim(pod: Pod, entry: PodResourceClaim, *, has_template: bool) -> C
             next_step="create the template, or correct the name and create the pod again",
             objects=(f"resourceclaimtemplate {namespace}/{template}", f"pod {pod.ref}"),
         )
+    for event in events_about(cluster, pod, _CREATION_FAILED):
+        if f"PodResourceClaim {entry.name}:" in event.message:
+            return _refused_claim(pod, template, event.message)
     return Cause(
         code=CauseCode.CLAIM_NOT_CREATED,
         message=f"no claim has been created from ResourceClaimTemplate {namespace}/{template} yet ({path})",
         next_step="wait some seconds: kube-controller-manager creates it; if it stays, kubectl describe pod "
         f"{pod.metadata.name} -n {namespace}, and see whether kube-controller-manager runs",
         objects=(f"resourceclaimtemplate {namespace}/{template}", f"pod {pod.ref}"),
+    )
+
+
+def _refused_claim(pod: Pod, template: str, message: str) -> Cause:
+    """Return that the API server has refused a claim of ``template``; kube-controller-manager tries again by itself."""
+    namespace = pod.metadata.namespace
+    objects = f"resourceclaimtemplate {namespace}/{template}", f"pod {pod.ref}"
+    if (quota := _QUOTA.search(message)) is None:
+        return Cause(
+            code=CauseCode.CLAIM_REFUSED,
+            message=f"the API server refuses the claim of ResourceClaimTemplate {namespace}/{template}: {message}",
+            next_step="correct the template, then create the pod again",
+            objects=objects,
+        )
+    name, amounts = quota.groups()
+    return Cause(
+        code=CauseCode.QUOTA_EXCEEDED,
+        message=f"ResourceQuota {namespace}/{name} does not allow the claim of ResourceClaimTemplate "
+        f"{namespace}/{template}: {amounts}",
+        next_step=f"wait until claims of namespace {namespace} end, or have the quota raised: kubectl describe "
+        f"resourcequota {name} -n {namespace}",
+        objects=(*objects, f"resourcequota {namespace}/{name}"),
     )

@@ -17,7 +17,7 @@ from driver.diagnostics.cluster_index import ClusterIndex
 from driver.diagnostics.explain.device_faults import find_device_faults, find_driver_faults
 from driver.diagnostics.explain.double_allocation import find_double_allocations
 from driver.diagnostics.explain.next_steps import list_names, merge_causes, recreate_step
-from driver.diagnostics.explain.pod_status import HeldClaim, has_started, waiting_containers
+from driver.diagnostics.explain.pod_status import HeldClaim, events_about, has_started, waiting_containers
 from driver.diagnostics.explain.report import Cause, CauseCode, Verdict
 from driver.diagnostics.times import format_seconds, seconds_between
 from driver.scheduling.binding_conditions import TIMEOUT_S
@@ -40,6 +40,7 @@ class _Failure:
     code: CauseCode
     step: str
     """``{recreate}`` stands for how the pod gets other devices, ``{node}`` for its node."""
+    is_fault: bool = True
 
 
 _FAILURES: Final = (
@@ -48,6 +49,13 @@ _FAILURES: Final = (
         CauseCode.DRIVER_ABSENT,
         "start the driver's plugin on {node} (kubectl get pods -A --field-selector spec.nodeName={node} shows what "
         "runs there): the kubelet tries again by itself",
+    ),
+    _Failure(
+        re.compile(r"User \"system:node:[^\"]*\" cannot get resource \"resourceclaims\""),
+        CauseCode.CLAIM_NOT_VISIBLE,
+        "wait: the API server's node authorizer lets the kubelet read the claim once it has seen that the pod is on "
+        "{node}, and the kubelet tries again within some 15 s",
+        is_fault=False,
     ),
     _Failure(
         re.compile(r"two claims for one exclusive device"),
@@ -65,7 +73,7 @@ _FAILURES: Final = (
         "end what holds the hardware on {node}: the kubelet then tries again by itself; or {recreate}",
     ),
     _Failure(
-        re.compile(r"opaque\.parameters|device configuration"),
+        re.compile(r"opaque\.parameters|device configuration|needs adminAccess"),
         CauseCode.PARAMETERS_REFUSED,
         "correct the field in the claim's template or in the class, then {recreate}: an allocation keeps the "
         "configuration with which it was made",
@@ -172,7 +180,8 @@ def check_start(
         *_check_reservations(pod, claims),
         *find_device_faults(cluster, published),
     ]
-    for failure in _failed_prepares(cluster, pod, claims, alternatives):
+    failures = tuple(_failed_prepares(cluster, pod, claims, alternatives))
+    for failure in failures:
         index = next((index for index, cause in enumerate(causes) if cause.code == failure.code), None)
         if index is None:
             causes.append(failure)
@@ -180,7 +189,7 @@ def check_start(
             said = f"{causes[index].message}; {failure.message}"
             causes[index] = replace(causes[index], message=said)
     waits = waiting_containers(pod)
-    if not any(cause.is_fault for cause in causes) and not waits:
+    if not (failures or waits or any(cause.is_fault for cause in causes)):
         causes.append(_preparing(cluster, pod, claims))
     return merge_causes((*causes, *(check_running(cluster, pod, (), ()) if waits else ())))
 
@@ -252,6 +261,7 @@ def _failed_prepares(
                 recreate=recreate_step(pod, () if failure.code in _ANYWHERE else alternatives), node=pod.spec.node_name
             ),
             objects=(f"pod {pod.ref}", *([f"claim {claim.ref}"] if claim else [])),
+            is_fault=failure.is_fault,
         )
 
 
@@ -262,19 +272,6 @@ def _classify(message: str) -> _Failure:
 def is_plugin_away(message: str) -> bool:
     """Whether a kubelet's message says that it does not reach the driver's plugin."""
     return _classify(message).code is CauseCode.DRIVER_ABSENT
-
-
-def events_about(cluster: ClusterIndex, pod: Pod, *reasons: str) -> list[Event]:
-    """Return the events about ``pod`` with one of ``reasons``, the newest first."""
-    found = [
-        event
-        for event in cluster.state.events
-        if event.reason in reasons
-        and (about := event.involved_object).name == pod.metadata.name
-        and about.namespace == pod.metadata.namespace
-        and about.uid in ("", pod.metadata.uid)
-    ]
-    return sorted(found, key=lambda event: event.last_timestamp or "", reverse=True)
 
 
 def _times(event: Event) -> str:

@@ -1,14 +1,15 @@
-"""What a pod's status says, and its allocated claims, of either generation of DRA."""
+"""What a pod's status and the events about it say, and its allocated claims, of either generation of DRA."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from api.core.v1 import Pod
+from api.core.v1 import Event, Pod
 from api.model.allocations import DeviceRequestAllocationResult, ResourceClaimConsumerReference
 from api.model.claims import ResourceClaim
 from api.model.classic import ClassicClaim
 from api.model.names import ObjectRef
+from driver.diagnostics.cluster_index import ClusterIndex
 
 _SCHEDULED: Final = "PodScheduled"
 _ABOUT_TO_START: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
@@ -92,3 +93,16 @@ def waiting_containers(pod: Pod) -> dict[str, str]:
         for each in statuses
         if each.state.waiting is not None and each.state.waiting.reason not in _ABOUT_TO_START
     }
+
+
+def events_about(cluster: ClusterIndex, pod: Pod, *reasons: str) -> list[Event]:
+    """Return the events about ``pod`` with one of ``reasons``, the newest first."""
+    found = [
+        event
+        for event in cluster.state.events
+        if event.reason in reasons
+        and (about := event.involved_object).name == pod.metadata.name
+        and about.namespace == pod.metadata.namespace
+        and about.uid in ("", pod.metadata.uid)
+    ]
+    return sorted(found, key=lambda event: event.last_timestamp or "", reverse=True)

@@ -7,6 +7,9 @@ The names of classes are internal; the names of fields are the format. No field 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final, TypeAlias
+
+from driver.allocation import Obstacle
 
 
 class Verdict(StrEnum):
@@ -39,6 +42,13 @@ class Verdict(StrEnum):
 class CauseCode(StrEnum):
     """A reason why a pod or claim waits, besides those of ``driver.allocation.Obstacle``. Values never change."""
 
+    NODE_FILTER = "node-filter"
+    """The pod may not run on the node: a taint, a node selector, an affinity, or a claim allocated on another node."""
+    NODE_ERROR = "error"
+    """The slices of a node cannot be evaluated."""
+    UNDECIDED = "undecided"
+    """The search for devices on a node was given up."""
+
     POD_FINISHED = "pod-finished"
     """The pod has ended: it gets no devices any more."""
     SCHEDULING_GATE = "scheduling-gate"
@@ -49,6 +59,10 @@ class CauseCode(StrEnum):
     """A template that the pod names does not exist."""
     CLAIM_NOT_CREATED = "claim-not-created"
     """A claim has not been created from its template yet."""
+    QUOTA_EXCEEDED = "quota-exceeded"
+    """A ResourceQuota keeps a claim from being created from its template: the message has what is used and left."""
+    CLAIM_REFUSED = "claim-refused"
+    """The API server refuses a claim that is to be created from its template: the message has the reason."""
     CLAIM_DELETING = "claim-deleting"
     """A claim of the pod is being deleted."""
     CLASS_MISSING = "class-missing"
@@ -84,11 +98,13 @@ class CauseCode(StrEnum):
     DEVICE_TAINTED = "device-tainted"
     """An allocated device is tainted."""
     PARAMETERS_REFUSED = "parameters-refused"
-    """The configuration of a claim or its class does not fit: the message has the field."""
+    """A field of a claim or its class does not fit, mostly of its configuration: the message has the field."""
     HARDWARE_HELD = "hardware-held"
     """Somebody else than the cluster's claims holds the hardware."""
     NOT_RESERVED = "not-reserved"
     """A claim is not reserved for the pod, so the kubelet does not start it."""
+    CLAIM_NOT_VISIBLE = "claim-not-visible"
+    """The API server does not let the node's kubelet read the claim yet."""
     PREPARE_SLOW = "prepare-slow"
     """The driver has not answered within the kubelet's time limit."""
     PREPARE_FAILED = "prepare-failed"
@@ -123,12 +139,17 @@ class CauseCode(StrEnum):
     """A node is selected, and the driver's controller has not allocated the claim yet (classic DRA)."""
 
 
+ReasonCode: TypeAlias = CauseCode | Obstacle
+"""A code of the closed list that docs/diagnostics.md explains."""
+CODES: Final[frozenset[str]] = frozenset((*CauseCode, *Obstacle))
+"""All reason codes."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
     """One reason why the subject waits, and what to do about it."""
 
-    code: str
-    """A value of CauseCode or of ``driver.allocation.Obstacle``, or ``node-filter``, ``error`` or ``undecided``."""
+    code: ReasonCode
     message: str
     next_step: str
     objects: tuple[str, ...] = ()
@@ -188,8 +209,8 @@ class NodeReason:
     claim: str
     """The claim that meets the obstacle; empty when it concerns the whole pod."""
     request: str
-    obstacle: str
-    """A value of ``driver.allocation.Obstacle``, or ``node-filter``, ``error`` or ``undecided``."""
+    obstacle: ReasonCode
+    """An Obstacle, or NODE_FILTER, NODE_ERROR or UNDECIDED of CauseCode."""
     message: str
     near_misses: tuple[NearMiss, ...] = ()
     taints: tuple[str, ...] = ()

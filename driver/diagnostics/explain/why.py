@@ -17,11 +17,15 @@ from api.model.claims import ResourceClaim
 from api.model.names import ObjectRef
 from driver.diagnostics.cluster_index import ClusterIndex, pods_of
 from driver.diagnostics.errors import QueryError
-from driver.diagnostics.explain.class_faults import find_classes_without_devices, find_missing_classes
+from driver.diagnostics.explain.class_faults import (
+    find_classes_without_devices,
+    find_missing_classes,
+    find_unknown_names,
+)
 from driver.diagnostics.explain.classic_claims import explain_classic_claim, explain_classic_pod
 from driver.diagnostics.explain.deletion import check_claim_deletion, check_pod_deletion, verdict_of_deletion
 from driver.diagnostics.explain.next_steps import list_names, merge_causes, misfit_causes
-from driver.diagnostics.explain.node_check import UNDECIDED, InvalidClaimsError, NodeCheck, check_node, group_nodes
+from driver.diagnostics.explain.node_check import InvalidClaimsError, NodeCheck, check_node, group_nodes
 from driver.diagnostics.explain.pod_claims import (
     PodClaims,
     describe_claim,
@@ -179,7 +183,7 @@ class _Explainer:
             return self._report_invalid(str(error))
         if not all(check.reasons for check in checks):
             return self._report_fit(checks)
-        if any(reason.obstacle == UNDECIDED for check in checks for reason in check.reasons):
+        if any(reason.obstacle == CauseCode.UNDECIDED for check in checks for reason in check.reasons):
             message = "it may fit on some node: the search was given up there; a longer --deadline may decide it"
             return self._report(Verdict.UNDECIDED, message, (), checks)
         return self._report_misfit(checks)
@@ -189,6 +193,8 @@ class _Explainer:
         if missing:
             is_compiled_later = missing[0].code == CauseCode.CLASS_NOT_COMPILED
             return self._report(Verdict.BLOCKED if is_compiled_later else Verdict.INVALID, missing[0].message, missing)
+        unknown = [said for name, said in find_unknown_names(self.cluster, self._unallocated) if name in message]
+        message = unknown[0] if unknown else message
         invalid = Cause(
             code=CauseCode.CLAIM_INVALID,
             message=message,
@@ -244,7 +250,7 @@ class _Explainer:
         return self._report(
             Verdict.DOES_NOT_FIT,
             message if total else "the cluster has no node",
-            (*misfit_causes(group_nodes(checks), victims), *causes) if total else (_NO_NODE,),
+            (*misfit_causes(group_nodes(checks), victims, self._drivers), *causes) if total else (_NO_NODE,),
             checks,
             (),
             victims,
@@ -254,6 +260,10 @@ class _Explainer:
     @property
     def _unallocated(self) -> tuple[ResourceClaim, ...]:
         return tuple(claim for claim in self.claims.found if claim.status.allocation is None)
+
+    @property
+    def _drivers(self) -> set[str]:
+        return {slice_.spec.driver for slice_ in self.cluster.state.slices}
 
     @property
     def _scheduler_says(self) -> str:
@@ -274,7 +284,7 @@ class _Explainer:
             subject=self.subject,
             verdict=verdict,
             message=message,
-            causes=merge_causes(causes or misfit_causes(groups, victims)),
+            causes=merge_causes(causes or misfit_causes(groups, victims, self._drivers)),
             scheduler_says=self._scheduler_says,
             claims=self.claims.states,
             nodes=len(self.cluster.nodes),

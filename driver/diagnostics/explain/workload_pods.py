@@ -39,7 +39,11 @@ def explain_workload(
         owners = {
             ObjectRef(pod.metadata.namespace, name) for pod in cluster.pods.values() if (name := _owner(pod, kind))
         }
-        raise QueryError.unknown(f"pod that requests devices of {kind}", ref, owners)
+        advice = (
+            f"kubectl describe {kind.lower()} {ref.name} -n {ref.namespace} says why it has none: while it is "
+            "suspended or queued, for example by Kueue, no pod exists"
+        )
+        raise QueryError.unknown(f"pod that requests devices of {kind}", ref, owners, advice)
     subject = Subject(kind=kind, namespace=ref.namespace, name=ref.name)
     return _report(cluster, subject, pods, track)
 

@@ -31,7 +31,7 @@ FPGA: Final = Family(
         {
             **COMMON_ATTRIBUTES,
             "function": AttributeDefinition(
-                description="The function that is loaded for a claim; empty where its FpgaConfig names it.",
+                description="The function that is loaded for a claim; empty: none, or one that its FpgaConfig names.",
                 neutral=_TEXT,
             ),
             "loadedFunction": AttributeDefinition(

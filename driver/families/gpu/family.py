@@ -37,6 +37,10 @@ GPU: Final = Family(
             "shared": AttributeDefinition(
                 description="Whether several claims may each hold a share of the memory (KEP-5075).", neutral=_NO
             ),
+            "timeSlicing": AttributeDefinition(
+                description="Whether the card does the sharing strategy TimeSlicing.", neutral=_NO
+            ),
+            "mps": AttributeDefinition(description="Whether the card does the sharing strategy Mps.", neutral=_NO),
             "model": AttributeDefinition(description="The GPU model, such as h100-80gb-sxm.", neutral=_TEXT),
             "brand": AttributeDefinition(description="The brand, such as Nvidia.", neutral=_TEXT),
             "architecture": AttributeDefinition(description="The architecture, such as hopper.", neutral=_TEXT),
@@ -58,9 +62,7 @@ GPU: Final = Family(
         {
             "memory": "The memory in bytes.",
             "computeSlices": "Compute slices, of which MIG's 1g has one.",
-            "memorySlices": "Memory slices: the units in which the card is cut.",
             "multiprocessors": "Streaming multiprocessors.",
-            "copyEngines": "Copy engines.",
             "decoders": "Video decoders.",
             "encoders": "Video encoders.",
             "jpegEngines": "JPEG engines.",
@@ -73,7 +75,13 @@ GPU: Final = Family(
     default_configuration="GpuConfig",
     geometries=_geometries,
     resolve_model=_resolve_model,
-    backends=MappingProxyType({"simulated": "driver.kubeletplugin.backends.simulated:open_gpus"}),
+    backends=MappingProxyType(
+        {
+            "simulated": "driver.kubeletplugin.backends.simulated:open_gpus",
+            "nvidia": "driver.kubeletplugin.backends.nvidia:open_backend",
+            "nvidia-fake": "driver.testing.nvml.demonstration:open_backend",
+        }
+    ),
     call_timeout_s=120.0,
 )
 """The timeout: destroying an instance was seen to take seconds, a look-up by UUID ten (dra-driver-nvidia-gpu)."""

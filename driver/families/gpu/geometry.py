@@ -58,7 +58,7 @@ def _specs(model: GpuModel) -> Iterator[PartitionSpec]:
                 engines=engines,
                 size=_size(model, profile, placement.size, engines),
                 weight=profile.compute_slices,
-                capacity=_capacity(profile, placement.size),
+                capacity=_capacity(profile),
                 quota=_quota(profile),
             )
     yield PartitionSpec(
@@ -67,7 +67,7 @@ def _specs(model: GpuModel) -> Iterator[PartitionSpec]:
         engines=_exclusive_engines(model, model.engines),
         size=(model.memory_bytes, model.compute_slices),
         weight=model.compute_slices,
-        capacity=_capacity(model, model.memory_slices),
+        capacity=_capacity(model),
         quota=_quota(model),
     )
 
@@ -88,14 +88,12 @@ def _exclusive_engines(model: GpuModel, engines: Engines) -> tuple[int, ...]:
     return tuple(getattr(engines, name) for name in model.exclusive_engines)
 
 
-def _capacity(part: Profile | GpuModel, memory_slices: int) -> Amounts:
+def _capacity(part: Profile | GpuModel) -> Amounts:
     engines = part.engines
     return select_present(
         ("memory", Quantity.of_bytes(part.memory_bytes)),
         ("computeSlices", Quantity(part.compute_slices)),
-        ("memorySlices", Quantity(memory_slices)),
         ("multiprocessors", Quantity(part.multiprocessors)),
-        ("copyEngines", Quantity(engines.copy)),
         ("decoders", Quantity(engines.decoders)),
         ("encoders", Quantity(engines.encoders)),
         ("jpegEngines", Quantity(engines.jpeg)),

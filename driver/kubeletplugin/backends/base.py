@@ -25,7 +25,11 @@ from cdi import ContainerEdits
 from driver.partitions.geometry import Card, Partition, Placement
 
 Handle: TypeAlias = JsonObject
-"""The result of ``prepare`` as plain JSON. The checkpoint keeps it; ``unprepare`` and ``edits`` need nothing else."""
+"""The result of ``prepare`` as plain JSON. The checkpoint keeps it; ``unprepare`` and ``edits`` need nothing else.
+
+Two keys, where they are there, are for others to see, in the status of claims and in device metadata: ``uuid``, the
+UUID by which programs address the device, and ``function``, which is loaded. All other keys are the backend's own.
+"""
 
 
 class HardwareBusyError(TransientError):

@@ -5,5 +5,6 @@
 ``device_metadata`` (KEP-5304) and ``cdi_spec`` say what containers get. ``garbage_collection`` releases claims that
 nobody will unprepare, ``refused_claims`` sends pods elsewhere whose devices the hardware keeps refusing,
 ``held_claims`` finds claims whose devices somebody else holds, ``early_preparation`` prepares claims before their pods
-are bound (KEP-5007). The package never imports the kubelet's services (``driver.kubeletplugin.grpc``).
+are bound (KEP-5007), ``status_writer`` writes into claims what they got (KEP-4817). The package never imports the
+kubelet's services (``driver.kubeletplugin.grpc``).
 """

@@ -4,7 +4,7 @@ The rules are those of ``resource.k8s.io`` allocation results (KEP-4381): result
 ignored; configuration of the class comes before that of the claim, and the last entry that applies wins as a whole.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from api.errors import InvalidDocumentError, PermanentError, Problem, TransientError
@@ -16,7 +16,7 @@ from api.model.claims import ResourceClaim
 from api.model.names import DeviceId, ShareId
 from api.model.prepared import DeviceDescription, PreparedClaim, PreparedDevice
 from driver.kubeletplugin.cluster.base import describe_other_claim
-from driver.kubeletplugin.inventory.devices import DeviceSet
+from driver.kubeletplugin.inventory.devices import DeviceSet, PartitionDevice
 from driver.partitions.records import from_card_part, to_card_part
 
 Configurations: TypeAlias = Mapping[str, type[DeviceConfigBase]]
@@ -66,7 +66,9 @@ class _Config(NamedTuple):
 
     requests: tuple[str, ...]
     parameters: JsonObject
-    has_metadata: bool
+    path: str
+    """The path of the parameters in the claim."""
+    decoded: DeviceConfigBase
 
     def names_request(self, result: DeviceRequestAllocationResult) -> bool:
         return result.request in self.requests or result.request_name.request in self.requests
@@ -90,22 +92,48 @@ def resolve_devices(
     """Return the devices of ``claim`` to prepare.
 
     Raises NotAllocatedError when there are none, UnknownDeviceError and MonitorDeviceError for a device that cannot be
-    prepared, and InvalidDocumentError for configuration that cannot be decoded.
+    prepared, and InvalidDocumentError for configuration that cannot be decoded, or that its device cannot do.
     """
     results = select_results(claim, driver)
     configs = _decode_configs(claim, driver, configurations)
-    return tuple(_resolve_device(result, configs, node_devices) for result in results)
+    devices = [(result, _find_device(result, node_devices), _choose_config(result, configs)) for result in results]
+    problems = [problem for device in devices for problem in _unsupported(*device)]
+    if problems:
+        raise InvalidDocumentError(f"claim {claim.ref}", problems)
+    return tuple(_build_device(*device) for device in devices)
 
 
-def _resolve_device(
-    result: DeviceRequestAllocationResult, configs: Sequence[_Config], node_devices: DeviceSet
-) -> PreparedDevice:
+def _find_device(result: DeviceRequestAllocationResult, node_devices: DeviceSet) -> PartitionDevice:
     offered = node_devices.find(result.id)
     if offered is None:
         raise UnknownDeviceError(result.id)
     if offered.is_monitor and not result.admin_access:
         raise MonitorDeviceError(result.id)
-    config = _choose_config(result, configs)
+    return offered
+
+
+def _unsupported(
+    result: DeviceRequestAllocationResult, offered: PartitionDevice, config: _Config | None
+) -> Iterator[Problem]:
+    """Yield a problem for each field of ``config`` that says what the device cannot do.
+
+    A class selects devices that can do what it says, but nothing stops a claim from saying more.
+    """
+    if config is None:
+        return
+    for attribute, field in config.decoded.required_attributes.items():
+        found = offered.attributes.get(attribute)
+        if found is None or found.value is not True:
+            message = (
+                f"device {result.device} cannot do this, its attribute {attribute} is not true: omit it, or request "
+                f'devices that can by the selector device.attributes["{result.driver}"].{attribute}'
+            )
+            yield Problem(f"{config.path}.{field}", message)
+
+
+def _build_device(
+    result: DeviceRequestAllocationResult, offered: PartitionDevice, config: _Config | None
+) -> PreparedDevice:
     return PreparedDevice(
         requests=(result.request_name.request,),
         share=result.share,
@@ -115,7 +143,7 @@ def _resolve_device(
         backend=offered.backend,
         config=None if config is None else config.parameters,
         description=DeviceDescription(request=result.request, attributes=offered.attributes)
-        if config is not None and config.has_metadata
+        if config is not None and config.decoded.device_metadata
         else None,
     )
 
@@ -134,7 +162,7 @@ def _decode_configs(claim: ResourceClaim, driver: str, configurations: Configura
         except InvalidDocumentError as error:
             problems += error.problems
         else:
-            applying = _Config(entry.requests, entry.opaque.parameters, config.device_metadata)
+            applying = _Config(entry.requests, entry.opaque.parameters, path, config)
             configs.append((entry.source, applying))
     if problems:
         raise InvalidDocumentError(f"claim {claim.ref}", problems)

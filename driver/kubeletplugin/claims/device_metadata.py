@@ -7,11 +7,13 @@ Nothing is synced, because after a crash of the machine every claim is prepared 
 
 import re
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Final
 
 from api.errors import TransientError
+from api.model.device_attributes import ATTRIBUTE_DEVICE_UUID
+from api.model.devices import Attribute
 from api.model.metadata import ObjectMeta
 from api.model.prepared import DeviceDescription, PreparedClaim, PreparedDevice
 from api.resource.device_metadata import DescribedDevice, DescribedRequest, DeviceMetadata, container_path, encode
@@ -34,14 +36,17 @@ class MetadataFileError(TransientError):
         super().__init__(f"device metadata in {path}: {reason}")
 
 
-def build_documents(record: PreparedClaim) -> Mapping[str, bytes]:
-    """Build the encoded documents by request, without sub-request; none for requests that do not ask for one."""
+def build_documents(record: PreparedClaim, find_uuid: Callable[[PreparedDevice], str]) -> Mapping[str, bytes]:
+    """Build the encoded documents by request, without sub-request; none for requests that do not ask for one.
+
+    ``find_uuid`` returns the UUID by which programs address a prepared device, empty where there is none.
+    """
     devices: dict[str, list[tuple[DeviceDescription, PreparedDevice]]] = {}
     for device in record.devices:
         if device.description is not None:
             for request in device.requests:
                 devices.setdefault(request, []).append((device.description, device))
-    return {request: encode(_build_document(record, described)) for request, described in devices.items()}
+    return {request: encode(_build_document(record, described, find_uuid)) for request, described in devices.items()}
 
 
 def build_mount(driver: str, record: PreparedClaim, request: str, host_path: str) -> ContainerEdits:
@@ -50,7 +55,11 @@ def build_mount(driver: str, record: PreparedClaim, request: str, host_path: str
     return ContainerEdits(mounts=(Mount(host_path=host_path, container_path=inside, options=("ro", "bind")),))
 
 
-def _build_document(record: PreparedClaim, described: list[tuple[DeviceDescription, PreparedDevice]]) -> DeviceMetadata:
+def _build_document(
+    record: PreparedClaim,
+    described: list[tuple[DeviceDescription, PreparedDevice]],
+    find_uuid: Callable[[PreparedDevice], str],
+) -> DeviceMetadata:
     claim = record.claim
     return DeviceMetadata(
         metadata=ObjectMeta(name=claim.name, namespace=claim.namespace, uid=claim.uid, generation=1),
@@ -63,13 +72,17 @@ def _build_document(record: PreparedClaim, described: list[tuple[DeviceDescripti
                         driver=device.share.id.driver,
                         pool=device.share.id.pool,
                         name=device.share.id.device,
-                        attributes=description.attributes,
+                        attributes=_add_uuid(description.attributes, find_uuid(device)),
                     )
                     for description, device in described
                 ),
             ),
         ),
     )
+
+
+def _add_uuid(attributes: dict[str, Attribute], uuid: str) -> dict[str, Attribute]:
+    return attributes | {ATTRIBUTE_DEVICE_UUID: Attribute.of(uuid)} if uuid else attributes
 
 
 class MetadataFiles:

@@ -22,7 +22,8 @@ from driver.kubeletplugin.claims.allocation import NotAllocatedError
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
 from driver.kubeletplugin.claims.hardware import DevicesFailedError
 from driver.kubeletplugin.claims.preparer import ClaimGoneError, ClaimPreparer
-from driver.kubeletplugin.cluster.base import Cluster
+from driver.kubeletplugin.claims.status_writer import DeviceStatusWriter
+from driver.kubeletplugin.cluster.base import Cluster, StatusDroppedError
 from driver.kubeletplugin.inventory.binding_conditions import (
     BindingConditions,
     build_device_statuses,
@@ -58,6 +59,7 @@ class EarlyPreparer:
         publisher: DevicePublisher,
         cluster: Cluster,
         preparer: ClaimPreparer,
+        status_writer: DeviceStatusWriter,
         checkpoint: Checkpoint,
         health_tracker: DeviceHealthTracker,
         now: Callable[[], float],
@@ -68,8 +70,8 @@ class EarlyPreparer:
         self._retry_s = settings.load_retry_s
         self._hold_s = settings.load_hold_s
         self._publisher = publisher
-        self._cluster = cluster
         self._preparer = preparer
+        self._status_writer = status_writer
         self._checkpoint = checkpoint
         self._health_tracker = health_tracker
         self._now = now
@@ -156,12 +158,12 @@ class EarlyPreparer:
     async def _write_status(
         self, claim: AllocatedClaim, results: Sequence[DeviceRequestAllocationResult], failure: str | None
     ) -> None:
-        devices = build_device_statuses(results, self._conditions, failure=failure, now=self._now())
+        awaited = build_device_statuses(results, self._conditions, failure=failure, now=self._now())
         try:
-            await self._cluster.write_device_status(claim, devices)
+            await self._status_writer.write(claim, awaited)
         except (ConflictError, NotFoundError):
             return  # it has changed since, and the informer will report that
-        except ForbiddenError as error:
+        except (ForbiddenError, StatusDroppedError) as error:
             _log.error("pods are bound before their devices are ready, as claims cannot be written: %s", error)
             self._set_active(is_active=False)
             return

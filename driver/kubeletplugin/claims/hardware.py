@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -67,6 +67,17 @@ class DevicesFailedError(KerfError):
         )
 
 
+class PreparedIdentity(NamedTuple):
+    """What can be said of a prepared device to others; empty: its backend does not say, or there is none."""
+
+    uuid: str
+    """The UUID by which programs address it."""
+    function: str
+    """The function that is loaded."""
+    device_nodes: tuple[str, ...]
+    """The paths of its device nodes in containers."""
+
+
 class HardwareExecutor:
     """The executor of one node: one job in a worker thread for each device, under the lock of the device's card."""
 
@@ -98,6 +109,16 @@ class HardwareExecutor:
     def container_edits(self, devices: Iterable[PreparedDevice]) -> list[ContainerEdits]:
         """Return what containers get of prepared ``devices``, in their order."""
         return [self._card_executor.backend(device.backend).edits(device.handle or {}) for device in devices]
+
+    def identify(self, device: PreparedDevice) -> PreparedIdentity:
+        """Return what a prepared ``device`` is, from its handle alone."""
+        handle = device.handle or {}
+        (edits,) = self.container_edits((device,))
+        return PreparedIdentity(
+            uuid=_text(handle.get("uuid")),
+            function=_text(handle.get("function")) or device.part.function or "",
+            device_nodes=tuple(node.path for node in edits.device_nodes),
+        )
 
     async def _prepare(self, claim: ClaimRef, device: PreparedDevice) -> PreparedDevice | Exception:
         try:
@@ -265,3 +286,8 @@ def _check_results(
     if failures:
         raise DevicesFailedError(state, failures)
     return tuple(state)
+
+
+def _text(value: object) -> str:
+    """Return ``value`` of a third party's handle if it is text."""
+    return value if isinstance(value, str) else ""

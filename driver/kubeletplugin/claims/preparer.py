@@ -20,6 +20,7 @@ from driver.kubeletplugin.claims.allocation import Configurations, DeviceInUseEr
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
 from driver.kubeletplugin.claims.hardware import DevicesFailedError
 from driver.kubeletplugin.claims.refused_claims import RefusedClaims
+from driver.kubeletplugin.claims.status_writer import DeviceStatusWriter
 from driver.kubeletplugin.claims.steps import ClaimContext, ReleaseDeferredError, StepExecutor
 from driver.kubeletplugin.claims.transitions import (
     PREPARE,
@@ -92,10 +93,12 @@ class ClaimPreparer:
         cluster: Cluster,
         publisher: DevicePublisher,
         tasks: TaskGroup,
+        status_writer: DeviceStatusWriter,
         refused: RefusedClaims | None = None,
         is_missing: Callable[[str, PreparedDevice], bool] = lambda *_: False,
     ) -> None:
-        """The work runs in ``tasks``, which outlives the calls. ``refused`` is told what the kubelet's calls end in.
+        """The work runs in ``tasks``, which outlives the calls. ``refused`` is told what the kubelet's calls end in,
+        ``status_writer`` what claims should show.
 
         ``is_missing`` says, for claim UID and device, whether what was prepared is no longer on its card.
         """
@@ -107,6 +110,7 @@ class ClaimPreparer:
         self._executor = executor
         self._cluster = cluster
         self._publisher = publisher
+        self._status_writer = status_writer
         self._refused = refused
         self.suspects = SuspectClaims()
         self.deferred = {uid for uid, record in checkpoint.records.items() if record.state is ClaimState.RELEASING}
@@ -183,9 +187,13 @@ class ClaimPreparer:
         except DevicesFailedError as error:
             if self._refused is not None:
                 self._refused.note_failure(ref, error, has_pod=not is_early)
+            if state is not RecordState.ABSENT:
+                self._status_writer.request(ref)  # it may still show what was prepared before
             raise
         if self._refused is not None:
             self._refused.note_success(ref)
+        if not is_early:
+            await self._status_writer.publish(claim)
         _log.info("prepared %s (record: %s)", ", ".join(share.id.device for share in shares), state)
         return context.record
 
@@ -205,6 +213,7 @@ class ClaimPreparer:
         state = classify_record(context.record, self._boot_id)
         if self._refused is not None:
             self._refused.note_success(ref)
+        self._status_writer.request(ref)  # the first step has changed the record before it is read
         try:
             await self._executor.execute(UNPREPARE[state], context)
         except ReleaseDeferredError as error:

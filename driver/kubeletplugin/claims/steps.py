@@ -159,7 +159,8 @@ class StepExecutor:
     def _write_cdi(self, context: ClaimContext) -> None:
         """Write the CDI file, after the metadata files that it mounts."""
         record = context.existing
-        paths = self._metadata.write(context.claim.uid, device_metadata.build_documents(record))
+        documents = device_metadata.build_documents(record, lambda device: self._hardware.identify(device).uuid)
+        paths = self._metadata.write(context.claim.uid, documents)
         mounts = {
             request: device_metadata.build_mount(self._driver, record, request, str(path))
             for request, path in paths.items()

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from api.core.v1 import NODES, PODS, Node, ObjectReference, Pod
 from api.dra.registry import PluginServices
+from api.errors import PermanentError
 from api.model.allocations import AllocatedDeviceStatus
 from api.model.claims import AllocatedClaim, ResourceClaim
 from api.model.metadata import OwnerReference
@@ -16,6 +17,15 @@ from driver.kube.http.client import Client
 from driver.kube.http.errors import NotFoundError
 from driver.kube.store import ObjectChange, Store
 from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
+
+
+class StatusDroppedError(PermanentError):
+    """The API server drops the status of devices: its feature gate DRAResourceClaimDeviceStatus is off."""
+
+    def __init__(self, claim: ObjectRef) -> None:
+        super().__init__(
+            f"claim {claim}: the API server drops status.devices: its gate DRAResourceClaimDeviceStatus is off"
+        )
 
 
 class ClaimInformer(Protocol):
@@ -52,7 +62,7 @@ class Cluster(Protocol):
         ...
 
     async def list_claims(self) -> Sequence[AllocatedClaim] | None:
-        """List the claims of the cluster; None: no device is ever withdrawn, so nobody needs them. Raises ApiError."""
+        """List the claims of the cluster; None: it is not permitted, or nobody needs them. Raises ApiError."""
         ...
 
     async def read_pod(self, ref: ObjectRef) -> Pod | None:
@@ -71,8 +81,19 @@ class Cluster(Protocol):
         """Return an informer on all claims of the cluster, to be run by the caller."""
         ...
 
-    async def write_device_status(self, claim: AllocatedClaim, devices: Sequence[AllocatedDeviceStatus]) -> None:
-        """Write ``devices`` to the claim's status, unless the claim has changed since it was read. Raises ApiError."""
+    @property
+    def has_device_status(self) -> bool:
+        """Whether claims have a status for each of their devices (KEP-4817), as far as the API's version says."""
+        ...
+
+    async def write_device_status(
+        self, claim: AllocatedClaim | ResourceClaim, devices: Sequence[AllocatedDeviceStatus]
+    ) -> None:
+        """Make ``devices`` all of this driver's entries in the claim's status, unless the claim has changed since.
+
+        Raises ApiError, ConflictError among them when the claim has changed since it was read, and StatusDroppedError
+        when the API server has not kept the entries.
+        """
         ...
 
     async def run(self, on_target_change: Callable[[], None]) -> None:

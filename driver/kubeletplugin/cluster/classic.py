@@ -103,7 +103,13 @@ class ClassicCluster:
     def watch_claims(self, on_change: Callable[[ObjectChange[AllocatedClaim]], None]) -> ClaimInformer:  # noqa: ARG002  (no claim changes)
         return _NoClaims()
 
-    async def write_device_status(self, claim: AllocatedClaim, devices: Sequence[AllocatedDeviceStatus]) -> None:
+    @property
+    def has_device_status(self) -> bool:
+        return False
+
+    async def write_device_status(
+        self, claim: AllocatedClaim | ResourceClaim, devices: Sequence[AllocatedDeviceStatus]
+    ) -> None:
         raise UnsupportedError(f"claim {claim.ref}: its status has no place for {len(devices)} devices")
 
     async def run(self, on_target_change: Callable[[], None]) -> None:  # noqa: ARG002  (the target never changes)

@@ -8,7 +8,7 @@ be stored (KEP-576), so one shows which fields are kept.
 import logging
 from typing import Final
 
-from api.model.device_attributes import ATTRIBUTE_NUMA_NODE, ATTRIBUTE_PCIE_ROOT
+from api.model.device_attributes import ATTRIBUTE_NUMA_NODE, ATTRIBUTE_PCIE_ROOT, pool_name
 from api.model.devices import (
     Attribute,
     Capacity,
@@ -34,8 +34,8 @@ from driver.kubeletplugin.inventory.binding_conditions import BindingConditions
 from driver.kubeletplugin.inventory.devices import PublishTarget
 from driver.partitions.slice_limits import SliceLayout
 
-_POOL: Final = "probe"
-"""Name of the pool in the dry run; it is never published."""
+_PROBE: Final = "probe"
+"""The kind of devices in the dry run's pool, which is never published."""
 
 _log = logging.getLogger(__name__)
 
@@ -109,11 +109,12 @@ def _build_full_slice(target: PublishTarget) -> ResourceSlice:
 def _build_slice(
     target: PublishTarget, devices: tuple[Device, ...], counters: tuple[CounterSet, ...] = ()
 ) -> ResourceSlice:
+    pool = pool_name(target.node, _PROBE)
     return ResourceSlice(
-        metadata=ObjectMeta(name=slice_name(0, target.driver, target.node, _POOL)),
+        metadata=ObjectMeta(name=slice_name(0, target.driver, target.node, pool)),
         spec=ResourceSliceSpec(
             driver=target.driver,
-            pool=ResourcePool(name=_POOL, generation=1, resource_slice_count=1),
+            pool=ResourcePool(name=pool, generation=1, resource_slice_count=1),
             node_name=target.node,
             devices=devices,
             shared_counters=counters,

@@ -17,16 +17,26 @@ from api.wire import to_builtins
 from driver.kube.discovery import ApiFeatures
 from driver.kube.events import EventKind, EventReporter
 from driver.kube.http.client import Client
+from driver.kube.http.errors import ForbiddenError
 from driver.kube.informer import Informer
 from driver.kube.slice_publisher import PublishSettings, SlicePublisher
 from driver.kube.store import ObjectChange
-from driver.kubeletplugin.cluster.base import ClaimInformer, node_owner, node_reference, read_claim, read_pod
+from driver.kubeletplugin.cluster.base import (
+    ClaimInformer,
+    StatusDroppedError,
+    node_owner,
+    node_reference,
+    read_claim,
+    read_pod,
+)
 from driver.kubeletplugin.cluster.dropped_fields import probe_dropped_fields, probe_list_attributes
 from driver.kubeletplugin.cluster.resource_classes import ResourceClassWatch
+from driver.kubeletplugin.inventory.binding_conditions import device_key
 from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
 from driver.kubeletplugin.inventory.optional_devices import OptionalDevices, find_optional_devices
 from driver.kubeletplugin.settings import Settings
 from driver.partitions.slice_limits import SliceLayout
+from driver.scheduling.scheduler_faults import Feature, Release, find_fault
 
 _COUNTER_FIELDS: Final = ("consumesCounters", "sharedCounters")
 _SHARE_FIELDS: Final = ("allowMultipleAllocations", "requestPolicy")
@@ -36,6 +46,9 @@ _TAINT_FIELDS: Final = ("taints",)
 without taints nobody is evicted."""
 _EVICTION_SINCE: Final = (1, 36)
 """Since this release NoExecute taints evict pods by default (KEP-5055): before, the gate was off."""
+
+_WITHHELD: Final = "SharesNotPublished"
+"""The reason of the event about a node whose shares are left off."""
 
 _log = logging.getLogger(__name__)
 
@@ -69,6 +82,8 @@ class StructuredCluster:
         self._family = settings.family
         self._has_evictions = features.kubernetes >= _EVICTION_SINCE
         self._dropped = frozenset(dropped)
+        self._release = Release(*features.kubernetes, features.patch)
+        self._has_reported_shares = False
         self._publisher = SlicePublisher(
             client,
             features.resource,
@@ -92,6 +107,8 @@ class StructuredCluster:
             layout=SliceLayout.SPLIT if features.split_counter_slices else SliceLayout.COMBINED,
             optional_devices=find_optional_devices(listed or (), settings.family),
         )
+        if find_fault(Release(*features.kubernetes, features.patch), Feature.SHARES) is not None:
+            target = replace(target, withholds_shares=True)
         dropped = await probe_dropped_fields(client, features.resource.resource_slices, target)
         target = _restrict(target, dropped)
         kind = features.resource.resource_slices
@@ -108,8 +125,11 @@ class StructuredCluster:
         dropped = self._dropped | self._publisher.dropped_fields
         return self._has_evictions and not any(path.endswith(_TAINT_FIELDS) for path in dropped)
 
-    async def list_claims(self) -> Sequence[AllocatedClaim]:
-        return (await self._client.list(self._allocated)).items
+    async def list_claims(self) -> Sequence[AllocatedClaim] | None:
+        try:
+            return (await self._client.list(self._allocated)).items
+        except ForbiddenError:  # a permission that only early loading needs (``kerf rbac --early-loading``)
+            return None
 
     async def read_pod(self, ref: ObjectRef) -> Pod | None:
         return await read_pod(self._client, ref)
@@ -123,22 +143,31 @@ class StructuredCluster:
     def watch_claims(self, on_change: Callable[[ObjectChange[AllocatedClaim]], None]) -> ClaimInformer:
         return Informer(self._client, self._allocated, on_change=on_change)
 
-    async def write_device_status(self, claim: AllocatedClaim, devices: Sequence[AllocatedDeviceStatus]) -> None:
+    @property
+    def has_device_status(self) -> bool:
+        return True
+
+    async def write_device_status(
+        self, claim: AllocatedClaim | ResourceClaim, devices: Sequence[AllocatedDeviceStatus]
+    ) -> None:
         """Write by server-side apply, so that other drivers' entries stay; the resource version detects changes."""
         metadata = {
             "name": claim.metadata.name,
             "namespace": claim.metadata.namespace,
             "resourceVersion": claim.metadata.resource_version,
         }
-        await self._client.apply(
+        kept = await self._client.apply(
             self._allocated,
             {"metadata": metadata, "status": {"devices": to_builtins(devices)}},
             field_manager=self._field_manager,
             subresource="status",
         )
+        if not {device_key(entry) for entry in kept.status.devices}.issuperset(map(device_key, devices)):
+            raise StatusDroppedError(claim.ref)
 
     async def run(self, on_target_change: Callable[[], None]) -> None:
         self._on_target_change = on_target_change
+        self._report_withheld_shares()
         async with anyio.create_task_group() as group:
             group.start_soon(self._publisher.run)
             group.start_soon(self._watch_classes)
@@ -150,7 +179,22 @@ class StructuredCluster:
     def _set_target(self, target: PublishTarget) -> None:
         if target != self.target:
             self.target = target
+            self._report_withheld_shares()
             self._on_target_change()
+
+    def _report_withheld_shares(self) -> None:
+        """Say once why no shares are published, where a class wants some."""
+        fault = find_fault(self._release, Feature.SHARES)
+        if fault is None or self._has_reported_shares or not self.target.optional_devices.shareable:
+            return
+        self._has_reported_shares = True
+        message = (
+            f"ResourceClasses want shares of {self._family.name} devices, and none are published: kube-scheduler "
+            f"{self._release} gives what excludes each other to two pods ({fault.issue}); Kubernetes {fault.fixed_in} "
+            "has the fix"
+        )
+        _log.error("%s", message)
+        self.report(None, type="Warning", reason=_WITHHELD, message=message)
 
     def _classes_changed(self) -> None:
         wanted = find_optional_devices(self._classes.classes, self._family)

@@ -1,9 +1,10 @@
 """The node's published devices: which there are, in which order, with which taints.
 
-Cards, as backends discover them, become a ``DeviceSet`` (``devices``, pure): for each kind one pool (KEP-4381)
-in the order in which the scheduler should take devices. ``health`` adds taints, ``binding_conditions`` the conditions
-of slow loads (KEP-5007), ``optional_devices`` what ResourceClasses need; ``publisher`` keeps the published set up to
-date. ``surveyor`` has the cards surveyed, ``surveys`` (pure) finds what somebody else holds, ``refusals`` (pure) what
-the hardware keeps refusing, and ``restrictions`` (pure) says what follows for the devices. The package never imports
-the cluster, claims or the kubelet's services.
+Cards, as backends discover them, become a ``DeviceSet`` (``devices``, pure): for each kind one pool (KEP-4381) in the
+order in which the scheduler should take devices. ``health`` adds taints, ``binding_conditions`` the conditions of slow
+loads (KEP-5007), ``optional_devices`` what ResourceClasses need; ``publisher`` keeps the published set up to date;
+``device_status`` (pure) is what claims say of their devices (KEP-4817). ``surveyor`` has the cards surveyed,
+``surveys`` (pure) finds what somebody else holds, ``refusals`` (pure) what the hardware keeps refusing, and
+``restrictions`` (pure) says what follows for the devices. The package never imports the cluster, claims or the
+kubelet's services.
 """

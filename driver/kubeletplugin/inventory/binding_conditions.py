@@ -35,6 +35,11 @@ class BindingConditions:
     def of_driver(cls, driver: DriverName) -> "BindingConditions":
         return cls(loaded=f"{driver}/Loaded", failed=f"{driver}/LoadFailed")
 
+    @property
+    def types(self) -> tuple[str, str]:
+        """Both types."""
+        return self.loaded, self.failed
+
 
 def loads_slowly(card: Card, partition: Partition, at_least_s: float) -> bool:
     """Whether making ``partition`` of ``card`` ready may take at least ``at_least_s`` seconds.
@@ -77,6 +82,11 @@ def device_key(device: DeviceRequestAllocationResult | AllocatedDeviceStatus) ->
     return (device.driver, device.pool, device.device, device.share_id)
 
 
+def format_time(now: float) -> str:
+    """Return Unix time in seconds as the time of a condition."""
+    return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def build_device_statuses(
     results: Iterable[DeviceRequestAllocationResult], conditions: BindingConditions, *, failure: str | None, now: float
 ) -> tuple[AllocatedDeviceStatus, ...]:
@@ -84,7 +94,7 @@ def build_device_statuses(
 
     ``now`` is Unix time in seconds.
     """
-    since = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    since = format_time(now)
     loaded = Condition(
         type=conditions.loaded,
         status="True" if failure is None else "False",

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from api.errors import PermanentError
-from api.model.device_attributes import ATTRIBUTE_CUT, ATTRIBUTE_SHARED, pool_name
+from api.model.device_attributes import ATTRIBUTE_CUT, ATTRIBUTE_SHARED, CUT_MONITOR, pool_name
 from api.model.devices import Attribute, DeviceTaint, Pool, SliceContent
 from api.model.names import DeviceId, DriverName
 from driver.kubeletplugin.inventory.binding_conditions import BindingConditions, add_binding_conditions, loads_slowly
@@ -51,6 +51,8 @@ class PublishTarget:
     """The devices that are published only because ResourceClasses need them."""
     keeps_shares: bool = True
     """False: the API server drops what makes devices shareable (its gate DRAConsumableCapacity is off)."""
+    withholds_shares: bool = False
+    """Whether the cluster's scheduler would give shares and what overlaps them to two pods (``scheduler_faults``)."""
     early_load_s: float | None = None
     """Functions whose load takes at least this long are published with binding conditions (KEP-5007); None: none is."""
     sets_conditions: bool = False
@@ -61,7 +63,8 @@ class PublishTarget:
     @property
     def can_share(self) -> bool:
         """Whether devices may be published for several claims to share."""
-        return self.keeps_counters and self.keeps_shares and self.layout is SliceLayout.SPLIT
+        can_count = self.keeps_counters and not self.withholds_shares
+        return can_count and self.keeps_shares and self.layout is SliceLayout.SPLIT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,7 +246,9 @@ def _compile(inputs: PoolInputs) -> PublishedPool:
     if target.keeps_conditions and (early := _find_early_devices(inputs, compiled)):
         pool = add_binding_conditions(pool, early, BindingConditions.of_driver(target.driver))
     if cards[0].kind in target.optional_devices.monitors:
-        pool = replace(pool, slices=(*pool.slices, *build_monitor_slices(cards, target.node, vocabulary)))
+        pool = replace(
+            pool, slices=(*pool.slices, *build_monitor_slices(cards, target.node, vocabulary, target.driver))
+        )
     return PublishedPool(inputs=inputs, pool=_withdraw(pool, withdrawn), devices=devices)
 
 
@@ -272,7 +277,7 @@ def _as_shared(device_entry: PartitionDevice) -> PartitionDevice:
 
 
 def _as_monitor(device_entry: PartitionDevice) -> PartitionDevice:
-    attributes = device_entry.attributes | {ATTRIBUTE_CUT: Attribute.of("monitor")}
+    attributes = device_entry.attributes | {ATTRIBUTE_CUT: Attribute.of(CUT_MONITOR)}
     return dataclasses.replace(device_entry, attributes=attributes, is_monitor=True)
 
 

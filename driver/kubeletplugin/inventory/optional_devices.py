@@ -15,7 +15,9 @@ from api.kerf.v1alpha1 import ResourceClassObject, ResourceClassSpec
 from api.model import device_attributes as v
 from api.model.devices import Device
 from api.model.quantity import Quantity
+from api.model.semver import version_numbers
 from driver.families.base import Family
+from driver.families.class_validation import FamilyClass, check_class
 from driver.families.model_names import UnknownModelError
 from driver.partitions.shared_devices import ShareableProfiles
 
@@ -24,8 +26,8 @@ class DeviceSelection(NamedTuple):
     """The devices that a class selects, on whatever node."""
 
     kind: str
-    cut: str
-    """The value of the attribute ``cut``."""
+    cuts: frozenset[str]
+    """The accepted values of the attribute ``cut``."""
     is_shared: bool
     profile: str | None
     function: str | None
@@ -33,6 +35,10 @@ class DeviceSelection(NamedTuple):
     """The models, as devices spell them; empty: all."""
     minimum: tuple[tuple[str, Quantity], ...]
     """The least amounts, by capacity."""
+    driver_version: tuple[int, ...]
+    """The oldest accepted driver; empty: any."""
+    abilities: frozenset[str]
+    """The boolean attributes that are true."""
 
     def selects(self, kind: str, device: Device) -> bool:
         """Whether the class selects ``device``, which is of ``kind``."""
@@ -43,11 +49,13 @@ class DeviceSelection(NamedTuple):
 
         return (
             self.kind == kind
-            and value(v.ATTRIBUTE_CUT) == self.cut
+            and value(v.ATTRIBUTE_CUT) in self.cuts
             and bool(value(v.ATTRIBUTE_SHARED)) is self.is_shared
             and self.profile in (None, value(v.ATTRIBUTE_PROFILE))
             and value(v.ATTRIBUTE_FUNCTION) == (self.function or "")
             and (not self.models or value(v.ATTRIBUTE_MODEL) in self.models)
+            and version_numbers(str(value(v.ATTRIBUTE_DRIVER_VERSION))) >= self.driver_version
+            and all(value(name) is True for name in self.abilities)
             and all(name in device.capacity and device.capacity[name].value >= least for name, least in self.minimum)
         )
 
@@ -77,26 +85,28 @@ def find_optional_devices(classes: Iterable[ResourceClassObject], family: Family
 
     An invalid class needs nothing; its status says why it is invalid.
     """
-    decoded = (_decode(held) for held in classes)
-    specs = [spec for spec in decoded if spec is not None and spec.device == family.name]
+    found = [one for held in classes if (one := _decode(held, family)) is not None]
+    specs = [spec for spec, _ in found]
     return OptionalDevices(
         shareable=frozenset(
             None if spec.cut == "Whole" else spec.profile for spec in specs if spec.allocation == "Shared"
         ),
         monitors=frozenset(spec.device for spec in specs if spec.cut == "Monitor"),
-        early=frozenset(_selection(spec, family) for spec in specs if spec.prepare == "BeforeBinding"),
+        early=frozenset(_selection(spec, checked) for spec, checked in found if spec.prepare == "BeforeBinding"),
     )
 
 
-def _selection(spec: ResourceClassSpec, family: Family) -> DeviceSelection:
+def _selection(spec: ResourceClassSpec, checked: FamilyClass) -> DeviceSelection:
     return DeviceSelection(
         kind=spec.device,
-        cut=spec.cut.lower(),
+        cuts=frozenset({spec.cut.lower(), "whole"} if spec.or_whole else {spec.cut.lower()}),
         is_shared=spec.allocation == "Shared",
         profile=spec.profile,
         function=spec.function,
-        models=frozenset(_resolve_model(name, family) for name in spec.models),
+        models=frozenset(_resolve_model(name, checked.family) for name in spec.models),
         minimum=tuple(sorted((spec.minimum or {}).items())),
+        driver_version=version_numbers(spec.minimum_driver_version or ""),
+        abilities=frozenset(checked.required_attributes),
     )
 
 
@@ -108,8 +118,12 @@ def _resolve_model(name: str, family: Family) -> str:
         return name
 
 
-def _decode(held: ResourceClassObject) -> ResourceClassSpec | None:
+def _decode(held: ResourceClassObject, family: Family) -> tuple[ResourceClassSpec, FamilyClass] | None:
+    """Return a class of ``family``, decoded and checked; None: it is another family's, or invalid."""
     try:
-        return decode_resource_class_object(held).spec
+        spec = decode_resource_class_object(held).spec
+        if spec.device != family.name:
+            return None
+        return spec, check_class(f'ResourceClass "{held.metadata.name}"', spec, {family.name: family})
     except InvalidDocumentError:
         return None

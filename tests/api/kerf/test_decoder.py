@@ -60,6 +60,11 @@ def test_a_class_is_read_with_everything_it_says() -> None:
 
 
 NO_QUANTITY: Final = "is no quantity: write a number with an optional suffix such as 500m, 16, 20Gi or 1e3"
+DRIVER_VERSION: Final = "version of a driver such as 550.54.15 (at most three numbers)"
+NO_MAX_PODS: Final = (
+    "cannot be kept to: kube-scheduler knows no such limit, and would try to bind further pods for ever; use a claim "
+    "for each pod, with allocation: Shared and a share of the memory where pods share a device"
+)
 NO_WORD: Final = "is no name of a model, profile or function (letters, digits, '.', '_', '+', '-'; at most 64)"
 NO_FAMILY: Final = (
     "is no name of a family of devices such as gpu (a DNS label: lower-case letters, digits, '-'; at most 63)"
@@ -129,6 +134,21 @@ MISTAKES: Final = [
     (
         "{device: fpga, function: a, cut: Whole}",
         ["spec.function: applies to partitions only, not to cut: Whole"],
+    ),
+    *(
+        (
+            f"{{device: gpu, orWhole: true, {other}}}",
+            ["spec.orWhole: adds whole cards to partitions by size, so it excludes cut, profile and function"],
+        )
+        for other in ("profile: 1g.10gb", "cut: Whole", "cut: Monitor", "function: a")
+    ),
+    (
+        "{device: gpu, minimumDriverVersion: 550.54.15.1}",
+        [f'spec.minimumDriverVersion: "550.54.15.1" is no {DRIVER_VERSION}'],
+    ),
+    (
+        "{device: gpu, maxPods: 4}",
+        [f"spec.maxPods: {NO_MAX_PODS}"],
     ),
     ("{device: gpu, config: {}}", [NO_VERSION, NO_KIND]),
     ("{device: gpu, config: {kind: 7, apiVersion: kerf.dev/v1alpha1}}", [NO_KIND]),

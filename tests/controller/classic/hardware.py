@@ -1,10 +1,12 @@
 """Nodes with cards, as their plugins publish them."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from api.core.v1 import Node, NodeStatus
 from api.kerf.node_inventory import NodeInventory, inventory_name
-from api.model.devices import DeviceTaint
+from api.model.devices import Attribute, DeviceTaint
 from api.model.metadata import ObjectMeta
 from driver.families.fpga import FPGA
 from driver.families.fpga.catalog import shell
@@ -18,7 +20,13 @@ from driver.partitions.geometry import Card, Placement
 DRIVER = GPU.driver
 
 
-def gpu(node: str, index: int, model: str = "h100-80gb-sxm", driver_version: str = "550.54.15") -> Card:
+def gpu(
+    node: str,
+    index: int,
+    model: str = "h100-80gb-sxm",
+    driver_version: str = "550.54.15",
+    attributes: Mapping[str, Attribute] = MappingProxyType({}),
+) -> Card:
     return Card(
         uuid=f"GPU-{node}-{index}",
         index=index,
@@ -26,6 +34,7 @@ def gpu(node: str, index: int, model: str = "h100-80gb-sxm", driver_version: str
         pci_bus_id="",
         numa_node=0,
         driver_version=driver_version,
+        attributes=attributes,
     )
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ import yaml
 from api.dra import v1alpha2, v1alpha3, v1alpha4
 from api.dra.service import DraService
 from driver.families.gpu import GPU
+from driver.families.registry import BUILT_IN
 from driver.kubeletplugin.backends.registry import BackendChoice
 from driver.kubeletplugin.settings import Settings
 
@@ -132,7 +134,9 @@ def mount_of(path: Path) -> dict[str, Any]:
 def test_the_plugins_pod_gets_every_folder_that_the_plugin_writes_to() -> None:
     # by volumes that the manifest names, each at the path that the kubelet and the runtime are told
     settings = settings_of_the_pod()
-    written = {settings.dra_socket, settings.registration_socket, settings.state, settings.cdi_dir}
+    written = {settings.registration_socket, settings.cdi_dir}
+    for family in BUILT_IN:
+        written |= {replace(settings, family=family).dra_socket, replace(settings, family=family).state}
     (backend,) = settings.backends
     assert backend.config is not None
     (hardware,) = (document for document in DOCUMENTS if document["kind"] == "ConfigMap")
@@ -162,7 +166,7 @@ def test_the_plugins_pod_has_no_privileges_and_no_folders_beyond_those() -> None
     assert security["capabilities"] == {"drop": ["ALL"]}
     assert not any(POD.get(namespace) for namespace in ("hostNetwork", "hostPID", "hostIPC"))
     assert set(HOST_FOLDERS.values()) == {
-        "/var/lib/kubelet/plugins",
+        *(f"/var/lib/kubelet/plugins/{family.driver}" for family in BUILT_IN),
         "/var/lib/kubelet/plugins_registry",
         "/var/run/cdi",
         "/var/lib/kerf",

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from api.core.v1 import Pod
 from api.model.classic import MAX_NODES, PodSchedulingContext, UnsuitableNodes
+from api.model.devices import Attribute
 from driver.controller.classic.allocator import only_node
 from driver.controller.classic.reconcile_result import EventSubject, Requeue, WarningEvent
 from driver.controller.classic.scheduling_contexts import ContextPlan, has_nodes, plan_context
@@ -385,6 +386,20 @@ def test_of_cards_with_different_drivers_only_a_recent_one_is_given_away() -> No
     for node, card in (("n1", "gpu-1-"), ("n2", "gpu-0-")):
         (grant,) = plan_context(context(selected=node), pod(), builder.view).allocations
         assert grant.allocation.devices.results[0].device.startswith(card)
+
+
+def test_cards_that_cannot_do_what_the_parameters_say_are_not_given_away() -> None:
+    builder = small_scene("n1", "n2")
+    builder.resource_class("gpu", {"sharing": {"strategy": "Mps"}})
+    plan = plan_context(context(potential=("n1", "n2")), pod(), builder.view)
+    assert report(plan) == {"gpu": ("n1", "n2")}
+    plan = plan_context(context(selected="n1"), pod(), builder.view)
+    assert [event.message for event in plan.warnings] == [
+        "node n1: no card can do what the parameters say: the attribute mps is not true"
+    ]
+    builder.node("n2", gpu("n2", 0), gpu("n2", 1, attributes={"mps": Attribute.of(True)}))
+    (grant,) = plan_context(context(selected="n2"), pod(), builder.view).allocations
+    assert grant.allocation.devices.results[0].device.startswith("gpu-1-")
 
 
 def test_a_renewed_inventory_counts_from_when_it_was_seen() -> None:

@@ -266,3 +266,15 @@ def merge(target: Any, patch: Any) -> Any:
         else:
             merged[name] = merge(merged.get(name), value)
     return merged
+
+
+def expression(cluster: Cluster, name: str) -> str:
+    device_class = cluster.device_class(name)
+    assert device_class is not None
+    [selector] = device_class.spec.selectors
+    assert selector.cel is not None
+    return selector.cel.expression
+
+
+def verdicts(cluster: Cluster, name: str) -> dict[str, str]:
+    return {one.type: f"{one.status} {one.reason}" for one in cluster.status(name).conditions}

@@ -1,9 +1,11 @@
 """Published devices of nodes, for tests: compiled as a node's plugin does."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+from api.kerf.v1alpha1 import SHARING_ATTRIBUTES
 from api.model.device_attributes import pool_name
-from api.model.devices import ResourcePool, ResourceSlice, ResourceSliceSpec
+from api.model.devices import Attribute, ResourcePool, ResourceSlice, ResourceSliceSpec
 from api.model.metadata import ObjectMeta
 from driver.families.fpga.catalog import shell
 from driver.families.fpga.geometry import fpga_geometry
@@ -16,7 +18,8 @@ from driver.partitions.publish_order import publish_order
 from driver.partitions.shared_devices import ShareableProfiles, order_shared_partitions
 
 
-def gpus(model: str, count: int = 1) -> list[Card]:
+def gpus(model: str, count: int = 1, *, driver_version: str = "580.65.6", sharing: Sequence[str] = ()) -> list[Card]:
+    """GPUs that do the strategies ``sharing``."""
     return [
         Card(
             uuid=f"GPU-{model}-{index}",
@@ -24,7 +27,8 @@ def gpus(model: str, count: int = 1) -> list[Card]:
             geometry=gpu_geometry(gpu_model(model)),
             pci_bus_id=f"0000:{index:02x}:00.0",
             numa_node=0,
-            driver_version="580.65.6",
+            driver_version=driver_version,
+            attributes={SHARING_ATTRIBUTES[strategy]: Attribute.of(True) for strategy in sharing},
         )
         for index in range(count)
     ]

@@ -46,7 +46,7 @@ PUBLISHED: Final = [
     *slices("n2", fpgas("quad")),
     *slices("n3", gpus("rtx-pro-6000")),
     *slices("n3", fpgas("big-little", 2)),
-    *slices("n4", gpus("a30-24gb", 2)),
+    *slices("n4", gpus("a30-24gb", 2, driver_version="535.104.05", sharing=["TimeSlicing"])),
 ]
 
 
@@ -163,6 +163,17 @@ def test_cards_of_one_model_are_counted_on_the_chosen_nodes_only() -> None:
     assert count_matching_devices(chosen, found.groups(), cel) == MatchingDevices(total=2, cards=2, nodes=1)
 
 
+def test_cards_of_one_model_that_can_do_different_things_are_counted_apart() -> None:
+    found = DeviceGroupIndex(BUILT_IN)
+    both = [*gpus("a30-24gb"), *gpus("a30-24gb", 2, sharing=["Mps"])[1:]]
+    for one in slices("n1", both):
+        found.update(one.ref, one)
+    whole = {"device": "gpu", "cut": "Whole"}
+    for sharing, cards in (("Exclusive", 2), ("Mps", 1), ("TimeSlicing", 0)):
+        counted = count_matching_devices(compiled(whole | {"sharing": {"strategy": sharing}}), found.groups(), cel)
+        assert (counted.total, counted.cards) == (cards, cards)
+
+
 def cel(expression: str) -> DevicePredicate:
     return compile_selector(expression).matches
 
@@ -201,6 +212,9 @@ _GPU_SPECS: Final = st.fixed_dictionaries(
             },
         ),
         "nodes": _CHOICES,
+        "orWhole": st.booleans(),
+        "minimumDriverVersion": st.sampled_from(["535.104", "535.104.6", "580.65.6", "581"]),
+        "sharing": st.sampled_from(["Exclusive", "TimeSlicing", "Mps"]).map(lambda strategy: {"strategy": strategy}),
     },
 )
 _FPGA_SPECS: Final = st.fixed_dictionaries(
@@ -212,6 +226,7 @@ _FPGA_SPECS: Final = st.fixed_dictionaries(
         "minimum": st.fixed_dictionaries(
             {}, optional={"slots": st.integers(1, 4), "lut": st.integers(1, 300_000), "dsp": st.integers(1, 1500)}
         ),
+        "orWhole": st.booleans(),
         "nodes": _CHOICES,
     },
 )
@@ -224,9 +239,13 @@ def should_match(spec: dict[str, Any], node: str, device: Device) -> bool:
     labels = next(one.metadata.labels for one in NODES if one.metadata.name == node)
     choice = spec.get("nodes", {})
     is_partition = spec.get("cut", "Partition") == "Partition"
+    strategy = spec.get("sharing", {}).get("strategy", "Exclusive")
+    version = [int(number) for number in spec.get("minimumDriverVersion", "0").split(".")]
     return (
         device.name.startswith(spec["device"])
-        and (have["cut"] == "partition") == is_partition
+        and ((have["cut"] == "partition") == is_partition or spec.get("orWhole", False))
+        and [int(number) for number in str(have["driverVersion"]).split(".")] >= version
+        and (strategy == "Exclusive" or have[{"TimeSlicing": "timeSlicing", "Mps": "mps"}[strategy]] is True)
         and (not spec.get("models") or have["model"] in spec["models"])
         and ("profile" not in spec or have["profile"] == spec["profile"])
         and (have.get("function", "") == spec.get("function", ""))

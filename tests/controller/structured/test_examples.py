@@ -97,6 +97,16 @@ def test_by_size_gets_the_smallest_partition_of_18_gib(model: str, profiles: set
     assert device.attributes["profile"].string in profiles
 
 
+@pytest.mark.parametrize("model", ["h100-80gb-sxm", "a30-24gb"])
+def test_or_whole_comes_to_whole_cards_after_every_partition_of_every_card(model: str) -> None:
+    document = of_kind("ResourceClass", documents(EXAMPLES / "resource-classes.yaml"))["gpu-20gi-or-whole"]
+    matches = compile_selector(compiled(document).expression).matches
+    devices = [(one.spec.driver, device) for one in slices("n1", gpus(model, 2)) for device in one.spec.devices]
+    cuts = [device.attributes["cut"].string for driver, device in devices if matches(driver, device)]
+    assert cuts == ["partition"] * (len(cuts) - 2) + ["whole"] * 2
+    assert len(cuts) > 2
+
+
 @pytest.mark.parametrize("model", [model.id for model in gpu_models()])
 @pytest.mark.parametrize("example", ["gpu-small", "gpu-whole", "shared-claim"])
 def test_every_gpu_can_serve_what_asks_for_no_size(example: str, model: str) -> None:

@@ -3,14 +3,10 @@
 from datetime import timedelta
 from typing import Any
 
-import msgspec
 import pytest
 import yaml
 
 from api.errors import TransientError
-from api.kerf.v1alpha1 import MatchingDevices
-from api.model.devices import ResourceSlice
-from api.resource.v1 import KINDS
 from driver.kube.http.errors import (
     ConflictError,
     ForbiddenError,
@@ -21,8 +17,8 @@ from driver.kube.http.errors import (
 )
 from driver.runtime.metrics import REGISTRY
 
-from .cluster import START, Cluster, Write
-from .hardware import fpgas, gpus, slices
+from .cluster import START, Cluster, Write, expression, verdicts
+from .hardware import gpus, slices
 
 SMALL = {"device": "gpu", "minimum": {"memory": "18Gi"}}
 LARGE = {"device": "gpu", "minimum": {"memory": "70Gi"}}
@@ -33,18 +29,6 @@ def mps(limit: str | int) -> dict[str, Any]:
 
 
 GPU_CONFIG = {"apiVersion": "kerf.dev/v1alpha1", "kind": "GpuConfig"}
-
-
-def expression(cluster: Cluster, name: str) -> str:
-    device_class = cluster.device_class(name)
-    assert device_class is not None
-    [selector] = device_class.spec.selectors
-    assert selector.cel is not None
-    return selector.cel.expression
-
-
-def verdicts(cluster: Cluster, name: str) -> dict[str, str]:
-    return {one.type: f"{one.status} {one.reason}" for one in cluster.status(name).conditions}
 
 
 async def test_a_new_class_gets_a_device_class_and_a_status() -> None:
@@ -433,59 +417,6 @@ async def test_a_class_of_a_family_that_is_not_installed_is_told_so_once_and_kee
     assert cluster.device_class("small") == before
 
 
-async def test_the_count_follows_what_is_published() -> None:
-    cluster = Cluster()
-    cluster.put_class("small", SMALL)
-    await cluster.settle("small")
-    matching = cluster.condition("small", "Matching")
-    assert (matching.status, matching.message) == ("False", "no node has published devices of gpu.kerf.dev yet")
-    cluster.seconds += 60
-    cluster.publish(*slices("n1", gpus("a30")), *slices("n2", gpus("a30", 2)))
-    assert [write.verb for write in await cluster.settle("small")] == ["status"]
-    counted = cluster.status("small").matching_devices
-    assert counted is not None
-    assert (counted.total, counted.cards, counted.nodes) == (3, 3, 2)
-    assert [event[2] for event in cluster.events] == ["Compiled", "NothingMatches", "DevicesMatch"]
-
-
-async def test_a_class_that_matches_nothing_is_explained_by_the_devices_of_its_own_driver() -> None:
-    cluster = Cluster()
-    cluster.publish(*slices("n1", fpgas("quad")), *slices("n1", gpus("a30")))
-    cluster.put_class("large", {"device": "gpu", "minimum": {"memory": "100Gi"}})
-    await cluster.settle("large")
-    condition = cluster.condition("large", "Matching")
-    assert condition.status == "False"
-    assert condition.message.startswith("spec.minimum.memory: none of the ")
-
-
-async def test_a_class_in_shares_waits_for_the_nodes_to_offer_them() -> None:
-    cluster = Cluster()
-    cluster.publish(*slices("n1", gpus("h100-80gb-sxm")))
-    cluster.put_class("shares", {"device": "gpu", "profile": "3g.40gb", "allocation": "Shared"})
-    await cluster.settle("shares")
-    condition = cluster.condition("shares", "Matching")
-    assert (condition.status, condition.reason) == ("Unknown", "NotOfferedYet")
-    assert condition.message == (
-        "spec.allocation: none of the 2 published devices with cut partition, profile 3g.40gb has shared "
-        "allocation (yet): nodes publish it within seconds; shares from Kubernetes 1.36 on"
-    )
-    cluster.publish(*slices("n1", gpus("h100-80gb-sxm"), shareable=frozenset({"3g.40gb"})))
-    await cluster.settle("shares")
-    assert cluster.condition("shares", "Matching").status == "True"
-    assert cluster.status("shares").matching_devices == MatchingDevices(total=2, cards=1, nodes=1)
-
-
-async def test_a_class_without_devices_says_which_field_is_to_blame() -> None:
-    cluster = Cluster()
-    cluster.publish(*slices("n1", gpus("a30")))
-    cluster.put_class("large", LARGE)
-    await cluster.settle("large")
-    assert cluster.condition("large", "Matching").message == (
-        "spec.minimum.memory: none of the 13 published devices with cut partition has memory of at least "
-        "70Gi; the largest is 23.4375Gi (4g.24gb of a30-24gb)"
-    )
-
-
 async def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
     cluster = Cluster()
     cluster.put_class("small", SMALL)
@@ -541,6 +472,20 @@ async def test_tolerations_are_handed_to_the_claims() -> None:
     assert "TolerationsInClaims" not in verdicts(cluster, "small")
 
 
+async def test_a_class_of_monitor_devices_says_what_their_claims_need() -> None:
+    cluster = Cluster()
+    cluster.put_class("monitor", {"device": "gpu", "cut": "Monitor"})
+    await cluster.settle("monitor")
+    message = cluster.condition("monitor", "TolerationsInClaims").message
+    assert yaml.safe_load(message.partition("\n")[2]) == {
+        "exactly": {
+            "deviceClassName": "monitor",
+            "adminAccess": True,
+            "tolerations": [{"key": "gpu.kerf.dev/monitor", "operator": "Exists"}],
+        }
+    }
+
+
 async def test_a_class_by_node_labels_follows_the_labels() -> None:
     cluster = Cluster()
     cluster.put_node("n1", {"rack": "r1"})
@@ -551,20 +496,3 @@ async def test_a_class_by_node_labels_follows_the_labels() -> None:
     cluster.put_node("n2", {"rack": "r1"})
     assert [write.verb for write in await cluster.settle("racked")] == ["patch"]
     assert 'node in ["n1", "n2"]' in expression(cluster, "racked")
-
-
-async def test_hardware_that_no_table_knows_can_be_offered_once_it_is_published() -> None:
-    cluster = Cluster()
-    spec = {"device": "gpu", "profile": "1g.31gb"}
-    cluster.put_class("new", spec)
-    await cluster.settle("new")
-    assert verdicts(cluster, "new")["Accepted"] == "False UnknownProfile"
-    cluster.publish(*(_renamed(one, "1g.35gb", "1g.31gb") for one in slices("n1", gpus("gb300-278gb"))))
-    await cluster.settle("new")
-    assert verdicts(cluster, "new")["Matching"] == "True DevicesMatch"
-
-
-def _renamed(published: ResourceSlice, old: str, new: str) -> ResourceSlice:
-    """Driver branch 61x prints other names for the profiles of a GB300 than 59x, which the tables follow."""
-    text = msgspec.json.encode(KINDS.resource_slices.encode(published))
-    return KINDS.resource_slices.decode(text.replace(f'"{old}"'.encode(), f'"{new}"'.encode()))

@@ -45,6 +45,8 @@ class Histories(RuleBasedStateMachine):
         super().__init__()
         self.cluster = Cluster(lagging=True)
         self.foreign: dict[str, JsonObject] = {}
+        self.sharing: list[list[str]] = []
+        """The sharing strategies of the published cards."""
 
     @rule(name=NAMES, spec=SPECS)
     def somebody_writes_a_class(self, name: str, spec: JsonObject) -> None:
@@ -78,9 +80,11 @@ class Histories(RuleBasedStateMachine):
     def the_caches_catch_up(self) -> None:
         self.cluster.deliver()
 
-    @rule(model=st.sampled_from(["a30", "h100-80gb-sxm"]))
-    def a_node_publishes(self, model: str) -> None:
-        self.cluster.publish(*slices("n1", gpus(model)))
+    @rule(model=st.sampled_from(["a30", "h100-80gb-sxm"]), sharing=st.sampled_from([[], ["TimeSlicing"]]))
+    def a_node_publishes(self, model: str, sharing: list[str]) -> None:
+        node = f"n-{model}-{len(sharing)}"  # whose slices are always the same
+        self.cluster.publish(*slices(node, gpus(model, sharing=sharing)))
+        self.sharing.append(sharing)
 
     @rule(seconds=st.sampled_from([0.1, 60.0]))
     def time_passes(self, seconds: float) -> None:
@@ -135,9 +139,8 @@ class Histories(RuleBasedStateMachine):
         statuses = {one.type: one.status for one in held.status.conditions}
         assert held.status.observed_generation == held.metadata.generation
         try:
-            compiled = compile_class(
-                decode_resource_class_object(held), families=FAMILIES, nodes=(), device_types=known_device_types()
-            )
+            decoded = decode_resource_class_object(held)
+            compiled = compile_class(decoded, families=FAMILIES, nodes=(), device_types=known_device_types())
         except InvalidDocumentError:
             assert statuses["Accepted"] == "False"
             return
@@ -150,7 +153,9 @@ class Histories(RuleBasedStateMachine):
         assert found.spec.config == compiled.device_class.spec.config
         kept = found.spec == compiled.device_class.spec
         assert kept or "extendedResourceName" in cluster.dropped_fields
-        assert statuses["Ready"] == ("True" if kept else "False")
+        wanted = decoded.spec.sharing
+        is_done = wanted is None or not self.sharing or any(wanted.strategy in done for done in self.sharing)
+        assert statuses["Ready"] == ("True" if kept and is_done else "False")
         assert found.metadata.owner_references[0].uid == held.metadata.uid
 
 

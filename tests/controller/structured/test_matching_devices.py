@@ -33,11 +33,11 @@ def totals(found: DeviceGroupIndex) -> int:
 
 def test_devices_of_one_type_are_one_group() -> None:
     groups = list(published(*slices("n1", gpus("h100-80gb-sxm", 2))).groups())
-    by_profile = {group.device_type.profile: group for group in groups}
+    by_profile = {group.kind.device_type.profile: group for group in groups}
     assert by_profile["1g.10gb"].total == 14
     assert by_profile["1g.10gb"].cards == {"GPU-h100-80gb-sxm-0@n1", "GPU-h100-80gb-sxm-1@n1"}
     assert by_profile["1g.10gb"].node == "n1"
-    assert by_profile[""].device_type.cut == "whole"
+    assert by_profile[""].kind.device_type.cut == "whole"
 
 
 def test_everything_published_by_a_known_card_is_of_a_known_type() -> None:

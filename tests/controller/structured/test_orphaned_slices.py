@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from api.core.v1 import Node
 from api.model.devices import ResourceSlice
-from api.model.metadata import ObjectMeta
+from api.model.metadata import ObjectMeta, OwnerReference
 from api.resource.v1 import KINDS
 from driver.controller.structured.orphaned_slices import OrphanedSliceCollector
 from driver.kube.http.errors import ConflictError, ForbiddenError, NotFoundError, UnreachableError
@@ -96,3 +96,13 @@ async def test_what_fails_is_tried_at_the_next_look(operation: str, error: Excep
     cluster.errors.clear()
     await sweeping.collect_once()
     assert cluster.deleted == [one.metadata.name for one in of_node("n1")]
+
+
+async def test_a_slice_that_still_has_an_owner_is_left_to_kubernetes_garbage_collection() -> None:
+    owner = OwnerReference(api_version="v1", kind="Node", name="n2", uid="1")
+    owned = [replace(one, metadata=replace(one.metadata, owner_references=(owner,))) for one in of_node("n2")]
+    cluster = Cluster(nodes={"n1"}, seen={"n1"}, slices=owned)
+    sweeping = cluster.sweeping()
+    await sweeping.collect_once()
+    await sweeping.collect_once()
+    assert cluster.deleted == []

@@ -12,8 +12,9 @@ import yaml
 
 from tests.e2e.classic.dialects import Dialect, convert_examples, dialect_of
 from tests.e2e.classic.namespace import ClassicNamespace
-from tests.e2e.log_capture import keep_logs_on_failure
+from tests.e2e.log_capture import KEPT, keep_logs_on_failure
 from tests.e2e.node import NodeView
+from tests.e2e.why_audit import WhyAudit, auditing
 from tests.realcluster import requirements
 from tests.realcluster.api import Api
 from tests.realcluster.cluster import Cluster, running
@@ -23,6 +24,8 @@ from tests.realcluster.versions import KubernetesVersion
 
 NODE = "node1"
 EXAMPLES = DEPLOY / "examples" / "classic"
+LOGS = f"classic-{os.environ.get('PYTEST_XDIST_WORKER', 'all')}"
+"""The name of what is kept of the one cluster of this process."""
 
 
 @pytest.fixture(scope="session")
@@ -39,9 +42,8 @@ def dialect(version: KubernetesVersion) -> Dialect:
 @pytest.fixture(scope="package")
 async def cluster(version: KubernetesVersion, request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
     bare_nodes = [f"bare{number}" for number in range(1, 4)]
-    name = f"classic-{os.environ.get('PYTEST_XDIST_WORKER', 'all')}"  # one cluster for each process
     async with running(version, nodes=(NODE,), bare_nodes=bare_nodes) as cluster:
-        with keep_logs_on_failure(cluster, request.session, name):
+        with keep_logs_on_failure(cluster, request.session, LOGS):
             yield cluster
 
 
@@ -49,6 +51,13 @@ async def cluster(version: KubernetesVersion, request: pytest.FixtureRequest) ->
 async def api(cluster: Cluster) -> AsyncIterator[Api]:
     async with Api(cluster.kubeconfig) as api:
         yield api
+
+
+@pytest.fixture(scope="package")
+async def why_audit(cluster: Cluster, api: Api) -> AsyncIterator[WhyAudit]:
+    """What ``kerf why`` says about the pods that wait or end during all tests."""
+    async with auditing(cluster, api, KEPT / f"{LOGS}-why.json") as audit:
+        yield audit
 
 
 @pytest.fixture(scope="package")
@@ -69,13 +78,23 @@ async def kerf(cluster: Cluster, api: Api, dialect: Dialect) -> Kerf:
 
 
 @pytest.fixture
-async def namespace(api: Api, cluster: Cluster, kerf: Kerf, dialect: Dialect) -> AsyncIterator[ClassicNamespace]:
+async def namespace(
+    api: Api, cluster: Cluster, kerf: Kerf, dialect: Dialect, why_audit: WhyAudit
+) -> AsyncIterator[ClassicNamespace]:
     """A new namespace; at its end no claim, partition or CDI file may be left."""
-    namespace = ClassicNamespace(api, f"t{secrets.token_hex(3)}", NodeView(cluster, kerf, NODE), dialect)
+    namespace = ClassicNamespace(api, f"t{secrets.token_hex(3)}", NodeView(cluster, kerf, NODE), dialect, why_audit)
     await namespace.open()
     yield namespace
+    await why_audit.audit(at_once=True)
     namespace.node.repair()
     await namespace.close()
+
+
+@pytest.fixture(autouse=True)
+def _why_is_known(why_audit: WhyAudit) -> Iterator[None]:
+    yield
+    flaws = why_audit.take_flaws()
+    assert not flaws, "\n".join(flaws)
 
 
 @pytest.fixture(autouse=True)

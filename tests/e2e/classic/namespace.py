@@ -10,6 +10,7 @@ from tests.e2e.container_log import ContainerReport
 from tests.e2e.node import NodeView
 from tests.e2e.pods import REPORT_COMMAND
 from tests.e2e.wait import PATIENCE_S, eventually
+from tests.e2e.why_audit import WhyAudit
 from tests.realcluster.api import Api, Document
 from tests.realcluster.documents import IMAGE
 
@@ -21,12 +22,13 @@ MANY_S: Final = 120.0
 class ClassicNamespace:
     """One namespace in the resource API version of ``dialect``."""
 
-    def __init__(self, api: Api, name: str, node: NodeView, dialect: Dialect) -> None:
+    def __init__(self, api: Api, name: str, node: NodeView, dialect: Dialect, why_audit: WhyAudit) -> None:
         self.api = api
         self.name = name
         self.node = node
         self.dialect = dialect
         self.resource = dialect.api_version
+        self._why_audit = why_audit
 
     async def open(self) -> None:
         await self.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.name}})
@@ -220,12 +222,13 @@ class ClassicNamespace:
         return [str(event["message"]) for event in events if event["involvedObject"]["name"].startswith(name)]
 
     async def wait_event(self, name: str, words: str) -> None:
-        """Wait for an event of such an object whose message contains ``words``."""
+        """Wait for an event of such an object whose message contains ``words``; ``kerf why`` must then say more."""
 
         async def probe() -> bool:
             return any(words in message for message in await self.event_messages(name))
 
         await eventually(f"an event of {name} says {words!r}", probe, but=lambda: self.event_messages(name))
+        await self._why_audit.audit(at_once=True)
 
     async def _create(self, kind: str, name: str, spec: Document) -> None:
         metadata = {"name": name, "namespace": self.name}

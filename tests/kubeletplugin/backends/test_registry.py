@@ -78,13 +78,15 @@ def test_an_unknown_family_is_an_error_with_the_installed_ones_and_a_suggestion(
 
 
 def test_an_unknown_backend_is_an_error_with_the_installed_ones_and_a_suggestion() -> None:
-    message = r"no backend 'simulate'; installed are: .*missing, nameless, simulated; did you mean 'simulated'\?"
+    message = (
+        r"no backend 'simulate'; installed are: .*nameless, nvidia, nvidia-fake, simulated; did you mean 'simulated'\?"
+    )
     with pytest.raises(BackendUnavailableError, match=message):
         choose((), "simulate")
 
 
 def test_a_backend_that_resembles_no_other_gets_no_suggestion() -> None:
-    with pytest.raises(BackendUnavailableError, match=r"no backend 'xyz'; installed are: [\w, ]+$"):
+    with pytest.raises(BackendUnavailableError, match=r"no backend 'xyz'; installed are: [\w, -]+$"):
         choose((), "xyz")
 
 

@@ -316,6 +316,30 @@ def test_raw_slots_get_the_function_that_the_config_names(machine: Machine, fpga
     assert handle["slots"] == [1, 3]
 
 
+def test_slots_without_a_function_are_blank_whatever_was_left_in_them(machine: Machine, fpga: Card) -> None:
+    backend = machine.open()
+    backend.unprepare(machine.prepare(machine.device(slots(fpga, 1, 1, "aes-gcm")), KEEP))
+    assert loaded(backend) == {Placement(1, 1): "aes-gcm"}
+    handle = machine.prepare(machine.device(slots(fpga, 0, 2)), None)
+    assert loaded(backend) == {}
+    assert machine.prepare(machine.device(slots(fpga, 0, 2)), None) == handle
+    edits = backend.edits(handle)
+    assert [node.path for node in edits.device_nodes] == ["/dev/dfl-port.0", "/dev/dfl-port.1"]
+    assert edits.env == ("KERF_DEVICE_FPGA_0_SLOTS_0_1=",)
+    machine.prepare(machine.device(slots(fpga, 0, 2, "fft-large"), "late"), None)
+    backend.unprepare(handle)
+    assert loaded(backend) == {Placement(0, 2): "fft-large"}, "nothing of the first claim was there to take back"
+
+
+def test_slots_that_a_process_uses_are_not_made_blank(machine: Machine, fpga: Card) -> None:
+    backend = machine.open()
+    backend.unprepare(machine.prepare(machine.device(slots(fpga, 1, 1, "aes-gcm")), KEEP))
+    backend.use_slots(Placement(1, 1))
+    with pytest.raises(HardwareConflictError, match="a process outside of Kerf uses slots 1"):
+        backend.prepare(machine.device(slots(fpga, 1, 1), "late"), None, Notes(), None)
+    assert loaded(backend) == {Placement(1, 1): "aes-gcm"}
+
+
 def test_a_whole_fpga_has_all_ports(machine: Machine, fpga: Card) -> None:
     handle = machine.prepare(machine.device(whole(fpga)), AES)
     edits = machine.open().edits(handle)
@@ -323,7 +347,6 @@ def test_a_whole_fpga_has_all_ports(machine: Machine, fpga: Card) -> None:
 
 
 REFUSED: list[tuple[str, Callable[[Machine], Partition], DeviceConfig | None, str]] = [
-    ("no function", lambda machine: slots(machine.card(2), 0, 1), None, "stands for no function"),
     (
         "two functions",
         lambda machine: slots(machine.card(2), 0, 1, "zstd"),

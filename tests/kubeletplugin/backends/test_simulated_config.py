@@ -123,6 +123,14 @@ def test_a_gpu_and_an_fpga_of_one_numa_node_share_a_pcie_root(tmp_path: Path) ->
     assert roots["gpu", 1] == (1, "pci0000:80")
 
 
+def test_cards_say_what_the_document_says_of_sharing_and_drivers(tmp_path: Path) -> None:
+    row = "{kind: gpu, model: a30, driverVersion: 550.54.15, sharing: [Mps]}"
+    able, plain = open_gpus(write(tmp_path, f"state: x\ncards: [{row}, {{kind: gpu, model: a30}}]\n")).discover()
+    assert (able.driver_version, able.attributes["mps"]) == ("550.54.15", Attribute.of(True))
+    assert "timeSlicing" not in able.attributes
+    assert plain.attributes.keys() == {"cudaDriverVersion"}, "no process runs on a simulated card"
+
+
 def test_simulated_gpus_say_which_cuda_their_driver_supports(tmp_path: Path) -> None:
     cards = open_backend(write(tmp_path, GOOD)).discover()
     versions = {card.kind: card.attributes.get("cudaDriverVersion") for card in cards}

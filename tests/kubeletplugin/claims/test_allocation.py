@@ -1,6 +1,7 @@
 """From claims to devices: which are of this driver, what they stand for, their configuration, conflicting claims."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from api.errors import InvalidDocumentError
 from api.kerf.v1alpha1 import FpgaConfig, GpuConfig
 from api.model.allocations import DeviceAllocationConfiguration
+from api.model.devices import Attribute
 from api.model.names import DriverName
 from api.model.prepared import PreparedDevice
 from driver.families.gpu import GPU as GPU_FAMILY
@@ -21,18 +23,19 @@ from driver.kubeletplugin.claims.allocation import (
 )
 from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, build_device_set
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from driver.partitions.geometry import Card
 from driver.partitions.slice_limits import SliceLayout
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import CONFIGURATIONS, DRIVER, NAMESPACE, NODE, VOCABULARIES, claim, config, result
 from tests.kubeletplugin.records import device, record
 
-NODE_DEVICES = build_device_set(
-    PublishTarget(driver=DriverName(DRIVER), node=NODE, layout=SliceLayout.SPLIT, vocabularies=VOCABULARIES),
-    {"fake": [gpu(0), gpu(1)], "other": [fpga(0)]},
-    (),
-    DeviceHealthTracker(driver=DRIVER, now=lambda: 0),
-    DeviceSet(),
-)
+
+def device_set(cards: dict[str, list[Card]]) -> DeviceSet:
+    target = PublishTarget(driver=DriverName(DRIVER), node=NODE, layout=SliceLayout.SPLIT, vocabularies=VOCABULARIES)
+    return build_device_set(target, cards, (), DeviceHealthTracker(driver=DRIVER, now=lambda: 0), DeviceSet())
+
+
+NODE_DEVICES = device_set({"fake": [gpu(0), gpu(1)], "other": [fpga(0)]})
 GPU = "gpu-0-1g-1gb-at-2"
 FPGA = "fpga-0-slot-1"
 
@@ -125,6 +128,29 @@ def test_a_configuration_for_a_request_applies_to_its_subrequests(requests: list
         "training", result(GPU, request="accelerator/small"), configs=[config(gpu_config("Long"), requests=requests)]
     )
     (device,) = resolve_devices(held, DRIVER, CONFIGURATIONS, NODE_DEVICES)
+    assert chosen(device) == "Long"
+
+
+def test_what_a_device_cannot_do_is_refused_with_its_field_before_anything_is_recorded() -> None:
+    cards = [replace(gpu(0), attributes={"timeSlicing": Attribute.of(True)}), gpu(1)]
+    devices = device_set({"fake": cards, "other": []})
+    mps = {"apiVersion": "kerf.dev/v1alpha1", "kind": "GpuConfig", "sharing": {"strategy": "Mps"}}
+    held = claim(
+        "training",
+        result("gpu-0", request="a"),
+        result("gpu-1", request="b"),
+        configs=[config(gpu_config("Long"), requests=["b"]), config(mps)],
+    )
+    with pytest.raises(InvalidDocumentError) as raised:
+        resolve_devices(held, DRIVER, CONFIGURATIONS, devices)
+    (problem,) = raised.value.problems
+    assert problem.path == "status.allocation.devices.config[1].opaque.parameters.sharing.strategy"
+    assert problem.message == (
+        "device gpu-0 cannot do this, its attribute mps is not true: omit it, or request devices that can by the "
+        'selector device.attributes["gpu.kerf.dev"].mps'
+    )
+    sliced = claim("training", result("gpu-0"), configs=[config(gpu_config("Long"))])
+    (device,) = resolve_devices(sliced, DRIVER, CONFIGURATIONS, devices)
     assert chosen(device) == "Long"
 
 

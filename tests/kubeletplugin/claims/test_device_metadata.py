@@ -73,6 +73,8 @@ async def test_a_container_is_told_what_it_got_where_the_class_asks_for_it() -> 
         )
         assert described["attributes"]["profile"] == {"string": "1g.1gb"}
         assert described["attributes"]["resource.kubernetes.io/pciBusID"] == {"string": "0000:00:00.0"}
+        (made,) = node.backend.made.values()
+        assert described["attributes"]["deviceUUID"] == {"string": made.uuid}
         assert Path(host).stat().st_mode & 0o777 == 0o644, "whatever user the container is"
 
 

@@ -84,7 +84,7 @@ class EarlyPreparationFixture:
             for name, devices in self.cluster.written
             for device in devices
             for condition in device.conditions
-            if condition.status == "True"
+            if condition.status == "True" and condition.type in CONDITIONS.types
         ]
 
     def made(self) -> list[str]:
@@ -102,6 +102,7 @@ async def early_preparation(root: Path, *, retry_s: float = 15) -> AsyncIterator
             publisher=core.publisher,
             cluster=core.cluster,
             preparer=core.preparer,
+            status_writer=core.status_writer,
             checkpoint=core.checkpoint,
             health_tracker=health_tracker,
             now=lambda: now[0],

@@ -29,7 +29,7 @@ TARGET = FakeCluster().target
 HEALTHY = DeviceHealthTracker(driver=DRIVER, now=lambda: 0)
 REAL = [
     (one.spec.pool.name.rpartition("/")[2], device)
-    for cards in (gpus("h100-80gb-sxm"), gpus("a30-24gb"), fpgas("quad"))
+    for cards in (gpus("h100-80gb-sxm", sharing=["Mps"]), gpus("a30-24gb", driver_version="535.1"), fpgas("quad"))
     for one in slices("n1", cards)
     for device in one.spec.devices
 ]
@@ -58,6 +58,9 @@ CONDITIONS = BindingConditions.of_driver(TARGET.driver)
         ({"profile": "2g.2gb"}, {"gpu-0-2g-2gb-at-0", "gpu-0-2g-2gb-at-2"}),
         ({"minimum": {"memory": "2Gi"}}, {"gpu-0-2g-2gb-at-0", "gpu-0-2g-2gb-at-2", "gpu-0-4g-4gb-at-0"}),
         ({"cut": "Whole"}, {"gpu-0"}),
+        ({"minimum": {"computeSlices": 4}, "orWhole": True}, {"gpu-0-4g-4gb-at-0", "gpu-0"}),
+        ({"cut": "Whole", "minimumDriverVersion": "1.0"}, {"gpu-0"}),
+        ({"cut": "Whole", "minimumDriverVersion": "1.0.1"}, set()),
         ({"cut": "Whole", "models": ["toy-4gb"]}, {"gpu-0"}),
         ({"cut": "Whole", "models": ["h100-80gb-sxm"]}, set()),
         ({"device": "fpga", "function": "aes"}, {"fpga-0-aes-at-0", "fpga-0-aes-at-1"}),
@@ -100,6 +103,9 @@ _SPECS = st.fixed_dictionaries(
     {"device": st.just("gpu")},
     optional={
         "cut": st.sampled_from(["Whole", "Partition"]),
+        "orWhole": st.booleans(),
+        "minimumDriverVersion": st.sampled_from(["535.104.6", "580.65.6"]),
+        "sharing": st.sampled_from(["Exclusive", "Mps"]).map(lambda strategy: {"strategy": strategy}),
         "models": st.lists(st.sampled_from(["h100-80gb-sxm", "a30-24gb"]), max_size=2),
         "profile": st.sampled_from(["1g.10gb", "3g.40gb", "2g.12gb"]),
         "minimum": st.fixed_dictionaries(

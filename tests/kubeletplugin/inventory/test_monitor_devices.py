@@ -16,7 +16,15 @@ from api.model.claims import (
     ResourceClaim,
     ResourceClaimSpec,
 )
-from api.model.devices import Device, Pool, ResourcePool, ResourceSlice, ResourceSliceSpec
+from api.model.devices import (
+    Device,
+    DeviceTaint,
+    DeviceToleration,
+    Pool,
+    ResourcePool,
+    ResourceSlice,
+    ResourceSliceSpec,
+)
 from api.model.metadata import ObjectMeta
 from api.model.names import DeviceId
 from driver.allocation import AllocatedState, Budget, Features, Fits, NodeView, PoolIndex, allocate
@@ -53,7 +61,8 @@ def test_every_card_of_the_kind_is_published_once_more_as_a_device_that_takes_no
     assert {name for name in devices(gpus) if name.endswith("-monitor")} == {MONITOR, "gpu-1-monitor"}
     assert not [name for name in devices(fpgas) if name.endswith("-monitor")]
     monitor, whole = devices(gpus)[MONITOR], devices(gpus)["gpu-0"]
-    assert (monitor.consumes_counters, monitor.taints) == ((), ())
+    assert monitor.consumes_counters == ()
+    assert monitor.taints == (DeviceTaint(key=f"{DRIVER}/monitor", effect="NoSchedule"),)
     assert (monitor.attributes.keys(), monitor.capacity.keys()) == (whole.attributes.keys(), whole.capacity.keys())
     assert {int(capacity.value) for capacity in monitor.capacity.values()} == {0}
     own = {name: monitor.attributes[name].value for name in ("cut", "profile", "shared")}
@@ -94,8 +103,9 @@ async def test_a_card_in_use_is_looked_at_without_touching_it() -> None:
         assert node.backend.made == {}
 
 
-def request(device_class: str, *, admin: bool | None = None) -> ResourceClaim:
-    exactly = ExactDeviceRequest(device_class_name=device_class, admin_access=admin)
+def request(device_class: str, *, admin: bool | None = None, tolerates: bool = False) -> ResourceClaim:
+    tolerations = (DeviceToleration(key=f"{DRIVER}/monitor", operator="Exists"),) if tolerates else ()
+    exactly = ExactDeviceRequest(device_class_name=device_class, admin_access=admin, tolerations=tolerations)
     return ResourceClaim(
         metadata=ObjectMeta(name=device_class, namespace="default", uid=device_class),
         spec=ResourceClaimSpec(devices=DeviceClaim(requests=(DeviceRequest(name="gpu", exactly=exactly),))),
@@ -120,13 +130,15 @@ def test_the_scheduler_gives_a_look_at_a_card_that_is_taken_whole() -> None:
         for index, content in enumerate(gpus.slices)
     )
     classes = {
-        cut: DeviceClass(
-            metadata=ObjectMeta(name=cut),
-            spec=DeviceClassSpec(
-                selectors=(DeviceSelector(cel=CelSelector(expression=f'device.attributes["{DRIVER}"].cut == "{cut}"')),)
-            ),
+        name: DeviceClass(
+            metadata=ObjectMeta(name=name),
+            spec=DeviceClassSpec(selectors=(DeviceSelector(cel=CelSelector(expression=condition)),)),
         )
-        for cut in ("whole", "monitor")
+        for name, condition in (
+            ("whole", f'device.attributes["{DRIVER}"].cut == "whole"'),
+            ("monitor", f'device.attributes["{DRIVER}"].cut == "monitor"'),
+            ("plain", f'device.driver == "{DRIVER}"'),
+        )
     }
     taken = [claim(f"user-{index}", f"gpu-{index}") for index in range(2)]
 
@@ -143,6 +155,8 @@ def test_the_scheduler_gives_a_look_at_a_card_that_is_taken_whole() -> None:
         )
         return isinstance(outcome, Fits)
 
-    assert fits(request("monitor", admin=True))
+    assert fits(request("monitor", admin=True, tolerates=True))
+    assert not fits(request("monitor", admin=True)), "the taint is for everybody who does not tolerate it"
+    assert not fits(request("plain")), "a class of any device of the driver does not hand out what only monitors"
     assert not fits(request("whole", admin=True))
     assert not fits(request("whole"))

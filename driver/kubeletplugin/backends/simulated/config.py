@@ -4,7 +4,7 @@
 
     state: /var/lib/kerf/simulated
     cards:
-    - {kind: gpu, model: h100-80gb-sxm, count: 2}
+    - {kind: gpu, model: h100-80gb-sxm, count: 2, sharing: [TimeSlicing]}
     - {kind: fpga, shell: quad}
     delays: {nvmlDeviceCreateGpuInstanceWithPlacement: 0.5}
 """
@@ -13,13 +13,13 @@ import re
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
 from api.errors import InvalidDocumentError, Problem
-from api.kerf.scalar_types import PositiveInt
-from api.kerf.v1alpha1 import Strict
+from api.kerf.scalar_types import DriverVersion, PositiveInt
+from api.kerf.v1alpha1 import SHARING_ATTRIBUTES, Strict
 from api.model.devices import Attribute
 from driver.families.fpga.catalog import shell
 from driver.families.fpga.geometry import fpga_geometry
@@ -53,6 +53,11 @@ class GpuCards(Strict, tag_field="kind", tag="gpu"):
     model: str
     """A model that ``gpu_model`` knows (``driver.families.gpu``)."""
     count: PositiveInt = 1
+    driver_version: DriverVersion = _DRIVER_VERSION
+    """The version of the host's driver."""
+    sharing: tuple[Literal["TimeSlicing", "Mps"], ...] = ()
+    """The sharing strategies that the cards claim to do. None without this: no process runs on a simulated card, so
+    nothing is shared but a variable that names the strategy to containers."""
 
 
 class FpgaCards(Strict, tag_field="kind", tag="fpga"):
@@ -60,6 +65,8 @@ class FpgaCards(Strict, tag_field="kind", tag="fpga"):
 
     shell: str
     count: PositiveInt = 1
+    driver_version: DriverVersion = _DRIVER_VERSION
+    """The version of the host's driver."""
 
 
 class SimulatedConfig(Strict):
@@ -101,37 +108,38 @@ def read_config(path: Path) -> SimulatedConfig:
 
 def cards_of(config: SimulatedConfig) -> tuple[Card, ...]:
     """Build the cards, numbered by kind in the order of the document. The same document gives the same UUIDs."""
-    gpus = [row.model for row in config.cards if isinstance(row, GpuCards) for _ in range(row.count)]
-    fpgas = [row.shell for row in config.cards if isinstance(row, FpgaCards) for _ in range(row.count)]
+    gpus = [row for row in config.cards if isinstance(row, GpuCards) for _ in range(row.count)]
+    fpgas = [row for row in config.cards if isinstance(row, FpgaCards) for _ in range(row.count)]
     seed = config.seed or config.state
     return (
-        *(_gpu(seed, index, model) for index, model in enumerate(gpus)),
-        *(_fpga(seed, index, name) for index, name in enumerate(fpgas)),
+        *(_gpu(seed, index, row) for index, row in enumerate(gpus)),
+        *(_fpga(seed, index, row) for index, row in enumerate(fpgas)),
     )
 
 
-def _gpu(seed: str, index: int, model: str) -> Card:
+def _gpu(seed: str, index: int, row: GpuCards) -> Card:
+    sharing = {SHARING_ATTRIBUTES[strategy]: Attribute.of(True) for strategy in row.sharing}
     return Card(
         uuid=f"GPU-{_uuid(seed, 'gpu', index)}",
         index=index,
-        geometry=gpu_geometry(gpu_model(model)),
+        geometry=gpu_geometry(gpu_model(row.model)),
         pci_bus_id=_address(_GPU_DOMAIN, index),
         pcie_root=_PCIE_ROOTS[index % _SOCKETS],
         numa_node=index % _SOCKETS,
-        driver_version=_DRIVER_VERSION,
-        attributes={"cudaDriverVersion": _CUDA_DRIVER_VERSION},
+        driver_version=row.driver_version,
+        attributes={"cudaDriverVersion": _CUDA_DRIVER_VERSION, **sharing},
     )
 
 
-def _fpga(seed: str, index: int, name: str) -> Card:
+def _fpga(seed: str, index: int, row: FpgaCards) -> Card:
     return Card(
         uuid=f"FPGA-{_uuid(seed, 'fpga', index)}",
         index=index,
-        geometry=fpga_geometry(shell(name)),
+        geometry=fpga_geometry(shell(row.shell)),
         pci_bus_id=_address(_FPGA_DOMAIN, index),
         pcie_root=_PCIE_ROOTS[index % _SOCKETS],
         numa_node=index % _SOCKETS,
-        driver_version=_DRIVER_VERSION,
+        driver_version=row.driver_version,
     )
 
 

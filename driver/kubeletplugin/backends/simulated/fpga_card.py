@@ -1,6 +1,7 @@
 """Simulated FPGA cards: a claim's function is loaded into slots by the phases of a partial reconfiguration.
 
-A load is skipped where the function already runs in the right slots (a warm hit).
+A load is skipped where the function already runs in the right slots (a warm hit). A claim that asks for no function
+gets blank slots.
 """
 
 from collections.abc import Callable, Iterator
@@ -74,12 +75,15 @@ class SimulatedFpga:
         if device.admin_access:
             return handle
         function = _function(device, config)
-        self._load(function, slots, config.timeout_seconds, journal)
+        if function:
+            self._load(function, slots, config.timeout_seconds, journal)
+        else:
+            self._blank(slots)
         return msgspec.structs.replace(handle, function=function, slots=slots)
 
     def unprepare(self, handle: SimulatedHandle) -> None:
         """Empty the slots, or leave the function in them. Another's function that is there by now stays."""
-        if not isinstance(handle, FpgaHandle) or handle.slots is None:
+        if not isinstance(handle, FpgaHandle) or handle.slots is None or not handle.function:
             return
         inside = self.file.read().within(handle.slots)
         if not inside or any(region.function not in ("", handle.function) for region in inside):
@@ -129,6 +133,11 @@ class SimulatedFpga:
         self._step(HardwareStep.ENABLE_BRIDGES, lambda state: fpga.enable_bridges(state, image), budget=budget)
         self._step(HardwareStep.READ_BACK, lambda state: fpga.read_back(state, image, function), budget=budget)
 
+    def _blank(self, slots: Placement) -> None:
+        """Empty the slots for a claim that asks for no function: what was left in them is not for it to see."""
+        if self.file.read().within(slots):
+            self._step(HardwareStep.BLANK, lambda state: fpga.blank(state, slots))
+
     def _step(
         self,
         step: HardwareStep,
@@ -147,11 +156,8 @@ def _fpga_config(device: AllocatedDevice, config: DeviceConfigBase | None) -> Fp
 
 
 def _function(device: AllocatedDevice, config: FpgaConfig) -> str:
-    """Return the function to load: the device's own, else the one that the config names."""
+    """Return the function to load: the device's own, else the one that the config names; empty: none."""
     own, asked = device.partition.function, config.function
     if own and asked and own != asked:
         raise HardwareRefusedError(f"{device.share} stands for {own}, but the claim's FpgaConfig asks for {asked}")
-    function = own or asked
-    if not function:
-        raise HardwareRefusedError(f"{device.share} stands for no function: name one in an FpgaConfig")
-    return function
+    return own or asked or ""

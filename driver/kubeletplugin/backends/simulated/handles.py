@@ -50,14 +50,14 @@ class GpuHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag
 
 
 class FpgaHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="fpga"):
-    """Slots of an FPGA with a function in them."""
+    """Slots of an FPGA, with a function in them or blank."""
 
     card: str
     device: str
     ports: tuple[int, ...]
     """Numbers of the port nodes, one for each slot."""
     function: str = ""
-    """The loaded function; empty with admin access: whatever is loaded."""
+    """The loaded function; empty: the slots were made blank, or with admin access nothing is known of them."""
     slots: Placement | None = None
     """The slots; None with admin access: none were touched."""
     release: Literal["Blank", "Keep"] = "Blank"
@@ -69,7 +69,7 @@ SimulatedHandle: TypeAlias = GpuHandle | FpgaHandle
 
 def to_json(handle: SimulatedHandle) -> Handle:
     plain: Handle = msgspec.json.decode(msgspec.json.encode(handle))  # as the checkpoint gives it back: no tuples
-    return plain
+    return plain | {"uuid": handle.visible} if isinstance(handle, GpuHandle) else plain
 
 
 def from_json(handle: Handle) -> SimulatedHandle:

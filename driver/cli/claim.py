@@ -1,0 +1,420 @@
+"""``kerf claim``: prints a claim template, or a claim, that asks for devices of a family by the family's own words.
+
+A family is a subcommand, and its attributes and capacities are the options, so that families of third parties have
+theirs. A device needs at least the capacity or the version that is asked for; any other attribute has to be equal. What
+no model that the family knows can have is refused.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+import click
+import yaml
+
+from api.errors import InvalidDocumentError, InvalidQuantityError, Problem
+from api.kerf.validation import suggest
+from api.model import device_attributes as v
+from api.model.base import JsonObject
+from api.model.claims import (
+    DeviceClaim,
+    DeviceConstraint,
+    DeviceRequest,
+    ExactDeviceRequest,
+    ResourceClaim,
+    ResourceClaimSpec,
+    ResourceClaimTemplate,
+    ResourceClaimTemplateSpec,
+)
+from api.model.devices import Attribute
+from api.model.metadata import ObjectMeta
+from api.model.names import is_dns_subdomain
+from api.model.quantity import Quantity
+from api.model.semver import parse_version
+from api.resource.registry import VERSIONS, load_kinds
+from driver.controller.device_types import DeviceType, largest_of
+from driver.families import selectors
+from driver.families.base import Family
+from driver.families.model_names import UnknownModelError
+from driver.families.registry import find_families, installed_families
+
+_MAX_COUNT: Final = 32
+"""The most devices of a claim (``AllocationResultsMaxSize`` of ``k8s.io/api/resource/v1``)."""
+_MAX_NAME: Final = 63
+"""The most characters of a name that is made from the options; the claims of pods get a suffix."""
+_SUGGESTIONS: Final = 3
+"""The number of similar values in a message: profiles of one kind differ in a digit between models."""
+_LEAST_BYTES: Final = Quantity("1Mi")
+"""Less memory than any device has: whoever asks for less has left out the unit."""
+_NOT_OFFERED: Final = frozenset({v.ATTRIBUTE_SHARED, v.ATTRIBUTE_LOADED_FUNCTION, v.ATTRIBUTE_UUID, v.ATTRIBUTE_NODE})
+"""Attributes that are no properties to ask for: a class says who gets shares, what is loaded changes, and the others
+name one card or one node. Standard attributes, which have a domain, are for constraints, and may be lists."""
+_CUTS: Final = (v.CUT_PARTITION, v.CUT_WHOLE)
+_TEMPLATE: Final = "template"
+_CLAIM: Final = "claim"
+
+_Value: TypeAlias = str | int | bool | Quantity
+
+
+class _QuantityType(click.ParamType[Quantity]):
+    name = "quantity"
+
+    def convert(self, value: str | Quantity, param: click.Parameter | None, ctx: click.Context | None) -> Quantity:
+        try:
+            amount = Quantity(value) if isinstance(value, str) else value
+        except InvalidQuantityError as error:
+            self.fail(str(error), param, ctx)
+        if amount <= Quantity(0):
+            self.fail(f"{value} is not above zero", param, ctx)
+        return amount
+
+
+class _VersionType(click.ParamType[str]):
+    name = "version"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        version = parse_version(value, normalize=True)
+        if version is None:
+            self.fail(f"{value!r} is no version such as 9.0", param, ctx)
+        return str(version)
+
+
+class _NameType(click.ParamType[str]):
+    name = "name"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not is_dns_subdomain(value):
+            self.fail(f"{value!r} is no name of an object: lower-case letters, digits, - and .", param, ctx)
+        return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Word:
+    """A word of a family's vocabulary, as an option."""
+
+    name: str
+    """The name of the attribute or capacity."""
+    option: str
+    """The option without the dashes before it, such as ``compute-slices``."""
+    description: str
+    type: click.ParamType[Any]
+    is_minimum: bool = False
+    """Whether a device may have more than what is asked for."""
+
+    @property
+    def parameter(self) -> str:
+        """The name of the option's value, and the end of its environment variable."""
+        return self.option.replace("-", "_")
+
+    def build_option(self) -> click.Option:
+        flags = f"--{self.option}/--no-{self.option}" if self.type is click.BOOL else f"--{self.option}"
+        text = f"At least: {self.description}" if self.is_minimum else self.description
+        return click.Option([flags, self.parameter], type=self.type, default=None, help=text, show_envvar=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wish:
+    """A word with the value that is asked for."""
+
+    word: _Word
+    value: _Value
+
+    def __str__(self) -> str:
+        if self.value == "":
+            return f"no {self.word.name} of its own"
+        shown = str(self.value).lower() if isinstance(self.value, bool) else self.value
+        return f"{self.word.name}{' at least' if self.word.is_minimum else ''} {shown}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _KnownDevice:
+    """A device that the cards of a known model can have."""
+
+    attributes: Mapping[str, object]
+    type: DeviceType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _DeviceWishes:
+    """Everything that a claim asks for."""
+
+    family: Family
+    wishes: Sequence[_Wish]
+    device_class: str
+    count: int
+    is_same_card: bool
+
+    @property
+    def default_name(self) -> str:
+        """The family with the options that were given, such as ``gpu-memory-18gi-x2``."""
+        words = [f"{wish.word.option}-{wish.value}" for wish in self.wishes if wish.value != ""]
+        words += [f"x{self.count}"] if self.count > 1 else []
+        name = re.sub(r"[^a-z0-9]+", "-", "-".join((self.family.name, *words)).lower())
+        return name[:_MAX_NAME].strip("-")
+
+    def build_document(self, kind: str, name: str, version: str) -> JsonObject:
+        """Return the template or claim ``name`` in one version of ``resource.k8s.io``."""
+        kinds = load_kinds(version)
+        spec = ResourceClaimSpec(devices=self._build_devices())
+        metadata = ObjectMeta(name=name)
+        if kind == _CLAIM:
+            return kinds.resource_claims.encode(ResourceClaim(metadata=metadata, spec=spec))
+        template = ResourceClaimTemplate(metadata=metadata, spec=ResourceClaimTemplateSpec(spec=spec))
+        return kinds.resource_claim_templates.encode(template)
+
+    def explain(self, kind: str, name: str) -> Iterator[str]:
+        """Yield the lines of a comment that says what the object asks for and how a pod uses it."""
+        pods = "each pod" if kind == _TEMPLATE else "all pods that name it together"
+        what = "the smallest free device" if self.count == 1 else f"{self.count} of the smallest free devices"
+        where = " on one card" if self.is_same_card else ""
+        yield f"For {pods}: {what} of {self.family.driver}{where}{' with' if self.wishes else ''}"
+        yield from (f"  {wish}" for wish in self.wishes)
+        field = "resourceClaimTemplateName" if kind == _TEMPLATE else "resourceClaimName"
+        yield "In the pod:"
+        yield "  resourceClaims:"
+        yield f"  - {{name: {self.family.name}, {field}: {name}}}"
+        yield "  containers:"
+        yield f"  - resources: {{claims: [{{name: {self.family.name}}}]}}"
+
+    def _build_devices(self) -> DeviceClaim:
+        family = self.family
+        conditions = [_build_condition(family, wish) for wish in self.wishes]
+        if conditions and self.device_class != family.driver:
+            conditions.insert(0, selectors.of_driver(family))  # the class may have devices of other drivers, too
+        request = ExactDeviceRequest(
+            device_class_name=self.device_class,
+            selectors=selectors.build_selectors(conditions),
+            count=self.count if self.count > 1 else None,
+        )
+        same = DeviceConstraint(match_attribute=f"{family.driver}/{v.ATTRIBUTE_UUID}")
+        return DeviceClaim(
+            requests=(DeviceRequest(name=family.name, exactly=request),),
+            constraints=(same,) if self.is_same_card else (),
+        )
+
+
+class _FamilyCommands(click.Group):
+    """One subcommand for each installed family."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return list(installed_families())
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        del ctx
+        family = installed_families().get(cmd_name)
+        return None if family is None else _build_command(family)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the family's command. Raises FamilyUnavailableError for an unknown family, with a suggestion."""
+        if not args[0].startswith("-"):
+            find_families(args[:1], installed_families())
+        return super().resolve_command(ctx, args)
+
+
+@click.command(
+    cls=_FamilyCommands,
+    short_help="Print a claim template for devices of a size of your own.",
+    subcommand_metavar="FAMILY [OPTIONS]",
+)
+def command() -> None:
+    """Print a claim template for devices of a size of your own, for `kubectl apply -f -`.
+
+    The options are the attributes and capacities of the family: `kerf claim gpu --help` lists them.
+    """
+
+
+def _build_command(family: Family) -> click.Command:
+    general = [
+        click.Option(
+            ["--count"], type=click.IntRange(1, _MAX_COUNT), default=1, show_envvar=True, help="Number of devices."
+        ),
+        click.Option(["--same-card"], is_flag=True, show_envvar=True, help="All devices are on one card."),
+        click.Option(
+            ["--class", "device_class"],
+            type=_NameType(),
+            show_envvar=True,
+            help=f"The DeviceClass, or ResourceClass, to choose from. [default: {family.driver}]",
+        ),
+        click.Option(
+            ["--kind"],
+            type=click.Choice([_TEMPLATE, _CLAIM]),
+            default=_TEMPLATE,
+            show_envvar=True,
+            help="A template gives each pod a claim; pods that name one claim share its devices.",
+        ),
+        click.Option(
+            ["--name"], type=_NameType(), show_envvar=True, help="Name of the object. [default: made from the options]"
+        ),
+        click.Option(
+            ["--api-version"],
+            type=click.Choice(VERSIONS),
+            default=VERSIONS[0],
+            show_envvar=True,
+            help="Version of resource.k8s.io: v1 from Kubernetes 1.34 on.",
+        ),
+        click.Option(
+            ["-o", "--output"], type=click.Choice(["yaml", "json"]), default="yaml", show_envvar=True, help="Format."
+        ),
+    ]
+    reserved = {name.lstrip("-") for each in general for name in (*each.opts, each.name or "")} | {"help"}
+    words = {word.parameter: word for word in _list_words(family, reserved)}
+
+    def print_claim(
+        count: int,
+        same_card: bool,
+        device_class: str | None,
+        kind: str,
+        name: str | None,
+        api_version: str,
+        output: str,
+        **values: _Value | None,
+    ) -> None:
+        given = {key: value for key, value in values.items() if value is not None}
+        wishes = [_Wish(word=word, value=given[key]) for key, word in words.items() if key in given]
+        claim = _DeviceWishes(
+            family=family,
+            wishes=_resolve_wishes(family, wishes, words.values(), is_own_class=device_class is None),
+            device_class=device_class or family.driver,
+            count=count,
+            is_same_card=same_card and count > 1,
+        )
+        name = name or claim.default_name
+        document = claim.build_document(kind, name, api_version)
+        if output == "json":
+            click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+            return
+        click.echo("".join(f"# {line}\n" for line in claim.explain(kind, name)), nl=False)
+        # No expression is wrapped: in one line it is easier to read and to change.
+        click.echo(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=10_000), nl=False)
+
+    return click.Command(
+        name=family.name,
+        callback=print_claim,
+        params=[*(word.build_option() for word in words.values()), *general],
+        short_help=f"Devices of {family.driver}.",
+        help=f"Print a claim template for devices of {family.driver} that have all that the options say.",
+    )
+
+
+def _list_words(family: Family, reserved: Iterable[str]) -> Iterator[_Word]:
+    """Yield the words of ``family``; one that is ``reserved``, or another word, has the family's name before it."""
+    taken = {name.replace("_", "-") for name in reserved}
+
+    def option_of(name: str) -> str:
+        option = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name.replace("_", "-")).lower()
+        option = f"{family.name}-{option}" if option in taken else option
+        taken.add(option)
+        return option
+
+    for name, description in family.capacities.items():
+        yield _Word(name=name, option=option_of(name), description=description, type=_QuantityType(), is_minimum=True)
+    for name, attribute in family.attributes.items():
+        if name in _NOT_OFFERED or "/" in name:
+            continue
+        is_version = attribute.neutral.version is not None
+        if (type_ := _choose_type(name, attribute.neutral)) is not None:
+            yield _Word(
+                name=name, option=option_of(name), description=attribute.description, type=type_, is_minimum=is_version
+            )
+
+
+def _choose_type(name: str, neutral: Attribute) -> click.ParamType[Any] | None:
+    """Return the type of an attribute's option; None for a number: nobody asks for exactly the seconds of a load."""
+    if name == v.ATTRIBUTE_CUT:
+        return click.Choice(_CUTS)
+    if neutral.version is not None:
+        return _VersionType()
+    return {bool: click.BOOL, str: click.STRING}.get(type(neutral.value))
+
+
+def _build_condition(family: Family, wish: _Wish) -> str:
+    name, value = wish.word.name, wish.value
+    if isinstance(value, Quantity):
+        return selectors.capacity_at_least(family, name, value)
+    if wish.word.is_minimum:
+        return selectors.version_at_least(family, name, str(value))
+    return selectors.attribute_is(family, name, value)
+
+
+def _resolve_wishes(
+    family: Family, wishes: Sequence[_Wish], words: Iterable[_Word], *, is_own_class: bool
+) -> Sequence[_Wish]:
+    """Return ``wishes`` as devices spell them. Raises InvalidDocumentError for what no known model has.
+
+    From the family's own class a claim that names no function gets none: one that is loaded already comes first in the
+    publish order. Another class says itself which functions its claims get.
+    """
+    document = f"kerf claim {family.name}"
+    resolved = []
+    for wish in wishes:
+        try:
+            is_model = wish.word.name == v.ATTRIBUTE_MODEL and any(family.geometries())
+            resolved.append(replace(wish, value=family.resolve_model(str(wish.value))) if is_model else wish)
+        except UnknownModelError as error:
+            raise InvalidDocumentError(document, [Problem(f"--{wish.word.option}", str(error))]) from error
+    function = next((word for word in words if word.name == v.ATTRIBUTE_FUNCTION), None)
+    if is_own_class and function is not None and all(wish.word is not function for wish in resolved):
+        resolved.append(_Wish(word=function, value=""))
+    if problems := list(_find_impossible(family, resolved)):
+        raise InvalidDocumentError(document, problems)
+    return resolved
+
+
+def _find_impossible(family: Family, wishes: Sequence[_Wish]) -> Iterator[Problem]:
+    """Yield a problem for the first attribute that no known device has, else for each amount that cannot be."""
+    candidates = list(_list_known_devices(family))
+    chosen: list[str] = []
+    for wish in sorted(wishes, key=lambda wish: wish.word.name != v.ATTRIBUTE_MODEL):
+        name, value = wish.word.name, wish.value
+        known = {str(each.attributes[name]) for each in candidates if name in each.attributes}
+        if not known or wish.word.is_minimum:
+            continue  # only nodes know it
+        candidates = [each for each in candidates if each.attributes.get(name) == value]
+        if not candidates:
+            advice = suggest(str(value), known - {""}, _SUGGESTIONS)
+            yield Problem(f"--{wish.word.option}", f'"{value}" is no {name} of {_known(chosen)}; {advice}')
+            return
+        chosen.append(str(wish))
+    if candidates:
+        yield from _check_amounts(wishes, [each.type for each in candidates], _known(chosen))
+
+
+def _check_amounts(wishes: Sequence[_Wish], types: Sequence[DeviceType], which: str) -> list[Problem]:
+    """Return a problem for each amount of which none of ``types`` has enough, or one if none has all together."""
+    amounts = {wish.word: wish.value for wish in wishes if isinstance(wish.value, Quantity)}
+    problems = []
+    for word, least in amounts.items():
+        largest = max(types, key=lambda type_: (type_.size(word.name), str(type_)))
+        if least < _LEAST_BYTES and largest.size(word.name).family == "binary":
+            problems.append(Problem(f"--{word.option}", f"{least} counts bytes: write a unit, such as {least}Gi"))
+        elif largest.size(word.name) < least:
+            message = f"{least} is more than {which} has; {largest_of(word.name, largest)}"
+            problems.append(Problem(f"--{word.option}", message))
+    if not problems and not any(all(type_.size(w.name) >= least for w, least in amounts.items()) for type_ in types):
+        options = ", ".join(f"--{word.option}" for word in amounts)
+        problems.append(Problem(options, f"this is more than {which} has together"))
+    return problems
+
+
+def _known(chosen: Sequence[str]) -> str:
+    return f"any known device with {' and '.join(chosen)}" if chosen else "any known device"
+
+
+def _list_known_devices(family: Family) -> Iterator[_KnownDevice]:
+    for geometry in family.geometries():
+        of_model = {name: attribute.value for name, attribute in geometry.attributes}
+        for spec in geometry.specs:
+            values = {
+                v.ATTRIBUTE_CUT: v.CUT_PARTITION if spec.placement else v.CUT_WHOLE,
+                v.ATTRIBUTE_MODEL: geometry.model,
+                v.ATTRIBUTE_PROFILE: spec.profile or "",
+                v.ATTRIBUTE_FUNCTION: spec.function or "",
+            }
+            type_ = DeviceType(kind=family.name, sizes=spec.capacity, **values)
+            own = {name: value for name, value in values.items() if name in family.attributes}
+            yield _KnownDevice(attributes={**own, **of_model}, type=type_)

@@ -1,0 +1,157 @@
+"""The Backend protocol over NVIDIA cards."""
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from api.errors import KerfError
+from api.kerf.v1alpha1 import DeviceConfigBase, GpuConfig
+from api.model.devices import Attribute
+from api.model.semver import coerce_version
+from cdi import ContainerEdits
+from driver.families.gpu.catalog import gpu_models
+from driver.families.gpu.geometry import gpu_geometry
+from driver.kubeletplugin.backends.base import (
+    AllocatedDevice,
+    CardAbsentError,
+    CardSurvey,
+    FoundPartition,
+    Handle,
+    HardwareBusyError,
+    HardwareRefusedError,
+    Journal,
+)
+from driver.kubeletplugin.backends.eventless import EventlessBackend
+from driver.kubeletplugin.backends.nvidia.card import NvidiaCard
+from driver.kubeletplugin.backends.nvidia.config import NvidiaConfig, read_config
+from driver.kubeletplugin.backends.nvidia.geometry import build_model
+from driver.kubeletplugin.backends.nvidia.handles import build_edits, from_json, to_json
+from driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
+from driver.kubeletplugin.backends.nvidia.readings import CardReading
+from driver.kubeletplugin.backends.nvidia.system_files import SystemFiles
+from driver.partitions.geometry import Card
+
+_log = logging.getLogger(__name__)
+
+_EXCLUSIVE: Final = "Exclusive"
+"""The sharing strategy that sets up nothing."""
+
+
+class NvidiaBackend(EventlessBackend):
+    """A Backend of the NVIDIA cards of this machine. Nothing is remembered but what NVML can be asked again."""
+
+    name = "nvidia"
+
+    def __init__(
+        self,
+        config: NvidiaConfig,
+        *,
+        library: NvmlLibrary | None = None,
+        wait: Callable[[float], None] | None = None,
+    ) -> None:
+        """Tests give ``library`` and ``wait``."""
+        super().__init__()
+        self._config = config
+        self._library = library or NvmlLibrary(Path(config.driver_root))
+        self._system = SystemFiles(root=Path(config.system_root))
+        self._wait = wait or self._wait_or_end
+        self._cards: dict[str, NvidiaCard] = {}
+        self._indexes: dict[str, int] = {}
+        self._warned: set[tuple[str, ...]] = set()
+
+    def open(self) -> None:
+        """Open NVML. Raises NvmlBindingsMissingError and NvmlUnavailableError."""
+        super().open()
+        self._library.open()
+
+    def close(self) -> None:
+        super().close()
+        self._library.close()
+
+    def discover(self) -> Sequence[Card]:
+        found: list[Card] = []
+        for reading in self._library.list_cards():
+            try:
+                found.append(self._describe(reading))
+            except KerfError as error:  # the other cards are there all the same
+                _log.warning("card %s cannot be described: %s", reading.uuid, error)
+        return found
+
+    def survey(self, card_uuid: str) -> CardSurvey:
+        return self._card(card_uuid).survey()
+
+    def prepare(
+        self, device: AllocatedDevice, config: DeviceConfigBase | None, journal: Journal, found: FoundPartition | None
+    ) -> Handle:
+        if config is not None and not isinstance(config, GpuConfig):
+            raise HardwareRefusedError(f"{device.share} is a GPU, but the claim gives it a {type(config).__name__}")
+        if config is not None and config.sharing.strategy != _EXCLUSIVE:
+            raise HardwareRefusedError(
+                f"{device.share}: the backend nvidia has no sharing {config.sharing.strategy} yet; use {_EXCLUSIVE}"
+            )
+        card = self._card(device.partition.card_uuid)
+        is_stand_in = self._config.system_root != "/"
+        return to_json(card.prepare(device, journal, found, is_stand_in=is_stand_in))
+
+    def unprepare(self, handle: Handle) -> None:
+        known = from_json(handle)
+        self._card(known.card).unprepare(known)
+
+    def abandon(self, device: AllocatedDevice, journal: Journal, found: FoundPartition | None) -> None:
+        del journal  # what an interrupted prepare has left is found
+        self._card(device.partition.card_uuid).abandon(found)
+
+    def edits(self, handle: Handle) -> ContainerEdits:
+        return build_edits(from_json(handle))
+
+    def _card(self, card_uuid: str) -> NvidiaCard:
+        if card_uuid not in self._cards:
+            self.discover()
+        card = self._cards.get(card_uuid)
+        if card is None:
+            raise CardAbsentError(f"there is no card {card_uuid} on this node")
+        return card
+
+    def _describe(self, reading: CardReading) -> Card:
+        """Return the card that is published, and remember how its calls are made."""
+        model, differences = build_model(reading, self._library.read_profiles(reading.uuid), gpu_models())
+        if differences and (model.id, *differences) not in self._warned:
+            self._warned.add((model.id, *differences))
+            _log.warning("%s differs from Kerf's table, the card is right: %s", model.id, "; ".join(differences))
+        self._cards[reading.uuid] = NvidiaCard(
+            reading=reading,
+            model=model,
+            library=self._library,
+            system=self._system,
+            policy=self._config.mig_mode,
+            wait=self._wait,
+        )
+        # The minor number may change when an Ampere card is reset; the device names of this process do not.
+        index = self._indexes.setdefault(reading.uuid, reading.minor)
+        return Card(
+            uuid=reading.uuid,
+            index=index,
+            geometry=gpu_geometry(model),
+            pci_bus_id=reading.pci_address,
+            pcie_root=self._system.find_pcie_root(reading.pci_address),
+            numa_node=self._system.read_numa_node(reading.pci_address),
+            driver_version=reading.driver_version,
+            attributes={
+                "productName": Attribute.of(reading.product),
+                "cudaComputeCapability": Attribute(version=coerce_version(reading.cuda_compute_capability)),
+                "cudaDriverVersion": Attribute(version=coerce_version(reading.cuda_driver_version)),
+            },
+        )
+
+    def _wait_or_end(self, delay_s: float) -> None:
+        if self._closed.wait(delay_s):
+            raise HardwareBusyError("the backend was closed in the middle of a call")
+
+
+def open_backend(config: Path | None) -> NvidiaBackend:
+    """Make a backend of this machine's NVIDIA cards, as the YAML document ``config`` says; None: the defaults.
+
+    Raises InvalidDocumentError when the document is invalid.
+    """
+    return NvidiaBackend(read_config(config))

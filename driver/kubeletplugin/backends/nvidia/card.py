@@ -1,0 +1,206 @@
+"""One NVIDIA card: what is on it, and how a partition or the whole card is made ready and released."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from driver.families.gpu.model import GpuModel
+from driver.kubeletplugin.backends.base import (
+    AllocatedDevice,
+    CardSurvey,
+    FoundPartition,
+    HardwareBusyError,
+    HardwareConflictError,
+    HardwareRefusedError,
+    Journal,
+)
+from driver.kubeletplugin.backends.nvidia.handles import NvidiaHandle
+from driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
+from driver.kubeletplugin.backends.nvidia.mig_mode import MigPolicy, can_switch, find_restrictions
+from driver.kubeletplugin.backends.nvidia.readings import CardReading, GpuInstanceReading
+from driver.kubeletplugin.backends.nvidia.system_files import SystemFiles
+from driver.partitions.geometry import Partition, Placement
+
+_ID: Final = "gi-"
+"""Begins the id of a GPU instance in a survey."""
+_PROCESSES: Final = "processes"
+"""The id, in a survey, of the processes that use the card outside of all instances."""
+_DESTROY_DELAYS_S: Final = (0.05, 0.1, 0.2, 0.4, 0.8)
+"""Seconds before the next try of a destroy that NVML refuses as IN_USE although no process is listed: instances stay
+locked for some tenths of a second after their last process (FAR, MISO). In all well below the kubelet's deadline."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NvidiaCard:
+    """One card; its methods have the contracts of Backend's."""
+
+    reading: CardReading
+    """The card as it was at the last discovery."""
+    model: GpuModel
+    library: NvmlLibrary
+    system: SystemFiles
+    policy: MigPolicy
+    wait: Callable[[float], None]
+    """Waits so many seconds; raises HardwareBusyError when the backend is closed meanwhile."""
+
+    @property
+    def uuid(self) -> str:
+        return self.reading.uuid
+
+    def survey(self) -> CardSurvey:
+        mode = self.library.read_mig_mode(self.uuid)
+        no_whole, no_partitions = find_restrictions(mode, self.reading.architecture, self.policy)
+        used = self.library.list_process_instances(self.uuid)
+        found = [
+            FoundPartition(
+                id=f"{_ID}{one.id}",
+                profile=self._profile_name(one.profile_id),
+                placement=one.placement,
+                uuid=one.uuid,
+                in_use=None if used is None else one.id in used,
+            )
+            for one in self.library.list_gpu_instances(self.uuid)
+        ]
+        if used is not None and None in used:
+            found.append(FoundPartition(id=_PROCESSES, profile=None, placement=None, in_use=True))
+        return CardSurvey(card_uuid=self.uuid, partitions=tuple(found), no_whole=no_whole, no_partitions=no_partitions)
+
+    def prepare(
+        self, device: AllocatedDevice, journal: Journal, found: FoundPartition | None, *, is_stand_in: bool
+    ) -> NvidiaHandle:
+        if device.partition.placement is None or device.admin_access:
+            if not device.admin_access:
+                self._leave_mig_mode()
+            return NvidiaHandle(
+                card=self.uuid,
+                device=device.share.id.device,
+                minor=self.library.read_minor(self.uuid),
+                uuid=self.uuid,
+                is_stand_in=is_stand_in,
+            )
+        instance = self._make_instance(device.partition, device.partition.placement, journal, found)
+        compute_id, mig_uuid = instance.compute_instances[0]
+        minor = self.library.read_minor(self.uuid)
+        capabilities = self.system.find_capabilities(minor, instance.id, compute_id)
+        if capabilities is None:
+            raise HardwareBusyError(
+                f"the driver shows no capabilities of GPU instance {instance.id} of {self.uuid} yet"
+            )
+        return NvidiaHandle(
+            card=self.uuid,
+            device=device.share.id.device,
+            minor=minor,
+            uuid=mig_uuid,
+            instance=instance.id,
+            compute_instance=compute_id,
+            profile=device.partition.profile or "",
+            placement=instance.placement,
+            capabilities=capabilities,
+            is_stand_in=is_stand_in,
+        )
+
+    def unprepare(self, handle: NvidiaHandle) -> None:
+        """Remove the GPU instance, if it is still the handle's: the same id may be another's by now."""
+        self.library.read_mig_mode(self.uuid)  # a card that is away proves nothing
+        if handle.instance is None:
+            return
+        instance = self._find_instance(handle.instance)
+        if instance is None or instance.uuid not in ("", handle.uuid):
+            return
+        if (self._profile_name(instance.profile_id), instance.placement) == (handle.profile, handle.placement):
+            self._destroy(instance)
+
+    def abandon(self, found: FoundPartition | None) -> None:
+        if found is not None and found.profile is not None:
+            instance = self._find_instance(_number(found))
+            if instance is not None:
+                self._destroy(instance)
+
+    # Creation
+
+    def _make_instance(
+        self, partition: Partition, placement: Placement, journal: Journal, found: FoundPartition | None
+    ) -> GpuInstanceReading:
+        """Make the GPU instance with its compute instance, or complete the one that was ``found``."""
+        if found is None:
+            id_ = self._create(partition, placement)
+            journal.write(instance=id_)
+        else:
+            id_ = _number(found)
+        instance = self._find_instance(id_)
+        if instance is not None and not instance.compute_instances:
+            self.library.create_compute_instance(self.uuid, id_)
+            instance = self._find_instance(id_)
+        if instance is None or not instance.compute_instances:
+            raise HardwareRefusedError(f"GPU instance {id_} of card {self.uuid} was destroyed meanwhile")
+        return instance
+
+    def _create(self, partition: Partition, placement: Placement) -> int:
+        profile = self.model.profile(partition.profile or "")
+        if profile is None or profile.gi_profile_id is None or placement not in profile.placements:
+            raise HardwareRefusedError(f"card {self.uuid} has no {partition.profile} at {placement.start}")
+        self._enter_mig_mode()
+        id_ = self.library.create_gpu_instance(self.uuid, profile.gi_profile_id, placement)
+        if id_ is None:
+            raise self._conflict(placement)
+        return id_
+
+    def _conflict(self, placement: Placement) -> HardwareBusyError | HardwareConflictError:
+        """Return the error that says who has the place, or that the engines beside it are taken."""
+        for found in self.survey().partitions:
+            if found.placement is None or found.placement.overlaps(placement):
+                return HardwareConflictError(f"held by somebody else: {found}")
+        return HardwareBusyError(
+            f"card {self.uuid} has too few engines left for another partition at {placement.start}"
+        )
+
+    # MIG mode
+
+    def _enter_mig_mode(self) -> None:
+        mode = self.library.read_mig_mode(self.uuid)
+        if mode is not None and mode.is_on:
+            return
+        if reason := find_restrictions(mode, self.reading.architecture, self.policy).no_partitions:
+            raise HardwareBusyError(f"card {self.uuid} cannot be had in partitions now: {reason}")
+        self.library.set_mig_mode(self.uuid, True)
+
+    def _leave_mig_mode(self) -> None:
+        mode = self.library.read_mig_mode(self.uuid)
+        if mode is None or not mode.is_on:
+            return
+        if not can_switch(self.reading.architecture, self.policy):
+            reason = find_restrictions(mode, self.reading.architecture, self.policy).no_whole
+            raise HardwareBusyError(f"card {self.uuid} cannot be had whole now: {reason}")
+        if there := self.survey().partitions:
+            raise HardwareConflictError(f"held by somebody else: {there[0]}")
+        self.library.set_mig_mode(self.uuid, False)
+
+    # Destruction
+
+    def _destroy(self, instance: GpuInstanceReading) -> None:
+        used = self.library.list_process_instances(self.uuid)
+        if used is not None and instance.id in used:
+            raise HardwareBusyError(f"a process uses GPU instance {instance.id} of card {self.uuid}")
+        for compute_id, _ in instance.compute_instances:
+            self._retry(partial(self.library.destroy_compute_instance, self.uuid, instance.id, compute_id))
+        self._retry(partial(self.library.destroy_gpu_instance, self.uuid, instance.id))
+
+    def _retry(self, destroy: Callable[[], None]) -> None:
+        for delay_s in _DESTROY_DELAYS_S:
+            try:
+                return destroy()
+            except HardwareBusyError:
+                self.wait(delay_s)
+        return destroy()
+
+    def _find_instance(self, id_: int) -> GpuInstanceReading | None:
+        return next((one for one in self.library.list_gpu_instances(self.uuid) if one.id == id_), None)
+
+    def _profile_name(self, profile_id: int) -> str:
+        names = (one.name for one in self.model.profiles if one.gi_profile_id == profile_id)
+        return next(names, f"profile-{profile_id}")
+
+
+def _number(found: FoundPartition) -> int:
+    return int(found.id.removeprefix(_ID))

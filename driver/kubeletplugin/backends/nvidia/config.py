@@ -1,0 +1,40 @@
+"""The configuration of the backend ``nvidia``: a YAML document, all of whose fields have a default.
+
+.. code-block:: yaml
+
+    driverRoot: /run/nvidia/driver
+    migMode: OnDemand
+"""
+
+from pathlib import Path
+
+import msgspec
+
+from api.errors import InvalidDocumentError, Problem
+from api.kerf.v1alpha1 import Strict
+from driver.kubeletplugin.backends.nvidia.mig_mode import MigPolicy
+from driver.runtime.yaml_file import NotYamlError, parse_yaml
+
+
+class NvidiaConfig(Strict, rename="camel"):
+    """The configuration document."""
+
+    driver_root: str = "/"
+    """The directory with the driver's files: ``/``, or where a driver container mounts them."""
+    system_root: str = "/"
+    """The directory with ``proc``, ``sys`` and ``dev`` of the cards: another one than ``/`` for a stand-in only."""
+    mig_mode: MigPolicy = MigPolicy.ON_DEMAND
+    """What may be done with the MIG mode of cards."""
+
+
+def read_config(path: Path | None) -> NvidiaConfig:
+    """Read the configuration; None: the defaults.
+
+    Raises InvalidDocumentError for an unknown field, a wrong value, and a file that cannot be read.
+    """
+    if path is None:
+        return NvidiaConfig()
+    try:
+        return msgspec.convert(parse_yaml(path.read_bytes()) or {}, type=NvidiaConfig)
+    except (OSError, NotYamlError, msgspec.ValidationError) as error:
+        raise InvalidDocumentError(str(path), [Problem("", str(error))]) from error

@@ -1,0 +1,383 @@
+"""NVML through nvidia-ml-py: the only module that knows the bindings. It returns values and raises Kerf's errors."""
+
+import ctypes
+import logging
+import os
+import threading
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from api.errors import KerfError, PermanentError, TransientError
+from driver.families.gpu.model import Engines
+from driver.kubeletplugin.backends.base import CardAbsentError, HardwareBusyError, HardwareRefusedError
+from driver.kubeletplugin.backends.nvidia.readings import CardReading, GpuInstanceReading, MigMode, ProfileReading
+from driver.partitions.geometry import Placement
+
+_log = logging.getLogger(__name__)
+
+SONAME: Final = "libnvidia-ml.so.1"
+_FOLDERS: Final = (
+    *("usr/lib64", "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib"),
+    *("lib64", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu", "lib"),
+)
+"""Where distributions and NVIDIA's driver container have the library, below the driver's root."""
+_ARCHITECTURES: Final = {5: "volta", 6: "turing", 7: "ampere", 8: "ada", 9: "hopper", 10: "blackwell", 13: "rubin"}
+"""NVML_DEVICE_ARCH_*, in the words of Kerf's table of models."""
+_NO_INSTANCE: Final = 0xFFFFFFFF
+"""The id of a GPU instance that NVML gives for what is outside of all."""
+_MIB: Final = 2**20
+_COMPUTE_INSTANCES: Final = 8
+"""Ids of compute instances in one GPU instance: 0 to 7."""
+_OLDEST_NAMED: Final = 2
+"""The first version of the profile structure that has the profile's name (driver 470)."""
+_CARD_IS_AWAY: Final = frozenset({"GPU_IS_LOST", "NOT_FOUND", "DRIVER_NOT_LOADED", "UNINITIALIZED"})
+_REFUSED: Final = frozenset({"INVALID_ARGUMENT", "NOT_SUPPORTED", "NO_PERMISSION", "FUNCTION_NOT_FOUND"})
+_REOPENED: Final = frozenset({"DRIVER_NOT_LOADED", "UNINITIALIZED"})
+"""Errors after which NVML has to be opened anew: the kernel driver was loaded again."""
+_UNREPORTED: Final = frozenset({"NOT_SUPPORTED", "INVALID_ARGUMENT", "FUNCTION_NOT_FOUND"})
+"""Answers to a question about a profile that this card or this driver does not have."""
+
+
+class NvmlUnavailableError(TransientError):
+    """NVML cannot be opened now: its library is not there, or the kernel driver is not loaded or of another version."""
+
+
+class NvmlBindingsMissingError(PermanentError):
+    """The Python package nvidia-ml-py is not installed."""
+
+
+class NvmlLibrary:
+    """NVML of one driver installation. Cards are named by UUID; all methods may be called in several threads."""
+
+    def __init__(self, driver_root: Path) -> None:
+        """``driver_root`` has the driver's files: ``/``, or where a driver container has mounted them."""
+        self._root = driver_root
+        self._nvml: Any = None
+        self._is_wanted = False
+        self._lock = threading.Lock()
+        self._loaded: ctypes.CDLL | None = None
+        self._handles: dict[str, Any] = {}
+        self._profiles: dict[str, tuple[ProfileReading, ...]] = {}
+
+    def open(self) -> None:
+        """Load and initialize NVML. Raises NvmlBindingsMissingError and NvmlUnavailableError."""
+        with self._lock:
+            self._is_wanted = True
+            if self._nvml is None:
+                self._nvml = self._initialize()
+
+    def close(self) -> None:
+        """End the use of NVML; calls that run get an error. May be called twice."""
+        with self._lock:
+            self._is_wanted = False
+            self._shut_down()
+
+    # Cards
+
+    def list_cards(self) -> list[CardReading]:
+        """Return the cards that answer, in NVML's order; one that is lost or fails otherwise is left out.
+
+        Raises CardAbsentError when the driver went away.
+        """
+        found: list[CardReading] = []
+        for index in range(self._call("nvmlDeviceGetCount")):
+            try:
+                handle = self._call("nvmlDeviceGetHandleByIndex", index)
+                reading = self._read_card(handle)
+            except KerfError as error:
+                self._call("nvmlDeviceGetCount")  # fails, too, where it is not the card but the driver
+                _log.warning("GPU %d does not answer: %s", index, error)
+                continue
+            self._handles[reading.uuid] = handle
+            found.append(reading)
+        return found
+
+    def read_minor(self, card_uuid: str) -> int:
+        """Return the number of the card's device node, which a reset may change."""
+        return int(self._call("nvmlDeviceGetMinorNumber", self._handle(card_uuid)))
+
+    def read_profiles(self, card_uuid: str) -> tuple[ProfileReading, ...]:
+        """Return the GPU-instance profiles that the card has; none: it is not capable of MIG."""
+        handle = self._handle(card_uuid)
+        enums = range(self._bindings().NVML_GPU_INSTANCE_PROFILE_COUNT)
+        found = [profile for enum in enums if (profile := self._read_profile(handle, enum)) is not None]
+        self._profiles[card_uuid] = tuple(found)
+        return self._profiles[card_uuid]
+
+    def read_mig_mode(self, card_uuid: str) -> MigMode | None:
+        """Return the MIG mode; None: the card is not capable of it."""
+        modes = self._call("nvmlDeviceGetMigMode", self._handle(card_uuid), none_for=_UNREPORTED)
+        return None if modes is None else MigMode(is_on=bool(modes[0]), is_on_later=bool(modes[1]))
+
+    def set_mig_mode(self, card_uuid: str, is_on: bool) -> None:
+        """Switch MIG mode, now or not at all: what would be pending until a reset is taken back.
+
+        Raises HardwareBusyError while the card is used, HardwareRefusedError when it takes a reset or a boot.
+        """
+        name, handle, nvml = "nvmlDeviceSetMigMode", self._handle(card_uuid), self._bindings()
+        activation = self._call(name, handle, int(is_on))
+        if activation != nvml.NVML_SUCCESS:  # the call succeeds also where the mode is pending only
+            self._call(name, handle, int(not is_on))
+            raise self._to_error(nvml, name, nvml.NVMLError(activation))
+
+    # Processes
+
+    def list_process_instances(self, card_uuid: str) -> frozenset[int | None] | None:
+        """Return the ids of the GPU instances that processes use, None among them for a process outside of instances.
+
+        None: the driver does not tell.
+        """
+        handle, untold = self._handle(card_uuid), _UNREPORTED | {"NO_PERMISSION"}
+        computing = self._call("nvmlDeviceGetComputeRunningProcesses_v3", handle, none_for=untold)
+        if computing is None:
+            return None
+        drawing = self._call("nvmlDeviceGetGraphicsRunningProcesses_v3", handle, none_for=untold) or []
+        ids = {process.gpuInstanceId for process in (*computing, *drawing)}
+        return frozenset(None if id_ in (None, _NO_INSTANCE) else id_ for id_ in ids)
+
+    # Instances
+
+    def list_gpu_instances(self, card_uuid: str) -> list[GpuInstanceReading]:
+        """Return all GPU instances of the card, whoever made them, by id."""
+        handle = self._handle(card_uuid)
+        if (mode := self.read_mig_mode(card_uuid)) is None or not mode.is_on:
+            return []
+        profiles = self._profiles.get(card_uuid) or self.read_profiles(card_uuid)
+        found = [self._read_gpu_instance(one) for profile in profiles for one in self._instances(handle, profile)]
+        return sorted(found, key=lambda instance: instance.id)
+
+    def create_gpu_instance(self, card_uuid: str, profile_id: int, placement: Placement) -> int | None:
+        """Create a GPU instance at exactly this placement and return its id; None: something there is in use."""
+        place = self._bindings().c_nvmlGpuInstancePlacement_t(start=placement.start, size=placement.size)
+        instance = self._call(
+            "nvmlDeviceCreateGpuInstanceWithPlacement",
+            self._handle(card_uuid),
+            profile_id,
+            ctypes.byref(place),
+            none_for={"INSUFFICIENT_RESOURCES"},
+        )
+        return None if instance is None else int(self._call("nvmlGpuInstanceGetInfo", instance).id)
+
+    def create_compute_instance(self, card_uuid: str, instance_id: int) -> None:
+        """Create the compute instance that fills a GPU instance.
+
+        Raises HardwareRefusedError when there is no profile that fills it.
+        """
+        instance = self._instance(card_uuid, instance_id)
+        if instance is None:
+            raise HardwareRefusedError(f"GPU instance {instance_id} of card {card_uuid} was destroyed meanwhile")
+        name = "nvmlGpuInstanceGetComputeInstanceProfileInfo"
+        profiles = [
+            profile
+            for enum in range(self._bindings().NVML_COMPUTE_INSTANCE_PROFILE_COUNT)
+            if (profile := self._call(name, instance, enum, 0, none_for=_UNREPORTED)) is not None
+        ]
+        if not profiles:
+            raise HardwareRefusedError(f"GPU instance {instance_id} of card {card_uuid} has no compute profiles")
+        # Its id is not always 0: 1g with double memory was seen to have one of its own.
+        largest = max(profiles, key=lambda profile: (profile.sliceCount, profile.multiprocessorCount))
+        self._call("nvmlGpuInstanceCreateComputeInstance", instance, largest.id)
+
+    def destroy_compute_instance(self, card_uuid: str, instance_id: int, compute_id: int) -> None:
+        """Destroy a compute instance; one that is gone is success. Raises HardwareBusyError while it is used."""
+        instance = self._instance(card_uuid, instance_id)
+        if instance is None:
+            return
+        name = "nvmlGpuInstanceGetComputeInstanceById"
+        compute = self._call(name, instance, compute_id, none_for={"NOT_FOUND"})
+        if compute is not None:
+            self._call("nvmlComputeInstanceDestroy", compute)
+
+    def destroy_gpu_instance(self, card_uuid: str, instance_id: int) -> None:
+        """Destroy a GPU instance; one that is gone is success. Raises HardwareBusyError while it is used."""
+        instance = self._instance(card_uuid, instance_id)
+        if instance is not None:
+            self._call("nvmlGpuInstanceDestroy", instance)
+
+    # Reading
+
+    def _read_card(self, handle: Any) -> CardReading:  # noqa: ANN401  (NVML's handles are opaque)
+        pci = self._call("nvmlDeviceGetPciInfo", handle)
+        major, minor = self._call("nvmlDeviceGetCudaComputeCapability", handle)
+        architecture = self._call("nvmlDeviceGetArchitecture", handle)
+        cuda = self._call("nvmlSystemGetCudaDriverVersion")
+        memory = self._call("nvmlDeviceGetMemoryInfo", handle, none_for=_UNREPORTED)
+        return CardReading(
+            uuid=self._call("nvmlDeviceGetUUID", handle),
+            product=self._call("nvmlDeviceGetName", handle),
+            minor=self._call("nvmlDeviceGetMinorNumber", handle),
+            pci_address=f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0",
+            pci_device_id=f"{pci.pciDeviceId >> 16:04x}",
+            memory_bytes=0 if memory is None else memory.total,
+            architecture=_ARCHITECTURES.get(architecture, "unknown"),
+            cuda_compute_capability=f"{major}.{minor}",
+            driver_version=self._call("nvmlSystemGetDriverVersion"),
+            cuda_driver_version=f"{cuda // 1000}.{cuda % 1000 // 10}",
+        )
+
+    def _read_profile(self, handle: Any, enum: int) -> ProfileReading | None:  # noqa: ANN401
+        name = "nvmlDeviceGetGpuInstanceProfileInfo"
+        info, version = None, 0
+        for version in (_OLDEST_NAMED, 1):
+            info = self._call(name, handle, enum, version, none_for=_UNREPORTED)
+            if info is not None:
+                break
+        if info is None:
+            return None
+        return ProfileReading(
+            enum=enum,
+            id=info.id,
+            name=_decode(info.name).removeprefix("MIG ") if version >= _OLDEST_NAMED else "",
+            compute_slices=info.sliceCount,
+            memory_bytes=info.memorySizeMB * _MIB,
+            multiprocessors=info.multiprocessorCount,
+            engines=Engines(
+                copy=info.copyEngineCount,
+                decoders=info.decoderCount,
+                encoders=info.encoderCount,
+                jpeg=info.jpegCount,
+                ofa=info.ofaCount,
+            ),
+            max_instances=info.instanceCount,
+            placements=tuple(sorted(self._read_placements(handle, info.id))),
+        )
+
+    def _read_placements(self, handle: Any, profile_id: int) -> Iterator[Placement]:  # noqa: ANN401
+        name, count = "nvmlDeviceGetGpuInstancePossiblePlacements", ctypes.c_uint(0)
+        if self._call(name, handle, profile_id, None, ctypes.byref(count), none_for=_UNREPORTED) is None:
+            return
+        rows = (self._bindings().c_nvmlGpuInstancePlacement_t * count.value)()
+        self._call(name, handle, profile_id, rows, ctypes.byref(count))
+        yield from (Placement(row.start, row.size) for row in rows[: count.value])
+
+    def _instances(self, handle: Any, profile: ProfileReading) -> list[Any]:  # noqa: ANN401
+        count = ctypes.c_uint(0)
+        rows = (self._bindings().c_nvmlGpuInstance_t * profile.max_instances)()
+        name = "nvmlDeviceGetGpuInstances"
+        if self._call(name, handle, profile.id, rows, ctypes.byref(count), none_for=_UNREPORTED) is None:
+            return []
+        return list(rows[: count.value])
+
+    def _read_gpu_instance(self, instance: Any) -> GpuInstanceReading:  # noqa: ANN401
+        info = self._call("nvmlGpuInstanceGetInfo", instance)
+        return GpuInstanceReading(
+            id=info.id,
+            profile_id=info.profileId,
+            placement=Placement(info.placement.start, info.placement.size),
+            compute_instances=tuple(self._read_compute_instances(instance)),
+        )
+
+    def _read_compute_instances(self, instance: Any) -> Iterator[tuple[int, str]]:  # noqa: ANN401
+        name = "nvmlGpuInstanceGetComputeInstanceById"
+        for id_ in range(_COMPUTE_INSTANCES):
+            compute = self._call(name, instance, id_, none_for={"NOT_FOUND", "INVALID_ARGUMENT"})
+            if compute is not None:
+                device = self._call("nvmlComputeInstanceGetInfo", compute).device
+                yield id_, self._call("nvmlDeviceGetUUID", device)
+
+    # Handles and calls
+
+    def _handle(self, card_uuid: str) -> Any:  # noqa: ANN401
+        """Return a card's handle, asked for once: a look-up was seen to take ten seconds (dra-driver-nvidia-gpu)."""
+        handle = self._handles.get(card_uuid)
+        if handle is None:
+            try:
+                handle = self._handles[card_uuid] = self._call("nvmlDeviceGetHandleByUUID", card_uuid.encode())
+            except (CardAbsentError, HardwareRefusedError) as error:
+                raise CardAbsentError(f"card {card_uuid} is not there: {error}") from error
+        return handle
+
+    def _instance(self, card_uuid: str, instance_id: int) -> Any:  # noqa: ANN401
+        """Return the handle of a GPU instance; None: it is gone."""
+        name = "nvmlDeviceGetGpuInstanceById"
+        return self._call(name, self._handle(card_uuid), instance_id, none_for={"NOT_FOUND", "NOT_SUPPORTED"})
+
+    def _call(self, name: str, *arguments: Any, none_for: Collection[str] = ()) -> Any:  # noqa: ANN401
+        """Call a function of the bindings; None for the errors that are an answer."""
+        nvml = self._bindings()
+        try:
+            return getattr(nvml, name)(*arguments)
+        except nvml.NVMLError as error:
+            if _is_one_of(nvml, error, none_for):
+                return None
+            raise self._to_error(nvml, name, error) from error
+
+    def _to_error(self, nvml: Any, name: str, error: Any) -> KerfError:  # noqa: ANN401
+        message = f"{name}: {error}"
+        if _is_one_of(nvml, error, _CARD_IS_AWAY):
+            self._forget_handles()
+            if _is_one_of(nvml, error, _REOPENED):
+                with self._lock:
+                    self._shut_down()
+            return CardAbsentError(message)
+        if _is_one_of(nvml, error, {"RESET_REQUIRED"}):
+            return HardwareRefusedError(f"{message}: the card has to be reset, or the machine booted")
+        return HardwareRefusedError(message) if _is_one_of(nvml, error, _REFUSED) else HardwareBusyError(message)
+
+    def _forget_handles(self) -> None:
+        self._handles.clear()
+        self._profiles.clear()
+
+    def _initialize(self) -> Any:  # noqa: ANN401  (the bindings have no types)
+        """Return the bindings once NVML is initialized."""
+        try:
+            import pynvml  # here: only processes with this backend pay for it, and have to have it
+        except ImportError as error:
+            message = "the backend nvidia needs the Python package nvidia-ml-py: pip install 'kerf[nvidia]'"
+            raise NvmlBindingsMissingError(message) from error
+        self._load()
+        try:
+            pynvml.nvmlInit()
+        except pynvml.NVMLError as error:
+            where = "" if self._root == Path("/") else f" below {self._root}"
+            raise NvmlUnavailableError(
+                f"NVML cannot be opened{where}: {error}; is NVIDIA's driver loaded, and driverRoot where its files are?"
+            ) from error
+        return pynvml
+
+    def _bindings(self) -> Any:  # noqa: ANN401
+        """Return the bindings, of NVML that is opened anew after the kernel driver was loaded anew.
+
+        Raises CardAbsentError when that fails, and after ``close``.
+        """
+        if (nvml := self._nvml) is not None:
+            return nvml
+        with self._lock:
+            if not self._is_wanted:
+                raise CardAbsentError("NVML is not open")
+            try:
+                self._nvml = self._nvml or self._initialize()
+            except NvmlUnavailableError as error:
+                raise CardAbsentError(str(error)) from error
+            return self._nvml
+
+    def _shut_down(self) -> None:
+        nvml, self._nvml = self._nvml, None
+        self._forget_handles()
+        if nvml is not None:
+            with suppress(nvml.NVMLError):
+                nvml.nvmlShutdown()
+
+    def _load(self) -> None:
+        """Load the library of the driver's root, so that the bindings find it by its soname."""
+        if self._root == Path("/") or self._loaded is not None:
+            return
+        for folder in _FOLDERS:
+            path = self._root / folder / SONAME
+            if path.exists():
+                try:
+                    self._loaded = ctypes.CDLL(os.fspath(path))
+                except OSError as error:
+                    raise NvmlUnavailableError(f"{path} cannot be loaded: {error}") from error
+                return
+        raise NvmlUnavailableError(f"there is no {SONAME} below the driver's root {self._root}")
+
+
+def _is_one_of(nvml: Any, error: Any, names: Collection[str]) -> bool:  # noqa: ANN401
+    return any(error.value == getattr(nvml, f"NVML_ERROR_{name}") for name in names)
+
+
+def _decode(text: bytes | str) -> str:
+    return text.decode(errors="replace") if isinstance(text, bytes) else text

@@ -1,0 +1,202 @@
+"""Writes what claims got into their status, for everybody who may read claims (KEP-4817; docs/claim-status.md).
+
+The status follows the records: a claim whose record is *prepared* has an entry for each device, any other has none. So
+every write is the same, whether it is the first one, a later try, one after a restart, or the removal: read the claim
+and its record, compose what the claim should have, and write it if the claim has something else. The resource version
+of what was read keeps two writers from undoing each other's work.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Final
+
+import anyio
+
+from api.kerf.device_status import DeviceStatus
+from api.kerf.v1alpha1 import API_VERSION
+from api.model.allocations import AllocatedDeviceStatus
+from api.model.base import JsonObject
+from api.model.claims import AllocatedClaim, ResourceClaim
+from api.model.device_attributes import ATTRIBUTE_PCI_BUS_ID
+from api.model.names import ClaimRef, DeviceId, DriverName
+from api.model.prepared import PreparedClaim, PreparedDevice
+from driver.kube.http.errors import ConflictError, ForbiddenError, NotFoundError
+from driver.kubeletplugin.claims.hardware import HardwareExecutor
+from driver.kubeletplugin.claims.transitions import RecordState, classify_record
+from driver.kubeletplugin.cluster.base import Cluster, StatusDroppedError
+from driver.kubeletplugin.inventory.binding_conditions import BindingConditions
+from driver.kubeletplugin.inventory.device_status import (
+    DeviceKey,
+    are_same,
+    compose_device_statuses,
+    encode_data,
+    select_reported,
+)
+from driver.kubeletplugin.inventory.devices import PartitionDevice
+from driver.runtime import metrics
+from driver.runtime.backoff import Backoff
+from driver.runtime.work_queue import WorkQueue
+
+LIMIT_S: Final = 1.0
+"""Longest time that a prepare waits for its status: many times what an API server needs for one write, and little
+beside the kubelet's deadline of 45 s. A container may start without, and the status follows."""
+ASK_AGAIN_S: Final = 600.0
+"""Time after which a write that was refused is tried again: a person who has given the permission waits ten minutes at
+most, and a thousand nodes without it make some two calls a second."""
+_RETRIES: Final = Backoff(first_s=1, factor=2, limit_s=300, jitter=0.2)
+"""Back-off of writes that fail otherwise: nothing waits for them."""
+
+_log = logging.getLogger(__name__)
+
+_WRITES: Final = metrics.counter(
+    "kerf_claim_status_writes_total",
+    "Writes of what claims got into their status: written, late (tried again), forbidden, or dropped (gate off).",
+    ["driver", "outcome"],
+)
+
+
+class DeviceStatusWriter:
+    """The writer of one node's entries in the status of claims. ``now`` returns Unix time in seconds."""
+
+    def __init__(
+        self,
+        *,
+        driver: DriverName,
+        boot_id: str,
+        cluster: Cluster,
+        records: Mapping[str, PreparedClaim],
+        hardware: HardwareExecutor,
+        find_device: Callable[[DeviceId], PartitionDevice | None],
+        now: Callable[[], float],
+        retries: Backoff = _RETRIES,
+    ) -> None:
+        """``records`` is a live view of the records of this node's claims; ``find_device`` finds published devices."""
+        self._driver = driver
+        self._conditions = BindingConditions.of_driver(driver)
+        self._boot_id = boot_id
+        self._cluster = cluster
+        self._records = records
+        self._hardware = hardware
+        self._find_device = find_device
+        self._now = now
+        self._queue: WorkQueue[ClaimRef] = WorkQueue(retries=retries)
+        self._refused_until: dict[str, float] = {}
+        """By namespace: until when nothing is written there. Admission may refuse one namespace and take another."""
+        self._logged: set[str] = set()
+
+    async def publish(self, claim: ResourceClaim) -> None:
+        """Write the status of ``claim``, which has just been prepared; what fails or takes too long is tried later.
+
+        ``claim`` was read before it was prepared, and what it showed then may be gone by now: after a crash in the
+        middle of a release the removal runs beside the next prepare. Then it is read again.
+        """
+        if not self._cluster.has_device_status:
+            return
+        metadata = claim.metadata
+        ref = ClaimRef(metadata.namespace, metadata.name, metadata.uid)
+        with anyio.move_on_after(LIMIT_S):
+            try:
+                await self._reconcile(ref, None if select_reported(claim.status, self._driver) else claim)
+            except Exception as error:  # noqa: BLE001  (backends are third parties'; the claim is prepared all the same)
+                _log.warning("what the claim got is not in its status yet: %r", error)
+            else:
+                return
+        self._count("late")
+        self._queue.add(ref)
+
+    def request(self, claim: ClaimRef) -> None:
+        """Have the status of ``claim`` follow its record, soon. Returns at once."""
+        if self._cluster.has_device_status:
+            self._queue.add(claim)
+
+    async def write(self, claim: AllocatedClaim | ResourceClaim, awaited: Iterable[AllocatedDeviceStatus] = ()) -> bool:
+        """Write what ``claim`` should have, with the binding conditions ``awaited``, unless it has just that.
+
+        Returns whether there was something to write. Raises what ``Cluster.write_device_status`` raises.
+        """
+        wanted = compose_device_statuses(
+            claim.status,
+            self._conditions,
+            driver=self._driver,
+            prepared=self._describe(claim.metadata.uid),
+            awaited=awaited,
+            now=self._now(),
+        )
+        if are_same(wanted, select_reported(claim.status, self._driver)):
+            return False
+        await self._cluster.write_device_status(claim, wanted)
+        self._count("written")
+        return True
+
+    async def run(self) -> None:
+        """Write what is missing or out of date at the start, and what was requested, until cancelled."""
+        for record in self._records.values():
+            self.request(record.claim)
+        await self._queue.run(self._reconcile, workers=1)  # nothing waits for these
+
+    async def _reconcile(self, ref: ClaimRef, claim: ResourceClaim | None = None) -> None:
+        """Make the status of ``claim``, or of what is read now, follow its record. Raises KerfError."""
+        if (left_s := self._refused_until.get(ref.namespace, 0) - anyio.current_time()) > 0:
+            self._queue.add(ref, after_s=left_s)
+            return
+        try:
+            if await self._write_current(ref, claim):
+                self._refused_until.pop(ref.namespace, None)
+                self._logged.clear()
+        except NotFoundError:
+            return  # it has been deleted, and its status with it
+        except (ForbiddenError, StatusDroppedError) as error:
+            self._pause(ref, error)
+
+    async def _write_current(self, ref: ClaimRef, claim: ResourceClaim | None) -> bool:
+        """Write the status of the claim as it is now; returns whether there was something to write.
+
+        ``claim`` was read a moment ago, and saves a call.
+        """
+        if claim is not None:
+            with suppress(ConflictError):  # another driver, or a scheduler, has written since
+                return await self.write(claim)
+        now = await self._cluster.read_claim(ref)
+        return now is not None and now.metadata.uid == ref.uid and await self.write(now)
+
+    def _pause(self, ref: ClaimRef, error: ForbiddenError | StatusDroppedError) -> None:
+        """Write nothing more in the claim's namespace for a while."""
+        outcome = "dropped" if isinstance(error, StatusDroppedError) else "forbidden"
+        self._count(outcome)
+        if outcome not in self._logged:
+            self._logged.add(outcome)
+            _log.warning(
+                "claims do not show in their status what they got (tried again every %g s; `kerf rbac` prints the "
+                "permissions): %s",
+                ASK_AGAIN_S,
+                error,
+            )
+        self._refused_until[ref.namespace] = anyio.current_time() + ASK_AGAIN_S
+        self._queue.add(ref, after_s=ASK_AGAIN_S)
+
+    def _describe(self, uid: str) -> Mapping[DeviceKey, JsonObject]:
+        """Return ``data`` of each device of a claim that is prepared now."""
+        record = self._records.get(uid)
+        if record is None or classify_record(record, self._boot_id) is not RecordState.PREPARED:
+            return {}
+        return {(*device.share.id, device.share.share): self._describe_device(device) for device in record.devices}
+
+    def _describe_device(self, device: PreparedDevice) -> JsonObject:
+        identity = self._hardware.identify(device)
+        published = self._find_device(device.share.id)
+        address = published.attributes.get(ATTRIBUTE_PCI_BUS_ID) if published is not None else None
+        status = DeviceStatus(
+            api_version=API_VERSION,
+            uuid=identity.uuid,
+            card=device.part.card_uuid,
+            pci_bus_id=(address.string or "") if address is not None else "",
+            profile=device.part.profile or "",
+            function=identity.function,
+            device_nodes=identity.device_nodes,
+            cdi_devices=device.cdi_ids,
+        )
+        return encode_data(status)
+
+    def _count(self, outcome: str) -> None:
+        _WRITES.labels(self._driver, outcome).inc()

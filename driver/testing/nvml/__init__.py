@@ -1,0 +1,23 @@
+"""A stand-in for NVIDIA's management library (NVML), for tests and demonstrations without a GPU.
+
+``libnvidia-ml.so.1`` is a C library (``source``) that programs load in place of NVIDIA's, with unmodified bindings. Its
+cards are a file that all processes map under a lock (``layout``): several processes see the same cards, and one that is
+killed leaves what a driver would leave. The file is made from Kerf's table of models (``description``); beside it lie
+the driver's ``/proc``, ``/dev`` and root (``driver_tree``). ``library`` compiles; ``machine`` makes a machine and has
+what befalls one: faults, delays, processes, errors, cards that go, reboots. ``mps_control`` is a program of the
+driver's root. See docs/testing-without-gpus.md.
+"""
+
+from driver.testing.nvml.description import CardDescription, MachineDescription, UnsuitableDescriptionError
+from driver.testing.nvml.library import NoCompilerError, build_library
+from driver.testing.nvml.machine import Death, NvidiaMachine
+
+__all__ = [
+    "CardDescription",
+    "Death",
+    "MachineDescription",
+    "NoCompilerError",
+    "NvidiaMachine",
+    "UnsuitableDescriptionError",
+    "build_library",
+]

@@ -1,0 +1,280 @@
+"""A machine with NVIDIA cards in a folder: its making, and what befalls it without a program's doing."""
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ctypes import sizeof
+from enum import IntEnum
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from driver.testing.nvml.description import MachineDescription, build_state
+from driver.testing.nvml.driver_tree import DRIVER_ROOT, LIBRARIES, write_driver_tree
+from driver.testing.nvml.layout import EVERY_CALL, NO_INSTANCE, CardLayout, StateLayout, assign, find_slot
+from driver.testing.nvml.library import build_library
+
+MACHINE_VARIABLE: Final = "KERF_FAKE_NVML"
+"""The environment variable by which a process chooses another machine than that in whose folder its library lies."""
+_STATE: Final = "state"
+_PRESENT, _LOST, _REMOVED = 0, 1, 2
+"""``enum presence`` of ``state.h``."""
+_NEEDS_RESET: Final = 1
+"""``enum mig_switch`` of ``state.h``."""
+_XID_EVENT: Final = 8
+"""nvmlEventTypeXidCriticalError."""
+_XID_FELL_OFF: Final = 79
+"""The Xid of a card that has fallen off the bus (NVIDIA, Xid catalog)."""
+
+
+class Death(IntEnum):
+    """When in a call the process is killed, as by ``kill -9``; the numbers are ``enum fault_action`` of ``state.h``."""
+
+    BEFORE = 3
+    """Nothing is done yet."""
+    HALFWAY = 4
+    """In the middle of a change: it is as if it had not begun. In calls that change nothing there is no middle."""
+    AFTER = 5
+    """All is done, but the caller does not learn it."""
+
+
+class NvidiaMachine:
+    """A machine made by ``create``. Several processes may use its library and its controls at once."""
+
+    def __init__(self, folder: Path) -> None:
+        """Use the machine that is in ``folder`` already."""
+        self.folder = folder.resolve()
+
+    @classmethod
+    def create(cls, folder: Path, description: MachineDescription) -> "NvidiaMachine":
+        """Make the machine in ``folder``, which is not there yet or is empty: at once, or not at all.
+
+        Raises FileExistsError when something is there, NoCompilerError, UnknownModelError and
+        UnsuitableDescriptionError.
+        """
+        machine, state = cls(folder), build_state(description)
+        state.size = sizeof(state)
+        library = build_library()
+        machine.folder.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=f".{machine.folder.name}-", dir=machine.folder.parent) as name:
+            made = Path(name, "machine")
+            made.mkdir()
+            write_driver_tree(made, state, library)
+            (made / _STATE).write_bytes(bytes(state))
+            try:
+                made.rename(machine.folder)
+            except OSError as error:  # (the errno differs between file systems)
+                raise FileExistsError(f"{machine.folder} is there already") from error
+        return machine
+
+    @property
+    def exists(self) -> bool:
+        """Whether the machine was made."""
+        return (self.folder / _STATE).exists()
+
+    @property
+    def driver_root(self) -> Path:
+        """The root of the driver's files, such as ``usr/lib64/libnvidia-ml.so.1``."""
+        return self.folder / DRIVER_ROOT
+
+    @property
+    def library_folder(self) -> Path:
+        return self.folder / LIBRARIES
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables with which a new process finds this machine's library."""
+        return {"LD_LIBRARY_PATH": str(self.library_folder), **self.choice()}
+
+    def choice(self) -> dict[str, str]:
+        """Return the variable with which a process that has loaded some machine's library opens this machine."""
+        return {MACHINE_VARIABLE: str(self.folder)}
+
+    # Faults
+
+    def add_fault(
+        self,
+        function: str,
+        *,
+        error: int | None = None,
+        delay_s: float = 0.0,
+        death: Death | None = None,
+        skip: int = 0,
+        times: int | None = 1,
+    ) -> None:
+        """Let calls of the NVML function ``function`` fail, take time, or kill their process.
+
+        ``skip`` calls go well before, ``times`` are concerned (None: all). Raises OverflowError for too many faults.
+        """
+        action = 1 if error is not None else death if death is not None else 2
+        with self._state() as state:
+            assign(
+                find_slot(state.faults, "function"),
+                function=function,
+                action=int(action),
+                error=error or 0,
+                delay_us=round(delay_s * 1_000_000),
+                skip=skip,
+                remaining=EVERY_CALL if times is None else times,
+            )
+
+    def clear_faults(self) -> None:
+        with self._state() as state:
+            for fault in state.faults:
+                assign(fault, function="", action=0)
+
+    # Processes that use cards
+
+    def start_process(
+        self,
+        card: int,
+        pid: int,
+        *,
+        gpu_instance: int = NO_INSTANCE,
+        compute_instance: int = NO_INSTANCE,
+        memory_bytes: int = 0,
+    ) -> None:
+        """Let a process use the card with this number, or one of its instances."""
+        with self._state() as state:
+            assign(
+                find_slot(state.processes, "pid"),
+                pid=pid,
+                card=card,
+                gpu_instance=gpu_instance,
+                compute_instance=compute_instance,
+                memory_bytes=memory_bytes,
+            )
+
+    def end_process(self, pid: int) -> None:
+        with self._state() as state:
+            for process in state.processes:
+                if process.pid == pid:
+                    process.pid = 0
+
+    # Events and errors
+
+    def report_xid(
+        self, card: int, xid: int, *, gpu_instance: int = NO_INSTANCE, compute_instance: int = NO_INSTANCE
+    ) -> None:
+        """Let the driver report the error ``xid`` of the card, or of one of its instances."""
+        with self._state() as state:
+            _add_event(state, card, xid, gpu_instance, compute_instance)
+
+    def remap_rows(
+        self,
+        card: int,
+        *,
+        correctable: int = 0,
+        uncorrectable: int = 0,
+        is_pending: bool = False,
+        has_failed: bool = False,
+    ) -> None:
+        """Let the card have remapped rows of its memory."""
+        with self._state() as state:
+            assign(
+                state.cards[card],
+                remapped_correctable=correctable,
+                remapped_uncorrectable=uncorrectable,
+                remap_pending=is_pending,
+                remap_failed=has_failed,
+            )
+
+    # Cards, the driver and the machine
+
+    def drop_card(self, card: int) -> None:
+        """Let the card fall off the bus: calls for it fail, and the driver reports it."""
+        with self._state() as state:
+            state.cards[card].presence = _LOST
+            _add_event(state, card, _XID_FELL_OFF, NO_INSTANCE, NO_INSTANCE)
+
+    def remove_card(self, card: int) -> None:
+        """Take the card out, so that the driver no longer lists it."""
+        with self._state() as state:
+            state.cards[card].presence = _REMOVED
+            state.is_tree_stale = 1
+
+    def restore_card(self, card: int) -> None:
+        """Let a card that was dropped or removed be back, as it was."""
+        with self._state() as state:
+            state.cards[card].presence = _PRESENT
+            state.is_tree_stale = 1
+
+    def reset_card(self, card: int) -> None:
+        """Reset the card by hand: instances are gone, and a pending MIG mode is current."""
+        with self._state() as state:
+            row = state.cards[card]
+            _clear(row)
+            assign(row, mig_current=row.mig_pending, minor=row.minor_after_reset)
+            state.is_tree_stale = 1
+
+    def reboot(self) -> None:
+        """Boot the machine. Instances and processes are gone; MIG mode stays on Ampere only, and there becomes current.
+
+        Programs that had NVML open get DRIVER_NOT_LOADED until they open it again.
+        """
+        self.reload_driver()
+
+    def unload_driver(self) -> None:
+        """Unload the kernel driver: everything fails with DRIVER_NOT_LOADED."""
+        with self._state() as state:
+            _end_driver(state)
+            state.is_loaded = 0
+
+    def reload_driver(self, version: str | None = None) -> None:
+        """Load the kernel driver anew, with all that a reboot does.
+
+        With another ``version`` than the library's everything fails with LIB_RM_VERSION_MISMATCH.
+        """
+        with self._state() as state:
+            _end_driver(state)
+            state.is_loaded = 1
+            state.loads += 1
+            state.kernel_version = state.driver_version if version is None else version.encode()
+
+    @contextmanager
+    def _state(self) -> Iterator[StateLayout]:
+        """Lock the state, and give a copy, which takes its place at the end: all processes have mapped the file."""
+        with (self.folder / _STATE).open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            state = StateLayout.from_buffer_copy(file.read())
+            if state.is_changing:  # whoever began this was killed in the middle of it
+                state.cards[state.changing] = state.undo
+                state.is_changing, state.is_tree_stale = 0, 1
+            yield state
+            file.seek(0)
+            file.write(bytes(state))
+
+
+def _add_event(state: StateLayout, card: int, xid: int, gpu_instance: int, compute_instance: int) -> None:
+    state.event_serial += 1
+    assign(
+        state.events[state.event_serial % len(state.events)],
+        serial=state.event_serial,
+        card=card,
+        gpu_instance=gpu_instance,
+        compute_instance=compute_instance,
+        type=_XID_EVENT,
+        data=xid,
+    )
+
+
+def _end_driver(state: StateLayout) -> None:
+    for card in state.cards[: state.n_cards]:
+        _clear(card)
+        if card.presence == _LOST:
+            card.presence = _PRESENT
+        is_on = card.mig_pending if card.mig_switch == _NEEDS_RESET else 0
+        assign(card, mig_current=is_on, mig_pending=is_on)
+    for process in state.processes:
+        process.pid = 0
+    for event in state.events:
+        event.serial = 0
+    state.is_tree_stale = 1
+
+
+def _clear(card: CardLayout) -> None:
+    """Remove the instances and what else a reset ends."""
+    for instance in card.instances:
+        instance.exists = 0
+        for compute in instance.compute:
+            compute.exists = 0
+    card.compute_mode = 0

@@ -1,0 +1,377 @@
+/* The library itself, the system, and what can be asked of cards and MIG devices. */
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "handles.h"
+
+#define MIB (1024ull * 1024)
+
+static nvmlReturn_t copy_text(char *target, unsigned size, const char *text) {
+    if (!target)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    if (strlen(text) >= size)
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    strcpy(target, text);
+    return NVML_SUCCESS;
+}
+
+/* ---- library and system ---- */
+
+EXPORT nvmlReturn_t nvmlInit_v2(void) { return open_session(); }
+
+EXPORT nvmlReturn_t nvmlInitWithFlags(unsigned flags) {
+    (void)flags; /* whether cards are attached makes no difference here */
+    return open_session();
+}
+
+EXPORT nvmlReturn_t nvmlShutdown(void) { return close_session(); }
+
+EXPORT const char *nvmlErrorString(nvmlReturn_t result) {
+    switch (result) {
+    case NVML_SUCCESS: return "The operation was successful";
+    case NVML_ERROR_UNINITIALIZED: return "NVML was not first initialized with nvmlInit()";
+    case NVML_ERROR_INVALID_ARGUMENT: return "Invalid Argument";
+    case NVML_ERROR_NOT_SUPPORTED: return "Not Supported";
+    case NVML_ERROR_NO_PERMISSION: return "Insufficient Permissions";
+    case NVML_ERROR_ALREADY_INITIALIZED: return "Already Initialized";
+    case NVML_ERROR_NOT_FOUND: return "Not Found";
+    case NVML_ERROR_INSUFFICIENT_SIZE: return "Insufficient Size";
+    case NVML_ERROR_INSUFFICIENT_POWER: return "Insufficient External Power";
+    case NVML_ERROR_DRIVER_NOT_LOADED: return "Driver Not Loaded";
+    case NVML_ERROR_TIMEOUT: return "Timeout";
+    case NVML_ERROR_IRQ_ISSUE: return "Interrupt Request Issue";
+    case NVML_ERROR_LIBRARY_NOT_FOUND: return "NVML Shared Library Not Found";
+    case NVML_ERROR_FUNCTION_NOT_FOUND: return "Function Not Found";
+    case NVML_ERROR_CORRUPTED_INFOROM: return "Corrupted infoROM";
+    case NVML_ERROR_GPU_IS_LOST: return "GPU is lost";
+    case NVML_ERROR_RESET_REQUIRED: return "GPU requires restart";
+    case NVML_ERROR_OPERATING_SYSTEM: return "The operating system has blocked the request.";
+    case NVML_ERROR_LIB_RM_VERSION_MISMATCH: return "Driver/library version mismatch";
+    case NVML_ERROR_IN_USE: return "In use by another client";
+    case NVML_ERROR_MEMORY: return "Insufficient Memory";
+    case NVML_ERROR_NO_DATA: return "No data";
+    case NVML_ERROR_INSUFFICIENT_RESOURCES: return "Insufficient Resources";
+    case NVML_ERROR_ARGUMENT_VERSION_MISMATCH: return "Argument version mismatch";
+    case NVML_ERROR_UNKNOWN: break;
+    }
+    return "Unknown Error";
+}
+
+EXPORT nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned length) {
+    ENTER();
+    LEAVE(copy_text(version, length, machine->driver_version));
+}
+
+EXPORT nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned length) {
+    ENTER();
+    LEAVE(copy_text(version, length, machine->nvml_version));
+}
+
+EXPORT nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version) {
+    ENTER();
+    *version = machine->cuda_version;
+    LEAVE(NVML_SUCCESS);
+}
+
+EXPORT nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version) {
+    ENTER();
+    *version = machine->cuda_version;
+    LEAVE(NVML_SUCCESS);
+}
+
+/* ---- handles ---- */
+
+/* The card with this index among those that are enumerated; NULL: there are not so many. */
+static struct card *card_at(unsigned index) {
+    for (unsigned i = 0; i < machine->n_cards; i++)
+        if (machine->cards[i].presence != REMOVED && index-- == 0)
+            return &machine->cards[i];
+    return NULL;
+}
+
+static nvmlReturn_t give_card(const struct card *card, nvmlDevice_t *device) {
+    if (!card)
+        return NVML_ERROR_NOT_FOUND;
+    if (card->presence == LOST)
+        return NVML_ERROR_GPU_IS_LOST;
+    *device = card_handle(card);
+    return NVML_SUCCESS;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count) {
+    ENTER();
+    for (*count = 0; card_at(*count); ++*count)
+        ;
+    LEAVE(NVML_SUCCESS);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device) {
+    ENTER();
+    const struct card *card = card_at(index);
+    LEAVE(card ? give_card(card, device) : NVML_ERROR_INVALID_ARGUMENT);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
+    ENTER();
+    for (unsigned i = 0; i < machine->n_cards; i++) {
+        const struct card *card = &machine->cards[i];
+        if (card->presence == REMOVED)
+            continue;
+        if (strcmp(card->uuid, uuid) == 0)
+            LEAVE(give_card(card, device));
+        for (unsigned gi = 0; card->presence == PRESENT && gi < MAX_GPU_INSTANCES; gi++)
+            for (unsigned ci = 0; ci < MAX_COMPUTE_INSTANCES; ci++)
+                if (card->instances[gi].compute[ci].exists && strcmp(card->mig_uuids[gi][ci], uuid) == 0) {
+                    *device = mig_handle(card, gi, ci);
+                    LEAVE(NVML_SUCCESS);
+                }
+    }
+    LEAVE(NVML_ERROR_NOT_FOUND);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvmlDevice_t *device) {
+    unsigned domain, bus, number;
+    ENTER();
+    if (sscanf(bus_id, "%x:%x:%x", &domain, &bus, &number) != 3)
+        LEAVE(NVML_ERROR_INVALID_ARGUMENT);
+    for (unsigned i = 0; i < machine->n_cards; i++) {
+        const struct card *card = &machine->cards[i];
+        int is_there = card->pci_domain == domain && card->pci_bus == bus && card->pci_device == number;
+        if (is_there && card->presence != REMOVED)
+            LEAVE(give_card(card, device));
+    }
+    LEAVE(NVML_ERROR_NOT_FOUND);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index) {
+    struct found found;
+    ENTER();
+    LEAVE_ON_ERROR(find_card(device, &found));
+    for (*index = 0; card_at(*index) != found.card; ++*index)
+        ;
+    LEAVE(NVML_SUCCESS);
+}
+
+/* ---- cards and MIG devices ---- */
+
+EXPORT nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned length) {
+    char text[sizeof((struct card *)0)->name + sizeof((struct profile *)0)->name + 2];
+    struct found found;
+    ENTER();
+    LEAVE_ON_ERROR(find_device(device, &found));
+    if (!found.gpu_instance)
+        LEAVE(copy_text(name, length, found.card->name));
+    const struct profile *profile = &found.card->profiles[found.gpu_instance->profile];
+    snprintf(text, sizeof text, "%s %s", found.card->name,
+             profile->compute_profiles[found.compute_instance->profile].name);
+    LEAVE(copy_text(name, length, text));
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned length) {
+    struct found found;
+    ENTER();
+    LEAVE_ON_ERROR(find_device(device, &found));
+    const char *text =
+        found.gpu_instance ? found.card->mig_uuids[found.gpu_instance_id][found.compute_instance_id] : found.card->uuid;
+    LEAVE(copy_text(uuid, length, text));
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned *minor) {
+    struct found found;
+    ENTER();
+    LEAVE_ON_ERROR(find_card(device, &found));
+    *minor = found.card->minor;
+    LEAVE(NVML_SUCCESS);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci) {
+    struct found found;
+    ENTER();
+    LEAVE_ON_ERROR(find_card(device, &found));
+    const struct card *card = found.card;
+    *pci = (nvmlPciInfo_t){.domain = card->pci_domain,
+                           .bus = card->pci_bus,
+                           .device = card->pci_device,
+                           .pciDeviceId = card->pci_device_id,
+                           .pciSubSystemId = card->pci_subsystem_id};
+    snprintf(pci->busIdLegacy, sizeof pci->busIdLegacy, "%04X:%02X:%02X.0", card->pci_domain & 0xffff,
+             card->pci_bus & 0xff, card->pci_device & 0xff);
+    snprintf(pci->busId, sizeof pci->busId, "%08X:%02X:%02X.0", card->pci_domain, card->pci_bus, card->pci_device);
+    LEAVE(NVML_SUCCESS);
+}
+
+/* The bytes that a device has, and those that processes use of it. */
+static void measure_memory(const struct found *found, unsigned long long *total, unsigned long long *used) {
+    unsigned number = (unsigned)(found->card - machine->cards);
+    *total = found->card->memory_bytes;
+    if (found->gpu_instance)
+        *total = found->card->profiles[found->gpu_instance->profile].memory_mib * MIB;
+    *used = 0;
+    for (int i = 0; i < MAX_PROCESSES; i++) {
+        const struct process *process = &machine->processes[i];
+        if (process->pid && process->card == number &&
+            (!found->gpu_instance || process->gpu_instance == found->gpu_instance_id))
+            *used += process->memory_bytes;
+    }
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
+    struct found found;
+    ENTER();
+    LEAVE_ON_ERROR(find_device(device, &found));
+    measure_memory(&found, &memory->total, &memory->used);
+    memory->free = memory->total - memory->used;
+    LEAVE(NVML_SUCCESS);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
+    struct found found;
+    ENTER();
+    if (memory->version != VERSION_TAG(nvmlMemory_v2_t, 2))
+        LEAVE(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+    LEAVE_ON_ERROR(find_device(device, &found));
+    measure_memory(&found, &memory->total, &memory->used);
+    memory->reserved = 0;
+    memory->free = memory->total - memory->used;
+    LEAVE(NVML_SUCCESS);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor) {
+    struct found found;
+    ENTER();
+    LEAVE_ON_ERROR(find_device(device, &found));
+    *major = (int)found.card->cuda_major;
+    *minor = (int)found.card->cuda_minor;
+    LEAVE(NVML_SUCCESS);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetArchitecture(nvmlDevice_t device, unsigned *architecture) {
+    struct found found;
+    ENTER();
+    LEAVE_ON_ERROR(find_device(device, &found));
+    *architecture = found.card->architecture;
+    LEAVE(NVML_SUCCESS);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetBrand(nvmlDevice_t device, unsigned *brand) {
+    struct found found;
+    ENTER();
+    LEAVE_ON_ERROR(find_device(device, &found));
+    *brand = found.card->brand;
+    LEAVE(NVML_SUCCESS);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetNumaNodeId(nvmlDevice_t device, unsigned *node) {
+    struct found found;
+    ENTER();
+    LEAVE_ON_ERROR(find_card(device, &found));
+    if (found.card->memory_node < 0) /* only where the card's memory is a NUMA node of the machine */
+        LEAVE(NVML_ERROR_NOT_SUPPORTED);
+    *node = (unsigned)found.card->memory_node;
+    LEAVE(NVML_SUCCESS);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetMemoryAffinity(nvmlDevice_t device, unsigned size, unsigned long *nodes,
+                                                unsigned scope) {
+    const unsigned bits = 8 * sizeof *nodes;
+    struct found found;
+    ENTER();
+    (void)scope; /* node and socket are one here */
+    LEAVE_ON_ERROR(find_device(device, &found));
+    unsigned node = found.card->numa_node < 0 ? 0 : (unsigned)found.card->numa_node;
+    if (!nodes || size <= node / bits)
+        LEAVE(NVML_ERROR_INVALID_ARGUMENT);
+    memset(nodes, 0, size * sizeof *nodes);
+    nodes[node / bits] = 1ul << node % bits;
+    LEAVE(NVML_SUCCESS);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t device, unsigned *is_on) {
+    struct found found;
+    ENTER();
+    LEAVE_ON_ERROR(find_card(device, &found));
+    *is_on = found.card->is_persistent;
+    LEAVE(NVML_SUCCESS);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, unsigned *mode) {
+    struct found found;
+    ENTER();
+    LEAVE_ON_ERROR(find_card(device, &found));
+    *mode = found.card->compute_mode;
+    LEAVE(NVML_SUCCESS);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceSetComputeMode(nvmlDevice_t device, unsigned mode) {
+    struct found found;
+    ENTER();
+    LEAVE_ON_ERROR(find_card(device, &found));
+    if (mode > 3)
+        LEAVE(NVML_ERROR_INVALID_ARGUMENT);
+    if (found.card->mig_current)
+        LEAVE(NVML_ERROR_NOT_SUPPORTED);
+    found.card->compute_mode = mode;
+    LEAVE(NVML_SUCCESS);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, unsigned *current, unsigned *waiting) {
+    struct found found;
+    ENTER();
+    LEAVE_ON_ERROR(find_card(device, &found));
+    *current = *waiting = 1;
+    LEAVE(NVML_SUCCESS);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned *correctable, unsigned *uncorrectable,
+                                              unsigned *is_pending, unsigned *is_failed) {
+    struct found found;
+    ENTER();
+    LEAVE_ON_ERROR(find_card(device, &found));
+    *correctable = found.card->remapped_correctable;
+    *uncorrectable = found.card->remapped_uncorrectable;
+    *is_pending = found.card->remap_pending;
+    *is_failed = found.card->remap_failed;
+    LEAVE(NVML_SUCCESS);
+}
+
+static nvmlReturn_t list_processes(nvmlDevice_t device, unsigned *count, nvmlProcessInfo_t *infos) {
+    struct found found;
+    nvmlReturn_t result = find_device(device, &found);
+    if (result != NVML_SUCCESS)
+        return result;
+    unsigned number = (unsigned)(found.card - machine->cards), there = 0;
+    for (int i = 0; i < MAX_PROCESSES; i++) {
+        const struct process *process = &machine->processes[i];
+        int is_in = !found.gpu_instance || (process->gpu_instance == found.gpu_instance_id &&
+                                            process->compute_instance == found.compute_instance_id);
+        if (!process->pid || process->card != number || !is_in)
+            continue;
+        if (infos && there < *count)
+            infos[there] = (nvmlProcessInfo_t){.pid = process->pid,
+                                               .usedGpuMemory = process->memory_bytes,
+                                               .gpuInstanceId = process->gpu_instance,
+                                               .computeInstanceId = process->compute_instance};
+        there++;
+    }
+    int is_enough = there <= *count && (infos || there == 0);
+    *count = there;
+    return is_enough ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_SIZE;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
+                                                            nvmlProcessInfo_t *infos) {
+    ENTER();
+    LEAVE(list_processes(device, count, infos));
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
+                                                             nvmlProcessInfo_t *infos) {
+    struct found found;
+    ENTER();
+    (void)infos; /* every process here computes */
+    LEAVE_ON_ERROR(find_device(device, &found));
+    *count = 0;
+    LEAVE(NVML_SUCCESS);
+}

@@ -1,0 +1,32 @@
+"""NVML of a stand-in machine in this process.
+
+The bindings load one library for the life of a process, so a machine is chosen by the environment each time that NVML
+is opened.
+"""
+
+import ctypes
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pynvml
+import pytest
+
+from driver.testing.nvml import NvidiaMachine
+from driver.testing.nvml.library import SONAME
+from driver.testing.nvml.machine import MACHINE_VARIABLE
+
+NEEDS_COMPILER = pytest.mark.skipif(shutil.which("cc") is None, reason="the stand-in for NVML needs a C compiler (cc)")
+
+
+@contextmanager
+def open_nvml(machine: NvidiaMachine) -> Iterator[None]:
+    """Use NVML of the machine for a while."""
+    ctypes.CDLL(str(machine.library_folder / SONAME))  # the bindings find it by its soname
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(MACHINE_VARIABLE, str(machine.folder))
+        pynvml.nvmlInit()
+    try:
+        yield
+    finally:
+        pynvml.nvmlShutdown()

@@ -1,0 +1,147 @@
+"""A machine with stand-ins of NVIDIA cards, for the contract of backends and for tests of the backend ``nvidia``.
+
+All its processes are this one.
+"""
+
+import os
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import pynvml
+import pytest
+
+from driver.families.gpu.catalog import gpu_model
+from driver.kubeletplugin.backends.nvidia import NvidiaBackend
+from driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
+from driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
+from driver.kubeletplugin.backends.nvidia.mig_mode import MigPolicy
+from driver.partitions.geometry import Card, Partition
+from driver.testing import MachineUnderTest, ProcessKilled
+from driver.testing.nvml import CardDescription, MachineDescription, NvidiaMachine
+from driver.testing.nvml.description import find_instance_id
+from driver.testing.nvml.machine import MACHINE_VARIABLE
+from tests.fakes.nvml import open_nvml
+from tests.fakes.nvml_calls import create_gpu_instance, destroy_gpu_instance, fill_gpu_instance
+
+CHANGES: Final = frozenset(
+    {
+        "nvmlDeviceSetMigMode",
+        "nvmlDeviceCreateGpuInstanceWithPlacement",
+        "nvmlGpuInstanceCreateComputeInstance",
+        "nvmlComputeInstanceDestroy",
+        "nvmlGpuInstanceDestroy",
+    }
+)
+"""The functions that change a card."""
+PID: Final = 4711
+H100: Final = "h100-80gb-sxm"
+PROFILES: Final = frozenset({"1g.10gb", "1g.20gb", "3g.40gb"})
+"""The profiles that the contract is tried with: the common one, one with a compute profile of its own, a large one."""
+
+
+class KillableLibrary(NvmlLibrary):
+    """NVML that kills its process before or after a change."""
+
+    def __init__(self, driver_root: Path) -> None:
+        super().__init__(driver_root)
+        self.points = 0
+        self.kill_at: int | None = None
+
+    def _call(self, name: str, *arguments: Any, none_for: Collection[str] = ()) -> Any:
+        if name not in CHANGES:
+            return super()._call(name, *arguments, none_for=none_for)
+        self._pass_point()
+        result = super()._call(name, *arguments, none_for=none_for)
+        self._pass_point()
+        return result
+
+    def _pass_point(self) -> None:
+        self.points += 1
+        if self.points == self.kill_at:
+            self.kill_at = None
+            raise ProcessKilled
+
+
+class NvidiaMachineUnderTest(MachineUnderTest):
+    """Cards of some models, whose driver is the stand-in."""
+
+    def __init__(
+        self, folder: Path, *cards: CardDescription, policy: MigPolicy = MigPolicy.ON_DEMAND, **options: Any
+    ) -> None:
+        self.cards = cards or (CardDescription(model=H100), CardDescription(model=H100))
+        self.hardware = NvidiaMachine.create(folder / "machine", MachineDescription(cards=self.cards, **options))
+        self.waits: list[float] = []
+        self._policy = policy
+        self._library: KillableLibrary | None = None
+
+    def open_backend(self) -> NvidiaBackend:
+        self.choose()
+        root = self.hardware.driver_root
+        self._library = KillableLibrary(root)
+        config = NvidiaConfig(driver_root=str(root), system_root=str(self.hardware.folder), mig_mode=self._policy)
+        return NvidiaBackend(config, library=self._library, wait=self.waits.append)
+
+    def choose(self) -> None:
+        """Let this process open this machine's NVML."""
+        os.environ[MACHINE_VARIABLE] = str(self.hardware.folder)
+
+    def partitions(self, card: Card) -> Sequence[Partition]:
+        """Return those of a small, a middle and a large profile: all of them are in the tests of the stand-in."""
+        found = super().partitions(card)
+        return [one for one in found if one.is_whole or one.profile in PROFILES]
+
+    def kill_at(self, point: int | None) -> None:
+        assert self._library is not None
+        self._library.kill_at = None if point is None else self._library.points + point
+
+    def cut_by_hand(self, partition: Partition) -> None:
+        with open_nvml(self.hardware):
+            card = pynvml.nvmlDeviceGetHandleByUUID(partition.card_uuid)
+            pynvml.nvmlDeviceSetMigMode(card, 1)
+            fill_gpu_instance(create_gpu_instance(card, *self._profile_place(partition)))
+
+    def remove_by_hand(self, partition: Partition) -> None:
+        with open_nvml(self.hardware):
+            destroy_gpu_instance(pynvml.nvmlDeviceGetHandleByUUID(partition.card_uuid), self._instance_id(partition))
+
+    def use(self, partition: Partition) -> None:
+        number = self.number(partition.card_uuid)
+        self.hardware.start_process(number, PID, gpu_instance=self._instance_id(partition), compute_instance=0)
+
+    def stop_using(self, partition: Partition) -> None:
+        self.hardware.end_process(PID)
+
+    def take_away(self, card_uuid: str) -> None:
+        self.hardware.drop_card(self.number(card_uuid))
+
+    def bring_back(self, card_uuid: str) -> None:
+        for number in range(len(self.cards)):
+            self.hardware.restore_card(number)
+
+    def number(self, card_uuid: str) -> int:
+        """Return the number of the card on the machine."""
+        with open_nvml(self.hardware):
+            return int(pynvml.nvmlDeviceGetIndex(pynvml.nvmlDeviceGetHandleByUUID(card_uuid)))
+
+    def _profile_place(self, partition: Partition) -> tuple[int, int, int]:
+        profile = gpu_model(self.cards[0].model).profile(partition.profile or "")
+        assert profile is not None
+        assert profile.gi_profile_id is not None
+        assert partition.placement is not None
+        return profile.gi_profile_id, *partition.placement
+
+    def _instance_id(self, partition: Partition) -> int:
+        assert partition.placement is not None
+        return find_instance_id(gpu_model(self.cards[0].model), partition.placement)
+
+
+@pytest.fixture
+def nvml_of_one_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Take back the choice of a machine, and end what a test has left open: the next one has another machine."""
+    monkeypatch.setenv(MACHINE_VARIABLE, "/nonexistent")
+    yield
+    with suppress(pynvml.NVMLError_Uninitialized):
+        for _ in range(100):
+            pynvml.nvmlShutdown()

@@ -1,0 +1,276 @@
+"""The backend ``nvidia`` on stand-ins of cards: what the contract of backends does not ask."""
+
+from pathlib import Path
+
+import pynvml
+import pytest
+
+from api.errors import KerfError
+from api.kerf.v1alpha1 import GpuConfig, GpuSharing
+from driver.families.gpu import GPU
+from driver.kubeletplugin.backends.base import (
+    CardAbsentError,
+    CardSurvey,
+    FoundPartition,
+    HardwareBusyError,
+    HardwareConflictError,
+    HardwareRefusedError,
+)
+from driver.kubeletplugin.backends.nvidia import NvidiaBackend
+from driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
+from driver.kubeletplugin.backends.nvidia.library import NvmlUnavailableError
+from driver.kubeletplugin.backends.nvidia.mig_mode import MigPolicy
+from driver.partitions.geometry import Placement
+from driver.testing.nvml import CardDescription
+from driver.testing.plugin import DeviceRecord, PluginStandIn
+from tests.fakes.nvml import NEEDS_COMPILER, open_nvml
+from tests.fakes.nvml_calls import create_gpu_instance, destroy_gpu_instance, fill_gpu_instance, list_gpu_instances
+from tests.kubeletplugin.backends.nvidia_machine import H100, PID, NvidiaMachineUnderTest, nvml_of_one_test
+
+__all__ = ["nvml_of_one_test"]
+
+pytestmark = [NEEDS_COMPILER, pytest.mark.usefixtures("nvml_of_one_test")]
+
+A100 = "a100-40gb"
+TWICE_1G = ("1g.20gb", Placement(0, 2))
+
+
+def plugin_on(folder: Path, *cards: CardDescription, policy: MigPolicy = MigPolicy.ON_DEMAND) -> PluginStandIn:
+    return PluginStandIn(NvidiaMachineUnderTest(folder, *cards, policy=policy), GPU)
+
+
+def machine_of(plugin: PluginStandIn) -> NvidiaMachineUnderTest:
+    assert isinstance(plugin.machine, NvidiaMachineUnderTest)
+    return plugin.machine
+
+
+def allocate(plugin: PluginStandIn, profile: str | None, placement: Placement | None) -> DeviceRecord:
+    """Allocate a partition of the first card; without a profile the whole card."""
+    card = plugin.cards[0]
+    (found,) = [one for one in card.geometry.specs if (one.profile, one.placement) == (profile, placement)]
+    return plugin.allocate(found.of(card.uuid), "user")
+
+
+def survey(plugin: PluginStandIn) -> CardSurvey:
+    return plugin.survey(plugin.cards[0].uuid)
+
+
+# Discovery
+
+
+def test_a_card_is_described_by_nvml_and_by_what_the_kernel_says(tmp_path: Path) -> None:
+    plugin = plugin_on(tmp_path, CardDescription(model=A100), CardDescription(model=H100, minor=7))
+    first, second = plugin.cards
+    assert (first.geometry.model, first.index, first.pci_bus_id, first.numa_node) == (A100, 0, "0000:01:00.0", 0)
+    assert (second.geometry.model, second.index, second.pcie_root, second.numa_node) == (H100, 7, "pci0000:80", 1)
+    assert second.driver_version == "580.95.05"
+    assert second.attributes["cudaDriverVersion"].value == "13.0.0"
+    assert second.attributes["cudaComputeCapability"].value == "9.0.0"
+
+
+def test_a_card_without_mig_that_no_table_has_is_offered_whole(tmp_path: Path) -> None:
+    plugin = plugin_on(tmp_path, CardDescription(model=H100, product="NVIDIA L40S", is_mig_capable=False))
+    # Its PCI device id is that of an H100; a real one has its own.
+    assert [spec.placement for spec in plugin.cards[0].geometry.specs] == [None]
+    assert survey(plugin).no_partitions == "the card has no MIG"
+    record = allocate(plugin, None, None)
+    handle = plugin.prepare(record)
+    assert handle["uuid"] == plugin.cards[0].uuid
+    plugin.release(record)
+
+
+def test_an_old_driver_reports_no_names_and_no_placements_and_the_table_says_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    machine = NvidiaMachineUnderTest(tmp_path)
+    for function in ("nvmlDeviceGetGpuInstanceProfileInfoV", "nvmlDeviceGetGpuInstancePossiblePlacements_v2"):
+        machine.hardware.add_fault(function, error=pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, times=None)
+    plugin = PluginStandIn(machine, GPU)
+    assert "1g.10gb" in {spec.profile for spec in plugin.cards[0].geometry.specs}
+    assert "the driver does not report placements now, those of the table are used" in caplog.text
+
+
+def test_cards_that_differ_from_the_table_are_warned_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    machine = NvidiaMachineUnderTest(tmp_path)
+    with machine.hardware._state() as state:
+        state.cards[0].profiles[0].name = b"1g.11gb"
+    plugin = PluginStandIn(machine, GPU)
+    for _ in range(2):
+        plugin.backend.discover()
+    assert plugin.cards[0].geometry.specs[0].profile == "1g.11gb"
+    assert plugin.cards[1].geometry.specs[0].profile == "1g.10gb"
+    assert [record.getMessage() for record in caplog.records] == [
+        "h100-80gb-sxm differs from Kerf's table, the card is right: 1g.10gb is called 1g.11gb"
+    ]
+
+
+def test_a_card_that_does_not_answer_hides_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    machine = NvidiaMachineUnderTest(tmp_path)
+    machine.hardware.add_fault("nvmlDeviceGetName", error=pynvml.NVML_ERROR_UNKNOWN)
+    plugin = PluginStandIn(machine, GPU)
+    assert [card.index for card in plugin.cards] == [1]
+    assert "GPU 0 does not answer: nvmlDeviceGetName: Unknown Error" in caplog.text
+    machine.hardware.add_fault("nvmlDeviceGetGpuInstanceProfileInfoV", error=pynvml.NVML_ERROR_RESET_REQUIRED, skip=18)
+    assert [card.index for card in plugin.backend.discover()] == [0]
+    assert "the card has to be reset, or the machine booted" in caplog.text
+
+
+# MIG mode
+
+
+def test_kerf_does_not_reset_an_ampere_card_and_says_what_is_impossible(tmp_path: Path) -> None:
+    plugin = plugin_on(tmp_path, CardDescription(model=A100), CardDescription(model=A100, is_mig_on=True))
+    off, on = (plugin.survey(card.uuid) for card in plugin.cards)
+    assert off.no_partitions == "MIG mode is off, and to switch it on takes a reset: nvidia-smi -mig 1"
+    assert on.no_whole == "MIG mode is on, and to switch it off takes a reset: nvidia-smi -mig 0"
+    assert (off.no_whole, on.no_partitions) == ("", "")
+    record = allocate(plugin, "1g.5gb", Placement(0, 1))
+    with pytest.raises(HardwareBusyError, match="cannot be had in partitions now: MIG mode is off"):
+        plugin.prepare(record)
+    with open_nvml(machine_of(plugin).hardware):
+        assert pynvml.nvmlDeviceGetMigMode(pynvml.nvmlDeviceGetHandleByIndex(0)) == [0, 0]
+
+
+def test_a_pending_mode_is_named(tmp_path: Path) -> None:
+    plugin = plugin_on(tmp_path, CardDescription(model=A100, is_passthrough=True))
+    with open_nvml(machine_of(plugin).hardware):
+        pynvml.nvmlDeviceSetMigMode(pynvml.nvmlDeviceGetHandleByIndex(0), 1)
+    assert survey(plugin).no_partitions == "MIG mode on is pending a reset of the card"
+
+
+def test_hopper_is_switched_on_for_a_partition_and_off_for_the_whole_card(tmp_path: Path) -> None:
+    plugin = plugin_on(tmp_path)
+    record = allocate(plugin, *TWICE_1G)
+    plugin.prepare(record)
+    with open_nvml(machine_of(plugin).hardware):
+        card = pynvml.nvmlDeviceGetHandleByIndex(0)
+        assert pynvml.nvmlDeviceGetMigMode(card) == [1, 1]
+        whole = allocate(plugin, None, None)
+        with pytest.raises(HardwareConflictError, match=r"held by somebody else: 1g\.20gb at 0"):
+            plugin.backend.prepare(whole.device, None, whole.journal, None)
+        assert pynvml.nvmlDeviceGetMigMode(card) == [1, 1]
+        plugin.release(record)
+        plugin.prepare(whole)
+        assert pynvml.nvmlDeviceGetMigMode(card) == [0, 0]
+
+
+def test_a_switch_that_a_process_prevents_leaves_nothing_pending(tmp_path: Path) -> None:
+    plugin = plugin_on(tmp_path)
+    machine_of(plugin).hardware.start_process(0, PID)
+    assert [str(found) for found in survey(plugin).partitions] == ["processes (whole card)"]
+    record = allocate(plugin, *TWICE_1G)
+    with pytest.raises(HardwareBusyError, match="nvmlDeviceSetMigMode: In use by another client"):
+        plugin.backend.prepare(record.device, None, record.journal, None)
+    with open_nvml(machine_of(plugin).hardware):
+        assert pynvml.nvmlDeviceGetMigMode(pynvml.nvmlDeviceGetHandleByIndex(0)) == [0, 0]
+
+
+def test_a_policy_may_leave_the_mode_as_it_is(tmp_path: Path) -> None:
+    plugin = plugin_on(tmp_path, policy=MigPolicy.LEAVE)
+    assert survey(plugin).no_partitions == "MIG mode is off, and migMode of the backend is Leave"
+
+
+# Partitions
+
+
+def test_a_partition_is_made_at_its_place_with_its_capabilities(tmp_path: Path) -> None:
+    plugin = plugin_on(tmp_path)
+    record = allocate(plugin, "3g.40gb", Placement(4, 4))
+    handle = plugin.prepare(record)
+    with open_nvml(machine_of(plugin).hardware):
+        card = pynvml.nvmlDeviceGetHandleByIndex(0)
+        assert list_gpu_instances(card) == {2: (9, 4, 4)}
+        device = pynvml.nvmlDeviceGetHandleByUUID(handle["uuid"])
+        assert pynvml.nvmlDeviceGetAttributes(device).computeInstanceSliceCount == 3
+    # 3 + 9 for each of two instances before it: its own, then its compute instance's.
+    assert handle["capabilities"] == [21, 22]
+    paths = [node.path for node in plugin.backend.edits(handle).device_nodes]
+    assert paths[-3:] == ["/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap21", "/dev/nvidia-caps/nvidia-cap22"]
+
+
+def test_a_card_that_was_reset_since_its_discovery_has_its_new_device_node(tmp_path: Path) -> None:
+    plugin = plugin_on(tmp_path, CardDescription(model=A100, is_mig_on=True, minor_after_reset=5))
+    machine_of(plugin).hardware.reset_card(0)
+    handle = plugin.prepare(allocate(plugin, "1g.5gb", Placement(0, 1)))
+    assert handle["minor"] == 5
+    assert [card.index for card in plugin.backend.discover()] == [0]
+
+
+def test_a_gpu_instance_whose_compute_instance_fails_is_taken_back(tmp_path: Path) -> None:
+    plugin = plugin_on(tmp_path)
+    function = "nvmlGpuInstanceCreateComputeInstance"
+    machine_of(plugin).hardware.add_fault(function, error=pynvml.NVML_ERROR_UNKNOWN)
+    record = allocate(plugin, *TWICE_1G)
+    with pytest.raises(HardwareBusyError, match=function):
+        plugin.prepare(record)
+    (left,) = survey(plugin).partitions
+    assert left == FoundPartition(id="gi-3", profile="1g.20gb", placement=Placement(0, 2), uuid="", in_use=False)
+    plugin.release(record)
+    assert plugin.is_empty
+
+
+def test_a_locked_instance_is_destroyed_in_a_later_try_with_growing_delays(tmp_path: Path) -> None:
+    plugin = plugin_on(tmp_path)
+    record = allocate(plugin, *TWICE_1G)
+    plugin.prepare(record)
+    machine_of(plugin).hardware.add_fault("nvmlGpuInstanceDestroy", error=pynvml.NVML_ERROR_IN_USE, times=2)
+    plugin.release(record)
+    assert plugin.is_empty
+    assert machine_of(plugin).waits == [0.05, 0.1]
+    plugin.prepare(record)
+    machine_of(plugin).hardware.add_fault("nvmlGpuInstanceDestroy", error=pynvml.NVML_ERROR_IN_USE, times=None)
+    with pytest.raises(HardwareBusyError, match="In use by another client"):
+        plugin.release(record)
+
+
+def test_another_profile_that_has_got_the_id_of_ours_is_left_alone(tmp_path: Path) -> None:
+    plugin = plugin_on(tmp_path)
+    record = allocate(plugin, *TWICE_1G)
+    handle = plugin.prepare(record)
+    with open_nvml(machine_of(plugin).hardware):
+        card = pynvml.nvmlDeviceGetHandleByIndex(0)
+        destroy_gpu_instance(card, 3)
+        fill_gpu_instance(create_gpu_instance(card, 14, 0, 2))
+        plugin.backend.unprepare(handle)
+        assert list_gpu_instances(card) == {3: (14, 0, 2)}
+
+
+def test_sharing_that_the_backend_does_not_have_is_refused(tmp_path: Path) -> None:
+    plugin = plugin_on(tmp_path)
+    record = allocate(plugin, *TWICE_1G)
+    config = GpuConfig(api_version="kerf.dev/v1alpha1", sharing=GpuSharing(strategy="TimeSlicing"))
+    with pytest.raises(HardwareRefusedError, match="has no sharing TimeSlicing yet; use Exclusive"):
+        plugin.backend.prepare(record.device, config, record.journal, None)
+    assert plugin.is_empty
+
+
+# The driver
+
+
+def test_a_driver_that_was_loaded_anew_is_opened_anew(tmp_path: Path) -> None:
+    plugin = plugin_on(tmp_path)
+    cards = list(plugin.cards)
+    machine_of(plugin).hardware.reload_driver()
+    with pytest.raises(CardAbsentError, match="Driver Not Loaded"):
+        survey(plugin)
+    assert survey(plugin).partitions == ()
+    assert list(plugin.backend.discover()) == cards
+    plugin.close()
+    with pytest.raises(CardAbsentError, match="NVML is not open"):
+        survey(plugin)
+
+
+def test_while_no_driver_is_loaded_the_error_says_so(tmp_path: Path) -> None:
+    plugin = plugin_on(tmp_path)
+    machine_of(plugin).hardware.unload_driver()
+    for _ in range(2):
+        with pytest.raises(KerfError, match="Driver Not Loaded"):
+            plugin.backend.discover()
+    machine_of(plugin).hardware.reload_driver()
+    assert len(plugin.backend.discover()) == 2
+
+
+def test_a_driver_root_without_the_library_is_named(tmp_path: Path) -> None:
+    backend = NvidiaBackend(NvidiaConfig(driver_root=str(tmp_path)))
+    with pytest.raises(NvmlUnavailableError, match=f"no libnvidia-ml.so.1 below the driver's root {tmp_path}"):
+        backend.open()

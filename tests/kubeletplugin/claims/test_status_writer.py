@@ -1,0 +1,311 @@
+"""What claims got is written to their status, at once where the API server answers, and later where it does not."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+import pytest
+from msgspec.structs import replace
+
+from api.model.allocations import AllocatedDeviceStatus
+from api.model.claims import AllocatedClaim, ResourceClaim
+from api.model.names import ClaimRef, DriverName, ObjectRef
+from api.model.prepared import ClaimState, PreparedClaim
+from driver.kube.http.errors import ForbiddenError, InvalidError, UnreachableError
+from driver.kubeletplugin.backends.card_executor import CardExecutor
+from driver.kubeletplugin.claims.allocation import resolve_devices
+from driver.kubeletplugin.claims.checkpoint import open_checkpoint
+from driver.kubeletplugin.claims.hardware import HardwareExecutor
+from driver.kubeletplugin.claims.status_writer import ASK_AGAIN_S, LIMIT_S, DeviceStatusWriter
+from driver.kubeletplugin.cluster.base import StatusDroppedError
+from driver.kubeletplugin.inventory.binding_conditions import BindingConditions, build_device_statuses
+from driver.runtime import metrics
+from driver.runtime.backoff import Backoff
+from tests.fakes.claims import CONFIGURATIONS, DRIVER, claim, ref, result
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.hardware import FakeBackend
+from tests.kubeletplugin.claim_fixture import CARDS, NODE_DEVICES
+from tests.runtime.virtual_time import VIRTUAL_TIME
+
+BOOT = "boot-1"
+SLICE = "gpu-0-1g-1gb-at-0"
+CONDITIONS = BindingConditions.of_driver(DriverName(DRIVER))
+FORBIDDEN = ForbiddenError("PATCH claim", 403, "Forbidden", "cannot patch resourceclaims/status")
+DROPPED = StatusDroppedError(ObjectRef("default", "training"))
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, object]]:
+    return VIRTUAL_TIME
+
+
+class SlowCluster(FakeCluster):
+    """A cluster whose writes take a while."""
+
+    delay_s = 0.0
+
+    async def write_device_status(
+        self, claim: AllocatedClaim | ResourceClaim, devices: Sequence[AllocatedDeviceStatus]
+    ) -> None:
+        await anyio.sleep(self.delay_s)
+        await super().write_device_status(claim, devices)
+
+
+@dataclass
+class WriterFixture:
+    """The writer of a node, over records that the test makes."""
+
+    cluster: SlowCluster
+    writer: DeviceStatusWriter
+    records: dict[str, PreparedClaim] = field(default_factory=dict)
+
+    def prepare(self, held: ResourceClaim, *, boot_id: str = BOOT) -> None:
+        """Make the record of a claim that is prepared."""
+        devices = resolve_devices(held, DRIVER, CONFIGURATIONS, NODE_DEVICES)
+        handles = tuple(
+            replace(device, handle={"device": device.share.id.device, "serial": 1, "uuid": "MIG-1"}, cdi_ids=("a/b=c",))
+            for device in devices
+        )
+        self.records[held.metadata.uid] = PreparedClaim(
+            claim=ref(held), state=ClaimState.PREPARED, boot_id=boot_id, devices=handles
+        )
+
+    def held(self, name: str = "training", namespace: str = "default") -> ResourceClaim:
+        return self.cluster.claims[namespace, name]
+
+    def shown(self, name: str = "training", namespace: str = "default") -> dict[str, set[str]]:
+        """Return the true conditions by device; those with data have ``data`` beside them."""
+        return {
+            entry.device: {one.type for one in entry.conditions if one.status == "True"}
+            | ({"data"} if entry.data else set())
+            for entry in self.held(name, namespace).status.devices
+        }
+
+
+def build_fixture(root: Path) -> WriterFixture:
+    cluster = SlowCluster()
+    records: dict[str, PreparedClaim] = {}
+    with open_checkpoint(root) as checkpoint:
+        executor = CardExecutor({"fake": FakeBackend(CARDS)}, call_timeout_s=60, discovery_timeout_s=60)
+        writer = DeviceStatusWriter(
+            driver=DriverName(DRIVER),
+            boot_id=BOOT,
+            cluster=cluster,
+            records=records,
+            hardware=HardwareExecutor(executor, CONFIGURATIONS, checkpoint, boot_id=BOOT),
+            find_device=NODE_DEVICES.find,
+            now=lambda: 1000.0,
+            retries=Backoff(first_s=1, factor=2, limit_s=300, jitter=0),
+        )
+    return WriterFixture(cluster, writer, records)
+
+
+@asynccontextmanager
+async def running(fixture: WriterFixture) -> AsyncIterator[None]:
+    async with anyio.create_task_group() as group:
+        group.start_soon(fixture.writer.run)
+        await settle()
+        yield
+        group.cancel_scope.cancel()
+
+
+async def settle() -> None:
+    await anyio.sleep(0.001)
+
+
+def count(outcome: str) -> float:
+    labels = {"driver": DRIVER, "outcome": outcome}
+    return metrics.REGISTRY.get_sample_value("kerf_claim_status_writes_total", labels) or 0.0
+
+
+async def test_a_prepared_claim_shows_what_it_got_with_one_write(tmp_path: Path) -> None:
+    fixture = build_fixture(tmp_path)
+    held = claim("training", SLICE)
+    fixture.cluster.add(held)
+    fixture.prepare(held)
+    await fixture.writer.publish(held)
+    (entry,) = fixture.held().status.devices
+    assert entry.data == {
+        "apiVersion": "kerf.dev/v1alpha1",
+        "kind": "DeviceStatus",
+        "uuid": "MIG-1",
+        "card": "GPU-0",
+        "pciBusID": "0000:00:00.0",
+        "profile": "1g.1gb",
+        "cdiDevices": ["a/b=c"],
+    }
+    assert [(one.type, one.status, one.last_transition_time) for one in entry.conditions] == [
+        ("Ready", "True", "1970-01-01T00:16:40Z")
+    ]
+    assert fixture.cluster.reads == 0, "the claim that was read for the prepare is enough"
+    await fixture.writer.publish(fixture.held())
+    assert len(fixture.cluster.written) == 1, "it shows that already"
+
+
+async def test_what_a_claim_showed_when_it_was_read_may_be_gone_when_it_is_prepared(tmp_path: Path) -> None:
+    fixture = build_fixture(tmp_path)
+    held = claim("training", SLICE)
+    fixture.cluster.add(held)
+    fixture.prepare(held)
+    await fixture.writer.publish(held)
+    read, record = fixture.held(), fixture.records.pop(ref(held).uid)
+    async with running(fixture):
+        fixture.writer.request(ref(held))
+        await settle()
+        assert fixture.shown() == {}
+        fixture.records[ref(held).uid] = record
+        await fixture.writer.publish(read)
+        assert fixture.shown() == {SLICE: {"Ready", "data"}}
+
+
+async def test_what_another_has_written_since_the_claim_was_read_stays(tmp_path: Path) -> None:
+    fixture = build_fixture(tmp_path)
+    read = claim("training", SLICE, result("nic", driver="nic.example"))
+    fixture.cluster.add(read)
+    loaded = build_device_statuses([result(SLICE)], CONDITIONS, failure=None, now=0)
+    await fixture.writer.write(read, loaded)
+    other = AllocatedDeviceStatus(driver="nic.example", pool="node-1/nic", device="nic", data={"ip": "10.0.0.1"})
+    now = fixture.held()
+    fixture.cluster.add(replace(now, status=replace(now.status, devices=(*now.status.devices, other))))
+    fixture.prepare(read)
+    await fixture.writer.publish(read)
+    assert fixture.shown() == {SLICE: {CONDITIONS.loaded, "Ready", "data"}, "nic": {"data"}}
+    assert fixture.cluster.reads == 1
+    await fixture.writer.write(fixture.held(), build_device_statuses([result(SLICE)], CONDITIONS, failure="no", now=0))
+    assert fixture.shown()[SLICE] == {CONDITIONS.failed, "Ready", "data"}, "and nobody else's write takes it away"
+
+
+async def test_a_claim_that_is_unprepared_shows_nothing_but_its_binding_conditions(tmp_path: Path) -> None:
+    fixture = build_fixture(tmp_path)
+    for name in ("plain", "awaited"):
+        held = claim(name, SLICE)
+        fixture.cluster.add(held)
+        fixture.prepare(held)
+        loads = build_device_statuses([result(SLICE)], CONDITIONS, failure=None, now=0)
+        await fixture.writer.write(held, loads if name == "awaited" else ())
+    async with running(fixture):
+        for name in ("plain", "awaited"):
+            released = replace(fixture.records[f"uid-of-{name}"], state=ClaimState.RELEASING)
+            fixture.records[f"uid-of-{name}"] = released
+            fixture.writer.request(released.claim)
+        await settle()
+        assert (fixture.shown("plain"), fixture.shown("awaited")) == ({}, {SLICE: {CONDITIONS.loaded}})
+
+
+async def test_a_write_that_takes_too_long_does_not_keep_the_container_and_is_made_later(tmp_path: Path) -> None:
+    fixture = build_fixture(tmp_path)
+    held = claim("training", SLICE)
+    fixture.cluster.add(held)
+    fixture.prepare(held)
+    fixture.cluster.delay_s = 5
+    begun, late = anyio.current_time(), count("late")
+    await fixture.writer.publish(held)
+    assert anyio.current_time() - begun == pytest.approx(LIMIT_S)
+    assert (fixture.cluster.written, count("late")) == ([], late + 1)
+    async with running(fixture):
+        await anyio.sleep(6)
+        assert fixture.shown() == {SLICE: {"Ready", "data"}}
+
+
+@pytest.mark.parametrize(
+    "error", [UnreachableError("PATCH claim", "refused"), RuntimeError("a backend's edits failed")], ids=repr
+)
+async def test_a_write_that_fails_is_tried_again_with_back_off(error: Exception, tmp_path: Path) -> None:
+    fixture = build_fixture(tmp_path)
+    held = claim("training", SLICE)
+    fixture.cluster.add(held)
+    fixture.prepare(held)
+    fixture.cluster.write_errors += [error] * 3
+    await fixture.writer.publish(held)
+    async with running(fixture):
+        assert fixture.cluster.written == []
+        await anyio.sleep(1 + 2)
+        await settle()
+        assert fixture.shown() == {SLICE: {"Ready", "data"}}
+
+
+async def test_what_the_api_server_finds_invalid_is_not_tried_for_ever(tmp_path: Path) -> None:
+    fixture = build_fixture(tmp_path)
+    held = claim("training", SLICE)
+    fixture.cluster.add(held)
+    fixture.prepare(held)
+    invalid = InvalidError("PATCH claim", 422, "Invalid", "must be an allocated device in the claim")
+    fixture.cluster.write_errors += [invalid] * 10
+    async with running(fixture):
+        await anyio.sleep(3600)
+    assert len(fixture.cluster.write_errors) == 9
+
+
+@pytest.mark.parametrize(("error", "outcome"), [(FORBIDDEN, "forbidden"), (DROPPED, "dropped")])
+async def test_where_it_may_not_be_written_it_is_said_once_and_asked_again_ten_minutes_later(
+    error: Exception, outcome: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fixture = build_fixture(tmp_path)
+    claims = [claim(f"training-{number}", SLICE) for number in range(5)]
+    fixture.cluster.write_errors += [error] * 2
+    before = count(outcome)
+    async with running(fixture):
+        for held in claims:
+            fixture.cluster.add(held)
+            fixture.prepare(held)
+            await fixture.writer.publish(held)
+        assert len(fixture.cluster.write_errors) == 1, "one claim is enough to know"
+        fixture.writer.request(ClaimRef("other", "gone", "uid-of-gone"))  # of which there is nothing to write
+        await anyio.sleep(ASK_AGAIN_S + 1)
+        assert (fixture.cluster.write_errors, fixture.cluster.written) == ([], [])
+        assert count(outcome) == before + 2
+        await anyio.sleep(ASK_AGAIN_S + 1)
+        assert all(fixture.shown(held.metadata.name) == {SLICE: {"Ready", "data"}} for held in claims)
+    assert sum("claims do not show in their status what they got" in line for line in caplog.messages) == 1
+    assert str(error) in caplog.text
+
+
+async def test_a_namespace_that_refuses_does_not_keep_others_from_being_written(tmp_path: Path) -> None:
+    fixture = build_fixture(tmp_path)
+    refused, taken = claim("refused", SLICE), claim("taken", SLICE)
+    taken = replace(taken, metadata=replace(taken.metadata, namespace="other"))
+    fixture.cluster.write_errors.append(FORBIDDEN)
+    for held in (refused, taken):
+        fixture.cluster.add(held)
+        fixture.prepare(held)
+        await fixture.writer.publish(held)
+    assert (fixture.shown("refused"), fixture.shown("taken", "other")) == ({}, {SLICE: {"Ready", "data"}})
+
+
+async def test_after_a_restart_claims_show_what_is_prepared_now_and_nothing_that_was_of_an_earlier_boot(
+    tmp_path: Path,
+) -> None:
+    fixture = build_fixture(tmp_path)
+    for name in ("missed", "rebooted"):
+        fixture.cluster.add(claim(name, SLICE))
+        fixture.prepare(fixture.held(name))
+    await fixture.writer.publish(fixture.held("rebooted"))
+    fixture.prepare(fixture.held("rebooted"), boot_id="boot-0")
+    async with running(fixture):
+        assert (fixture.shown("missed"), fixture.shown("rebooted")) == ({SLICE: {"Ready", "data"}}, {})
+
+
+async def test_a_claim_that_was_made_anew_with_the_same_name_is_left_alone(tmp_path: Path) -> None:
+    fixture = build_fixture(tmp_path)
+    anew = claim("training", SLICE, uid="another")
+    fixture.cluster.add(anew)
+    fixture.prepare(claim("training", SLICE))
+    async with running(fixture):
+        fixture.writer.request(ClaimRef("default", "gone", "uid-of-gone"))
+        await settle()
+    assert (fixture.cluster.reads, fixture.cluster.written) == (2, [])
+
+
+async def test_where_claims_have_no_place_for_it_nothing_is_asked(tmp_path: Path) -> None:
+    fixture = build_fixture(tmp_path)
+    fixture.cluster.has_device_status = False
+    held = claim("training", SLICE)
+    fixture.cluster.add(held)
+    fixture.prepare(held)
+    async with running(fixture):
+        await fixture.writer.publish(held)
+        fixture.writer.request(ref(held))
+        await settle()
+    assert (fixture.cluster.reads, fixture.cluster.written) == (0, [])

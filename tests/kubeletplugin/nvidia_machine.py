@@ -1,0 +1,45 @@
+"""A node whose NVIDIA cards are the stand-in's, and a process that makes one call on it.
+
+``python -m tests.kubeletplugin.nvidia_machine ROOT prepare|unprepare``.
+"""
+
+import sys
+from pathlib import Path
+
+import anyio
+
+from driver.testing.nvml import NvidiaMachine
+from driver.testing.nvml.demonstration import StandInBackend, open_backend
+from tests.fakes.claims import claim, ref
+from tests.fakes.cluster import FakeCluster
+from tests.kubeletplugin.claim_fixture import plugin_core
+
+CLAIM = claim("gpu", "gpu-0-1g-20gb-at-0", "gpu-0-3g-40gb-at-4")
+
+
+def hardware(root: Path) -> StandInBackend:
+    """A backend of the cards whose machine lies below ``root``, opened."""
+    file = root / "cards.yaml"
+    file.write_text("cards: [{model: h100-80gb-sxm}]\n")
+    backend = open_backend(file)
+    backend.open()
+    return backend
+
+
+def machine(root: Path) -> NvidiaMachine:
+    return NvidiaMachine(root / "machine")
+
+
+async def call(root: Path, operation: str) -> None:
+    cluster = FakeCluster()
+    cluster.add(CLAIM)
+    backend = hardware(root)
+    try:
+        async with plugin_core(root, cluster, other_backend=backend) as core:
+            await (core.preparer.prepare(ref(CLAIM)) if operation == "prepare" else core.preparer.unprepare(ref(CLAIM)))
+    finally:
+        backend.close()
+
+
+if __name__ == "__main__":
+    anyio.run(call, Path(sys.argv[1]), sys.argv[2])

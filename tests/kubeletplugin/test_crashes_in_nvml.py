@@ -1,0 +1,68 @@
+"""Killed inside a call of NVIDIA's library, with unmodified bindings: the next process finishes or removes the rest.
+
+What is left is asked of the cards, by another user of the library.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from driver.kubeletplugin.claims.checkpoint import open_checkpoint
+from driver.testing.nvml import Death
+from driver.testing.nvml.machine import MACHINE_VARIABLE
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.nvml import NEEDS_COMPILER
+from tests.kubeletplugin.claim_fixture import plugin_core
+from tests.kubeletplugin.nvidia_machine import call, hardware, machine
+
+pytestmark = NEEDS_COMPILER
+
+MAKING = [
+    ("nvmlDeviceCreateGpuInstanceWithPlacement", Death.AFTER, 1),
+    ("nvmlGpuInstanceCreateComputeInstance", Death.HALFWAY, 1),
+]
+
+
+@pytest.fixture(autouse=True)
+def machine_of_one_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take back the choice of a machine after the test."""
+    monkeypatch.setenv(MACHINE_VARIABLE, "")
+
+
+def killed_at(root: Path, operation: str, function: str, death: Death) -> None:
+    """A process that does ``operation`` dies in a call of ``function``."""
+    hardware(root).close()
+    machine(root).add_fault(function, death=death)
+    command = [sys.executable, "-m", "tests.kubeletplugin.nvidia_machine", str(root), operation]
+    assert subprocess.run(command, check=False, timeout=60).returncode == -9
+
+
+def left(root: Path) -> tuple[int, list[str]]:
+    """Records, and partitions on the card."""
+    backend = hardware(root)
+    with open_checkpoint(root) as checkpoint:
+        found = [str(one) for card in backend.discover() for one in backend.survey(card.uuid).partitions]
+        backend.close()
+        return len(checkpoint.records), found
+
+
+@pytest.mark.parametrize(("function", "death", "instances"), MAKING, ids=[function for function, *_ in MAKING])
+async def test_killed_while_making_a_partition(function: str, death: Death, instances: int, tmp_path: Path) -> None:
+    killed_at(tmp_path, "prepare", function, death)
+    records, found = left(tmp_path)
+    assert (records, len(found)) == (1, instances)
+    await call(tmp_path, "prepare")
+    assert left(tmp_path) == (1, ["3g.40gb at 4", "1g.20gb at 0"])
+    await call(tmp_path, "unprepare")
+    assert left(tmp_path) == (0, [])
+
+
+async def test_killed_while_making_a_partition_and_then_the_claim_goes(tmp_path: Path) -> None:
+    killed_at(tmp_path, "prepare", "nvmlGpuInstanceCreateComputeInstance", Death.AFTER)
+    backend = hardware(tmp_path)
+    async with plugin_core(tmp_path, FakeCluster(), other_backend=backend) as core:
+        await core.garbage_collector.collect(set(core.checkpoint.records))
+    backend.close()
+    assert left(tmp_path) == (0, [])

@@ -1,0 +1,20 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from driver.testing.nvml import CardDescription, MachineDescription, NvidiaMachine
+
+MakeMachine: TypeAlias = Callable[..., NvidiaMachine]
+
+
+@pytest.fixture
+def make_machine(tmp_path: Path) -> MakeMachine:
+    """Make a machine with the cards, H100s with MIG on where none are given."""
+
+    def make(*cards: CardDescription) -> NvidiaMachine:
+        chosen = cards or (CardDescription(model="h100-80gb-sxm", is_mig_on=True),)
+        return NvidiaMachine.create(tmp_path / "machine", MachineDescription(cards=chosen))
+
+    return make
