@@ -1,5 +1,6 @@
 """What ``nvidia-ctk cdi generate`` writes for a tree, and what of it is compared."""
 
+import os
 import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -21,12 +22,16 @@ class Generator:
 
     binary: Path
 
-    def generate(self, tree: NvidiaTree, mode: str) -> Spec:
-        """Return the spec of all devices of ``tree``, in a mount namespace with its ``/proc/driver`` and ``/sys``."""
+    def generate(self, tree: NvidiaTree, mode: str, environment: Mapping[str, str] | None = None) -> Spec:
+        """Return the spec of all devices of ``tree``, in a mount namespace with its ``/proc/driver`` and ``/sys``.
+
+        ``environment``: variables beside those of this process.
+        """
         command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _IN_NAMESPACE, "sh", str(tree.host)]
         command += [str(self.binary), "--quiet", "cdi", "generate", f"--mode={mode}", "--format=json"]
         command += [f"--driver-root={tree.driver}", f"--dev-root={tree.host}", f"--nvidia-cdi-hook-path={HOOK}"]
-        done = subprocess.run(command, capture_output=True, check=False, timeout=60)
+        variables = {**os.environ, **(environment or {})}
+        done = subprocess.run(command, env=variables, capture_output=True, check=False, timeout=60)
         assert done.returncode == 0, done.stderr.decode()
         return load(done.stdout)
 
