@@ -32,6 +32,11 @@ def test_the_copy_is_a_program_for_everybody_and_the_only_file(source: Path, fol
     assert [*folder.iterdir()] == [copy]
 
 
+def test_a_program_that_the_host_has_stays_where_it_is(source: Path) -> None:
+    assert install_cdi_hook(source, None) == source
+    assert [*source.parent.iterdir()] == [source]
+
+
 def test_a_copy_that_is_there_already_is_left_as_it_is(source: Path, folder: Path) -> None:
     before = install_cdi_hook(source, folder).stat()
 

@@ -21,13 +21,13 @@ class CdiHookMissingError(PermanentError):
     """There is no ``nvidia-cdi-hook`` to copy, without which no container can use CUDA."""
 
 
-def install_cdi_hook(source: Path, folder: Path) -> Path:
+def install_cdi_hook(source: Path, folder: Path | None) -> Path:
     """Copy the program at ``source`` into ``folder``, unless this copy is there already, and return the copy's path.
 
-    A container that starts meanwhile runs the old program or the new one, never a part. Raises CdiHookMissingError when
-    ``source`` is no program that can be read, and OSError when it cannot be written.
+    None: the program is on the host already, at the same path. A container that starts meanwhile runs the old program
+    or the new one, never a part. Raises CdiHookMissingError when ``source`` is no program that can be read, and OSError
+    when it cannot be written.
     """
-    target = folder / HOOK_NAME
     try:
         content = source.read_bytes()
     except OSError as error:
@@ -37,6 +37,9 @@ def install_cdi_hook(source: Path, folder: Path) -> Path:
         ) from error
     if not content:
         raise CdiHookMissingError(f"{source} is empty: is the image damaged?")
+    if folder is None:
+        return source
+    target = folder / HOOK_NAME
     if _is_installed(target, content):
         return target
     descriptor, temporary = tempfile.mkstemp(prefix=f".{HOOK_NAME}-", dir=folder)

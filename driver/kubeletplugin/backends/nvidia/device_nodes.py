@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from api.errors import TransientError
 from cdi import DeviceNode
+from driver.kubeletplugin.backends.base import HardwareBusyError
 from driver.kubeletplugin.backends.nvidia.driver_root import SymbolicLink
 from driver.kubeletplugin.backends.nvidia.file_root import FileRoot
 
@@ -44,7 +44,7 @@ _DRM_LINKS: Final = {"card": "card", "renderD": "render"}
 """The last word of a link in ``/dev/dri/by-path``, by the beginning of the node's name (udev's 60-drm.rules)."""
 
 
-class DeviceNodesMissingError(TransientError):
+class DeviceNodesMissingError(HardwareBusyError):
     """A device node cannot be made: its kernel module is not loaded, or its MIG instance is gone."""
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from api.errors import TransientError
+from driver.kubeletplugin.backends.base import HardwareBusyError
 from driver.kubeletplugin.backends.nvidia.file_root import FileRoot, is_plain_path
 
 LIBRARY_FOLDERS: Final = (
@@ -93,7 +93,7 @@ _VULKAN_CONFIGS: Final = (
 _VERSION: Final = re.compile(r"\d+(\.\d+)+")
 
 
-class DriverFilesMissingError(TransientError):
+class DriverFilesMissingError(HardwareBusyError):
     """The driver's user space is not below its root, or is of another version than the loaded kernel module."""
 
 
