@@ -75,6 +75,8 @@ class NvidiaMachineUnderTest(MachineUnderTest):
         self.waits: list[float] = []
         self.cdi_hook = ""
         """The hook that the backend is configured with; empty: the stand-in does without."""
+        self.host_driver_root = "/run/nvidia/driver"
+        """The driver's root as the host would see it; empty: as it is here."""
         self._policy = policy
         self._library: KillableLibrary | None = None
 
@@ -86,7 +88,7 @@ class NvidiaMachineUnderTest(MachineUnderTest):
             driver_root=str(root),
             system_root=str(self.hardware.folder),
             mig_mode=self._policy,
-            host_driver_root="/run/nvidia/driver",
+            host_driver_root=self.host_driver_root,
             cdi_hook=self.cdi_hook,
         )
         return NvidiaBackend(config, library=self._library, wait=self.waits.append)

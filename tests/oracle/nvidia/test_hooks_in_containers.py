@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cdi import ContainerEdits
+from driver.families.gpu import GPU
 from driver.kubeletplugin.backends.nvidia.cdi_hook import install_cdi_hook
 from driver.kubeletplugin.backends.nvidia.container_edits import (
     build_driver_edits,
@@ -17,10 +18,14 @@ from driver.kubeletplugin.backends.nvidia.container_edits import (
 from driver.kubeletplugin.backends.nvidia.device_nodes import DeviceFiles
 from driver.kubeletplugin.backends.nvidia.driver_root import find_driver_files
 from driver.kubeletplugin.backends.nvidia.file_root import FileRoot
+from driver.testing.plugin import PluginStandIn
 from tests.fakes.nvidia_driver import ADDRESS, LAYOUTS, VERSION, NvidiaTree, write_nvidia_tree
+from tests.kubeletplugin.backends.nvidia_machine import NvidiaMachineUnderTest, nvml_of_one_test
 from tests.oracle.judge import build
 from tests.oracle.nvidia.conftest import MODULE, TOOLKIT
 from tests.oracle.nvidia.container import RuncContainer
+
+__all__ = ["nvml_of_one_test"]
 
 pytestmark = pytest.mark.oracle
 
@@ -79,6 +84,23 @@ def test_a_program_loads_cuda_by_its_usual_names(tree: NvidiaTree, container: Ru
     assert container.run(gpu, ["/bin/probe", "libcuda.so.1", "libcuda.so"]) == (
         "libcuda.so.1: cuInit\nlibcuda.so: cuInit\n"
     )
+
+
+@pytest.mark.usefixtures("nvml_of_one_test")
+def test_a_partition_that_the_backend_has_made_comes_with_cuda(
+    tmp_path: Path, compiled: Path, container: RuncContainer, hook: Path
+) -> None:
+    machine = NvidiaMachineUnderTest(tmp_path / "stand-in")
+    machine.cdi_hook, machine.host_driver_root = str(hook), ""
+    shutil.copy(compiled / "libcuda.so.1", machine.hardware.driver_root / f"usr/lib64/libcuda.so.{VERSION}")
+    plugin = PluginStandIn(machine, GPU)
+    card = plugin.cards[0]
+    partition = next(spec for spec in card.geometry.specs if spec.profile == "3g.40gb").of(card.uuid)
+    edits = plugin.backend.edits(plugin.prepare(plugin.allocate(partition, "user")))
+
+    # The nodes of a stand-in are /dev/null, which can be opened.
+    script = "/bin/probe libcuda.so.1 && : < /dev/nvidia0 && echo $NVIDIA_VISIBLE_DEVICES"
+    assert container.run(edits, ["/bin/sh", "-c", script]) == "libcuda.so.1: cuInit\nvoid\n"
 
 
 def test_a_container_with_two_devices_runs_the_hooks_of_both(
