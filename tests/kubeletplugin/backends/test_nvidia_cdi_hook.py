@@ -74,9 +74,9 @@ def test_a_hook_that_is_missing_is_an_error_that_says_where_it_should_be(tmp_pat
     with pytest.raises(CdiHookMissingError) as caught:
         install_cdi_hook(tmp_path / "nvidia-cdi-hook", folder)
     assert str(caught.value) == (
-        f"there is no nvidia-cdi-hook at {tmp_path}/nvidia-cdi-hook (No such file or directory): Kerf's image has it;"
-        " elsewhere install nvidia-container-toolkit v1.20 or later, and name the program in the configuration of the"
-        " backend"
+        f"there is no nvidia-cdi-hook at {tmp_path}/nvidia-cdi-hook (No such file or directory): install"
+        " nvidia-container-toolkit v1.20 or later, or name another place of the program in the field cdiHook of the"
+        " backend's configuration"
     )
     assert [*folder.iterdir()] == []
 

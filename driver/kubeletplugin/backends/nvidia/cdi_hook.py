@@ -1,7 +1,7 @@
 """Brings ``nvidia-cdi-hook`` to the host: a runtime runs hooks there, where neither Kerf nor Python is.
 
-Kerf's image has the program, built from its Go module with cgo. The plugin copies it into its own folder of the
-kubelet's, which has the same path on the host and in the plugin's container.
+An image of the plugin has the program, built from its Go module with cgo. The plugin copies it into its own folder of
+the kubelet's, which has the same path on the host and in the plugin's container.
 """
 
 import os
@@ -32,8 +32,8 @@ def install_cdi_hook(source: Path, folder: Path | None) -> Path:
         content = source.read_bytes()
     except OSError as error:
         raise CdiHookMissingError(
-            f"there is no {HOOK_NAME} at {source} ({error.strerror}): Kerf's image has it; elsewhere install"
-            " nvidia-container-toolkit v1.20 or later, and name the program in the configuration of the backend"
+            f"there is no {HOOK_NAME} at {source} ({error.strerror}): install nvidia-container-toolkit v1.20 or later, or"
+            " name another place of the program in the field cdiHook of the backend's configuration"
         ) from error
     if not content:
         raise CdiHookMissingError(f"{source} is empty: is the image damaged?")
