@@ -32,8 +32,8 @@ def install_cdi_hook(source: Path, folder: Path | None) -> Path:
         content = source.read_bytes()
     except OSError as error:
         raise CdiHookMissingError(
-            f"there is no {HOOK_NAME} at {source} ({error.strerror}): install nvidia-container-toolkit v1.20 or later, or"
-            " name another place of the program in the field cdiHook of the backend's configuration"
+            f"there is no {HOOK_NAME} at {source} ({error.strerror}): install nvidia-container-toolkit v1.20 or later,"
+            " or name another place of the program in the field cdiHook of the backend's configuration"
         ) from error
     if not content:
         raise CdiHookMissingError(f"{source} is empty: is the image damaged?")
