@@ -1,7 +1,8 @@
 """``python -m tests.oracle [KIND …] [--cases N]``: comparisons with reference implementations on generated cases.
 
 Without a KIND all run. Each kind is a folder beside this file with a Go module, which is the oracle, and with the tests
-that compare its results with Kerf's. They need Go and, for the first build, its module proxy.
+that compare its results with Kerf's. They need Go and, for the first build, its module proxy; ``nvidia`` also needs
+root, runc and a C compiler, because it makes device nodes, mounts and containers.
 """
 
 import argparse
@@ -17,6 +18,7 @@ CASES: Final[Mapping[str, int]] = {
     "allocator": 20_000,
     "cdi": 1250,  # ten thousand for its eight properties together
     "cel": 5000,
+    "nvidia": 300,
 }
 """Generated cases for each property."""
 

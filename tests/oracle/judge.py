@@ -12,11 +12,13 @@ _BUILD_TIMEOUT_S = 600
 """The time limit of a build without caches on a slow machine, including downloads."""
 
 
-def build(module: Path, binary: Path, module_file: str = "go.mod") -> Path:
-    """Build the Go module in ``module`` with the dependencies of ``module_file``, and return ``binary``."""
+def build(module: Path, binary: Path, module_file: str = "go.mod", package: str = ".") -> Path:
+    """Build a package of the Go module in ``module``, or of one it depends on, with the dependencies of
+    ``module_file``, and return ``binary``.
+    """
     go = shutil.which("go")
     assert go, "the oracle needs the Go toolchain"
-    command = [go, "build", "-mod=readonly", f"-modfile={module_file}", "-o", str(binary), "."]
+    command = [go, "build", "-mod=readonly", f"-modfile={module_file}", "-o", str(binary), package]
     subprocess.run(command, cwd=module, env={**os.environ, "GOWORK": "off"}, check=True, timeout=_BUILD_TIMEOUT_S)
     return binary
 

@@ -193,6 +193,8 @@ class SurveyTracker:
                     f"{name} has lost {missing}, by a reset or by somebody's hand: pods that use it must start again"
                 )
             modes = {"whole": surveyed.survey.no_whole, "in partitions": surveyed.survey.no_partitions}
+            if len({*modes.values()}) == 1:
+                modes = {"whole or in partitions": surveyed.survey.no_whole}
             impossible = [f"{how}: {why}" for how, why in modes.items() if why]
             if impossible:
                 found["CardModeUnavailable"] = f"{name} cannot be had {'; nor '.join(impossible)}"

@@ -73,6 +73,10 @@ class NvidiaMachineUnderTest(MachineUnderTest):
         self.cards = cards or (CardDescription(model=H100), CardDescription(model=H100))
         self.hardware = NvidiaMachine.create(folder / "machine", MachineDescription(cards=self.cards, **options))
         self.waits: list[float] = []
+        self.cdi_hook = ""
+        """The hook that the backend is configured with; empty: the stand-in does without."""
+        self.host_driver_root = "/run/nvidia/driver"
+        """The driver's root as the host would see it; empty: as it is here."""
         self._policy = policy
         self._library: KillableLibrary | None = None
 
@@ -80,7 +84,13 @@ class NvidiaMachineUnderTest(MachineUnderTest):
         self.choose()
         root = self.hardware.driver_root
         self._library = KillableLibrary(root)
-        config = NvidiaConfig(driver_root=str(root), system_root=str(self.hardware.folder), mig_mode=self._policy)
+        config = NvidiaConfig(
+            driver_root=str(root),
+            system_root=str(self.hardware.folder),
+            mig_mode=self._policy,
+            host_driver_root=self.host_driver_root,
+            cdi_hook=self.cdi_hook,
+        )
         return NvidiaBackend(config, library=self._library, wait=self.waits.append)
 
     def choose(self) -> None:

@@ -165,6 +165,15 @@ def test_impossible_modes_keep_the_whole_card_or_its_partitions() -> None:
     }
 
 
+def test_a_reason_why_a_card_cannot_be_had_at_all_is_said_once() -> None:
+    tracker = SurveyTracker(driver=DRIVER)
+    no_hook = CardSurvey(card_uuid=CARD.uuid, no_whole="there is no hook", no_partitions="there is no hook")
+    tracker.update(CARD, no_hook, (), BOOT, later)
+    assert tracker.describe(CARD) == {
+        "CardModeUnavailable": "card gpu-0 (GPU-0) cannot be had whole or in partitions: there is no hook"
+    }
+
+
 def test_a_card_of_which_nothing_is_known_is_in_quarantine_and_one_failure_is_none() -> None:
     tracker = SurveyTracker(driver=DRIVER)
     assert tracker.fail(CARD.uuid, "driver not loaded", is_doubtful=False)

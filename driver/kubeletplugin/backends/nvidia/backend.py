@@ -1,9 +1,13 @@
 """The Backend protocol over NVIDIA cards."""
 
 import logging
+import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
+
+from msgspec import structs
 
 from api.errors import KerfError
 from api.kerf.v1alpha1 import DeviceConfigBase, GpuConfig
@@ -24,15 +28,22 @@ from driver.kubeletplugin.backends.base import (
 )
 from driver.kubeletplugin.backends.eventless import EventlessBackend
 from driver.kubeletplugin.backends.nvidia.card import NvidiaCard
+from driver.kubeletplugin.backends.nvidia.cdi_hook import HOOK_NAME, CdiHookMissingError, install_cdi_hook
 from driver.kubeletplugin.backends.nvidia.config import NvidiaConfig, read_config
+from driver.kubeletplugin.backends.nvidia.device_nodes import DeviceFiles
+from driver.kubeletplugin.backends.nvidia.driver_root import DriverFiles, find_driver_files
+from driver.kubeletplugin.backends.nvidia.file_root import FileRoot
 from driver.kubeletplugin.backends.nvidia.geometry import build_model
-from driver.kubeletplugin.backends.nvidia.handles import build_edits, from_json, to_json
+from driver.kubeletplugin.backends.nvidia.handles import NvidiaHandle, build_edits, from_json, to_json
 from driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
 from driver.kubeletplugin.backends.nvidia.readings import CardReading
 from driver.kubeletplugin.backends.nvidia.system_files import SystemFiles
 from driver.partitions.geometry import Card
 
 _log = logging.getLogger(__name__)
+
+_FIRMWARE_PATH: Final = "/sys/module/firmware_class/parameters/path"
+"""The kernel's own folder of firmware (admin-guide/kernel-parameters: firmware_class.path)."""
 
 _EXCLUSIVE: Final = "Exclusive"
 """The sharing strategy that sets up nothing."""
@@ -55,15 +66,20 @@ class NvidiaBackend(EventlessBackend):
         self._config = config
         self._library = library or NvmlLibrary(Path(config.driver_root))
         self._system = SystemFiles(root=Path(config.system_root))
+        self._devices = DeviceFiles(root=FileRoot(path=Path(config.system_root)))
         self._wait = wait or self._wait_or_end
         self._cards: dict[str, NvidiaCard] = {}
         self._indexes: dict[str, int] = {}
         self._warned: set[tuple[str, ...]] = set()
+        self._hook_path = ""
+        self._no_hook = ""
+        """The reason why no container can use CUDA; empty: the hook is on the host, or a stand-in does without."""
 
     def open(self) -> None:
-        """Open NVML. Raises NvmlBindingsMissingError and NvmlUnavailableError."""
+        """Open NVML, and bring the hook to the host. Raises NvmlBindingsMissingError and NvmlUnavailableError."""
         super().open()
         self._library.open()
+        self._install_hook()
 
     def close(self) -> None:
         super().close()
@@ -79,7 +95,8 @@ class NvidiaBackend(EventlessBackend):
         return found
 
     def survey(self, card_uuid: str) -> CardSurvey:
-        return self._card(card_uuid).survey()
+        found = self._card(card_uuid).survey()
+        return replace(found, no_whole=self._no_hook, no_partitions=self._no_hook) if self._no_hook else found
 
     def prepare(
         self, device: AllocatedDevice, config: DeviceConfigBase | None, journal: Journal, found: FoundPartition | None
@@ -91,8 +108,16 @@ class NvidiaBackend(EventlessBackend):
                 f"{device.share}: the backend nvidia has no sharing {config.sharing.strategy} yet; use {_EXCLUSIVE}"
             )
         card = self._card(device.partition.card_uuid)
-        is_stand_in = self._config.system_root != "/"
-        return to_json(card.prepare(device, journal, found, is_stand_in=is_stand_in))
+        if self._no_hook:
+            raise HardwareBusyError(self._no_hook)
+        is_stand_in = self._config.is_for_stand_in
+        if not self._hook_path:
+            return to_json(card.prepare(device, journal, found, is_stand_in=is_stand_in))
+        # What is missing is found out before the card is changed.
+        driver, control_nodes = self._find_driver(), self._devices.find_control_nodes()
+        handle = card.prepare(device, journal, found, is_stand_in=is_stand_in)
+        handle = structs.replace(handle, driver=driver, control_nodes=control_nodes, hook_path=self._hook_path)
+        return to_json(self._add_nodes(handle, card.reading.pci_address))
 
     def unprepare(self, handle: Handle) -> None:
         known = from_json(handle)
@@ -104,6 +129,37 @@ class NvidiaBackend(EventlessBackend):
 
     def edits(self, handle: Handle) -> ContainerEdits:
         return build_edits(from_json(handle))
+
+    def _install_hook(self) -> None:
+        config = self._config
+        if config.is_for_stand_in and not config.cdi_hook:
+            return
+        source, folder = config.cdi_hook or f"/usr/bin/{HOOK_NAME}", config.cdi_hook_folder
+        try:
+            self._hook_path, self._no_hook = str(install_cdi_hook(Path(source), Path(folder) if folder else None)), ""
+        except (CdiHookMissingError, OSError) as error:
+            self._hook_path, self._no_hook = "", str(error)
+            _log.error("no GPU of this node can be used in containers: %s", error)
+
+    def _find_driver(self) -> DriverFiles:
+        machine = os.uname()
+        return find_driver_files(
+            FileRoot(path=Path(self._config.driver_root), host_path=self._config.host_driver_root),
+            self._library.read_driver_version(),
+            machine=machine.machine,
+            kernel_release=machine.release,
+            firmware_path=self._devices.root.read_text(_FIRMWARE_PATH) or "",
+        )
+
+    def _add_nodes(self, handle: NvidiaHandle, pci_address: str) -> NvidiaHandle:
+        """Return ``handle`` with the nodes of its device."""
+        gpu = self._devices.find_gpu_nodes(handle.minor, pci_address)
+        if handle.is_admin:
+            return structs.replace(handle, gpu=gpu, monitor_node=self._devices.find_monitor_node())
+        if handle.instance is None:
+            return structs.replace(handle, gpu=gpu)
+        nodes = self._devices.find_instance_nodes(handle.minor, handle.instance, handle.compute_instance)
+        return structs.replace(handle, gpu=gpu, instance_nodes=nodes)
 
     def _card(self, card_uuid: str) -> NvidiaCard:
         if card_uuid not in self._cards:

@@ -78,6 +78,7 @@ class NvidiaCard:
                 minor=self.library.read_minor(self.uuid),
                 uuid=self.uuid,
                 is_stand_in=is_stand_in,
+                is_admin=device.admin_access,
             )
         instance = self._make_instance(device.partition, device.partition.placement, journal, found)
         compute_id, mig_uuid = instance.compute_instances[0]

@@ -3,6 +3,7 @@
 .. code-block:: yaml
 
     driverRoot: /run/nvidia/driver
+    cdiHookFolder: /var/lib/kubelet/plugins/gpu.kerf.dev
     migMode: OnDemand
 """
 
@@ -21,10 +22,21 @@ class NvidiaConfig(Strict, rename="camel"):
 
     driver_root: str = "/"
     """The directory with the driver's files: ``/``, or where a driver container mounts them."""
+    host_driver_root: str = ""
+    """The same directory on the host, where the plugin sees it at another path."""
+    cdi_hook: str = ""
+    """The program nvidia-cdi-hook; empty: ``/usr/bin/nvidia-cdi-hook``, and none for a stand-in."""
+    cdi_hook_folder: str = ""
+    """The folder into which the program is copied, at the same path on the host; empty: the host has the program."""
     system_root: str = "/"
     """The directory with ``proc``, ``sys`` and ``dev`` of the cards: another one than ``/`` for a stand-in only."""
     mig_mode: MigPolicy = MigPolicy.ON_DEMAND
     """What may be done with the MIG mode of cards."""
+
+    @property
+    def is_for_stand_in(self) -> bool:
+        """Whether the cards are a stand-in's."""
+        return self.system_root != "/"
 
 
 def read_config(path: Path | None) -> NvidiaConfig:

@@ -1,18 +1,29 @@
 """Handles of prepared NVIDIA devices, as the plugin's checkpoint keeps them, and the container edits made from them.
 
-A field added later needs a default: records of older versions are read by newer ones. No management node is among the
-edits: neither ``nvidia-cap1`` (MIG configuration) nor ``nvidia-cap2`` (monitoring).
+A field added later needs a default: records of older versions are read by newer ones. A handle has all that its edits
+are made of, as it was when the device was prepared: they may be written anew when the driver cannot be read.
 """
 
+from dataclasses import replace
 from typing import Final
 
 import msgspec
 
 from cdi import ContainerEdits, DeviceNode
 from driver.kubeletplugin.backends.base import Handle, HardwareRefusedError
+from driver.kubeletplugin.backends.nvidia.container_edits import (
+    build_admin_edits,
+    build_driver_edits,
+    build_gpu_edits,
+    build_mig_edits,
+)
+from driver.kubeletplugin.backends.nvidia.device_nodes import GpuNodes
+from driver.kubeletplugin.backends.nvidia.driver_root import DriverFiles
 from driver.partitions.geometry import Placement
 
 _CONTROL_NODES: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
+_GRAPHICS: Final = "+gfx"
+"""In the names of profiles whose instances render (RTX PRO)."""
 _NULL_MAJOR, _NULL_MINOR = 1, 3
 """``/dev/null`` on every Linux (Documentation/admin-guide/devices.txt)."""
 
@@ -38,6 +49,15 @@ class NvidiaHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", 
     """Numbers of the capability nodes of the instance, ``/dev/nvidia-caps/nvidia-cap30``."""
     is_stand_in: bool = False
     """Whether the card is a stand-in's: its device nodes are ``/dev/null`` of the host."""
+    is_admin: bool = False
+    """Whether the claim has admin access to the card."""
+    hook_path: str = ""
+    """The program nvidia-cdi-hook on the host; empty: a stand-in without it, whose containers get no driver."""
+    driver: DriverFiles | None = None
+    control_nodes: tuple[DeviceNode, ...] = ()
+    gpu: GpuNodes | None = None
+    instance_nodes: tuple[DeviceNode, ...] = ()
+    monitor_node: DeviceNode | None = None
 
 
 def to_json(handle: NvidiaHandle) -> Handle:
@@ -55,12 +75,31 @@ def from_json(handle: Handle) -> NvidiaHandle:
 
 def build_edits(handle: NvidiaHandle) -> ContainerEdits:
     """Build the edits of a device. The same handle gives the same edits, on every node and after every restart."""
-    # "void" keeps the NVIDIA runtime from adding every GPU to a privileged container (nvidia-container-toolkit).
     variable = f"KERF_DEVICE_{handle.device.upper().replace('-', '_')}={handle.uuid}"
+    edits = _build_cuda_edits(handle) + ContainerEdits(env=(variable,))
+    if handle.is_stand_in:
+        edits = replace(edits, device_nodes=tuple(_null(node.path) for node in edits.device_nodes))
+    return edits
+
+
+def _build_cuda_edits(handle: NvidiaHandle) -> ContainerEdits:
+    if handle.driver is None or handle.gpu is None:
+        return _build_node_edits(handle)
+    driver = build_driver_edits(handle.driver, handle.control_nodes, handle.hook_path)
+    if handle.is_admin:
+        return driver + build_admin_edits(handle.gpu, handle.monitor_node, handle.hook_path)
+    if handle.instance is None:
+        return driver + build_gpu_edits(handle.gpu, handle.hook_path)
+    is_graphics = _GRAPHICS in handle.profile
+    return driver + build_mig_edits(handle.gpu, handle.instance_nodes, handle.hook_path, is_graphics=is_graphics)
+
+
+def _build_node_edits(handle: NvidiaHandle) -> ContainerEdits:
+    """Build the edits where the driver's files are not known."""
     paths = [*_CONTROL_NODES, f"/dev/nvidia{handle.minor}"]
     paths += [f"/dev/nvidia-caps/nvidia-cap{number}" for number in handle.capabilities]
-    nodes = tuple(_null(path) if handle.is_stand_in else DeviceNode(path=path, permissions="rw") for path in paths)
-    return ContainerEdits(env=("NVIDIA_VISIBLE_DEVICES=void", variable), device_nodes=nodes)
+    nodes = tuple(DeviceNode(path=path, permissions="rw") for path in paths)
+    return ContainerEdits(env=("NVIDIA_VISIBLE_DEVICES=void",), device_nodes=nodes)
 
 
 def _null(path: str) -> DeviceNode:

@@ -94,6 +94,10 @@ class NvmlLibrary:
             found.append(reading)
         return found
 
+    def read_driver_version(self) -> str:
+        """Return the version of the loaded driver."""
+        return str(self._call("nvmlSystemGetDriverVersion"))
+
     def read_minor(self, card_uuid: str) -> int:
         """Return the number of the card's device node, which a reset may change."""
         return int(self._call("nvmlDeviceGetMinorNumber", self._handle(card_uuid)))
