@@ -262,6 +262,27 @@ async def test_where_it_may_not_be_written_it_is_said_once_and_asked_again_ten_m
     assert str(error) in caplog.text
 
 
+async def test_where_it_may_not_be_written_nothing_is_kept_of_claims_that_are_unprepared(tmp_path: Path) -> None:
+    """Beside one that stayed, a plugin without the permission kept every claim of its life to ask about it again."""
+    fixture = build_fixture(tmp_path)
+    fixture.cluster.write_errors += [FORBIDDEN] * 10
+    stays, *jobs = [claim(f"training-{number}", SLICE) for number in range(30)]
+    async with running(fixture):
+        for held in (stays, *jobs):
+            fixture.cluster.add(held)
+            fixture.prepare(held)
+            await fixture.writer.publish(held)
+        for held in jobs:
+            del fixture.records[held.metadata.uid]
+            fixture.writer.request(ref(held))
+        await anyio.sleep(2 * ASK_AGAIN_S + 1)
+        fixture.cluster.write_errors.clear()
+        asked = fixture.cluster.reads
+        await anyio.sleep(2 * ASK_AGAIN_S)
+        assert fixture.cluster.reads == asked + 1
+        assert fixture.shown(stays.metadata.name) == {SLICE: {"Ready", "data"}}
+
+
 async def test_a_namespace_that_refuses_does_not_keep_others_from_being_written(tmp_path: Path) -> None:
     fixture = build_fixture(tmp_path)
     refused, taken = claim("refused", SLICE), claim("taken", SLICE)
