@@ -39,6 +39,7 @@ from driver.families import selectors
 from driver.families.base import Family
 from driver.families.model_names import UnknownModelError
 from driver.families.registry import find_families, installed_families
+from driver.partitions.slice_limits import MAX_VALUE
 
 _MAX_COUNT: Final = 32
 """The most devices of a claim (``AllocationResultsMaxSize`` of ``k8s.io/api/resource/v1``)."""
@@ -79,6 +80,15 @@ class _VersionType(click.ParamType[str]):
         if version is None:
             self.fail(f"{value!r} is no version such as 9.0", param, ctx)
         return str(version)
+
+
+class _TextType(click.ParamType[str]):
+    name = "text"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not value.isprintable() or len(value.encode()) > MAX_VALUE:
+            self.fail(f"no attribute is so: it has at most {MAX_VALUE} bytes of characters that show", param, ctx)
+        return value
 
 
 class _NameType(click.ParamType[str]):
@@ -174,7 +184,8 @@ class _DeviceWishes:
         field = "resourceClaimTemplateName" if kind == _TEMPLATE else "resourceClaimName"
         yield "In the pod:"
         yield "  resourceClaims:"
-        yield f"  - {{name: {self.family.name}, {field}: {name}}}"
+        entry = {"name": self.family.name, field: name}  # a name such as 123 or "on" needs quotes
+        yield f"  - {yaml.safe_dump(entry, default_flow_style=True, sort_keys=False, width=10_000).strip()}"
         yield "  containers:"
         yield f"  - resources: {{claims: [{{name: {self.family.name}}}]}}"
 
@@ -307,8 +318,9 @@ def _list_words(family: Family, reserved: Iterable[str]) -> Iterator[_Word]:
 
     def option_of(name: str) -> str:
         option = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name.replace("_", "-")).lower()
-        option = f"{family.name}-{option}" if option in taken else option
-        taken.add(option)
+        while option in taken or f"no-{option}" in taken:
+            option = f"{family.name}-{option}"
+        taken.update((option, f"no-{option}"))
         return option
 
     for name, description in family.capacities.items():
@@ -329,7 +341,7 @@ def _choose_type(name: str, neutral: Attribute) -> click.ParamType[Any] | None:
         return click.Choice(_CUTS)
     if neutral.version is not None:
         return _VersionType()
-    return {bool: click.BOOL, str: click.STRING}.get(type(neutral.value))
+    return {bool: click.BOOL, str: _TextType()}.get(type(neutral.value))
 
 
 def _build_condition(family: Family, wish: _Wish) -> str:
@@ -391,7 +403,8 @@ def _check_amounts(wishes: Sequence[_Wish], types: Sequence[DeviceType], which: 
     for word, least in amounts.items():
         largest = max(types, key=lambda type_: (type_.size(word.name), str(type_)))
         if least < _LEAST_BYTES and largest.size(word.name).family == "binary":
-            problems.append(Problem(f"--{word.option}", f"{least} counts bytes: write a unit, such as {least}Gi"))
+            example = f"{max(int(least), 1)}Gi"
+            problems.append(Problem(f"--{word.option}", f"{least} counts bytes: write a unit, such as {example}"))
         elif largest.size(word.name) < least:
             message = f"{least} is more than {which} has; {largest_of(word.name, largest)}"
             problems.append(Problem(f"--{word.option}", message))
