@@ -30,10 +30,10 @@ from api.model.claims import (
 )
 from api.model.devices import Attribute
 from api.model.metadata import ObjectMeta
-from api.model.names import is_dns_subdomain
 from api.model.quantity import Quantity
 from api.model.semver import parse_version
 from api.resource.registry import VERSIONS, load_kinds
+from driver.cli.options import NameType
 from driver.controller.device_types import DeviceType, largest_of
 from driver.families import selectors
 from driver.families.base import Family
@@ -88,15 +88,6 @@ class _TextType(click.ParamType[str]):
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if not value.isprintable() or len(value.encode()) > MAX_VALUE:
             self.fail(f"no attribute is so: it has at most {MAX_VALUE} bytes of characters that show", param, ctx)
-        return value
-
-
-class _NameType(click.ParamType[str]):
-    name = "name"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if not is_dns_subdomain(value):
-            self.fail(f"{value!r} is no name of an object: lower-case letters, digits, - and .", param, ctx)
         return value
 
 
@@ -247,7 +238,7 @@ def _build_command(family: Family) -> click.Command:
         click.Option(["--same-card"], is_flag=True, show_envvar=True, help="All devices are on one card."),
         click.Option(
             ["--class", "device_class"],
-            type=_NameType(),
+            type=NameType(),
             show_envvar=True,
             help=f"The DeviceClass, or ResourceClass, to choose from. [default: {family.driver}]",
         ),
@@ -259,7 +250,7 @@ def _build_command(family: Family) -> click.Command:
             help="A template gives each pod a claim; pods that name one claim share its devices.",
         ),
         click.Option(
-            ["--name"], type=_NameType(), show_envvar=True, help="Name of the object. [default: made from the options]"
+            ["--name"], type=NameType(), show_envvar=True, help="Name of the object. [default: made from the options]"
         ),
         click.Option(
             ["--api-version"],
