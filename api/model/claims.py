@@ -1,6 +1,6 @@
 """Claims, claim templates and device classes (``resource.k8s.io/v1``)."""
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from api.model.allocations import ResourceClaimStatus
 from api.model.base import JsonObject, Value
@@ -8,6 +8,9 @@ from api.model.devices import DeviceToleration
 from api.model.json_limits import check_levels
 from api.model.metadata import Object, ObjectMeta
 from api.model.quantity import Quantity
+
+POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
+"""Annotation on a claim that was made from a template: the entry of the pod's ``resourceClaims`` that it is for."""
 
 AllocationMode: TypeAlias = str
 """``ExactCount`` or ``All``; modes of later versions are decoded, too, and only the allocator rejects them."""

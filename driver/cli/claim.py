@@ -30,15 +30,16 @@ from api.model.claims import (
 )
 from api.model.devices import Attribute
 from api.model.metadata import ObjectMeta
-from api.model.names import is_dns_subdomain
 from api.model.quantity import Quantity
 from api.model.semver import parse_version
 from api.resource.registry import VERSIONS, load_kinds
+from driver.cli.options import NameType
 from driver.controller.device_types import DeviceType, largest_of
 from driver.families import selectors
 from driver.families.base import Family
 from driver.families.model_names import UnknownModelError
 from driver.families.registry import find_families, installed_families
+from driver.partitions.slice_limits import MAX_VALUE
 
 _MAX_COUNT: Final = 32
 """The most devices of a claim (``AllocationResultsMaxSize`` of ``k8s.io/api/resource/v1``)."""
@@ -81,12 +82,12 @@ class _VersionType(click.ParamType[str]):
         return str(version)
 
 
-class _NameType(click.ParamType[str]):
-    name = "name"
+class _TextType(click.ParamType[str]):
+    name = "text"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if not is_dns_subdomain(value):
-            self.fail(f"{value!r} is no name of an object: lower-case letters, digits, - and .", param, ctx)
+        if not value.isprintable() or len(value.encode()) > MAX_VALUE:
+            self.fail(f"no attribute is so: it has at most {MAX_VALUE} bytes of characters that show", param, ctx)
         return value
 
 
@@ -174,7 +175,8 @@ class _DeviceWishes:
         field = "resourceClaimTemplateName" if kind == _TEMPLATE else "resourceClaimName"
         yield "In the pod:"
         yield "  resourceClaims:"
-        yield f"  - {{name: {self.family.name}, {field}: {name}}}"
+        entry = {"name": self.family.name, field: name}  # a name such as 123 or "on" needs quotes
+        yield f"  - {yaml.safe_dump(entry, default_flow_style=True, sort_keys=False, width=10_000).strip()}"
         yield "  containers:"
         yield f"  - resources: {{claims: [{{name: {self.family.name}}}]}}"
 
@@ -236,7 +238,7 @@ def _build_command(family: Family) -> click.Command:
         click.Option(["--same-card"], is_flag=True, show_envvar=True, help="All devices are on one card."),
         click.Option(
             ["--class", "device_class"],
-            type=_NameType(),
+            type=NameType(),
             show_envvar=True,
             help=f"The DeviceClass, or ResourceClass, to choose from. [default: {family.driver}]",
         ),
@@ -248,7 +250,7 @@ def _build_command(family: Family) -> click.Command:
             help="A template gives each pod a claim; pods that name one claim share its devices.",
         ),
         click.Option(
-            ["--name"], type=_NameType(), show_envvar=True, help="Name of the object. [default: made from the options]"
+            ["--name"], type=NameType(), show_envvar=True, help="Name of the object. [default: made from the options]"
         ),
         click.Option(
             ["--api-version"],
@@ -307,8 +309,9 @@ def _list_words(family: Family, reserved: Iterable[str]) -> Iterator[_Word]:
 
     def option_of(name: str) -> str:
         option = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name.replace("_", "-")).lower()
-        option = f"{family.name}-{option}" if option in taken else option
-        taken.add(option)
+        while option in taken or f"no-{option}" in taken:
+            option = f"{family.name}-{option}"
+        taken.update((option, f"no-{option}"))
         return option
 
     for name, description in family.capacities.items():
@@ -329,7 +332,7 @@ def _choose_type(name: str, neutral: Attribute) -> click.ParamType[Any] | None:
         return click.Choice(_CUTS)
     if neutral.version is not None:
         return _VersionType()
-    return {bool: click.BOOL, str: click.STRING}.get(type(neutral.value))
+    return {bool: click.BOOL, str: _TextType()}.get(type(neutral.value))
 
 
 def _build_condition(family: Family, wish: _Wish) -> str:
@@ -391,7 +394,8 @@ def _check_amounts(wishes: Sequence[_Wish], types: Sequence[DeviceType], which: 
     for word, least in amounts.items():
         largest = max(types, key=lambda type_: (type_.size(word.name), str(type_)))
         if least < _LEAST_BYTES and largest.size(word.name).family == "binary":
-            problems.append(Problem(f"--{word.option}", f"{least} counts bytes: write a unit, such as {least}Gi"))
+            example = f"{max(int(least), 1)}Gi"
+            problems.append(Problem(f"--{word.option}", f"{least} counts bytes: write a unit, such as {example}"))
         elif largest.size(word.name) < least:
             message = f"{least} is more than {which} has; {largest_of(word.name, largest)}"
             problems.append(Problem(f"--{word.option}", message))

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
+from api.model.names import is_dns_subdomain
 from driver.kubeletplugin.backends.registry import BackendChoice
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -31,6 +32,17 @@ class BackendParameter(click.ParamType[BackendChoice]):
         if config and not Path(config).exists():
             self.fail(f"{value!r}: there is no file or folder {config}", param, ctx)
         return BackendChoice(name=name, config=Path(config) if config else None)
+
+
+class NameType(click.ParamType[str]):
+    """The name of an object."""
+
+    name = "name"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not is_dns_subdomain(value):
+            self.fail(f"{value!r} is no name of an object: lower-case letters, digits, - and .", param, ctx)
+        return value
 
 
 def option(*names: str, help: str, **attributes: Any) -> Callable[[Command], Command]:  # noqa: A002, ANN401

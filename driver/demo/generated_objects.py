@@ -8,6 +8,8 @@ from typing import Final
 from api.kerf.v1alpha1 import API_VERSION
 from api.model.base import JsonObject
 from api.model.device_attributes import ATTRIBUTE_UUID
+from driver.families import selectors
+from driver.families.base import Family
 from driver.families.fpga import FPGA
 from driver.families.fpga.shell import Function, Shell
 from driver.families.gpu import GPU
@@ -61,14 +63,14 @@ def gpu_objects(profiles: Sequence[Profile], node: str, card_uuid: str) -> list[
     """Generate a class for each profile, and for each entry a pod with its own claim, all on one card."""
     objects: list[JsonObject] = [_class(name, {"device": "gpu", "profile": name}) for name in sorted(_names(profiles))]
     for number, profile in enumerate(profiles):
-        objects += _pod(f"{_slug(profile.name)}-{number}", _class_name(profile.name), GPU.driver, node, card_uuid)
+        objects += _pod(f"{_slug(profile.name)}-{number}", _class_name(profile.name), GPU, node, card_uuid)
     return objects
 
 
 def fpga_objects(function: Function, node: str, card_uuid: str) -> list[JsonObject]:
     """Generate a class for the function, and a pod with a claim of it."""
     class_ = _class(function.name, {"device": "fpga", "function": function.name})
-    return [class_, *_pod(_slug(function.name), _class_name(function.name), FPGA.driver, node, card_uuid)]
+    return [class_, *_pod(_slug(function.name), _class_name(function.name), FPGA, node, card_uuid)]
 
 
 def namespace_object() -> JsonObject:
@@ -107,8 +109,8 @@ def _class(name: str, spec: JsonObject) -> JsonObject:
     return {"apiVersion": API_VERSION, "kind": "ResourceClass", "metadata": metadata, "spec": spec}
 
 
-def _pod(name: str, class_name: str, driver: str, node: str, card_uuid: str) -> Iterator[JsonObject]:
-    on_card = f'device.attributes["{driver}"].{ATTRIBUTE_UUID} == "{card_uuid}"'
+def _pod(name: str, class_name: str, family: Family, node: str, card_uuid: str) -> Iterator[JsonObject]:
+    on_card = selectors.attribute_is(family, ATTRIBUTE_UUID, card_uuid)
     request = {
         "name": "device",
         "exactly": {"deviceClassName": class_name, "selectors": [{"cel": {"expression": on_card}}]},

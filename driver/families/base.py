@@ -12,6 +12,7 @@ from api.model.devices import Attribute
 from api.model.names import DriverName, is_dns_label, is_dns_subdomain
 from driver.partitions.device_attributes import Vocabulary
 from driver.partitions.geometry import Geometry
+from driver.partitions.slice_limits import MAX_NAME, is_qualified_name
 
 MAX_DRIVER: Final = 63
 """The most characters of a DRA driver's name (KEP-4381)."""
@@ -28,7 +29,8 @@ _SELECTED_ATTRIBUTES: Final = frozenset({"cut", "model", "uuid", "node"})
 _ATTRIBUTE_OF: Final = MappingProxyType({"profile": "profile", "function": "function", "allocation": "shared"})
 """The attribute that the selector of a class reads for each field of CLASS_FIELDS that needs one."""
 
-
+_CEL_KEYWORDS: Final = frozenset({"false", "in", "null", "true"})
+"""Identifiers that no expression can select (cel-spec, "Syntax"): the API server takes a device with them."""
 _NUMBER_PART: Final = re.compile(r"(^|-)[0-9]+(-|$)")
 """In a device's name such as ``gpu-0-1g-10gb-at-0`` the first number ends the name of the card."""
 
@@ -112,7 +114,9 @@ class Family:
     """How long a call to its hardware may take before its card is quarantined; above the slowest honest one."""
 
     def __post_init__(self) -> None:
-        """Raises InvalidFamilyError for a bad name, a driver name without domain, or a vocabulary over the limit."""
+        """Raises InvalidFamilyError for a bad name, also of an attribute or a capacity, a driver name without domain,
+        or a vocabulary over the limit.
+        """
         if not is_dns_label(self.name):
             raise InvalidFamilyError(self.name, "the name is no DNS label")
         if _NUMBER_PART.search(self.name):
@@ -120,6 +124,10 @@ class Family:
         if "." not in self.driver or not is_dns_subdomain(self.driver, MAX_DRIVER):
             reason = f"driver name {self.driver!r} must be a domain name of at most {MAX_DRIVER} characters"
             raise InvalidFamilyError(self.name, f"{reason}, such as {self.name}.example.com")
+        for name in (*self.attributes, *self.capacities):
+            if not is_qualified_name(name) or name.rpartition("/")[2] in _CEL_KEYWORDS:
+                reason = f"{name!r} is no name in CEL: an identifier of at most {MAX_NAME} characters, and no keyword"
+                raise InvalidFamilyError(self.name, reason)
         properties = len(self.attributes) + len(self.capacities)
         if properties > MAX_PROPERTIES - FREE_PROPERTIES:
             raise InvalidFamilyError(

@@ -129,10 +129,13 @@ def _variables(family: Family) -> Iterator[tuple[str, str]]:
     )
     kind = _optional("one.self", "kind")
     terms = [_messages("given", f"!({kind} in {_literal([*family.configurations])})", "kind", _describe_kinds(family))]
+    taken: set[str] = set()
     for tag, type_ in family.configurations.items():
         node = inspect.type_info(type_)
         assert isinstance(node, inspect.StructType)
-        for position in _positions(node, tag, f"variables.given.filter(one, {kind} == {_literal(tag)})"):
+        # The names of the other variables, and words that CEL reserves, begin with a small letter.
+        name = tag if tag[:1].isupper() else f"Kind_{tag}"
+        for position in _positions(node, name, taken, f"variables.given.filter(one, {kind} == {_literal(tag)})"):
             yield position.variable, position.objects
             terms += position.problems()
     listed = ",\n".join(terms)  # a sum of the lists would be nested too deeply
@@ -197,9 +200,15 @@ variables.{self.variable}.map(one, size(one.self) > {most}
   .filter(text, text != "")"""
 
 
-def _positions(node: inspect.StructType, variable: str, objects: str) -> Iterator[_Position]:
-    """Yield the position of ``node`` and those inside it, outer before inner."""
-    variable = re.sub(r"\W", "_", variable, flags=re.ASCII)
+def _positions(node: inspect.StructType, name: str, taken: set[str], objects: str) -> Iterator[_Position]:
+    """Yield the position of ``node`` and those inside it, outer before inner.
+
+    Their variables are named after ``name``, and otherwise than those in ``taken``, to which they are added.
+    """
+    variable = re.sub(r"\W", "_", name, flags=re.ASCII)
+    while variable in taken:
+        variable += "_"
+    taken.add(variable)
     yield _Position(node=node, variable=variable, objects=objects)
     for field in node.fields:
         inner = _without_null(field.type)
@@ -207,7 +216,7 @@ def _positions(node: inspect.StructType, variable: str, objects: str) -> Iterato
             held = _optional("one.self", field.encode_name)
             path = f"one.path + {_literal(f'.{field.encode_name}')}"
             objects = f"variables.{variable}{_to_objects('one', path, held)}"
-            yield from _positions(inner, f"{variable}_{field.encode_name}", objects)
+            yield from _positions(inner, f"{variable}_{field.encode_name}", taken, objects)
 
 
 def _accept(node: inspect.Type, value: str, depth: int) -> str:

@@ -8,6 +8,8 @@ The family's own DeviceClass has the name of its driver. Users choose from it by
 shares of a partition, and monitor devices.
 """
 
+from collections.abc import Iterable
+
 import msgspec
 
 from api.model import device_attributes as v
@@ -31,6 +33,11 @@ def attribute_is(family: Family, name: str, value: AttributeValue) -> str:
     'device.attributes["gpu.kerf.dev"].profile == "1g.10gb"'
     """
     return f"{attribute_path(family, name)} == {_literal(value)}"
+
+
+def attribute_is_one_of(family: Family, name: str, values: Iterable[AttributeValue]) -> str:
+    """Return the condition that the attribute ``name`` is one of ``values``."""
+    return f"{attribute_path(family, name)} in [{', '.join(map(_literal, values))}]"
 
 
 def attribute_is_not(family: Family, name: str, value: AttributeValue) -> str:

@@ -19,8 +19,17 @@ from api.kerf.classic_parameters import (
 from api.kerf.v1alpha1 import API_VERSION, FpgaConfig, GpuConfig, config_to_parameters
 from api.model.base import JsonObject
 from api.model.classic import ClassicClass, ClassicTemplate
-from api.model.device_attributes import monitor_taint_key
+from api.model.device_attributes import (
+    ATTRIBUTE_FUNCTION,
+    ATTRIBUTE_MODEL,
+    ATTRIBUTE_PROFILE,
+    CAPACITY_COMPUTE_SLICES,
+    CAPACITY_MEMORY,
+    monitor_taint_key,
+)
+from api.model.quantity import Quantity
 from api.wire import to_builtins
+from driver.families import selectors
 from driver.families.base import Family
 from driver.families.fpga import FPGA
 from driver.families.gpu import GPU
@@ -148,24 +157,24 @@ def _template_remarks(template: ClassicTemplate) -> Iterator[str]:
 
 def _selectors(parameters: ClaimParameters) -> Iterable[str]:
     """Yield CEL over the attributes that Kerf publishes (``driver.families``)."""
-    driver = _family(parameters).driver
+    family = _family(parameters)
     if parameters.models:
-        models = ", ".join(f'"{model}"' for model in parameters.models)
-        yield f'device.attributes["{driver}"].model in [{models}]'
+        yield selectors.attribute_is_one_of(family, ATTRIBUTE_MODEL, parameters.models)
     if isinstance(parameters, FpgaClaimParametersSpec):
         if parameters.function is not None:
-            yield f'device.attributes["{driver}"].function == "{parameters.function}"'
+            yield selectors.attribute_is(family, ATTRIBUTE_FUNCTION, parameters.function)
         return
     if parameters.sharing is not None:
         for attribute in GpuConfig(api_version=API_VERSION, sharing=parameters.sharing).required_attributes:
-            yield f'device.attributes["{driver}"].{attribute}'
+            yield selectors.attribute_is(family, attribute, True)
     if parameters.profile is not None:
-        yield f'device.attributes["{driver}"].profile == "{parameters.profile}"'
+        yield selectors.attribute_is(family, ATTRIBUTE_PROFILE, parameters.profile)
     if parameters.minimum is not None:
-        amounts = {"memory": parameters.minimum.memory, "computeSlices": parameters.minimum.compute_slices}
-        for name, amount in amounts.items():
-            if amount is not None:
-                yield f'device.capacity["{driver}"].{name}.compareTo(quantity("{amount}")) >= 0'
+        if parameters.minimum.memory is not None:
+            yield selectors.capacity_at_least(family, CAPACITY_MEMORY, parameters.minimum.memory)
+        if parameters.minimum.compute_slices is not None:
+            slices = Quantity(parameters.minimum.compute_slices)
+            yield selectors.capacity_at_least(family, CAPACITY_COMPUTE_SLICES, slices)
 
 
 def _build_config(parameters: ClaimParameters) -> JsonObject | None:

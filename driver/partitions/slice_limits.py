@@ -138,7 +138,7 @@ def _check_device(device: Device, layout: SliceLayout, sets: Collection[str]) ->
     if properties > MAX_PROPERTIES:
         raise fail(f"{properties} attributes and capacities together, at most {MAX_PROPERTIES}")
     for name in (*device.attributes, *device.capacity):
-        if not _is_qualified_name(name):
+        if not is_qualified_name(name):
             raise fail(f"{name!r} is no attribute name: an identifier of {MAX_NAME} characters, with a domain or not")
     for name, attribute in device.attributes.items():
         problem = _value_problem(attribute)
@@ -160,7 +160,8 @@ def _card(device: Device) -> str:
     return device.consumes_counters[0].counter_set if device.consumes_counters else ""
 
 
-def _is_qualified_name(name: str) -> bool:
+def is_qualified_name(name: str) -> bool:
+    """Whether ``name`` may be an attribute's or a capacity's: an identifier, with a domain or not."""
     domain, slash, identifier = name.rpartition("/")
     if slash and not is_dns_subdomain(domain, MAX_DOMAIN):
         return False

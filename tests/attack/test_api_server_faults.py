@@ -182,12 +182,19 @@ async def test_a_line_of_a_watch_is_read_up_to_a_limit() -> None:
             await follow(client)
 
 
-async def test_a_list_whose_pages_are_too_large_is_read_in_smaller_ones() -> None:
+@pytest.mark.parametrize("readable", [500, 100, 10, 0])
+async def test_a_list_whose_pages_are_too_large_is_read_in_smaller_ones(readable: int) -> None:
+    """A page of 500 slices has 20 MiB and more: with many shares all lists were read ten objects at a time."""
     large = LIST.replace(b'"name"', b'"annotations":{"a":"%s"},"name"' % (b"x" * 3 * MIB))
     limits = replace(QUICK, attempt_timeout_s=10, longest_answer=2 * MIB)
-    server = Bytes({"/api/v1/nodes?limit=500": [responds(large)], "/api/v1/nodes?limit=10": [responds(LIST)]})
+    answers = {size: responds(LIST if size <= readable else large) for size in (500, 100, 10)}
+    server = Bytes({f"/api/v1/nodes?limit={size}": [answer] for size, answer in answers.items()})
     async with server.client(limits) as client:
-        assert [node.metadata.name for node in (await client.list(NODES)).items] == ["n"]
+        if readable:
+            assert [node.metadata.name for node in (await client.list(NODES)).items] == ["n"]
+        else:
+            with pytest.raises(AnswerTooLargeError):
+                await client.list(NODES)
 
 
 async def test_reads_that_hang_keep_no_slice_from_being_published_and_give_way() -> None:

@@ -1,7 +1,9 @@
 """``kerf claim``: templates and claims by the words of a family."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -161,6 +163,9 @@ REFUSED = [
     (["gpu", "--memry", "1"], "No such option '--memry'. (Did you mean one of: '--memory'"),
     (["gpu", "--memory", "much"], "'much' is no quantity"),
     (["gpu", "--memory", "18"], "--memory: 18 counts bytes: write a unit, such as 18Gi"),
+    (["gpu", "--memory", "10m"], "--memory: 10m counts bytes: write a unit, such as 1Gi"),
+    (["gpu", "--product-name", "a\nb: c"], "it has at most 64 bytes of characters that show"),
+    (["gpu", "--product-name", "x" * 65], "it has at most 64 bytes of characters that show"),
     (["gpu", "--memory", "0"], "0 is not above zero"),
     (["gpu", "--driver-version", "new"], "'new' is no version such as 9.0"),
     (["gpu", "--name", "Mine"], "'Mine' is no name of an object"),
@@ -197,6 +202,30 @@ def test_every_capacity_is_an_option_that_names_its_environment_variable(run: Ru
     assert code == 0
     options = [line for line in out.splitlines() if line.strip().startswith("-") and "--help" not in line]
     assert " ".join(out.split()).count("env var:") == len(options) > len(family.capacities)
+
+
+@pytest.mark.parametrize("name", ["123", "on", "1e3", "gpu"])
+def test_the_lines_for_the_pod_have_the_name_as_text(run: Run, name: str) -> None:
+    """Of an object named 123 the comment had a number, which the API server refuses as the name of a template."""
+    _, out, _ = run("gpu", "--memory", "18Gi", "--name", name)
+    (entry,) = [line for line in out.splitlines() if "resourceClaimTemplateName" in line]
+    assert yaml.safe_load(entry.removeprefix("# ")) == [{"name": "gpu", "resourceClaimTemplateName": name}]
+
+
+def test_words_that_are_spelled_alike_have_options_of_their_own(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+    """Of three such words two had one option, and ``--no-mps`` was two options where a family had a word noMps, too."""
+    words = ("ecc_enabled", "EccEnabled", "noEccEnabled", "oddEccEnabled")
+    alike = {name: AttributeDefinition(description=f"The {name}.", neutral=Attribute.of(False)) for name in words}
+    counts = []
+    for attributes in (ODD.attributes, {**ODD.attributes, **alike}):
+        family = replace(ODD, attributes=attributes)
+        monkeypatch.setattr(claim, "installed_families", lambda family=family: {family.name: family})
+        code, out, err = run("odd", "--help")
+        assert (code, err) == (0, "")
+        options = re.findall(r"--[a-z-]+(?= )", out)
+        assert len({*options}) == len(options)
+        counts.append(out.count("[env var:"))
+    assert counts[1] - counts[0] == len(alike)
 
 
 def test_a_family_of_a_third_party_brings_its_own_words(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:

@@ -55,6 +55,15 @@ def test_the_manifests_are_what_the_command_prints_for_kerfs_own_families(tmp_pa
         assert (rbac.ROOT / path).read_text() == (tmp_path / path).read_text(), "run `make generate`"
 
 
+@pytest.mark.parametrize("option", ["--name", "--namespace"])
+def test_what_is_no_name_gets_into_no_policy(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Names are written into CEL: one with a quote printed a policy about another account, without a word."""
+    assert main(["rbac", option, 'kerf" || true || "']) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "is no name of an object" in captured.err
+
+
 def test_the_command_prints_the_permissions_of_the_chosen_families(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rbac", "--family", "fpga", "--name", "fpgas", "--namespace", "lab"]) == 0
     text = capsys.readouterr().out

@@ -4,12 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 
 from api.errors import InvalidDocumentError
 from api.kerf.decoder import decode_device_config
-from api.kerf.v1alpha1 import DeviceConfigBase, GpuConfig
+from api.kerf.v1alpha1 import DeviceConfigBase, GpuConfig, Strict
 from driver.families.base import Family
 from driver.families.fpga import FPGA
 from driver.families.gpu import GPU
@@ -122,6 +123,38 @@ def test_a_type_that_the_decoder_does_not_know_is_an_error() -> None:
 
     with pytest.raises(UnsupportedTypeError, match="a field of type FloatType"):
         build_parameter_policy(replace(GPU, configurations={**GPU.configurations, "TimeConfig": TimeConfig}))
+
+
+class Limits(Strict):
+    """Limits of one part of a device."""
+
+    most: int = 1
+
+
+class OddConfig(DeviceConfigBase, tag="text"):
+    """A configuration whose kind is the name of a variable, with two fields that differ in a hyphen."""
+
+    hyphen: Limits | None = msgspec.field(default=None, name="per-core")
+    underscore: Limits | None = msgspec.field(default=None, name="per_core")
+
+
+@pytest.mark.parametrize("kind", ["text", "given", "package", "9Config", "OddConfig"])
+def test_kinds_and_fields_of_any_spelling_are_judged(kind: str) -> None:
+    """Of a kind named ``text``, and of two such fields, one variable of the policy had the name of another."""
+
+    class Other(OddConfig, tag=kind):
+        """The same with another kind."""
+
+    family = replace(GPU, configurations={kind: Other}, default_configuration="", class_fields=frozenset())
+    server = in_force([family])
+    names = [variable["name"] for variable in build_parameter_policy(family)[0]["spec"]["variables"]]
+    assert len({*names}) == len(names)
+    for field in ("per-core", "per_core"):
+        wrong = {"kind": kind, "apiVersion": VERSION, field: {"most": "much"}}
+        said = server.refusal("resourceclaims", new=claim(entry("gpu.kerf.dev", wrong)))
+        assert said == f"spec.devices.config[0].opaque.parameters.{field}.most: must be a whole number"
+        right = {**wrong, field: {"most": 2}}
+        assert not server.refusal("resourceclaims", new=claim(entry("gpu.kerf.dev", right)))
 
 
 def agree(driver: str, parameters: Json) -> None:

@@ -49,7 +49,7 @@ def test_where_everything_has_an_equivalent_nothing_is_said() -> None:
         (
             GpuClaimParametersSpec(profile="1g.10gb", sharing=GpuSharing(strategy="Mps")),
             "gpu.kerf.dev",
-            ["mps", 'profile == "1g.10gb"'],
+            ["mps == true", 'profile == "1g.10gb"'],
         ),
         (
             FpgaClaimParametersSpec(function="aes-gcm", release="Keep"),

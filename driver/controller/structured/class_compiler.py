@@ -11,8 +11,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
 from api.core.v1 import Node
 from api.errors import Problem
 from api.kerf.v1alpha1 import (
@@ -38,6 +36,7 @@ from api.model.quantity import Quantity
 from api.model.semver import coerce_version
 from driver.controller.device_types import DeviceType, UnsatisfiableError, check_satisfiable, resolve_models
 from driver.controller.node_choice import choose_nodes
+from driver.families import selectors
 from driver.families.base import Family
 from driver.families.class_validation import FamilyClass, check_class
 
@@ -171,16 +170,14 @@ def _requirements(
     spec: ResourceClassSpec, of_family: FamilyClass, models: Sequence[str], nodes: Iterable[Node]
 ) -> Iterator[Requirement]:
     family = of_family.family
-    driver = family.driver
-    attribute = f"device.attributes[{_literal(driver)}]."
 
     def is_(field: str, what: str, name: str, value: str) -> Requirement:
-        return Requirement(field=field, wants=f"{what} {value}", cel=f"{attribute}{name} == {_literal(value)}")
+        return Requirement(field=field, wants=f"{what} {value}", cel=selectors.attribute_is(family, name, value))
 
     def is_one_of(field: str, what: str, name: str, values: Sequence[str]) -> Requirement:
-        return Requirement(field=field, wants=what, cel=f"{attribute}{name} in [{', '.join(map(_literal, values))}]")
+        return Requirement(field=field, wants=what, cel=selectors.attribute_is_one_of(family, name, values))
 
-    yield Requirement(field="", wants=f"driver {driver}", cel=f"device.driver == {_literal(driver)}")
+    yield Requirement(field="", wants=f"driver {family.driver}", cel=selectors.of_driver(family))
     if spec.or_whole:
         yield is_one_of("spec.orWhole", f"cut {' or '.join(_cuts(spec))}", v.ATTRIBUTE_CUT, _cuts(spec))
     else:
@@ -195,10 +192,10 @@ def _requirements(
         yield is_("spec.function", "function", v.ATTRIBUTE_FUNCTION, spec.function)
     elif v.ATTRIBUTE_FUNCTION in family.attributes and spec.cut == "Partition":
         # Devices with a function would load it, regardless of the function in the claim's config.
-        no_function = f"{attribute}{v.ATTRIBUTE_FUNCTION} == {_literal('')}"
+        no_function = selectors.attribute_is(family, v.ATTRIBUTE_FUNCTION, "")
         yield Requirement(field="spec.function", wants="no function of its own", cel=no_function)
     for capacity, amount in (spec.minimum or {}).items():
-        enough = f"device.capacity[{_literal(driver)}].{capacity}.compareTo(quantity({_literal(str(amount))})) >= 0"
+        enough = selectors.capacity_at_least(family, capacity, amount)
         yield Requirement(
             field=f"spec.minimum.{capacity}", wants=f"{capacity} of at least {amount}", cel=enough, capacity=capacity
         )
@@ -207,25 +204,27 @@ def _requirements(
         yield Requirement(
             field=_ALLOCATION,
             wants=_IN_SHARES if is_shared else "exclusive allocation",
-            cel=f"{attribute}{v.ATTRIBUTE_SHARED} == {str(is_shared).lower()}",
+            cel=selectors.attribute_is(family, v.ATTRIBUTE_SHARED, is_shared),
         )
-    yield from _host_requirements(spec, of_family, attribute)
+    yield from _host_requirements(spec, of_family)
     if spec.nodes is not None and spec.nodes != NodeChoice():
         names = [v.node_attribute(name) for name in choose_nodes(spec.nodes, nodes)]
         yield is_one_of(_NODES, "a chosen node", v.ATTRIBUTE_NODE, names)
 
 
-def _host_requirements(spec: ResourceClassSpec, of_family: FamilyClass, attribute: str) -> Iterator[Requirement]:
-    """Yield the requirements on what cards of one model differ in; ``attribute`` is the CEL before a name."""
+def _host_requirements(spec: ResourceClassSpec, of_family: FamilyClass) -> Iterator[Requirement]:
+    """Yield the requirements on what cards of one model differ in."""
+    family = of_family.family
     if spec.minimum_driver_version is not None:
         least = coerce_version(spec.minimum_driver_version)
         yield Requirement(
             field=DRIVER_VERSION,
             wants=f"driver version {spec.minimum_driver_version} or later",
-            cel=f"{attribute}{v.ATTRIBUTE_DRIVER_VERSION}.compareTo(semver({_literal(least)})) >= 0",
+            cel=selectors.version_at_least(family, v.ATTRIBUTE_DRIVER_VERSION, least),
         )
     for name, field in of_family.required_attributes.items():
-        yield Requirement(field=field, wants=f"{name}: true", cel=f"{attribute}{name} == true", needs_support=True)
+        can = selectors.attribute_is(family, name, True)
+        yield Requirement(field=field, wants=f"{name}: true", cel=can, needs_support=True)
 
 
 def _cuts(spec: ResourceClassSpec) -> tuple[str, ...]:
@@ -235,11 +234,6 @@ def _cuts(spec: ResourceClassSpec) -> tuple[str, ...]:
 
 def _conjunction(requirements: Iterable[Requirement]) -> str:
     return " &&\n".join(requirement.cel for requirement in requirements)
-
-
-def _literal(text: str) -> str:
-    """A CEL string literal: the escapes of CEL include those of JSON."""
-    return msgspec.json.encode(text).decode()
 
 
 def _size(spec: ResourceClassSpec) -> str:

@@ -25,7 +25,8 @@ _STEPS: Final[Mapping[ReasonCode, str]] = {
     Obstacle.IN_USE: "wait until a claim gives its devices back, delete the pod of one, or add a node",
     Obstacle.COUNTERS: "wait until a claim gives its devices back, delete the pod of one, or add a node",
     Obstacle.CONSTRAINT: "relax the constraint in the claim, or wait until the claims end that hold the other devices",
-    Obstacle.TOO_FEW: "ask for fewer devices in one claim, or wait until claims give theirs back",
+    Obstacle.TOO_FEW: "ask for fewer devices in one claim, or add a node that has more; those in use come back when "
+    "their claims end",
     Obstacle.COMBINATION: "ask for less in one pod, or wait until a claim gives its devices back",
     CauseCode.NODE_ERROR: "report the message to the authors of the driver that publishes the node's devices",
     CauseCode.UNDECIDED: "ask again with a longer --deadline, or ask for fewer devices and constraints in one pod",

@@ -5,7 +5,7 @@ change fields by ``patch`` or ``apply``; ``update`` is for objects that Kerf own
 """
 
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from enum import StrEnum
@@ -26,9 +26,10 @@ from driver.kube.watch_decoder import EventType, ListPage, WatchEvent, decode_ev
 from driver.runtime import metrics
 
 PAGE: Final = 500
-"""Objects per page of a list, as in client-go: some 3 MB of slices."""
-_SMALLER_PAGE: Final = 10
-"""Objects per page where larger ones are too large to read: each may have 1.5 MiB."""
+"""Objects per page of a list, as in client-go: some 20 MiB of GPUs' slices."""
+_SMALLER_PAGES: Final = (100, 10)
+"""Objects per page where larger ones are too large to read: slices of 100 KB fit in the first size, and ten of the
+largest objects (1.5 MiB) in the last."""
 
 JsonPatch: TypeAlias = list[JsonObject]
 """Operations of RFC 6902."""
@@ -127,23 +128,32 @@ class Client:
     ) -> ListResult[ObjectT]:
         """List objects as ``list`` does, and name those that cannot be read."""
         query = _selectors(label_selector, field_selector)
-        pages: list[ListPage[ObjectT]] = []
-        try:
-            async for page in self._pages(kind, namespace, query | {"limit": str(PAGE)}):
-                pages.append(page)
-        except AnswerTooLargeError:
-            smaller = query | {"limit": str(_SMALLER_PAGE)}
-            pages = [page async for page in self._pages(kind, namespace, smaller)]
-        except ExpiredError:
-            if not pages:
-                raise
-            # The pages took longer than the server keeps its state, some five minutes: list again, in one page.
-            pages = [page async for page in self._pages(kind, namespace, query)]
+        pages = await self._list_pages(kind, namespace, query, (PAGE, *_SMALLER_PAGES))
         return ListResult(
             resource_version=pages[-1].metadata.resource_version,
             items=tuple(item for page in pages for item in page.items),
             unreadable=frozenset(ref for page in pages for ref in page.unreadable),
         )
+
+    async def _list_pages(
+        self, kind: Kind[ObjectT], namespace: str, query: dict[str, str], sizes: Sequence[int]
+    ) -> Sequence[ListPage[ObjectT]]:
+        """List in pages of the first of ``sizes`` of which no page is too large to read. Raises ApiError."""
+        size, *smaller = sizes
+        pages: list[ListPage[ObjectT]] = []
+        try:
+            async for page in self._pages(kind, namespace, query | {"limit": str(size)}):
+                pages.append(page)
+        except AnswerTooLargeError:
+            if not smaller:
+                raise
+            return await self._list_pages(kind, namespace, query, smaller)
+        except ExpiredError:
+            if not pages:
+                raise
+            # The pages took longer than the server keeps its state, some five minutes: list again, in one page.
+            pages = [page async for page in self._pages(kind, namespace, query)]
+        return pages
 
     async def create(
         self,

@@ -98,8 +98,8 @@ class ClientSettings:
     being published nor the others from their answers. Those come within milliseconds, and every TLS connection has a
     buffer of 256 KiB (``asyncio.sslproto``)."""
     longest_answer: int = 32 * 2**20
-    """The bytes that are read of an answer, and of a watch's line: ten times a usual page of 500 slices, and twenty
-    times the largest object that etcd takes (1.5 MiB)."""
+    """The bytes that are read of an answer, and of a watch's line: more than a page of 500 slices of GPUs has (6 to 30
+    MiB), and twenty times the largest object that etcd takes (1.5 MiB)."""
     idle_s: float = 60.0
     """How long idle connections are kept: less than the 90 s after which the server closes them."""
 

@@ -137,7 +137,7 @@ class HardwareExecutor:
             return _log_failure("prepare", device, error)
         try:
             handle = msgspec.json.decode(msgspec.json.encode(made), type=dict[str, Any])  # as the checkpoint has it
-        except (TypeError, msgspec.MsgspecError) as error:
+        except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
             return HardwareRefusedError(f"backend {device.backend}: prepare returned no JSON object: {error}")
         return msgspec.structs.replace(device, handle=handle)
 

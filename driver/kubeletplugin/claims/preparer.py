@@ -13,7 +13,7 @@ from typing import Final
 from anyio.abc import TaskGroup
 
 from api.errors import PermanentError, TransientError
-from api.model.claims import ResourceClaim
+from api.model.claims import POD_CLAIM_NAME, ResourceClaim
 from api.model.names import ClaimRef, is_dns_label
 from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
 from driver.kubeletplugin.claims.allocation import Configurations, DeviceInUseError, resolve_devices, select_results
@@ -37,9 +37,6 @@ from driver.kubeletplugin.inventory.publisher import DevicePublisher
 from driver.runtime import logs, metrics
 from driver.runtime.concurrency import SingleFlight
 from driver.runtime.notifier import Notifier
-
-POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
-"""Annotation on a claim that was made from a template: the entry of the pod's ``resourceClaims`` that it is for."""
 
 _log = logging.getLogger(__name__)
 

@@ -138,7 +138,7 @@ class DeviceStatusWriter:
     async def _reconcile(self, ref: ClaimRef, claim: ResourceClaim | None = None) -> None:
         """Make the status of ``claim``, or of what is read now, follow its record. Raises KerfError."""
         if (left_s := self._refused_until.get(ref.namespace, 0) - anyio.current_time()) > 0:
-            self._queue.add(ref, after_s=left_s)
+            self._defer(ref, left_s)
             return
         try:
             if await self._write_current(ref, claim):
@@ -172,8 +172,18 @@ class DeviceStatusWriter:
                 ASK_AGAIN_S,
                 error,
             )
-        self._refused_until[ref.namespace] = anyio.current_time() + ASK_AGAIN_S
-        self._queue.add(ref, after_s=ASK_AGAIN_S)
+        now = anyio.current_time()
+        self._refused_until = {name: until for name, until in self._refused_until.items() if until > now}
+        self._refused_until[ref.namespace] = now + ASK_AGAIN_S
+        self._defer(ref, ASK_AGAIN_S)
+
+    def _defer(self, ref: ClaimRef, after_s: float) -> None:
+        """Have the claim's turn come later, unless it is unprepared: such claims would gather without end.
+
+        What one of them may still show goes when it is deallocated, which the API server sees to.
+        """
+        if ref.uid in self._records:
+            self._queue.add(ref, after_s=after_s)
 
     def _describe(self, uid: str) -> Mapping[DeviceKey, JsonObject]:
         """Return ``data`` of each device of a claim that is prepared now."""

@@ -20,7 +20,7 @@ from anyio import create_task_group
 from api.core.v1 import PODS, Pod, PodResourceClaim, reference
 from api.errors import TransientError
 from api.model.base import JsonObject
-from api.model.claims import ResourceClaim, ResourceClaimTemplate
+from api.model.claims import POD_CLAIM_NAME, ResourceClaim, ResourceClaimTemplate
 from api.model.classic import ClassicClaim, ClassicTemplate
 from api.model.metadata import Object, ObjectMeta, OwnerReference
 from api.model.names import ObjectRef
@@ -35,8 +35,6 @@ from driver.kube.patches import if_unchanged
 from driver.kube.store import ObjectChange
 from driver.runtime.work_queue import WorkQueue
 
-POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
-"""The annotation of a generated claim with the name of its entry in the pod's ``resourceClaims``."""
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 """The finalizer of an allocated claim, until it is deallocated (``k8s.io/api/resource/v1`` Finalizer)."""
 _WORKERS: Final = 4

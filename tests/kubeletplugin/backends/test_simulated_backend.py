@@ -112,7 +112,7 @@ def test_unpreparing_leaves_another_instance_in_the_place_alone(machine: Machine
 def test_unpreparing_leaves_an_instance_with_another_uuid_alone(machine: Machine, gpu: Card) -> None:
     backend = machine.open()
     handle = machine.prepare(machine.device(gpu_partition(gpu, "1g.10gb", 0)), None)
-    backend.unprepare({**handle, "visible": "MIG-of-another"})
+    backend.unprepare({**handle, "uuid": "MIG-of-another"})
     assert len(backend.partitions()) == 1
 
 
@@ -192,9 +192,7 @@ def test_the_modes_that_are_possible_now_are_surveyed_and_the_others_refused(
 def test_a_survey_says_what_is_on_the_card_and_what_processes_use(machine: Machine, gpu: Card, fpga: Card) -> None:
     backend = machine.open()
     handle = machine.prepare(machine.device(gpu_partition(gpu, "3g.40gb", 4)), None)
-    there = FoundPartition(
-        id="gi-2", profile="3g.40gb", placement=Placement(4, 4), uuid=handle["visible"], in_use=False
-    )
+    there = FoundPartition(id="gi-2", profile="3g.40gb", placement=Placement(4, 4), uuid=handle["uuid"], in_use=False)
     assert backend.survey(gpu.uuid) == CardSurvey(card_uuid=gpu.uuid, partitions=(there,))
     backend.change_gpu(1, in_use=True)
     used = FoundPartition(id="processes", profile=None, placement=None, in_use=True)
@@ -238,7 +236,7 @@ def test_seven_small_partitions_and_their_seven_containers_are_apart(machine: Ma
         machine.prepare(machine.device(gpu_partition(gpu, "1g.10gb", start), f"claim-{start}"), None)
         for start in range(7)
     ]
-    assert len({handle["visible"] for handle in handles}) == 7
+    assert len({handle["uuid"] for handle in handles}) == 7
     nodes = [node.path for handle in handles for node in backend.edits(handle).device_nodes if "caps" in node.path]
     assert len(nodes) == len(set(nodes)) == 14
 
@@ -258,7 +256,7 @@ def test_partitions_made_by_hand_are_never_touched(machine: Machine, gpu: Card) 
 def test_a_whole_gpu_can_be_cut_again_after_its_claim(machine: Machine, gpu: Card) -> None:
     backend = machine.open()
     handle = machine.prepare(machine.device(whole(gpu)), None)
-    assert handle["visible"] == gpu.uuid
+    assert handle["uuid"] == gpu.uuid
     backend.unprepare(handle)
     machine.prepare(machine.device(gpu_partition(gpu, "1g.10gb", 0)), None)
 

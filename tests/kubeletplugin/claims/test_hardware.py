@@ -125,6 +125,21 @@ async def test_every_failure_is_told(node: Node) -> None:
         await node.prepare([FIRST, SECOND, ELSEWHERE])
 
 
+CIRCLE: dict[str, Any] = {}
+CIRCLE["itself"] = CIRCLE
+
+
+@pytest.mark.parametrize("made", [{"name": "\ud800"}, CIRCLE, {"card": object()}], ids=["text", "circle", "object"])
+async def test_a_handle_that_is_no_json_fails_its_device(node: Node, made: dict[str, Any]) -> None:
+    """Half a surrogate pair, or a circle, was an error of the whole claim: what was made was not taken back."""
+    prepare = node.backend.prepare
+    node.backend.prepare = lambda *args: prepare(*args) and made  # type: ignore[method-assign]
+    with pytest.raises(DevicesFailedError, match="backend fake: prepare returned no JSON object") as raised:
+        await node.prepare([FIRST])
+    await node.release(raised.value.devices)
+    assert (node.backend.made, node.notes(FIRST)) == ({}, {})
+
+
 async def test_a_backend_that_hangs_is_given_up_and_only_its_card_waits_for_it(impatient: Node) -> None:
     node = impatient
     gate = node.backend.gate("prepare", FIRST.share.id.device)

@@ -4,16 +4,19 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import anyio
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from api.model.allocations import AllocatedDeviceStatus
 from api.model.claims import AllocatedClaim, ResourceClaim
 from api.model.names import ClaimRef, DriverName, ObjectRef
 from api.model.prepared import ClaimState, PreparedClaim
-from driver.kube.http.errors import ForbiddenError, InvalidError, UnreachableError
+from driver.kube.http.errors import ConflictError, ForbiddenError, InvalidError, ServerError, UnreachableError
 from driver.kubeletplugin.backends.card_executor import CardExecutor
 from driver.kubeletplugin.claims.allocation import resolve_devices
 from driver.kubeletplugin.claims.checkpoint import open_checkpoint
@@ -262,6 +265,27 @@ async def test_where_it_may_not_be_written_it_is_said_once_and_asked_again_ten_m
     assert str(error) in caplog.text
 
 
+async def test_where_it_may_not_be_written_nothing_is_kept_of_claims_that_are_unprepared(tmp_path: Path) -> None:
+    """Beside one that stayed, a plugin without the permission kept every claim of its life to ask about it again."""
+    fixture = build_fixture(tmp_path)
+    fixture.cluster.write_errors += [FORBIDDEN] * 10
+    stays, *jobs = [claim(f"training-{number}", SLICE) for number in range(30)]
+    async with running(fixture):
+        for held in (stays, *jobs):
+            fixture.cluster.add(held)
+            fixture.prepare(held)
+            await fixture.writer.publish(held)
+        for held in jobs:
+            del fixture.records[held.metadata.uid]
+            fixture.writer.request(ref(held))
+        await anyio.sleep(2 * ASK_AGAIN_S + 1)
+        fixture.cluster.write_errors.clear()
+        asked = fixture.cluster.reads
+        await anyio.sleep(2 * ASK_AGAIN_S)
+        assert fixture.cluster.reads == asked + 1
+        assert fixture.shown(stays.metadata.name) == {SLICE: {"Ready", "data"}}
+
+
 async def test_a_namespace_that_refuses_does_not_keep_others_from_being_written(tmp_path: Path) -> None:
     fixture = build_fixture(tmp_path)
     refused, taken = claim("refused", SLICE), claim("taken", SLICE)
@@ -309,3 +333,63 @@ async def test_where_claims_have_no_place_for_it_nothing_is_asked(tmp_path: Path
         fixture.writer.request(ref(held))
         await settle()
     assert (fixture.cluster.reads, fixture.cluster.written) == (0, [])
+
+
+OTHER_SLICE = "gpu-0-1g-1gb-at-1"
+TRANSIENT = (
+    UnreachableError("PATCH claim", "refused"),
+    ConflictError("PATCH claim", 409, "Conflict", "the object has been modified"),
+    ServerError("PATCH claim", 500, "InternalError", "etcd"),
+)
+EVENTS = ("prepare", "prepare with an old read", "unprepare", "allocate anew", "delete", "touch", "fail", "wait")
+
+
+def happen(fixture: WriterFixture, event: str, number: int) -> ResourceClaim | None:
+    """Have something happen to the claim; returns what a prepare has read of it."""
+    held = fixture.cluster.claims.get(("default", "training"))
+    uid = f"uid-{number}"
+    if event == "delete":
+        fixture.cluster.claims.clear()
+    elif event == "fail":
+        fixture.cluster.write_errors += [TRANSIENT[number % len(TRANSIENT)]] * (number % 4)
+    elif event == "unprepare":
+        for record in [*fixture.records.values()]:
+            del fixture.records[record.claim.uid]
+            fixture.writer.request(record.claim)
+    elif held is None or event == "allocate anew":
+        version = str(held.metadata.version + 1 if held is not None else 1)
+        anew = claim("training", (SLICE, OTHER_SLICE)[number % 2], uid=uid if held is None else held.metadata.uid)
+        fixture.cluster.add(replace(anew, metadata=replace(anew.metadata, resource_version=version)))
+    elif event == "touch":
+        version = str(held.metadata.version + 1)
+        fixture.cluster.add(replace(held, metadata=replace(held.metadata, resource_version=version)))
+    elif event.startswith("prepare"):
+        fixture.prepare(held)
+        return held
+    return None
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(st.sampled_from(EVENTS), st.integers(0, 11)), max_size=14))
+def test_whatever_happens_a_claim_shows_in_the_end_what_its_record_has(events: list[tuple[str, int]]) -> None:
+    async def live(root: Path) -> None:
+        fixture = build_fixture(root)
+        async with running(fixture), anyio.create_task_group() as calls:
+            for event, number in events:
+                if (read := happen(fixture, event, number)) is not None:
+                    if "old" in event:
+                        happen(fixture, "touch", number)
+                    calls.start_soon(fixture.writer.publish, read)
+                await anyio.sleep(number if event == "wait" else 0)
+            fixture.cluster.write_errors.clear()
+            await anyio.sleep(ASK_AGAIN_S)
+        for held in fixture.cluster.claims.values():
+            assert held.status.allocation is not None
+            allocated = {each.device for each in held.status.allocation.devices.results}
+            record = fixture.records.get(held.metadata.uid)
+            prepared = {device.share.id.device for device in record.devices} if record is not None else set()
+            assert fixture.shown() == {device: {"Ready", "data"} for device in prepared & allocated}
+
+    with TemporaryDirectory() as root:
+        name, options = VIRTUAL_TIME
+        anyio.run(live, Path(root), backend=name, backend_options=options)

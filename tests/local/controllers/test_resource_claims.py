@@ -5,6 +5,7 @@ import pytest
 from api.core.v1 import Pod, PodResourceClaim, PodSpec, PodStatus
 from api.model.allocations import AllocationResult, ResourceClaimConsumerReference, ResourceClaimStatus
 from api.model.claims import (
+    POD_CLAIM_NAME,
     DeviceClaim,
     DeviceRequest,
     ResourceClaim,
@@ -14,7 +15,6 @@ from api.model.claims import (
 )
 from api.model.metadata import ObjectMeta
 from driver.local.controllers.resource_claims import (
-    POD_CLAIM_NAME,
     from_template,
     generated_metadata,
     is_done,

@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from api.wire import to_builtins
 from cdi import ContainerEdits, DeviceNode
 from driver.kubeletplugin.backends.base import Handle, HardwareRefusedError
 from driver.kubeletplugin.backends.nvidia.container_edits import (
@@ -61,7 +62,7 @@ class NvidiaHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", 
 
 
 def to_json(handle: NvidiaHandle) -> Handle:
-    plain: Handle = msgspec.json.decode(msgspec.json.encode(handle))  # as the checkpoint gives it back: no tuples
+    plain: Handle = to_builtins(handle)
     return plain
 
 

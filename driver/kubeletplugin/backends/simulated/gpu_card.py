@@ -72,7 +72,7 @@ class SimulatedGpu:
             card=self._card.uuid,
             device=device.share.id.device,
             minor=self._card.index,
-            visible=self._card.uuid,
+            uuid=self._card.uuid,
             sharing=config.sharing.strategy if isinstance(config, GpuConfig) else "Exclusive",
             memory_limit_bytes=_memory_limit(device),
         )
@@ -84,7 +84,7 @@ class SimulatedGpu:
         instance = self._make(device.partition, journal, found)
         return msgspec.structs.replace(
             handle,
-            visible=instance.mig_uuid,
+            uuid=instance.mig_uuid,
             instance=instance.id,
             profile=instance.profile,
             placement=instance.placement,
@@ -97,7 +97,7 @@ class SimulatedGpu:
         instance = self.file.read().instance(handle.instance)
         if instance is None or (instance.profile, instance.placement) != (handle.profile, handle.placement):
             return
-        if instance.mig_uuid in ("", handle.visible):
+        if instance.mig_uuid in ("", handle.uuid):
             self._destroy(instance)
 
     def abandon(self, device: AllocatedDevice, journal: Journal, found: FoundPartition | None) -> None:

@@ -11,6 +11,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from api.wire import to_builtins
 from cdi import ContainerEdits, DeviceNode
 from driver.kubeletplugin.backends.base import Handle, HardwareRefusedError
 from driver.partitions.geometry import Placement
@@ -36,7 +37,7 @@ class GpuHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag
     """Name of the published device."""
     minor: int
     """Number of the card's device node, ``/dev/nvidia0``."""
-    visible: str
+    uuid: str
     """UUID of the MIG device, or of the whole card."""
     instance: int | None = None
     """Id of the GPU instance; None: the whole card."""
@@ -68,8 +69,8 @@ SimulatedHandle: TypeAlias = GpuHandle | FpgaHandle
 
 
 def to_json(handle: SimulatedHandle) -> Handle:
-    plain: Handle = msgspec.json.decode(msgspec.json.encode(handle))  # as the checkpoint gives it back: no tuples
-    return plain | {"uuid": handle.visible} if isinstance(handle, GpuHandle) else plain
+    plain: Handle = to_builtins(handle)
+    return plain
 
 
 def from_json(handle: Handle) -> SimulatedHandle:
@@ -87,7 +88,7 @@ def container_edits(handle: SimulatedHandle) -> ContainerEdits:
 
 def _gpu_edits(handle: GpuHandle) -> ContainerEdits:
     # "void" keeps the NVIDIA runtime from adding every GPU to a privileged container (nvidia-container-toolkit).
-    env = ["NVIDIA_VISIBLE_DEVICES=void", f"{_variable('KERF_DEVICE', handle.device)}={handle.visible}"]
+    env = ["NVIDIA_VISIBLE_DEVICES=void", f"{_variable('KERF_DEVICE', handle.device)}={handle.uuid}"]
     if handle.sharing != "Exclusive":
         env.append(f"{_variable('KERF_SHARING', handle.device)}={handle.sharing}")
     if handle.memory_limit_bytes is not None:
