@@ -11,6 +11,7 @@ from tests.attack.kinds import AttackTest, load_tests
 
 LEAST = {"API server": 40, "watches": 20, "configuration": 40, "files and sockets": 30}
 """The kinds that each of these groups has at least."""
+PAGE = Path(__file__).parents[2] / "docs/reliability.md"
 OWN = Path(__file__).name
 
 
@@ -53,3 +54,8 @@ def test_the_table_counts_what_was_tried_and_what_held() -> None:
     first, second, *_ = ((one.test, kind) for one in load_tests() for kind in one.kinds)
     *_, last = build_table({first: True, second: False})
     assert last.split()[2:] == ["2", "1"]
+
+
+def test_the_page_has_the_table_of_today() -> None:
+    everything = {(one.test, kind): True for one in load_tests() for kind in one.kinds}
+    assert "\n".join(build_table(everything)) in PAGE.read_text()

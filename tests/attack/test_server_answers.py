@@ -60,10 +60,11 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.then == "reset":
             raw: socket.socket = stream.extra(anyio.abc.SocketAttribute.raw_socket)
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-        while self.then in {"hang", "trickle"}:
+        if self.then == "hang":
+            await anyio.sleep_forever()
+        while self.then == "trickle":
             await anyio.sleep(0.001)
-            if self.then == "trickle":
-                await stream.send(b" ")
+            await stream.send(b" ")
 
 
 async def call(client: Client, verb: str) -> object:
