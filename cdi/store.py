@@ -25,6 +25,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@+-]{0,199}")
 """The characters of vendor, class and identity (``cdi.names``) and others that are harmless in a file name. There is no
 slash, and a letter or digit comes first, which excludes hidden files and ``..``. A temporary name adds 24 bytes, and
 Linux accepts 255."""
+_QUOTED = 80
+"""The characters of a name that is refused which its error quotes."""
 _EXTENSION = ".json"
 _TEMPORARY = re.compile(r"\.(?P<name>[A-Za-z0-9].*)\.json\.[0-9a-f]{16}\.tmp")
 _FILE_MODE = 0o644
@@ -98,8 +100,8 @@ class Store:
         """Return the path of the file ``name``. Raises StoreError when it is no safe file name."""
         if not _NAME.fullmatch(name) or name.endswith((".json", ".yaml")):
             raise StoreError(
-                self.directory / Path(name or "?").name,
-                f"{name!r} cannot name a spec file",
+                self.directory / Path(name or "?").name[:_QUOTED],
+                f"{name[:_QUOTED]!r} cannot name a spec file",
                 "use 1 to 200 letters, digits and _.:@+-, starting with a letter or digit, without .json or .yaml",
             )
         return self.directory / f"{name}{_EXTENSION}"

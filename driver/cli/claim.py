@@ -33,7 +33,7 @@ from api.model.metadata import ObjectMeta
 from api.model.quantity import Quantity
 from api.model.semver import parse_version
 from api.resource.registry import VERSIONS, load_kinds
-from driver.cli.options import NameType
+from driver.cli.options import SubdomainParameter
 from driver.controller.device_types import DeviceType, largest_of
 from driver.families import selectors
 from driver.families.base import Family
@@ -238,7 +238,7 @@ def _build_command(family: Family) -> click.Command:
         click.Option(["--same-card"], is_flag=True, show_envvar=True, help="All devices are on one card."),
         click.Option(
             ["--class", "device_class"],
-            type=NameType(),
+            type=SubdomainParameter(),
             show_envvar=True,
             help=f"The DeviceClass, or ResourceClass, to choose from. [default: {family.driver}]",
         ),
@@ -250,7 +250,10 @@ def _build_command(family: Family) -> click.Command:
             help="A template gives each pod a claim; pods that name one claim share its devices.",
         ),
         click.Option(
-            ["--name"], type=NameType(), show_envvar=True, help="Name of the object. [default: made from the options]"
+            ["--name"],
+            type=SubdomainParameter(),
+            show_envvar=True,
+            help="Name of the object. [default: made from the options]",
         ),
         click.Option(
             ["--api-version"],

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from api.model.names import ObjectRef
-from driver.cli.options import access_option, logging_options, option
+from driver.cli.options import AddressParameter, SubdomainParameter, access_option, logging_options, option
 from driver.runtime import lifecycle, logs
 from driver.runtime.logs import Format
 
@@ -16,9 +16,16 @@ from driver.runtime.logs import Format
 @click.command(short_help="Run the cluster's controller.")
 @access_option
 @option("--identity", help="Identity of this process in leader election. [default: host name and process id]")
-@option("--lease-namespace", default="kerf-system", help="Namespace of the Lease that the leader holds.")
-@option("--lease-name", default="kerf-controller", help="Name of that Lease.")
-@option("--probes-address", default=":8080", help="Serve /healthz, /readyz and /metrics there.")
+@option(
+    "--lease-namespace",
+    type=SubdomainParameter(),
+    default="kerf-system",
+    help="Namespace of the Lease that the leader holds.",
+)
+@option("--lease-name", type=SubdomainParameter(), default="kerf-controller", help="Name of that Lease.")
+@option(
+    "--probes-address", type=AddressParameter(), default=":8080", help="Serve /healthz, /readyz and /metrics there."
+)
 @logging_options
 def command(
     kubeconfig: Path | None,

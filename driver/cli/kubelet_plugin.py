@@ -5,7 +5,18 @@ from pathlib import Path
 
 import click
 
-from driver.cli.options import DIRECTORY, access_option, backend_option, family_option, logging_options, option
+from driver.cli.options import (
+    DIRECTORY,
+    AddressParameter,
+    InstanceParameter,
+    SecondsParameter,
+    SubdomainParameter,
+    access_option,
+    backend_option,
+    family_option,
+    logging_options,
+    option,
+)
 from driver.kubeletplugin.backends.registry import BackendChoice, choose_families
 from driver.kubeletplugin.settings import CDI_DIR, KUBELET_ROOT, ProcessSettings, Settings
 from driver.runtime import lifecycle, logs
@@ -14,18 +25,35 @@ from driver.runtime.tls import without_system_roots
 
 
 @click.command(short_help="Run the plugin of one node.")
-@option("--node-name", required=True, help="This node's name in the cluster.")
+@option("--node-name", type=SubdomainParameter(), required=True, help="This node's name in the cluster.")
 @family_option
 @backend_option
 @access_option
 @option("--kubelet-root", type=DIRECTORY, default=KUBELET_ROOT, help="The kubelet's --root-dir.")
 @option("--state-dir", type=DIRECTORY, help="Folder of the checkpoints. [default: each plugin's folder]")
 @option("--cdi-dir", type=DIRECTORY, default=CDI_DIR, help="Where the container runtime looks for CDI specs.")
-@option("--instance", default="", help="The pod's UID, where instances overlap in a rolling update.")
-@option("--probes-address", default="0.0.0.0:8080", help="Serve /healthz, /readyz and /metrics there.")
-@option("--publish-min-interval", type=float, default=2.0, help="Seconds between two changes of the slices.")
+@option(
+    "--instance",
+    type=InstanceParameter(),
+    default="",
+    help="The pod's UID, where instances overlap in a rolling update.",
+)
+@option(
+    "--probes-address",
+    type=AddressParameter(),
+    default="0.0.0.0:8080",
+    help="Serve /healthz, /readyz and /metrics there.",
+)
+@option(
+    "--publish-min-interval", type=SecondsParameter(), default=2.0, help="Seconds between two changes of the slices."
+)
 @option("--list-attributes", is_flag=True, help="Publish PCIe root and NUMA node as lists where possible.")
-@option("--early-load", type=float, default=10.0, help="Load functions that take so many seconds before binding.")
+@option(
+    "--early-load",
+    type=SecondsParameter(),
+    default=10.0,
+    help="Load functions that take so many seconds before binding.",
+)
 @logging_options
 def command(
     node_name: str,

@@ -1,13 +1,15 @@
 """Options of several subcommands."""
 
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from api.model.names import is_dns_subdomain
+from api.model.names import is_dns_label, is_dns_subdomain
 from driver.kubeletplugin.backends.registry import BackendChoice
+from driver.runtime.probe_address import AddressError, parse_address
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -29,19 +31,62 @@ class BackendParameter(click.ParamType[BackendChoice]):
         if isinstance(value, BackendChoice):
             return value
         name, _, config = value.partition("=")
+        if not name:
+            self.fail(f"{value!r} names no backend", param, ctx)
         if config and not Path(config).exists():
             self.fail(f"{value!r}: there is no file or folder {config}", param, ctx)
         return BackendChoice(name=name, config=Path(config) if config else None)
 
 
-class NameType(click.ParamType[str]):
-    """The name of an object."""
+class SubdomainParameter(click.ParamType[str]):
+    """The name of an object: a DNS subdomain."""
 
-    name = "name"
+    name = "NAME"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if not is_dns_subdomain(value):
-            self.fail(f"{value!r} is no name of an object: lower-case letters, digits, - and .", param, ctx)
+            self.fail(
+                f"{value!r:.80} is no name of an object: lower-case letters, digits, - and ., at most 253", param, ctx
+            )
+        return value
+
+
+class InstanceParameter(click.ParamType[str]):
+    """A part of the names of sockets: a pod's UID, or nothing."""
+
+    name = "UID"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value and not is_dns_label(value):
+            self.fail(f"{value!r:.80} is no pod's UID: lower-case letters, digits and -, at most 63", param, ctx)
+        return value
+
+
+class SecondsParameter(click.ParamType[float]):
+    """A time in seconds, finite and not negative."""
+
+    name = "SECONDS"
+
+    def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = -1.0
+        if not 0 <= seconds < inf:
+            self.fail(f"{value!r:.80} is no time: a number of seconds, 0 or more", param, ctx)
+        return seconds
+
+
+class AddressParameter(click.ParamType[str]):
+    """An address to listen at, ``host:port``."""
+
+    name = "ADDRESS"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            parse_address(value)
+        except AddressError as error:
+            self.fail(str(error), param, ctx)
         return value
 
 

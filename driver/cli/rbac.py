@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from driver.cli.options import NameType, option
+from driver.cli.options import SubdomainParameter, option
 from driver.families.registry import BUILT_IN, BUILT_IN_BY_NAME, find_families, installed_families
 
 _PERMISSIONS: Final = Template("""\
@@ -227,8 +227,8 @@ NAMESPACE: Final = "kerf-system"
     multiple=True,
     help="A family that the plugin hosts; `kerf families` lists them. Repeatable. [default: Kerf's own]",
 )
-@option("--name", type=NameType(), default=NAME, help="Name of the service account, of its role and policy.")
-@option("--namespace", type=NameType(), default=NAMESPACE, help="Namespace of the service account.")
+@option("--name", type=SubdomainParameter(), default=NAME, help="Name of the service account, of its role and policy.")
+@option("--namespace", type=SubdomainParameter(), default=NAMESPACE, help="Namespace of the service account.")
 @option("--early-loading", is_flag=True, help="Also print the role to list and watch all claims.")
 def command(families: tuple[str, ...], name: str, namespace: str, early_loading: bool) -> None:
     """Print the permissions of the kubelet plugin for the drivers of families, as YAML for `kubectl apply`.

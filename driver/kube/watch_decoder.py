@@ -142,7 +142,8 @@ def decode_object(kind: Kind[ObjectT], data: bytes | msgspec.Raw) -> DecodedObje
 def decode_event(kind: Kind[ObjectT], call: str, line: bytes) -> WatchEvent[ObjectT]:
     """Decode the event of one line of a watch.
 
-    Raises the StatusError of an ERROR event (ExpiredError: 410), UndecodableObjectError when the line is no event.
+    Raises the StatusError of an ERROR event (ExpiredError: 410), UndecodableObjectError when the line is no event of an
+    object.
     """
     try:
         event = _event_decoder.decode(line)
@@ -161,6 +162,8 @@ def decode_event(kind: Kind[ObjectT], call: str, line: bytes) -> WatchEvent[Obje
         version = head.metadata.resource_version
         return WatchEvent(type=type_, ref=head.ref, object=None, resource_version=version, unreadable=error)
     value = decoded.value
+    if not value.metadata.name:
+        raise UndecodableObjectError(kind.kind, kind.api_version, "the event's object has no name")
     return WatchEvent(
         type=type_,
         ref=value.ref,

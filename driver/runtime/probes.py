@@ -23,8 +23,8 @@ from anyio.abc import TaskStatus
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from api.errors import PermanentError
 from driver.runtime.connection_limiter import BACKLOG, ConnectionLimiter
+from driver.runtime.probe_address import AddressError, parse_address
 
 Check: TypeAlias = Callable[[], str | None]
 """A readiness check: returns what is wrong, for people, or None."""
@@ -39,10 +39,6 @@ _LONGEST_HEADERS: Final[Mapping[str, Any]] = {"max_line_size": 1024, "max_field_
 """Limits of a request: what the kubelet and Prometheus send has a tenth of it."""
 
 _log = logging.getLogger(__name__)
-
-
-class AddressError(PermanentError):
-    """The probes cannot listen at the configured address."""
 
 
 class Probes:
@@ -118,14 +114,6 @@ async def _listen(limiter: ConnectionLimiter, host: str | None, port: int) -> as
         return await asyncio.get_running_loop().create_server(limiter, host, port, backlog=BACKLOG)
     except OSError as error:
         raise AddressError(f"cannot serve probes at {host or ''}:{port}: {error.strerror or error}") from error
-
-
-def parse_address(address: str) -> tuple[str | None, int]:
-    """Split ``host:port``; the host is None for ``:8080``, all addresses. Raises AddressError for anything else."""
-    host, colon, port = address.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535:
-        raise AddressError(f"{address!r} is no address: write host:port, for example 0.0.0.0:8080 or [::1]:8080")
-    return host.strip("[]") or None, int(port)
 
 
 def _result(name: str, check: Check) -> str | None:

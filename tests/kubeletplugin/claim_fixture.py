@@ -1,5 +1,6 @@
 """The part of the plugin that changes durable state, without its sockets, to be interrupted at any effect."""
 
+import os
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -18,6 +19,7 @@ from api.model.claims import AllocatedClaim, ResourceClaim
 from api.model.names import ClaimRef, DeviceId, ShareId
 from api.model.prepared import PreparedClaim
 from api.podresources.v1 import ClaimUse
+from cdi.store import Filesystem
 from driver.families.gpu import GPU
 from driver.kubeletplugin.backends.base import AllocatedDevice, Backend, FoundPartition, Handle, Journal
 from driver.kubeletplugin.backends.card_executor import CardExecutor
@@ -131,8 +133,8 @@ class WatchedCheckpoint:
 class WatchedStore(cdi.Store):
     """A store whose changes are effects."""
 
-    def __init__(self, directory: Path, effects: Effects) -> None:
-        super().__init__(directory)
+    def __init__(self, directory: Path, effects: Effects, filesystem: Filesystem | None = None) -> None:
+        super().__init__(directory, filesystem)
         self._effects = effects
 
     def write(self, name: str, spec: cdi.Spec) -> bool:
@@ -243,8 +245,13 @@ async def plugin_core(
     *,
     boot_id: str = "boot-1",
     other_backend: Backend | None = None,
+    fdatasync: Callable[[int], None] = os.fdatasync,
+    filesystem: Filesystem | None = None,
 ) -> AsyncIterator[PluginCore]:
-    """A plugin core over the state below ``root``, which earlier ones have left; on fake hardware if on no other."""
+    """A plugin core over the state below ``root``, which earlier ones have left; on fake hardware if on no other.
+
+    ``fdatasync`` syncs its records, ``filesystem`` has its CDI files.
+    """
     effects = effects or Effects()
     backend = WatchedBackend(CARDS, root / "hardware.json")
     backend.effects = effects
@@ -258,10 +265,10 @@ async def plugin_core(
         )
     card_executor = CardExecutor(backends, call_timeout_s=60, discovery_timeout_s=60)
     publisher = build_publisher(devices, cluster, card_executor)
-    store = WatchedStore(root / "cdi", effects)
+    store = WatchedStore(root / "cdi", effects, filesystem)
     clock = [0.0]
     uses, surveys, orphaned = PodUses(), SurveyTracker(driver=DRIVER), OrphanedDevices(driver=DRIVER)
-    with open_checkpoint(root, boot_id=boot_id) as opened:
+    with open_checkpoint(root, boot_id=boot_id, fdatasync=fdatasync) as opened:
         checkpoint = cast("Checkpoint", WatchedCheckpoint(opened, effects))
         async with anyio.create_task_group() as tasks:
             metadata = MetadataFiles(root / "metadata")

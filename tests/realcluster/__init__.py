@@ -6,7 +6,7 @@
     python -m tests.realcluster up 1.37         a cluster of one node, ready in some 20 seconds; prints its kubeconfig
     python -m tests.realcluster kubectl 1.37 get nodes
     python -m tests.realcluster logs node1-kubelet
-    python -m tests.realcluster down
+    python -m tests.realcluster down             what `up` has started; clusters of running tests go on
 
 It needs root, Linux, Go and a few Debian packages (``requirements``). Only the module ``kerf`` knows Kerf: it installs
 ``deploy/`` and runs Kerf's programs with exactly those permissions. The modules:

@@ -7,14 +7,14 @@ from pathlib import Path
 import anyio
 import click
 
-from tests.realcluster import requirements
+from tests.realcluster import instances, requirements
 from tests.realcluster.api import Api
 from tests.realcluster.builds import BuildError, build, build_kueue
 from tests.realcluster.cluster import Cluster, NotReadyError, stop_leftover
 from tests.realcluster.kerf import DEFAULT_HARDWARE, Kerf
 from tests.realcluster.paths import ROOTS, ClusterPaths
 from tests.realcluster.processes import PartDiedError
-from tests.realcluster.versions import NEWEST, KubernetesVersion, UnknownVersionError, find
+from tests.realcluster.versions import NEWEST, VERSIONS, KubernetesVersion, UnknownVersionError, find
 
 
 class _Version(click.ParamType[KubernetesVersion]):
@@ -85,10 +85,9 @@ async def _up(cluster: Cluster, with_kerf: bool) -> None:
 @realcluster.command("down")
 @click.argument("versions", type=_Version(), nargs=-1)
 def down_command(versions: tuple[KubernetesVersion, ...]) -> None:
-    """End the clusters of VERSIONS, or all."""
-    for cluster in _clusters():
-        if not versions or cluster.version in versions:
-            anyio.run(cluster.down)
+    """End the clusters that `up` has started, all or those of VERSIONS. Those of running tests end with the tests."""
+    for root in instances.started_by_hand(ROOTS, [version.minor for version in versions or VERSIONS]):
+        anyio.run(Cluster.existing(ClusterPaths(root)).down)
 
 
 @realcluster.command("status")

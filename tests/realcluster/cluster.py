@@ -1,6 +1,7 @@
 """A cluster: starting and ending it, and its nodes with and without a kubelet."""
 
 import ipaddress
+import os
 import secrets
 import shutil
 import subprocess
@@ -25,8 +26,10 @@ from tests.realcluster.paths import ROOTS, ClusterPaths, NodePaths, Ports, free_
 from tests.realcluster.processes import Processes
 from tests.realcluster.versions import VERSIONS, KubernetesVersion, find
 
-READY_S: Final = 120.0
-"""The time limit for the control plane or a node: they take 4 s and 10 s on an idle machine."""
+_READY_S: Final = 120.0
+"""The time limit for the control plane or a node on an idle machine, where they take 4 s and 10 s."""
+_MOST_LOAD: Final = 5.0
+"""The load per core that waiting times follow: with more, something else is wrong, and tests have a limit, too."""
 _NODE_PREFIX: Final = 26
 """Four nodes with a kubelet in a cluster, and 61 pods on each: more than two cores can run."""
 _POLL_S: Final = 0.1
@@ -37,6 +40,15 @@ _CONTROL_PLANE: Final = ("etcd", "apiserver", "controller-manager", "scheduler")
 
 class NotReadyError(RuntimeError):
     """A part did not become ready in time; the message has the end of its log."""
+
+
+def ready_s(load: float | None = None, cores: int | None = None) -> float:
+    """Return the time limit for whatever becomes ready, which follows the load: other clusters may start beside.
+
+    ``load`` is the number of processes that want to run; by default what the kernel says now.
+    """
+    per_core = (os.getloadavg()[0] if load is None else load) / (cores or os.cpu_count() or 1)
+    return _READY_S * min(max(per_core, 1.0), _MOST_LOAD)
 
 
 class _State(msgspec.Struct, frozen=True, kw_only=True):
@@ -249,8 +261,9 @@ class Cluster:
 
     async def _wait(self, part: str, condition: Callable[[], Awaitable[bool]]) -> None:
         """Wait until ``condition`` holds. Raises PartDiedError when ``part`` ends, and NotReadyError after
-        ``READY_S``."""
-        with anyio.move_on_after(READY_S):
+        ``ready_s``."""
+        limit_s = ready_s()
+        with anyio.move_on_after(limit_s):
             while True:
                 self.processes.pid(part)
                 try:
@@ -259,7 +272,7 @@ class Cluster:
                 except (aiohttp.ClientError, StatusError, OSError):
                     pass
                 await anyio.sleep(_POLL_S)
-        raise NotReadyError(f"{part} is not ready after {READY_S:.0f} s; its log ends:\n{self.processes.tail(part)}")
+        raise NotReadyError(f"{part} is not ready after {limit_s:.0f} s; its log ends:\n{self.processes.tail(part)}")
 
 
 @asynccontextmanager
@@ -290,7 +303,7 @@ async def stop_leftover(version: KubernetesVersion, instance: int = instances.BY
 
 
 def _paths(version: KubernetesVersion, instance: int) -> ClusterPaths:
-    return ClusterPaths(ROOTS / (f"{version.minor}-{instance}" if instance else version.minor))
+    return ClusterPaths(ROOTS / instances.name_root(version.minor, instance))
 
 
 def _pod_network(version: KubernetesVersion, instance: int) -> str:
@@ -330,4 +343,4 @@ def _write_key(path: Path) -> None:
     subprocess.run(["openssl", "genrsa", "-out", str(path), "2048"], check=True, capture_output=True)
 
 
-__all__ = ["Cluster", "NotReadyError", "add_bare_node", "running", "stop_leftover"]
+__all__ = ["Cluster", "NotReadyError", "add_bare_node", "ready_s", "running", "stop_leftover"]

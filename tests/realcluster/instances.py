@@ -1,10 +1,12 @@
 """Instance numbers, which distinguish clusters of one release that run at the same time."""
 
 import fcntl
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
+
+from tests.realcluster.paths import ClusterPaths
 
 BY_HAND: Final = 0
 """The cluster that a person has started with ``up``: it outlives the process that did, and no test touches it."""
@@ -35,3 +37,14 @@ def free_instance(folder: Path, minor: str) -> Iterator[int]:
             yield instance
             return
     raise NoInstanceError(minor)
+
+
+def name_root(minor: str, instance: int) -> str:
+    """Return the name of a cluster's folder."""
+    return f"{minor}-{instance}" if instance else minor
+
+
+def started_by_hand(folder: Path, minors: Iterable[str]) -> list[Path]:
+    """Return the folders of the clusters of these releases that a person has started, whatever tests run beside."""
+    roots = [folder / name_root(minor, BY_HAND) for minor in minors]
+    return [root for root in roots if ClusterPaths(root).state.exists()]

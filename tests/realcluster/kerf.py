@@ -21,7 +21,7 @@ import yaml
 from api.resource.kinds import GROUP
 from api.resource.registry import VERSIONS
 from tests.realcluster.api import Api, Document
-from tests.realcluster.cluster import READY_S, Cluster, NotReadyError
+from tests.realcluster.cluster import Cluster, NotReadyError, ready_s
 from tests.realcluster.documents import IMAGE
 from tests.realcluster.machine import with_boot_id
 from tests.realcluster.paths import free_port
@@ -247,7 +247,7 @@ class Kerf:
         return [argument for argument in arguments if argument.partition("=")[0] not in drop]
 
     async def _wait_for_kind(self) -> None:
-        with anyio.fail_after(READY_S):
+        with anyio.fail_after(ready_s()):
             while True:
                 crd = await self._api.get(
                     "apiextensions.k8s.io/v1", "CustomResourceDefinition", "resourceclasses.kerf.dev"
@@ -259,7 +259,7 @@ class Kerf:
 
     async def _wait_ready(self, process: str, address: str) -> None:
         said = "nothing"
-        with anyio.move_on_after(READY_S):
+        with anyio.move_on_after(ready_s()):
             async with aiohttp.ClientSession() as session:
                 while True:
                     self._processes.pid(process)

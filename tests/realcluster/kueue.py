@@ -16,7 +16,7 @@ import yaml
 
 from tests.realcluster.api import Api, Document
 from tests.realcluster.builds import build_kueue, kueue_manifests
-from tests.realcluster.cluster import Cluster, NotReadyError
+from tests.realcluster.cluster import Cluster, NotReadyError, ready_s
 from tests.realcluster.paths import free_port
 
 NAMESPACE: Final = "kueue-system"
@@ -25,7 +25,6 @@ _CERTIFICATE: Final = "kueue-webhook-server-cert"
 _WEBHOOKS: Final = "kueue-webhook-service"
 _LEFT_OUT: Final = frozenset({"Deployment", "ConfigMap", "APIService"})
 """The process stands in for the Deployment; without the visibility API server nobody answers its APIServices."""
-_READY_S: Final = 120.0
 _TOKEN_S: Final = 3600
 _POLL_S: Final = 0.2
 
@@ -53,11 +52,12 @@ class Kueue:
         await anyio.Path(file).write_text(yaml.safe_dump(self._adapted(configuration, certificates)))
         kubeconfig = self._cluster.write_kubeconfig(MANAGER, {"token": await self._token()})
         self._cluster.processes.start(MANAGER, [str(program), f"--config={file}", f"--kubeconfig={kubeconfig}"])
-        with anyio.move_on_after(_READY_S):
+        limit_s = ready_s()
+        with anyio.move_on_after(limit_s):
             await self._mount_certificate(certificates)
             await self._wait_for_webhooks()
             return
-        raise NotReadyError(f"{MANAGER} is not ready after {_READY_S:g} s:\n{self._cluster.processes.tail(MANAGER)}")
+        raise NotReadyError(f"{MANAGER} is not ready after {limit_s:.0f} s:\n{self._cluster.processes.tail(MANAGER)}")
 
     def _manifests(self) -> Sequence[Document]:
         """Return Kueue's manifests, with its webhooks on this machine."""

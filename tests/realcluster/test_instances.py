@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.realcluster import instances
-from tests.realcluster.instances import BY_HAND, COUNT, NoInstanceError, free_instance
+from tests.realcluster.cluster import ready_s
+from tests.realcluster.instances import BY_HAND, COUNT, NoInstanceError, free_instance, name_root, started_by_hand
+from tests.realcluster.paths import ClusterPaths
 
 HOLD = """
 import sys
@@ -47,3 +49,18 @@ def test_when_all_are_in_use_it_says_so(tmp_path: Path) -> None:
             stack.enter_context(free_instance(tmp_path, "1.37"))
         with pytest.raises(NoInstanceError, match=f"{COUNT - 1} clusters of Kubernetes 1.37 run already"):
             stack.enter_context(instances.free_instance(tmp_path, "1.37"))
+
+
+def test_down_ends_what_a_person_has_started_and_no_cluster_of_a_test(tmp_path: Path) -> None:
+    for name in (name_root("1.37", BY_HAND), name_root("1.37", 1), name_root("1.37", 12), name_root("1.30", 1)):
+        (tmp_path / name).mkdir()
+        ClusterPaths(tmp_path / name).state.touch()
+    (tmp_path / name_root("1.31", BY_HAND)).mkdir()  # being started, or being removed
+    assert started_by_hand(tmp_path, ["1.30", "1.31", "1.37"]) == [tmp_path / "1.37"]
+    assert started_by_hand(tmp_path, ["1.30"]) == []
+    assert started_by_hand(tmp_path / "none", ["1.37"]) == []
+
+
+@pytest.mark.parametrize(("load", "limit_s"), [(0.0, 120), (2.0, 120), (6.0, 360), (100.0, 600)])
+def test_waiting_times_follow_the_load(load: float, limit_s: float) -> None:
+    assert ready_s(load, cores=2) == limit_s

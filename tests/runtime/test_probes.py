@@ -6,7 +6,8 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from driver.runtime import metrics
-from driver.runtime.probes import AddressError, Probes, parse_address
+from driver.runtime.probe_address import AddressError, parse_address
+from driver.runtime.probes import Probes
 
 
 @pytest.fixture

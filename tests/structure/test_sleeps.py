@@ -13,6 +13,7 @@ TESTS: Final = Path(__file__).parents[1]
 SLEEPS: Final = {"time.sleep", "anyio.sleep", "asyncio.sleep"}
 
 POLLS: Final = {
+    "attack/test_server_answers.py": "a server that trickles sends a byte now and then, until its client gives up",
     "cdi/runtimes/conftest.py": "containerd has started when its socket is there",
     "controller/classic/cluster.py": "the controller writes to an API server behind sockets",
     "controller/test_app.py": "the controller writes to an API server behind sockets",

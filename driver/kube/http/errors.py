@@ -35,6 +35,11 @@ _TOO_LARGE: Final = "ResourceVersionTooLarge"
 """The cause by which a server says that it has not reached the resource version (``metav1.CauseType``)."""
 
 
+def to_one_line(text: str) -> str:
+    """Return ``text`` of a server or proxy as one line for logs and terminals, without control characters."""
+    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in " ".join(text.split()))
+
+
 class AccessError(PermanentError):
     """The API server's address or the credentials are missing or unusable."""
 
@@ -44,8 +49,8 @@ class ApiError(KerfError):
 
     def __init__(self, call: str, message: str) -> None:
         self.call = call
-        self.message = message
-        super().__init__(f"{call}: {message}")
+        self.message = to_one_line(message)
+        super().__init__(f"{call}: {self.message}")
 
 
 class UnreachableError(ApiError, TransientError):
@@ -179,7 +184,7 @@ def build_status_error(
         leaf = AlreadyExistsError
     if details.details is not None and any(cause.reason == _TOO_LARGE for cause in details.details.causes or ()):
         leaf = ExpiredError
-    message = f"{status} {' '.join(details.message.split())}".strip()
+    message = to_one_line(f"{status} {details.message}")
     if len(message) > _LONGEST_BODY:
         message = f"{message[:_LONGEST_BODY]} …"
     error = leaf(call, status, details.reason, message, _retry_after_s(retry_after, details))
@@ -197,7 +202,7 @@ def _find_missing(status: _Status) -> MissingObject | None:
 
 def _retry_after_s(header: str | None, details: _Status) -> float | None:
     """Return the header's delay, else the Status object's; API servers do not use HTTP dates in the header."""
-    if header is not None and header.isdecimal():
+    if header is not None and header.isascii() and header.isdecimal():
         return float(header)
     if details.details is not None and details.details.retry_after_seconds > 0:
         return float(details.details.retry_after_seconds)

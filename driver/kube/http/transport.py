@@ -38,6 +38,7 @@ from driver.kube.http.errors import (
     ThrottledError,
     UnreachableError,
     build_status_error,
+    to_one_line,
 )
 from driver.runtime import metrics
 from driver.runtime.backoff import Backoff
@@ -266,7 +267,7 @@ class HttpTransport:
         for warning in warnings:
             if warning not in self._warnings and len(self._warnings) < _MOST_WARNINGS:
                 self._warnings.add(warning)
-                _log.warning("%s: the API server warns: %s", request, warning)
+                _log.warning("%s: the API server warns: %s", request, to_one_line(warning))
 
     async def _send_once(self, request: HttpRequest, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
         assert self._session is not None, "use the client as a context manager"

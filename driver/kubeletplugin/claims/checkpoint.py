@@ -65,6 +65,7 @@ _LOCKED_S: Final = 0.5
 _Changes: TypeAlias = Mapping[Row, bytes | None]
 """The new content of rows; None: the row is deleted."""
 _DAMAGED: Final = "restore the file, or drain the node, remove the partitions by the vendor's tool, then the file"
+_DANGLING: Final = "mount what it leads to, or remove the link if no claim was ever prepared on this node"
 _WIPED: Final = (
     "restore the folder, or drain the node, remove the partitions by the vendor's tool, then these CDI files"
 )
@@ -317,6 +318,8 @@ def open_checkpoint(
     """
     path = directory / FILE_NAME
     with _reading(path):
+        if path.is_symlink() and not path.exists():
+            raise CheckpointError(str(path), "unreadable: it is a link that leads nowhere", _DANGLING)
         if not path.exists():
             _check_unused(path, find_cdi_files())
             _create(path, boot_id)

@@ -134,7 +134,7 @@ class MetadataFiles:
 def _check_name(name: str) -> str:
     """Return a name from outside that is safe as part of a path."""
     if not _NAME.fullmatch(name):
-        raise MetadataFileError(Path(name), "this is no UID and no request's name")
+        raise MetadataFileError(Path(f"{name:.80}"), "this is no UID and no request's name")
     return name
 
 
@@ -142,6 +142,8 @@ def _replace(path: Path, content: bytes) -> None:
     if path.exists() and path.read_bytes() == content:
         return
     temporary = path.with_suffix(".new")
-    temporary.write_bytes(content)
+    temporary.unlink(missing_ok=True)  # what an interrupted write has left, or a link to somebody's file
+    with temporary.open("xb") as file:
+        file.write(content)
     temporary.chmod(_FILE_MODE)
     temporary.rename(path)

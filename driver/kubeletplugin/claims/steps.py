@@ -5,11 +5,12 @@ process dies, the record says *started* and the next call, or garbage collection
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, assert_never
 
+from anyio import CapacityLimiter, to_thread
 from msgspec.structs import replace
 
 import cdi
@@ -26,6 +27,9 @@ from driver.kubeletplugin.claims.transitions import RELEASE, Step
 from driver.runtime import metrics
 
 _log = logging.getLogger(__name__)
+
+_FILES_AT_ONCE: Final = 8
+"""Claims whose files are written at the same time: a disk that hangs holds so many threads and no more."""
 
 _RECORDS: Final = metrics.gauge("kerf_claim_records", "Claims in the checkpoint of this node.", ["driver"])
 
@@ -80,6 +84,7 @@ class StepExecutor:
         self._store = store
         self._metadata = metadata
         self._on_change = on_change
+        self._files = CapacityLimiter(_FILES_AT_ONCE)
         _RECORDS.labels(driver).set(len(checkpoint.records))  # those of the process before this one
 
     async def execute(self, steps: Sequence[Step], context: ClaimContext) -> None:
@@ -97,14 +102,14 @@ class StepExecutor:
                         raise
                     context.record = replace(context.existing, devices=devices)
                 case Step.WRITE_CDI:
-                    self._write_cdi(context)
+                    await self._write_cdi(context)
                 case Step.RECORD_PREPARED:
                     record = replace(context.existing, state=ClaimState.PREPARED, awaits_pod=context.awaits_pod)
                     self._put(context, record)
                 case Step.RECORD_RELEASING:  # handles are kept, so that exactly what was made is removed
                     self._put(context, replace(context.existing, state=ClaimState.RELEASING))
                 case Step.REMOVE_CDI:
-                    self._remove_cdi(context.claim)
+                    await to_thread.run_sync(self._remove_files, context.claim, limiter=self._files)
                 case Step.RELEASE_HARDWARE:
                     with self._deferred_while_absent(context):
                         await self._hardware.release(context.existing)
@@ -156,25 +161,32 @@ class StepExecutor:
         self._report_change()
         return uid
 
-    def _write_cdi(self, context: ClaimContext) -> None:
-        """Write the CDI file, after the metadata files that it mounts."""
+    async def _write_cdi(self, context: ClaimContext) -> None:
+        """Write the claim's files, in a worker thread: a slow disk must not keep probes and other claims waiting."""
         record = context.existing
         documents = device_metadata.build_documents(record, lambda device: self._hardware.identify(device).uuid)
-        paths = self._metadata.write(context.claim.uid, documents)
+        edits = self._hardware.container_edits(record.devices)
+        spec = await to_thread.run_sync(self._write_files, record, documents, edits, limiter=self._files)
+        context.record = replace(record, devices=cdi_spec.add_cdi_ids(context.claim, record.devices, spec))
+
+    def _write_files(
+        self, record: PreparedClaim, documents: Mapping[str, bytes], edits: Sequence[cdi.ContainerEdits]
+    ) -> cdi.Spec | None:
+        """Write the CDI file, after the metadata files that it mounts; returns its content, if it has any."""
+        paths = self._metadata.write(record.claim.uid, documents)
         mounts = {
             request: device_metadata.build_mount(self._driver, record, request, str(path))
             for request, path in paths.items()
         }
-        edits = self._hardware.container_edits(record.devices)
-        spec = cdi_spec.build_spec(self._driver, context.claim, record.devices, edits, mounts)
+        spec = cdi_spec.build_spec(self._driver, record.claim, record.devices, edits, mounts)
         if spec is None:
-            self._remove_cdi(context.claim)
+            self._remove_files(record.claim)
         else:
             with _cdi_errors():
-                self._store.write(cdi_spec.file_name(self._driver, context.claim.uid), spec)
-        context.record = replace(record, devices=cdi_spec.add_cdi_ids(context.claim, record.devices, spec))
+                self._store.write(cdi_spec.file_name(self._driver, record.claim.uid), spec)
+        return spec
 
-    def _remove_cdi(self, claim: ClaimRef) -> None:
+    def _remove_files(self, claim: ClaimRef) -> None:
         with _cdi_errors():
             self._store.remove(cdi_spec.file_name(self._driver, claim.uid))
         self._metadata.remove(claim.uid)

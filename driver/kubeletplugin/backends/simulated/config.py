@@ -18,7 +18,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 import msgspec
 
 from api.errors import InvalidDocumentError, Problem
-from api.kerf.scalar_types import DriverVersion, PositiveInt
+from api.kerf.scalar_types import DriverVersion
 from api.kerf.v1alpha1 import SHARING_ATTRIBUTES, Strict
 from api.model.devices import Attribute
 from driver.families.fpga.catalog import shell
@@ -44,7 +44,10 @@ _SOCKETS: Final = 2
 _PCIE_ROOTS: Final = ("pci0000:00", "pci0000:80")
 """The PCIe root complex of each NUMA node, which its GPUs and FPGAs share, so that a pod can have aligned ones."""
 
-NonNegative: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
+Delay: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
+"""Seconds, or a factor of them, up to a day: with an infinite one a prepare would never end, and no error say why."""
+CardCount: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1024)]
+"""More cards than any machine has: a typing error must not fill its memory."""
 
 
 class GpuCards(Strict, tag_field="kind", tag="gpu"):
@@ -52,7 +55,7 @@ class GpuCards(Strict, tag_field="kind", tag="gpu"):
 
     model: str
     """A model that ``gpu_model`` knows (``driver.families.gpu``)."""
-    count: PositiveInt = 1
+    count: CardCount = 1
     driver_version: DriverVersion = _DRIVER_VERSION
     """The version of the host's driver."""
     sharing: tuple[Literal["TimeSlicing", "Mps"], ...] = ()
@@ -64,7 +67,7 @@ class FpgaCards(Strict, tag_field="kind", tag="fpga"):
     """Some FPGAs with one shell."""
 
     shell: str
-    count: PositiveInt = 1
+    count: CardCount = 1
     driver_version: DriverVersion = _DRIVER_VERSION
     """The version of the host's driver."""
 
@@ -75,9 +78,9 @@ class SimulatedConfig(Strict):
     state: str
     """Directory of the hardware's state, relative to the document; made when it is not there."""
     cards: tuple[GpuCards | FpgaCards, ...]
-    delays: dict[HardwareStep, NonNegative] = {}
+    delays: dict[HardwareStep, Delay] = {}
     """Seconds that a step takes in place of ``steps.DELAYS_S``."""
-    pace: NonNegative = 1.0
+    pace: Delay = 1.0
     """Factor of every delay; 0: the hardware takes no time."""
     seed: str = ""
     """The seed of the cards' UUIDs, beside kind and number; empty: the state directory's path."""
