@@ -182,7 +182,8 @@ class NvidiaMachine:
 
     def set_recovery_action(self, card: int, action: int) -> None:
         """Let the driver say what the card needs, with a number of NVML's ``NVML_GPU_RECOVERY_ACTION_*``, and report
-        Xid 154, as it does when this changes."""
+        Xid 154, as it does when this changes.
+        """
         with self._state() as state:
             state.cards[card].recovery_action = action
             _add_event(state, card, _XID_RECOVERY_ACTION_CHANGED, NO_INSTANCE, NO_INSTANCE)
