@@ -323,7 +323,7 @@ def test_an_instance_that_a_monitor_holds_open_is_said_to_be_held_by_it(
     assert plugin.prepare(record)["capabilities"] == [30, 31]
     write_process(plugin, 812, "nv-hostengine", opened)
     machine_of(plugin).hardware.add_fault("nvmlComputeInstanceDestroy", error=pynvml.NVML_ERROR_IN_USE, times=6)
-    with pytest.raises(HardwareBusyError, match="GPU instance 3 of card GPU-.* is in use, ") as error:
+    with pytest.raises(HardwareBusyError, match=r"GPU instance 3 of card GPU-.* is in use, ") as error:
         plugin.release(record)
     assert holder in str(error.value)
     plugin.release(record)
