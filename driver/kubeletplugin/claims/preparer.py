@@ -114,7 +114,7 @@ class ClaimPreparer:
         self._refused = refused
         self.suspects = SuspectClaims()
         self.deferred = {uid for uid, record in checkpoint.records.items() if record.state is ClaimState.RELEASING}
-        """UIDs of records whose release waits for a card that is away; at the start, of all that are *releasing*."""
+        """UIDs of records whose release waits for a card or a process; at the start, of all that are *releasing*."""
         self._flights: SingleFlight[str, PreparedClaim | None] = SingleFlight(tasks, stopping=StoppingError)
 
     async def prepare(self, claim: ClaimRef) -> PreparedClaim:

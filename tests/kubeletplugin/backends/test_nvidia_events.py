@@ -8,13 +8,19 @@ import pynvml
 import pytest
 
 from driver.families.gpu import GPU
-from driver.kubeletplugin.backends.base import CardAbsentError, CardChange, HealthChange, HealthState
+from driver.kubeletplugin.backends.base import (
+    CardAbsentError,
+    CardChange,
+    HardwareHeldError,
+    HealthChange,
+    HealthState,
+)
 from driver.kubeletplugin.backends.nvidia.health import VERDICT_S
 from driver.partitions.geometry import Partition, Placement
 from driver.testing.nvml import CardDescription
 from driver.testing.plugin import DeviceRecord, PluginStandIn
 from tests.fakes.nvml import NEEDS_COMPILER
-from tests.kubeletplugin.backends.nvidia_machine import H100, NvidiaMachineUnderTest, nvml_of_one_test
+from tests.kubeletplugin.backends.nvidia_machine import H100, PID, NvidiaMachineUnderTest, nvml_of_one_test
 
 __all__ = ["nvml_of_one_test"]
 
@@ -169,6 +175,23 @@ def test_a_card_that_falls_off_the_bus_is_lost_until_it_is_back(node: Node) -> N
     }
     node.hardware.report_xid(0, 119)
     assert node.health() == [(node.first, None, UNHEALTHY)]
+
+
+def test_a_partition_that_a_process_holds_is_unhealthy_until_it_is_released(node: Node) -> None:
+    record = node.prepare()
+    node.machine.use(record.partition)
+    for _ in range(2):
+        with pytest.raises(HardwareHeldError):
+            node.plugin.release(record)
+    (change,) = node.wait()
+    assert isinstance(change, HealthChange)
+    assert (change.partition, change.state) == (record.partition, UNHEALTHY)
+    assert f"is in use by process {PID}: it is released when" in change.reason
+    assert node.wait(0) == set()
+    node.machine.stop_using(record.partition)
+    node.plugin.release(record)
+    assert (node.first, record.partition, HEALTHY) in node.health()
+    assert node.plugin.is_empty
 
 
 def test_while_no_driver_is_loaded_every_card_is_lost(node: Node) -> None:

@@ -22,6 +22,7 @@ from driver.kubeletplugin.backends.base import (
     FoundPartition,
     Handle,
     HardwareBusyError,
+    HardwareHeldError,
     HardwareRefusedError,
     HealthChange,
     Journal,
@@ -111,7 +112,16 @@ class NvidiaBackend:
 
     def unprepare(self, handle: Handle) -> None:
         known = from_json(handle)
-        self._card(known.card).unprepare(known)
+        card = self._card(known.card)
+        partition = card.build_partition(known.profile, known.placement)
+        try:
+            card.unprepare(known)
+        except HardwareHeldError as error:
+            if self._watcher is not None and partition is not None:
+                self._watcher.note_held(partition, str(error))
+            raise
+        if self._watcher is not None and partition is not None:
+            self._watcher.note_released(partition)
 
     def abandon(self, device: AllocatedDevice, journal: Journal, found: FoundPartition | None) -> None:
         del journal  # what an interrupted prepare has left is found

@@ -13,6 +13,7 @@ from driver.kubeletplugin.backends.base import (
     FoundPartition,
     HardwareBusyError,
     HardwareConflictError,
+    HardwareHeldError,
     HardwareRefusedError,
     Journal,
 )
@@ -187,13 +188,13 @@ class NvidiaCard:
         subject = f"GPU instance {instance.id} of card {self.uuid} is in use"
         processes = self.library.list_processes(self.uuid) or ()
         if pids := sorted({one.pid for one in processes if one.instance == instance.id}):
-            raise HardwareBusyError(f"{subject} by {self._name_processes(pids)}: it is released when they have ended")
+            raise HardwareHeldError(f"{subject} by {self._name_processes(pids)}: it is released when they have ended")
         try:
             for compute_id, _ in instance.compute_instances:
                 self._retry(partial(self.library.destroy_compute_instance, self.uuid, instance.id, compute_id))
             self._retry(partial(self.library.destroy_gpu_instance, self.uuid, instance.id))
         except HardwareBusyError as error:
-            raise HardwareBusyError(f"{subject}, {self._find_holders(instance)}: {error}") from error
+            raise HardwareHeldError(f"{subject}, {self._find_holders(instance)}: {error}") from error
 
     def _name_processes(self, pids: Sequence[int]) -> str:
         """Return the first processes with their names, as in "process 4711 (python3)"."""
@@ -226,8 +227,12 @@ class NvidiaCard:
         instance = self._find_instance(instance_id)
         if instance is None:
             return None
-        shape = (self._profile_name(instance.profile_id), instance.placement)
+        return self.build_partition(self._profile_name(instance.profile_id), instance.placement)
+
+    def build_partition(self, profile: str, placement: Placement | None) -> Partition | None:
+        """Return the card's partition of this profile and placement; None: it has none."""
         specs = gpu_geometry(self.model).specs
+        shape = (profile, placement)
         return next((one.of(self.uuid) for one in specs if (one.profile, one.placement) == shape), None)
 
     def _profile_name(self, profile_id: int) -> str:

@@ -29,6 +29,9 @@ _MOST_EVENTS: Final = 64
 _CLOSE_S: Final = 5.0
 """Seconds until closing goes on although a wait does not end: ten times what it takes where NVML answers."""
 
+_MAX_REASON: Final = 500
+"""Characters of the reason of a partition that cannot be released: the kubelet accepts 1024 bytes (KEP-4680)."""
+
 
 class EventWatcher:
     """The watch of all cards from one opening of the backend to its end. ``wait`` is called by one thread."""
@@ -54,6 +57,7 @@ class EventWatcher:
         self._generation = library.generation
         self._health: dict[str, CardHealth] = {}
         self._changed: set[str] = set()
+        self._held: dict[Partition, str] = {}
         self._reported: Mapping[tuple[str, Partition | None], UnhealthyState] = {}
         self._has_reported = False
 
@@ -65,6 +69,14 @@ class EventWatcher:
             self._waiting.release()
         else:
             _log.warning("NVML does not end a wait for events")
+
+    def note_held(self, partition: Partition, reason: str) -> None:
+        """Report a partition that cannot be released as unhealthy, until ``note_released``: it cannot be had."""
+        self._held[partition] = reason
+
+    def note_released(self, partition: Partition) -> None:
+        """Report the end of what ``note_held`` has noted, if it has."""
+        self._held.pop(partition, None)
 
     def wait(self, timeout_s: float) -> Sequence[HealthChange | CardChange]:
         """Wait at most so many seconds for changes; the first call returns at once."""
@@ -121,11 +133,14 @@ class EventWatcher:
 
     def _take_changes(self) -> list[HealthChange | CardChange]:
         """Return what was not reported yet, and take it for reported: nothing that fails comes after this."""
-        states = {
+        states: dict[tuple[str, Partition | None], UnhealthyState] = {
             (card_uuid, partition): state
             for card_uuid, health in self._health.items()
             for partition, state in list_states(health).items()
         }
+        for partition, reason in self._held.copy().items():
+            state = UnhealthyState(HealthState.UNHEALTHY, reason[:_MAX_REASON])
+            states.setdefault((partition.card_uuid, partition), state)
         keys = [key for key in {**self._reported, **states} if self._reported.get(key) != states.get(key)]
         changes: list[HealthChange | CardChange] = [_to_change(*key, states.get(key)) for key in keys]
         changes += [CardChange(card_uuid=card_uuid) for card_uuid in sorted(self._changed)]
