@@ -217,8 +217,8 @@ class ClaimPreparer:
         try:
             await self._executor.execute(UNPREPARE[state], context)
         except ReleaseDeferredError as error:
+            _log.log(logging.DEBUG if ref.uid in self.deferred else logging.WARNING, "unprepared, but %s", error)
             self.deferred.add(ref.uid)
-            _log.warning("unprepared, but %s", error)
         else:
             self.deferred.discard(ref.uid)
             _log.info("unprepared (record: %s)", state)

@@ -22,8 +22,8 @@ _log = logging.getLogger(__name__)
 
 _SLICE_S: Final = 0.5
 """Seconds of one wait inside NVML, which nothing can end: closing takes no longer."""
-_READ_EVERY_S: Final = 5.0
-"""Seconds between two readings of what no event reports: temperature, a card that is back."""
+_READ_EVERY_S: Final = 2.0
+"""Seconds between two readings of what no event reports: temperature, a card that is back. It is three calls a card."""
 _MOST_EVENTS: Final = 64
 """Events that are taken in one go: a card in trouble reports many at once."""
 _CLOSE_S: Final = 5.0

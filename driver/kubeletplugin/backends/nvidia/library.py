@@ -169,7 +169,14 @@ class NvmlLibrary:
 
         Raises CardAbsentError when the card does not answer.
         """
-        handle, nvml = self._handle(card_uuid), self._bindings()
+        try:
+            return self._read_condition(self._handle(card_uuid))
+        except CardAbsentError:  # it may be back with another handle
+            self._handles.pop(card_uuid, None)
+            raise
+
+    def _read_condition(self, handle: Any) -> ConditionReading:  # noqa: ANN401
+        nvml = self._bindings()
         rows = self._call("nvmlDeviceGetRemappedRows", handle, none_for=_UNREPORTED)
         reasons = self._call("nvmlDeviceGetCurrentClocksEventReasons", handle, none_for=_UNREPORTED)
         fields = [nvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION]
@@ -403,7 +410,6 @@ class NvmlLibrary:
     def _to_error(self, nvml: Any, name: str, error: Any) -> KerfError:  # noqa: ANN401
         message = f"{name}: {error}"
         if _is_one_of(nvml, error, _CARD_IS_AWAY):
-            self._forget_handles()
             if _is_one_of(nvml, error, _REOPENED):
                 with self._lock:
                     self._shut_down()
