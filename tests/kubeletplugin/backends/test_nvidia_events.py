@@ -15,7 +15,7 @@ from driver.kubeletplugin.backends.base import (
     HealthChange,
     HealthState,
 )
-from driver.kubeletplugin.backends.nvidia.health import VERDICT_S
+from driver.kubeletplugin.backends.nvidia.health.card_health import VERDICT_S
 from driver.partitions.geometry import Partition, Placement
 from driver.testing.nvml import CardDescription
 from driver.testing.plugin import DeviceRecord, PluginStandIn

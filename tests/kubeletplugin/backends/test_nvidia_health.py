@@ -1,9 +1,13 @@
 """How healthy an NVIDIA card is, by what NVML reports: which Xid has which effect, and when it ends."""
 
+import re
+from pathlib import Path
+from typing import Final
+
 import pytest
 
 from driver.kubeletplugin.backends.base import HealthState, UnhealthyState
-from driver.kubeletplugin.backends.nvidia.health import (
+from driver.kubeletplugin.backends.nvidia.health.card_health import (
     VERDICT_S,
     CardHealth,
     add_xid,
@@ -11,8 +15,8 @@ from driver.kubeletplugin.backends.nvidia.health import (
     note_away,
     note_condition,
 )
+from driver.kubeletplugin.backends.nvidia.health.xid_policy import XID_RULES, find_rule
 from driver.kubeletplugin.backends.nvidia.readings import ConditionReading
-from driver.kubeletplugin.backends.nvidia.xid_policy import XID_RULES, find_rule
 from driver.partitions.geometry import Partition, Placement
 
 HEALTHY, UNHEALTHY, LOST = HealthState.HEALTHY, HealthState.UNHEALTHY, HealthState.LOST
@@ -20,6 +24,7 @@ PART = Partition(kind="gpu", card_uuid="GPU-0", profile="1g.10gb", placement=Pla
 FINE = ConditionReading(recovery_action=0)
 OLD_DRIVER = ConditionReading(recovery_action=None)
 R580 = 580
+DOCUMENT: Final = Path("docs/nvidia.md")
 
 
 def states(health: CardHealth) -> dict[Partition | None, HealthState]:
@@ -32,6 +37,19 @@ def states(health: CardHealth) -> dict[Partition | None, HealthState]:
 def test_no_xid_has_two_rules() -> None:
     xids = [xid for rule in XID_RULES for xid in rule.xids]
     assert len(xids) == len({*xids})
+
+
+def test_the_documentation_has_the_table() -> None:
+    rows = re.findall(r"^\|[^|]*\| (none|no new claims|evicted) \| ([0-9, -]+) \|$", DOCUMENT.read_text(), re.MULTILINE)
+    effects = {"none": HEALTHY, "no new claims": UNHEALTHY, "evicted": LOST}
+    documented = {xid: effects[effect] for effect, xids in rows for xid in expand(xids)}
+    assert documented == {xid: rule.effect for rule in XID_RULES for xid in rule.xids}
+
+
+def expand(numbers: str) -> list[int]:
+    """Return the numbers of a list such as "8, 37-41"."""
+    ranges = [(int(first), int(last or first)) for first, last in re.findall(r"(\d+)(?:-(\d+))?", numbers)]
+    return [number for first, last in ranges for number in range(first, last + 1)]
 
 
 def test_every_rule_with_an_effect_says_what_the_error_is() -> None:

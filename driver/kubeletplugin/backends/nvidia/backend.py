@@ -29,9 +29,9 @@ from driver.kubeletplugin.backends.base import (
 )
 from driver.kubeletplugin.backends.nvidia.card import NvidiaCard
 from driver.kubeletplugin.backends.nvidia.config import NvidiaConfig, read_config
-from driver.kubeletplugin.backends.nvidia.events import EventWatcher
 from driver.kubeletplugin.backends.nvidia.geometry import build_model
 from driver.kubeletplugin.backends.nvidia.handles import build_edits, from_json, to_json
+from driver.kubeletplugin.backends.nvidia.health import EventWatcher
 from driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
 from driver.kubeletplugin.backends.nvidia.readings import CardReading
 from driver.kubeletplugin.backends.nvidia.system_files import SystemFiles

@@ -188,7 +188,7 @@ class NvidiaCard:
         subject = f"GPU instance {instance.id} of card {self.uuid} is in use"
         processes = self.library.list_processes(self.uuid) or ()
         if pids := sorted({one.pid for one in processes if one.instance == instance.id}):
-            raise HardwareHeldError(f"{subject} by {self._name_processes(pids)}: it is released when they have ended")
+            raise HardwareHeldError(f"{subject} by {self._name_processes(pids)}: it is released when they end")
         try:
             for compute_id, _ in instance.compute_instances:
                 self._retry(partial(self.library.destroy_compute_instance, self.uuid, instance.id, compute_id))

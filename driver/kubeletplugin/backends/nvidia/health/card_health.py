@@ -17,8 +17,8 @@ from types import MappingProxyType
 from typing import Final
 
 from driver.kubeletplugin.backends.base import HealthState, UnhealthyState
+from driver.kubeletplugin.backends.nvidia.health.xid_policy import XidRule, find_rule
 from driver.kubeletplugin.backends.nvidia.readings import ConditionReading
-from driver.kubeletplugin.backends.nvidia.xid_policy import XidRule, find_rule
 from driver.partitions.geometry import Partition
 
 VERDICT_S: Final = 60.0

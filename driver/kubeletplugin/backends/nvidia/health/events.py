@@ -13,7 +13,13 @@ from driver.kubeletplugin.backends.base import (
     HealthState,
     UnhealthyState,
 )
-from driver.kubeletplugin.backends.nvidia.health import CardHealth, add_xid, list_states, note_away, note_condition
+from driver.kubeletplugin.backends.nvidia.health.card_health import (
+    CardHealth,
+    add_xid,
+    list_states,
+    note_away,
+    note_condition,
+)
 from driver.kubeletplugin.backends.nvidia.library import EventSet, NvmlLibrary
 from driver.kubeletplugin.backends.nvidia.readings import EventReading
 from driver.partitions.geometry import Partition
