@@ -220,7 +220,7 @@ class Backend(Protocol):
         ...
 
     def unprepare(self, handle: Handle) -> None:
-        """Remove what ``prepare`` made, with an error while it is in use.
+        """Remove what ``prepare`` made; HardwareHeldError says which process uses it.
 
         What is gone already is success; ids and UUIDs are compared first, so that another's partition in the same place
         is left alone. Raises CardAbsentError while the card is away, because then nobody knows.

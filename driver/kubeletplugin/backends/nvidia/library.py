@@ -432,12 +432,12 @@ class NvmlLibrary:
         self._load()
         try:
             pynvml.nvmlInit()
+            self._driver_version = _decode(pynvml.nvmlSystemGetDriverVersion())
         except pynvml.NVMLError as error:
             where = "" if self._root == Path("/") else f" below {self._root}"
             raise NvmlUnavailableError(
                 f"NVML cannot be opened{where}: {error}; is NVIDIA's driver loaded, and driverRoot where its files are?"
             ) from error
-        self._driver_version = _decode(pynvml.nvmlSystemGetDriverVersion())
         self.generation += 1
         return pynvml
 
