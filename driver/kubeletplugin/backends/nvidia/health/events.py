@@ -34,7 +34,8 @@ _MOST_EVENTS: Final = 64
 """Events that are taken in one go: a card in trouble reports many at once."""
 _CLOSE_S: Final = 5.0
 """Seconds until closing goes on although a wait does not end: ten times what it takes where NVML answers."""
-
+_EVENTS: Final = "events"
+"""Subject of a problem with the event set; other subjects are UUIDs of cards."""
 _MAX_REASON: Final = 500
 """Characters of the reason of a partition that cannot be released: the kubelet accepts 1024 bytes (KEP-4680)."""
 
@@ -66,6 +67,7 @@ class EventWatcher:
         self._held: dict[Partition, str] = {}
         self._reported: Mapping[tuple[str, Partition | None], UnhealthyState] = {}
         self._has_reported = False
+        self._problems: dict[str, str] = {}
 
     def close(self) -> None:
         """End a wait, and come back when it has ended: NVML must not be closed under it."""
@@ -130,8 +132,9 @@ class EventWatcher:
                 self._health[card_uuid] = note_away(before, before.away or f"the card does not answer: {error}")
             return
         except KerfError as error:
-            _log.warning("the health of card %s cannot be read: %s", card_uuid, error)
+            self._note_problem(card_uuid, f"the health of card {card_uuid} cannot be read: {error}")
             return
+        self._problems.pop(card_uuid, None)
         if before.away:
             self._changed.add(card_uuid)
         release = self._library.driver_release
@@ -183,7 +186,15 @@ class EventWatcher:
         try:
             self._events = self._library.create_event_set(cards) if cards else None
         except KerfError as error:  # the next reading tries again
-            _log.warning("no events are watched now: %s", error)
+            self._note_problem(_EVENTS, f"no events are watched now: {error}")
+        else:
+            self._problems.pop(_EVENTS, None)
+
+    def _note_problem(self, subject: str, problem: str) -> None:
+        """Log a problem once, for as long as it is the same."""
+        if self._problems.get(subject) != problem:
+            _log.warning("%s", problem)
+        self._problems[subject] = problem
 
     def _release_events(self) -> None:
         events, self._events = self._events, None
