@@ -36,6 +36,13 @@ class HardwareBusyError(TransientError):
     """The hardware is in use by another process, or is not ready yet: the kubelet's next try may succeed."""
 
 
+class HardwareHeldError(HardwareBusyError):
+    """A process holds what is to be released, and nothing but its end helps; the message names it.
+
+    After some tries the plugin ends the claim for the kubelet, and goes on with the release by itself.
+    """
+
+
 class HardwareRefusedError(PermanentError):
     """The hardware can never do this: an illegal placement, an image that does not fit, a failed card."""
 
@@ -213,7 +220,7 @@ class Backend(Protocol):
         ...
 
     def unprepare(self, handle: Handle) -> None:
-        """Remove what ``prepare`` made, with an error while it is in use.
+        """Remove what ``prepare`` made; HardwareHeldError says which process uses it.
 
         What is gone already is success; ids and UUIDs are compared first, so that another's partition in the same place
         is left alone. Raises CardAbsentError while the card is away, because then nobody knows.

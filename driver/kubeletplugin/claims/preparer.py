@@ -115,7 +115,7 @@ class ClaimPreparer:
         self._refused = refused
         self.suspects = SuspectClaims()
         self.deferred = {uid for uid, record in checkpoint.records.items() if record.state is ClaimState.RELEASING}
-        """UIDs of records whose release waits for a card that is away; at the start, of all that are *releasing*."""
+        """UIDs of records whose release waits for a card or a process; at the start, of all that are *releasing*."""
         self._flights: SingleFlight[str, PreparedClaim | None] = SingleFlight(tasks, stopping=StoppingError)
 
     async def prepare(self, claim: ClaimRef) -> PreparedClaim:
@@ -226,8 +226,8 @@ class ClaimPreparer:
         try:
             await self._executor.execute(UNPREPARE[state], context)
         except ReleaseDeferredError as error:
+            _log.log(logging.DEBUG if ref.uid in self.deferred else logging.WARNING, "unprepared, but %s", error)
             self.deferred.add(ref.uid)
-            _log.warning("unprepared, but %s", error)
         else:
             self.deferred.discard(ref.uid)
             _log.info("unprepared (record: %s)", state)

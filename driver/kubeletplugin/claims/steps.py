@@ -5,6 +5,7 @@ process dies, the record says *started* and the next call, or garbage collection
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ import cdi
 from api.errors import KerfError, TransientError
 from api.model.names import ClaimRef
 from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
-from driver.kubeletplugin.backends.base import CardAbsentError
+from driver.kubeletplugin.backends.base import CardAbsentError, HardwareHeldError
 from driver.kubeletplugin.claims import cdi_spec, device_metadata
 from driver.kubeletplugin.claims.allocation import check_conflicts
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
@@ -34,12 +35,19 @@ _FILES_AT_ONCE: Final = 8
 _RECORDS: Final = metrics.gauge("kerf_claim_records", "Claims in the checkpoint of this node.", ["driver"])
 
 
+HELD_TRIES: Final = 3
+"""Releases of a claim that a process prevents before the claim ends without it. The kubelet tries again after 10 to 20
+seconds, and until the last try the pod is Terminating, which shows its error: most processes need no longer to end."""
+
+
 class CdiFileError(TransientError):
     """The claim's CDI file could not be written or removed."""
 
 
 class ReleaseDeferredError(TransientError):
-    """A card with a device of the claim is away; the record stays, and the release goes on once the card is back."""
+    """A card with a device of the claim is away, or a process holds the device; the record stays, and the release goes
+    on once the card is back or the process has ended.
+    """
 
 
 @dataclass(slots=True)
@@ -85,6 +93,7 @@ class StepExecutor:
         self._metadata = metadata
         self._on_change = on_change
         self._files = CapacityLimiter(_FILES_AT_ONCE)
+        self._held: Counter[str] = Counter()
         _RECORDS.labels(driver).set(len(checkpoint.records))  # those of the process before this one
 
     async def execute(self, steps: Sequence[Step], context: ClaimContext) -> None:
@@ -111,7 +120,7 @@ class StepExecutor:
                 case Step.REMOVE_CDI:
                     await to_thread.run_sync(self._remove_files, context.claim, limiter=self._files)
                 case Step.RELEASE_HARDWARE:
-                    with self._deferred_while_absent(context):
+                    with self._deferred_while_held(context):
                         await self._hardware.release(context.existing)
                 case Step.DROP_RECORD:
                     self._drop(context)
@@ -140,23 +149,30 @@ class StepExecutor:
             _log.error("could not undo a failed prepare, will try again: %s", error)
 
     @contextmanager
-    def _deferred_while_absent(self, context: ClaimContext) -> Iterator[None]:
-        """Raise ReleaseDeferredError when nothing but the absence of cards keeps devices from being released.
+    def _deferred_while_held(self, context: ClaimContext) -> Iterator[None]:
+        """Raise ReleaseDeferredError when nothing but the absence of cards keeps devices from being released, or
+        processes that have not ended after some tries.
 
-        The record then has these alone: the others are free for the next claim, however long the card is away.
+        The record then has these alone: the others are free for the next claim, however long it takes.
         """
         try:
             yield
         except DevicesFailedError as error:
-            if not all(isinstance(failure, CardAbsentError) for failure in error.failures):
+            if not all(isinstance(failure, CardAbsentError | HardwareHeldError) for failure in error.failures):
+                raise
+            is_held = any(isinstance(failure, HardwareHeldError) for failure in error.failures)
+            self._held[context.claim.uid] += is_held
+            if is_held and self._held[context.claim.uid] < HELD_TRIES:
                 raise
             if len(error.failed) < len(context.existing.devices):
                 self._put(context, replace(context.existing, devices=error.failed))
-            raise ReleaseDeferredError(f"the release waits for a card that is away: {error}") from error
+            reason = "a process to end" if is_held else "a card that is away"
+            raise ReleaseDeferredError(f"the release waits for {reason}: {error}") from error
 
     def set_aside(self, context: ClaimContext) -> str:
         """Keep a release that is deferred apart from the claim, which has other devices now; returns its new UID."""
         uid = self._checkpoint.set_aside(context.claim.uid).claim.uid
+        self._held[uid] = self._held.pop(context.claim.uid, 0)
         context.record = None
         self._report_change()
         return uid
@@ -193,6 +209,7 @@ class StepExecutor:
 
     def _drop(self, context: ClaimContext) -> None:
         self._checkpoint.drop(context.claim.uid)
+        self._held.pop(context.claim.uid, None)
         context.record = None
         self._report_change()
 

@@ -82,6 +82,11 @@ class DeviceHealthTracker:
         self._unhealthy[key] = UnhealthyState(change.state, change.reason)
         return known != self._unhealthy[key]
 
+    def is_lost(self, card_uuid: str) -> bool:
+        """Whether the whole card is lost."""
+        unhealthy = self._unhealthy.get((card_uuid, None))
+        return unhealthy is not None and unhealthy.state is HealthState.LOST
+
     def find_unhealthy(self, partition: Partition) -> UnhealthyState | None:
         """Return the worst state of ``partition``, its card and what it overlaps; None: all are healthy."""
         found = [

@@ -13,13 +13,14 @@ import anyio
 
 from api.errors import KerfError
 from api.model.devices import Pool
-from api.model.prepared import PreparedClaim
+from api.model.prepared import ClaimState, PreparedClaim
 from driver.kubeletplugin.backends.base import HealthChange
 from driver.kubeletplugin.backends.card_executor import CardExecutor
 from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, build_device_set
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions
 from driver.kubeletplugin.settings import Settings
+from driver.partitions.device_names import card_name
 from driver.partitions.geometry import Card, Partition
 from driver.partitions.records import from_card_part
 from driver.runtime import metrics
@@ -75,6 +76,7 @@ class DevicePublisher:
         self._on_discovered = on_discovered
         self._on_card_change = on_card_change
         self._cards: dict[str, Sequence[Card]] = {}
+        self._seen: dict[str, dict[str, Card]] = {}
         self._problems: dict[str, str] = {}
         self._change = Notifier()
         self._changed_at = -math.inf
@@ -166,16 +168,39 @@ class DevicePublisher:
 
     async def _discover(self, name: str) -> None:
         try:
-            self._cards[name] = await self._card_executor.discover(name)
+            found = await self._card_executor.discover(name)
         except Exception as error:  # noqa: BLE001  (as above)
             self._note_problem(name, f"backend {name} cannot discover its cards: {error}")
         else:
             self._problems.pop(name, None)
+            self._cards[name] = (*found, *self._list_lost(name, found))
+
+    def _list_lost(self, name: str, found: Sequence[Card]) -> list[Card]:
+        """List cards that are lost and no longer discovered, while claims have them and no other card took their place.
+
+        They stay published with the taint of lost devices: nobody evicts the pods of a device that is withdrawn.
+        """
+        seen = self._seen.setdefault(name, {})
+        seen.update((card.uuid, card) for card in found)
+        taken = {place for card in found for place in _list_places(card)}
+        held = {
+            device.part.card_uuid
+            for record in self._records.values()
+            if record.state is not ClaimState.RELEASING
+            for device in record.devices
+        }
+        lost = (card for uuid, card in seen.items() if uuid in held and self._health_tracker.is_lost(uuid))
+        return [card for card in lost if taken.isdisjoint(_list_places(card))]
 
     def _note_problem(self, subject: str, problem: str) -> None:
         if self._problems.get(subject) != problem:
             _log.error("%s", problem)
         self._problems[subject] = problem
+
+
+def _list_places(card: Card) -> set[str]:
+    """List what no two cards of a backend have in common: UUID, name, PCI address."""
+    return {card.uuid, card_name(card), card.pci_bus_id} - {""}
 
 
 def _list_taken(records: Iterable[PreparedClaim]) -> list[Partition]:

@@ -92,6 +92,7 @@ class CardLayout(Structure):
             for name in (
                 *("pci_domain", "pci_bus", "pci_device", "pci_device_id", "pci_subsystem_id"),
                 *("remapped_correctable", "remapped_uncorrectable", "remap_pending", "remap_failed"),
+                *("recovery_action", "clocks_event_reasons"),
                 *("compute_slices", "multiprocessors"),
             )
         ),

@@ -25,6 +25,8 @@ _XID_EVENT: Final = 8
 """nvmlEventTypeXidCriticalError."""
 _XID_FELL_OFF: Final = 79
 """The Xid of a card that has fallen off the bus (NVIDIA, Xid catalog)."""
+_XID_RECOVERY_ACTION_CHANGED: Final = 154
+"""The Xid that says that another recovery action is needed than before (NVIDIA, Xid catalog)."""
 
 
 class Death(IntEnum):
@@ -178,6 +180,19 @@ class NvidiaMachine:
                 remap_failed=has_failed,
             )
 
+    def set_recovery_action(self, card: int, action: int) -> None:
+        """Let the driver say what the card needs, with a number of NVML's ``NVML_GPU_RECOVERY_ACTION_*``, and report
+        Xid 154, as it does when this changes.
+        """
+        with self._state() as state:
+            state.cards[card].recovery_action = action
+            _add_event(state, card, _XID_RECOVERY_ACTION_CHANGED, NO_INSTANCE, NO_INSTANCE)
+
+    def set_clocks_event_reasons(self, card: int, reasons: int) -> None:
+        """Let the card's clocks be lowered for ``reasons``, bits of NVML's ``nvmlClocksEventReason*``."""
+        with self._state() as state:
+            state.cards[card].clocks_event_reasons = reasons
+
     # Cards, the driver and the machine
 
     def drop_card(self, card: int) -> None:
@@ -277,4 +292,4 @@ def _clear(card: CardLayout) -> None:
         instance.exists = 0
         for compute in instance.compute:
             compute.exists = 0
-    card.compute_mode = 0
+    assign(card, compute_mode=0, remap_pending=0, recovery_action=0)

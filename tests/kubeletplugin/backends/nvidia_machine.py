@@ -4,7 +4,8 @@ All its processes are this one.
 """
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -68,7 +69,12 @@ class NvidiaMachineUnderTest(MachineUnderTest):
     """Cards of some models, whose driver is the stand-in."""
 
     def __init__(
-        self, folder: Path, *cards: CardDescription, policy: MigPolicy = MigPolicy.ON_DEMAND, **options: Any
+        self,
+        folder: Path,
+        *cards: CardDescription,
+        policy: MigPolicy = MigPolicy.ON_DEMAND,
+        now: Callable[[], float] = time.monotonic,
+        **options: Any,
     ) -> None:
         self.cards = cards or (CardDescription(model=H100), CardDescription(model=H100))
         self.hardware = NvidiaMachine.create(folder / "machine", MachineDescription(cards=self.cards, **options))
@@ -78,6 +84,7 @@ class NvidiaMachineUnderTest(MachineUnderTest):
         self.host_driver_root = "/run/nvidia/driver"
         """The driver's root as the host would see it; empty: as it is here."""
         self._policy = policy
+        self._now = now
         self._library: KillableLibrary | None = None
 
     def open_backend(self) -> NvidiaBackend:
@@ -91,7 +98,7 @@ class NvidiaMachineUnderTest(MachineUnderTest):
             host_driver_root=self.host_driver_root,
             cdi_hook=self.cdi_hook,
         )
-        return NvidiaBackend(config, library=self._library, wait=self.waits.append)
+        return NvidiaBackend(config, library=self._library, wait=self.waits.append, now=self._now)
 
     def choose(self) -> None:
         """Let this process open this machine's NVML."""
@@ -129,6 +136,9 @@ class NvidiaMachineUnderTest(MachineUnderTest):
     def bring_back(self, card_uuid: str) -> None:
         for number in range(len(self.cards)):
             self.hardware.restore_card(number)
+
+    def make_unhealthy(self, card_uuid: str) -> None:
+        self.hardware.remap_rows(self.number(card_uuid), uncorrectable=1, is_pending=True)
 
     def number(self, card_uuid: str) -> int:
         """Return the number of the card on the machine."""

@@ -274,3 +274,71 @@ def test_a_driver_root_without_the_library_is_named(tmp_path: Path) -> None:
     backend = NvidiaBackend(NvidiaConfig(driver_root=str(tmp_path)))
     with pytest.raises(NvmlUnavailableError, match=f"no libnvidia-ml.so.1 below the driver's root {tmp_path}"):
         backend.open()
+
+
+# Processes that do not go
+
+
+def write_process(plugin: PluginStandIn, pid: int, name: str, opened: str = "") -> None:
+    """Let ``/proc`` of the machine have a process, which has a file open."""
+    folder = machine_of(plugin).hardware.folder / "proc" / f"{pid}"
+    (folder / "fd").mkdir(parents=True)
+    (folder / "comm").write_text(f"{name}\n")
+    if opened:
+        (folder / "fd/7").symlink_to(opened)
+
+
+def test_a_release_names_the_processes_that_hold_the_instance_and_succeeds_when_they_are_gone(tmp_path: Path) -> None:
+    plugin = plugin_on(tmp_path)
+    record = allocate(plugin, *TWICE_1G)
+    plugin.prepare(record)
+    hardware = machine_of(plugin).hardware
+    for pid in (4711, 4712):
+        hardware.start_process(0, pid, gpu_instance=3, compute_instance=0)
+    write_process(plugin, 4711, "python3")
+    with pytest.raises(
+        HardwareBusyError, match=r"^GPU instance 3 of card GPU-.* is in use by (.*): it is released"
+    ) as e:
+        plugin.release(record)
+    assert "by processes 4711 (python3), 4712:" in str(e.value)
+    for pid in (4711, 4712):
+        hardware.end_process(pid)
+    plugin.release(record)
+    assert plugin.is_empty
+
+
+@pytest.mark.parametrize(
+    ("opened", "holder"),
+    [
+        ("/dev/nvidia-caps/nvidia-cap31", "held open by process 812 (nv-hostengine)"),
+        ("/dev/nvidia-caps/nvidia-cap131", "though no process is listed; a monitor such as DCGM may hold it"),
+    ],
+)
+def test_an_instance_that_a_monitor_holds_open_is_said_to_be_held_by_it(
+    tmp_path: Path, opened: str, holder: str
+) -> None:
+    """NVIDIA/DCGM#276: a monitor keeps handles of MIG devices, which no list of processes shows."""
+    plugin = plugin_on(tmp_path)
+    record = allocate(plugin, *TWICE_1G)
+    assert plugin.prepare(record)["capabilities"] == [30, 31]
+    write_process(plugin, 812, "nv-hostengine", opened)
+    machine_of(plugin).hardware.add_fault("nvmlComputeInstanceDestroy", error=pynvml.NVML_ERROR_IN_USE, times=6)
+    with pytest.raises(HardwareBusyError, match=r"GPU instance 3 of card GPU-.* is in use, ") as error:
+        plugin.release(record)
+    assert holder in str(error.value)
+    plugin.release(record)
+    assert plugin.is_empty
+
+
+def test_another_pid_namespace_names_no_process(tmp_path: Path) -> None:
+    plugin = plugin_on(tmp_path)
+    record = allocate(plugin, *TWICE_1G)
+    plugin.prepare(record)
+    hardware = machine_of(plugin).hardware
+    hardware.start_process(0, 4711, gpu_instance=3, compute_instance=0)
+    write_process(plugin, 4711, "another process")
+    namespace = hardware.folder / "proc/self/ns/pid"
+    namespace.parent.mkdir(parents=True)
+    namespace.symlink_to("pid:[4026532200]")
+    with pytest.raises(HardwareBusyError, match="is in use by process 4711: it is released"):
+        plugin.release(record)

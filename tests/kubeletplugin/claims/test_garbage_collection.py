@@ -12,10 +12,17 @@ from api.model.names import ClaimRef, ObjectRef
 from api.model.prepared import ClaimState
 from api.podresources.v1 import ClaimUse
 from driver.kube.http.errors import UnreachableError
-from driver.kubeletplugin.backends.base import CardAbsentError, CardSurvey, FoundPartition, HardwareBusyError
+from driver.kubeletplugin.backends.base import (
+    CardAbsentError,
+    CardSurvey,
+    FoundPartition,
+    HardwareBusyError,
+    HardwareHeldError,
+)
 from driver.kubeletplugin.claims.allocation import DeviceInUseError
 from driver.kubeletplugin.claims.garbage_collection import CollectionSchedule
 from driver.kubeletplugin.claims.hardware import DevicesFailedError
+from driver.kubeletplugin.claims.steps import HELD_TRIES
 from driver.kubeletplugin.cluster.base import AbsenceUnprovenError
 from driver.partitions.records import from_card_part
 from tests.fakes.claims import DRIVER, claim
@@ -200,6 +207,36 @@ async def test_a_release_whose_card_is_away_succeeds_and_is_finished_once_the_ca
             await core.garbage_collector.collect(core.preparer.suspects.take())
             assert [each.claim.name for each in core.checkpoint.records.values()] == expected
         assert core.backend.made == {}
+
+
+async def test_a_claim_whose_device_a_process_keeps_ends_after_some_tries_and_is_released_when_it_has_ended(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        held = core.cluster.add(claim("training", SLICE))
+        await core.preparer.prepare(held)
+        core.backend.fail("unprepare", SLICE, *[HardwareHeldError("in use by process 4711")] * (HELD_TRIES + 2))
+        for _ in range(HELD_TRIES - 1):
+            with pytest.raises(DevicesFailedError, match="in use by process 4711"):
+                await core.preparer.unprepare(held)
+        await core.preparer.unprepare(held)
+        assert caplog.text.count("unprepared, but the release waits for a process to end: ") == 1
+        for expected in (["training"], ["training"], []):
+            core.garbage_collector.finish_releases("GPU-0")
+            await core.garbage_collector.collect(core.preparer.suspects.take())
+            assert [each.claim.name for each in core.checkpoint.records.values()] == expected
+        assert caplog.text.count("unprepared, but ") == 1, "told once"
+        assert core.backend.made == {}
+
+
+async def test_hardware_that_is_busy_for_another_reason_is_not_given_up(tmp_path: Path) -> None:
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        held = core.cluster.add(claim("training", SLICE))
+        await core.preparer.prepare(held)
+        core.backend.fail("unprepare", SLICE, *[HardwareBusyError("no answer")] * (HELD_TRIES + 1))
+        for _ in range(HELD_TRIES + 1):
+            with pytest.raises(DevicesFailedError, match="no answer"):
+                await core.preparer.unprepare(held)
 
 
 async def test_a_claim_that_is_prepared_again_while_its_release_waits_keeps_its_devices(tmp_path: Path) -> None:

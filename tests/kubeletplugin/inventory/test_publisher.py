@@ -1,12 +1,15 @@
 """A failed or invalid discovery is reported as a problem; it hides no other hardware, and ends with its cause."""
 
+import dataclasses
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import anyio
 import pytest
 
+from api.model.prepared import ClaimState, PreparedClaim
 from driver.families.gpu import GPU
+from driver.kubeletplugin.backends.base import HealthChange, HealthState
 from driver.kubeletplugin.backends.card_executor import CardExecutor
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.kubeletplugin.inventory.publisher import MAX_SETTLE_S, SETTLE_S, DevicePublisher
@@ -16,6 +19,7 @@ from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import DRIVER, NODE
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.hardware import FakeBackend
+from tests.kubeletplugin.records import record
 from tests.kubeletplugin.wait import until
 from tests.runtime.virtual_time import VIRTUAL_TIME
 
@@ -34,6 +38,7 @@ class Node:
         self.health_tracker = DeviceHealthTracker(driver=DRIVER, now=lambda: 0)
         self.cluster = FakeCluster()
         self.told = 0
+        self.records: dict[str, PreparedClaim] = {}
         self.publisher = DevicePublisher(
             target=lambda: self.cluster.target,
             card_executor=CardExecutor(
@@ -42,7 +47,7 @@ class Node:
                 discovery_timeout_s=60,
                 start=lambda work: work()(),
             ),
-            records={},
+            records=self.records,
             publish=self.cluster.publish,
             health_tracker=self.health_tracker,
             on_health_change=self._hear,
@@ -105,6 +110,49 @@ async def test_cards_that_contradict_each_other_leave_the_last_inventory(caplog:
     node.fpgas.cards = [fpga(0)]
     await node.publisher.refresh()
     assert node.publisher.problem is None
+
+
+@pytest.mark.parametrize(
+    ("lost", "held", "is_published"), [(True, True, True), (True, False, False), (False, True, False)]
+)
+async def test_a_lost_card_of_a_claim_stays_published_with_its_taint_though_it_is_no_longer_discovered(
+    lost: bool, held: bool, is_published: bool
+) -> None:
+    """Nobody evicts the pod of a device that is withdrawn (kubernetes/kubernetes#140802)."""
+    node = Node()
+    if held:
+        node.records["uid"] = record("training")
+    await node.publisher.refresh()
+    node.gpus.cards = []
+    if lost:
+        node.health_tracker.update(
+            HealthChange(card_uuid="GPU-0", partition=None, state=HealthState.LOST, reason="it fell off the bus")
+        )
+    await node.publisher.refresh()
+    assert ("gpu-0" in node.whole_cards) == is_published
+    effects = {
+        taint.effect
+        for pool in node.publisher.devices.pools
+        for slice_ in pool.slices
+        for device in slice_.devices
+        if device.name.startswith("gpu-")
+        for taint in device.taints
+    }
+    assert effects == ({"NoExecute"} if is_published else set())
+
+
+async def test_a_lost_card_goes_with_the_release_of_its_claims_and_gives_way_to_another_in_its_place() -> None:
+    node = Node()
+    node.records["uid"] = record("training")
+    await node.publisher.refresh()
+    node.health_tracker.update(HealthChange(card_uuid="GPU-0", partition=None, state=HealthState.LOST, reason="gone"))
+    node.gpus.cards = [dataclasses.replace(gpu(0), uuid="GPU-new")]
+    await node.publisher.refresh()
+    assert node.whole_cards == {"gpu-0", "fpga-0"}
+    node.gpus.cards = []
+    node.records["uid"] = record("training", state=ClaimState.RELEASING)
+    await node.publisher.refresh()
+    assert node.whole_cards == {"fpga-0"}
 
 
 async def test_while_nothing_can_be_published_nobody_looks_at_the_hardware() -> None:

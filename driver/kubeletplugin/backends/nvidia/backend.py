@@ -2,6 +2,8 @@
 
 import logging
 import os
+import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,14 +21,16 @@ from driver.families.gpu.geometry import gpu_geometry
 from driver.kubeletplugin.backends.base import (
     AllocatedDevice,
     CardAbsentError,
+    CardChange,
     CardSurvey,
     FoundPartition,
     Handle,
     HardwareBusyError,
+    HardwareHeldError,
     HardwareRefusedError,
+    HealthChange,
     Journal,
 )
-from driver.kubeletplugin.backends.eventless import EventlessBackend
 from driver.kubeletplugin.backends.nvidia.card import NvidiaCard
 from driver.kubeletplugin.backends.nvidia.cdi_hook import HOOK_NAME, CdiHookMissingError, install_cdi_hook
 from driver.kubeletplugin.backends.nvidia.config import NvidiaConfig, read_config
@@ -35,10 +39,11 @@ from driver.kubeletplugin.backends.nvidia.driver_root import DriverFiles, find_d
 from driver.kubeletplugin.backends.nvidia.file_root import FileRoot
 from driver.kubeletplugin.backends.nvidia.geometry import build_model
 from driver.kubeletplugin.backends.nvidia.handles import NvidiaHandle, build_edits, from_json, to_json
+from driver.kubeletplugin.backends.nvidia.health import EventWatcher
 from driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
 from driver.kubeletplugin.backends.nvidia.readings import CardReading
 from driver.kubeletplugin.backends.nvidia.system_files import SystemFiles
-from driver.partitions.geometry import Card
+from driver.partitions.geometry import Card, Partition
 
 _log = logging.getLogger(__name__)
 
@@ -49,8 +54,11 @@ _EXCLUSIVE: Final = "Exclusive"
 """The sharing strategy that sets up nothing."""
 
 
-class NvidiaBackend(EventlessBackend):
-    """A Backend of the NVIDIA cards of this machine. Nothing is remembered but what NVML can be asked again."""
+class NvidiaBackend:
+    """A Backend of the NVIDIA cards of this machine.
+
+    Nothing is remembered but what NVML can be asked again, and Xids (``health``).
+    """
 
     name = "nvidia"
 
@@ -60,15 +68,18 @@ class NvidiaBackend(EventlessBackend):
         *,
         library: NvmlLibrary | None = None,
         wait: Callable[[float], None] | None = None,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Tests give ``library`` and ``wait``."""
-        super().__init__()
+        """Tests give ``library``, ``wait`` and ``now``."""
+        self._closed = threading.Event()
         self._config = config
         self._library = library or NvmlLibrary(Path(config.driver_root))
         self._system = SystemFiles(root=Path(config.system_root))
         self._devices = DeviceFiles(root=FileRoot(path=Path(config.system_root)))
         self._wait = wait or self._wait_or_end
         self._cards: dict[str, NvidiaCard] = {}
+        self._now = now
+        self._watcher: EventWatcher | None = None
         self._indexes: dict[str, int] = {}
         self._warned: set[tuple[str, ...]] = set()
         self._hook_path = ""
@@ -77,12 +88,17 @@ class NvidiaBackend(EventlessBackend):
 
     def open(self) -> None:
         """Open NVML, and bring the hook to the host. Raises NvmlBindingsMissingError and NvmlUnavailableError."""
-        super().open()
+        self._closed.clear()
         self._library.open()
         self._install_hook()
+        self._watcher = EventWatcher(
+            self._library, list_cards=self._list_known, find_partition=self._find_partition, now=self._now
+        )
 
     def close(self) -> None:
-        super().close()
+        self._closed.set()
+        if self._watcher is not None:
+            self._watcher.close()
         self._library.close()
 
     def discover(self) -> Sequence[Card]:
@@ -121,7 +137,16 @@ class NvidiaBackend(EventlessBackend):
 
     def unprepare(self, handle: Handle) -> None:
         known = from_json(handle)
-        self._card(known.card).unprepare(known)
+        card = self._card(known.card)
+        partition = card.build_partition(known.profile, known.placement)
+        try:
+            card.unprepare(known)
+        except HardwareHeldError as error:
+            if self._watcher is not None and partition is not None:
+                self._watcher.note_held(partition, str(error))
+            raise
+        if self._watcher is not None and partition is not None:
+            self._watcher.note_released(partition)
 
     def abandon(self, device: AllocatedDevice, journal: Journal, found: FoundPartition | None) -> None:
         del journal  # what an interrupted prepare has left is found
@@ -160,6 +185,22 @@ class NvidiaBackend(EventlessBackend):
             return structs.replace(handle, gpu=gpu)
         nodes = self._devices.find_instance_nodes(handle.minor, handle.instance, handle.compute_instance)
         return structs.replace(handle, gpu=gpu, instance_nodes=nodes)
+
+    def wait_for_events(self, timeout_s: float) -> Sequence[HealthChange | CardChange]:
+        return () if self._watcher is None else self._watcher.wait(timeout_s)
+
+    def _list_known(self) -> list[str]:
+        """Return the UUIDs of the cards of which this process knows."""
+        if not self._cards:
+            self.discover()
+        return list(self._cards)
+
+    def _find_partition(self, card_uuid: str, instance: int) -> Partition | None:
+        try:
+            return self._card(card_uuid).find_partition(instance)
+        except KerfError as error:
+            _log.warning("GPU instance %d of card %s cannot be looked at: %s", instance, card_uuid, error)
+            return None
 
     def _card(self, card_uuid: str) -> NvidiaCard:
         if card_uuid not in self._cards:

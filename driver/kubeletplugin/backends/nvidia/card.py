@@ -1,10 +1,11 @@
 """One NVIDIA card: what is on it, and how a partition or the whole card is made ready and released."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from driver.families.gpu.geometry import gpu_geometry
 from driver.families.gpu.model import GpuModel
 from driver.kubeletplugin.backends.base import (
     AllocatedDevice,
@@ -12,6 +13,7 @@ from driver.kubeletplugin.backends.base import (
     FoundPartition,
     HardwareBusyError,
     HardwareConflictError,
+    HardwareHeldError,
     HardwareRefusedError,
     Journal,
 )
@@ -29,6 +31,9 @@ _PROCESSES: Final = "processes"
 _DESTROY_DELAYS_S: Final = (0.05, 0.1, 0.2, 0.4, 0.8)
 """Seconds before the next try of a destroy that NVML refuses as IN_USE although no process is listed: instances stay
 locked for some tenths of a second after their last process (FAR, MISO). In all well below the kubelet's deadline."""
+
+_MOST_NAMED: Final = 4
+"""Processes that an error names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +56,8 @@ class NvidiaCard:
     def survey(self) -> CardSurvey:
         mode = self.library.read_mig_mode(self.uuid)
         no_whole, no_partitions = find_restrictions(mode, self.reading.architecture, self.policy)
-        used = self.library.list_process_instances(self.uuid)
+        processes = self.library.list_processes(self.uuid)
+        used = None if processes is None else {process.instance for process in processes}
         found = [
             FoundPartition(
                 id=f"{_ID}{one.id}",
@@ -180,12 +186,31 @@ class NvidiaCard:
     # Destruction
 
     def _destroy(self, instance: GpuInstanceReading) -> None:
-        used = self.library.list_process_instances(self.uuid)
-        if used is not None and instance.id in used:
-            raise HardwareBusyError(f"a process uses GPU instance {instance.id} of card {self.uuid}")
-        for compute_id, _ in instance.compute_instances:
-            self._retry(partial(self.library.destroy_compute_instance, self.uuid, instance.id, compute_id))
-        self._retry(partial(self.library.destroy_gpu_instance, self.uuid, instance.id))
+        subject = f"GPU instance {instance.id} of card {self.uuid} is in use"
+        processes = self.library.list_processes(self.uuid) or ()
+        if pids := sorted({one.pid for one in processes if one.instance == instance.id}):
+            raise HardwareHeldError(f"{subject} by {self._name_processes(pids)}: it is released when they end")
+        try:
+            for compute_id, _ in instance.compute_instances:
+                self._retry(partial(self.library.destroy_compute_instance, self.uuid, instance.id, compute_id))
+            self._retry(partial(self.library.destroy_gpu_instance, self.uuid, instance.id))
+        except HardwareBusyError as error:
+            raise HardwareHeldError(f"{subject}, {self._find_holders(instance)}: {error}") from error
+
+    def _name_processes(self, pids: Sequence[int]) -> str:
+        """Return the first processes with their names, as in "process 4711 (python3)"."""
+        named = [f"{pid} ({name})" if (name := self.system.read_process_name(pid)) else f"{pid}" for pid in pids]
+        more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
+        return f"process{'es' if len(named) > 1 else ''} {', '.join(named[:_MOST_NAMED])}{more}"
+
+    def _find_holders(self, instance: GpuInstanceReading) -> str:
+        """Say who holds an instance that no process computes on: a monitor such as DCGM (NVIDIA/DCGM#276)."""
+        minor = self.library.read_minor(self.uuid)
+        found = [self.system.find_capabilities(minor, instance.id, id_) for id_, _ in instance.compute_instances]
+        nodes = {node for capabilities in found if capabilities is not None for node in capabilities}
+        if pids := self.system.find_openers(nodes):
+            return f"held open by {self._name_processes(pids)}"
+        return "though no process is listed; a monitor such as DCGM may hold it"
 
     def _retry(self, destroy: Callable[[], None]) -> None:
         for delay_s in _DESTROY_DELAYS_S:
@@ -197,6 +222,19 @@ class NvidiaCard:
 
     def _find_instance(self, id_: int) -> GpuInstanceReading | None:
         return next((one for one in self.library.list_gpu_instances(self.uuid) if one.id == id_), None)
+
+    def find_partition(self, instance_id: int) -> Partition | None:
+        """Return the partition that a GPU instance is; None: it is gone."""
+        instance = self._find_instance(instance_id)
+        if instance is None:
+            return None
+        return self.build_partition(self._profile_name(instance.profile_id), instance.placement)
+
+    def build_partition(self, profile: str, placement: Placement | None) -> Partition | None:
+        """Return the card's partition of this profile and placement; None: it has none."""
+        specs = gpu_geometry(self.model).specs
+        shape = (profile, placement)
+        return next((one.of(self.uuid) for one in specs if (one.profile, one.placement) == shape), None)
 
     def _profile_name(self, profile_id: int) -> str:
         names = (one.name for one in self.model.profiles if one.gi_profile_id == profile_id)

@@ -4,15 +4,23 @@ import ctypes
 import logging
 import os
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from api.errors import KerfError, PermanentError, TransientError
 from driver.families.gpu.model import Engines
 from driver.kubeletplugin.backends.base import CardAbsentError, HardwareBusyError, HardwareRefusedError
-from driver.kubeletplugin.backends.nvidia.readings import CardReading, GpuInstanceReading, MigMode, ProfileReading
+from driver.kubeletplugin.backends.nvidia.readings import (
+    CardReading,
+    ConditionReading,
+    EventReading,
+    GpuInstanceReading,
+    MigMode,
+    ProcessReading,
+    ProfileReading,
+)
 from driver.partitions.geometry import Placement
 
 _log = logging.getLogger(__name__)
@@ -48,6 +56,16 @@ class NvmlBindingsMissingError(PermanentError):
     """The Python package nvidia-ml-py is not installed."""
 
 
+class EventSet(NamedTuple):
+    """A set of NVML's events of some cards, valid until NVML is opened anew."""
+
+    generation: int
+    """NVML's opening that it belongs to."""
+    handle: Any
+    cards: Mapping[str, int | None]
+    """The address that NVML's handle of each card is, by UUID: a lost card does not say its UUID any more."""
+
+
 class NvmlLibrary:
     """NVML of one driver installation. Cards are named by UUID; all methods may be called in several threads."""
 
@@ -58,7 +76,10 @@ class NvmlLibrary:
         self._is_wanted = False
         self._lock = threading.Lock()
         self._loaded: ctypes.CDLL | None = None
+        self._driver_version = ""
         self._handles: dict[str, Any] = {}
+        self.generation = 0
+        """How often NVML was opened: another number than before means that the driver was loaded anew."""
         self._profiles: dict[str, tuple[ProfileReading, ...]] = {}
 
     def open(self) -> None:
@@ -73,6 +94,12 @@ class NvmlLibrary:
         with self._lock:
             self._is_wanted = False
             self._shut_down()
+
+    @property
+    def driver_release(self) -> int:
+        """The release of the driver that is open, 580 of 580.95.05; 0: it has none that can be read."""
+        release = self._driver_version.partition(".")[0]
+        return int(release) if release.isdecimal() else 0
 
     # Cards
 
@@ -128,18 +155,94 @@ class NvmlLibrary:
 
     # Processes
 
-    def list_process_instances(self, card_uuid: str) -> frozenset[int | None] | None:
-        """Return the ids of the GPU instances that processes use, None among them for a process outside of instances.
-
-        None: the driver does not tell.
-        """
+    def list_processes(self, card_uuid: str) -> list[ProcessReading] | None:
+        """Return the processes that use the card or its instances, by number; None: the driver does not tell."""
         handle, untold = self._handle(card_uuid), _UNREPORTED | {"NO_PERMISSION"}
         computing = self._call("nvmlDeviceGetComputeRunningProcesses_v3", handle, none_for=untold)
         if computing is None:
             return None
         drawing = self._call("nvmlDeviceGetGraphicsRunningProcesses_v3", handle, none_for=untold) or []
-        ids = {process.gpuInstanceId for process in (*computing, *drawing)}
-        return frozenset(None if id_ in (None, _NO_INSTANCE) else id_ for id_ in ids)
+        found = {(process.pid, _to_instance(process.gpuInstanceId)) for process in (*computing, *drawing)}
+        readings = [ProcessReading(pid=pid, instance=instance) for pid, instance in found]
+        return sorted(readings, key=lambda one: (one.pid, one.instance or 0))
+
+    # Health
+
+    def read_condition(self, card_uuid: str) -> ConditionReading:
+        """Return what the card says of its own health; what a driver does not report counts as healthy.
+
+        Raises CardAbsentError when the card does not answer.
+        """
+        try:
+            return self._read_condition(self._handle(card_uuid))
+        except CardAbsentError:  # it may be back with another handle
+            self._handles.pop(card_uuid, None)
+            raise
+
+    def _read_condition(self, handle: Any) -> ConditionReading:  # noqa: ANN401
+        nvml = self._bindings()
+        rows = self._call("nvmlDeviceGetRemappedRows", handle, none_for=_UNREPORTED)
+        reasons = self._call("nvmlDeviceGetCurrentClocksEventReasons", handle, none_for=_UNREPORTED)
+        fields = [nvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION]
+        values = self._call("nvmlDeviceGetFieldValues", handle, fields, none_for=_UNREPORTED)
+        is_told = values is not None and values[0].nvmlReturn == nvml.NVML_SUCCESS
+        return ConditionReading(
+            has_pending_rows=rows is not None and bool(rows[2]),
+            has_failed_rows=rows is not None and bool(rows[3]),
+            recovery_action=int(values[0].value.uiVal) if is_told else None,
+            is_too_hot=bool((reasons or 0) & nvml.nvmlClocksEventReasonHwThermalSlowdown),
+        )
+
+    def create_event_set(self, card_uuids: Collection[str]) -> EventSet:
+        """Make a set of the events of these cards: Xids, changes of instances and of the recovery action.
+
+        A card that does not report events is in it all the same. Raises CardAbsentError when one does not answer.
+        """
+        nvml, generation = self._bindings(), self.generation
+        wanted = (
+            nvml.nvmlEventTypeXidCriticalError | nvml.nvmlEventMigConfigChange | nvml.nvmlEventTypeGpuRecoveryAction
+        )
+        events = EventSet(generation, self._call("nvmlEventSetCreate"), cards := {})
+        try:
+            for card_uuid in card_uuids:
+                handle = self._handle(card_uuid)
+                supported = self._call("nvmlDeviceGetSupportedEventTypes", handle, none_for=_UNREPORTED) or 0
+                if supported & wanted:
+                    arguments = (handle, supported & wanted, events.handle)
+                    self._call("nvmlDeviceRegisterEvents", *arguments, none_for=_UNREPORTED)
+                cards[card_uuid] = ctypes.cast(handle, ctypes.c_void_p).value
+        except KerfError:
+            self.free_event_set(events)
+            raise
+        return events
+
+    def wait_for_event(self, events: EventSet, timeout_s: float) -> EventReading | None:
+        """Wait for an event of the set; None: there was none in time.
+
+        Raises CardAbsentError when a card of the set is lost, or the set is no longer valid. Opens nothing anew.
+        """
+        name, nvml = "nvmlEventSetWait_v2", self._nvml
+        if nvml is None or events.generation != self.generation:
+            raise CardAbsentError("NVML was closed")
+        try:
+            data = nvml.nvmlEventSetWait_v2(events.handle, round(timeout_s * 1000))
+        except nvml.NVMLError as error:
+            if _is_one_of(nvml, error, {"TIMEOUT"}):
+                return None
+            raise self._to_error(nvml, name, error) from error
+        address = ctypes.cast(data.device, ctypes.c_void_p).value
+        return EventReading(
+            card_uuid=next((card_uuid for card_uuid, known in events.cards.items() if known == address), None),
+            xid=data.eventData if data.eventType == nvml.nvmlEventTypeXidCriticalError else None,
+            instance=_to_instance(data.gpuInstanceId),
+        )
+
+    def free_event_set(self, events: EventSet) -> None:
+        """Give up a set; one that is no longer valid went with NVML."""
+        nvml = self._nvml
+        if nvml is not None and events.generation == self.generation:
+            with suppress(nvml.NVMLError):
+                nvml.nvmlEventSetFree(events.handle)
 
     # Instances
 
@@ -311,7 +414,6 @@ class NvmlLibrary:
     def _to_error(self, nvml: Any, name: str, error: Any) -> KerfError:  # noqa: ANN401
         message = f"{name}: {error}"
         if _is_one_of(nvml, error, _CARD_IS_AWAY):
-            self._forget_handles()
             if _is_one_of(nvml, error, _REOPENED):
                 with self._lock:
                     self._shut_down()
@@ -334,11 +436,13 @@ class NvmlLibrary:
         self._load()
         try:
             pynvml.nvmlInit()
+            self._driver_version = _decode(pynvml.nvmlSystemGetDriverVersion())
         except pynvml.NVMLError as error:
             where = "" if self._root == Path("/") else f" below {self._root}"
             raise NvmlUnavailableError(
                 f"NVML cannot be opened{where}: {error}; is NVIDIA's driver loaded, and driverRoot where its files are?"
             ) from error
+        self.generation += 1
         return pynvml
 
     def _bindings(self) -> Any:  # noqa: ANN401
@@ -381,6 +485,11 @@ class NvmlLibrary:
 
 def _is_one_of(nvml: Any, error: Any, names: Collection[str]) -> bool:  # noqa: ANN401
     return any(error.value == getattr(nvml, f"NVML_ERROR_{name}") for name in names)
+
+
+def _to_instance(id_: int | None) -> int | None:
+    """Return the id of a GPU instance; None: what is outside of all."""
+    return None if id_ in (None, _NO_INSTANCE) else id_
 
 
 def _decode(text: bytes | str) -> str:

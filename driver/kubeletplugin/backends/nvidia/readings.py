@@ -66,3 +66,38 @@ class GpuInstanceReading:
     def uuid(self) -> str:
         """The UUID of its first MIG device; empty: it has none yet."""
         return self.compute_instances[0][1] if self.compute_instances else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessReading:
+    """A process that uses a card."""
+
+    pid: int
+    instance: int | None
+    """Id of the GPU instance; None: outside of all instances."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConditionReading:
+    """What a card that answers says of its own health."""
+
+    has_pending_rows: bool = False
+    """Whether rows of its memory are remapped at the next reset."""
+    has_failed_rows: bool = False
+    """Whether rows of its memory could not be remapped."""
+    recovery_action: int | None = None
+    """NVML_GPU_RECOVERY_ACTION_*, 0 for none; None: the driver does not tell (before R565)."""
+    is_too_hot: bool = False
+    """Whether the hardware has lowered the clocks because of the temperature."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventReading:
+    """An event of a card."""
+
+    card_uuid: str | None
+    """None: of a card that no longer says which it is."""
+    xid: int | None
+    """None: something else, such as a change of instances."""
+    instance: int | None
+    """Id of the GPU instance; None: the whole card."""

@@ -1,12 +1,21 @@
-"""What the kernel says of NVIDIA cards in ``/proc`` and ``/sys``: NUMA nodes, PCIe roots, numbers of device nodes."""
+"""What the kernel says of NVIDIA cards in ``/proc`` and ``/sys``: NUMA nodes, PCIe roots, numbers of device nodes, and
+the processes that hold them.
+"""
 
 import re
+from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 _MINOR: Final = re.compile(r"^DeviceFileMinor: *(\d+)$", re.MULTILINE)
 """The line of an ``access`` file with the minor number of the capability's device node."""
+_CAPABILITY: Final = re.compile(r"/dev/nvidia-caps/nvidia-cap(\d+)")
+"""A capability's device node, as an open file of a process."""
+_FIRST_PID_NAMESPACE: Final = "pid:[4026531836]"
+"""The machine's own PID namespace (Linux, ``PROC_PID_INIT_INO``). NVML numbers processes as the machine does, so in
+another namespace the same number is another process."""
 _PCIE_ROOT: Final = re.compile(r"pci[0-9a-f]{4}:[0-9a-f]{2}")
 
 
@@ -36,6 +45,34 @@ class SystemFiles:
         found = [_read_minor(one / "access") for one in (folder, folder / f"ci{compute_instance}")]
         return None if found[0] is None or found[1] is None else (found[0], found[1])
 
+    def read_process_name(self, pid: int) -> str:
+        """Return the name of a process of this machine; empty: it is gone, or another PID namespace hides it."""
+        if not self._sees_processes():
+            return ""
+        try:
+            return (self._proc / f"{pid}" / "comm").read_text(errors="replace").strip()
+        except OSError:
+            return ""
+
+    def find_openers(self, capabilities: Collection[int]) -> list[int]:
+        """Return the processes that have capability nodes with these minor numbers open, as far as we may see that."""
+        if not capabilities or not self._sees_processes():
+            return []
+        with suppress(OSError):
+            processes = [entry for entry in self._proc.iterdir() if entry.name.isdecimal()]
+            return sorted(int(entry.name) for entry in processes if _opens(entry, capabilities))
+        return []
+
+    def _sees_processes(self) -> bool:
+        try:
+            return str((self._proc / "self/ns/pid").readlink()) == _FIRST_PID_NAMESPACE
+        except OSError:  # a stand-in's
+            return True
+
+    @property
+    def _proc(self) -> Path:
+        return self.root / "proc"
+
     def _device(self, pci_address: str) -> Path:
         return self.root / "sys/bus/pci/devices" / pci_address
 
@@ -46,3 +83,13 @@ def _read_minor(access: Path) -> int | None:
     except OSError:
         return None
     return int(found[1]) if found else None
+
+
+def _opens(process: Path, capabilities: Collection[int]) -> bool:
+    with suppress(OSError):  # it ends meanwhile, or is another user's
+        for file in (process / "fd").iterdir():
+            with suppress(OSError):
+                found = _CAPABILITY.fullmatch(str(file.readlink()))
+                if found and int(found[1]) in capabilities:
+                    return True
+    return False

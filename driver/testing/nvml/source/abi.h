@@ -45,6 +45,9 @@ enum {
     NVML_EVENT_SINGLE_BIT_ECC = 0x1,
     NVML_EVENT_DOUBLE_BIT_ECC = 0x2,
     NVML_EVENT_XID = 0x8,
+    NVML_EVENT_MIG_CONFIG_CHANGE = 0x100,
+    NVML_FI_DEV_GET_GPU_RECOVERY_ACTION = 230,
+    NVML_VALUE_TYPE_UNSIGNED_INT = 1,
 };
 
 #define NO_INSTANCE 0xffffffffu /* gpuInstanceId and computeInstanceId of what concerns a whole card */
@@ -139,5 +142,17 @@ typedef struct {
     unsigned long long eventType, eventData;
     unsigned gpuInstanceId, computeInstanceId;
 } nvmlEventData_t;
+
+typedef struct {
+    unsigned fieldId, scopeId;
+    long long timestamp, latencyUsec;
+    unsigned valueType;
+    nvmlReturn_t nvmlReturn;
+    union {
+        double dVal;
+        unsigned uiVal;
+        unsigned long long ullVal;
+    } value;
+} nvmlFieldValue_t;
 
 #endif

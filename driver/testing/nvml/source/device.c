@@ -336,6 +336,27 @@ EXPORT nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned *cor
     LEAVE(NVML_SUCCESS);
 }
 
+EXPORT nvmlReturn_t nvmlDeviceGetCurrentClocksEventReasons(nvmlDevice_t device, unsigned long long *reasons) {
+    struct found found;
+    ENTER();
+    LEAVE_ON_ERROR(find_card(device, &found));
+    *reasons = found.card->clocks_event_reasons;
+    LEAVE(NVML_SUCCESS);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldValue_t *values) {
+    struct found found;
+    ENTER();
+    LEAVE_ON_ERROR(find_card(device, &found));
+    for (int i = 0; i < count; i++) {
+        int is_known = values[i].fieldId == NVML_FI_DEV_GET_GPU_RECOVERY_ACTION;
+        values[i].nvmlReturn = is_known ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
+        values[i].valueType = NVML_VALUE_TYPE_UNSIGNED_INT;
+        values[i].value.ullVal = is_known ? found.card->recovery_action : 0;
+    }
+    LEAVE(NVML_SUCCESS);
+}
+
 static nvmlReturn_t list_processes(nvmlDevice_t device, unsigned *count, nvmlProcessInfo_t *infos) {
     struct found found;
     nvmlReturn_t result = find_device(device, &found);

@@ -1,4 +1,5 @@
-/* Event sets. Controls and tests enter events into the state; a set delivers those that are newer than itself. */
+/* Event sets. Controls, tests and changes of instances enter events into the state; a set delivers those that are newer
+ * than itself. */
 
 #include <stdlib.h>
 #include <time.h>
@@ -6,7 +7,7 @@
 #include "handles.h"
 
 #define POLL_NS 2000000 /* between two looks at the state: a wait costs little and ends soon */
-#define SUPPORTED (NVML_EVENT_SINGLE_BIT_ECC | NVML_EVENT_DOUBLE_BIT_ECC | NVML_EVENT_XID)
+#define SUPPORTED (NVML_EVENT_SINGLE_BIT_ECC | NVML_EVENT_DOUBLE_BIT_ECC | NVML_EVENT_XID | NVML_EVENT_MIG_CONFIG_CHANGE)
 
 struct event_set {
     uint64_t seen;                 /* serial of the last event that it delivered or is older than */

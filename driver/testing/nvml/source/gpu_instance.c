@@ -236,6 +236,7 @@ static nvmlReturn_t create(struct card *card, const struct profile *profile, uns
                                                 .profile = (uint32_t)(profile - card->profiles),
                                                 .placement = place,
                                                 .serial = ++card->serial};
+    add_event(card, NVML_EVENT_MIG_CONFIG_CHANGE, 0, id);
     end_change();
     *instance = gpu_instance_handle(card, id);
     return NVML_SUCCESS;
@@ -325,6 +326,7 @@ EXPORT nvmlReturn_t nvmlGpuInstanceDestroy(nvmlGpuInstance_t instance) {
         LEAVE(NVML_ERROR_IN_USE);
     begin_change(found.card);
     found.gpu_instance->exists = 0;
+    add_event(found.card, NVML_EVENT_MIG_CONFIG_CHANGE, 0, found.gpu_instance_id);
     end_change();
     LEAVE(NVML_SUCCESS);
 }

@@ -227,3 +227,13 @@ void end_change(void) {
     write_tree();
     __atomic_store_n(&machine->is_changing, 0, __ATOMIC_SEQ_CST);
 }
+
+void add_event(const struct card *card, uint64_t type, uint64_t data, unsigned gpu_instance) {
+    uint64_t serial = ++machine->event_serial;
+    machine->events[serial % MAX_EVENTS] = (struct event){.serial = serial,
+                                                          .card = (uint32_t)(card - machine->cards),
+                                                          .gpu_instance = gpu_instance,
+                                                          .compute_instance = NO_INSTANCE,
+                                                          .type = type,
+                                                          .data = data};
+}

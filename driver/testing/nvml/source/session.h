@@ -19,6 +19,9 @@ nvmlReturn_t leave(nvmlReturn_t result);
 void begin_change(struct card *card);
 void end_change(void);
 
+/* Enter an event of a card, or of one of its GPU instances, for the sets of all processes. */
+void add_event(const struct card *card, uint64_t type, uint64_t data, unsigned gpu_instance);
+
 /* The path of a file of the machine, such as "proc/driver/nvidia". */
 void machine_path(char *path, unsigned long size, const char *format, ...) __attribute__((format(printf, 3, 4)));
 

@@ -72,6 +72,7 @@ struct card {
     int32_t numa_node, memory_node; /* memory_node: the NUMA node of the card's own memory; -1: it is none */
     uint32_t pci_domain, pci_bus, pci_device, pci_device_id, pci_subsystem_id;
     uint32_t remapped_correctable, remapped_uncorrectable, remap_pending, remap_failed;
+    uint32_t recovery_action, clocks_event_reasons;
     uint32_t compute_slices, multiprocessors;
     struct engines engines, exclusive; /* exclusive: not 0 for those that instances compete for */
     uint32_t n_profiles, serial;
