@@ -168,9 +168,12 @@ def test_the_plugins_pod_has_no_privileges_and_no_folders_beyond_those() -> None
     assert set(HOST_FOLDERS.values()) == {
         *(f"/var/lib/kubelet/plugins/{family.driver}" for family in BUILT_IN),
         "/var/lib/kubelet/plugins_registry",
+        "/var/lib/kubelet/pod-resources",
         "/var/run/cdi",
         "/var/lib/kerf",
     }
+    (account_of_pods,) = (one for one in CONTAINER["volumeMounts"] if one["name"] == "pod-resources")
+    assert account_of_pods["readOnly"]
 
 
 def test_the_page_says_where_the_needs_of_the_plugins_pod_are_written() -> None:
