@@ -42,13 +42,16 @@ class Bytes:
     url: str = ""
 
     async def handle(self, stream: anyio.abc.SocketStream) -> None:
-        async with stream:
+        try:
             head = b""
             while b"\r\n\r\n" not in head:
                 head += await stream.receive()
             self.asked.append(head.split(b"\r\n")[0].decode())
             answers = next(these for path, these in self.answers.items() if f" {path}" in self.asked[-1])
             await (answers.pop(0) if len(answers) > 1 else answers[0])(stream)
+        finally:
+            with anyio.CancelScope(shield=True):  # cancelled halfway, it would keep the socket until its buffer is sent
+                await stream.aclose()
 
     @asynccontextmanager
     async def client(self, settings: ClientSettings = QUICK) -> AsyncIterator[Client]:
@@ -60,6 +63,7 @@ class Bytes:
             group.start_soon(listener.serve, self.handle)
             async with Client(Access(server=f"http://127.0.0.1:{port}"), user_agent="t/1", settings=settings) as client:
                 yield client
+            await anyio.wait_all_tasks_blocked()  # every connection has its handler, which closes it
             group.cancel_scope.cancel()
 
 
