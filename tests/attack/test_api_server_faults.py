@@ -49,6 +49,8 @@ class Bytes:
             self.asked.append(head.split(b"\r\n")[0].decode())
             answers = next(these for path, these in self.answers.items() if f" {path}" in self.asked[-1])
             await (answers.pop(0) if len(answers) > 1 else answers[0])(stream)
+        except (anyio.EndOfStream, anyio.BrokenResourceError):
+            pass  # the client has gone: it was cancelled, or reads no further
         finally:
             with anyio.CancelScope(shield=True):  # cancelled halfway, it would keep the socket until its buffer is sent
                 await stream.aclose()
