@@ -16,6 +16,7 @@ points:
 
 - the selected node is checked although it is not a potential one, and nodes reported before are checked again;
 - claims that are allocated, otherwise in use, or about to end are left out;
+- a pod that has finished gets nothing: its claim, deallocated when it ended, would be allocated for it once more;
 - reports are sorted and limited in length before they are compared, so that nothing is written twice;
 - two contexts that share a claim never both allocate it.
 """
@@ -81,7 +82,7 @@ def plan_context(context: PodSchedulingContext | None, pod: Pod, view: ClusterVi
         return ContextPlan(rule="S-2")
     if not context.spec.selected_node and not context.spec.potential_nodes:
         return ContextPlan(rule="S-3")
-    if pod.is_terminating:
+    if pod.is_terminating or pod.is_finished:
         return ContextPlan(rule="S-5")
     if not _is_controlled_by(context, pod):
         return ContextPlan(rule="S-6")

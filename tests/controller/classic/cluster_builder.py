@@ -152,7 +152,12 @@ def owner_of(pod: Pod) -> OwnerReference:
 
 
 def pod(
-    name: str = "pod", *, claims: dict[str, str | None] | None = None, deleted: bool = False, uid: str | None = None
+    name: str = "pod",
+    *,
+    claims: dict[str, str | None] | None = None,
+    deleted: bool = False,
+    uid: str | None = None,
+    phase: str = "Pending",
 ) -> Pod:
     """``claims``: entry to the claim's name, by reference."""
     named = claims if claims is not None else {"gpu": "claim"}
@@ -168,6 +173,7 @@ def pod(
                 PodResourceClaim(name=entry, resource_claim_name=claim_name) for entry, claim_name in named.items()
             )
         ),
+        status=PodStatus(phase=phase),
     )
 
 

@@ -54,6 +54,14 @@ def test_contexts_that_ask_nothing_are_forgotten(rule: str, value: PodScheduling
     assert plan_context(value, its_pod, small_scene().view) == ContextPlan(rule=rule)
 
 
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_pod_that_has_finished_gets_no_devices_again(phase: str) -> None:
+    """A container of one command ended before its context was gone; its claim was deallocated, and allocated again."""
+    # upstream's library asks for the deletion only
+    found = plan_context(context(selected="n1", potential=("n1",)), pod(phase=phase), small_scene().view)
+    assert found == ContextPlan(rule="S-5")
+
+
 def test_a_pod_is_asked_for_only_where_a_context_asks_something() -> None:
     # S-1 to S-3 come before S-4
     assert not has_nodes(None)
