@@ -8,7 +8,8 @@ from textwrap import wrap
 import click
 
 from api.model.quantity import Quantity
-from driver.cli.cluster_options import (
+from driver.cli.options import option
+from driver.cli.options.cluster import (
     Progress,
     abbreviate,
     build_cluster_index,
@@ -20,7 +21,6 @@ from driver.cli.cluster_options import (
     require_scheduler_allocation,
     with_exit_codes,
 )
-from driver.cli.options import option
 from driver.cli.output import OutputFormat, format_table, output_option, print_document
 from driver.diagnostics.counter_usage import CounterSetFigures
 from driver.diagnostics.defragmentation import Advice

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
-from driver.cli.cluster_options import access_options, format_count, read_state, with_exit_codes
 from driver.cli.options import option
+from driver.cli.options.cluster import access_options, format_count, read_state, with_exit_codes
 from driver.diagnostics.dump import encode_dump
 
 

@@ -15,7 +15,8 @@ from api.model.claims import DeviceClass
 from api.model.devices import ResourceSlice
 from api.model.json_limits import check_levels
 from api.model.names import DriverName
-from driver.cli.cluster_options import (
+from driver.cli.options import option
+from driver.cli.options.cluster import (
     Progress,
     build_cluster_index,
     choose_nodes,
@@ -28,7 +29,6 @@ from driver.cli.cluster_options import (
     require_scheduler_allocation,
     with_exit_codes,
 )
-from driver.cli.options import option
 from driver.cli.output import (
     EXIT_DOES_NOT_FIT,
     EXIT_NO_ANSWER,

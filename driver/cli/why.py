@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import click
 
 from api.model.names import ObjectRef
-from driver.cli.cluster_options import (
+from driver.cli.options.cluster import (
     Progress,
     abbreviate,
     build_cluster_index,

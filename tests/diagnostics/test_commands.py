@@ -10,7 +10,7 @@ import yaml
 
 from api.errors import TransientError
 from driver.cli import main
-from driver.cli.cluster_options import Progress, abbreviate, with_exit_codes
+from driver.cli.options.cluster import Progress, abbreviate, with_exit_codes
 from driver.diagnostics.cluster_state import ClusterState
 from driver.diagnostics.dump import decode_dump, encode_dump
 from tests.diagnostics.clusters import allocate_claims, claim, gpu_cluster, pod, replace, request
