@@ -94,6 +94,12 @@ class FoundPartition:
         """Whether it has exactly the profile and the placement of ``partition``."""
         return (self.profile, self.placement) == (partition.profile, partition.placement)
 
+    def overlaps(self, partition: Partition) -> bool:
+        """Whether it has units in common with ``partition``, which is of the same card."""
+        if self.placement is None or partition.placement is None:
+            return True
+        return self.placement.overlaps(partition.placement)
+
     def __str__(self) -> str:
         what = self.profile or self.id
         return f"{what} (whole card)" if self.placement is None else f"{what} at {self.placement.start}"

@@ -50,7 +50,7 @@ def check_free(partition: Partition, survey: CardSurvey, ours: FoundPartition | 
     Raises HardwareConflictError, which names the other one, and HardwareBusyError when the card's modes forbid it now.
     """
     for found in survey.partitions:
-        if found is not ours and _overlaps(partition, found):
+        if found is not ours and found.overlaps(partition):
             raise HardwareConflictError(f"held by somebody else: {found}")
     reason = survey.no_whole if partition.is_whole else survey.no_partitions
     if reason and ours is None:
@@ -61,9 +61,3 @@ def check_free(partition: Partition, survey: CardSurvey, ours: FoundPartition | 
 def list_before(survey: CardSurvey, ours: FoundPartition | None) -> Collection[str]:
     """Return the ids to note before the first try."""
     return [found.id for found in survey.partitions if found is not ours]
-
-
-def _overlaps(partition: Partition, found: FoundPartition) -> bool:
-    if partition.placement is None or found.placement is None:
-        return True
-    return partition.placement.overlaps(found.placement)

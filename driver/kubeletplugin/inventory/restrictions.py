@@ -71,7 +71,7 @@ class OrphanedDevices:
     def build_taints(self, partition: Partition) -> tuple[DeviceTaint, ...]:
         """Return the taint of a device that overlaps with one in use."""
         in_use = (held for partitions in self._partitions.values() for held in partitions)
-        if any(_overlap(held, partition) for held in in_use):
+        if any(held.overlaps(partition) for held in in_use):
             return (DeviceTaint(key=f"{self._driver}/orphaned", effect="NoSchedule"),)
         return ()
 
@@ -98,9 +98,3 @@ class DeviceRestrictions:
             *self.refusals.build_taints(partition),
             *self.orphaned.build_taints(partition),
         )
-
-
-def _overlap(one: Partition, other: Partition) -> bool:
-    if one.card_uuid != other.card_uuid:
-        return False
-    return one.placement is None or other.placement is None or one.placement.overlaps(other.placement)
