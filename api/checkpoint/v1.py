@@ -29,6 +29,8 @@ class CheckpointError(PermanentError):
 
     def __init__(self, where: str, reason: str, remedy: str) -> None:
         self.where = where
+        self.reason = reason
+        self.remedy = remedy
         super().__init__(f"{where}: {reason}; {remedy}")
 
 
@@ -105,7 +107,7 @@ _ENCODER: Final = msgspec.json.Encoder(enc_hook=enc_hook)
 
 def encode(claim: PreparedClaim) -> bytes:
     """Encode a claim; equal claims give equal bytes."""
-    return _seal(_to_wire(claim))
+    return _seal(to_record(claim))
 
 
 def decode(data: bytes, where: str) -> PreparedClaim:
@@ -115,10 +117,7 @@ def decode(data: bytes, where: str) -> PreparedClaim:
 
 def encode_notes(notes: DeviceNotes) -> bytes:
     """Encode the notes on a device. Raises TypeError when they are no plain JSON."""
-    (driver, pool, device), share = notes.share
-    return _seal(
-        NotesRecord(driver=driver, pool=pool, device=device, share_id=share, boot_id=notes.boot_id, notes=notes.notes)
-    )
+    return _seal(to_notes_record(notes))
 
 
 def decode_notes(data: bytes, where: str) -> DeviceNotes:
@@ -160,7 +159,16 @@ def _checksum(record: bytes) -> str:
     return hashlib.sha256(record).hexdigest()
 
 
-def _to_wire(claim: PreparedClaim) -> ClaimRecord:
+def to_notes_record(notes: DeviceNotes) -> NotesRecord:
+    """Return the wire form of notes."""
+    (driver, pool, device), share = notes.share
+    return NotesRecord(
+        driver=driver, pool=pool, device=device, share_id=share, boot_id=notes.boot_id, notes=notes.notes
+    )
+
+
+def to_record(claim: PreparedClaim) -> ClaimRecord:
+    """Return the wire form of a claim."""
     devices = tuple(
         DeviceRecord(
             requests=device.requests,

@@ -22,6 +22,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "kubelet-plugin": "Run the plugin of one node.",
     "migrate": "Write a classic cluster's classes and templates for a newer one.",
     "devices": "Show what this node's backends see and what would be published.",
+    "checkpoint": "Show or copy what this node's plugin has recorded of its claims.",
     "claim": "Print a claim template for devices of a size of your own.",
     "why": "Say why a pod or a claim waits for devices, and what would help.",
     "plan": "Say what would be placed where, and how much more would fit.",

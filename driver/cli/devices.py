@@ -1,30 +1,37 @@
 """``kerf devices``: the cards that this node's backends see, what is on them, and what would be published.
 
-It reads no records of a plugin, so it cannot say who made what is on a card.
+Who holds what is on a card, the records of this node's plugin say, where there are any.
 """
 
 import re
 import shutil
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import click
 
+from api.checkpoint.v1 import CheckpointError
 from api.errors import KerfError
 from api.model.device_attributes import pool_name
 from api.model.devices import Device, Pool
-from driver.cli.options import backend_option, family_option, option
+from driver.cli.checkpoint import state_folder
+from driver.cli.options import backend_option, family_option, option, state_options
 from driver.cli.output import EXIT_FAILED, OutputFormat, format_table, output_option, print_document
 from driver.families.base import Family
-from driver.kubeletplugin.backends.base import CardSurvey, FoundPartition
+from driver.kubeletplugin.backends.base import CardSurvey, FoundPartition, HealthChange
+from driver.kubeletplugin.backends.ownership import came_later
 from driver.kubeletplugin.backends.registry import BackendChoice, FamilyChoice, choose_families, load_backends
 from driver.kubeletplugin.backends.survey_validation import survey_card
+from driver.kubeletplugin.checkpoint_copy import has_checkpoint, open_copy
+from driver.kubeletplugin.settings import BOOT_ID
 from driver.partitions.device_names import card_name
 from driver.partitions.geometry import Card
 from driver.partitions.pool_compiler import compile_pool
+from driver.partitions.records import from_card_part
 from driver.partitions.slice_limits import SliceLayout
 
 _UNIT: Final = re.compile(r".+-(\d+)")
@@ -43,8 +50,13 @@ class FamilyDevices:
     cards: tuple[Card, ...]
     surveys: tuple[CardSurvey, ...]
     """What is on each card now, whoever made it; a card whose survey failed has none."""
+    unhealthy: tuple[HealthChange, ...]
+    """What is wrong with cards and partitions."""
+    holders: Mapping[str, Mapping[str, str]] | None
+    """The claims by card and by id of what is on it, where the records say that it was made for them; None: there are
+    no records."""
     problems: tuple[str, ...]
-    """The surveys that failed."""
+    """The surveys that failed, and records that cannot be read."""
     pool: Pool | None
     """None: there is no card."""
 
@@ -56,24 +68,31 @@ class FamilyDevices:
 @click.command(short_help="Show what this node's backends see and what would be published.")
 @family_option
 @backend_option
+@state_options
 @option("--node-name", default="this-node", help="Name of the node, as in pools and attributes.")
 @output_option
 def command(
-    families: tuple[str, ...], backends: tuple[BackendChoice, ...], node_name: str, output: OutputFormat
+    families: tuple[str, ...],
+    backends: tuple[BackendChoice, ...],
+    kubelet_root: Path,
+    state_dir: Path | None,
+    node_name: str,
+    output: OutputFormat,
 ) -> int:
     """Show the cards that the backends see, what is on them now, and every device in publish order.
 
-    The devices are those that would be published if nothing were on the cards. What is there may be Kerf's or
-    somebody else's: the events of the Node say which. Nothing is changed, also beside a running plugin.
+    The devices are those that would be published if nothing were on the cards. For which claim a partition was made is
+    read from a copy of the plugin's records; without records nobody can tell. Nothing is changed, also beside a running
+    plugin.
 
-    A family whose backend fails, and a card that cannot be surveyed, are named on standard error, and the others are
-    shown. Exit code 1: one has failed.
+    A family whose backend fails, a card that cannot be surveyed, and records that cannot be read are named on standard
+    error, and the rest is shown. Exit code 1: one has failed.
     """
     found: list[FamilyDevices] = []
     problems: list[str] = []
     for choice in choose_families(families, backends):
         try:
-            each = _find_devices(choice, node_name)
+            each = _find_devices(choice, node_name, state_folder(choice.family, kubelet_root, state_dir))
         except Exception as error:  # noqa: BLE001  (backends are third parties': the others are shown)
             problems.append(f"family {choice.family.name}: {_describe(error)}")
             continue
@@ -88,9 +107,10 @@ def command(
     return EXIT_FAILED if problems else 0
 
 
-def _find_devices(choice: FamilyChoice, node_name: str) -> FamilyDevices:
+def _find_devices(choice: FamilyChoice, node_name: str, state: Path) -> FamilyDevices:
     cards: list[Card] = []
     surveys: list[CardSurvey] = []
+    unhealthy: list[HealthChange] = []
     problems: list[str] = []
     with ExitStack() as opened:
         for backend in load_backends(choice.family, choice.backends):
@@ -102,12 +122,52 @@ def _find_devices(choice: FamilyChoice, node_name: str) -> FamilyDevices:
                     surveys.append(survey_card(backend, card.uuid, card.units))
                 except Exception as error:  # noqa: BLE001  (as above: the other cards are shown)
                     problems.append(f"card {card_name(card)} cannot be surveyed: {_describe(error)}")
+            unhealthy += [change for change in backend.wait_for_events(0) if isinstance(change, HealthChange)]
+    holders = None
+    try:
+        holders = _find_holders(surveys, state)
+    except (CheckpointError, OSError) as error:
+        problems.append(str(error))
     name = pool_name(node_name, choice.family.name)
     words = choice.family.vocabulary
     pool = compile_pool(name, node_name, cards, vocabulary=words, layout=SliceLayout.SPLIT).pool if cards else None
     return FamilyDevices(
-        family=choice.family, cards=tuple(cards), surveys=tuple(surveys), problems=tuple(problems), pool=pool
+        family=choice.family,
+        cards=tuple(cards),
+        surveys=tuple(surveys),
+        unhealthy=tuple(unhealthy),
+        holders=holders,
+        problems=tuple(problems),
+        pool=pool,
     )
+
+
+def _find_holders(surveys: Iterable[CardSurvey], state: Path) -> Mapping[str, Mapping[str, str]] | None:
+    """Return the claims for which partitions were made, by card and id; None: there are no records.
+
+    Raises CheckpointError and OSError.
+    """
+    if not has_checkpoint(state):
+        return None
+    boot_id = BOOT_ID.read_text().strip()
+    with open_copy(state, boot_id=boot_id) as checkpoint:
+        made = [
+            (record.claim, from_card_part(device.part), checkpoint.journal(uid, device.share, boot_id).notes)
+            for uid, record in checkpoint.records.items()
+            for device in record.devices
+        ]
+
+    def names(card_uuid: str, found: FoundPartition) -> str:
+        return ", ".join(
+            str(claim)
+            for claim, partition, notes in made
+            if partition.card_uuid == card_uuid and found.matches(partition) and came_later(notes, found.id)
+        )
+
+    return {
+        survey.card_uuid: {found.id: names(survey.card_uuid, found) for found in survey.partitions}
+        for survey in surveys
+    }
 
 
 def _describe(error: Exception) -> str:
@@ -124,7 +184,7 @@ def _lines(found: FamilyDevices) -> Iterator[str]:
     yield f"{_count(len(found.cards), 'card')}, {_count(len(devices), 'device')} in {_count(slices, 'slice')}"
     names = {card.uuid: card_name(card) for card in found.cards}
     for survey in found.surveys:
-        for line in _survey_lines(survey):
+        for line in _survey_lines(survey, found):
             yield textwrap.fill(
                 f"{names[survey.card_uuid]}: {line}",
                 shutil.get_terminal_size().columns,
@@ -135,9 +195,14 @@ def _lines(found: FamilyDevices) -> Iterator[str]:
     yield format_table(header, (_row(found.family, device) for device in devices))
 
 
-def _survey_lines(survey: CardSurvey) -> Iterator[str]:
-    for partition in survey.partitions:
-        yield f"on the card now: {partition}{_use(partition)}"
+def _survey_lines(survey: CardSurvey, devices: FamilyDevices) -> Iterator[str]:
+    for change in devices.unhealthy:
+        if change.card_uuid == survey.card_uuid:
+            part = change.partition
+            where = f" ({part.profile} at {part.placement.start})" if part and part.placement else ""
+            yield f"{change.state}{where}: {change.reason}"
+    for found in survey.partitions:
+        yield f"on the card now: {found}{_use(found)}{_holder(found, survey, devices)}"
     if survey.no_whole:
         yield f"cannot be had whole: {survey.no_whole}"
     if survey.no_partitions:
@@ -148,6 +213,13 @@ def _use(partition: FoundPartition) -> str:
     if partition.in_use is None:
         return ""
     return ", in use" if partition.in_use else ", not in use"
+
+
+def _holder(found: FoundPartition, survey: CardSurvey, devices: FamilyDevices) -> str:
+    if devices.holders is None:
+        return ""
+    claims = devices.holders[survey.card_uuid][found.id]
+    return f", of claim {claims}" if claims else ", held by somebody else"
 
 
 def _count(number: int, noun: str) -> str:
@@ -173,4 +245,10 @@ def _placement(device: Device) -> str:
 
 def _document(found: FamilyDevices) -> dict[str, Any]:
     family = {"name": found.family.name, "driver": found.family.driver}
-    return family | {"cards": found.cards, "surveys": found.surveys, "pool": found.pool}
+    return family | {
+        "cards": found.cards,
+        "surveys": found.surveys,
+        "unhealthy": found.unhealthy,
+        "holders": found.holders,
+        "pool": found.pool,
+    }

@@ -16,9 +16,10 @@ from driver.cli.options import (
     family_option,
     logging_options,
     option,
+    state_options,
 )
 from driver.kubeletplugin.backends.registry import BackendChoice, choose_families
-from driver.kubeletplugin.settings import CDI_DIR, KUBELET_ROOT, ProcessSettings, Settings
+from driver.kubeletplugin.settings import CDI_DIR, ProcessSettings, Settings
 from driver.runtime import lifecycle, logs
 from driver.runtime.logs import Format
 from driver.runtime.tls import without_system_roots
@@ -29,8 +30,7 @@ from driver.runtime.tls import without_system_roots
 @family_option
 @backend_option
 @access_option
-@option("--kubelet-root", type=DIRECTORY, default=KUBELET_ROOT, help="The kubelet's --root-dir.")
-@option("--state-dir", type=DIRECTORY, help="Folder of the checkpoints. [default: each plugin's folder]")
+@state_options
 @option("--cdi-dir", type=DIRECTORY, default=CDI_DIR, help="Where the container runtime looks for CDI specs.")
 @option(
     "--instance",

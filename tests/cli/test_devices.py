@@ -5,9 +5,14 @@ from pathlib import Path
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from driver.cli import main
+from driver.kubeletplugin.backends.base import HealthChange, HealthState
 from driver.kubeletplugin.backends.simulated.backend import SimulatedBackend
+from driver.kubeletplugin.claims.checkpoint import open_checkpoint
+from driver.kubeletplugin.settings import BOOT_ID
+from tests.kubeletplugin.records import device, record
 
 
 @pytest.fixture
@@ -15,6 +20,13 @@ def backend(tmp_path: Path) -> str:
     path = tmp_path / "cards.yaml"
     path.write_text("state: hardware\ncards: [{kind: gpu, model: h100-80gb-sxm}, {kind: fpga, shell: quad}]\n")
     return f"--backend=simulated={path}"
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the plugins' records, which is not that of this machine."""
+    monkeypatch.setenv("KERF_DEVICES_STATE_DIR", str(tmp_path / "state"))
+    return tmp_path / "state"
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -87,6 +99,55 @@ def test_what_is_on_the_cards_and_what_their_modes_forbid_is_shown_within_80_col
     assert fpgas[2].endswith(" at 1, in use")
     assert max(map(len, [*gpus, *fpgas])) <= 80
     assert json.loads((tmp_path / "hardware" / "gpu-0.json").read_text()) == gpu, "nothing was changed"
+
+
+def test_what_is_on_a_card_is_shown_with_the_claim_that_the_records_name(
+    capsys: pytest.CaptureFixture[str], backend: str, tmp_path: Path, state: Path
+) -> None:
+    ours = {"id": 1, "profile": "3g.40gb", "placement": [0, 4], "mig_uuid": "MIG-1", "in_use": True}
+    theirs = {"id": 9, "profile": "1g.10gb", "placement": [4, 1], "mig_uuid": "MIG-2"}
+    write_hardware(tmp_path, gpu_0={"model": "h100-80gb-sxm", "mig": True, "instances": [ours, theirs]})
+    (card,) = json.loads(run(capsys, backend, "--family=gpu", "-o", "json")[1])["families"][0]["cards"]
+    boot_id = BOOT_ID.read_text().strip()
+    (state / "gpu.kerf.dev").mkdir(parents=True)
+    claim = record("training", device("gpu-0-3g-40gb-at-0", card=card["uuid"], profile="3g.40gb", size=4))
+    alike = record("alike", device("gpu-0-1g-10gb-at-4", card=card["uuid"], profile="1g.10gb", start=4))
+    with open_checkpoint(state / "gpu.kerf.dev", boot_id=boot_id) as checkpoint:
+        for one, before in ((claim, []), (alike, ["gi-9"])):
+            checkpoint.put(replace(one, boot_id=boot_id))
+            checkpoint.journal(one.claim.uid, one.devices[0].share, boot_id).write(before=before)
+    code, out, err = run(capsys, backend, "--family=gpu")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[2:4] == [
+        "gpu-0: on the card now: 3g.40gb at 0, in use, of claim default/training",
+        "gpu-0: on the card now: 1g.10gb at 4, not in use, held by somebody else",
+    ]
+    (family,) = json.loads(run(capsys, backend, "--family=gpu", "-o", "json")[1])["families"]
+    assert family["holders"] == {card["uuid"]: {"gi-1": "default/training", "gi-9": ""}}
+
+
+def test_records_that_cannot_be_read_are_named_and_the_cards_are_shown(
+    capsys: pytest.CaptureFixture[str], backend: str, state: Path
+) -> None:
+    (state / "gpu.kerf.dev").mkdir(parents=True)
+    (state / "gpu.kerf.dev" / "checkpoint.db").write_bytes(b"")
+    code, out, err = run(capsys, backend, "--family=gpu")
+    assert (code, out.splitlines()[0]) == (1, "gpu.kerf.dev, pool this-node/gpu")
+    assert err.startswith(f"kerf: {state}/gpu.kerf.dev/checkpoint.db: unreadable: it is empty; ")
+
+
+def test_what_is_wrong_with_a_card_is_shown(
+    capsys: pytest.CaptureFixture[str], backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wait(self: SimulatedBackend, timeout_s: float) -> list[HealthChange]:
+        del timeout_s
+        (card, *_) = self.discover()
+        ill = HealthState.UNHEALTHY
+        return [HealthChange(card_uuid=card.uuid, partition=None, state=ill, reason="rows are to be remapped")]
+
+    monkeypatch.setattr(SimulatedBackend, "wait_for_events", wait)
+    _, out, _ = run(capsys, backend, "--family=gpu")
+    assert out.splitlines()[2] == "gpu-0: unhealthy: rows are to be remapped"
 
 
 def test_a_long_reason_is_wrapped(

@@ -11,6 +11,7 @@ def device(
     name: str = "gpu-0-1g-1gb-at-0",
     *,
     card: str = "GPU-0",
+    profile: str | None = None,
     start: int | None = 0,
     size: int | None = 1,
     share: str | None = None,
@@ -23,7 +24,7 @@ def device(
         requests=("accelerator",),
         share=ShareId(DeviceId(DRIVER, f"{NODE}/{kind}", name), share),
         admin_access=admin,
-        part=CardPart(kind=kind, card_uuid=card, start=start, size=size),
+        part=CardPart(kind=kind, card_uuid=card, profile=profile, start=start, size=size),
         backend=backend,
     )
 

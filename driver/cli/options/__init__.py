@@ -9,6 +9,7 @@ import click
 
 from api.model.names import is_dns_label, is_dns_subdomain
 from driver.kubeletplugin.backends.registry import BackendChoice
+from driver.kubeletplugin.settings import KUBELET_ROOT
 from driver.runtime.probe_address import AddressError, parse_address
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -115,6 +116,13 @@ def family_option(command: Command) -> Command:
         multiple=True,
         help="A family to serve; `kerf families` lists them. Repeatable. [default: all that have a chosen backend]",
     )(command)
+
+
+def state_options(command: Command) -> Command:
+    """Add ``--kubelet-root`` and ``--state-dir``, which say where a plugin's checkpoint is."""
+    state = option("--state-dir", type=DIRECTORY, help="Folder of the checkpoints. [default: each plugin's folder]")
+    root = option("--kubelet-root", type=DIRECTORY, default=KUBELET_ROOT, help="The kubelet's --root-dir.")
+    return root(state(command))
 
 
 def logging_options(command: Command) -> Command:

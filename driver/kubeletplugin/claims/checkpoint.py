@@ -120,6 +120,11 @@ class Checkpoint:
         """A live view of all records."""
         return MappingProxyType(self._records)
 
+    @property
+    def notes(self) -> Mapping[str, Mapping[ShareId, DeviceNotes]]:
+        """A live view of all notes by claim UID; a claim without notes may have an entry or none."""
+        return MappingProxyType(self._notes)
+
     def get(self, uid: str) -> PreparedClaim | None:
         return self._records.get(uid)
 

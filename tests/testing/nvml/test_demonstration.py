@@ -32,7 +32,7 @@ def document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_cards_are_shown_as_any_others_within_80_columns(
     document: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["devices", f"--backend=nvidia-fake={document}"]) == 0
+    assert main(["devices", f"--backend=nvidia-fake={document}", f"--state-dir={document.parent}"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == ["gpu.kerf.dev, pool this-node/gpu", "3 cards, 78 devices in 3 slices"]
     assert "gpu-2: cannot be had whole: MIG mode is on, and to switch it off takes a reset:" in lines
