@@ -1,10 +1,24 @@
 """Pages that are generated in part are those that their sources give."""
 
+import re
 from pathlib import Path
 
-from tests.generate import vocabularies
+from tests.generate import metrics, vocabularies
 
 
 def test_the_page_for_users_has_every_attribute_and_capacity(tmp_path: Path) -> None:
     (path,) = vocabularies.generate(tmp_path)
     assert (vocabularies.ROOT / path).read_text() == (tmp_path / path).read_text(), "run `make generate`"
+
+
+def test_the_page_for_admins_has_every_metric(tmp_path: Path) -> None:
+    (path,) = metrics.generate(tmp_path)
+    assert (metrics.ROOT / path).read_text() == (tmp_path / path).read_text(), "run `make generate`"
+
+
+def test_every_metric_that_the_page_names_is_there() -> None:
+    made = {
+        metric.name for package in ("controller", "kubeletplugin", "kube") for metric in metrics.find_metrics(package)
+    }
+    named = set(re.findall(r"kerf_[a-z_]+", (metrics.ROOT / metrics.PAGE).read_text()))
+    assert named == made

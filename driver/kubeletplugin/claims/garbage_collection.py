@@ -42,6 +42,9 @@ from driver.runtime import metrics
 
 _log = logging.getLogger(__name__)
 
+_ORPHANED: Final = metrics.gauge(
+    "kerf_orphaned_claims", "Claims that the API server does not have, and somebody here uses.", ["driver"]
+)
 _COLLECTED: Final = metrics.counter(
     "kerf_garbage_collected_total", "Claims, unfinished releases and files that were collected.", ["driver", "what"]
 )
@@ -212,6 +215,7 @@ class ClaimGarbageCollector:
         """Keep the devices from other claims, and tell it once."""
         if not self._orphaned.add(record):
             return
+        self._count_orphans()
         devices = ", ".join(device.share.id.device for device in record.devices)
         message = (
             f"claim {record.claim} (UID {record.claim.uid}): {end}, says the API server, but {user}; {devices} is kept "
@@ -225,7 +229,11 @@ class ClaimGarbageCollector:
         self._ended_since.pop(uid, None)
         self._doubts.pop(uid, None)
         if self._orphaned.discard(uid):
+            self._count_orphans()
             self._on_change()
+
+    def _count_orphans(self) -> None:
+        _ORPHANED.labels(self._driver).set(len(self._orphaned.claim_uids))
 
     def _count(self, uid: str, what: str) -> None:
         if self._checkpoint.get(uid) is None:

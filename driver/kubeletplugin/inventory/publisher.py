@@ -16,6 +16,7 @@ from api.model.devices import Pool
 from api.model.prepared import ClaimState, PreparedClaim
 from driver.kubeletplugin.backends.base import HealthChange
 from driver.kubeletplugin.backends.card_executor import CardExecutor
+from driver.kubeletplugin.inventory.card_metrics import CardMetrics
 from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, build_device_set
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions
@@ -78,6 +79,7 @@ class DevicePublisher:
         self._cards: dict[str, Sequence[Card]] = {}
         self._seen: dict[str, dict[str, Card]] = {}
         self._problems: dict[str, str] = {}
+        self._metrics = CardMetrics(settings.driver_name)
         self._change = Notifier()
         self._changed_at = -math.inf
         self.refreshed = Notifier()
@@ -111,6 +113,8 @@ class DevicePublisher:
             self._note_problem("inventory", f"the devices cannot be published: {error}")
         else:
             self._problems.pop("inventory", None)
+        foreign = self._restrictions.surveys.list_foreign() if self._restrictions else ()
+        self._metrics.update((card for cards in self._cards.values() for card in cards), taken, foreign)
         self.refreshed.notify()
 
     async def run(self) -> None:

@@ -23,6 +23,7 @@ from driver.kubeletplugin.backends.nvidia.mig_mode import MigPolicy, can_switch,
 from driver.kubeletplugin.backends.nvidia.readings import CardReading, GpuInstanceReading
 from driver.kubeletplugin.backends.nvidia.system_files import SystemFiles
 from driver.partitions.geometry import Partition, Placement
+from driver.runtime import metrics
 
 _ID: Final = "gi-"
 """Begins the id of a GPU instance in a survey."""
@@ -31,7 +32,9 @@ _PROCESSES: Final = "processes"
 _DESTROY_DELAYS_S: Final = (0.05, 0.1, 0.2, 0.4, 0.8)
 """Seconds before the next try of a destroy that NVML refuses as IN_USE although no process is listed: instances stay
 locked for some tenths of a second after their last process (FAR, MISO). In all well below the kubelet's deadline."""
-
+_RETRIES: Final = metrics.counter(
+    "kerf_nvidia_destroy_retries_total", "Destroys of MIG instances that NVML refused as in use and that were repeated."
+)
 _MOST_NAMED: Final = 4
 """Processes that an error names."""
 
@@ -217,6 +220,7 @@ class NvidiaCard:
             try:
                 return destroy()
             except HardwareBusyError:
+                _RETRIES.inc()
                 self.wait(delay_s)
         return destroy()
 

@@ -23,9 +23,11 @@ from driver.kubeletplugin.backends.nvidia.health.card_health import (
 from driver.kubeletplugin.backends.nvidia.library import EventSet, NvmlLibrary
 from driver.kubeletplugin.backends.nvidia.readings import EventReading
 from driver.partitions.geometry import Partition
+from driver.runtime import metrics
 
 _log = logging.getLogger(__name__)
 
+_XIDS: Final = metrics.counter("kerf_nvidia_xids_total", "Xid errors that NVIDIA's driver reported.", ["xid"])
 _SLICE_S: Final = 0.5
 """Seconds of one wait inside NVML, which nothing can end: closing takes no longer."""
 _READ_EVERY_S: Final = 2.0
@@ -209,6 +211,7 @@ class EventWatcher:
             self._changed.add(card_uuid)
             return
         partition = None if event.instance is None else self._find_partition(card_uuid, event.instance)
+        _XIDS.labels(event.xid).inc()
         _log.warning("card %s%s: Xid %d", card_uuid, f" {partition.placement}" if partition else "", event.xid)
         health = self._health.get(card_uuid, CardHealth())
         self._health[card_uuid] = add_xid(health, event.xid, partition, self._now())

@@ -1,0 +1,50 @@
+"""What is on the cards, and what still fits, as metrics."""
+
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from driver.kubeletplugin.inventory.card_metrics import CardMetrics
+from driver.runtime.metrics import REGISTRY
+from tests.partitions.cards import gpu, gpu_partition
+
+H100 = gpu("h100-80gb-sxm")
+_NUMBERS = count()
+
+
+@pytest.fixture
+def driver() -> Iterator[str]:
+    """A driver of one test alone: the registry is the process's."""
+    name = f"metrics-{next(_NUMBERS)}.example.com"
+    yield name
+    CardMetrics(name).update([], [], [])
+
+
+def value(name: str, driver: str, **labels: str) -> float | None:
+    return REGISTRY.get_sample_value(name, {"driver": driver, **labels})
+
+
+def test_an_empty_card_has_room_for_seven_small_partitions_or_itself(driver: str) -> None:
+    CardMetrics(driver).update([H100], [], [])
+    assert value("kerf_free_partitions", driver, cut="1g.10gb") == 7
+    assert value("kerf_free_partitions", driver, cut="3g.40gb") == 2
+    assert value("kerf_free_partitions", driver, cut="whole") == 1
+    assert value("kerf_stranded_units", driver) == 0
+
+
+def test_seven_small_partitions_strand_the_eighth_slice(driver: str) -> None:
+    taken = [gpu_partition(H100, "1g.10gb", start) for start in range(7)]
+    CardMetrics(driver).update([H100], taken[:5], taken[5:])
+    assert value("kerf_partitions", driver, cut="1g.10gb", holder="claims") == 5
+    assert value("kerf_partitions", driver, cut="1g.10gb", holder="others") == 2
+    assert value("kerf_free_partitions", driver, cut="1g.10gb") == 0
+    assert value("kerf_stranded_units", driver) == 1
+
+
+def test_what_is_gone_has_no_value_any_more(driver: str) -> None:
+    shown = CardMetrics(driver)
+    shown.update([H100], [gpu_partition(H100, "3g.40gb", 0)], [])
+    shown.update([], [], [])
+    assert value("kerf_partitions", driver, cut="3g.40gb", holder="claims") is None
+    assert value("kerf_free_partitions", driver, cut="3g.40gb") is None
