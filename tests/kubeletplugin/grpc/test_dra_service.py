@@ -271,7 +271,7 @@ async def test_a_tenant_is_not_told_whose_claim_in_another_namespace_is_in_the_w
 
 
 async def test_a_claim_that_is_gone_and_in_the_way_is_taken_back_so_that_a_retry_succeeds() -> None:
-    with machine(gone_grace_s=0.01) as node:
+    with machine(gone_grace_s=0.01, usage_interval_s=0.05) as node:
         first = node.cluster.add(claim("first", SLICE))
         second = node.cluster.add(claim("second", SLICE))
         async with node.plugin():
