@@ -18,7 +18,7 @@ from api.resource.v1alpha2 import KINDS
 from api.wire import to_builtins
 from driver.controller.classic.reconcile_result import ReconcileResult
 from driver.controller.classic.reconciler import NotLeadingError
-from driver.kube.http.errors import ConflictError, InvalidError, NotFoundError, UnreachableError
+from driver.kube.http.errors import ConflictError, InvalidError, NotFoundError, ServerError, UnreachableError
 from driver.local.apiserver.kinds.validation.classic import validate_claim_status, validate_context_status
 from driver.local.apiserver.meta.status_errors import FieldError
 
@@ -27,15 +27,21 @@ When = Literal["before", "after"]
 
 
 class Stop:
-    """Where a call waits for the test: sent ``cut``, the connection is lost there."""
+    """Where a call waits for the test: sent ``cut``, the connection is lost there, ``500``, the server fails there.
+
+    A server that fails may have written: etcd had the write, and the answer did not come in time.
+    """
 
     def __init__(self, call: str, when: When) -> None:
         self.call = call
         self.when = when
 
     def __await__(self) -> Generator["Stop", str | None, None]:
-        if (yield self) == "cut":
+        answer = yield self
+        if answer == "cut":
             raise UnreachableError(self.call, "the connection was cut")
+        if answer == "500":
+            raise ServerError(self.call, 500, reason="InternalError", message="etcdserver: request timed out")
 
 
 @dataclass

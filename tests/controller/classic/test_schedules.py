@@ -7,7 +7,8 @@ Controllers' caches move when the schedule says so. (R-5, R-26, NE-01)
 """
 
 import os
-from collections.abc import Callable, Coroutine, Sequence
+import re
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from random import Random
 from typing import Any
 
@@ -19,10 +20,8 @@ from api.errors import KerfError
 from api.model.classic import ClassicClaim, PodSchedulingContext, PodSchedulingContextSpec
 from api.model.names import ObjectRef
 from api.resource.v1alpha2 import KINDS
-from driver.controller.classic.claims import plan_claim
 from driver.controller.classic.node_model import build_node_model
 from driver.controller.classic.reconciler import ClaimReconciler
-from driver.controller.classic.scheduling_contexts import plan_context
 from driver.kube.store import ObjectChange
 from driver.partitions.geometry import Partition
 from tests.controller.classic.cluster_builder import FINALIZER, ClusterBuilder, claim, context, pod
@@ -33,6 +32,9 @@ NODES = ("n1", "n2")
 CLAIMS = ("a", "b", "c", "d")
 MODEL = "a30-24gb"
 """Four memory slices: a few claims fill a card."""
+SLICES = 4
+STARTS = {"1g.6gb": (0, 1, 2, 3), "2g.12gb": (0, 2), "4g.24gb": (0,)}
+"""Where an A30's sizes may begin (NVIDIA, MIG user guide); a size begins with its number of slices."""
 CONTROLLERS = ("x", "y")
 
 
@@ -50,6 +52,8 @@ class KnownStates:
         return uid not in self.gone and (known is None or _version(known) < _version(value))
 
     def by_watch(self, value: ClassicClaim) -> None:
+        if self.uids.get(value.ref, value.metadata.uid) != value.metadata.uid:
+            self.of_end(value.ref)
         self.uids[value.ref] = value.metadata.uid
         self.by_answer(value)
 
@@ -97,10 +101,17 @@ class Controller:
         elif state == "gone":
             self.builder.stores.classes.remove(class_.ref)
 
-    def see(self, count: int) -> None:
-        """Deliver the next ``count`` changes of claims to the cache."""
-        for ref, value in self.server.log[self.seen : self.seen + count]:
-            self.seen += 1
+    def see(self, count: int, *, is_merged: bool = False) -> None:
+        """Deliver the next ``count`` changes of claims to the cache; ``is_merged``: only the last one of each name.
+
+        So they come after a watch has broken and the claims were listed: a claim that was deleted and made anew is
+        simply another one then.
+        """
+        changes = self.server.log[self.seen : self.seen + count]
+        self.seen += len(changes)
+        for ref, value in dict(changes).items() if is_merged else changes:
+            if value is None and ref not in self.known_states.uids:
+                continue  # made and deleted in between
             if value is not None:
                 self.builder.put_claim(value)
                 self.known_states.by_watch(value)
@@ -166,6 +177,8 @@ class Cluster:
         self.chance = chance
         self.server = Server()
         self.terms = 0
+        self.sizes: dict[str, str] = {}
+        """What each claim asks for, by its UID."""
         self.stripped: set[str] = set()
         """UIDs of claims whose finalizer somebody has taken off."""
         self.controllers = {name: Controller(name, self.server) for name in CONTROLLERS}
@@ -220,6 +233,7 @@ class Cluster:
             size = self.chance.choice(["1g.6gb", "2g.12gb", "2g.12gb", "4g.24gb"])
             value = claim(name, parameters=size, immediate=self.chance.random() < 0.25)
             self.server.put(_with_uid(value, f"{name}-{self.terms}"))
+            self.sizes[f"{name}-{self.terms}"] = size
 
     def select_node(self, name: str) -> None:
         """A pod of two claims, or of one twice, has been given a node."""
@@ -289,15 +303,15 @@ class Cluster:
             controller.begin(("context", value.ref), lambda: controller.reconciler.reconcile_context(value.ref))
 
     def step(self, controller: Controller) -> None:
-        """Some steps of one pass; the last of them may lose its connection."""
+        """Some steps of one pass; one of them may lose its connection, or hear that the server failed."""
         key = self.chance.choice(list(controller.passes))
-        cut_at = self.chance.randrange(24)
+        fails_at, failure = self.chance.randrange(24), self.chance.choice(["cut", "500"])
         for number in range(self.chance.choice((1, 2, 3, 5, 8, 13))):
             if key in controller.passes:
-                controller.step(key, "cut" if number == cut_at else None)
+                controller.step(key, failure if number == fails_at else None)
 
     def see(self, controller: Controller) -> None:
-        controller.see(self.chance.randrange(1, 8))
+        controller.see(self.chance.randrange(1, 8), is_merged=self.chance.random() < 0.25)
 
     # --- what must hold
 
@@ -353,7 +367,7 @@ class Cluster:
         assert controller.leads
         self.settle(controller)
         self.no_device_is_given_away_twice()
-        self.everybody_has_what_fits(controller)
+        self.everybody_has_what_fits()
         for value in self.server.claims():
             if (value.is_terminating or value.status.deallocation_requested) and not value.status.reserved_for:
                 assert FINALIZER not in value.metadata.finalizers
@@ -366,14 +380,35 @@ class Cluster:
         assert self.server.claims() == []
         assert all(not controller.builder.view.usage.on(node) for node in NODES)
 
-    def everybody_has_what_fits(self, controller: Controller) -> None:
-        """Check that no pending claim could be allocated."""
-        view = controller.builder.view
-        for value in self.server.claims():
-            assert plan_claim(view.claim(value.ref), view).allocation is None
-        for asking in self.server.contexts.values():
-            its_pod = self.server.pods.get(asking.ref)
-            assert its_pod is None or plan_context(asking, its_pod, view).allocations == ()
+    def everybody_has_what_fits(self) -> None:
+        """Check by brute force that no claim that waits could be allocated, without a question to Kerf."""
+        claims = {value.metadata.name: value for value in self.server.claims()}
+        free = {
+            node: set(range(SLICES)).difference(*(_slices(value, node) for value in claims.values())) for node in NODES
+        }
+        waiting = {
+            name: self.sizes[value.metadata.uid]
+            for name, value in claims.items()
+            if not (value.status.allocation or value.is_terminating or value.status.deallocation_requested)
+        }
+        for name, size in waiting.items():
+            if claims[name].spec.immediate:
+                assert not any(_fits([size], free[node]) for node in NODES), f"{name} waits for {size} of {free}"
+        for ref, asking in self.server.contexts.items():
+            its_pod = self.server.pods.get(ref)
+            if its_pod is None:
+                continue
+            named = [claims[name] for name in set(its_pod.claim_names().values()) if name in claims]
+            users = {consumer.uid for value in named for consumer in value.status.reserved_for}
+            if users - {its_pod.metadata.uid}:
+                continue  # a pod that has to wait for one claim holds no devices for the others (one pod a claim here)
+            sizes = [
+                waiting[value.metadata.name]
+                for value in named
+                if value.metadata.name in waiting and not value.spec.immediate
+            ]
+            node = asking.spec.selected_node
+            assert not sizes or not _fits(sizes, free[node]), f"{ref} waits for {sizes} of {node}: {free[node]}"
 
     def settle(self, controller: Controller) -> None:
         """Reconcile everything until nothing changes any more."""
@@ -407,6 +442,26 @@ def _devices(value: ClassicClaim | None, node: str) -> set[str]:
     """The names of the devices of ``node`` that ``value`` has been given."""
     results = value.status.allocation.devices.results if value is not None and value.status.allocation else ()
     return {result.device for result in results if (result.driver, result.pool) == (DRIVER, f"{node}/gpu")}
+
+
+def _slices(value: ClassicClaim, node: str) -> set[int]:
+    """The memory slices of ``node`` that a claim has, by the names of its devices."""
+    found: set[int] = set()
+    for device in _devices(value, node):
+        match = re.fullmatch(r"gpu-0-(\d)g-\d+gb-at-(\d)", device)
+        start, size = (int(match[2]), int(match[1])) if match else (0, SLICES)
+        found.update(range(start, start + size))
+    return found
+
+
+def _fits(sizes: Sequence[str], free: Collection[int]) -> bool:
+    """Whether all of ``sizes`` fit at once: every choice of placements is tried."""
+    if not sizes:
+        return True
+    first, *others = sizes
+    size = int(first[0])
+    places = (set(range(start, start + size)) for start in STARTS[first])
+    return any(_fits(others, set(free) - place) for place in places if place <= set(free))
 
 
 def _version(value: ClassicClaim) -> int:
