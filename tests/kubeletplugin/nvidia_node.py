@@ -2,15 +2,18 @@
 
 import os
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import pynvml
 
+from api.model.devices import Device
 from driver.families.gpu.catalog import gpu_model
-from driver.kubeletplugin.backends.nvidia.mig_mode import MigPolicy
+from driver.kubeletplugin.backends.base import CardChange, HealthChange
+from driver.kubeletplugin.backends.nvidia import NvidiaBackend
+from driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
 from driver.testing.nvml import CardDescription, MachineDescription, NvidiaMachine
 from driver.testing.nvml.demonstration import StandInBackend
 from driver.testing.nvml.machine import MACHINE_VARIABLE
@@ -24,11 +27,26 @@ A100_IN_PARTITIONS: Final = CardDescription(model="a100-40gb", is_mig_on=True)
 WITHOUT_MIG: Final = CardDescription(model="h100-80gb-sxm", product="NVIDIA L4", is_mig_capable=False)
 
 
-class QuickBackend(StandInBackend):
-    """The backend of the stand-ins, which tries again at once what is in use."""
+class QuickBackend(NvidiaBackend):
+    """The backend of stand-ins, which tries again at once what is in use."""
 
-    def _wait_or_end(self, delay_s: float) -> None:
-        del delay_s
+    name = StandInBackend.name
+    opens = waits = 0
+    """How often it was to be opened, and to wait for events."""
+
+    def __init__(self, machine: NvidiaMachine, cdi_hook: str = "") -> None:
+        config = NvidiaConfig(driver_root=str(machine.driver_root), system_root=str(machine.folder), cdi_hook=cdi_hook)
+        super().__init__(config, wait=lambda delay_s: None)
+        self._machine = machine
+
+    def open(self) -> None:
+        self.opens += 1
+        os.environ.update(self._machine.choice())
+        super().open()
+
+    def wait_for_events(self, timeout_s: float) -> Sequence[HealthChange | CardChange]:
+        self.waits += 1
+        return super().wait_for_events(timeout_s)
 
 
 class NvidiaNode:
@@ -39,6 +57,8 @@ class NvidiaNode:
         self.cards = cards or (H100,)
         self.machine = NvidiaMachine.create(root / "machine", MachineDescription(cards=self.cards))
         self.cluster = FakeCluster()
+        self.cdi_hook = ""
+        """The hook that the backend is configured with; empty: the stand-in does without."""
         self._boot = 1
 
     @property
@@ -54,12 +74,17 @@ class NvidiaNode:
 
     @contextmanager
     def backend(self) -> Iterator[QuickBackend]:
-        backend = QuickBackend(self.machine, MigPolicy.ON_DEMAND)
+        backend = QuickBackend(self.machine, self.cdi_hook)
         backend.open()
         try:
             yield backend
         finally:
             backend.close()
+
+    def published_devices(self) -> list[Device]:
+        """Return the devices that a whole plugin has published last."""
+        pools = self.cluster.published[-1] if self.cluster.published else ()
+        return [device for pool in pools for one in pool.slices for device in one.devices]
 
     def reboot(self) -> None:
         """Boot the machine: the cards forget their partitions, and the folder of the CDI files is empty."""
@@ -83,7 +108,7 @@ class NvidiaNode:
 
     def is_mig_on(self, card: int = 0) -> bool:
         with self.nvml():
-            return pynvml.nvmlDeviceGetMigMode(pynvml.nvmlDeviceGetHandleByIndex(card)) == [1, 1]
+            return bool(pynvml.nvmlDeviceGetMigMode(pynvml.nvmlDeviceGetHandleByIndex(card)) == [1, 1])
 
     def uuid(self, instance: int, card: int = 0) -> str:
         """Return the UUID of the MIG device of a GPU instance."""
@@ -92,7 +117,7 @@ class NvidiaNode:
             compute = pynvml.nvmlGpuInstanceGetComputeInstanceById(gpu_instance, 0)
             return str(pynvml.nvmlDeviceGetUUID(pynvml.nvmlComputeInstanceGetInfo(compute).device))
 
-    def cut_by_hand(self, profile_id: int, start: int, size: int, card: int = 0) -> None:
+    def cut_by_hand(self, profile_id: int, size: int, *, start: int, card: int = 0) -> None:
         with self.nvml():
             handle = pynvml.nvmlDeviceGetHandleByIndex(card)
             pynvml.nvmlDeviceSetMigMode(handle, 1)
