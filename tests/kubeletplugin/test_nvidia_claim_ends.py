@@ -132,3 +132,34 @@ async def test_ten_claims_that_come_and_go_leave_nothing(node: NvidiaNode) -> No
         assert (node.instances(), [*core.checkpoint.records], core.store.names()) == ([], [], [])
         await core.publisher.refresh()
         assert len(core.publisher.devices.pools[0].slices) == devices
+
+
+async def test_what_another_version_of_the_plugin_has_prepared_is_released(node: NvidiaNode) -> None:
+    """kubernetes-sigs/dra-driver-nvidia-gpu, test_gpu_updowngrade.bats: claims of before an update end after it.
+
+    The handle has what the first version of the backend wrote, and a field that a later one may add.
+    """
+    async with node.plugin() as core:
+        record = await core.preparer.prepare(ref(CLAIM))
+        (device,) = record.devices
+        first = (
+            "kind",
+            "card",
+            "device",
+            "minor",
+            "uuid",
+            "instance",
+            "profile",
+            "placement",
+            "capabilities",
+            "is_stand_in",
+        )
+        handle = {key: (device.handle or {})[key] for key in first} | {"addedLater": {"x": 1}}
+        core.checkpoint.put(replace(record, devices=(replace(device, handle=handle),)))
+    async with node.plugin() as core:
+        await core.preparer.restore_files()
+        assert core.store.names() == [f"k8s.gpu.kerf.dev-claim_{ref(CLAIM).uid}"]
+        await core.preparer.unprepare(ref(CLAIM))
+        assert (node.instances(), [*core.checkpoint.records], core.store.names()) == ([], [], [])
+        await core.preparer.prepare(ref(CLAIM))
+        assert node.instances() == [MADE]

@@ -119,6 +119,7 @@ def test_a_card_that_does_not_answer_hides_no_other(tmp_path: Path, caplog: pyte
 
 
 def test_kerf_does_not_reset_an_ampere_card_and_says_what_is_impossible(tmp_path: Path) -> None:
+    """kubernetes-sigs/dra-driver-nvidia-gpu#883: on machines that cannot reset a card no mode is left pending."""
     plugin = plugin_on(tmp_path, CardDescription(model=A100), CardDescription(model=A100, is_mig_on=True))
     off, on = (plugin.survey(card.uuid) for card in plugin.cards)
     assert off.no_partitions == "MIG mode is off, and to switch it on takes a reset: nvidia-smi -mig 1"
