@@ -52,6 +52,16 @@ async def test_an_unprepare_that_overtakes_a_slow_prepare_is_the_last_to_work_on
         assert (node.instances(), [*core.checkpoint.records]) == ([], [])
 
 
+async def test_a_claim_that_is_prepared_twice_has_one_partition_and_is_unprepared_once(node: NvidiaNode) -> None:
+    """kubernetes-sigs/dra-driver-nvidia-gpu#727: a second prepare set the record back, and every unprepare failed."""
+    async with node.plugin() as core:
+        first, again = [await core.preparer.prepare(ref(CLAIM)) for _ in range(2)]
+        assert again == first
+        assert node.instances() == [MADE]
+        await core.preparer.unprepare(ref(CLAIM))
+        assert (node.instances(), [*core.checkpoint.records]) == ([], [])
+
+
 @pytest.mark.parametrize("since", [None, claim("training")], ids=["deleted", "deallocated"])
 async def test_a_prepare_that_comes_after_the_end_of_its_claim_makes_nothing(
     node: NvidiaNode, since: ResourceClaim | None

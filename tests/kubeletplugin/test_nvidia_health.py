@@ -88,6 +88,7 @@ async def running(root: Path) -> AsyncIterator[Node]:
 
 
 async def test_a_memory_error_of_an_instance_evicts_the_pods_on_it_and_no_others(tmp_path: Path) -> None:
+    """kubernetes-sigs/dra-driver-nvidia-gpu#1164: partitions that were made on demand have a health of their own."""
     async with running(tmp_path) as node:
         assert node.tainted("NoExecute") == set()
         node.machine.report_xid(0, 95, gpu_instance=INSTANCE, compute_instance=0)

@@ -224,6 +224,19 @@ def test_a_locked_instance_is_destroyed_in_a_later_try_with_growing_delays(tmp_p
         plugin.release(record)
 
 
+def test_an_instance_that_is_still_there_after_it_was_destroyed_is_destroyed_again(tmp_path: Path) -> None:
+    """NVIDIA/go-nvml#146: the call succeeds, and the instance is listed further on, as nobody's."""
+    plugin = plugin_on(tmp_path)
+    record = allocate(plugin, *TWICE_1G)
+    plugin.prepare(record)
+    tries = 6
+    machine_of(plugin).ignore("nvmlGpuInstanceDestroy", tries + 1)
+    with pytest.raises(HardwareBusyError, match="has succeeded, but the instance is still there"):
+        plugin.release(record)
+    plugin.release(record)
+    assert plugin.is_empty
+
+
 def test_another_profile_that_has_got_the_id_of_ours_is_left_alone(tmp_path: Path) -> None:
     plugin = plugin_on(tmp_path)
     record = allocate(plugin, *TWICE_1G)
