@@ -16,7 +16,6 @@ from driver.kubeletplugin.backends.nvidia import NvidiaBackend
 from driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
 from driver.testing.nvml import CardDescription, MachineDescription, NvidiaMachine
 from driver.testing.nvml.demonstration import StandInBackend
-from driver.testing.nvml.machine import MACHINE_VARIABLE
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.nvml import open_nvml
 from tests.fakes.nvml_calls import create_gpu_instance, destroy_gpu_instance, fill_gpu_instance, list_gpu_instances
@@ -96,7 +95,7 @@ class NvidiaNode:
 
     def instances(self, card: int = 0) -> list[str]:
         """Return the GPU instances of a card, as in "1g.20gb at 0"; one without compute instance is marked."""
-        with self.nvml():
+        with open_nvml(self.machine):
             handle = pynvml.nvmlDeviceGetHandleByIndex(card)
             if not self.is_mig_on(card):
                 return []
@@ -107,31 +106,25 @@ class NvidiaNode:
             ]
 
     def is_mig_on(self, card: int = 0) -> bool:
-        with self.nvml():
+        with open_nvml(self.machine):
             return bool(pynvml.nvmlDeviceGetMigMode(pynvml.nvmlDeviceGetHandleByIndex(card)) == [1, 1])
 
     def uuid(self, instance: int, card: int = 0) -> str:
         """Return the UUID of the MIG device of a GPU instance."""
-        with self.nvml():
+        with open_nvml(self.machine):
             gpu_instance = pynvml.nvmlDeviceGetGpuInstanceById(pynvml.nvmlDeviceGetHandleByIndex(card), instance)
             compute = pynvml.nvmlGpuInstanceGetComputeInstanceById(gpu_instance, 0)
             return str(pynvml.nvmlDeviceGetUUID(pynvml.nvmlComputeInstanceGetInfo(compute).device))
 
     def cut_by_hand(self, profile_id: int, size: int, *, start: int, card: int = 0) -> None:
-        with self.nvml():
+        with open_nvml(self.machine):
             handle = pynvml.nvmlDeviceGetHandleByIndex(card)
             pynvml.nvmlDeviceSetMigMode(handle, 1)
             fill_gpu_instance(create_gpu_instance(handle, profile_id, start, size))
 
     def remove_by_hand(self, instance: int, card: int = 0) -> None:
-        with self.nvml():
-            destroy_gpu_instance(pynvml.nvmlDeviceGetHandleByIndex(card), instance)
-
-    @contextmanager
-    def nvml(self) -> Iterator[None]:
-        os.environ[MACHINE_VARIABLE] = str(self.machine.folder)
         with open_nvml(self.machine):
-            yield
+            destroy_gpu_instance(pynvml.nvmlDeviceGetHandleByIndex(card), instance)
 
 
 def _is_filled(card: Any, instance: int) -> bool:
