@@ -1,35 +1,127 @@
-"""``kerf models``: the models of cards that the installed families know."""
+"""``kerf models``: the models of cards that the installed families know, and where their figures come from."""
+
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
 
 import click
 
+from api.wire import to_builtins
 from driver.cli.output import OutputFormat, format_table, output_option, print_document
+from driver.families.base import EVERY, WHOLE, Estimate, ModelFigures
+from driver.families.model_names import UnknownModelError
 from driver.families.registry import installed_families
 from driver.partitions.geometry import Geometry
 
+_WIDTH: Final = 80
+_ATTRIBUTES: Final = {"productName": "Product", "architecture": "Architecture"}
+"""Attributes of the whole model that are told, with their labels."""
+_PLACES: Final[Mapping[tuple[str, ...], str]] = {(EVERY,): "", (WHOLE,): " of the whole card"}
+"""Parts that are not told by their names."""
+_UNKNOWN: Final = ModelFigures(estimated=(Estimate(part=EVERY, figure=EVERY, how="its family does not say"),))
+"""The figures of a model whose family says nothing of them."""
+
+
+class _Model(NamedTuple):
+    geometry: Geometry
+    figures: ModelFigures
+
 
 @click.command(short_help="List the models of cards that Kerf knows.")
+@click.argument("model", required=False)
 @output_option
-def command(output: OutputFormat) -> None:
-    """List the models of cards that the installed families know, with their profiles and functions."""
-    geometries = {family.name: tuple(family.geometries()) for family in installed_families().values()}
+def command(model: str | None, output: OutputFormat) -> None:
+    """List the models of cards that the installed families know.
+
+    ESTIMATED are the figures that no source tells, of some or all of a model's partitions. With MODEL: its partitions
+    or functions, the sources of all other figures, and how each was estimated. A backend that can ask a card takes the
+    card's own figures.
+    """
+    models = {name: known for name, known in _read_models().items() if known}
+    if model is not None:
+        models = _select(models, model)
     if output != "text":
-        print_document(geometries, output)
-        return
-    tables = [
-        format_table(("FAMILY", "MODEL", "ARCHITECTURE", "UNITS", "PARTITIONS"), map(_row, known))
-        for known in geometries.values()
-        if known
-    ]
-    click.echo("\n\n".join(tables))
+        print_document({name: [_to_document(one) for one in known] for name, known in models.items()}, output)
+    elif model is not None:
+        click.echo("\n\n".join(_describe(one) for known in models.values() for one in known))
+    else:
+        click.echo("\n\n".join(_list(name, known) for name, known in models.items()))
 
 
-def _row(geometry: Geometry) -> tuple[object, ...]:
+def _read_models() -> dict[str, list[_Model]]:
+    """Return the known models by family."""
+    found: dict[str, list[_Model]] = {}
+    for family in installed_families().values():
+        figures = family.figures()
+        found[family.name] = [_Model(one, figures.get(one.model, _UNKNOWN)) for one in family.geometries()]
+    return found
+
+
+def _select(models: Mapping[str, list[_Model]], name: str) -> dict[str, list[_Model]]:
+    """Return the model with this name or alias. Raises UnknownModelError when no family has it."""
+    families = installed_families()
+    close: list[str] = []
+    for family, known in models.items():
+        try:
+            resolved = families[family].resolve_model(name)
+        except UnknownModelError as error:
+            close += error.close
+            continue
+        if found := [one for one in known if one.geometry.model == resolved]:
+            return {family: found}
+    raise UnknownModelError("model", name, close)
+
+
+def _to_document(model: _Model) -> Mapping[str, object]:
+    document: dict[str, object] = to_builtins(model.geometry)
+    return {**document, "figures": to_builtins(model.figures)}
+
+
+def _list(family: str, models: Iterable[_Model]) -> str:
+    return format_table((f"{family.upper()} MODEL", "UNITS", "ESTIMATED"), map(_row, models))
+
+
+def _row(model: _Model) -> tuple[object, ...]:
+    kinds = dict.fromkeys(_kind(one.figure) for one in model.figures.estimated if one.part != WHOLE)
+    return (model.geometry.model, model.geometry.units, ", ".join(kinds) or "-")
+
+
+def _kind(figure: str) -> str:
+    """Return the figure in a word of the list."""
+    if figure == EVERY:
+        return "every figure"
+    return figure if figure in ("placements", "memory", "multiprocessors") else "engines"
+
+
+def _describe(model: _Model) -> str:
+    geometry, figures = model
     names = dict.fromkeys(spec.profile or spec.function for spec in geometry.specs)
-    architecture = dict(geometry.attributes).get("architecture")
-    return (
-        geometry.kind,
-        geometry.model,
-        architecture.value if architecture else "",
-        geometry.units,
-        " ".join(name for name in names if name),
-    )
+    attributes = {name: attribute.value for name, attribute in geometry.attributes}
+    lines = [
+        f"Model:        {geometry.model} ({geometry.kind})",
+        *(f"{label + ':':<14}{attributes[key]}" for key, label in _ATTRIBUTES.items() if attributes.get(key)),
+        f"Units:        {geometry.units} ({geometry.unit})",
+        *_wrap("Partitions:   ", " ".join(name for name in names if name)),
+    ]
+    if figures.sources:
+        lines += ["", "Sources:", *(line for source in figures.sources for line in _wrap("- ", source))]
+    if figures.estimated:
+        lines += ["", "Estimated:", *(line for text in _group(figures) for line in _wrap("- ", text))]
+    return "\n".join(lines)
+
+
+def _group(figures: ModelFigures) -> Iterator[str]:
+    """Yield a sentence for each rule, with the figures and the parts that it is for."""
+    parts: dict[tuple[str, str], list[str]] = {}
+    for one in figures.estimated:
+        parts.setdefault((one.how, one.figure), []).append(one.part)
+    kinds: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for (how, figure), names in parts.items():
+        kinds.setdefault((how, tuple(names)), []).append("every figure" if figure == EVERY else figure)
+    for (how, where), what in kinds.items():
+        place = _PLACES.get(where, f" of {', '.join(where)}")
+        yield f"{', '.join(what)}{place}: {how}"
+
+
+def _wrap(label: str, text: str) -> list[str]:
+    return textwrap.wrap(text, _WIDTH, initial_indent=label, subsequent_indent=" " * len(label))

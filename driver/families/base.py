@@ -81,6 +81,32 @@ COMMON_ATTRIBUTES: Final[Mapping[str, AttributeDefinition]] = MappingProxyType(
 say more."""
 
 
+WHOLE: Final = "whole"
+"""The whole card, where parts of a model are named."""
+EVERY: Final = "all"
+"""Every part of a model, or every figure of a part."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A figure of a model that no source tells."""
+
+    part: str
+    """The profile or function that it is a figure of, WHOLE, or EVERY."""
+    figure: str
+    """What is estimated, such as ``memory``, or EVERY."""
+    how: str
+    """The rule that it follows, as a clause."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFigures:
+    """Where the figures of a model come from that is known without a card: what is not estimated is from a source."""
+
+    sources: tuple[str, ...] = ()
+    estimated: tuple[Estimate, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
     """One kind of devices, which is one DRA driver."""
@@ -105,6 +131,8 @@ class Family:
     geometries: Callable[[], Iterable[Geometry]] = tuple
     """Returns the geometries of the models that are known without a card; a class for any other model is refused until
     a node publishes one."""
+    figures: Callable[[], Mapping[str, ModelFigures]] = dict
+    """Returns, by model, where the figures of its geometry come from; of a model that is not there nothing is known."""
     resolve_model: Callable[[str], str] = str
     """Returns the model that a name in a class means: an alias, or an unambiguous beginning. Raises UnknownModelError
     (``driver.families.model_names``) when it means none, or several."""

@@ -88,6 +88,7 @@ async def running(root: Path) -> AsyncIterator[Node]:
 
 
 async def test_a_memory_error_of_an_instance_evicts_the_pods_on_it_and_no_others(tmp_path: Path) -> None:
+    """kubernetes-sigs/dra-driver-nvidia-gpu#1164: partitions that were made on demand have a health of their own."""
     async with running(tmp_path) as node:
         assert node.tainted("NoExecute") == set()
         node.machine.report_xid(0, 95, gpu_instance=INSTANCE, compute_instance=0)
@@ -98,6 +99,10 @@ async def test_a_memory_error_of_an_instance_evicts_the_pods_on_it_and_no_others
 
 
 async def test_an_error_that_takes_a_reset_keeps_the_card_from_claims_until_the_reset(tmp_path: Path) -> None:
+    """kubernetes-sigs/dra-driver-nvidia-gpu#1455: a taint leaves with its cause, without a start of the plugin.
+
+    kubernetes-sigs/dra-driver-nvidia-gpu#1316: an error of the card concerns its partitions, too.
+    """
     async with running(tmp_path) as node:
         node.machine.remap_rows(0, uncorrectable=1, is_pending=True)
         node.machine.report_xid(0, 64)

@@ -1,11 +1,13 @@
 """The FPGA shells that Kerf ships, from the tables in ``data``."""
 
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from typing import Final
 
 import msgspec
 
+from driver.families.base import EVERY, Estimate, ModelFigures
 from driver.families.fpga.shell import Function, Logic, Shell
 from driver.families.model_names import find_model
 from driver.partitions.geometry import Placement
@@ -24,6 +26,14 @@ def shell(name: str) -> Shell:
     Raises UnknownModelError when no shell matches, or several do.
     """
     return find_model("FPGA shell", name, _shells(), {})
+
+
+def shell_figures() -> Mapping[str, ModelFigures]:
+    """Where the figures of each shell come from, by its name: none is of a product."""
+    return {
+        table.name: ModelFigures(estimated=(Estimate(part=EVERY, figure=EVERY, how=table.about),))
+        for table in _tables()
+    }
 
 
 class _Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -49,10 +59,14 @@ class _ShellTable(_Row, frozen=True, kw_only=True):
 
 
 @cache
-def _shells() -> dict[str, Shell]:
+def _tables() -> tuple[_ShellTable, ...]:
     files = sorted((file for file in _DATA.iterdir() if file.name.endswith(".json")), key=lambda f: f.name)
-    tables = [msgspec.json.decode(file.read_bytes(), type=_ShellTable) for file in files]
-    return {table.name: _shell(table) for table in tables}
+    return tuple(msgspec.json.decode(file.read_bytes(), type=_ShellTable) for file in files)
+
+
+@cache
+def _shells() -> dict[str, Shell]:
+    return {table.name: _shell(table) for table in _tables()}
 
 
 def _shell(table: _ShellTable) -> Shell:

@@ -8,7 +8,7 @@ from api.kerf.v1alpha1 import FpgaConfig
 from api.model.devices import Attribute
 from api.model.names import DriverName
 from driver.families.base import COMMON_ATTRIBUTES, AttributeDefinition, Family
-from driver.families.fpga.catalog import shell, shells
+from driver.families.fpga.catalog import shell, shell_figures, shells
 from driver.families.fpga.geometry import KIND, fpga_geometry
 from driver.partitions.geometry import Geometry
 
@@ -62,6 +62,7 @@ FPGA: Final = Family(
     configurations=MappingProxyType({"FpgaConfig": FpgaConfig}),
     default_configuration="FpgaConfig",
     geometries=_geometries,
+    figures=shell_figures,
     resolve_model=_resolve_model,
     backends=MappingProxyType({"simulated": "driver.kubeletplugin.backends.simulated:open_fpgas"}),
     call_timeout_s=3700.0,

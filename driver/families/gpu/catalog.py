@@ -3,18 +3,33 @@
 A backend that can query the hardware replaces the values of this table with those that the hardware reports.
 """
 
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import resources
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
 
+from driver.families.base import EVERY, WHOLE, Estimate, ModelFigures
 from driver.families.gpu.model import Engines, GpuModel, Profile
 from driver.families.model_names import find_model
 from driver.partitions.geometry import Placement
 
 _DATA: Final = resources.files("driver.families.gpu") / "data"
 _MIB: Final = 2**20
+_FIGURES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "memory_mib": "memory",
+        "multiprocessors": "multiprocessors",
+        "engines": "engines",
+        "engines.copy": "copy engines",
+        "engines.decoders": "decoders",
+        "engines.encoders": "encoders",
+        "engines.jpeg": "JPEG engines",
+    }
+)
+"""The table's names of figures, in words."""
 
 
 def gpu_models() -> tuple[GpuModel, ...]:
@@ -31,6 +46,29 @@ def gpu_model(name: str) -> GpuModel:
     'h100-80gb-sxm'
     """
     return find_model("GPU model", name, _gpu_models(), _aliases())
+
+
+def gpu_figures() -> Mapping[str, ModelFigures]:
+    """Where the figures of each model come from, by its id."""
+    table = _mig_table()
+    return {
+        row.id: ModelFigures(
+            sources=(*row.sources, f"placements: {table.grids[row.grid].source}"),
+            estimated=tuple(_estimates(row, table)),
+        )
+        for row in table.models
+    }
+
+
+def _estimates(row: "_Model", table: "_MigTable") -> Iterator[Estimate]:
+    sibling = f" (sibling: {row.sibling})" if row.sibling else ""
+    if rule := row.estimated.get("grid") or table.grids[row.grid].estimated:
+        yield Estimate(part=EVERY, figure="placements", how=table.rules[rule])
+    parts = {amounts.name: amounts.estimated for amounts in row.profiles.values()} | {WHOLE: row.whole.estimated}
+    for part, estimated in parts.items():
+        for figure, rule in estimated.items():
+            how = table.rules[rule]
+            yield Estimate(part=part, figure=_FIGURES[figure], how=f"{how}{sibling if 'sibling' in how else ''}")
 
 
 class _Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -8,7 +8,7 @@ from api.kerf.v1alpha1 import GpuConfig
 from api.model.devices import Attribute
 from api.model.names import DriverName
 from driver.families.base import COMMON_ATTRIBUTES, AttributeDefinition, Family
-from driver.families.gpu.catalog import gpu_model, gpu_models
+from driver.families.gpu.catalog import gpu_figures, gpu_model, gpu_models
 from driver.families.gpu.geometry import KIND, gpu_geometry
 from driver.partitions.geometry import Geometry
 
@@ -74,6 +74,7 @@ GPU: Final = Family(
     configurations=MappingProxyType({"GpuConfig": GpuConfig}),
     default_configuration="GpuConfig",
     geometries=_geometries,
+    figures=gpu_figures,
     resolve_model=_resolve_model,
     backends=MappingProxyType(
         {

@@ -169,6 +169,8 @@ class CardExecutor:
         self._cards: dict[str, CallQueue] = {}
         self._backend_queues: dict[tuple[str, str], CallQueue] = {}
         self._open_backends: set[str] = set()
+        self._opened: dict[str, anyio.Event] = {}
+        """By backend: set when it is opened for the first time."""
         self._stuck_count = 0
         self._units: dict[str, int] = {}
         """The units of every card that was ever discovered, by its UUID."""
@@ -231,18 +233,20 @@ class CardExecutor:
         if backend_name not in self._open_backends:
             await self._call_backend(backend_name, "open", _OPEN_S, self.backend(backend_name).open)
             self._open_backends.add(backend_name)
+            self._find_opened(backend_name).set()
         discover = self.backend(backend_name).discover
         cards = tuple(await self._call_backend(backend_name, "discover", self._discovery_timeout_s, discover))
         self._units.update((card.uuid, card.units) for card in cards)
         return cards
 
     async def wait_for_events(self, backend_name: str) -> Sequence[HealthChange | CardChange]:
-        """Wait for a backend's events for at most a minute.
+        """Wait for a backend's events for at most a minute, from the moment that ``discover`` has opened it.
 
         Raises as ``discover`` does, and HardwareRefusedError when what it returns is no sequence of events.
         """
         operation, limit_s = "wait_for_events", EVENTS_S + _EVENTS_GRACE_S
         wait = self.backend(backend_name).wait_for_events
+        await self._find_opened(backend_name).wait()
         events: object = await self._call_backend(backend_name, operation, limit_s, wait, EVENTS_S)
         if isinstance(events, Sequence) and all(isinstance(event, HealthChange | CardChange) for event in events):
             return events
@@ -266,6 +270,9 @@ class CardExecutor:
     def close(self) -> None:
         """End the idle threads."""
         self._threads.close()
+
+    def _find_opened(self, backend_name: str) -> anyio.Event:
+        return self._opened.setdefault(backend_name, anyio.Event())
 
     async def _call_backend(
         self, name: str, operation: str, limit_s: float, function: Callable[[*ArgsT], ResultT], *args: *ArgsT

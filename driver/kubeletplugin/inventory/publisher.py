@@ -129,7 +129,9 @@ class DevicePublisher:
                 self._publish(self.devices)
                 _PUBLISHED.labels(self._settings.driver_name).inc()
                 next_at = anyio.current_time() + self._settings.publish_min_interval_s
-            with anyio.move_on_after(self._settings.discovery_interval_s):
+            # A driver that is not loaded yet may be any moment: the backend is asked as often as cards are surveyed.
+            settings = self._settings
+            with anyio.move_on_after(settings.survey_interval_s if self._problems else settings.discovery_interval_s):
                 await change.wait()
             noticed_at = anyio.current_time()
             await anyio.sleep_until(next_at)

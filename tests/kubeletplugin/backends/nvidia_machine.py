@@ -43,16 +43,21 @@ PROFILES: Final = frozenset({"1g.10gb", "1g.20gb", "3g.40gb"})
 
 
 class KillableLibrary(NvmlLibrary):
-    """NVML that kills its process before or after a change."""
+    """NVML that kills its process before or after a change, or makes none though it says so."""
 
     def __init__(self, driver_root: Path) -> None:
         super().__init__(driver_root)
         self.points = 0
         self.kill_at: int | None = None
+        self.ineffective: list[str] = []
+        """Functions whose next call succeeds and does nothing."""
 
     def _call(self, name: str, *arguments: Any, none_for: Collection[str] = ()) -> Any:
         if name not in CHANGES:
             return super()._call(name, *arguments, none_for=none_for)
+        if name in self.ineffective:
+            self.ineffective.remove(name)
+            return None
         self._pass_point()
         result = super()._call(name, *arguments, none_for=none_for)
         self._pass_point()
@@ -99,6 +104,11 @@ class NvidiaMachineUnderTest(MachineUnderTest):
             cdi_hook=self.cdi_hook,
         )
         return NvidiaBackend(config, library=self._library, wait=self.waits.append, now=self._now)
+
+    def ignore(self, function: str, times: int) -> None:
+        """Let calls of the function, which is one of CHANGES, succeed and do nothing."""
+        assert self._library is not None
+        self._library.ineffective += [function] * times
 
     def choose(self) -> None:
         """Let this process open this machine's NVML."""

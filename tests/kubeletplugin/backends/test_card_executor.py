@@ -289,8 +289,26 @@ async def test_a_discovery_that_hangs_is_given_up_and_its_backends_cards_work_on
     assert list(await node.executor.wait_for_events("fake")) == [CARD_EVENT]
 
 
+async def test_a_backend_is_asked_for_events_only_when_it_is_open(node: Node) -> None:
+    """NVML without a driver has none, and said so at once: the plugin asked again, 12,000 times a second."""
+    asked: list[str] = []
+    node.backend.open = lambda: asked.append("open")  # type: ignore[method-assign]
+
+    def wait_for_events(timeout_s: float) -> list[CardChange]:
+        asked.append("events")
+        return []
+
+    node.backend.wait_for_events = wait_for_events  # type: ignore[method-assign]
+    async with anyio.create_task_group() as group:
+        group.start_soon(node.executor.wait_for_events, "fake")
+        await anyio.wait_all_tasks_blocked()
+        await node.executor.discover("fake")
+    assert asked == ["open", "events"]
+
+
 @pytest.mark.parametrize("returned", [None, 3, "changed", [None], {"card": "GPU-0"}])
 async def test_what_is_no_sequence_of_events_is_refused_by_the_backends_name(node: Node, returned: object) -> None:
+    await node.executor.discover("fake")
     node.backend.wait_for_events = lambda timeout_s: returned  # type: ignore[method-assign,assignment,return-value]
     with pytest.raises(HardwareRefusedError, match=r"^backend fake: wait_for_events returned .*, which is no events$"):
         await node.executor.wait_for_events("fake")

@@ -119,6 +119,7 @@ def test_a_card_that_does_not_answer_hides_no_other(tmp_path: Path, caplog: pyte
 
 
 def test_kerf_does_not_reset_an_ampere_card_and_says_what_is_impossible(tmp_path: Path) -> None:
+    """kubernetes-sigs/dra-driver-nvidia-gpu#883: on machines that cannot reset a card no mode is left pending."""
     plugin = plugin_on(tmp_path, CardDescription(model=A100), CardDescription(model=A100, is_mig_on=True))
     off, on = (plugin.survey(card.uuid) for card in plugin.cards)
     assert off.no_partitions == "MIG mode is off, and to switch it on takes a reset: nvidia-smi -mig 1"
@@ -221,6 +222,19 @@ def test_a_locked_instance_is_destroyed_in_a_later_try_with_growing_delays(tmp_p
     machine_of(plugin).hardware.add_fault("nvmlGpuInstanceDestroy", error=pynvml.NVML_ERROR_IN_USE, times=None)
     with pytest.raises(HardwareBusyError, match="In use by another client"):
         plugin.release(record)
+
+
+def test_an_instance_that_is_still_there_after_it_was_destroyed_is_destroyed_again(tmp_path: Path) -> None:
+    """NVIDIA/go-nvml#146: the call succeeds, and the instance is listed further on, as nobody's."""
+    plugin = plugin_on(tmp_path)
+    record = allocate(plugin, *TWICE_1G)
+    plugin.prepare(record)
+    tries = 6
+    machine_of(plugin).ignore("nvmlGpuInstanceDestroy", tries + 1)
+    with pytest.raises(HardwareBusyError, match="has succeeded, but the instance is still there"):
+        plugin.release(record)
+    plugin.release(record)
+    assert plugin.is_empty
 
 
 def test_another_profile_that_has_got_the_id_of_ours_is_left_alone(tmp_path: Path) -> None:

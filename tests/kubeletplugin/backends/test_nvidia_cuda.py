@@ -51,6 +51,7 @@ def mounts(edits: ContainerEdits) -> Mapping[str, str]:
 def test_a_partition_comes_with_the_driver_as_the_host_sees_it(
     machine: NvidiaMachineUnderTest, plugin: PluginStandIn
 ) -> None:
+    """kubernetes-sigs/dra-driver-nvidia-gpu#787: driver, hooks, the card's node and both capabilities are there."""
     edits = plugin.backend.edits(plugin.prepare(allocate(plugin, "3g.40gb", Placement(4, 4))))
 
     assert mounts(edits)[LIBRARY] == f"/run/nvidia/driver{LIBRARY}"

@@ -71,6 +71,7 @@ def test_a_module_that_is_not_loaded_is_an_error_that_says_which(host: Path, mis
 
 
 def test_what_the_host_has_in_dev_does_not_matter(host: Path) -> None:
+    """kubernetes-sigs/dra-driver-nvidia-gpu#1380: on a fresh node nobody has made device nodes yet."""
     expected = device_files(host).find_gpu_nodes(0, ADDRESS)
     (host / "dev").mkdir()
     (host / "dev/nvidia0").write_text("of a driver that was loaded before")

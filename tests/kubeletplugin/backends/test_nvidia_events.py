@@ -109,6 +109,7 @@ def test_many_xids_at_once_are_one_report(node: Node) -> None:
 
 
 def test_an_xid_ends_with_the_reset_that_the_driver_wanted(node: Node) -> None:
+    """kubernetes-sigs/dra-driver-nvidia-gpu#1455: when the driver wants no recovery any more, the card is well."""
     node.hardware.report_xid(0, 119)
     node.hardware.set_recovery_action(0, pynvml.NVML_GPU_RECOVERY_ACTION_GPU_RESET)
     assert node.health() == [(node.first, None, LOST)]
@@ -232,6 +233,7 @@ def test_events_that_cannot_be_waited_for_are_waited_for_anew(node: Node) -> Non
 
 
 def test_a_reading_that_fails_leaves_the_card_as_it_was(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    """kubernetes-sigs/dra-driver-nvidia-gpu#1455: a query that fails proves no recovery."""
     node.hardware.remap_rows(0, has_failed=True)
     assert node.health(0) == [(node.first, None, UNHEALTHY)]
     node.hardware.add_fault("nvmlDeviceGetRemappedRows", error=pynvml.NVML_ERROR_UNKNOWN, times=4)

@@ -34,6 +34,7 @@ async def test_events_are_applied_also_after_a_failure(caplog: pytest.LogCapture
     )
     with anyio.fail_after(LONGEST_S):
         async with anyio.create_task_group() as group:
+            await publisher.refresh()
             group.start_soon(publisher.watch_health, "gpus")
             backend.report("GPU-0", "Xid 79")
             await until(lambda: bool(health_tracker.unhealthy))

@@ -298,10 +298,16 @@ class NvmlLibrary:
             self._call("nvmlComputeInstanceDestroy", compute)
 
     def destroy_gpu_instance(self, card_uuid: str, instance_id: int) -> None:
-        """Destroy a GPU instance; one that is gone is success. Raises HardwareBusyError while it is used."""
+        """Destroy a GPU instance; one that is gone is success.
+
+        Raises HardwareBusyError while it is used, or is still there although NVML has said that it was destroyed.
+        """
         instance = self._instance(card_uuid, instance_id)
-        if instance is not None:
-            self._call("nvmlGpuInstanceDestroy", instance)
+        if instance is None:
+            return
+        self._call("nvmlGpuInstanceDestroy", instance)
+        if self._instance(card_uuid, instance_id) is not None:  # seen on H100 (NVIDIA/go-nvml#146)
+            raise HardwareBusyError("nvmlGpuInstanceDestroy has succeeded, but the instance is still there")
 
     # Reading
 

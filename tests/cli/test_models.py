@@ -1,0 +1,71 @@
+"""``kerf models``: which models are known, which figures are from a source, and which are estimated."""
+
+import json
+
+import pytest
+import yaml
+
+from driver.cli import main
+from driver.families.gpu.catalog import gpu_figures, gpu_models
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(["models", *arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_every_model_is_listed_with_what_is_estimated_within_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys)
+    assert code == 0
+    lines = out.splitlines()
+    assert max(map(len, lines)) <= 80
+    listed = {line.split()[0]: line.split(maxsplit=2)[2] for line in lines if line and "MODEL" not in line}
+    assert listed.keys() == {model.id for model in gpu_models()} | {"quad", "edge-3", "big-little"}
+    assert listed["h100-80gb-sxm"] == "-"
+    assert listed["h100-80gb-pcie"] == "placements, multiprocessors"
+    assert listed["b300-269gb"] == "placements, memory, multiprocessors, engines"
+    assert listed["quad"] == "every figure", "no product has this shell"
+
+
+def test_a_model_is_told_with_its_sources_and_the_rule_of_each_estimate(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, "H100-PCIe")
+    assert max(map(len, out.splitlines())) <= 80
+    assert out.startswith("Model:        h100-80gb-pcie (gpu)\nProduct:      NVIDIA H100 PCIe\n")
+    flat = " ".join(out.split())
+    assert "Partitions: 1g.10gb 1g.10gb+me 1g.20gb 2g.20gb 3g.40gb 4g.40gb 7g.80gb" in flat
+    assert "- kubernetes-sigs/dra-driver-nvidia-gpu PR 1018, log: 7g has 114 multiprocessors" in flat
+    assert "- multiprocessors of 1g.10gb, 1g.10gb+me, 1g.20gb, 2g.20gb, 3g.40gb, 4g.40gb: the sibling's figure" in flat
+    assert "(sibling: h100-80gb-sxm)" in flat
+    assert "- memory, multiprocessors, engines of the whole card: the whole card has at least what its" in flat
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_a_program_gets_every_figure_with_sources_and_estimates(
+    capsys: pytest.CaptureFixture[str], output: str
+) -> None:
+    _, out, _ = run(capsys, "-o", output)
+    document = json.loads(out) if output == "json" else yaml.safe_load(out)
+    figures = {geometry["model"]: geometry["figures"] for geometry in document["gpu"]}
+    assert all(one["sources"] for one in figures.values())
+    estimated = {(one["part"], one["figure"]) for one in figures["h100-80gb-pcie"]["estimated"]}
+    assert ("1g.10gb", "multiprocessors") in estimated
+    assert ("all", "placements") in estimated
+    assert ("7g.80gb", "multiprocessors") not in estimated, "a log has it"
+    assert document["fpga"][0]["figures"]["estimated"][0]["figure"] == "all"
+    _, one, _ = run(capsys, "quad", "-o", output)
+    assert [*(json.loads(one) if output == "json" else yaml.safe_load(one))] == ["fpga"]
+
+
+def test_an_unknown_model_is_told_with_those_that_begin_so(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "gh200")
+    assert code == 1
+    assert "there is no model 'gh200': did you mean gh200-96gb, gh200-144gb?" in err
+
+
+def test_every_estimate_is_of_a_profile_that_the_model_has() -> None:
+    figures = gpu_figures()
+    assert figures.keys() == {model.id for model in gpu_models()}
+    for model in gpu_models():
+        parts = {"all", "whole"} | {profile.name for profile in model.profiles}
+        assert {one.part for one in figures[model.id].estimated} <= parts

@@ -1,0 +1,128 @@
+"""After a boot, or while no driver is loaded: claims on NVIDIA cards end, and others begin anew."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
+from pathlib import Path
+
+import anyio
+import pytest
+
+from driver.families.gpu import GPU
+from driver.kubeletplugin.backends.registry import BackendChoice
+from driver.kubeletplugin.handover import InstanceLock
+from driver.kubeletplugin.instance import Instance, acquire_free_lock
+from driver.kubeletplugin.settings import Settings
+from driver.testing.nvml import CardDescription
+from driver.testing.nvml.machine import MACHINE_VARIABLE
+from tests.fakes.claims import NODE, claim
+from tests.fakes.kubelet import ClaimError, FakeKubelet
+from tests.fakes.nvml import NEEDS_COMPILER
+from tests.kubeletplugin.harness import LONGEST_S, short_directory
+from tests.kubeletplugin.nvidia_node import A100_IN_PARTITIONS, H100, NvidiaNode, QuickBackend
+from tests.kubeletplugin.wait import until
+
+pytestmark = NEEDS_COMPILER
+
+CLAIM = claim("training", "gpu-0-1g-20gb-at-0")
+
+
+@pytest.fixture(autouse=True)
+def machine_of_one_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(MACHINE_VARIABLE, "")
+
+
+@asynccontextmanager
+async def serving(node: NvidiaNode, root: Path) -> AsyncIterator[tuple[FakeKubelet, QuickBackend]]:
+    """A whole plugin with its sockets, whose backend is opened by itself, as it can be."""
+    backend = QuickBackend(node.machine)
+    settings = Settings(
+        node_name=NODE,
+        family=GPU,
+        backends=(BackendChoice(name=backend.name),),
+        kubelet_root=root / "kubelet",
+        cdi_dir=root / "cdi",
+        publish_min_interval_s=0.01,
+        survey_interval_s=0.05,
+        socket_poll_s=0.02,
+        rpc_grace_s=0.1,
+    )
+    kubelet = FakeKubelet(settings.kubelet_root)
+
+    async def run() -> None:
+        lock = InstanceLock(settings.state)
+        with acquire_free_lock(settings, lock, boot_id=node.boot_id) or nullcontext() as held:
+            await Instance(settings, node.cluster, [backend], lock, boot_id=node.boot_id).run(held)
+
+    with anyio.fail_after(LONGEST_S):
+        async with anyio.create_task_group() as group:
+            group.start_soon(run)
+            await kubelet.register()
+            yield kubelet, backend
+            group.cancel_scope.cancel()
+
+
+def published(node: NvidiaNode) -> set[str]:
+    return {device.name for device in node.published_devices()}
+
+
+async def test_pods_of_before_a_boot_end_while_no_driver_is_loaded() -> None:
+    """NVIDIA/k8s-driver-manager#217: after a boot the plugin serves, and unprepares, before the driver is there.
+
+    Theirs starts with the driver only. The driver's installer waits for the pods to end, which wait for the plugin.
+    """
+    with short_directory() as root:
+        node = NvidiaNode(root)
+        held = node.cluster.add(CLAIM)
+        async with serving(node, root) as (kubelet, _):
+            await kubelet.prepare(held)
+        node.reboot()
+        node.machine.unload_driver()
+        async with serving(node, root) as (kubelet, backend):
+            with pytest.raises(ClaimError, match="this node does not have it"):
+                await kubelet.prepare(held)
+            await kubelet.unprepare(held)
+            assert [*(root / "cdi").glob("*")] == []
+            assert backend.waits == 0, "there is nothing to wait for"
+
+
+async def test_a_driver_that_is_loaded_after_the_plugin_has_started_is_found_soon() -> None:
+    """NVIDIA/k8s-driver-manager#217: the node has its devices seconds after its driver, and no plugin restarts."""
+    with short_directory() as root:
+        node = NvidiaNode(root)
+        node.machine.unload_driver()
+        held = node.cluster.add(CLAIM)
+        async with serving(node, root) as (kubelet, backend):
+            await until(lambda: backend.opens >= 2)
+            assert published(node) == set()
+            node.machine.reload_driver()
+            await until(lambda: "gpu-0" in published(node))
+            await kubelet.prepare(held)
+            assert node.instances() == ["1g.20gb at 0"]
+            node.machine.report_xid(0, 119)
+            await until(lambda: any(device.taints for device in node.published_devices()))
+
+
+@pytest.mark.parametrize(
+    ("card", "device", "made"),
+    [(H100, "gpu-0-1g-20gb-at-0", "1g.20gb at 0"), (A100_IN_PARTITIONS, "gpu-0-1g-5gb-at-0", "1g.5gb at 0")],
+    ids=["MIG mode forgotten", "MIG mode kept"],
+)
+async def test_a_partition_that_a_boot_has_removed_is_made_anew(
+    card: CardDescription, device: str, made: str, tmp_path: Path
+) -> None:
+    """NVIDIA/k8s-device-plugin#225: a boot ends partitions, so that none is taken for prepared because it once was.
+
+    kubernetes-sigs/dra-driver-nvidia-gpu#951: theirs did, and the pod started without a device.
+    """
+    node = NvidiaNode(tmp_path, card)
+    held = node.cluster.add(claim("training", device))
+    async with node.plugin() as core:
+        await core.preparer.prepare(held)
+    node.reboot()
+    assert (node.instances(), node.is_mig_on()) == ([], card.is_mig_on)
+    async with node.plugin() as core:
+        await core.preparer.prepare(held)
+        assert node.instances() == [made]
+        assert core.store.names() == [f"k8s.gpu.kerf.dev-claim_{held.uid}"]
+        await core.preparer.unprepare(held)
+        assert node.instances() == []
