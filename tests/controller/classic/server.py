@@ -18,7 +18,7 @@ from api.resource.v1alpha2 import KINDS
 from api.wire import to_builtins
 from driver.controller.classic.reconcile_result import ReconcileResult
 from driver.controller.classic.reconciler import NotLeadingError
-from driver.kube.http.errors import ConflictError, InvalidError, NotFoundError, UnreachableError
+from driver.kube.http.errors import ConflictError, InvalidError, NotFoundError, ServerError, UnreachableError
 from driver.local.apiserver.kinds.validation.classic import validate_claim_status, validate_context_status
 from driver.local.apiserver.meta.status_errors import FieldError
 
@@ -27,15 +27,18 @@ When = Literal["before", "after"]
 
 
 class Stop:
-    """Where a call waits for the test: sent ``cut``, the connection is lost there."""
+    """Where a call waits for the test: sent ``cut``, the connection is lost there; ``fail``, the server says 500."""
 
     def __init__(self, call: str, when: When) -> None:
         self.call = call
         self.when = when
 
     def __await__(self) -> Generator["Stop", str | None, None]:
-        if (yield self) == "cut":
-            raise UnreachableError(self.call, "the connection was cut")
+        match (yield self):
+            case "cut":
+                raise UnreachableError(self.call, "the connection was cut")
+            case "fail":
+                raise ServerError(self.call, 500, "InternalError", "etcdserver: request timed out")
 
 
 @dataclass
@@ -191,10 +194,11 @@ def run(
     work: Coroutine[Any, Any, ReconcileResult | None],
     cut: tuple[str, When] | None = None,
     calls: list[str] | None = None,
+    end: Literal["cut", "fail"] = "cut",
 ) -> tuple[ReconcileResult | None, list[str]]:
     """Step ``work`` to its end; the calls that it made, also in ``calls`` where it raises.
 
-    ``cut``: lose the connection at the first call of this name.
+    ``cut``: lose the connection at the first call of this name, or have the server fail, as ``end`` says.
     """
     calls, answer = [] if calls is None else calls, None
     try:
@@ -204,9 +208,9 @@ def run(
             if stop.when == "before":
                 calls.append(stop.call)
             is_here = cut is not None and stop.call.startswith(cut[0]) and stop.when == cut[1]
-            answer, cut = ("cut", None) if is_here else (None, cut)
-    except StopIteration as end:
-        return end.value, calls
+            answer, cut = (end, None) if is_here else (None, cut)
+    except StopIteration as done:
+        return done.value, calls
 
 
 def decoded(body: JsonObject) -> ClassicClaim:

@@ -147,6 +147,13 @@ async def test_one_claim_that_cannot_be_looked_at_or_taken_back_does_not_keep_ot
         assert await look(core, GRACE_S + 1) == [], "and it is tried again"
 
 
+async def test_a_claim_that_has_no_record_any_more_does_not_keep_others_from_being_checked(tmp_path: Path) -> None:
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        core.checkpoint.put(record("training", device(), state=ClaimState.STARTED))
+        await core.garbage_collector.collect({"a-uid-that-is-gone", "uid-of-training"})
+        assert not core.checkpoint.records
+
+
 async def test_nothing_is_taken_back_while_the_api_server_is_silent(tmp_path: Path) -> None:
     async with plugin_core(tmp_path, FakeCluster()) as core:
         held = core.cluster.add(claim("training", SLICE))

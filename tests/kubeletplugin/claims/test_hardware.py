@@ -412,3 +412,32 @@ async def test_a_share_that_an_earlier_boot_knows_keeps_nothing(node: Node) -> N
     devices = await node.prepare([one])
     await node.release(devices)
     assert node.backend.made == {}
+
+
+async def test_a_claim_that_only_watches_a_shared_device_does_not_keep_it(node: Node) -> None:
+    """It would never unprepare the partition, which stayed for ever."""
+    (one,) = shares("one")
+    devices = await node.prepare([one])
+    node.start([device(FIRST.share.id.device, admin=True)], OTHER)
+    await node.release(devices)
+    assert (node.backend.made, node.notes(one)) == ({}, {})
+
+
+async def test_who_keeps_a_shared_device_keeps_the_notes_of_its_own(node: Node) -> None:
+    one, other = shares("one", "other")
+    devices = await node.prepare([one])
+    node.backend.cut_by_hand(from_card_part(SECOND.part))
+    await node.prepare([other], OTHER)
+    noted = dict(node.notes(other, OTHER))
+    assert noted != dict(node.notes(one)), "what was there before is another thing for each"
+    await node.release(devices)
+    assert dict(node.notes(other, OTHER)) == noted
+    assert node.notes(one) == {}, "nothing of the share that is released is left to release"
+
+
+async def test_a_claim_that_shares_another_device_keeps_nothing_of_this_one(node: Node) -> None:
+    (one,) = shares("one")
+    devices = await node.prepare([one])
+    await node.prepare([device(SECOND.share.id.device, start=1, share="other")], OTHER)
+    await node.release(devices)
+    assert [made.start for made in node.backend.made.values()] == [1]
