@@ -132,8 +132,9 @@ async def test_a_new_instance_is_ready_when_it_has_taken_over() -> None:
             calls.start_soon(node.kubelet.prepare, held)
             await gate.reached.wait()
             async with instance(node, "new") as new:
-                check = new.checks["handover"]
+                check, cards = new.checks["handover"], new.checks["cards"]
                 assert (check() or "").startswith("process ")
+                assert cards() is None, "it knows of none yet"
                 gate.opened.set()
                 await until(lambda: check() is None)
 

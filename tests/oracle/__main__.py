@@ -1,4 +1,4 @@
-"""``python -m tests.oracle [KIND …] [--cases N | --short]``: comparisons with reference implementations on generated cases.
+"""``python -m tests.oracle [KIND …] [--cases N | --short]``: generated cases, judged by reference implementations.
 
 Without a KIND all run. Each kind is a folder beside this file with a Go module, which is the oracle, and with the tests
 that compare its results with Kerf's. They need Go and, for the first build, its module proxy; ``nvidia`` also needs

@@ -18,7 +18,14 @@ from driver.cel.compile import (
     compile_selector,
 )
 from driver.cel.cost import MAX_COST, estimate_cost
-from tests.oracle.cel.expressions import ALONE, DEVICES, DRIVER, LACKING, generate_costly_expression, generate_expression
+from tests.oracle.cel.expressions import (
+    ALONE,
+    DEVICES,
+    DRIVER,
+    LACKING,
+    generate_costly_expression,
+    generate_expression,
+)
 from tests.oracle.judge import Judge
 
 pytestmark = pytest.mark.oracle
