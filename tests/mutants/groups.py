@@ -34,12 +34,12 @@ class EquivalentMutant:
     before: str
     after: str
     reason: str
+    occurrence: int = 1
+    """Which one of the same changes of the function; the first, where there is one."""
 
     def is_of(self, mutant: Mutant) -> bool:
-        return (self.path, self.function, self.before, self.after) == (
-            *(mutant.path, mutant.function),
-            *(mutant.before, mutant.after),
-        )
+        wanted = (self.path, self.function, self.before, self.after, self.occurrence)
+        return wanted == (mutant.path, mutant.function, mutant.before, mutant.after, mutant.occurrence)
 
 
 def read_groups() -> list[Group]:

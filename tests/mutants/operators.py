@@ -8,6 +8,7 @@ constants of modules and classes, default values, arguments of decorators and of
 import ast
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -65,6 +66,8 @@ class Mutant:
     end: int
     text: str
     """What replaces the bytes from ``start`` to ``end``."""
+    occurrence: int = 1
+    """Which one it is of the same changes of the same function."""
 
     def apply(self, source: bytes) -> bytes:
         """Return the changed module."""
@@ -98,8 +101,14 @@ class _Edit:
 
 def find_mutants(path: str, source: bytes) -> list[Mutant]:
     """Return the mutants of a module, in the order of its lines."""
-    found = _Module(path, source).walk()
-    return sorted(found, key=lambda mutant: (mutant.line, mutant.start, mutant.operator, mutant.text))
+    found = sorted(_Module(path, source).walk(), key=lambda each: (each.line, each.start, each.operator, each.text))
+    seen: Counter[tuple[str, str, str]] = Counter()
+    mutants = []
+    for mutant in found:
+        identity = (mutant.function, mutant.before, mutant.after)
+        seen[identity] += 1
+        mutants.append(replace(mutant, occurrence=seen[identity]))
+    return mutants
 
 
 class _Module:
