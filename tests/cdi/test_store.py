@@ -49,6 +49,15 @@ def test_without_syncs_readers_see_whole_files_all_the_same(tmp_path: Path, monk
     assert not synced
 
 
+def test_a_file_and_its_name_survive_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr("os.fsync", lambda descriptor: synced.append(Path(f"/proc/self/fd/{descriptor}").readlink()))
+    store = Store(tmp_path)
+    assert store.write(NAME, OLD)
+    content, folder = synced
+    assert (content.parent, folder) == (tmp_path, tmp_path)
+
+
 class Recording(Filesystem):
     """A file system that records each step."""
 

@@ -135,6 +135,7 @@ CASES: list[tuple[str, Spec, str, str]] = [
     ("hook-timeout", hook(timeout=0), f"{EDITS}.hooks[0].timeout", NOBODY_BUT_US),
     ("closid", spec(ContainerEdits(intel_rdt=IntelRdt(clos_id=".."))), f"{EDITS}.intelRdt.closID", EVERY_READER),
     ("closid", spec(ContainerEdits(intel_rdt=IntelRdt(clos_id="é" * 2048))), f"{EDITS}.intelRdt.closID", EVERY_READER),
+    ("closid", spec(ContainerEdits(intel_rdt=IntelRdt(clos_id="\ud800/"))), f"{EDITS}.intelRdt.closID", EVERY_READER),
     ("relative-path", node(path="dev/w"), f"{EDITS}.deviceNodes[0].path", NOBODY_BUT_US),
     ("relative-path", node(host_path="w"), f"{EDITS}.deviceNodes[0].hostPath", NOBODY_BUT_US),
     ("relative-path", hook(path="bin/h"), f"{EDITS}.hooks[0].path", NOBODY_BUT_US),

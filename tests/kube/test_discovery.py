@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from api.errors import UnsupportedError
-from driver.kube.discovery import discover
+from driver.kube.discovery import discover, discover_classic
 from driver.kube.http.errors import ServerError
 from tests.kube.memory_server import MemoryServer, answering, failing
 from tests.runtime.virtual_time import VIRTUAL_TIME
@@ -83,3 +83,15 @@ async def test_a_server_that_fails_is_not_taken_for_one_without_dra() -> None:
     server.faults.append(failing(answering(503), name="resource.k8s.io"))
     with pytest.raises(ServerError):
         await discover(server.client())
+
+
+@pytest.mark.parametrize("served", [{"v1": [SLICES]}, {"v1alpha2": [], "v1beta1": [SLICES]}, {}])
+async def test_a_server_with_structured_dra_or_none_has_no_classic_dra(served: dict[str, list[str]]) -> None:
+    assert await discover_classic(cluster("32", served).client()) is None
+
+
+async def test_a_server_where_drivers_allocate_has_classic_dra() -> None:
+    plurals = ["resourceclaims", "resourceclaimtemplates", "resourceclasses", "podschedulingcontexts"]
+    found = await discover_classic(cluster("30", {"v1alpha2": plurals}).client())
+    assert found is not None
+    assert found.kubernetes == (1, 30)

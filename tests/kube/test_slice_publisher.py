@@ -1,3 +1,4 @@
+import json
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,6 +24,7 @@ from api.model.metadata import OwnerReference
 from api.model.quantity import Quantity
 from api.resource import registry
 from api.resource.kinds import ResourceKinds
+from driver.kube.http.transport import HttpRequest
 from driver.kube.slice_publisher import PublishSettings
 from tests.kube.awaited_publisher import AwaitedPublisher
 from tests.kube.memory_server import Json, MemoryServer, answering, failing, hanging, unreachable
@@ -223,6 +225,25 @@ async def test_a_slice_that_somebody_changes_is_put_right_after_a_delay(server: 
         assert contents(server) == ["theirs"]
         await anyio.sleep(2)
         assert contents(server) == ["a"]
+
+
+async def test_a_slice_that_changes_when_it_is_about_to_be_removed_is_left_alone(server: MemoryServer) -> None:
+    """Its name may be another one's by then, and its content what somebody has just put right."""
+    async with Published(server).running() as publisher:
+        publisher.publish([])
+        await publisher.wait_published()
+        before = server.put(SLICES, foreign("theirs"))["metadata"]
+
+        def change_first(request: HttpRequest) -> None:
+            if request.method == "DELETE" and server.objects[SLICES, "", "theirs"]["metadata"] == before:
+                server.put(SLICES, foreign("theirs"))
+
+        server.faults.append(change_first)
+        await anyio.sleep(SETTINGS.repair_delay_s + 1)
+        assert len(server.sent("DELETE")) == 1
+        assert (SLICES, "", "theirs") in server.objects
+    body = json.loads(server.sent("DELETE")[0].body or b"")
+    assert body["preconditions"] == {"uid": before["uid"], "resourceVersion": before["resourceVersion"]}
 
 
 @pytest.mark.parametrize("stranger", [{"driver": "gpu.nvidia.com"}, {"node": "n2"}], ids=["driver", "node"])

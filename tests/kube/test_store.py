@@ -60,3 +60,13 @@ def test_indexes_find_exactly_what_the_store_holds(steps: list[Step]) -> None:
     for node in ("n1", "n2"):
         found = {value.ref: value for value in store.indexed("node", node)}
         assert found == {ref: value for ref, value in model.items() if value.spec.node_name == node}
+
+
+def test_an_index_forgets_the_keys_that_no_object_has() -> None:
+    """Else it grows with each pod that comes and goes."""
+    store = by_node()
+    for number in range(10):
+        store.put(pod("a", f"n{number}", version=number))
+    assert set(store._indexes["node"]) == {"n9"}
+    store.remove(ObjectRef("default", "a"))
+    assert store._indexes == {"node": {}, "all": {}}

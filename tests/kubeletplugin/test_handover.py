@@ -4,13 +4,20 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import anyio
 import pytest
 
-from driver.kubeletplugin.handover import POLL_S, AlreadyRunningError, InstanceLock, LockError
+from api.model.names import ClaimRef
+from api.model.prepared import PreparedClaim
+from driver.kubeletplugin.claims.preparer import StoppingError
+from driver.kubeletplugin.handover import POLL_S, ActiveInstanceProxy, AlreadyRunningError, InstanceLock, LockError
+from driver.kubeletplugin.plugin import NodePlugin
 from driver.runtime.file_lock import FileLock
 from tests.kubeletplugin.harness import LONGEST_S
+from tests.kubeletplugin.records import record
 from tests.runtime.virtual_time import VIRTUAL_TIME
 
 
@@ -100,3 +107,83 @@ def test_a_lock_is_released_once(tmp_path: Path) -> None:
         again = InstanceLock(tmp_path).acquire_nowait()
     with again, pytest.raises(AlreadyRunningError):
         InstanceLock(tmp_path).acquire_nowait()
+
+
+class DrainedPreparer:
+    """A preparer whose plugin stops."""
+
+    async def prepare(self, claim: ClaimRef) -> PreparedClaim:
+        raise StoppingError
+
+    async def unprepare(self, claim: ClaimRef) -> None:
+        raise StoppingError
+
+
+class Preparer:
+    """A preparer that works."""
+
+    async def prepare(self, claim: ClaimRef) -> PreparedClaim:
+        return record(claim.name)
+
+    async def unprepare(self, claim: ClaimRef) -> None:
+        return None
+
+
+def plugin_with(preparer: DrainedPreparer | Preparer) -> NodePlugin:
+    return cast("NodePlugin", SimpleNamespace(preparer=preparer))
+
+
+@pytest.mark.parametrize("operation", ["prepare", "unprepare"])
+async def test_a_call_that_a_hand_over_stops_waits_for_the_next_activation(operation: str) -> None:
+    proxy, claim = ActiveInstanceProxy(), record().claim
+    stopping = plugin_with(DrainedPreparer())
+    proxy.activate(stopping)
+    with pytest.raises(StoppingError):  # its plugin is the active one: it stops with the process
+        await getattr(proxy, operation)(claim)
+    answered = anyio.Event()
+
+    async def call() -> None:
+        await getattr(proxy, operation)(claim)
+        answered.set()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(call)
+        proxy.deactivate()
+        await anyio.wait_all_tasks_blocked()
+        assert not answered.is_set()
+        proxy.activate(plugin_with(Preparer()))
+        with anyio.fail_after(1):
+            await answered.wait()
+    proxy.deactivate()
+    proxy.close()
+    with pytest.raises(StoppingError):
+        await getattr(proxy, operation)(claim)
+
+
+class HandedOverPreparer(DrainedPreparer):
+    """A preparer whose plugin hands over while a call is in it."""
+
+    def __init__(self, proxy: ActiveInstanceProxy, successor: NodePlugin) -> None:
+        self._proxy = proxy
+        self._successor = successor
+
+    async def prepare(self, claim: ClaimRef) -> PreparedClaim:
+        self._proxy.activate(self._successor)
+        raise StoppingError
+
+    async def unprepare(self, claim: ClaimRef) -> None:
+        self._proxy.activate(self._successor)
+        raise StoppingError
+
+
+@pytest.mark.parametrize("operation", ["prepare", "unprepare"])
+async def test_a_call_that_was_cut_off_goes_to_the_next_plugin(operation: str) -> None:
+    proxy = ActiveInstanceProxy()
+    proxy.activate(plugin_with(HandedOverPreparer(proxy, plugin_with(Preparer()))))
+    with anyio.fail_after(1):
+        await getattr(proxy, operation)(record().claim)
+
+
+def test_the_state_directory_is_for_its_owner_only(tmp_path: Path) -> None:
+    InstanceLock(tmp_path / "state")
+    assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700

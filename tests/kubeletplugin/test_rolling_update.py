@@ -9,6 +9,7 @@ import anyio
 import grpc.aio
 
 from api._generated.registration_v1 import api_pb2 as registration
+from api.model.names import ClaimRef
 from driver.kubeletplugin.claims.checkpoint import open_checkpoint
 from driver.kubeletplugin.handover import POLL_S
 from tests.fakes.claims import claim
@@ -131,7 +132,35 @@ async def test_a_new_instance_is_ready_when_it_has_taken_over() -> None:
             calls.start_soon(node.kubelet.prepare, held)
             await gate.reached.wait()
             async with instance(node, "new") as new:
-                check = new.checks["handover"]
+                check, cards = new.checks["handover"], new.checks["cards"]
                 assert (check() or "").startswith("process ")
+                assert cards() is None, "it knows of none yet"
                 gate.opened.set()
                 await until(lambda: check() is None)
+
+
+async def test_work_in_flight_gets_the_time_of_a_hand_over_and_calls_that_come_meanwhile_wait() -> None:
+    """The end of a process cuts work off after seconds; a successor waits as long as a load of an FPGA takes."""
+    with machine() as node:
+        held, more = node.cluster.add(claim("training", SLICE)), node.cluster.add(claim("more", NEXT_SLICE))
+        gate = node.backend.gate("prepare", SLICE)
+        answered: list[str] = []
+
+        async def prepare(wanted: ClaimRef) -> None:
+            await node.kubelet.prepare(wanted)
+            answered.append(wanted.name)
+
+        async with instance(node, "old", shutdown_grace_s=0.01), anyio.create_task_group() as calls:
+            calls.start_soon(prepare, held)
+            await gate.reached.wait()
+            async with instance(node, "new", shutdown_grace_s=0.01):
+                await anyio.sleep(2 * POLL_S)  # the old one has seen that another one waits, and drains its work
+                node.kubelet.info = endpoint(node, "old")
+                calls.start_soon(prepare, more)
+                await anyio.sleep(POLL_S)
+                assert answered == []
+                gate.opened.set()
+                await until(lambda: answered == ["training"])
+                await until(lambda: node.cluster.runs == 2)
+            await until(lambda: answered == ["training", "more"])
+        assert node.backend.calls == [("prepare", SLICE), ("prepare", NEXT_SLICE)]

@@ -100,6 +100,15 @@ async def test_an_unreadable_checkpoint_is_refused_with_its_path() -> None:
         assert message.startswith(f"{path}: unreadable: file is not a database; restore the file")
 
 
+async def test_a_state_directory_that_was_emptied_is_no_new_node_while_claims_have_cdi_files() -> None:
+    with machine() as node:
+        async with node.plugin():
+            await node.kubelet.prepare(node.cluster.add(claim("training", SLICE)))
+        for path in node.settings.state.iterdir():
+            path.unlink()
+        assert "it is missing though 1 claims are prepared" in await fails_to_start(node, CheckpointError)
+
+
 async def test_prepared_claims_are_answered_from_the_record_after_a_restart() -> None:
     with machine() as node:
         held = node.cluster.add(claim("training", SLICE))

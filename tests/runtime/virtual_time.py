@@ -14,15 +14,22 @@ from typing import Final
 
 _STUCK_S: Final = 10.0
 """Real seconds without anything to do: the test waits for what will never happen."""
+_TURNS: Final = 50_000
+"""Turns of the loop without any passing time: a loop of the program waits for nothing. No test needs a tenth of it."""
 
 
 class _JumpingSelector(selectors.DefaultSelector):
     def __init__(self) -> None:
         super().__init__()
         self.now = 1_000_000.0
+        self._turns = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(0)
+        self._turns = self._turns + 1 if timeout == 0 and not ready else 0
+        if self._turns > _TURNS:
+            self._turns = 0  # the loop goes on, to cancel what spins
+            raise RuntimeError(f"no time has passed in {_TURNS} turns of the loop: something spins")
         if ready or timeout == 0:
             return ready
         if timeout is not None:

@@ -30,6 +30,7 @@ POLLS: Final = {
     "kubeletplugin/test_with_the_embedded_cluster.py": "the API server is asked as its clients ask it",
     "kubeletplugin/wait.py": "what the plugin does by itself is seen in files and stand-ins",
     "local/test_kubelet.py": "the watcher of a directory sets no event",
+    "mutants/trials.py": "processes are asked whether they have ended",
     "realcluster/cluster.py": "a real control plane is asked whether it serves",
     "realcluster/kerf.py": "processes of Kerf are asked whether they are ready",
     "realcluster/kueue.py": "a process beside a real cluster is asked whether it is ready",

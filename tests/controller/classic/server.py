@@ -27,21 +27,18 @@ When = Literal["before", "after"]
 
 
 class Stop:
-    """Where a call waits for the test: sent ``cut``, the connection is lost there, ``500``, the server fails there.
-
-    A server that fails may have written: etcd had the write, and the answer did not come in time.
-    """
+    """Where a call waits for the test: sent ``cut``, the connection is lost there; ``fail``, the server says 500."""
 
     def __init__(self, call: str, when: When) -> None:
         self.call = call
         self.when = when
 
     def __await__(self) -> Generator["Stop", str | None, None]:
-        answer = yield self
-        if answer == "cut":
-            raise UnreachableError(self.call, "the connection was cut")
-        if answer == "500":
-            raise ServerError(self.call, 500, reason="InternalError", message="etcdserver: request timed out")
+        match (yield self):
+            case "cut":
+                raise UnreachableError(self.call, "the connection was cut")
+            case "fail":
+                raise ServerError(self.call, 500, "InternalError", "etcdserver: request timed out")
 
 
 @dataclass
@@ -197,10 +194,11 @@ def run(
     work: Coroutine[Any, Any, ReconcileResult | None],
     cut: tuple[str, When] | None = None,
     calls: list[str] | None = None,
+    end: Literal["cut", "fail"] = "cut",
 ) -> tuple[ReconcileResult | None, list[str]]:
     """Step ``work`` to its end; the calls that it made, also in ``calls`` where it raises.
 
-    ``cut``: lose the connection at the first call of this name.
+    ``cut``: lose the connection at the first call of this name, or have the server fail, as ``end`` says.
     """
     calls, answer = [] if calls is None else calls, None
     try:
@@ -210,9 +208,9 @@ def run(
             if stop.when == "before":
                 calls.append(stop.call)
             is_here = cut is not None and stop.call.startswith(cut[0]) and stop.when == cut[1]
-            answer, cut = ("cut", None) if is_here else (None, cut)
-    except StopIteration as end:
-        return end.value, calls
+            answer, cut = (end, None) if is_here else (None, cut)
+    except StopIteration as done:
+        return done.value, calls
 
 
 def decoded(body: JsonObject) -> ClassicClaim:

@@ -54,3 +54,16 @@ def test_an_inventory_with_a_geometry_that_contradicts_itself_is_refused() -> No
     )
     with pytest.raises(InventoryError, match="the geometry of 'h100-80gb-sxm' has not the engines"):
         build_node_model(spec.__class__(driver=spec.driver, node=spec.node, geometries=(broken,), cards=spec.cards))
+
+
+def test_an_inventory_with_a_card_that_it_does_not_describe_is_refused() -> None:
+    spec = inventory("n1", gpu("n1", 0)).spec
+    with pytest.raises(InventoryError, match=r"h100-80gb-sxm.*which the inventory does not describe"):
+        build_node_model(spec.__class__(driver=spec.driver, node=spec.node, cards=spec.cards))
+
+
+def test_what_a_card_is_said_not_to_do_is_no_ability() -> None:
+    card = replace(gpu("n1", 0), attributes={"mps": Attribute.of(False), "timeSlicing": Attribute.of(True)})
+    (found,) = build_node_model(inventory("n1", card).spec).cards
+    assert "mps" not in found.abilities
+    assert "timeSlicing" in found.abilities

@@ -9,7 +9,7 @@ from api.resource.resource_handle import HandleTooLargeError
 from api.resource.v1alpha2 import KINDS
 from driver.controller.classic.reconcile_result import Requeue
 from driver.controller.classic.reconciler import FENCE, ClaimReconciler, NotLeadingError
-from driver.kube.http.errors import ConflictError, UnreachableError
+from driver.kube.http.errors import ConflictError, ServerError, UnreachableError
 from tests.controller.classic.cluster_builder import FINALIZER, ClusterBuilder, claim, consumer, context, pod
 from tests.controller.classic.hardware import gpu
 from tests.controller.classic.server import Server, SteppedApi, run
@@ -44,8 +44,8 @@ class SteppedController:
         self.server.put_context(context(selected="n1", potential=("n1", "n9")))
         self.builder.stores.contexts.put(self.server.contexts[POD])
 
-    def of_claim(self, cut: Any = None, calls: list[str] | None = None) -> tuple[Any, list[str]]:
-        return run(self.reconciler.reconcile_claim(CLAIM), cut, calls)
+    def of_claim(self, cut: Any = None, calls: list[str] | None = None, end: Any = "cut") -> tuple[Any, list[str]]:
+        return run(self.reconciler.reconcile_claim(CLAIM), cut, calls, end)
 
     def of_context(self, cut: Any = None) -> tuple[Any, list[str]]:
         return run(self.reconciler.reconcile_context(POD), cut)
@@ -99,11 +99,17 @@ def test_what_cannot_be_written_at_all_leaves_no_finalizer(stepped: SteppedContr
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_an_allocation_whose_answer_is_lost_is_neither_lost_nor_doubled(stepped: SteppedController, when: str) -> None:
-    # C-19, T-E idempotence: until it is known what became of the write the device is taken
+@pytest.mark.parametrize(("end", "error"), [("cut", UnreachableError), ("fail", ServerError)])
+def test_an_allocation_whose_answer_is_lost_is_neither_lost_nor_doubled(
+    stepped: SteppedController, when: str, end: str, error: type[Exception]
+) -> None:
+    """C-19, T-E idempotence: until it is known what became of the write the device is taken.
+
+    An answer of 500 does not tell: etcd may have written, and answered the API server too late.
+    """
     stepped.claim(immediate=True)
-    with pytest.raises(UnreachableError):
-        stepped.of_claim((ALLOCATE, when))
+    with pytest.raises(error):
+        stepped.of_claim((ALLOCATE, when), end=end)
     assert stepped.builder.view.usage.is_reserved("claim-claim")
     stepped.of_claim()
     held = stepped.server.claim("claim")

@@ -305,7 +305,7 @@ class Cluster:
     def step(self, controller: Controller) -> None:
         """Some steps of one pass; one of them may lose its connection, or hear that the server failed."""
         key = self.chance.choice(list(controller.passes))
-        fails_at, failure = self.chance.randrange(24), self.chance.choice(["cut", "500"])
+        fails_at, failure = self.chance.randrange(24), self.chance.choice(["cut", "fail"])
         for number in range(self.chance.choice((1, 2, 3, 5, 8, 13))):
             if key in controller.passes:
                 controller.step(key, failure if number == fails_at else None)

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import anyio
 import pytest
 from msgspec.structs import replace
 
@@ -13,8 +14,14 @@ from api.model.metadata import ObjectMeta, OwnerReference
 from api.resource.v1 import KINDS
 from driver.controller.structured.orphaned_slices import OrphanedSliceCollector
 from driver.kube.http.errors import ConflictError, ForbiddenError, NotFoundError, UnreachableError
+from tests.runtime.virtual_time import VIRTUAL_TIME
 
 from .hardware import gpus, slices
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, object]]:
+    return VIRTUAL_TIME
 
 
 def of_node(name: str) -> list[ResourceSlice]:
@@ -106,3 +113,14 @@ async def test_a_slice_that_still_has_an_owner_is_left_to_kubernetes_garbage_col
     await sweeping.collect_once()
     await sweeping.collect_once()
     assert cluster.deleted == []
+
+
+async def test_the_collector_looks_at_once_and_every_minute() -> None:
+    cluster = Cluster(nodes={"n1"}, seen={"n1"}, slices=of_node("n2"))
+    async with anyio.create_task_group() as group:
+        group.start_soon(cluster.sweeping().run)
+        await anyio.sleep(59)
+        assert cluster.deleted == []
+        await anyio.sleep(2)
+        assert len(cluster.deleted) == len(cluster.slices)
+        group.cancel_scope.cancel()

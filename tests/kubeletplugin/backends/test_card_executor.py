@@ -324,6 +324,38 @@ async def test_a_backend_is_opened_in_a_thread_before_its_cards_are_discovered_a
     assert not node.backend.is_open
 
 
+async def test_a_backend_that_was_closed_is_opened_before_the_next_discovery(node: Node) -> None:
+    opened: list[bool] = []
+    node.backend.open = lambda: opened.append(True)  # type: ignore[method-assign]
+    for _ in range(2):
+        await node.executor.discover("fake")
+        await node.executor.discover("fake")
+        await node.executor.close_backends()
+    assert len(opened) == 2
+
+
+async def test_a_wait_for_events_that_takes_its_time_is_no_hanging_call(node: Node) -> None:
+    limits: list[float] = []
+
+    def wait(timeout_s: float) -> tuple[()]:
+        limits.append(timeout_s)
+        return ()
+
+    node.backend.wait_for_events = wait  # type: ignore[method-assign]
+    await node.executor.wait_for_events("fake")
+    assert limits[0] < node.executor._backend_queues["fake", "wait_for_events"]._limit_s
+
+
+async def test_an_executor_that_is_closed_ends_its_threads(node: Node) -> None:
+    before = set(threading.enumerate())
+    async with node.executor.lock("GPU-0") as card:
+        await card.call("survey", node.backend.survey, "GPU-0")
+    (made,) = set(threading.enumerate()) - before
+    node.executor.close()
+    made.join(LONGEST_S)
+    assert not made.is_alive()
+
+
 async def test_a_backend_that_cannot_be_opened_is_tried_again_by_the_next_discovery(node: Node) -> None:
     failures = [OSError("the driver is not loaded")]
 

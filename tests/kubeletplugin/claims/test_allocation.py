@@ -103,6 +103,7 @@ def test_a_device_that_the_node_does_not_have_is_named() -> None:
         ([config(gpu_config("Short"), requests=["accelerator"]), config(gpu_config("Long"))], "Long"),
         ([config(gpu_config("Short")), config(gpu_config("Long"), requests=["elsewhere"])], "Short"),
         ([config({"any": "thing"}, driver="nic.example.com")], None),
+        ([config({"any": "thing"}, driver="nic.example.com"), config(gpu_config("Long"))], "Long"),
     ],
     ids=[
         "none",
@@ -113,6 +114,7 @@ def test_a_device_that_the_node_does_not_have_is_named() -> None:
         "later for all over earlier for one",
         "other requests",
         "other drivers",
+        "other drivers first: a GPU with a NIC",
     ],
 )
 def test_the_last_configuration_that_applies_wins_as_a_whole(

@@ -299,6 +299,31 @@ class Disk:
             return set(checkpoint.records)
 
 
+def test_a_new_checkpoint_is_in_its_folder_after_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the first claims of a node could be synced into a file that has no name then."""
+    synced: list[tuple[str, set[str]]] = []
+    monkeypatch.setattr("os.fsync", lambda descriptor: synced.append(_state_of(descriptor, tmp_path)))
+    with open_checkpoint(tmp_path, boot_id=BOOT):
+        pass
+    made = {FILE_NAME, checkpoint_digest.FILE_NAME}
+    (digest, _), (folder, there) = synced
+    assert digest == str(tmp_path / f"{checkpoint_digest.FILE_NAME}.new"), "its content, before it gets its name"
+    assert (folder, there) == (str(tmp_path), made), "both names"
+
+
+def _state_of(descriptor: int, folder: Path) -> tuple[str, set[str]]:
+    return str(Path(f"/proc/self/fd/{descriptor}").readlink()), {path.name for path in folder.iterdir()}
+
+
+def test_sqlite_syncs_its_log_before_it_moves_it_into_the_database(tmp_path: Path) -> None:
+    """The syncs of the checkpoint are those of the log alone: where SQLite syncs nothing, a database whose pages reach
+    the disk in another order is damaged by a power cut (https://www.sqlite.org/pragma.html#pragma_synchronous)."""
+    normal = (1,)
+    with open_checkpoint(tmp_path, boot_id=BOOT) as checkpoint:
+        assert checkpoint._connection.execute("PRAGMA synchronous").fetchone() == normal
+        assert checkpoint._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
 def test_what_was_written_before_a_sync_survives_a_power_cut(tmp_path: Path) -> None:
     disk = Disk(tmp_path)
     with open_checkpoint(tmp_path, boot_id=BOOT, fdatasync=disk.sync) as checkpoint:

@@ -147,6 +147,13 @@ async def test_one_claim_that_cannot_be_looked_at_or_taken_back_does_not_keep_ot
         assert await look(core, GRACE_S + 1) == [], "and it is tried again"
 
 
+async def test_a_claim_that_has_no_record_any_more_does_not_keep_others_from_being_checked(tmp_path: Path) -> None:
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        core.checkpoint.put(record("training", device(), state=ClaimState.STARTED))
+        await core.garbage_collector.collect({"a-uid-that-is-gone", "uid-of-training"})
+        assert not core.checkpoint.records
+
+
 async def test_nothing_is_taken_back_while_the_api_server_is_silent(tmp_path: Path) -> None:
     async with plugin_core(tmp_path, FakeCluster()) as core:
         held = core.cluster.add(claim("training", SLICE))
@@ -227,6 +234,21 @@ async def test_a_claim_whose_device_a_process_keeps_ends_after_some_tries_and_is
             assert [each.claim.name for each in core.checkpoint.records.values()] == expected
         assert caplog.text.count("unprepared, but ") == 1, "told once"
         assert core.backend.made == {}
+
+
+async def test_a_claim_that_was_released_after_some_tries_is_tried_as_often_when_it_was_prepared_again(
+    tmp_path: Path,
+) -> None:
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        held = core.cluster.add(claim("training", SLICE))
+        for _ in range(2):
+            await core.preparer.prepare(held)
+            core.backend.fail("unprepare", SLICE, *[HardwareHeldError("in use by process 4711")] * (HELD_TRIES - 1))
+            for _ in range(HELD_TRIES - 1):
+                with pytest.raises(DevicesFailedError, match="in use by process 4711"):
+                    await core.preparer.unprepare(held)
+            await core.preparer.unprepare(held)
+            assert not core.checkpoint.records
 
 
 async def test_hardware_that_is_busy_for_another_reason_is_not_given_up(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
 
 @pytest.fixture
 def impatient(tmp_path: Path) -> Iterator[Node]:
-    yield from open_node(tmp_path, 0.01)
+    yield from open_node(tmp_path, 0.1)
 
 
 def open_node(root: Path, timeout_s: float) -> Iterator[Node]:
@@ -412,3 +412,43 @@ async def test_a_share_that_an_earlier_boot_knows_keeps_nothing(node: Node) -> N
     devices = await node.prepare([one])
     await node.release(devices)
     assert node.backend.made == {}
+
+
+async def test_a_claim_that_only_watches_a_shared_device_does_not_keep_it(node: Node) -> None:
+    """It would never unprepare the partition, which stayed for ever."""
+    (one,) = shares("one")
+    devices = await node.prepare([one])
+    node.start([device(FIRST.share.id.device, admin=True)], OTHER)
+    await node.release(devices)
+    assert (node.backend.made, node.notes(one)) == ({}, {})
+
+
+async def test_who_keeps_a_shared_device_keeps_the_notes_of_its_own(node: Node) -> None:
+    one, other = shares("one", "other")
+    devices = await node.prepare([one])
+    node.backend.cut_by_hand(from_card_part(SECOND.part))
+    await node.prepare([other], OTHER)
+    noted = dict(node.notes(other, OTHER))
+    assert noted != dict(node.notes(one)), "what was there before is another thing for each"
+    await node.release(devices)
+    assert dict(node.notes(other, OTHER)) == noted
+    assert node.notes(one) == {}, "nothing of the share that is released is left to release"
+
+
+async def test_a_claim_that_shares_another_device_keeps_nothing_of_this_one(node: Node) -> None:
+    (one,) = shares("one")
+    devices = await node.prepare([one])
+    await node.prepare([device(SECOND.share.id.device, start=1, share="other")], OTHER)
+    await node.release(devices)
+    assert [made.start for made in node.backend.made.values()] == [1]
+
+
+async def test_what_a_process_of_a_stranger_uses_is_no_work_of_an_interrupted_prepare(node: Node) -> None:
+    """The notes of the claim itself say nothing of processes: none of its own can run yet."""
+    whole = device("gpu-0", start=None, size=None, share="one")
+    node.start([whole])
+    node.checkpoint.journal(CLAIM.uid, whole.share, BOOT).write(before=[])
+    used = FoundPartition(id="process-4711", profile=None, placement=None, in_use=True)
+    node.backend.survey = lambda card_uuid: CardSurvey(card_uuid=card_uuid, partitions=(used,))  # type: ignore[method-assign]
+    with pytest.raises(DevicesFailedError, match="held by somebody else: process-4711"):
+        await node.hardware.prepare(CLAIM, [whole])

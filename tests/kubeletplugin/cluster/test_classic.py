@@ -16,18 +16,21 @@ from api.errors import UnsupportedError
 from api.kerf.node_inventory import NODE_INVENTORIES, NodeInventory
 from api.model.metadata import ObjectMeta
 from api.model.names import ClaimRef, DriverName
+from api.resource.v1alpha2 import KINDS
 from driver.families.gpu import GPU
-from driver.kube.discovery import discover_classic
+from driver.kube.discovery import ClassicFeatures, discover_classic
 from driver.kube.http.client import Client
 from driver.kube.http.credentials import Access
 from driver.kube.http.errors import NotFoundError
 from driver.kubeletplugin.backends.registry import BackendChoice
-from driver.kubeletplugin.cluster.classic import ClassicCluster
+from driver.kubeletplugin.cluster.classic import RENEW_S, ClassicCluster
 from driver.kubeletplugin.inventory.devices import DeviceSet, build_device_set
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.kubeletplugin.settings import Settings
 from driver.local.apiserver import ApiServer, ApiServerSettings
 from tests.fakes.cards import gpu
+from tests.kube.memory_server import MemoryServer
+from tests.runtime.virtual_time import VIRTUAL_TIME
 
 CRD = Path(__file__).parents[3] / "deploy" / "crds" / "kerf.dev_nodeinventories.yaml"
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
@@ -113,3 +116,19 @@ async def test_a_driver_name_that_old_kubelets_cannot_handle_is_refused(client: 
 
 async def test_a_claim_that_is_not_there_is_none(client: Client) -> None:
     assert await (await cluster_of(client)).read_claim(ClaimRef("default", "claim", "1")) is None
+
+
+@pytest.mark.parametrize("anyio_backend", [VIRTUAL_TIME], ids=["virtual time"])
+async def test_an_inventory_that_does_not_change_is_written_once_a_minute(anyio_backend: object) -> None:
+    """A loop that did not wait wrote it all the time. Before its cards are known a node says that it has none."""
+    server = MemoryServer()
+    server.put("nodeinventories", {"metadata": {"name": "node-1-gpu.kerf.dev"}})  # the server does not create by PATCH
+    features = ClassicFeatures(kubernetes=(1, 30), resource=KINDS)
+    async with anyio.create_task_group() as tasks:
+        cluster = ClassicCluster(server.client(), features, node(), settings(), now=lambda: NOON)
+        tasks.start_soon(cluster.run, lambda: None)
+        await anyio.sleep(10 * RENEW_S + 1)
+        assert len(server.sent("PATCH")) == 11
+        tasks.cancel_scope.cancel()
+    ((_, _, name), written), *others = server.objects.items()
+    assert (name, written["spec"].get("cards", []), others) == ("node-1-gpu.kerf.dev", [], [])

@@ -12,7 +12,7 @@ from api.model.names import DriverName
 from driver.kube.discovery import discover
 from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
-from driver.kubeletplugin.cluster.dropped_fields import probe_dropped_fields
+from driver.kubeletplugin.cluster.dropped_fields import probe_dropped_fields, probe_list_attributes
 from driver.kubeletplugin.inventory.devices import PublishTarget
 from driver.local.apiserver import ApiServer, ApiServerSettings
 from driver.partitions.slice_limits import SliceLayout
@@ -22,6 +22,7 @@ from tests.kubeletplugin.harness import LONGEST_S
 COUNTERS = ("devices[].consumesCounters", "sharedCounters")
 SHARES = ("devices[].allowMultipleAllocations", "devices[].capacity{}.requestPolicy")
 CONDITIONS = ("devices[].bindingConditions", "devices[].bindingFailureConditions")
+LISTS = ("devices[].attributes{}.strings", "devices[].attributes{}.ints")
 VERSIONS = pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
 
 
@@ -78,3 +79,17 @@ async def test_a_server_that_refuses_the_question_is_taken_to_keep_all_until_a_l
         )
         assert await probe_dropped_fields(client, kind, nowhere) == frozenset()
     assert "cannot find out which fields of slices the API server keeps" in caplog.text
+
+
+@pytest.mark.parametrize(("lost", "takes_lists"), [((), True), (LISTS, False), (LISTS[:1], False)])
+async def test_whether_lists_are_taken_is_asked_without_a_trace(
+    tmp_path: Path, lost: tuple[str, ...], takes_lists: bool
+) -> None:
+    fields = {"resourceslices": [f"spec.{path}" for path in lost]}
+    async with client_of(tmp_path, ApiServerSettings(dropped_fields=fields)) as client:
+        kind = (await discover(client)).resource.resource_slices
+        target = PublishTarget(
+            driver=DriverName(DRIVER), node=NODE, layout=SliceLayout.SPLIT, vocabularies=VOCABULARIES
+        )
+        assert await probe_list_attributes(client, kind, target) is takes_lists
+        assert not (await client.list(kind)).items, "a question leaves nothing behind"

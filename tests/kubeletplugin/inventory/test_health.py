@@ -5,6 +5,7 @@ import pytest
 from api.dra.health import Health
 from driver.kubeletplugin.backends.base import HealthChange, HealthState
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from driver.kubeletplugin.inventory.refusals import RefusedPlacement
 from driver.partitions.geometry import Partition, Placement
 from tests.kubeletplugin.records import device, record
 
@@ -107,3 +108,11 @@ def test_the_kubelet_learns_of_each_device_of_a_claim_once() -> None:
         ("node-1/gpu", "gpu-1", Health.HEALTHY, ""),
     ]
     assert {report.checked_at_s for report in reports} == {1000}
+
+
+def test_a_device_that_the_hardware_refuses_is_reported_once() -> None:
+    refused = RefusedPlacement(
+        device=device().share.id, partition=part(0), reason="Xid 79", evicts=False, was_held=False, since=0.0
+    )
+    (report,) = tracker().build_reports([record("one", device())], {refused.device: refused})
+    assert (report.device, report.health) == (refused.device.device, Health.UNHEALTHY)

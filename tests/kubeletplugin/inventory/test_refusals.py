@@ -115,3 +115,11 @@ def test_in_any_history_few_placements_evict_and_all_become_free_in_the_end(
     clock.now += HOLD_S
     tracker.expire("GPU-0", lambda _: False)
     assert not tracker.placements
+
+
+def test_a_placement_that_is_free_again_may_refuse_as_often_as_before() -> None:
+    tracker = RefusalTracker(driver=DRIVER, now=Clock())
+    assert [tracker.record("uid-1", name()) for _ in range(REFUSALS)][-1]
+    tracker.taint(name(), part(), "refused", evicts=False, was_held=True)
+    assert tracker.expire("GPU-0", lambda _: False)
+    assert [tracker.record("uid-1", name()) for _ in range(REFUSALS)] == [False, False, True]

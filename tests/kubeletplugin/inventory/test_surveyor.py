@@ -302,3 +302,16 @@ async def test_a_card_on_which_a_call_hangs_gets_no_claims_until_it_answers() ->
 
 def _at(card: Card, other: Card) -> Card:
     return dataclasses.replace(card, pci_bus_id=other.pci_bus_id)
+
+
+async def test_a_card_whose_first_survey_hangs_gets_no_claims() -> None:
+    node = Node()
+    cards = {"fake": await node.executor.discover("fake")}
+    node.hanging = []
+    async with anyio.create_task_group() as group:
+        group.start_soon(node.surveyor.meet, cards)
+        await anyio.wait_all_tasks_blocked()
+        assert set(node.restrictions.surveys.quarantine.values()) == {"it has not been surveyed yet"}
+        await anyio.sleep(CALL_TIMEOUT_S)
+        for work in node.hanging:
+            work()()

@@ -15,7 +15,7 @@ from driver.kubeletplugin.inventory.optional_devices import OptionalDevices
 from driver.kubeletplugin.inventory.refusals import RefusalTracker
 from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, KnownAllocations, OrphanedDevices
 from driver.kubeletplugin.inventory.surveys import SurveyTracker
-from driver.partitions.geometry import Card, Placement
+from driver.partitions.geometry import Card, Partition, Placement
 from driver.partitions.slice_limits import MAX_TAINTS_COMBINED, SliceLayout
 from driver.partitions.unit_map import get_unit_map
 from tests.fakes.cards import fpga, gpu
@@ -163,3 +163,13 @@ def test_a_device_in_every_trouble_has_no_more_taints_than_a_slice_may_have_and_
         taints = published(built)["gpu-0-1g-1gb-at-0"].taints
         assert len(taints) == count
         assert "NoExecute" in {taint.effect for taint in taints}
+
+
+def test_an_orphan_that_only_watches_keeps_nothing_from_claims() -> None:
+    whole = Partition(kind="gpu", card_uuid="GPU-0")
+    orphaned = OrphanedDevices(driver=DRIVER)
+    assert orphaned.add(record("watching", device(admin=True)))
+    assert orphaned.build_taints(whole) == ()
+    assert orphaned.add(record("working", device()))
+    assert [taint.effect for taint in orphaned.build_taints(whole)] == ["NoSchedule"]
+    assert orphaned.build_taints(Partition(kind="gpu", card_uuid="GPU-1")) == ()

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from tests.oracle.cel.expressions import ATOMS, COSTLY, DEVICES, DRIVER
+from tests.oracle.cel.expressions import ALONE, COSTLY, DEVICES, DRIVER
 from tests.oracle.judge import Judge, build
 
 _TEXT: Final = 80
@@ -22,7 +22,7 @@ def main(path: Path) -> None:
         path.open("w", encoding="utf-8") as file,
         Judge(build(Path(__file__).parent, Path(folder) / "oracle")) as judge,
     ):
-        named = [(f"atom-{number}", expression, DEVICES) for number, expression in enumerate(ATOMS)]
+        named = [(f"atom-{number}", expression, DEVICES) for number, expression in enumerate(ALONE)]
         named += [(f"costly-{number}", expression, DEVICES[:1]) for number, expression in enumerate(COSTLY)]
         for name, expression, devices in named:
             for at, device in enumerate(devices):

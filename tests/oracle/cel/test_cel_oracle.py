@@ -18,7 +18,14 @@ from driver.cel.compile import (
     compile_selector,
 )
 from driver.cel.cost import MAX_COST, estimate_cost
-from tests.oracle.cel.expressions import ATOMS, DEVICES, DRIVER, generate_costly_expression, generate_expression
+from tests.oracle.cel.expressions import (
+    ALONE,
+    DEVICES,
+    DRIVER,
+    LACKING,
+    generate_costly_expression,
+    generate_expression,
+)
 from tests.oracle.judge import Judge
 
 pytestmark = pytest.mark.oracle
@@ -31,6 +38,9 @@ FIRST = int(os.environ.get("KERF_ORACLE_SEED", "0"))
 DIFFERENT = ('quantity("1.5Gi").asInteger()', 'cel.bind(a, device.attributes, has(a["nope"]')
 """Expressions with one of these are not compared: what ``expressions.DIFFERENT`` says of us, and a map of domains that
 is bound to a name, which is filled up there for a device with attributes and not for one without any."""
+MOST_UNSUPPORTED = 0.02
+"""The share of compositions that Kerf may call not supported, because nothing is compared then: of those that are
+generated, 1.2 % have bound names in bound names that expand too far."""
 
 
 def ours(text: str, device: JsonObject, *, derived: bool) -> object:
@@ -60,16 +70,21 @@ def theirs(answer: Mapping[str, Any]) -> object:
 @pytest.mark.parametrize("derived", [False, True])
 def test_generated_expressions_mean_what_they_mean_in_the_api_server(judge: Judge, derived: bool) -> None:
     disagreements: list[str] = []
-    for seed in range(FIRST, FIRST + CASES + len(ATOMS)):
+    unsupported: set[str] = set()
+    for seed in range(FIRST, FIRST + CASES + len(ALONE)):
         text = generate_expression(seed)
         if any(different in text for different in DIFFERENT):
             continue
         for device in DEVICES:
             record = {"expression": text, "derived": derived, "driver": DRIVER, "device": {"name": "d", **device}}
             wanted, got = theirs(judge.ask(record)), ours(text, device, derived=derived)
-            if wanted != got and got != "not supported":
+            if got == "not supported":
+                unsupported.add(text)
+            elif wanted != got:
                 disagreements.append(f"{text}: {wanted}, not {got}")
     assert not disagreements, "\n".join(disagreements)
+    assert FIRST or {*LACKING} <= unsupported, "what is supported now is to be compared: move it to ATOMS"
+    assert len(unsupported - {*LACKING}) <= CASES * MOST_UNSUPPORTED, sorted(unsupported)
 
 
 @pytest.mark.parametrize("author", [generate_expression, generate_costly_expression])
@@ -77,7 +92,7 @@ def test_the_api_server_estimates_the_same_costs(judge: Judge, author: Callable[
     """And what it accepts never exceeds the limit when it is evaluated."""
     disagreements: list[str] = []
     refused = 0
-    for seed in range(FIRST, FIRST + CASES + len(ATOMS)):
+    for seed in range(FIRST, FIRST + CASES + len(ALONE)):
         text = author(seed)
         answer = judge.ask({"expression": text, "driver": DRIVER, "device": {"name": "d", **DEVICES[0]}})
         ours = estimate_cost(text)

@@ -1,0 +1,19 @@
+"""What the checkpoint keeps of a partition is the partition."""
+
+import pytest
+
+from driver.families.registry import BUILT_IN
+from driver.partitions.geometry import Card, Geometry
+from driver.partitions.records import from_card_part, to_card_part
+
+GEOMETRIES = [geometry for family in BUILT_IN for geometry in family.geometries()]
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES, ids=lambda geometry: geometry.model)
+def test_every_partition_comes_back(geometry: Geometry) -> None:
+    card = Card(uuid="card-1", index=0, geometry=geometry)
+    for spec in geometry.specs:
+        partition = spec.of(card.uuid)
+        part = to_card_part(partition)
+        assert (part.start is None, part.size is None) == (partition.placement is None,) * 2
+        assert from_card_part(part) == partition
