@@ -1,5 +1,7 @@
 """``kerf gather``: writes a cluster's state into a file that the other commands read with ``--from``."""
 
+import json
+import os
 import sys
 from pathlib import Path
 
@@ -7,6 +9,7 @@ import click
 
 from driver.cli.options import option
 from driver.cli.options.cluster import access_options, format_count, read_state, with_exit_codes
+from driver.diagnostics.anonymization import anonymize as build_anonymous
 from driver.diagnostics.dump import encode_dump
 
 
@@ -19,15 +22,37 @@ from driver.diagnostics.dump import encode_dump
     default="kerf-dump.json",
     help="Where to write it, compressed if it ends with .gz; - for standard output.",
 )
+@option(
+    "--anonymize",
+    is_flag=True,
+    help="Put pseudonyms in place of names, labels, and all other words that are not of Kubernetes, Kerf or hardware.",
+)
+@option(
+    "--pseudonyms",
+    "table",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="With --anonymize: where to write, for yourself, what each pseudonym stands for.",
+)
 @with_exit_codes
-def command(kubeconfig: Path | None, context: str | None, output_file: Path) -> int:
+def command(
+    kubeconfig: Path | None, context: str | None, output_file: Path, *, anonymize: bool, table: Path | None
+) -> int:
     """Write nodes, claims, classes, slices, pods with claims and events about devices into one JSON file.
 
     No environments, commands, images, annotations or other drivers' parameters are in it. Names of all objects are,
     what users wrote into CEL selectors, labels of nodes and tolerations, and the messages of events: look before you
-    send it to somebody. The option --from of `kerf why`, `kerf plan` and `kerf frag` reads the file.
+    send it to somebody, or use --anonymize. The option --from of `kerf why`, `kerf plan` and `kerf frag` reads the
+    file.
     """
+    if table is not None and not anonymize:
+        raise click.UsageError("--pseudonyms has a meaning with --anonymize only")
     state = read_state(kubeconfig, context, None).state
+    if anonymize:
+        state, meanings = build_anonymous(state)
+        if table is not None:
+            descriptor = os.open(table, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                json.dump(meanings, file, indent=2, sort_keys=True, ensure_ascii=False)
     data = encode_dump(state, compress=output_file.suffix == ".gz")
     if str(output_file) == "-":
         sys.stdout.buffer.write(data)

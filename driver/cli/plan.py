@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -44,6 +43,7 @@ from driver.diagnostics.explain.report import Verdict
 from driver.diagnostics.plan import Headroom, PlacedCopy, PlanReport, plan_workloads
 from driver.diagnostics.workload import read_workloads
 from driver.families.registry import installed_families
+from driver.runtime.yaml_file import NotYamlError, parse_manifests
 
 _ROWS = 60
 """Placements listed as text; JSON output has all of them."""
@@ -132,19 +132,17 @@ def _exit(answer: PlanReport) -> int:
 
 def _documents(path: Path) -> Iterator[JsonObject]:
     """Yield every document of a file, or of the manifests in a directory. Raises InvalidDocumentError."""
-    import yaml
-
     if path.is_dir():
         for file in sorted(each for each in path.iterdir() if each.suffix in {".yaml", ".yml", ".json"}):
             yield from _documents(file)
         return
     try:
         text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
-        bodies: list[Any] = list(yaml.safe_load_all(text))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InvalidDocumentError(str(path), [Problem("", f"is no YAML: {' '.join(str(error).split())}")]) from error
-    except RecursionError as error:
-        raise InvalidDocumentError(str(path), [Problem("", "is nested too deeply")]) from error
+        bodies = parse_manifests(text)
+    except UnicodeDecodeError as error:
+        raise InvalidDocumentError(str(path), [Problem("", f"is no YAML: {error}")]) from error
+    except NotYamlError as error:
+        raise InvalidDocumentError(str(path), [Problem("", str(error))]) from error
     for number, body in enumerate(bodies, start=1):
         try:
             check_levels(body)

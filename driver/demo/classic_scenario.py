@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import anyio
-import yaml
 
 from api.core.v1 import EVENTS, NAMESPACES, PODS
 from api.kerf.classic_parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS
@@ -33,6 +32,7 @@ from driver.families.gpu import GPU
 from driver.families.registry import BUILT_IN
 from driver.kube.http.client import Client
 from driver.local.cluster import LocalCluster
+from driver.runtime.yaml_file import parse_manifests
 
 _POLICIES: Final = tuple(
     identity_kind(
@@ -179,7 +179,7 @@ def open_classic_scenario(
 
 
 def _documents(file: Path) -> Iterable[JsonObject]:
-    return (document for document in yaml.safe_load_all(file.read_text()) if document)
+    return (document for document in parse_manifests(file.read_text()) if document)
 
 
 def _waiting_claim() -> JsonObject:

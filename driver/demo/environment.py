@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import anyio
-import yaml
 
 from api.core.v1 import NAMESPACES, NODES, PODS, Pod
 from api.errors import KerfError
@@ -41,6 +40,7 @@ from driver.kubeletplugin.backends.registry import BackendChoice
 from driver.kubeletplugin.claims.checkpoint import open_checkpoint
 from driver.kubeletplugin.settings import BOOT_ID
 from driver.local.cluster import ClusterSettings, LocalCluster
+from driver.runtime.yaml_file import parse_manifests
 
 _FIELD_MANAGER: Final = "kerf-demo"
 _KINDS: Final[Mapping[str, Kind[Any]]] = {
@@ -227,7 +227,11 @@ async def open_demo_cluster(
     classic: bool = False,
 ) -> AsyncIterator[DemoT]:
     """Run the cluster that ``build`` makes, with Kerf's programs; all are stopped in reverse order on exit."""
-    crds = [yaml.safe_load(file.read_text()) for file in sorted(find_packaged_folder("crds").glob("*.yaml"))]
+    crds = [
+        document
+        for file in sorted(find_packaged_folder("crds").glob("*.yaml"))
+        for document in parse_manifests(file.read_text())
+    ]
     cluster = LocalCluster(
         ClusterSettings(root=root, nodes=settings.node_names, crds=crds, classic=classic),
         share_id=lambda: str(uuid.uuid4()),

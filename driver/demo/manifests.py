@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from api.errors import InvalidDocumentError, KerfError, Problem
 from api.kerf.decoder import decode_device_config, decode_resource_class
 from api.kerf.v1alpha1 import DeviceConfigBase
@@ -18,6 +16,7 @@ from api.model.base import JsonObject
 from api.model.json_limits import check_levels
 from driver.families.class_validation import check_class
 from driver.families.registry import installed_families
+from driver.runtime.yaml_file import NotYamlError, parse_manifests
 
 Check = Callable[[JsonObject], Iterable[Problem]]
 
@@ -107,12 +106,9 @@ def _files(path: Path, lines: list[str]) -> Iterator[Path]:
 
 def _documents(file: Path, lines: list[str]) -> Iterator[Manifest]:
     try:
-        documents = list(yaml.safe_load_all(file.read_text(encoding="utf-8")))
-    except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
-        lines.append(f"{file}: cannot be read: {' '.join(str(error).split())}")
-        return
-    except RecursionError:
-        lines.append(f"{file}: cannot be read: it is nested too deeply")
+        documents = parse_manifests(file.read_text(encoding="utf-8"))
+    except (NotYamlError, OSError, UnicodeDecodeError) as error:
+        lines.append(f"{file}: cannot be read: {error}")
         return
     for number, body in enumerate(documents, start=1):
         if isinstance(body, dict):

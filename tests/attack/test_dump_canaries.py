@@ -1,19 +1,24 @@
 """What ``kerf gather`` gives away: every field of every object has a text of its own, and a dump keeps what it says.
 
+With ``--anonymize`` that is nothing but ``PUBLIC``.
+
 ``NAMES`` are fields in which the API server allows names and words of its own only. In all others users and drivers
 write what they like: ``TEXTS`` are those that a dump keeps, and docs/diagnostics.md tells them.
 """
 
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
+import pytest
 
 from api.model.metadata import Condition
 from api.model.quantity import Quantity
+from driver.diagnostics.anonymization import anonymize
 from driver.diagnostics.cluster_state import ClusterState
-from driver.diagnostics.dump import POD_TEMPLATE_HASH, encode_dump, redact
+from driver.diagnostics.dump import POD_TEMPLATE_HASH, decode_dump, encode_dump, redact
 
 _NAMES: Final = """
     allocationMode allocationTimestamp apiGroup apiVersion attributes{} bindingConditions bindingFailureConditions
@@ -53,6 +58,16 @@ TEXTS: Final = (
     "forbiddenLists",
     "unreadable",
 )
+PUBLIC: Final = (
+    "*.driver",
+    "*.driverName",
+    "*.attributes{}",
+    "*.capacity{}",
+    "classic.inventories.spec.*.attributes.name",
+    "classic.inventories.spec.*.capacity.name",
+    "classic.inventories.spec.*.quota.name",
+)
+"""The fields whose words an anonymized dump keeps, wherever else they are."""
 CONDITIONS: Final = ("Other", "PodScheduled", "PodReadyToStartContainers", "Ready")
 
 
@@ -113,3 +128,38 @@ def test_a_dump_keeps_no_text_of_users_or_drivers_but_those_that_are_told() -> N
 def test_every_text_that_is_told_is_in_a_dump() -> None:
     kept = kept_texts()
     assert [each for each in TEXTS if not any(fnmatchcase(path, each) for path in kept)] == []
+
+
+def spell(path: str) -> str:
+    """Return a word for the text ``path`` that is in no vocabulary: its digest in letters."""
+    return "".join(chr(ord("a") + nibble) for byte in sha256(path.encode()).digest()[:8] for nibble in divmod(byte, 16))
+
+
+def with_canaries(value: Any, shape: str, canaries: dict[str, str]) -> Any:
+    """Return ``value``, which ``fill`` has made, with a canary of the form ``shape`` in each of its texts."""
+    match value:
+        case str() if value.startswith("<"):
+            path = value.strip("<>").removeprefix(".")
+            canaries[spell(path)] = path
+            return shape.replace("{}", spell(path))
+        case dict():
+            return {
+                with_canaries(key, shape, canaries): with_canaries(each, shape, canaries) for key, each in value.items()
+            }
+        case list():
+            return [with_canaries(each, shape, canaries) for each in value]
+        case _:
+            return value
+
+
+@pytest.mark.parametrize("shape", ["{}", "acme-{}", "{}.example/{}", "said {}: /var/{}@10.1.2.3", "\"{}\" == '{}\\n'"])
+def test_an_anonymized_dump_keeps_no_word_but_those_that_are_told(shape: str) -> None:
+    document = msgspec.json.decode(encode_dump(redact(fill(msgspec.inspect.type_info(ClusterState), ""))))
+    canaries: dict[str, str] = {}
+    state = decode_dump(msgspec.json.encode(with_canaries(document, shape, canaries)), "dump.json")
+    assert len(canaries) > 250
+    text = encode_dump(anonymize(state)[0]).decode().lower()
+    left = {path for word, path in canaries.items() if word in text}
+    assert [path for path in sorted(left) if not any(fnmatchcase(path, each) for each in PUBLIC)] == []
+    if shape == "{}":
+        assert [each for each in PUBLIC if not any(fnmatchcase(path, each) for path in left)] == []

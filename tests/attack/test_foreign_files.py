@@ -23,6 +23,8 @@ FILES = {
     "a tabulator": f"{SECRET}:\n\t{SECRET}: 1\n",
     "settings": f"PASSWORD: {SECRET}\n{SECRET}: 1\n",
     "a list": f"- {SECRET}\n",
+    "a key twice": f"{SECRET}: 1\n{SECRET}: 2\n",
+    "documents": f"{SECRET}: 1\n---\n{SECRET}: 2\n",
     "a date that is none": f"a: 2001-99-99 # {SECRET}\n",
     "a number": "1",
     "no text": f"\0{SECRET}",

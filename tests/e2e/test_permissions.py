@@ -1,43 +1,26 @@
 """The limits of Kerf's service accounts, enforced by the roles and policies of ``deploy/``.
 
-CASES is the table of docs/security.md: who does what to which object, and what the API server says. All writes are dry
-runs, which are authorized and admitted as others are.
+CASES is the table of docs/security.md: who does what to which object, and what the API server says, on 1.34 and later.
+``tests/e2e/classic/test_permissions.py`` has those of 1.30 and 1.31.
 """
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import pytest
 
+from tests.e2e.permission_cases import ALLOWED, CANNOT, Case, Who, clients, send
 from tests.e2e.wait import eventually
-from tests.realcluster.api import Api, Document, StatusError
+from tests.realcluster.api import Api, Document
 from tests.realcluster.cluster import Cluster
-from tests.realcluster.kerf import CONTROLLER, DEPLOY, NAMESPACE, PLUGIN, Kerf, manifests
+from tests.realcluster.kerf import DEPLOY, NAMESPACE, PLUGIN, Kerf, manifests
+from tests.realcluster.versions import KubernetesVersion
 
 BARE_NODES = ("bare1",)
 RESOURCE: Final = "resource.k8s.io/v1"
+BEFORE_1_36: Final = ("1.34",)
+"""The releases of ``tests/realcluster`` with ``v1`` in which the API server itself does not protect claims' status."""
 KERF: Final = "kerf.dev/v1alpha1"
-Who = Literal["plugin", "plugin of bare1", "plugin without node", "controller"]
-Verb = Literal["get", "list", "watch", "create", "replace", "patch", "delete"]
-ALLOWED: Final = ""
-CANNOT: Final = " cannot "
-"""What RBAC says."""
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A request of one account; ``said`` is a part of the refusal, empty: it is allowed."""
-
-    who: Who
-    verb: Verb
-    what: str
-    """A path below the API server's root; ``{slice}`` is a slice of the plugin on node1."""
-    said: str
-    body: Document | None = None
-    policy: str = ""
-    """What the policy alone would say, where the API server itself refuses from 1.36 on (KEP-4817)."""
 
 
 def slice_of(node: str | None, driver: str = "gpu.kerf.dev", pool: str = "") -> Document:
@@ -205,24 +188,13 @@ CASES: Final = (
     Case("controller", "list", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases", CANNOT),
 )
 
-_METHODS: Final = {"create": "POST", "replace": "PUT", "patch": "PATCH", "delete": "DELETE"}
-
 
 @pytest.fixture(scope="module")
 async def accounts(cluster: Cluster, api: Api, kerf: Kerf) -> AsyncIterator[Mapping[Who, Api]]:
     """A client for each identity."""
-    bound: dict[Who, tuple[str, Document | None]] = {
-        "plugin": (PLUGIN, await kerf.plugin_pod("node1")),
-        "plugin of bare1": (PLUGIN, await api.get("v1", "Node", "bare1")),
-        "plugin without node": (PLUGIN, None),
-        "controller": (CONTROLLER, None),
-    }
-    async with AsyncExitStack() as stack:
-        clients: dict[Who, Api] = {}
-        for who, (account, to) in bound.items():
-            user = cluster.write_kubeconfig(who.replace(" ", "-"), {"token": await kerf.token(account, to)})
-            clients[who] = await stack.enter_async_context(Api(user))
-        yield clients
+    node1, bare1 = await kerf.plugin_pod("node1"), await api.get("v1", "Node", "bare1")
+    async with clients(cluster, kerf, node1, bare1) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module")
@@ -248,31 +220,16 @@ async def objects(api: Api, kerf: Kerf) -> str:
     return str((await eventually("the plugin publishes", slices))[0]["metadata"]["name"])
 
 
-async def send(client: Api, case: Case, slice_name: str) -> str:
-    """Return the refusal; empty: there is none."""
-    path = case.what.format(slice=slice_name)
-    query = {"watch": "true", "timeoutSeconds": "1"} if case.verb == "watch" else {}
-    if case.verb in _METHODS:
-        query = {"dryRun": "All"}
-    body = case.body
-    if case.verb == "replace":
-        listed = await client.request("GET", path.rpartition("/")[0])
-        (body,) = (one for one in listed["items"] if path.endswith(f"/{one['metadata']['name']}"))
-        body["spec"]["devices"] = [{"name": "another"}]
-    kind = "application/merge-patch+json" if case.verb == "patch" else "application/json"
-    try:
-        await client.request(_METHODS.get(case.verb, "GET"), path, body, query=query, content_type=kind)
-    except StatusError as error:
-        return str(error)
-    return ""
-
-
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.who}: {case.verb} {case.what.rpartition('/')[2]}")
-async def test_an_account_may_do_what_the_table_says(accounts: Mapping[Who, Api], objects: str, case: Case) -> None:
-    said = await send(accounts[case.who], case, objects)
-    assert case.said in said, said
-    assert bool(said) == bool(case.said), said
-    assert not said or said.startswith("422 " if case.policy else "403 "), said
+async def test_an_account_may_do_what_the_table_says(
+    accounts: Mapping[Who, Api], objects: str, version: KubernetesVersion, case: Case
+) -> None:
+    is_policys = bool(case.policy) and version.minor in BEFORE_1_36
+    expected = case.policy if is_policys else case.said
+    said = await send(accounts[case.who], case, slice=objects)
+    assert expected in said, said
+    assert bool(said) == bool(expected), said
+    assert not said or said.startswith("422 " if case.policy and not is_policys else "403 "), said
 
 
 @pytest.fixture(scope="module")
@@ -302,7 +259,7 @@ async def test_the_policy_alone_protects_the_status_of_claims_before_1_36(
     accounts: Mapping[Who, Api], objects: str, case: Case
 ) -> None:
     async def is_refused_by_policy() -> str | None:
-        said = await send(accounts[case.who], case, objects)
+        said = await send(accounts[case.who], case, slice=objects)
         return None if _DRIVER in said or _BINDING in said else said  # the role is not in force yet
 
     said = await eventually("the policy refuses", is_refused_by_policy)
@@ -315,7 +272,7 @@ async def test_early_loading_lets_the_plugin_read_all_claims(api: Api, accounts:
 
     async def may_list() -> bool:
         case = Case("plugin", "list", f"/apis/{RESOURCE}/resourceclaims", ALLOWED)
-        return not await send(accounts["plugin"], case, "")
+        return not await send(accounts["plugin"], case)
 
     await eventually("the role is in force", may_list)
 

@@ -1,5 +1,6 @@
 """Diagnostics of a running cluster, as administrators use them; the same answers come from its dump."""
 
+import gzip
 import json
 import os
 import subprocess
@@ -149,6 +150,14 @@ async def test_every_question_is_answered_by_the_cluster_and_alike_by_its_dump(f
             found = {reason["obstacle"] for group in answer["groups"] for reason in group["reasons"]}
             assert found == {obstacle}, name
             assert online == await kerf("why", "pod", name, "--from", str(dump), "-o", "json", code=1)
+        anonymous, table = folder / "anonymous.json.gz", folder / "names.json"
+        await kerf("gather", *cluster, "--anonymize", "--pseudonyms", str(table), "-o", str(anonymous))
+        assert table.stat().st_mode & 0o777 == 0o600
+        pseudonyms = {text: name for name, text in sorted(json.loads(table.read_text()).items(), reverse=True)}
+        name = next(name for name in OBSTACLES if name in pseudonyms)
+        assert f'"name":"{name}"'.encode() not in gzip.decompress(anonymous.read_bytes())
+        said = json.loads(await kerf("why", "pod", pseudonyms[name], "--from", str(anonymous), "-o", "json", code=1))
+        assert {reason["obstacle"] for group in said["groups"] for reason in group["reasons"]} == {OBSTACLES[name][2]}
         [remedy, *_] = json.loads(await kerf("why", "pod", "counters", *cluster, "-o", "json", code=1))["remedies"]
         [ending] = remedy["claims"]
         assert ending["pods"] == [ending["claim"]]

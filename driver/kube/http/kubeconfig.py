@@ -184,7 +184,7 @@ def _combine(
 
 def _parse(path: Path) -> _Config:
     try:
-        document = parse_yaml(path.read_bytes())
+        document = parse_yaml(path.read_bytes(), _Config, _Cluster, _User, _Context)
         return msgspec.convert({} if document is None else document, _Config)
     except OSError as error:
         raise AccessError(f"cannot read kubeconfig {path}: {error.strerror}") from error

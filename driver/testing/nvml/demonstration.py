@@ -72,7 +72,7 @@ def open_backend(config: Path | None) -> StandInBackend:
             f"the backend nvidia-fake needs a document that says which cards to make, such as {_EXAMPLE}"
         )
     try:
-        document = msgspec.convert(parse_yaml(config.read_bytes()), type=StandInConfig)
+        document = msgspec.convert(parse_yaml(config.read_bytes(), StandInConfig, StandInCards), type=StandInConfig)
     except (OSError, NotYamlError, msgspec.ValidationError) as error:
         raise InvalidDocumentError(str(config), [Problem("", str(error))]) from error
     folder = (config.parent / document.machine).resolve()

@@ -47,6 +47,6 @@ def read_config(path: Path | None) -> NvidiaConfig:
     if path is None:
         return NvidiaConfig()
     try:
-        return msgspec.convert(parse_yaml(path.read_bytes()) or {}, type=NvidiaConfig)
+        return msgspec.convert(parse_yaml(path.read_bytes(), NvidiaConfig) or {}, type=NvidiaConfig)
     except (OSError, NotYamlError, msgspec.ValidationError) as error:
         raise InvalidDocumentError(str(path), [Problem("", str(error))]) from error

@@ -95,7 +95,7 @@ def read_config(path: Path) -> SimulatedConfig:
     type, a model or shell that is not in the catalog, and a file that cannot be read.
     """
     try:
-        document = parse_yaml(path.read_bytes())
+        document = parse_yaml(path.read_bytes(), SimulatedConfig, GpuCards, FpgaCards)
         if not isinstance(document, dict) or document.keys().isdisjoint(SimulatedConfig.__struct_fields__):
             raise NotYamlError("is no object with the fields state and cards")  # nothing of another's file is shown
         config = msgspec.convert(document, type=SimulatedConfig)
