@@ -71,7 +71,7 @@ SETS: Final = (
     (CardDescription(model="a30-24gb", is_mig_on=True), CardDescription(model="h100-80gb-sxm", is_mig_on=True)),
 )
 """The cards of machines: one and two, whose MIG mode changes at once (Hopper) or with a reset (Ampere)."""
-_PIDS: Final = range(4000, 4008)
+_PIDS: Final = range(4000, 4003)
 
 
 class _WatchedLibrary(NvmlLibrary):
@@ -160,7 +160,7 @@ class NvidiaCards:
         now = self.list_instances()
         if now == self._seen:
             return
-        for identity in self._seen.keys() - now.keys():
+        for identity in sorted(self._seen.keys() - now.keys()):
             self._makers.pop(identity)
             yield Disappeared(at=at, partition=identity, by=by)
         for identity, found in now.items():

@@ -34,8 +34,10 @@ LONGEST_CALL_S: Final = 2.0
 """Of a call to hardware."""
 EVENTS_S: Final = 20.0
 """Time until a backend that waits for events looks, where nothing hurries it."""
-SURVEYS_S: Final = 25.0
+SURVEYS_S: Final = 40.0
 """Seconds between surveys: as seldom as schedules can bear, whose time most of them would take."""
+PUBLICATIONS_S: Final = 60.0
+"""Least seconds between two publications, for the same reason."""
 _STOP_S: Final = 30.0
 
 
@@ -69,6 +71,7 @@ class Outside:
             kubelet_root=root / "kubelet",
             cdi_dir=root / "cdi",
             survey_interval_s=SURVEYS_S,
+            publish_min_interval_s=PUBLICATIONS_S,
         )
 
 
@@ -225,12 +228,11 @@ class PluginProcess:
         return result
 
 
-async def call_until(process: PluginProcess, call: Awaitable[ResultT], deadline_s: float) -> ResultT | KerfError | None:
-    """Wait for a call of the kubelet; None: it has given up, or the process has died."""
-    with anyio.move_on_after(deadline_s):
-        with suppress(Killed):
-            try:
-                return await call
-            except KerfError as error:
-                return error
+async def answer_of(call: Awaitable[ResultT]) -> ResultT | KerfError | None:
+    """Wait for a call of the kubelet; returns its result or its error, and None when the process has died."""
+    with suppress(Killed):
+        try:
+            return await call
+        except KerfError as error:
+            return error
     return None

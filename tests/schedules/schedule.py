@@ -1,7 +1,6 @@
 """One schedule: what happens next is chosen by chance; at the end all faults are over, and the node comes to rest."""
 
 import asyncio
-import logging
 import shutil
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from api.podresources.v1 import ClaimUse
 from driver.families.gpu import GPU
 from driver.kubeletplugin.backends.nvidia.backend import NvidiaBackend
 from driver.kubeletplugin.backends.ownership import BEFORE
+from driver.kubeletplugin.claims.checkpoint import Checkpoint, open_checkpoint
 from driver.kubeletplugin.grpc.pod_resources import PodResourcesError
 from driver.partitions.geometry import Partition
 from driver.partitions.records import from_card_part
@@ -46,9 +46,9 @@ from tests.ownership.history import (
     Used,
 )
 from tests.ownership.judge import Judge, ViolationError
-from tests.runtime.virtual_time import VIRTUAL_TIME, pass_time
-from tests.schedules.nvidia_cards import SETS, NvidiaCards
-from tests.schedules.process import Outside, PluginProcess, call_until
+from tests.runtime.virtual_time import pass_time
+from tests.schedules.nvidia_cards import NvidiaCards
+from tests.schedules.process import Outside, PluginProcess, answer_of
 
 NAMES: Final = ("a", "b", "c", "d")
 STEPS: Final = 30
@@ -256,7 +256,8 @@ class Schedule:
     async def strike_at_effect(self) -> None:
         """Kill the process, or cut or remove something by hand, right before one of its next effects."""
         if self.process is not None:
-            strike = self.chance.choice((self.kill, self.kill, self.kill, self.cut_now, self.remove_now, self.reset_now))
+            strikes = (self.kill, self.kill, self.kill, self.cut_now, self.remove_now, self.reset_now)
+            strike = self.chance.choice(strikes)
             self.process.strike_before(self.chance.randrange(1, 16), strike)
 
     # Pods, claims and the kubelet
@@ -357,7 +358,7 @@ class Schedule:
         call: Awaitable[PreparedClaim | None] = preparer.unprepare(made) if is_end else preparer.prepare(made)
         deadline_s = 45.0 if self.is_resting else self.chance.choice(_DEADLINES_S)
         with anyio.move_on_after(deadline_s) as scope:
-            answer = await call_until(process, call, float("inf"))
+            answer = await answer_of(call)
         if process.is_dead:
             return
         if scope.cancelled_caught:
@@ -387,7 +388,8 @@ class Schedule:
                 self.note(Used(at=self.now, claim=pod.uid, is_used=True))
         elif is_end and pod.phase is Phase.ENDING:
             del self.pods[name]
-            if not self.is_resting and self.chance.random() < 0.2 and self._is_there(pod):  # the next pod has the same claim
+            if not self.is_resting and self.chance.random() < 0.2 and self._is_there(pod):
+                # The next pod has the same claim.
                 self.pods[name] = Pod(claim=pod.claim)
                 self._allocated(pod.claim)
             else:
@@ -481,8 +483,6 @@ class Schedule:
 
     def _list_noted(self) -> set[Partition]:
         """List the places of which a note says that a prepare was begun there."""
-        from driver.kubeletplugin.claims.checkpoint import open_checkpoint
-
         process = self.process
         if process is not None and process.checkpoint is not None:
             return self._find_noted(process.checkpoint)
@@ -492,10 +492,7 @@ class Schedule:
         with open_checkpoint(state, boot_id=f"boot-{self.boot}", fdatasync=lambda _: None) as checkpoint:
             return self._find_noted(checkpoint)
 
-    def _find_noted(self, checkpoint: object) -> set[Partition]:
-        from driver.kubeletplugin.claims.checkpoint import Checkpoint
-
-        assert isinstance(checkpoint, Checkpoint)
+    def _find_noted(self, checkpoint: Checkpoint) -> set[Partition]:
         return {
             from_card_part(device.part)
             for uid, record in checkpoint.records.items()
@@ -594,43 +591,3 @@ class Schedule:
         is_mixed = len({place.is_whole for place in places}) > 1
         is_greedy = sum("+" in (place.profile or "") for place in places) > 1
         return is_alone and not is_mixed and not is_greedy and not any(map(self.cards.needs_reset, places))
-
-
-class Player:
-    """Plays schedules, one after the other, each on cards that are as new."""
-
-    def __init__(self, folder: Path) -> None:
-        """``folder`` is empty; it should be in memory."""
-        self._folder = folder
-        self._cards: dict[int, NvidiaCards] = {}
-
-    def play(self, seed: int) -> Schedule:
-        """Play one. Raises what is wrong."""
-        number = seed % len(SETS)
-        if number not in self._cards:
-            self._cards[number] = NvidiaCards(self._folder / f"cards-{number}", number)
-        cards = self._cards[number]
-        cards.renew()
-        root = self._folder / "node"
-        root.mkdir()
-        schedule = Schedule(seed, cards, root)
-        try:
-            with silent():
-                anyio.run(schedule.play, backend=VIRTUAL_TIME[0], backend_options=VIRTUAL_TIME[1])
-        finally:
-            shutil.rmtree(root)
-        return schedule
-
-    def close(self) -> None:
-        for cards in self._cards.values():
-            cards.close()
-
-
-@contextmanager
-def silent() -> Iterator[None]:
-    """The plugin logs nothing inside: with so many faults that would be most of the work."""
-    logging.disable(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.disable(logging.NOTSET)

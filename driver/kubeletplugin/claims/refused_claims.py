@@ -113,7 +113,7 @@ class RefusedClaims:
     def _recheck(self, claim: ClaimRef) -> None:
         """Count what the latest survey still shows as held; what is not held any more the kubelet's next try gets.
 
-        What is due by this is done in the same turn: one that fails, as without the API server, is not repeated at once.
+        What is due by this is done in the same turn: where that fails, as without the API server, its back-off counts.
         """
         for device, partition in self._held.pop(claim, {}).items():
             reason = self._restrictions.surveys.find_held(partition)

@@ -89,7 +89,7 @@ class HardwareSurveyor:
         failures: list[Exception] = []
         for card_uuid in card_uuids:
             if card_uuid not in self._cards:
-                failures.append(CardAbsentError(f"card {card_uuid} is not there now"))
+                await self._look_for(card_uuid, failures)
             elif await self._survey_card(*self._cards[card_uuid], failures):
                 self._on_change()
         for failure in failures:
@@ -186,8 +186,11 @@ class HardwareSurveyor:
         self._on_survey(card.uuid)
         return changed
 
-    async def _look_for(self, card_uuid: str) -> bool:
-        """Ask for a card that was not there at the last discovery; returns whether it may be there now."""
+    async def _look_for(self, card_uuid: str, failures: list[Exception] | None = None) -> bool:
+        """Ask for a card that was not there at the last discovery; returns whether it may be there now.
+
+        Errors go to ``failures``.
+        """
         backends = {
             device.backend
             for record in self._records.values()
@@ -197,10 +200,11 @@ class HardwareSurveyor:
         for backend in backends:
             try:
                 await self._card_executor.survey(backend, card_uuid, lambda _: None)
-            except CardAbsentError:
-                continue
             except Exception as error:  # noqa: BLE001  (as above)
-                _log.info("card %s cannot be looked for: %r", card_uuid, error)
+                if failures is not None:
+                    failures.append(error)
+                if not isinstance(error, CardAbsentError):
+                    _log.info("card %s cannot be looked for: %r", card_uuid, error)
                 continue
             return True
         return not backends  # an event about a card of which nothing is known: it may be new
