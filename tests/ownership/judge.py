@@ -351,13 +351,27 @@ class Judge:
             self._used.discard(claim)
 
     def _select(self, subjects: frozenset[str]) -> Iterator[Event]:
-        calls = {event.call for event in self.latest if isinstance(event, Called) and event.claim in subjects}
+        """Yield the latest events that concern the claims and cards of these names, or the whole node."""
+        calls: set[int] = set()
+        partitions: set[str] = set()
         for event in self.latest:
-            text = str(event)
-            is_of_call = isinstance(event, Answered) and event.call in calls
-            is_of_node = isinstance(event, Started | Died | Booted | Rested)
-            if is_of_call or is_of_node or any(subject in text for subject in subjects):
-                yield event
+            match event:
+                case Called(claim=claim, call=call) if claim in subjects:
+                    calls.add(call)
+                    yield event
+                case Answered(call=call) if call in calls:
+                    yield event
+                case Appeared(partition=name, place=place) if place.card_uuid in subjects:
+                    partitions.add(name)
+                    yield event
+                case Named(partition=name) | Disappeared(partition=name) if name in partitions:
+                    yield event
+                case Allocated(claim=claim) | Ended(claim=claim) | Used(claim=claim) if claim in subjects:
+                    yield event
+                case Started() | Died() | Booted() | Rested():
+                    yield event
+                case _:
+                    continue
 
 
 def judge(history: Iterable[Event], *, grace_s: float = 60.0) -> Violation | None:
