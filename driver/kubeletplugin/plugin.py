@@ -93,7 +93,7 @@ class NodePlugin:
         )
         self._restrictions = DeviceRestrictions(
             surveys=SurveyTracker(driver=settings.driver_name),
-            refusals=RefusalTracker(driver=settings.driver_name, now=now),
+            refusals=RefusalTracker(driver=settings.driver_name, now=clock),
             allocated=KnownAllocations(checkpoint.records),
             orphaned=OrphanedDevices(driver=settings.driver_name),
         )

@@ -4,12 +4,12 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self, TypeAlias
 
 import anyio
 
@@ -21,6 +21,9 @@ MEMORY: Final = Path("/dev/shm")
 """Where files are in memory, on Linux: a schedule writes its node's state hundreds of times."""
 _CHUNK: Final = 50
 """Schedules that a process plays before it asks for more."""
+
+
+Story: TypeAlias = Callable[[Schedule], Awaitable[None]]
 
 
 class Failure(NamedTuple):
@@ -41,8 +44,8 @@ class Player:
         self._folder = folder
         self._cards: dict[int, NvidiaCards] = {}
 
-    def play(self, seed: int) -> Schedule:
-        """Play one. Raises what is wrong."""
+    def play(self, seed: int, story: Story = Schedule.play) -> Schedule:
+        """Play one, or a story instead of what chance chooses. Raises what is wrong."""
         number = seed % len(SETS)
         if number not in self._cards:
             self._cards[number] = NvidiaCards(self._folder / f"cards-{number}", number)
@@ -53,7 +56,7 @@ class Player:
         schedule = Schedule(seed, cards, root)
         try:
             with silent():
-                anyio.run(schedule.play, backend=VIRTUAL_TIME[0], backend_options=VIRTUAL_TIME[1])
+                anyio.run(story, schedule, backend=VIRTUAL_TIME[0], backend_options=VIRTUAL_TIME[1])
         finally:
             shutil.rmtree(root)
         return schedule

@@ -6,6 +6,9 @@ from random import Random
 
 import pytest
 
+from driver.kubeletplugin.backends.base import CardSurvey, FoundPartition
+from driver.kubeletplugin.claims import hardware
+from driver.partitions.geometry import Partition
 from tests.conftest import PROFILE
 from tests.fakes.nvml import NEEDS_COMPILER
 from tests.ownership.history import Called, Event
@@ -26,7 +29,7 @@ def environment_of_one_test() -> Iterator[None]:
     os.environ.update(before)
 
 
-@pytest.mark.parametrize("first", range(0, 40, 10))
+@pytest.mark.parametrize("first", range(0, 30, 10))
 def test_any_schedule_keeps_every_partition_to_one_claim_and_comes_to_rest(first: int) -> None:
     assert [str(failure) for failure in play_all(range(first, first + 10))] == []
 
@@ -36,6 +39,17 @@ def test_any_schedule_keeps_every_partition_to_one_claim_and_comes_to_rest(first
 def test_ten_thousand_schedules_keep_every_partition_to_one_claim() -> None:
     first = Random().randrange(10**9)
     assert [str(failure) for failure in play_in_processes(range(first, first + COUNT))] == []
+
+
+def test_a_plugin_that_takes_every_partition_for_its_own_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The schedules would notice: without the note of what was there before, somebody else's is given to claims."""
+
+    def find_any(partition: Partition, survey: CardSurvey, *_: object) -> FoundPartition | None:
+        return next((found for found in survey.partitions if found.matches(partition)), None)
+
+    monkeypatch.setattr(hardware, "find_ours", find_any)
+    failures = play_all(range(100, 110))
+    assert any("made by hand" in str(failure) or "somebody else has made" in str(failure) for failure in failures)
 
 
 def test_a_seed_gives_the_same_schedule_each_time() -> None:
