@@ -65,10 +65,10 @@ ERRORS: Final = (
 XIDS: Final = (13, 48, 63, 64, 79, 94, 95, 119, 154)
 SETS: Final = (
     (CardDescription(model="h100-80gb-sxm"),),
-    (CardDescription(model="h100-80gb-sxm"), CardDescription(model="h100-80gb-sxm")),
-    (CardDescription(model="a100-40gb", is_mig_on=True),),
-    (CardDescription(model="a100-80gb", is_mig_on=True), CardDescription(model="a100-80gb")),
+    (CardDescription(model="a30-24gb", is_mig_on=True),),
     (CardDescription(model="a30-24gb", is_mig_on=True), CardDescription(model="h100-80gb-sxm", is_mig_on=True)),
+    (CardDescription(model="a100-40gb", is_mig_on=True),),
+    (CardDescription(model="a30-24gb", is_mig_on=True), CardDescription(model="a30-24gb")),
 )
 """The cards of machines: one and two, whose MIG mode changes at once (Hopper) or with a reset (Ampere)."""
 _PIDS: Final = range(4000, 4003)
