@@ -6,7 +6,7 @@ BIN     = $(VENV)/bin
 # Two workers per pair of cores keeps a laptop usable; xdist's "auto" counts hyper-threads.
 JOBS   ?= auto
 
-.PHONY: help demo test lint types tests test-long oracle fuzz bench e2e bench-e2e lock generate clean
+.PHONY: help demo test lint types tests test-long soak oracle fuzz bench e2e bench-e2e lock generate clean
 .DEFAULT_GOAL := help
 
 help:
@@ -46,6 +46,9 @@ tests: $(VENV)/.installed ## unit, property and flow tests
 
 test-long: $(VENV)/.installed ## the same properties with many more generated cases
 	@KERF_HYPOTHESIS_PROFILE=long $(BIN)/pytest -q -n $(JOBS) -m "not realcluster and not oracle" $(ARGS)
+
+soak: $(VENV)/.installed ## a million claims of simulated time, under faults (an hour or two on two cores)
+	@$(BIN)/python -m tests.soak --claims 1000000 $(ARGS)
 
 oracle: $(VENV)/.installed ## generated cases, judged by the Go libraries of others (needs Go)
 	@$(BIN)/python -m tests.oracle $(ARGS)

@@ -19,6 +19,7 @@ from driver.kube.events import EventKind
 from driver.kubeletplugin.backends.base import Backend
 from driver.kubeletplugin.backends.card_executor import CardExecutor
 from driver.kubeletplugin.backends.ownership import came_later
+from driver.kubeletplugin.backends.worker_threads import Work
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
 from driver.kubeletplugin.claims.claim_users import ClaimUsers
 from driver.kubeletplugin.claims.device_metadata import FOLDER, MetadataFiles
@@ -29,7 +30,7 @@ from driver.kubeletplugin.claims.held_claims import HeldClaims
 from driver.kubeletplugin.claims.preparer import ClaimPreparer
 from driver.kubeletplugin.claims.refused_claims import RefusedClaims
 from driver.kubeletplugin.claims.status_writer import DeviceStatusWriter
-from driver.kubeletplugin.claims.steps import StepExecutor
+from driver.kubeletplugin.claims.steps import RunInThread, StepExecutor
 from driver.kubeletplugin.cluster.base import Cluster
 from driver.kubeletplugin.inventory.devices import PublishTarget
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
@@ -55,11 +56,21 @@ class NodePlugin:
         tasks: TaskGroup,
         on_health_change: Callable[[], None],
         list_uses: Callable[[], Awaitable[Sequence[ClaimUse]]],
+        now: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+        start_call: Callable[[Work], None] | None = None,
+        run_in_thread: RunInThread | None = None,
     ) -> None:
         """``backends`` are by name. Claims are worked on in ``tasks``, which outlives the kubelet's calls;
         ``on_health_change`` is called when the health of a device in use may have changed, and ``list_uses`` asks the
         kubelet which claims its pods use.
+
+        Tests on a virtual clock give the last four: Unix time and monotonic time in seconds, how a call to hardware is
+        begun (``CardExecutor``), and how files are written (``StepExecutor``).
         """
+        self._now = now
+        self._clock = clock
+        self._run_in_thread = run_in_thread
         self._list_uses = list_uses
         self._settings = settings
         self._cluster = cluster
@@ -70,17 +81,19 @@ class NodePlugin:
         self._store = cdi.Store(settings.cdi_dir, cdi.VolatileFilesystem())
         # In the kubelet's directory: the container runtime must find the files under the path that the plugin has.
         self._metadata = MetadataFiles(settings.plugin_dir / FOLDER)
-        self._health_tracker = DeviceHealthTracker(driver=settings.driver_name, now=time.time)
+        self._health_tracker = DeviceHealthTracker(driver=settings.driver_name, now=now)
         self._on_health_change = on_health_change
         self.card_executor = CardExecutor(
             backends,
             call_timeout_s=settings.family.call_timeout_s,
             discovery_timeout_s=settings.discovery_timeout_s,
             on_change=self._stuck_cards_changed,
+            now=now,
+            start=start_call,
         )
         self._restrictions = DeviceRestrictions(
             surveys=SurveyTracker(driver=settings.driver_name),
-            refusals=RefusalTracker(driver=settings.driver_name, now=time.time),
+            refusals=RefusalTracker(driver=settings.driver_name, now=clock),
             allocated=KnownAllocations(checkpoint.records),
             orphaned=OrphanedDevices(driver=settings.driver_name),
         )
@@ -205,6 +218,7 @@ class NodePlugin:
             store=self._store,
             metadata=self._metadata,
             on_change=self._records_changed,
+            run_in_thread=self._run_in_thread,
         )
         return ClaimPreparer(
             driver=self._settings.driver_name,
@@ -229,7 +243,7 @@ class NodePlugin:
             records=self._checkpoint.records,
             hardware=self._hardware,
             find_device=lambda device: self.publisher.devices.find(device),
-            now=time.time,
+            now=self._now,
         )
 
     def _make_early_preparer(self) -> EarlyPreparer:
@@ -241,7 +255,7 @@ class NodePlugin:
             status_writer=self._status_writer,
             checkpoint=self._checkpoint,
             health_tracker=self._health_tracker,
-            now=time.time,
+            now=self._now,
         )
 
     def _make_garbage_collector(self) -> ClaimGarbageCollector:
@@ -259,7 +273,7 @@ class NodePlugin:
                 list_uses=self._list_uses,
             ),
             orphaned=self._restrictions.orphaned,
-            clock=time.monotonic,
+            clock=self._clock,
             on_change=self.publisher.request_refresh,
         )
 

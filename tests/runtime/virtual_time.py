@@ -52,5 +52,11 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return self._jumping.now
 
 
+async def pass_time(seconds: float) -> None:
+    """Let virtual time pass. For modules that run on the virtual clock alone, and have no fixture that says so."""
+    assert isinstance(asyncio.get_running_loop(), VirtualTimeLoop), "real time would pass"
+    await asyncio.sleep(seconds)
+
+
 VIRTUAL_TIME: Final[tuple[str, dict[str, object]]] = ("asyncio", {"loop_factory": VirtualTimeLoop})
 """What the fixture ``anyio_backend`` returns."""

@@ -10,8 +10,8 @@ needs; the claim fails with HardwareConflictError, and the device's place is fre
 
 **The window that remains.** Somebody cuts exactly the same profile at exactly the same place while a note is there and
 our partition is not: the process died between the two (or a call hangs, or neither our create nor its undoing got
-through), or between the end of our partition and that of the note. Then theirs is taken for ours. While nothing goes
-wrong, the hardware's refusal of our create ends the note.
+through), or between the end of our partition and that of the note, or the card was reset under a prepared claim. Then
+theirs is taken for ours. While nothing goes wrong, the hardware's refusal of our create ends the note.
 """
 
 from collections.abc import Collection, Mapping, Sequence

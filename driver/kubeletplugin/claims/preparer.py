@@ -100,7 +100,7 @@ class ClaimPreparer:
         ``status_writer`` what claims should show.
 
         ``is_missing`` says, for claim UID and device, whether what was prepared is no longer on its card, as of the
-        card's latest survey; ``survey_cards`` makes one of each card.
+        card's latest survey; ``survey_cards`` makes one of each card, and raises KerfError when one fails.
         """
         self._is_missing = is_missing
         self._survey_cards = survey_cards
@@ -210,7 +210,10 @@ class ClaimPreparer:
             _log.warning("the claim has other devices now, and of its earlier ones %s", error)
 
     async def _has_lost_devices(self, record: PreparedClaim | None) -> bool:
-        """Whether the hardware, as it is now, lacks something of a record before it is the answer."""
+        """Whether the hardware, as it is now, lacks something of a record before it is the answer.
+
+        Raises KerfError when a card cannot be surveyed: a container that were started now might get nothing.
+        """
         if record is None:
             return False
         if self._survey_cards is not None:

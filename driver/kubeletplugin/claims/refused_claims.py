@@ -87,7 +87,8 @@ class RefusedClaims:
                 self._on_change()
             self._survey(partition.card_uuid)
             if has_pod:
-                self._record(claim, device.share.id, partition, _describe(failure))
+                if self._record(claim, device.share.id, partition, _describe(failure)):
+                    self._queue.add(claim)
                 if isinstance(failure, HardwareConflictError):
                     self._held.setdefault(claim, {})[device.share.id] = partition
                     self._queue.add(claim, after_s=self._recheck_s)
@@ -102,13 +103,18 @@ class RefusedClaims:
         """Taint what was refused too often, and tell whom it concerns, until cancelled."""
         await self._queue.run(self._handle, workers=1)
 
-    def _record(self, claim: ClaimRef, device: DeviceId, partition: Partition, reason: str) -> None:
-        if self._tracker.record(claim.uid, device):
+    def _record(self, claim: ClaimRef, device: DeviceId, partition: Partition, reason: str) -> bool:
+        """Count a refusal; returns whether there were too many, and the claim's turn is due."""
+        is_due = self._tracker.record(claim.uid, device)
+        if is_due:
             self._due.setdefault(claim, {})[device] = (partition, reason)
-            self._queue.add(claim)
+        return is_due
 
     def _recheck(self, claim: ClaimRef) -> None:
-        """Count what the latest survey still shows as held; what is not held any more the kubelet's next try gets."""
+        """Count what the latest survey still shows as held; what is not held any more the kubelet's next try gets.
+
+        What is due by this is done in the same turn: where that fails, as without the API server, its back-off counts.
+        """
         for device, partition in self._held.pop(claim, {}).items():
             reason = self._restrictions.surveys.find_held(partition)
             if reason is not None and device not in self._tracker.placements:

@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, assert_never
+from functools import partial
+from typing import Final, Protocol, TypeVar, TypeVarTuple, assert_never
 
 from anyio import CapacityLimiter, to_thread
 from msgspec.structs import replace
@@ -27,6 +28,9 @@ from driver.kubeletplugin.claims.hardware import DevicesFailedError, HardwareExe
 from driver.kubeletplugin.claims.transitions import RELEASE, Step
 from driver.runtime import metrics
 
+ResultT = TypeVar("ResultT")
+ArgsT = TypeVarTuple("ArgsT")
+
 _log = logging.getLogger(__name__)
 
 _FILES_AT_ONCE: Final = 8
@@ -38,6 +42,12 @@ _RECORDS: Final = metrics.gauge("kerf_claim_records", "Claims in the checkpoint 
 HELD_TRIES: Final = 3
 """Releases of a claim that a process prevents before the claim ends without it. The kubelet tries again after 10 to 20
 seconds, and until the last try the pod is Terminating, which shows its error: most processes need no longer to end."""
+
+
+class RunInThread(Protocol):
+    """Runs a function that blocks in a worker thread, and returns its result."""
+
+    async def __call__(self, function: Callable[[*ArgsT], ResultT], /, *args: *ArgsT) -> ResultT: ...
 
 
 class CdiFileError(TransientError):
@@ -83,8 +93,12 @@ class StepExecutor:
         store: cdi.Store,
         metadata: MetadataFiles,
         on_change: Callable[[], None],
+        run_in_thread: RunInThread | None = None,
     ) -> None:
-        """``on_change`` is called when a record has changed, and with it the devices in use."""
+        """``on_change`` is called when a record has changed, and with it the devices in use.
+
+        ``run_in_thread`` has the claims' files written and removed; tests on a virtual clock have it done at once.
+        """
         self._driver = driver
         self._boot_id = boot_id
         self._checkpoint = checkpoint
@@ -92,7 +106,8 @@ class StepExecutor:
         self._store = store
         self._metadata = metadata
         self._on_change = on_change
-        self._files = CapacityLimiter(_FILES_AT_ONCE)
+        files = CapacityLimiter(_FILES_AT_ONCE)
+        self._run_in_thread = run_in_thread or partial(to_thread.run_sync, limiter=files)
         self._held: Counter[str] = Counter()
         _RECORDS.labels(driver).set(len(checkpoint.records))  # those of the process before this one
 
@@ -118,7 +133,7 @@ class StepExecutor:
                 case Step.RECORD_RELEASING:  # handles are kept, so that exactly what was made is removed
                     self._put(context, replace(context.existing, state=ClaimState.RELEASING))
                 case Step.REMOVE_CDI:
-                    await to_thread.run_sync(self._remove_files, context.claim, limiter=self._files)
+                    await self._run_in_thread(self._remove_files, context.claim)
                 case Step.RELEASE_HARDWARE:
                     with self._deferred_while_held(context):
                         await self._hardware.release(context.existing)
@@ -182,7 +197,7 @@ class StepExecutor:
         record = context.existing
         documents = device_metadata.build_documents(record, lambda device: self._hardware.identify(device).uuid)
         edits = self._hardware.container_edits(record.devices)
-        spec = await to_thread.run_sync(self._write_files, record, documents, edits, limiter=self._files)
+        spec = await self._run_in_thread(self._write_files, record, documents, edits)
         context.record = replace(record, devices=cdi_spec.add_cdi_ids(context.claim, record.devices, spec))
 
     def _write_files(

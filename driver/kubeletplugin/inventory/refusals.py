@@ -46,7 +46,7 @@ class RefusedPlacement:
 
 
 class RefusalTracker:
-    """The refusals of a node's hardware. ``now`` returns Unix time in seconds."""
+    """The refusals of a node's hardware. ``now`` returns monotonic seconds: a node's clock may be set."""
 
     def __init__(self, *, driver: str, now: Callable[[], float]) -> None:
         self._key = f"{driver}/refused"

@@ -16,7 +16,7 @@ from api.errors import KerfError
 from api.model.names import DeviceId
 from api.model.prepared import ClaimState, PreparedClaim
 from driver.kube.events import EventKind
-from driver.kubeletplugin.backends.base import CardAbsentError, CardSurvey
+from driver.kubeletplugin.backends.base import CardAbsentError, CardSurvey, HardwareBusyError
 from driver.kubeletplugin.backends.card_executor import CardExecutor
 from driver.kubeletplugin.backends.survey_validation import ContradictorySurveyError
 from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions
@@ -82,10 +82,19 @@ class HardwareSurveyor:
         self._request.notify()
 
     async def survey_now(self, card_uuids: Collection[str]) -> None:
-        """Survey cards before what is known of them is relied on; a survey that fails is told and changes nothing."""
+        """Survey cards before what is known of them is relied on.
+
+        Raises HardwareBusyError when a survey fails or a card is not there: then nobody knows.
+        """
+        failures: list[Exception] = []
         for card_uuid in card_uuids:
-            if card_uuid in self._cards and await self._survey_card(*self._cards[card_uuid]):
+            if card_uuid not in self._cards:
+                await self._look_for(card_uuid, failures)
+            elif await self._survey_card(*self._cards[card_uuid], failures):
                 self._on_change()
+        for failure in failures:
+            reason = str(failure) if isinstance(failure, KerfError) else repr(failure)
+            raise HardwareBusyError(f"nobody knows what is left of what was prepared: {reason}") from failure
 
     def request_stuck(self) -> None:
         """Have the cards surveyed on which a call hangs or hung: this fails at once, or ends their quarantine."""
@@ -151,8 +160,8 @@ class HardwareSurveyor:
             await self._list_if_held()
             self._on_change()
 
-    async def _survey_card(self, backend: str, card: Card) -> bool:
-        """Survey a card; returns whether anything about its devices has changed."""
+    async def _survey_card(self, backend: str, card: Card, failures: list[Exception] | None = None) -> bool:
+        """Survey a card; returns whether anything about its devices has changed. An error goes to ``failures``."""
         changed = False
 
         def apply(survey: CardSurvey) -> None:
@@ -163,6 +172,8 @@ class HardwareSurveyor:
             await self._card_executor.survey(backend, card.uuid, apply)
         except Exception as error:  # noqa: BLE001  (backends are third parties': the other cards go on)
             _FAILED.labels(self._driver).inc()
+            if failures is not None:
+                failures.append(error)
             stuck = self._card_executor.stuck.get(card.uuid)
             reason = stuck or (str(error) if isinstance(error, KerfError) else repr(error))
             is_absent = isinstance(error, CardAbsentError)
@@ -175,8 +186,11 @@ class HardwareSurveyor:
         self._on_survey(card.uuid)
         return changed
 
-    async def _look_for(self, card_uuid: str) -> bool:
-        """Ask for a card that was not there at the last discovery; returns whether it may be there now."""
+    async def _look_for(self, card_uuid: str, failures: list[Exception] | None = None) -> bool:
+        """Ask for a card that was not there at the last discovery; returns whether it may be there now.
+
+        Errors go to ``failures``.
+        """
         backends = {
             device.backend
             for record in self._records.values()
@@ -186,10 +200,11 @@ class HardwareSurveyor:
         for backend in backends:
             try:
                 await self._card_executor.survey(backend, card_uuid, lambda _: None)
-            except CardAbsentError:
-                continue
             except Exception as error:  # noqa: BLE001  (as above)
-                _log.info("card %s cannot be looked for: %r", card_uuid, error)
+                if failures is not None:
+                    failures.append(error)
+                if not isinstance(error, CardAbsentError):
+                    _log.info("card %s cannot be looked for: %r", card_uuid, error)
                 continue
             return True
         return not backends  # an event about a card of which nothing is known: it may be new

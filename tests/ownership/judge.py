@@ -1,0 +1,396 @@
+"""Judges a history: the first thing that must never happen, whatever befalls the node. Pure.
+
+A claim *holds* its devices from the answer of its prepare until the kubelet asks for its unprepare, or the node boots:
+in between its containers may use them, also while no process of the plugin runs. Two things end a hold without that.
+The hardware is taken away by a reset, or by somebody's hand: then the containers have nothing left. And the API server
+has said for ``grace_s`` seconds that the claim has ended, while the kubelet lists no pod that uses it: then the plugin
+may take the devices back by itself.
+
+An answer counts for the whole time of its call: the claim must have had just these devices at some moment of it. A
+call that the kubelet has given up goes on, so the next one of its claim counts from its beginning. Where a prepare and
+an unprepare of one claim overlap, nobody can say who came last, and the claim holds nothing.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import singledispatchmethod
+from typing import Final
+
+from driver.partitions.geometry import Partition
+from tests.ownership.history import (
+    Actor,
+    Allocated,
+    Answered,
+    Appeared,
+    Booted,
+    Called,
+    Died,
+    Disappeared,
+    End,
+    Ended,
+    Event,
+    Given,
+    Named,
+    Operation,
+    Outcome,
+    Rested,
+    Started,
+    Used,
+)
+
+LATEST: Final = 400
+"""Events that are kept to be shown with a violation."""
+SHOWN: Final = 25
+"""Of these, the last ones that concern what the violation is about."""
+
+
+class Rule(StrEnum):
+    """What must hold."""
+
+    ONE_OWNER = "no two claims hold the same hardware"
+    CLAIMED = "what a prepare gives is what its claim was allocated"
+    EXISTING = "what a prepare gives is there, at exactly its place"
+    KEPT = "what a claim holds is not taken from it"
+    FOREIGN_KEPT = "what somebody else has made is never removed"
+    FOREIGN_WITHHELD = "what somebody else has made is never given to a claim"
+    ASKED_FOR = "a partition is made only for a claim that is being prepared with it"
+    NOTHING_LEAKED = "at rest every partition that the plugin has made is held by a claim"
+    NOTHING_LOST = "at rest every claim that can have its devices has them"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """The first violation of a history."""
+
+    rule: Rule
+    message: str
+    event: Event
+    """The event at which it shows."""
+    excerpt: tuple[Event, ...]
+    """The events before it that concern the same claims, cards or partitions, and what befell the whole node."""
+
+    def __str__(self) -> str:
+        lines = [f"violated: {self.rule}", self.message, *map(str, self.excerpt), f"here: {self.event}"]
+        return "\n  ".join(lines)
+
+
+class ViolationError(AssertionError):
+    """A history has a violation."""
+
+    def __init__(self, violation: Violation) -> None:
+        super().__init__(str(violation))
+        self.violation = violation
+
+
+@dataclass(slots=True, kw_only=True)
+class _Call:
+    operation: Operation
+    claim: str
+    begun: int
+    """The number of the event with which it, or the work that it joins, has begun."""
+    allocations: list[frozenset[Partition]]
+    """What the claim was allocated in its time."""
+    is_disturbed: bool = False
+    """Whether a call of the other kind for the claim overlaps with it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Partition:
+    place: Partition
+    by: Actor
+    appeared: int
+    uuid: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Hold:
+    places: dict[Partition, str | None]
+    """The identity of the partition at each place; None: a whole card, which is no partition."""
+    ended_at: float | None
+    """Since when the API server says that the claim has ended."""
+    is_bereft: bool = False
+    """Whether the hardware was taken away from it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Judge:
+    """The judge of one history, event by event; it keeps what is needed for the next ones only."""
+
+    grace_s: float
+    latest: deque[Event] = field(default_factory=lambda: deque(maxlen=LATEST))
+    _number: int = 0
+    _allocated: dict[str, frozenset[Partition]] = field(default_factory=dict)
+    _ended_at: dict[str, float] = field(default_factory=dict)
+    _used: set[str] = field(default_factory=set)
+    _calls: dict[int, _Call] = field(default_factory=dict)
+    _given_up: dict[str, _Call] = field(default_factory=dict)
+    """Prepares whose work may go on though no caller waits, by claim."""
+    _partitions: dict[str, _Partition] = field(default_factory=dict)
+    _taken_away: dict[Partition, int] = field(default_factory=dict)
+    """The number of the last event with which the machine, or a hand, has taken what was at a place."""
+    _holds: dict[str, _Hold] = field(default_factory=dict)
+
+    @property
+    def holders(self) -> frozenset[str]:
+        """The claims that hold devices now."""
+        return frozenset(self._holds)
+
+    def note(self, event: Event) -> None:
+        """Take an event into account. Raises ViolationError."""
+        self._number += 1
+        found = next(self._judge(event), None)
+        if found is not None:
+            rule, message, subjects = found
+            excerpt = tuple(self._select(subjects))[-SHOWN:]
+            raise ViolationError(Violation(rule=rule, message=message, event=event, excerpt=excerpt))
+        self.latest.append(event)
+
+    @singledispatchmethod
+    def _judge(self, event: Event) -> Iterator[tuple[Rule, str, frozenset[str]]]:
+        """Take the event into account, and yield violations with the names of what they are about."""
+        raise NotImplementedError(type(event).__name__)
+
+    # The API server and the kubelet
+
+    @_judge.register
+    def _(self, event: Allocated) -> Iterator[tuple[Rule, str, frozenset[str]]]:
+        self._allocated[event.claim] = event.places
+        self._ended_at.pop(event.claim, None)
+        for call in self._open_calls(event.claim):
+            call.allocations.append(event.places)
+        hold = self._holds.get(event.claim)
+        if hold is not None and event.places >= hold.places.keys():
+            hold.ended_at = None
+        yield from ()
+
+    @_judge.register
+    def _(self, event: Ended) -> Iterator[tuple[Rule, str, frozenset[str]]]:
+        if event.how is not End.UNRESERVED:
+            self._allocated.pop(event.claim, None)
+        self._ended_at.setdefault(event.claim, event.at)
+        hold = self._holds.get(event.claim)
+        if hold is not None and hold.ended_at is None:
+            hold.ended_at = event.at
+        self._forget(event.claim)
+        yield from ()
+
+    @_judge.register
+    def _(self, event: Used) -> Iterator[tuple[Rule, str, frozenset[str]]]:
+        (self._used.add if event.is_used else self._used.discard)(event.claim)
+        yield from ()
+
+    @_judge.register
+    def _(self, event: Called) -> Iterator[tuple[Rule, str, frozenset[str]]]:
+        claim = event.claim
+        allocated = self._allocated.get(claim)
+        call = _Call(
+            operation=event.operation,
+            claim=claim,
+            begun=self._number,
+            allocations=[] if allocated is None else [allocated],
+        )
+        for other in self._open_calls(claim):
+            if other.operation is not call.operation:
+                other.is_disturbed = call.is_disturbed = True
+            elif other.operation is Operation.PREPARE:  # this call joins its work
+                call.begun = min(call.begun, other.begun)
+                call.allocations = [*other.allocations, *call.allocations]
+                call.is_disturbed |= other.is_disturbed
+        self._calls[event.call] = call
+        hold = self._holds.get(claim)
+        if event.operation is Operation.UNPREPARE or (hold is not None and hold.is_bereft):
+            self._holds.pop(claim, None)
+        yield from ()
+
+    @_judge.register
+    def _(self, event: Answered) -> Iterator[tuple[Rule, str, frozenset[str]]]:
+        call = self._calls.pop(event.call, None)
+        if call is None:
+            return
+        if call.operation is not Operation.PREPARE:
+            self._forget(call.claim)
+            return
+        if event.outcome is Outcome.UNKNOWN:
+            self._given_up[call.claim] = call
+            return
+        if not any(other.claim == call.claim for other in self._calls.values()):
+            self._given_up.pop(call.claim, None)
+        if event.outcome is Outcome.DONE and not call.is_disturbed:
+            yield from self._judge_gift(call, event.given, event.at)
+        self._forget(call.claim)
+
+    @_judge.register
+    def _(self, event: Started) -> Iterator[tuple[Rule, str, frozenset[str]]]:
+        yield from ()
+
+    @_judge.register
+    def _(self, event: Died) -> Iterator[tuple[Rule, str, frozenset[str]]]:
+        self._calls.clear()
+        self._given_up.clear()
+        self._taken_away.clear()
+        yield from ()
+
+    @_judge.register
+    def _(self, event: Booted) -> Iterator[tuple[Rule, str, frozenset[str]]]:
+        self._holds.clear()
+        self._used.clear()
+        yield from ()
+
+    # The hardware
+
+    @_judge.register
+    def _(self, event: Appeared) -> Iterator[tuple[Rule, str, frozenset[str]]]:
+        self._partitions[event.partition] = _Partition(place=event.place, by=event.by, appeared=self._number)
+        if event.by is Actor.PLUGIN and not any(
+            event.place in places for call in self._all_calls() for places in call.allocations
+        ):
+            yield Rule.ASKED_FOR, f"{event.partition} appeared, and no claim asks for it", _names(event.place)
+
+    @_judge.register
+    def _(self, event: Named) -> Iterator[tuple[Rule, str, frozenset[str]]]:
+        self._partitions[event.partition].uuid = event.uuid
+        yield from ()
+
+    @_judge.register
+    def _(self, event: Disappeared) -> Iterator[tuple[Rule, str, frozenset[str]]]:
+        gone = self._partitions.pop(event.partition)
+        holders = [(claim, hold) for claim, hold in self._holds.items() if event.partition in hold.places.values()]
+        if event.by is not Actor.PLUGIN:
+            self._taken_away[gone.place] = self._number
+            for _, hold in holders:
+                hold.is_bereft = True
+            return
+        if gone.by is Actor.HAND:
+            yield Rule.FOREIGN_KEPT, f"the plugin has removed {event.partition}", _names(gone.place)
+        for claim, hold in holders:
+            if not self._may_be_taken(claim, hold, event.at):
+                message = f"the plugin has removed {event.partition}, which claim {claim} holds"
+                yield Rule.KEPT, message, _names(gone.place) | {claim}
+            del self._holds[claim]
+            self._forget(claim)
+
+    @_judge.register
+    def _(self, event: Rested) -> Iterator[tuple[Rule, str, frozenset[str]]]:
+        held = {identity for hold in self._holds.values() for identity in hold.places.values()}
+        for identity, there in self._partitions.items():
+            if there.by is Actor.PLUGIN and identity not in held:
+                yield Rule.NOTHING_LEAKED, f"{identity} is still there", _names(there.place)
+        for claim in sorted(event.wanted):
+            hold = self._holds.get(claim)
+            if hold is None or hold.is_bereft:
+                yield Rule.NOTHING_LOST, f"claim {claim} has no devices", frozenset({claim})
+
+    # What a claim gets
+
+    def _judge_gift(
+        self, call: _Call, given: tuple[Given, ...], at: float
+    ) -> Iterator[tuple[Rule, str, frozenset[str]]]:
+        claim, places = call.claim, frozenset(one.place for one in given)
+        subjects = frozenset({claim}).union(*map(_names, places))
+        if places not in call.allocations:
+            yield Rule.CLAIMED, f"claim {claim} was given {_describe(places)}, which it was not allocated", subjects
+        hold = _Hold(places={}, ended_at=self._ended_at.get(claim))
+        for one in given:
+            identity = self._find(one)
+            hold.places[one.place] = identity
+            was_taken = self._taken_away.get(one.place, 0) >= call.begun
+            hold.is_bereft |= identity is None and not one.place.is_whole
+            if identity is None and not one.place.is_whole and not was_taken:
+                yield Rule.EXISTING, f"claim {claim} was given {one.uuid}, which is not at its place", subjects
+            foreign = [identity] if identity is not None else self._list_on(one.place) if one.place.is_whole else []
+            for name in foreign:
+                there = self._partitions[name]
+                if there.by is Actor.HAND and there.appeared < call.begun:
+                    yield Rule.FOREIGN_WITHHELD, f"claim {claim} was given what {name} has", subjects
+        for other_claim, other in self._holds.items():
+            if other_claim != claim and self._is_shared_wrongly(hold, other, other_claim, at):
+                message = f"claim {claim} was given {_describe(places)} while claim {other_claim} holds the same"
+                yield Rule.ONE_OWNER, message, subjects | {other_claim}
+        self._holds[claim] = hold
+
+    def _is_shared_wrongly(self, hold: _Hold, other: _Hold, other_claim: str, at: float) -> bool:
+        for place, identity in hold.places.items():
+            for other_place, other_identity in other.places.items():
+                if not place.overlaps(other_place) or (place == other_place and place.shared):
+                    continue
+                if identity is not None and identity == other_identity:
+                    return True
+                if not other.is_bereft and not self._may_be_taken(other_claim, other, at):
+                    return True
+        return False
+
+    def _may_be_taken(self, claim: str, hold: _Hold, at: float) -> bool:
+        return hold.ended_at is not None and at - hold.ended_at >= self.grace_s and claim not in self._used
+
+    def _find(self, given: Given) -> str | None:
+        """Return the identity of the partition at exactly the place of what was given, with its UUID."""
+        shape = (given.place.card_uuid, given.place.profile, given.place.placement)
+        for identity, there in self._partitions.items():
+            place = there.place
+            if there.uuid == given.uuid and (place.card_uuid, place.profile, place.placement) == shape:
+                return identity
+        return None
+
+    def _list_on(self, whole: Partition) -> list[str]:
+        return [name for name, there in self._partitions.items() if there.place.card_uuid == whole.card_uuid]
+
+    # Calls
+
+    def _open_calls(self, claim: str) -> list[_Call]:
+        return [call for call in self._all_calls() if call.claim == claim]
+
+    def _all_calls(self) -> list[_Call]:
+        return [*self._calls.values(), *self._given_up.values()]
+
+    def _forget(self, claim: str) -> None:
+        """Forget a claim that was deleted and that nothing concerns any more."""
+        if claim not in self._allocated and claim not in self._holds and not self._open_calls(claim):
+            self._ended_at.pop(claim, None)
+            self._used.discard(claim)
+
+    def _select(self, subjects: frozenset[str]) -> Iterator[Event]:
+        """Yield the latest events that concern the claims and cards of these names, or the whole node."""
+        calls: set[int] = set()
+        partitions: set[str] = set()
+        for event in self.latest:
+            match event:
+                case Called(claim=claim, call=call) if claim in subjects:
+                    calls.add(call)
+                    yield event
+                case Answered(call=call) if call in calls:
+                    yield event
+                case Appeared(partition=name, place=place) if place.card_uuid in subjects:
+                    partitions.add(name)
+                    yield event
+                case Named(partition=name) | Disappeared(partition=name) if name in partitions:
+                    yield event
+                case Allocated(claim=claim) | Ended(claim=claim) | Used(claim=claim) if claim in subjects:
+                    yield event
+                case Started() | Died() | Booted() | Rested():
+                    yield event
+                case _:
+                    continue
+
+
+def judge(history: Iterable[Event], *, grace_s: float = 60.0) -> Violation | None:
+    """Return the first violation of a history; None: there is none.
+
+    ``grace_s`` is the time in seconds for which a claim must have ended before the plugin takes its devices by itself.
+    """
+    one = Judge(grace_s=grace_s)
+    for event in history:
+        try:
+            one.note(event)
+        except ViolationError as error:
+            return error.violation
+    return None
+
+
+def _names(place: Partition) -> frozenset[str]:
+    return frozenset({place.card_uuid})
+
+
+def _describe(places: Iterable[Partition]) -> str:
+    return ", ".join(sorted(f"{one.profile or one.function or 'the card'} of {one.card_uuid}" for one in places))

@@ -1,0 +1,238 @@
+"""A process of the plugin on a virtual clock: all its parts but the sockets, to be killed at any effect.
+
+Calls to hardware and writes of files are made in the event loop, each at a moment that chance chooses, so that a seed
+gives the same schedule each time. A process that is killed has no more effects: its tasks are cancelled, and whatever
+they still try to change raises ``Killed``.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any, Final, TypeVar, TypeVarTuple
+
+import anyio
+
+from api.errors import KerfError
+from api.podresources.v1 import ClaimUse
+from driver.families.base import Family
+from driver.kubeletplugin.backends.base import Backend
+from driver.kubeletplugin.backends.worker_threads import Work
+from driver.kubeletplugin.claims.checkpoint import Checkpoint, open_checkpoint
+from driver.kubeletplugin.cluster.base import Cluster
+from driver.kubeletplugin.plugin import NodePlugin
+from driver.kubeletplugin.settings import Settings
+from tests.fakes.claims import NODE
+
+ResultT = TypeVar("ResultT")
+ArgsT = TypeVarTuple("ArgsT")
+
+LONGEST_CALL_S: Final = 2.0
+"""Of a call to hardware."""
+EVENTS_S: Final = 20.0
+"""Time until a backend that waits for events looks, where nothing hurries it."""
+SURVEYS_S: Final = 40.0
+"""Seconds between surveys: as seldom as schedules can bear, whose time most of them would take."""
+PUBLICATIONS_S: Final = 60.0
+"""Least seconds between two publications, for the same reason."""
+_STOP_S: Final = 30.0
+
+
+class Killed(BaseException):
+    """The process was killed; nothing of it runs after this but what Python cannot prevent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outside:
+    """What is outside of the process and outlives it."""
+
+    root: Path
+    cluster: Cluster
+    backend: Backend
+    family: Family
+    boot_id: str
+    chance: Random
+    list_uses: Callable[[], Awaitable[Sequence[ClaimUse]]]
+    wall_clock: Callable[[], float]
+    """Unix time, which an administrator may set."""
+    observe: Callable[[], None]
+    """Called after each call that may have changed the hardware."""
+
+    @property
+    def settings(self) -> Settings:
+        root = self.root
+        return Settings(
+            node_name=NODE,
+            family=self.family,
+            backends=(),
+            kubelet_root=root / "kubelet",
+            cdi_dir=root / "cdi",
+            survey_interval_s=SURVEYS_S,
+            publish_min_interval_s=PUBLICATIONS_S,
+        )
+
+
+class PluginProcess:
+    """One process, from its start to its end."""
+
+    def __init__(self, outside: Outside, *, on_death: Callable[[], None]) -> None:
+        """``on_death`` is called at the moment at which the process is killed, or has ended by itself."""
+        self._outside = outside
+        self._on_death = on_death
+        self._scope = anyio.CancelScope()
+        self._stop = anyio.Event()
+        self._waits: list[Callable[[], None]] = []
+        self.ended = anyio.Event()
+        self.is_dead = False
+        self.is_serving = False
+        self.effects = 0
+        self.strike: Callable[[], None] | None = None
+        self.strike_at = 0
+        """``strike`` is called right before the effect of this number, from 1."""
+        self.checkpoint: Checkpoint | None = None
+        self.plugin: NodePlugin | None = None
+
+    async def run(self) -> None:
+        """Run until killed or stopped."""
+        try:
+            with self._scope:
+                await self._run()
+        except BaseExceptionGroup as group:
+            rest = group.split(Killed)[1]
+            if rest is not None:
+                raise
+        except Killed:
+            pass
+        finally:
+            if not self.is_dead:
+                self.is_dead = True
+                self._on_death()
+            self.is_serving = False
+            self.ended.set()
+
+    def kill(self) -> None:
+        """Kill the process, now."""
+        if self.is_dead:
+            return
+        self.is_dead, self.is_serving = True, False
+        if self.plugin is not None:
+            flights = self.plugin.preparer._flights
+            flights._is_stopping = True
+            for flight in flights._flights.values():
+                flight.scope.cancel()
+        self._scope.cancel()
+        self._on_death()
+
+    def stop(self) -> None:
+        """Ask the process to end, as for an update: it finishes what it has begun."""
+        self.is_serving = False
+        self._stop.set()
+
+    def strike_before(self, number: int, strike: Callable[[], None]) -> None:
+        """Have ``strike`` called right before the effect that is so many from now."""
+        self.strike, self.strike_at = strike, self.effects + number
+
+    def pass_effect(self) -> None:
+        """Come to a moment at which something durable changes. Raises Killed in a process that is dead by then."""
+        if not self.is_dead:
+            self.effects += 1
+            if self.strike is not None and self.effects == self.strike_at:
+                strike, self.strike = self.strike, None
+                strike()
+        if self.is_dead:
+            raise Killed
+
+    def hurry_events(self) -> None:
+        """Have the backend look for events soon."""
+        waits, self._waits = self._waits, []
+        for look in waits:
+            asyncio.get_running_loop().call_later(0.01, look)
+
+    async def _run(self) -> None:
+        outside, settings = self._outside, self._outside.settings
+        settings.state.mkdir(parents=True, exist_ok=True)
+        with open_checkpoint(settings.state, boot_id=outside.boot_id, fdatasync=lambda _: None) as checkpoint:
+            self.checkpoint = checkpoint
+            write = checkpoint._write
+
+            def write_or_die(changes: Any) -> None:
+                self.pass_effect()
+                write(changes)
+
+            checkpoint._write = write_or_die  # type: ignore[method-assign]
+            try:
+                await self._work(settings, checkpoint)
+            finally:
+                self.checkpoint = None
+
+    async def _work(self, settings: Settings, checkpoint: Checkpoint) -> None:
+        outside = self._outside
+        async with anyio.create_task_group() as tasks:
+            plugin = self.plugin = NodePlugin(
+                settings,
+                outside.cluster,
+                {outside.backend.name: outside.backend},
+                checkpoint,
+                boot_id=outside.boot_id,
+                tasks=tasks,
+                on_health_change=lambda: None,
+                list_uses=outside.list_uses,
+                now=outside.wall_clock,
+                clock=asyncio.get_running_loop().time,
+                start_call=self._start_call,
+                run_in_thread=self._run_file_work,
+            )
+            await plugin.initialize()
+            self.is_serving = True
+            async with anyio.create_task_group() as services:
+                services.start_soon(plugin.run)
+                await self._stop.wait()
+                services.cancel_scope.cancel()
+            with anyio.CancelScope(shield=True):
+                await plugin.preparer.drain(_STOP_S)
+                self.hurry_events()
+                await plugin.close()
+
+    def _start_call(self, work: Work) -> None:
+        """Have a call to hardware made in the event loop, later."""
+        is_wait = isinstance(work, partial) and getattr(work.args[2], "__name__", "") == "wait_for_events"
+
+        def make_call() -> None:
+            if self.is_dead:
+                return
+            report = work()
+            self._outside.observe()
+            report()
+
+        loop = asyncio.get_running_loop()
+        if not is_wait:
+            loop.call_later(self._outside.chance.choice((0.0, 0.001, 0.1, LONGEST_CALL_S)), make_call)
+            return
+        pending = [make_call]
+
+        def look() -> None:
+            if pending:
+                pending.pop()()
+
+        self._waits.append(look)
+        loop.call_later(EVENTS_S, look)
+
+    async def _run_file_work(self, function: Callable[[*ArgsT], ResultT], /, *args: *ArgsT) -> ResultT:
+        await anyio.lowlevel.checkpoint()
+        self.pass_effect()
+        result = function(*args)
+        self.pass_effect()
+        return result
+
+
+async def answer_of(call: Awaitable[ResultT]) -> ResultT | KerfError | None:
+    """Wait for a call of the kubelet; returns its result or its error, and None when the process has died."""
+    with suppress(Killed):
+        try:
+            return await call
+        except KerfError as error:
+            return error
+    return None
