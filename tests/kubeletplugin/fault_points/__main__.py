@@ -1,82 +1,102 @@
-"""Tries points of one scenario, and prints what became of them as JSON.
+"""Counts the calls of operations, tries points of each, and prints as JSON what became of them.
 
-``python -m tests.kubeletplugin.fault_points SCENARIO [STEP]``: every STEP-th point. ``SCENARIO FAULT AT`` tries one.
+``python -m tests.kubeletplugin.fault_points SCENARIO``: every point. ``SCENARIO FAULT AT``: one. ``sample``: a few of
+some scenarios. The process must have been started with the library that ``tests.fakes.system_calls`` builds.
 """
 
 import gc
 import json
 import sys
-import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.fakes.system_calls import CallFault
 from tests.kubeletplugin.fault_points.cards import NvidiaCards, SimulatedCards
 from tests.kubeletplugin.fault_points.node import CLAIMS, Node, Saved
-from tests.kubeletplugin.fault_points.scenarios import SCENARIOS, Scenario, live
-from tests.kubeletplugin.fault_points.trial import Fault, Operation, NVML_FAULTS, Point, Result, operate, try_point
+from tests.kubeletplugin.fault_points.scenarios import FAULTS, SAMPLE, SCENARIOS, Scenario, live
+from tests.kubeletplugin.fault_points.trial import Fault, Point, Result, operate, try_point
 
-SPACE = 8
-"""Numbers after the last call that was counted, while they are calls: threads take turns otherwise each time."""
+MORE = 8
+"""Numbers after the last call that was counted which are tried while there are such calls: threads take turns otherwise
+each time."""
+MEMORY = Path("/dev/shm")  # noqa: S108  (a file system in memory: the folder in it has a name that nobody can guess)
 
 
-def main(name: str, *more: str) -> None:
-    scenario = SCENARIOS[name]
-    with TemporaryDirectory(prefix="kerf-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
-        root = Path(folder).resolve()
-        cards = (SimulatedCards if scenario.is_simulated else NvidiaCards)(root, scenario.cards)
-        node = Node(root, cards, CLAIMS[scenario.claims, scenario.cards])
-        blank = node.save()
-        node.restore(blank)
-        live(node, prepares=True)  # what this process has loaded and worked out, its children have
-        node.restore(blank)
-        gc.freeze()
-        scenario.arrange(node)
-        saved = node.save()
-        if len(more) == 2:
-            fault = next(fault for fault in (*CallFault, *NVML_FAULTS) if fault.name == more[0])
-            point = Point(scenario.operation, fault, int(more[1]))
-            result = try_point(node, saved, point, prepares=True)
-            print(result.hit, result.first, result.second, "\n".join(result.wrong))
-            return
-        step = int(more[0]) if more else 1
-        results = [one for fault in faults_of(scenario) for one in try_all(node, saved, scenario.operation, fault, step)]
+def main(name: str, *point: str) -> None:
+    if name == "sample":
+        results = [
+            one
+            for scenario, (faults, number) in SAMPLE.items()
+            for one in try_scenario(SCENARIOS[scenario], faults, number)
+        ]
+    elif point:
+        results = [try_one(SCENARIOS[name], point[0], int(point[1]))]
+        print(results[0].first, results[0].second, file=sys.stderr)
+    else:
+        results = list(try_scenario(SCENARIOS[name], SCENARIOS[name].faults, None))
     report = {
         "points": len(results),
+        "killed": sum(one.first.was_killed for one in results),
         "wrong": [text for one in results for text in one.wrong],
         "errors": sorted({text for one in results for text in one.errors}),
     }
     print(json.dumps(report, indent=1))
 
 
-def faults_of(scenario: Scenario) -> list[Fault]:
-    calls = [fault for fault in CallFault if fault is not CallFault.NONE]
-    return calls if scenario.is_simulated else [*calls, *NVML_FAULTS]
+def try_one(scenario: Scenario, fault_name: str, at: int) -> Result:
+    (fault,) = (fault for fault in FAULTS if fault.name == fault_name)
+    with arranged(scenario) as (node, saved):
+        return try_point(node, saved, Point(scenario.operation, fault, at), prepares=True)
 
 
-def try_all(node: Node, saved: Saved, operation: Operation, fault: Fault, step: int) -> Iterator[Result]:
+def try_scenario(scenario: Scenario, faults: "tuple[Fault, ...]", number: int | None) -> Iterator[Result]:
+    """Try all points of the faults, or ``number`` of each fault."""
+    with arranged(scenario) as (node, saved):
+        for fault in faults:
+            yield from try_all(node, saved, Point(scenario.operation, fault, 0), number)
+
+
+@contextmanager
+def arranged(scenario: Scenario) -> "Iterator[tuple[Node, Saved]]":
+    """A node right before the operation."""
+    with TemporaryDirectory(prefix="kerf-", dir=MEMORY if MEMORY.is_dir() else None) as folder:
+        root = Path(folder).resolve()
+        cards = (SimulatedCards if scenario.is_simulated else NvidiaCards)(root, scenario.cards)
+        node = Node(root, cards, CLAIMS[scenario.claims, scenario.cards])
+        blank = node.save()
+        node.restore(blank)
+        live(node, prepares=True)  # what this process has loaded and worked out, its children have
+        gc.freeze()
+        node.restore(blank)
+        scenario.arrange(node)
+        yield node, node.save()
+
+
+def try_all(node: Node, saved: Saved, counted: Point, number: int | None) -> Iterator[Result]:
     node.restore(saved)
-    counted = operate(node, Point(operation, fault, 0))
-    count = counted.report.get("count", 0)
-    begun = time.monotonic()
-    if counted.failure or counted.report["wrong"] or counted.report["errors"]:
-        raise AssertionError(f"without a fault: {counted}")
-    lines = node.log.read_text().splitlines()
-    at, tried = 1, 0
-    while True:
-        if fault is CallFault.KILL_HALFWAY and at <= count and not lines[at - 1].startswith(("write", "pwrite")):
-            at += 1
-            continue
-        if at > count + SPACE:
-            break
-        result = try_point(node, saved, Point(operation, fault, at), prepares=tried % 2 == 0)
-        if not result.was_struck and not result.wrong and at > count:
-            break
-        tried += 1
+    without = operate(node, counted)
+    assert not (without.failure or without.report["wrong"] or without.report["errors"]), f"without a fault: {without}"
+    count = int(without.report["count"])
+    numbers = [at for at in range(1, count + 1) if _may_befall(counted.fault, node.read_log(at))]
+    if number is not None:
+        numbers = numbers[:: max(1, len(numbers) // number)][:number]
+    elif count:
+        numbers += range(count + 1, count + 1 + MORE)
+    for tried, at in enumerate(numbers):
+        point = Point(counted.operation, counted.fault, at)
+        result = try_point(node, saved, point, prepares=tried % 2 == 0)
+        if not result.was_struck and not result.wrong:
+            if at > count:
+                return
+            continue  # it had fewer calls this time
         yield result
-        at += step
-    print(f"{fault.name}: {count} calls, {tried} tried, {time.monotonic() - begun:.1f} s", file=sys.stderr)
+
+
+def _may_befall(fault: Fault, call: str) -> bool:
+    """Whether a call, as it was logged, has a point for the fault: only writes have a middle."""
+    return fault is not CallFault.KILL_HALFWAY or call.startswith(("write", "pwrite"))
 
 
 if __name__ == "__main__":

@@ -131,9 +131,10 @@ class Node:
         for folder in self.folders:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
+        self.settings.registration_socket.parent.mkdir()
         for path, (mode, content) in saved.files.items():
             if content is None:
-                path.mkdir()
+                path.mkdir(exist_ok=True)
             else:
                 path.write_bytes(content)
             path.chmod(mode)
@@ -194,7 +195,7 @@ class Node:
     @asynccontextmanager
     async def instance(self) -> AsyncIterator["Life"]:
         """The plugin with its sockets, registered with a kubelet. Raises what ends its process."""
-        kubelet = FakeKubelet(self.settings.kubelet_root)
+        kubelet = _Kubelet(self.settings)
         with anyio.fail_after(LONGEST_S):
             async with anyio.create_task_group() as group:
                 await group.start(self._run)
@@ -228,6 +229,21 @@ class Node:
 
     async def _list_uses(self) -> Sequence[ClaimUse]:
         raise PodResourcesError("there is no kubelet")
+
+
+class _Kubelet(FakeKubelet):
+    """A kubelet that makes no calls of its own on the plugin's files, which would be counted."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._socket = settings.registration_socket
+        super().__init__(settings.kubelet_root)
+
+    def make_folder(self) -> None:
+        """There is one: see ``Node.restore``."""
+
+    @property
+    def sockets(self) -> list[Path]:
+        return [self._socket]
 
 
 @dataclass(frozen=True)

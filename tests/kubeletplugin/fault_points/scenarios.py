@@ -10,7 +10,14 @@ from driver.kubeletplugin.claims.device_metadata import FOLDER
 from tests.fakes.system_calls import CallFault
 from tests.kubeletplugin.fault_points.child import End, run_child
 from tests.kubeletplugin.fault_points.node import Node
-from tests.kubeletplugin.fault_points.trial import Operation, Point, operate
+from tests.kubeletplugin.fault_points.trial import NVML_FAULTS, Fault, Operation, Point, operate
+
+
+CALL_KILLS: Final = (CallFault.KILL_BEFORE, CallFault.KILL_HALFWAY, CallFault.KILL_AFTER)
+CALL_ERRORS: Final = (CallFault.FAIL, CallFault.FULL, CallFault.DENY)
+KILLS: Final[tuple[Fault, ...]] = (*CALL_KILLS, *(fault for fault in NVML_FAULTS if fault.is_kill))
+FAULTS: Final[tuple[Fault, ...]] = (*KILLS, *CALL_ERRORS, *(fault for fault in NVML_FAULTS if not fault.is_kill))
+"""Every fault. A card of which NVML says nothing at the start is not there until the next discovery: no trial waits."""
 
 
 @dataclass(frozen=True)
@@ -20,8 +27,9 @@ class Scenario:
     operation: Operation
     arrange: Callable[[Node], None]
     """Brings the node to the state before the operation."""
-    claims: int = 1
-    cards: int = 1
+    claims: int
+    cards: int
+    faults: tuple[Fault, ...]
     is_simulated: bool = False
 
 
@@ -56,14 +64,17 @@ def _littered(node: Node) -> None:
     node.age()
 
 
-def _interrupted(node: Node) -> None:
-    """The plugin was killed in the middle of a prepare."""
-    _idle(node)
-    saved = node.save()
-    count = operate(node, Point(Operation.PREPARE, CallFault.KILL_BEFORE, 0)).report["count"]
-    assert isinstance(count, int)
-    node.restore(saved)
-    assert operate(node, Point(Operation.PREPARE, CallFault.KILL_BEFORE, count * 2 // 3)).was_killed
+def _killed(operation: Operation, share: float) -> Callable[[Node], None]:
+    """The plugin was killed in an operation, when it had made this share of its system calls."""
+
+    def arrange(node: Node) -> None:
+        (_idle if operation is Operation.PREPARE else _busy)(node)
+        saved = node.save()
+        count = operate(node, Point(operation, CallFault.KILL_BEFORE, 0)).report["count"]
+        node.restore(saved)
+        assert operate(node, Point(operation, CallFault.KILL_BEFORE, round(count * share))).was_killed
+
+    return arrange
 
 
 def _rebooted(node: Node) -> None:
@@ -88,20 +99,44 @@ def live(node: Node, *, prepares: bool) -> None:
     anyio.run(work)
 
 
+_ONE: Final = {"claims": 1, "cards": 1}
+_SPREAD: Final = {"claims": 1, "cards": 2}
+_THREE: Final = {"claims": 3, "cards": 1}
+_MANY: Final = {"claims": 3, "cards": 2}
+
 SCENARIOS: Final[Mapping[str, Scenario]] = {
-    "prepare of a claim": Scenario(Operation.PREPARE, _idle),
-    "prepare of a claim on two cards": Scenario(Operation.PREPARE, _idle, cards=2),
-    "prepare of three claims": Scenario(Operation.PREPARE, _idle, claims=3),
-    "prepare of three claims on two cards": Scenario(Operation.PREPARE, _idle, claims=3, cards=2),
-    "prepare on simulated cards": Scenario(Operation.PREPARE, _idle, claims=3, cards=2, is_simulated=True),
-    "unprepare of a claim": Scenario(Operation.UNPREPARE, _busy),
-    "unprepare of a claim on two cards": Scenario(Operation.UNPREPARE, _busy, cards=2),
-    "unprepare of three claims": Scenario(Operation.UNPREPARE, _busy, claims=3),
-    "unprepare of three claims on two cards": Scenario(Operation.UNPREPARE, _busy, claims=3, cards=2),
-    "unprepare on simulated cards": Scenario(Operation.UNPREPARE, _busy, claims=3, cards=2, is_simulated=True),
-    "first start": Scenario(Operation.START, _new),
-    "start with claims": Scenario(Operation.START, _littered, claims=3, cards=2),
-    "start after a kill": Scenario(Operation.START, _interrupted, claims=3, cards=2),
-    "start after a boot": Scenario(Operation.START, _rebooted, claims=3, cards=2),
-    "stop": Scenario(Operation.STOP, _busy, claims=3),
+    "prepare of a claim": Scenario(Operation.PREPARE, _idle, **_ONE, faults=FAULTS),
+    "prepare of a claim on two cards": Scenario(Operation.PREPARE, _idle, **_SPREAD, faults=KILLS),
+    "prepare of three claims": Scenario(Operation.PREPARE, _idle, **_THREE, faults=KILLS),
+    "prepare of three claims on two cards": Scenario(Operation.PREPARE, _idle, **_MANY, faults=KILLS + CALL_ERRORS),
+    "prepare on simulated cards": Scenario(
+        Operation.PREPARE, _idle, **_MANY, faults=CALL_KILLS + CALL_ERRORS, is_simulated=True
+    ),
+    "prepare after a kill": Scenario(Operation.PREPARE, _killed(Operation.PREPARE, 0.7), **_MANY, faults=CALL_KILLS),
+    "unprepare of a claim": Scenario(Operation.UNPREPARE, _busy, **_ONE, faults=FAULTS),
+    "unprepare of a claim on two cards": Scenario(Operation.UNPREPARE, _busy, **_SPREAD, faults=KILLS),
+    "unprepare of three claims": Scenario(Operation.UNPREPARE, _busy, **_THREE, faults=KILLS),
+    "unprepare of three claims on two cards": Scenario(Operation.UNPREPARE, _busy, **_MANY, faults=KILLS + CALL_ERRORS),
+    "unprepare on simulated cards": Scenario(
+        Operation.UNPREPARE, _busy, **_MANY, faults=CALL_KILLS + CALL_ERRORS, is_simulated=True
+    ),
+    "unprepare after a kill": Scenario(
+        Operation.UNPREPARE, _killed(Operation.UNPREPARE, 0.5), **_MANY, faults=CALL_KILLS
+    ),
+    "first start": Scenario(Operation.START, _new, **_ONE, faults=KILLS + CALL_ERRORS),
+    "start with claims": Scenario(Operation.START, _littered, **_MANY, faults=KILLS + CALL_ERRORS),
+    "start after a kill of prepare": Scenario(
+        Operation.START, _killed(Operation.PREPARE, 0.7), **_MANY, faults=KILLS + CALL_ERRORS
+    ),
+    "start after a kill of unprepare": Scenario(
+        Operation.START, _killed(Operation.UNPREPARE, 0.5), **_MANY, faults=CALL_KILLS
+    ),
+    "start after a boot": Scenario(Operation.START, _rebooted, **_MANY, faults=CALL_KILLS + CALL_ERRORS),
+    "stop": Scenario(Operation.STOP, _busy, **_THREE, faults=CALL_KILLS + CALL_ERRORS),
 }
+SAMPLE: Final = {
+    "prepare of three claims on two cards": ((CallFault.KILL_BEFORE, CallFault.FAIL, CallFault.FULL, NVML_FAULTS[0]), 3),
+    "unprepare of three claims on two cards": ((CallFault.KILL_BEFORE, CallFault.FAIL), 3),
+    "start with claims": ((CallFault.KILL_BEFORE, CallFault.FAIL), 2),
+}
+"""What is tried each time: faults, and how many points of each."""

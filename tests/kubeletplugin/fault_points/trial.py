@@ -1,12 +1,15 @@
 """One trial: a fault at one point of one operation, then a restart, and the kubelet calls again as it would."""
 
 import logging
+import re
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from typing import Final, NoReturn, TypeAlias
+
+from grpc.aio import AioRpcError
 
 from api.errors import KerfError
 from driver.runtime.lifecycle import iter_leaf_errors
@@ -20,6 +23,9 @@ from tests.kubeletplugin.fault_points.verdict import judge, judge_answers
 
 NVML_ERROR_UNKNOWN: Final = 999
 COUNTED_CALLS: Final = 1_000_000
+"""More than any operation makes."""
+_ASKS_FOR_A_RESTART: Final = "restart the plugin"
+"""In the error of a sync that failed (``Checkpoint.sync``)."""
 
 
 class Operation(StrEnum):
@@ -49,6 +55,8 @@ class NvmlFault:
         return f"{'error' if self.death is None else self.death.name} of {self.function}"
 
 
+_SAYS_WHERE: Final = re.compile(r"gpu-\d-|/(kubelet|state|cdi)\b")
+"""A device, or a path of the node."""
 Fault: TypeAlias = CallFault | NvmlFault
 CHANGES: Final = (
     "nvmlDeviceSetMigMode",
@@ -140,6 +148,7 @@ async def _operate(node: Node, point: Point, end: End) -> None:
     def report(wrong: Sequence[str] = ()) -> NoReturn:
         end({"count": faults.count, "errors": errors, "wrong": wrong, "messages": messages.seen})
 
+    node.age()
     try:
         if point.operation is Operation.START:
             faults.arm()
@@ -149,15 +158,18 @@ async def _operate(node: Node, point: Point, end: End) -> None:
                 errors += await (life.prepare() if point.operation is Operation.PREPARE else life.unprepare())
             if point.operation is not Operation.STOP:
                 faults.disarm()
+                if any(_ASKS_FOR_A_RESTART in error for error in errors):
+                    report()
                 report(await (_unprepare(node, life) if point.operation is Operation.UNPREPARE else _prepare(node, life)))
             faults.arm()
         faults.disarm()
     except BaseException as error:
         faults.disarm()
         leaves = list(iter_leaf_errors(error))
-        if not all(isinstance(leaf, KerfError) for leaf in leaves):
-            raise
-        errors += [f"the process ends: {leaf}" for leaf in leaves]
+        ends = [leaf for leaf in leaves if isinstance(leaf, KerfError)]
+        if not ends or not all(isinstance(leaf, KerfError | AioRpcError) for leaf in leaves):
+            raise  # an error of the program, or of nothing but the kubelet's call
+        errors += [f"the process ends: {leaf}" for leaf in ends]
     report()
 
 
@@ -229,6 +241,7 @@ class Result:
     @property
     def wrong(self) -> list[str]:
         found = [f"{name}: {one}" for name, ended in (("at once", self.first), ("after a restart", self.second)) if ended for one in _wrong(ended)]
+        found += [f"an error does not say where: {error}" for error in self.errors if not _SAYS_WHERE.search(error)]
         return [f"{self.point} ({self.hit}): {one}" for one in found]
 
 
