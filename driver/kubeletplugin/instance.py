@@ -247,6 +247,7 @@ class Instance:
 
     async def _guard_socket(self) -> None:
         """Fail when the socket was removed: the kubelet could no longer call a process that seems to run."""
-        while not await anyio.to_thread.run_sync(was_removed, self._settings.dra_socket):
+        socket = self._settings.dra_socket
+        while not await anyio.to_thread.run_sync(was_removed, socket):  # noqa: ASYNC110  (a directory sets no event)
             await anyio.sleep(self._settings.socket_poll_s)
         raise SocketRemovedError(f"{self._settings.dra_socket} was removed: starting again makes a new one")

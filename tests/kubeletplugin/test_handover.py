@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from driver.kubeletplugin.handover import POLL_S, AlreadyRunningError, InstanceLock, LockError
-from driver.runtime.file_lock import FileLock
+from driver.runtime.file_lock import FileLock, try_acquire
 from tests.kubeletplugin.harness import LONGEST_S
 from tests.runtime.virtual_time import VIRTUAL_TIME
 
@@ -100,3 +100,13 @@ def test_a_lock_is_released_once(tmp_path: Path) -> None:
         again = InstanceLock(tmp_path).acquire_nowait()
     with again, pytest.raises(AlreadyRunningError):
         InstanceLock(tmp_path).acquire_nowait()
+
+
+def test_a_lock_in_which_nobody_can_write_is_named_and_let_go(tmp_path: Path) -> None:
+    """A full disk at this one write ended the plugin, as an error of the program."""
+    (tmp_path / "lock").symlink_to("/dev/null")  # it can be opened and locked, and has no size to change
+    with pytest.raises(LockError, match=f"{tmp_path}/lock: cannot be made: Invalid argument"):
+        InstanceLock(tmp_path).acquire_nowait()
+    lock = try_acquire(tmp_path / "lock")
+    assert lock is not None
+    lock.release()

@@ -22,7 +22,7 @@ import sqlite3
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -349,7 +349,9 @@ def open_checkpoint(
             # of the database: SQLite has no locks on it that would go with it (fcntl_locking(2)).
             log = os.open(_log_of(path), os.O_RDONLY | os.O_CLOEXEC)
         try:
-            with open_digest_file(directory, boot_id) as digest_file:
+            with ExitStack() as opened:
+                with _reading(path):
+                    digest_file = opened.enter_context(open_digest_file(directory, boot_id))
                 yield Checkpoint(path, connection, digest_file, sync_log=partial(fdatasync, log))
         finally:
             with suppress(OSError):  # nothing is written by it, and it is free (close(2))
@@ -424,9 +426,8 @@ def _check(path: Path, connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
     connection.execute("SELECT 1 FROM claims LIMIT 1").fetchall()  # the first read makes the log
-    # Where one open(2) fails, SQLite goes on without the right to write, for good.
-    connection.execute("BEGIN IMMEDIATE")
-    connection.execute("ROLLBACK")
+    # Where one open(2) fails, SQLite goes on without the right to write, for good: this needs the right, and no more.
+    connection.execute("DELETE FROM claims WHERE FALSE")
 
 
 @contextmanager

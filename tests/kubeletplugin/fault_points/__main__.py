@@ -1,11 +1,12 @@
 """Counts the calls of operations, tries points of each, and prints as JSON what became of them.
 
-``python -m tests.kubeletplugin.fault_points SCENARIO``: every point. ``SCENARIO FAULT AT``: one. ``sample``: a few of
-some scenarios. The process must have been started with the library that ``tests.fakes.system_calls`` builds.
+``python -m tests.kubeletplugin.fault_points SCENARIO``: every point. ``SCENARIO NUMBER``: so many of each fault, spread
+over the operation. ``SCENARIO FAULT AT``: one. ``sample``: a few of some scenarios. The process must have been started with the library that ``tests.fakes.system_calls`` builds.
 """
 
 import gc
 import json
+import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,21 +22,22 @@ from tests.kubeletplugin.fault_points.trial import Fault, Point, Result, operate
 MORE = 8
 """Numbers after the last call that was counted which are tried while there are such calls: threads take turns otherwise
 each time."""
-MEMORY = Path("/dev/shm")  # noqa: S108  (a file system in memory: the folder in it has a name that nobody can guess)
+MEMORY = Path("/dev/shm")
 
 
 def main(name: str, *point: str) -> None:
+    logging.getLogger().addHandler(logging.NullHandler())  # what the plugins log is read by no one
     if name == "sample":
         results = [
             one
             for scenario, (faults, number) in SAMPLE.items()
             for one in try_scenario(SCENARIOS[scenario], faults, number)
         ]
-    elif point:
+    elif len(point) == 2:
         results = [try_one(SCENARIOS[name], point[0], int(point[1]))]
         print(results[0].first, results[0].second, file=sys.stderr)
     else:
-        results = list(try_scenario(SCENARIOS[name], SCENARIOS[name].faults, None))
+        results = list(try_scenario(SCENARIOS[name], SCENARIOS[name].faults, int(point[0]) if point else None))
     report = {
         "points": len(results),
         "killed": sum(one.first.was_killed for one in results),
@@ -77,8 +79,10 @@ def arranged(scenario: Scenario) -> "Iterator[tuple[Node, Saved]]":
 def try_all(node: Node, saved: Saved, counted: Point, number: int | None) -> Iterator[Result]:
     node.restore(saved)
     without = operate(node, counted)
-    assert not (without.failure or without.report["wrong"] or without.report["errors"]), f"without a fault: {without}"
-    count = int(without.report["count"])
+    report = without.report
+    if without.failure or report["wrong"] or report["errors"]:
+        raise AssertionError(f"without a fault: {without}")
+    count = int(report["count"])
     numbers = [at for at in range(1, count + 1) if _may_befall(counted.fault, node.read_log(at))]
     if number is not None:
         numbers = numbers[:: max(1, len(numbers) // number)][:number]

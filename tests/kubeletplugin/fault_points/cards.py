@@ -13,7 +13,6 @@ from driver.kubeletplugin.backends.simulated import open_backend as open_simulat
 from driver.testing.nvml import NvidiaMachine
 from driver.testing.nvml.demonstration import open_backend as open_nvidia
 from driver.testing.nvml.layout import StateLayout
-from driver.testing.nvml.machine import MACHINE_VARIABLE
 from tests.fakes.nvml import open_nvml
 from tests.fakes.nvml_calls import list_gpu_instances
 from tests.kubeletplugin.fault_points.node import Place
@@ -65,7 +64,7 @@ def _profile_names(card: object) -> dict[int, str]:
             profile = pynvml.nvmlDeviceGetGpuInstanceProfileInfoV(card, enum)
         except pynvml.NVMLError_NotSupported:
             continue
-        names[profile.id] = profile.name.decode().removeprefix("MIG ") if isinstance(profile.name, bytes) else str(profile.name).removeprefix("MIG ")
+        names[profile.id] = profile.name.removeprefix("MIG ")
     return names
 
 

@@ -62,7 +62,7 @@ def _end(writer: int, report: Mapping[str, object]) -> NoReturn:
 def _be_child(work: Work, writer: int) -> NoReturn:
     try:
         anyio.run(work, partial(_end, writer))
-    except BaseException as error:  # noqa: BLE001  (the parent tells it)
+    except BaseException as error:
         _end(writer, {"failure": " ".join(map(_describe, iter_leaf_errors(error)))})
     _end(writer, {"failure": "it has ended without a report"})
 

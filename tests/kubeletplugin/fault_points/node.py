@@ -162,7 +162,9 @@ class Node:
 
     def read_answers(self) -> dict[str, Mapping[str, str] | None]:
         """Return the latest answer for each claim that has one."""
-        return dict(json.loads(line) for line in self._answers.read_text().splitlines()) if self._answers.exists() else {}
+        return (
+            dict(json.loads(line) for line in self._answers.read_text().splitlines()) if self._answers.exists() else {}
+        )
 
     def forget_answers(self) -> None:
         self._answers.unlink()
@@ -207,9 +209,7 @@ class Node:
         instance_lock = InstanceLock(self.settings.state)
         with self._lock() as lock:
             backend = self.cards.open_backend()
-            instance = Instance(
-                self.settings, self._make_cluster(), [backend], instance_lock, boot_id=self.boot_id
-            )
+            instance = Instance(self.settings, self._make_cluster(), [backend], instance_lock, boot_id=self.boot_id)
             await instance.run(lock, task_status=task_status)
 
     def _lock(self) -> FileLock:

@@ -12,7 +12,6 @@ from tests.kubeletplugin.fault_points.child import End, run_child
 from tests.kubeletplugin.fault_points.node import Node
 from tests.kubeletplugin.fault_points.trial import NVML_FAULTS, Fault, Operation, Point, operate
 
-
 CALL_KILLS: Final = (CallFault.KILL_BEFORE, CallFault.KILL_HALFWAY, CallFault.KILL_AFTER)
 CALL_ERRORS: Final = (CallFault.FAIL, CallFault.FULL, CallFault.DENY)
 KILLS: Final[tuple[Fault, ...]] = (*CALL_KILLS, *(fault for fault in NVML_FAULTS if fault.is_kill))
@@ -28,6 +27,7 @@ class Scenario:
     arrange: Callable[[Node], None]
     """Brings the node to the state before the operation."""
     claims: int
+    """In flight at once."""
     cards: int
     faults: tuple[Fault, ...]
     is_simulated: bool = False
@@ -99,43 +99,47 @@ def live(node: Node, *, prepares: bool) -> None:
     anyio.run(work)
 
 
-_ONE: Final = {"claims": 1, "cards": 1}
-_SPREAD: Final = {"claims": 1, "cards": 2}
-_THREE: Final = {"claims": 3, "cards": 1}
-_MANY: Final = {"claims": 3, "cards": 2}
-
 SCENARIOS: Final[Mapping[str, Scenario]] = {
-    "prepare of a claim": Scenario(Operation.PREPARE, _idle, **_ONE, faults=FAULTS),
-    "prepare of a claim on two cards": Scenario(Operation.PREPARE, _idle, **_SPREAD, faults=KILLS),
-    "prepare of three claims": Scenario(Operation.PREPARE, _idle, **_THREE, faults=KILLS),
-    "prepare of three claims on two cards": Scenario(Operation.PREPARE, _idle, **_MANY, faults=KILLS + CALL_ERRORS),
-    "prepare on simulated cards": Scenario(
-        Operation.PREPARE, _idle, **_MANY, faults=CALL_KILLS + CALL_ERRORS, is_simulated=True
+    "prepare of a claim": Scenario(Operation.PREPARE, _idle, claims=1, cards=1, faults=FAULTS),
+    "prepare of a claim on two cards": Scenario(Operation.PREPARE, _idle, claims=1, cards=2, faults=KILLS),
+    "prepare of three claims": Scenario(Operation.PREPARE, _idle, claims=3, cards=1, faults=KILLS),
+    "prepare of three claims on two cards": Scenario(
+        Operation.PREPARE, _idle, claims=3, cards=2, faults=KILLS + CALL_ERRORS
     ),
-    "prepare after a kill": Scenario(Operation.PREPARE, _killed(Operation.PREPARE, 0.7), **_MANY, faults=CALL_KILLS),
-    "unprepare of a claim": Scenario(Operation.UNPREPARE, _busy, **_ONE, faults=FAULTS),
-    "unprepare of a claim on two cards": Scenario(Operation.UNPREPARE, _busy, **_SPREAD, faults=KILLS),
-    "unprepare of three claims": Scenario(Operation.UNPREPARE, _busy, **_THREE, faults=KILLS),
-    "unprepare of three claims on two cards": Scenario(Operation.UNPREPARE, _busy, **_MANY, faults=KILLS + CALL_ERRORS),
+    "prepare on simulated cards": Scenario(
+        Operation.PREPARE, _idle, claims=3, cards=2, faults=CALL_KILLS + CALL_ERRORS, is_simulated=True
+    ),
+    "prepare after a kill": Scenario(
+        Operation.PREPARE, _killed(Operation.PREPARE, 0.7), claims=3, cards=2, faults=CALL_KILLS
+    ),
+    "unprepare of a claim": Scenario(Operation.UNPREPARE, _busy, claims=1, cards=1, faults=FAULTS),
+    "unprepare of a claim on two cards": Scenario(Operation.UNPREPARE, _busy, claims=1, cards=2, faults=KILLS),
+    "unprepare of three claims": Scenario(Operation.UNPREPARE, _busy, claims=3, cards=1, faults=KILLS),
+    "unprepare of three claims on two cards": Scenario(
+        Operation.UNPREPARE, _busy, claims=3, cards=2, faults=KILLS + CALL_ERRORS
+    ),
     "unprepare on simulated cards": Scenario(
-        Operation.UNPREPARE, _busy, **_MANY, faults=CALL_KILLS + CALL_ERRORS, is_simulated=True
+        Operation.UNPREPARE, _busy, claims=3, cards=2, faults=CALL_KILLS + CALL_ERRORS, is_simulated=True
     ),
     "unprepare after a kill": Scenario(
-        Operation.UNPREPARE, _killed(Operation.UNPREPARE, 0.5), **_MANY, faults=CALL_KILLS
+        Operation.UNPREPARE, _killed(Operation.UNPREPARE, 0.5), claims=3, cards=2, faults=CALL_KILLS
     ),
-    "first start": Scenario(Operation.START, _new, **_ONE, faults=KILLS + CALL_ERRORS),
-    "start with claims": Scenario(Operation.START, _littered, **_MANY, faults=KILLS + CALL_ERRORS),
+    "first start": Scenario(Operation.START, _new, claims=1, cards=1, faults=KILLS + CALL_ERRORS),
+    "start with claims": Scenario(Operation.START, _littered, claims=3, cards=2, faults=KILLS + CALL_ERRORS),
     "start after a kill of prepare": Scenario(
-        Operation.START, _killed(Operation.PREPARE, 0.7), **_MANY, faults=KILLS + CALL_ERRORS
+        Operation.START, _killed(Operation.PREPARE, 0.7), claims=3, cards=2, faults=KILLS + CALL_ERRORS
     ),
     "start after a kill of unprepare": Scenario(
-        Operation.START, _killed(Operation.UNPREPARE, 0.5), **_MANY, faults=CALL_KILLS
+        Operation.START, _killed(Operation.UNPREPARE, 0.5), claims=3, cards=2, faults=CALL_KILLS
     ),
-    "start after a boot": Scenario(Operation.START, _rebooted, **_MANY, faults=CALL_KILLS + CALL_ERRORS),
-    "stop": Scenario(Operation.STOP, _busy, **_THREE, faults=CALL_KILLS + CALL_ERRORS),
+    "start after a boot": Scenario(Operation.START, _rebooted, claims=3, cards=2, faults=CALL_KILLS + CALL_ERRORS),
+    "stop": Scenario(Operation.STOP, _busy, claims=3, cards=1, faults=CALL_KILLS + CALL_ERRORS),
 }
 SAMPLE: Final = {
-    "prepare of three claims on two cards": ((CallFault.KILL_BEFORE, CallFault.FAIL, CallFault.FULL, NVML_FAULTS[0]), 3),
+    "prepare of three claims on two cards": (
+        (CallFault.KILL_BEFORE, CallFault.FAIL, CallFault.FULL, NVML_FAULTS[0]),
+        3,
+    ),
     "unprepare of three claims on two cards": ((CallFault.KILL_BEFORE, CallFault.FAIL), 3),
     "start with claims": ((CallFault.KILL_BEFORE, CallFault.FAIL), 2),
 }

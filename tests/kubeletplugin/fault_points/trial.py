@@ -160,7 +160,8 @@ async def _operate(node: Node, point: Point, end: End) -> None:
                 faults.disarm()
                 if any(_ASKS_FOR_A_RESTART in error for error in errors):
                     report()
-                report(await (_unprepare(node, life) if point.operation is Operation.UNPREPARE else _prepare(node, life)))
+                call_again = _unprepare if point.operation is Operation.UNPREPARE else _prepare
+                report(await call_again(node, life))
             faults.arm()
         faults.disarm()
     except BaseException as error:
@@ -182,13 +183,14 @@ async def _prepare(node: Node, life: Life) -> list[str]:
     before = {uid: answer for uid, answer in node.read_answers().items() if answer is not None}
     wrong = [f"prepare fails: {error}" for error in await life.prepare()]
     after = node.read_answers()
-    wrong += [f"another answer for {uid}: {after[uid]}, not {answer}" for uid, answer in before.items() if after[uid] != answer]
-    return wrong + [*judge(node, is_prepared=True)]
+    others = {uid: after[uid] for uid, answer in before.items() if after[uid] != answer}
+    wrong += [f"another answer for {uid}: {other}, not {before[uid]}" for uid, other in others.items()]
+    return [*wrong, *judge(node, is_prepared=True)]
 
 
 async def _unprepare(node: Node, life: Life) -> list[str]:
     wrong = [f"unprepare fails: {error}" for error in await life.unprepare()]
-    return wrong + [*judge(node, is_prepared=False)]
+    return [*wrong, *judge(node, is_prepared=False)]
 
 
 def recover(node: Node, operation: Operation, *, prepares: bool) -> Ended:
@@ -236,14 +238,17 @@ class Result:
 
     @property
     def errors(self) -> list[str]:
-        return list(map(str, self.first.report.get("errors", [])))  # type: ignore[call-overload]
+        return list(self.first.report.get("errors", []))
 
     @property
     def wrong(self) -> list[str]:
-        found = [f"{name}: {one}" for name, ended in (("at once", self.first), ("after a restart", self.second)) if ended for one in _wrong(ended)]
+        found = [f"at once: {one}" for one in _list_wrong(self.first)]
+        found += [f"after a restart: {one}" for one in _list_wrong(self.second)]
         found += [f"an error does not say where: {error}" for error in self.errors if not _SAYS_WHERE.search(error)]
         return [f"{self.point} ({self.hit}): {one}" for one in found]
 
 
-def _wrong(ended: Ended) -> list[str]:
-    return [*([ended.failure] if ended.failure else []), *map(str, ended.report.get("wrong", []))]  # type: ignore[call-overload]
+def _list_wrong(ended: Ended | None) -> list[str]:
+    if ended is None:
+        return []
+    return [*([ended.failure] if ended.failure else []), *ended.report.get("wrong", [])]

@@ -77,7 +77,9 @@ def _judge_files(node: Node, claims: Mapping[str, ResourceClaim], found: Mapping
 
 def _is_described(held: ResourceClaim) -> bool:
     assert held.status.allocation is not None
-    return any(one.opaque is not None and one.opaque.parameters == METADATA for one in held.status.allocation.devices.config)
+    return any(
+        one.opaque is not None and one.opaque.parameters == METADATA for one in held.status.allocation.devices.config
+    )
 
 
 def _read_uuids(spec: Mapping[str, list[Mapping[str, Mapping[str, list[str]]]]]) -> dict[str, str]:
