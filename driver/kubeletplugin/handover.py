@@ -8,7 +8,7 @@ proxy in front, where calls wait until its instance is active.
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -59,7 +59,10 @@ class InstanceLock:
     @property
     def holder(self) -> str:
         """The id of the process that holds, or last held, the instance lock; empty: unknown."""
-        return self._lock.read_text(errors="replace").strip() if self._lock.exists() else ""
+        try:
+            return self._lock.read_text(errors="replace").strip()
+        except OSError:
+            return ""
 
     def acquire_nowait(self) -> FileLock:
         """Take the lock. Raises AlreadyRunningError when another process holds it, LockError when it cannot be made."""
@@ -94,10 +97,12 @@ class InstanceLock:
                 await anyio.sleep(POLL_S)
 
     def _try_acquire(self) -> FileLock | None:
-        with _lock_errors(self._lock):
+        with _lock_errors(self._lock), ExitStack() as on_error:
             lock = try_acquire(self._lock)
-        if lock is not None:
-            lock.write(f"{os.getpid()}\n")
+            if lock is not None:
+                on_error.enter_context(lock)
+                lock.write(f"{os.getpid()}\n")
+            on_error.pop_all()
         return lock
 
 

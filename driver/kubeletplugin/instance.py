@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 import anyio
+import anyio.to_thread
 from anyio.abc import TaskStatus
 
 import cdi
@@ -28,7 +29,7 @@ from driver.kubeletplugin.grpc.dra_service import NodeClaimService
 from driver.kubeletplugin.grpc.health_service import HealthFeed
 from driver.kubeletplugin.grpc.pod_resources import PodResourcesClient
 from driver.kubeletplugin.grpc.registration import Registrar
-from driver.kubeletplugin.grpc.server import serving_at
+from driver.kubeletplugin.grpc.server import serving_at, was_removed
 from driver.kubeletplugin.handover import ActiveInstanceProxy, AlreadyRunningError, InstanceLock
 from driver.kubeletplugin.plugin import NodePlugin
 from driver.kubeletplugin.settings import Settings
@@ -246,6 +247,7 @@ class Instance:
 
     async def _guard_socket(self) -> None:
         """Fail when the socket was removed: the kubelet could no longer call a process that seems to run."""
-        while await anyio.Path(self._settings.dra_socket).exists():  # noqa: ASYNC110  (a directory sets no event)
+        socket = self._settings.dra_socket
+        while not await anyio.to_thread.run_sync(was_removed, socket):  # noqa: ASYNC110  (a directory sets no event)
             await anyio.sleep(self._settings.socket_poll_s)
         raise SocketRemovedError(f"{self._settings.dra_socket} was removed: starting again makes a new one")

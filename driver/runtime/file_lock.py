@@ -44,14 +44,16 @@ def acquire(path: Path) -> FileLock:
 def try_acquire(path: Path, *, shared: bool = False) -> FileLock | None:
     """Take the lock, or return None when another process holds it. Several processes may hold it ``shared``.
 
-    Raises OSError when the file cannot be opened.
+    Raises OSError when the file cannot be opened or locked.
     """
     descriptor = _open(path)
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except OSError as error:
         os.close(descriptor)
-        return None
+        if isinstance(error, BlockingIOError):
+            return None
+        raise
     return FileLock(descriptor)
 
 

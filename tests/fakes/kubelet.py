@@ -44,7 +44,10 @@ class FakeKubelet:
         self.info: registration.PluginInfo | None = None
         self.version = ""
         self.health_version = ""
-        (root / "plugins_registry").mkdir(parents=True, exist_ok=True)
+        self.make_folder()
+
+    def make_folder(self) -> None:
+        (self.root / "plugins_registry").mkdir(parents=True, exist_ok=True)
 
     @property
     def sockets(self) -> list[Path]:
@@ -55,7 +58,8 @@ class FakeKubelet:
         """Wait for a plugin and take the newest on, or refuse it with ``error``."""
         while not self.sockets:  # noqa: ASYNC110  (a directory sets no event)
             await anyio.sleep(0.001)
-        newest = max(self.sockets, key=lambda path: path.stat().st_ctime_ns)
+        first, *others = self.sockets
+        newest = max(first, *others, key=lambda path: path.stat().st_ctime_ns) if others else first
         async with self._channel(newest) as channel:
             call = self._unary(channel, "/pluginregistration.Registration/GetInfo", registration.PluginInfo)
             info: registration.PluginInfo = await call(registration.InfoRequest(), timeout=1)

@@ -15,7 +15,7 @@ from api.model.prepared import PreparedClaim
 from driver.kubeletplugin.claims.preparer import StoppingError
 from driver.kubeletplugin.handover import POLL_S, ActiveInstanceProxy, AlreadyRunningError, InstanceLock, LockError
 from driver.kubeletplugin.plugin import NodePlugin
-from driver.runtime.file_lock import FileLock
+from driver.runtime.file_lock import FileLock, try_acquire
 from tests.kubeletplugin.harness import LONGEST_S
 from tests.kubeletplugin.records import record
 from tests.runtime.virtual_time import VIRTUAL_TIME
@@ -187,3 +187,13 @@ async def test_a_call_that_was_cut_off_goes_to_the_next_plugin(operation: str) -
 def test_the_state_directory_is_for_its_owner_only(tmp_path: Path) -> None:
     InstanceLock(tmp_path / "state")
     assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_lock_in_which_nobody_can_write_is_named_and_let_go(tmp_path: Path) -> None:
+    """A full disk at this one write ended the plugin, as an error of the program."""
+    (tmp_path / "lock").symlink_to("/dev/null")  # it can be opened and locked, and has no size to change
+    with pytest.raises(LockError, match=f"{tmp_path}/lock: cannot be made: Invalid argument"):
+        InstanceLock(tmp_path).acquire_nowait()
+    lock = try_acquire(tmp_path / "lock")
+    assert lock is not None
+    lock.release()

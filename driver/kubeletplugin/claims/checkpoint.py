@@ -22,7 +22,7 @@ import sqlite3
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -65,6 +65,19 @@ _LOCKED_S: Final = 0.5
 _Changes: TypeAlias = Mapping[Row, bytes | None]
 """The new content of rows; None: the row is deleted."""
 _DAMAGED: Final = "restore the file, or drain the node, remove the partitions by the vendor's tool, then the file"
+_DISK_CODES: Final = {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_READONLY,
+}
+"""What SQLite says, without its extended codes, when a call of the system was refused (https://sqlite.org/rescode.html)."""
+_FAILING_DISK: Final = (
+    "the file may well be whole: see to its disk, its free space and its rights, then start the plugin again; only if "
+    "the file is lost, restore it, or drain the node, remove the partitions by the vendor's tool, then the file"
+)
 _DANGLING: Final = "mount what it leads to, or remove the link if no claim was ever prepared on this node"
 _WIPED: Final = (
     "restore the folder, or drain the node, remove the partitions by the vendor's tool, then these CDI files"
@@ -258,7 +271,8 @@ class Checkpoint:
             self._change_rows(changes)
             self._connection.execute("COMMIT")
         except sqlite3.Error:
-            self._connection.execute("ROLLBACK")
+            if self._connection.in_transaction:  # SQLite has ended it where the disk failed
+                self._connection.execute("ROLLBACK")
             raise
 
     def _change_rows(self, changes: _Changes) -> None:
@@ -340,10 +354,13 @@ def open_checkpoint(
             # of the database: SQLite has no locks on it that would go with it (fcntl_locking(2)).
             log = os.open(_log_of(path), os.O_RDONLY | os.O_CLOEXEC)
         try:
-            with open_digest_file(directory, boot_id) as digest_file:
+            with ExitStack() as opened:
+                with _reading(path):
+                    digest_file = opened.enter_context(open_digest_file(directory, boot_id))
                 yield Checkpoint(path, connection, digest_file, sync_log=partial(fdatasync, log))
         finally:
-            os.close(log)
+            with suppress(OSError):  # nothing is written by it, and it is free (close(2))
+                os.close(log)
 
 
 def _log_of(path: Path) -> Path:
@@ -414,6 +431,8 @@ def _check(path: Path, connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
     connection.execute("SELECT 1 FROM claims LIMIT 1").fetchall()  # the first read makes the log
+    # Where one open(2) fails, SQLite goes on without the right to write, for good: this needs the right, and no more.
+    connection.execute("DELETE FROM claims WHERE FALSE")
 
 
 @contextmanager
@@ -421,4 +440,13 @@ def _reading(path: Path) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, OSError, UnicodeDecodeError) as error:  # the last where SQLite quotes what is damaged
+        if _is_of_the_disk(error):
+            raise CheckpointError(str(path), f"cannot be opened: {error}", _FAILING_DISK) from error
         raise CheckpointError(str(path), f"unreadable: {error}", _DAMAGED) from error
+
+
+def _is_of_the_disk(error: Exception) -> bool:
+    """Whether the system has refused a call, which says nothing about the file's content."""
+    if isinstance(error, sqlite3.Error):
+        return getattr(error, "sqlite_errorcode", 0) & 0xFF in _DISK_CODES
+    return isinstance(error, OSError)

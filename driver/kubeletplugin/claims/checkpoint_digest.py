@@ -135,7 +135,8 @@ def open_digest_file(directory: Path, boot_id: str) -> Iterator[DigestFile]:
     try:
         yield DigestFile(path, descriptor, boot_id)
     finally:
-        os.close(descriptor)
+        with suppress(OSError):  # what it has is compared at the next start, and its descriptor is free (close(2))
+            os.close(descriptor)
 
 
 def create_digest_file(database: Path, boot_id: str) -> None:

@@ -121,7 +121,10 @@ class MetadataFiles:
 
     def remove_others(self, kept: Collection[str]) -> list[str]:
         """Remove the files of all claims but ``kept``; returns the UIDs of those removed. Raises MetadataFileError."""
-        found = [path.name for path in self._folder.iterdir()] if self._folder.exists() else []
+        try:
+            found = [path.name for path in self._folder.iterdir()] if self._folder.exists() else []
+        except OSError as error:
+            raise MetadataFileError(self._folder, f"cannot be listed: {error.strerror}") from error
         strays = sorted(uid for uid in found if uid not in kept)
         for uid in strays:
             self.remove(uid)

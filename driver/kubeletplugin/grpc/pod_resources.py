@@ -28,10 +28,13 @@ class PodResourcesClient:
     async def list_uses(self) -> Sequence[ClaimUse]:
         """Return which claims are in use by which pods; nothing where the plugin has no access to the socket's folder.
 
-        Raises PodResourcesError while the kubelet does not answer.
+        Raises PodResourcesError while the kubelet does not answer, or the folder cannot be looked at.
         """
-        if not await anyio.Path(self._socket.parent).is_dir():
-            return ()
+        try:
+            if not await anyio.Path(self._socket.parent).is_dir():
+                return ()
+        except OSError as error:
+            raise PodResourcesError(f"cannot see whether {self._socket.parent} is there: {error.strerror}") from error
         async with grpc.aio.insecure_channel(f"unix:{self._socket}") as channel:
             call = channel.unary_unary(
                 LIST.path, request_serializer=LIST.encode_request, response_deserializer=LIST.decode_response

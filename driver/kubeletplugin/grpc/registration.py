@@ -15,7 +15,7 @@ import anyio
 from anyio.abc import TaskStatus
 
 from api.registration.v1 import GET_INFO, NOTIFY_REGISTRATION_STATUS, PluginInfo, RegistrationStatus
-from driver.kubeletplugin.grpc.server import Handlers, serving_at, unary
+from driver.kubeletplugin.grpc.server import Handlers, serving_at, unary, was_removed
 from driver.runtime import metrics
 from driver.runtime.backoff import Backoff
 from driver.runtime.notifier import Notifier
@@ -31,16 +31,15 @@ def remove_abandoned_sockets(own: Path, driver: str) -> None:
     """Remove the registration sockets of ``driver`` beside ``own`` at which no process listens.
 
     An instance that was killed leaves its socket, which the kubelet then calls every few seconds for as long as it is
-    there. A socket that cannot be removed is left alone.
+    there. Where one cannot be removed, it and those not yet looked at are left alone.
     """
-    for path in _sockets_of(driver, own.parent):
-        if path != own and not _is_served(path):
-            try:
+    try:
+        for path in _sockets_of(driver, own.parent):
+            if path != own and not _is_served(path):
                 path.unlink(missing_ok=True)
-            except OSError as error:
-                _log.warning("cannot remove the socket of an instance that is gone: %s", error)
-            else:
                 _log.info("removed %s, the socket of an instance that is gone", path)
+    except OSError as error:
+        _log.warning("cannot remove the sockets of instances that are gone: %s", error)
 
 
 def _sockets_of(driver: str, directory: Path) -> Iterator[Path]:
@@ -129,7 +128,7 @@ class Registrar:
         """Wait until a new socket is needed; returns the reason."""
         left_s = self._silence_s
         while True:
-            if not self._socket.exists():
+            if was_removed(self._socket):
                 return f"{self._socket} was removed"
             if self.problem is not None and (self._status is not None or left_s <= 0):
                 self.was_silent = self.was_silent or self._status is None

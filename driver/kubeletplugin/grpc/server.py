@@ -76,6 +76,17 @@ def stream(
     )
 
 
+def was_removed(path: Path) -> bool:
+    """Whether there is no socket at ``path`` any more; a disk that fails does not say that."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def check_path(path: Path) -> None:
     """Raise SocketError when ``path`` is too long for a socket."""
     if (length := len(bytes(path))) > MAX_PATH_BYTES:

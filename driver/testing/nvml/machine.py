@@ -16,6 +16,8 @@ from driver.testing.nvml.library import build_library
 
 MACHINE_VARIABLE: Final = "KERF_FAKE_NVML"
 """The environment variable by which a process chooses another machine than that in whose folder its library lies."""
+EVERY_FUNCTION: Final = "*"
+"""In place of a function's name, a fault with it concerns the calls of all functions."""
 _STATE: Final = "state"
 _PRESENT, _LOST, _REMOVED = 0, 1, 2
 """``enum presence`` of ``state.h``."""
@@ -103,7 +105,7 @@ class NvidiaMachine:
         skip: int = 0,
         times: int | None = 1,
     ) -> None:
-        """Let calls of the NVML function ``function`` fail, take time, or kill their process.
+        """Let calls of the NVML function ``function``, or EVERY_FUNCTION, fail, take time, or kill their process.
 
         ``skip`` calls go well before, ``times`` are concerned (None: all). Raises OverflowError for too many faults.
         """
@@ -118,6 +120,11 @@ class NvidiaMachine:
                 skip=skip,
                 remaining=EVERY_CALL if times is None else times,
             )
+
+    def count_left(self, function: str) -> int:
+        """Return how many calls the fault of ``function`` still lets go well; none: it has struck, or is not there."""
+        with self._state() as state:
+            return next((fault.skip for fault in state.faults if fault.function == function.encode()), 0)
 
     def clear_faults(self) -> None:
         with self._state() as state:

@@ -1,9 +1,12 @@
 """The checkpoint: durable, one process at a time, and never silently empty."""
 
 import errno
+import json
 import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +19,8 @@ from api.checkpoint.v1 import CheckpointError
 from api.model.prepared import ClaimState, PreparedClaim
 from driver.kubeletplugin.claims import checkpoint_digest
 from driver.kubeletplugin.claims.checkpoint import FILE_NAME, Checkpoint, open_checkpoint
+from tests.fakes.nvml import NEEDS_COMPILER
+from tests.fakes.system_calls import build_library
 from tests.kubeletplugin.harness import LONGEST_S
 from tests.kubeletplugin.records import BOOT, device, record
 
@@ -424,3 +429,19 @@ def test_a_record_that_is_set_aside_keeps_its_notes_under_a_uid_of_its_own(tmp_p
         for name, kept in checkpoint.records.items():
             assert (kept.claim.uid, kept.devices) == (name, first.devices)
             assert notes_of(checkpoint, kept) == {"before": ["gi-1"]}
+
+
+@NEEDS_COMPILER
+def test_a_checkpoint_of_which_one_call_failed_is_opened_to_be_written_or_refused_with_a_reason(tmp_path: Path) -> None:
+    """EIO at the open of the database let SQLite open it to be read only: it started, and every prepare failed after.
+
+    At other calls the message asked to drain the node and to remove the file, which was whole.
+    """
+    command = [sys.executable, "-m", "tests.kubeletplugin.claims.checkpoint_process", str(tmp_path)]
+    environment = {**os.environ, "LD_PRELOAD": str(build_library())}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env=environment)
+    messages = [(call, message) for call, message in map(json.loads, done.stdout.splitlines()) if message]
+    assert len(messages) > 20
+    assert [call for call, message in messages if "cannot be written" in message] == []
+    reads = [call.partition(" ")[0] for call, message in messages if "cannot be opened" not in message]
+    assert {*reads} <= {"pread64", "pread"}, "what cannot be read is damage to SQLite"

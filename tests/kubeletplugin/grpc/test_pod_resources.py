@@ -50,3 +50,9 @@ async def test_a_kubelet_that_does_not_answer_says_nothing() -> None:
 def test_the_socket_is_the_kubelets_own() -> None:
     with machine() as node:
         assert node.settings.pod_resources_socket == node.settings.kubelet_root / "pod-resources/kubelet.sock"
+
+
+async def test_a_folder_that_cannot_be_looked_at_says_nothing() -> None:
+    """EIO in this one call ended the plugin, as an error of the program."""
+    with pytest.raises(PodResourcesError, match=r"cannot see whether .* is there: File name too long"):
+        await PodResourcesClient(Path("/", "x" * 300, "kubelet.sock")).list_uses()

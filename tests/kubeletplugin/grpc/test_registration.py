@@ -2,12 +2,13 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import anyio
 import pytest
 
 from api.registration.v1 import PluginInfo
-from driver.kubeletplugin.grpc.registration import Registrar
+from driver.kubeletplugin.grpc.registration import Registrar, remove_abandoned_sockets
 from driver.runtime.backoff import Backoff
 from tests.fakes.kubelet import FakeKubelet
 from tests.kubeletplugin.harness import LONGEST_S, short_directory
@@ -80,3 +81,9 @@ async def test_the_socket_goes_with_the_plugin() -> None:
         assert len(kubelet.sockets) == 1
         directory = kubelet.root / "plugins_registry"
     assert not directory.exists() or not list(directory.iterdir())
+
+
+def test_a_folder_that_cannot_be_listed_keeps_no_plugin_from_its_registration(caplog: pytest.LogCaptureFixture) -> None:
+    """EIO in the listing ended the plugin at its start, as an error of the program."""
+    remove_abandoned_sockets(Path("/", "x" * 300, "gpu.kerf.dev-reg.sock"), "gpu.kerf.dev")
+    assert "cannot remove the sockets of instances that are gone" in caplog.text

@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from api.registration.v1 import GET_INFO, PluginInfo
-from driver.kubeletplugin.grpc.server import Handlers, SocketError, serving_at, unary
+from driver.kubeletplugin.grpc.server import Handlers, SocketError, serving_at, unary, was_removed
 from tests.fakes.kubelet import FakeKubelet
 from tests.kubeletplugin.harness import short_directory
 
@@ -68,3 +68,12 @@ async def test_cancellation_at_any_moment_leaves_no_socket_and_no_stray_error() 
                 async with serving_at(socket, HANDLERS, grace_s=0):
                     await anyio.sleep_forever()
             assert not socket.exists()
+
+
+def test_a_socket_is_gone_only_if_the_system_says_so(tmp_path: Path) -> None:
+    """EIO in one look at a socket ended the plugin, as an error of the program."""
+    (tmp_path / "file").touch()
+    assert not was_removed(tmp_path / "file")
+    assert was_removed(tmp_path / "gone")
+    assert was_removed(tmp_path / "file" / "below")
+    assert not was_removed(tmp_path / ("x" * 300))

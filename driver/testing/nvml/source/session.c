@@ -143,12 +143,18 @@ nvmlReturn_t close_session(void) {
     return result;
 }
 
+#define EVERY_FUNCTION "*"
+
+static int concerns(const struct fault *fault, const char *function) {
+    return strcmp(fault->function, function) == 0 || strcmp(fault->function, EVERY_FUNCTION) == 0;
+}
+
 /* The next fault for a call of `function`, and one call less for all of them; NULL: there is none. */
 static struct fault *take_fault(const char *function) {
     struct fault *found = NULL;
     for (int i = 0; i < MAX_FAULTS; i++) {
         struct fault *fault = &machine->faults[i];
-        if (fault->action == FAULT_NONE || strcmp(fault->function, function) != 0)
+        if (fault->action == FAULT_NONE || !concerns(fault, function))
             continue;
         if (fault->skip > 0) {
             fault->skip--;

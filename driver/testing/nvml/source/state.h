@@ -96,7 +96,7 @@ struct event {
 };
 
 struct fault {
-    char function[64]; /* empty: unused */
+    char function[64]; /* empty: unused; "*": every function */
     uint32_t action, error;
     uint32_t skip;      /* calls before the first one that it concerns */
     uint32_t remaining; /* calls that it concerns; 0xffffffff: all */

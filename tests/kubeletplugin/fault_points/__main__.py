@@ -1,0 +1,107 @@
+"""Counts the calls of operations, tries points of each, and prints as JSON what became of them.
+
+``python -m tests.kubeletplugin.fault_points SCENARIO``: every point. ``SCENARIO NUMBER``: so many of each fault, spread
+over the operation. ``SCENARIO FAULT AT``: one. ``sample``: a few of some scenarios. The process must have been started with the library that ``tests.fakes.system_calls`` builds.
+"""
+
+import gc
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.fakes.system_calls import CallFault
+from tests.kubeletplugin.fault_points.cards import NvidiaCards, SimulatedCards
+from tests.kubeletplugin.fault_points.node import CLAIMS, Node, Saved
+from tests.kubeletplugin.fault_points.scenarios import FAULTS, SAMPLE, SCENARIOS, Scenario, live
+from tests.kubeletplugin.fault_points.trial import Fault, Point, Result, operate, try_point
+
+MORE = 8
+"""Numbers after the last call that was counted which are tried while there are such calls: threads take turns otherwise
+each time."""
+MEMORY = Path("/dev/shm")
+
+
+def main(name: str, *point: str) -> None:
+    logging.getLogger().addHandler(logging.NullHandler())  # what the plugins log is read by no one
+    if name == "sample":
+        results = [
+            one
+            for scenario, (faults, number) in SAMPLE.items()
+            for one in try_scenario(SCENARIOS[scenario], faults, number)
+        ]
+    elif len(point) == 2:
+        results = [try_one(SCENARIOS[name], point[0], int(point[1]))]
+        print(results[0].first, results[0].second, file=sys.stderr)
+    else:
+        results = list(try_scenario(SCENARIOS[name], SCENARIOS[name].faults, int(point[0]) if point else None))
+    report = {
+        "points": len(results),
+        "killed": sum(one.first.was_killed for one in results),
+        "wrong": [text for one in results for text in one.wrong],
+        "errors": sorted({text for one in results for text in one.errors}),
+    }
+    print(json.dumps(report, indent=1))
+
+
+def try_one(scenario: Scenario, fault_name: str, at: int) -> Result:
+    (fault,) = (fault for fault in FAULTS if fault.name == fault_name)
+    with arranged(scenario) as (node, saved):
+        return try_point(node, saved, Point(scenario.operation, fault, at), prepares=True)
+
+
+def try_scenario(scenario: Scenario, faults: "tuple[Fault, ...]", number: int | None) -> Iterator[Result]:
+    """Try all points of the faults, or ``number`` of each fault."""
+    with arranged(scenario) as (node, saved):
+        for fault in faults:
+            yield from try_all(node, saved, Point(scenario.operation, fault, 0), number)
+
+
+@contextmanager
+def arranged(scenario: Scenario) -> "Iterator[tuple[Node, Saved]]":
+    """A node right before the operation."""
+    with TemporaryDirectory(prefix="kerf-", dir=MEMORY if MEMORY.is_dir() else None) as folder:
+        root = Path(folder).resolve()
+        cards = (SimulatedCards if scenario.is_simulated else NvidiaCards)(root, scenario.cards)
+        node = Node(root, cards, CLAIMS[scenario.claims, scenario.cards])
+        blank = node.save()
+        node.restore(blank)
+        live(node, prepares=True)  # what this process has loaded and worked out, its children have
+        gc.freeze()
+        node.restore(blank)
+        scenario.arrange(node)
+        yield node, node.save()
+
+
+def try_all(node: Node, saved: Saved, counted: Point, number: int | None) -> Iterator[Result]:
+    node.restore(saved)
+    without = operate(node, counted)
+    report = without.report
+    if without.failure or report["wrong"] or report["errors"]:
+        raise AssertionError(f"without a fault: {without}")
+    count = int(report["count"])
+    numbers = [at for at in range(1, count + 1) if _may_befall(counted.fault, node.read_log(at))]
+    if number is not None:
+        numbers = numbers[:: max(1, len(numbers) // number)][:number]
+    elif count:
+        numbers += range(count + 1, count + 1 + MORE)
+    for tried, at in enumerate(numbers):
+        point = Point(counted.operation, counted.fault, at)
+        result = try_point(node, saved, point, prepares=tried % 2 == 0)
+        if not result.was_struck and not result.wrong:
+            if at > count:
+                return
+            continue  # it had fewer calls this time
+        yield result
+
+
+def _may_befall(fault: Fault, call: str) -> bool:
+    """Whether a call, as it was logged, has a point for the fault: only writes have a middle."""
+    return fault is not CallFault.KILL_HALFWAY or call.startswith(("write", "pwrite"))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

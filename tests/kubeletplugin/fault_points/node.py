@@ -1,0 +1,331 @@
+"""A node whose plugin is killed and started again: its folders, its cards, its claims, and what the kubelet knows."""
+
+import json
+import os
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+import anyio
+from anyio.abc import TaskStatus
+
+import cdi
+from api.errors import KerfError
+from api.model.claims import ResourceClaim
+from api.model.names import ClaimRef
+from api.podresources.v1 import ClaimUse
+from driver.families.gpu import GPU
+from driver.kubeletplugin.backends.base import Backend
+from driver.kubeletplugin.backends.registry import BackendChoice
+from driver.kubeletplugin.claims.cdi_spec import file_prefix
+from driver.kubeletplugin.claims.checkpoint import open_checkpoint
+from driver.kubeletplugin.claims.preparer import ClaimPreparer
+from driver.kubeletplugin.grpc.pod_resources import PodResourcesError
+from driver.kubeletplugin.handover import InstanceLock
+from driver.kubeletplugin.instance import Instance, acquire_free_lock
+from driver.kubeletplugin.plugin import NodePlugin
+from driver.kubeletplugin.settings import Settings
+from driver.runtime.file_lock import FileLock
+from tests.fakes.claims import DRIVER, NODE, claim, config, ref
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.kubelet import ClaimError, FakeKubelet
+
+BOOT: Final = "boot-1"
+METADATA: Final = {"apiVersion": "kerf.dev/v1alpha1", "kind": "GpuConfig", "deviceMetadata": True}
+LONGEST_S: Final = 30.0
+"""Of one life of the plugin: each takes tenths of a second on an idle machine."""
+
+CLAIMS: Final[Mapping[tuple[int, int], Sequence[ResourceClaim]]] = {
+    (1, 1): [claim("a", "gpu-0-1g-20gb-at-0", "gpu-0-3g-40gb-at-4", configs=[config(METADATA)])],
+    (1, 2): [claim("a", "gpu-0-3g-40gb-at-4", "gpu-1-1g-20gb-at-0", configs=[config(METADATA)])],
+    (3, 1): [
+        claim("a", "gpu-0-1g-20gb-at-0", configs=[config(METADATA)]),
+        claim("b", "gpu-0-2g-20gb-at-2"),
+        claim("c", "gpu-0-3g-40gb-at-4"),
+    ],
+    (3, 2): [
+        claim("a", "gpu-0-3g-40gb-at-4", "gpu-1-1g-20gb-at-0", configs=[config(METADATA)]),
+        claim("b", "gpu-0-2g-20gb-at-0"),
+        claim("c", "gpu-1-3g-40gb-at-4"),
+    ],
+}
+"""By the number of claims and of cards."""
+
+Place = tuple[int, str, int]
+"""Number of the card, profile, first memory slice."""
+
+
+class Cards(Protocol):
+    """The cards of the node, which outlive every process."""
+
+    def open_backend(self) -> Backend:
+        """A backend of the cards, as a plugin opens one."""
+        ...
+
+    def look(self) -> Mapping[Place, str]:
+        """What is on the cards, with its UUID, asked without Kerf."""
+        ...
+
+    def save(self) -> bytes: ...
+
+    def restore(self, saved: bytes) -> None: ...
+
+    def reboot(self) -> None:
+        """Boot the machine: nothing is on the cards any more."""
+        ...
+
+
+@dataclass
+class Node:
+    """A node, below ``root``, and its kubelet's memory."""
+
+    root: Path
+    cards: Cards
+    claims: Sequence[ResourceClaim]
+    boot_id: str = BOOT
+    settings: Settings = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.settings = Settings(
+            node_name=NODE,
+            family=GPU,
+            backends=(BackendChoice(name="none"),),
+            kubelet_root=self.root / "kubelet",
+            state_dir=self.root / "state",
+            cdi_dir=self.root / "cdi",
+            rpc_grace_s=0.0,
+            shutdown_grace_s=0.5,
+            publish_min_interval_s=0.05,
+        )
+
+    @property
+    def folders(self) -> Sequence[Path]:
+        """What the plugin writes to."""
+        return [self.root / name for name in ("kubelet", "state", "cdi")]
+
+    @property
+    def log(self) -> Path:
+        """The system calls that were counted."""
+        return self.root / "calls"
+
+    @property
+    def _answers(self) -> Path:
+        return self.root / "answers"
+
+    # What outlives processes
+
+    def save(self) -> "Saved":
+        files = {}
+        for folder in self.folders:
+            for path in sorted(folder.rglob("*")):
+                if not path.is_socket():
+                    content = path.read_bytes() if path.is_file() else None
+                    files[path] = (path.stat().st_mode & 0o777, content)
+        return Saved(files=files, cards=self.cards.save(), answers=self.read_answers(), boot_id=self.boot_id)
+
+    def restore(self, saved: "Saved") -> None:
+        for folder in self.folders:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+        self.settings.registration_socket.parent.mkdir()
+        for path, (mode, content) in saved.files.items():
+            if content is None:
+                path.mkdir(exist_ok=True)
+            else:
+                path.write_bytes(content)
+            path.chmod(mode)
+        self.cards.restore(saved.cards)
+        self._answers.write_text("".join(f"{json.dumps([uid, known])}\n" for uid, known in saved.answers.items()))
+        self.boot_id = saved.boot_id
+
+    def age(self) -> None:
+        """Let a minute pass since files were written."""
+        for folder in self.folders:
+            for path in folder.rglob("*"):
+                os.utime(path, (0, 0), follow_symlinks=False)
+
+    def read_log(self, number: int) -> str:
+        """Return the system call of this number, with its path below the root; empty: there was none."""
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        return lines[number - 1].replace(f"{self.root}/", "") if 0 < number <= len(lines) else ""
+
+    # The kubelet
+
+    def note_answer(self, uid: str, answer: Mapping[str, str] | None) -> None:
+        """Note what the kubelet was told: the CDI devices by name of a claim that is prepared; None: it is not."""
+        with self._answers.open("a") as file:
+            file.write(f"{json.dumps([uid, answer])}\n")
+
+    def read_answers(self) -> dict[str, Mapping[str, str] | None]:
+        """Return the latest answer for each claim that has one."""
+        return (
+            dict(json.loads(line) for line in self._answers.read_text().splitlines()) if self._answers.exists() else {}
+        )
+
+    def forget_answers(self) -> None:
+        self._answers.unlink()
+
+    @asynccontextmanager
+    async def plugin(self) -> AsyncIterator["Life"]:
+        """The plugin without its sockets, as an instance starts it (``Instance``). Raises what ends its process."""
+        lock = self._lock()
+        with lock, anyio.fail_after(LONGEST_S):
+            opened = open_checkpoint(self.settings.state, boot_id=self.boot_id, find_cdi_files=self._find_cdi_files)
+            with opened as checkpoint:
+                backend = self.cards.open_backend()
+                async with anyio.create_task_group() as tasks:
+                    plugin = NodePlugin(
+                        self.settings,
+                        self._make_cluster(),
+                        {backend.name: backend},
+                        checkpoint,
+                        boot_id=self.boot_id,
+                        tasks=tasks,
+                        on_health_change=lambda: None,
+                        list_uses=self._list_uses,
+                    )
+                    await plugin.initialize()
+                    tasks.start_soon(plugin.run)
+                    yield PluginLife(self, plugin.preparer)
+                    tasks.cancel_scope.cancel()
+                await plugin.close()
+
+    @asynccontextmanager
+    async def instance(self) -> AsyncIterator["Life"]:
+        """The plugin with its sockets, registered with a kubelet. Raises what ends its process."""
+        kubelet = _Kubelet(self.settings)
+        with anyio.fail_after(LONGEST_S):
+            async with anyio.create_task_group() as group:
+                await group.start(self._run)
+                await kubelet.register()
+                yield InstanceLife(self, kubelet)
+                group.cancel_scope.cancel()
+
+    async def _run(self, *, task_status: TaskStatus[None]) -> None:
+        instance_lock = InstanceLock(self.settings.state)
+        with self._lock() as lock:
+            backend = self.cards.open_backend()
+            instance = Instance(self.settings, self._make_cluster(), [backend], instance_lock, boot_id=self.boot_id)
+            await instance.run(lock, task_status=task_status)
+
+    def _lock(self) -> FileLock:
+        lock = acquire_free_lock(self.settings, InstanceLock(self.settings.state), boot_id=self.boot_id)
+        assert lock is not None
+        return lock
+
+    def _make_cluster(self) -> FakeCluster:
+        cluster = FakeCluster()
+        for held in self.claims:
+            cluster.add(held)
+        return cluster
+
+    def _find_cdi_files(self) -> Sequence[Path]:
+        store = cdi.Store(self.settings.cdi_dir)
+        return [store.path(name) for name in store.names(file_prefix(DRIVER))]
+
+    async def _list_uses(self) -> Sequence[ClaimUse]:
+        raise PodResourcesError("there is no kubelet")
+
+
+class _Kubelet(FakeKubelet):
+    """A kubelet that makes no calls of its own on the plugin's files, which would be counted."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._socket = settings.registration_socket
+        super().__init__(settings.kubelet_root)
+
+    def make_folder(self) -> None:
+        """There is one: see ``Node.restore``."""
+
+    @property
+    def sockets(self) -> list[Path]:
+        return [self._socket]
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What outlives processes, at one moment."""
+
+    files: Mapping[Path, tuple[int, bytes | None]]
+    """Mode and content; None: a folder."""
+    cards: bytes
+    answers: Mapping[str, Mapping[str, str] | None]
+    boot_id: str
+
+
+class Life(ABC):
+    """A plugin that runs, as the kubelet calls it."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    async def prepare(self) -> list[str]:
+        """Prepare all claims at once, and note the answers; returns the errors."""
+
+        async def prepare(claim: ClaimRef) -> None:
+            self._node.note_answer(claim.uid, await self._prepare(claim))
+
+        return await self._call_all(prepare)
+
+    async def unprepare(self) -> list[str]:
+        """Unprepare all claims at once, and note the answers; returns the errors."""
+
+        async def unprepare(claim: ClaimRef) -> None:
+            await self._unprepare(claim)
+            self._node.note_answer(claim.uid, None)
+
+        return await self._call_all(unprepare)
+
+    @abstractmethod
+    async def _prepare(self, claim: ClaimRef) -> dict[str, str]: ...
+
+    @abstractmethod
+    async def _unprepare(self, claim: ClaimRef) -> None: ...
+
+    async def _call_all(self, call: Callable[[ClaimRef], Awaitable[None]]) -> list[str]:
+        errors: list[str] = []
+
+        async def one(claim: ClaimRef) -> None:
+            try:
+                await call(claim)
+            except (KerfError, ClaimError) as error:
+                errors.append(str(error))
+
+        async with anyio.create_task_group() as group:
+            for held in self._node.claims:
+                group.start_soon(one, ref(held))
+        return errors
+
+
+class PluginLife(Life):
+    """A plugin without sockets."""
+
+    def __init__(self, node: Node, preparer: ClaimPreparer) -> None:
+        super().__init__(node)
+        self._preparer = preparer
+
+    async def _prepare(self, claim: ClaimRef) -> dict[str, str]:
+        record = await self._preparer.prepare(claim)
+        return {device.share.id.device: ",".join(device.cdi_ids) for device in record.devices}
+
+    async def _unprepare(self, claim: ClaimRef) -> None:
+        await self._preparer.unprepare(claim)
+
+
+class InstanceLife(Life):
+    """A plugin with sockets."""
+
+    def __init__(self, node: Node, kubelet: FakeKubelet) -> None:
+        super().__init__(node)
+        self._kubelet = kubelet
+
+    async def _prepare(self, claim: ClaimRef) -> dict[str, str]:
+        devices = await self._kubelet.prepare(claim)
+        return {device.device_name: ",".join(device.cdi_device_ids) for device in devices}
+
+    async def _unprepare(self, claim: ClaimRef) -> None:
+        await self._kubelet.unprepare(claim)

@@ -1,0 +1,146 @@
+"""The operations at whose every call a fault strikes, and the node before each."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+
+from driver.kubeletplugin.claims.device_metadata import FOLDER
+from tests.fakes.system_calls import CallFault
+from tests.kubeletplugin.fault_points.child import End, run_child
+from tests.kubeletplugin.fault_points.node import Node
+from tests.kubeletplugin.fault_points.trial import NVML_FAULTS, Fault, Operation, Point, operate
+
+CALL_KILLS: Final = (CallFault.KILL_BEFORE, CallFault.KILL_HALFWAY, CallFault.KILL_AFTER)
+CALL_ERRORS: Final = (CallFault.FAIL, CallFault.FULL, CallFault.DENY)
+KILLS: Final[tuple[Fault, ...]] = (*CALL_KILLS, *(fault for fault in NVML_FAULTS if fault.is_kill))
+FAULTS: Final[tuple[Fault, ...]] = (*KILLS, *CALL_ERRORS, *(fault for fault in NVML_FAULTS if not fault.is_kill))
+"""Every fault. A card of which NVML says nothing at the start is not there until the next discovery: no trial waits."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One operation on one node."""
+
+    operation: Operation
+    arrange: Callable[[Node], None]
+    """Brings the node to the state before the operation."""
+    claims: int
+    """In flight at once."""
+    cards: int
+    faults: tuple[Fault, ...]
+    is_simulated: bool = False
+
+
+def _new(_: Node) -> None:
+    """No plugin ever ran on the node."""
+
+
+def _idle(node: Node) -> None:
+    """A plugin has run, and there are no claims."""
+    live(node, prepares=False)
+
+
+def _busy(node: Node) -> None:
+    """All claims are prepared, and the plugin was killed."""
+
+    async def work(end: End) -> None:
+        async with node.plugin() as life:
+            end({"failure": " ".join(await life.prepare())})
+
+    ended = run_child(work)
+    assert not ended.failure, ended.failure
+
+
+def _littered(node: Node) -> None:
+    """As ``_busy``; a CDI file was removed, and interrupted writes have left theirs."""
+    _busy(node)
+    first, *_ = sorted(node.settings.cdi_dir.glob("*.json"))
+    first.rename(first.with_name(f".{first.name}.0123456789abcdef.tmp"))
+    stray = node.settings.plugin_dir / FOLDER / "uid-of-nobody"
+    stray.mkdir(parents=True)
+    (stray / "accelerator.json").write_text("{}")
+    node.age()
+
+
+def _killed(operation: Operation, share: float) -> Callable[[Node], None]:
+    """The plugin was killed in an operation, when it had made this share of its system calls."""
+
+    def arrange(node: Node) -> None:
+        (_idle if operation is Operation.PREPARE else _busy)(node)
+        saved = node.save()
+        count = operate(node, Point(operation, CallFault.KILL_BEFORE, 0)).report["count"]
+        node.restore(saved)
+        assert operate(node, Point(operation, CallFault.KILL_BEFORE, round(count * share))).was_killed
+
+    return arrange
+
+
+def _rebooted(node: Node) -> None:
+    """All claims were prepared, and then the machine was booted."""
+    _busy(node)
+    for path in node.settings.cdi_dir.iterdir():
+        path.unlink()
+    node.cards.reboot()
+    node.boot_id = "boot-2"
+    node.forget_answers()
+
+
+def live(node: Node, *, prepares: bool) -> None:
+    """Start a plugin in this process, and stop it."""
+
+    async def work() -> None:
+        async with node.plugin() as life:
+            if prepares:
+                assert await life.prepare() == []
+                assert await life.unprepare() == []
+
+    anyio.run(work)
+
+
+SCENARIOS: Final[Mapping[str, Scenario]] = {
+    "prepare of a claim": Scenario(Operation.PREPARE, _idle, claims=1, cards=1, faults=FAULTS),
+    "prepare of a claim on two cards": Scenario(Operation.PREPARE, _idle, claims=1, cards=2, faults=KILLS),
+    "prepare of three claims": Scenario(Operation.PREPARE, _idle, claims=3, cards=1, faults=KILLS),
+    "prepare of three claims on two cards": Scenario(
+        Operation.PREPARE, _idle, claims=3, cards=2, faults=KILLS + CALL_ERRORS
+    ),
+    "prepare on simulated cards": Scenario(
+        Operation.PREPARE, _idle, claims=3, cards=2, faults=CALL_KILLS + CALL_ERRORS, is_simulated=True
+    ),
+    "prepare after a kill": Scenario(
+        Operation.PREPARE, _killed(Operation.PREPARE, 0.7), claims=3, cards=2, faults=CALL_KILLS
+    ),
+    "unprepare of a claim": Scenario(Operation.UNPREPARE, _busy, claims=1, cards=1, faults=FAULTS),
+    "unprepare of a claim on two cards": Scenario(Operation.UNPREPARE, _busy, claims=1, cards=2, faults=KILLS),
+    "unprepare of three claims": Scenario(Operation.UNPREPARE, _busy, claims=3, cards=1, faults=KILLS),
+    "unprepare of three claims on two cards": Scenario(
+        Operation.UNPREPARE, _busy, claims=3, cards=2, faults=KILLS + CALL_ERRORS
+    ),
+    "unprepare on simulated cards": Scenario(
+        Operation.UNPREPARE, _busy, claims=3, cards=2, faults=CALL_KILLS + CALL_ERRORS, is_simulated=True
+    ),
+    "unprepare after a kill": Scenario(
+        Operation.UNPREPARE, _killed(Operation.UNPREPARE, 0.5), claims=3, cards=2, faults=CALL_KILLS
+    ),
+    "first start": Scenario(Operation.START, _new, claims=1, cards=1, faults=KILLS + CALL_ERRORS),
+    "start with claims": Scenario(Operation.START, _littered, claims=3, cards=2, faults=KILLS + CALL_ERRORS),
+    "start after a kill of prepare": Scenario(
+        Operation.START, _killed(Operation.PREPARE, 0.7), claims=3, cards=2, faults=KILLS + CALL_ERRORS
+    ),
+    "start after a kill of unprepare": Scenario(
+        Operation.START, _killed(Operation.UNPREPARE, 0.5), claims=3, cards=2, faults=CALL_KILLS
+    ),
+    "start after a boot": Scenario(Operation.START, _rebooted, claims=3, cards=2, faults=CALL_KILLS + CALL_ERRORS),
+    "stop": Scenario(Operation.STOP, _busy, claims=3, cards=1, faults=CALL_KILLS + CALL_ERRORS),
+}
+SAMPLE: Final = {
+    "prepare of three claims on two cards": (
+        (CallFault.KILL_BEFORE, CallFault.FAIL, CallFault.FULL, NVML_FAULTS[0]),
+        3,
+    ),
+    "unprepare of three claims on two cards": ((CallFault.KILL_BEFORE, CallFault.FAIL), 3),
+    "start with claims": ((CallFault.KILL_BEFORE, CallFault.FAIL), 2),
+}
+"""What is tried each time: faults, and how many points of each."""
