@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -21,7 +21,7 @@ CONTROL: Final = "nvidia-cuda-mps-control"
 PIPE_VARIABLE: Final = "CUDA_MPS_PIPE_DIRECTORY"
 LOG_VARIABLE: Final = "CUDA_MPS_LOG_DIRECTORY"
 _NAMES: Final = (CONTROL, "nvidia-cuda-mps-server")
-_COMMAND_S: Final = 5.0
+COMMAND_S: Final = 5.0
 """Limit of one command: a daemon answers within milliseconds."""
 _QUIT_S: Final = 5.0
 """Time for a daemon and its servers to end by themselves; nobody uses the device any more."""
@@ -37,10 +37,10 @@ _ORDINAL: Final = "0"
 class ControlDaemon:
     """The daemon of one device; there may be none."""
 
-    def __init__(self, folder: DaemonFolder, driver_root: Path, *, sleep: Callable[[float], None] = time.sleep) -> None:
-        """``driver_root`` has the driver's files; ``sleep`` waits seconds."""
+    def __init__(self, folder: DaemonFolder, driver_root: Path, *, command_s: float = COMMAND_S) -> None:
+        """``driver_root`` has the driver's files; ``command_s`` is the limit of one command, in seconds."""
         self._folder = folder
-        self._sleep = sleep
+        self._command_s = command_s
         variables = {
             "CUDA_VISIBLE_DEVICES": folder.device,
             PIPE_VARIABLE: str(folder.pipe),
@@ -49,6 +49,7 @@ class ControlDaemon:
         self._program = DriverProgram(driver_root, CONTROL, variables)
         self._child: subprocess.Popen[bytes] | None = None
         """The daemon, if this process has started it."""
+        self._exit_code: int | None = None
         self._pid = 0
         """The number of the daemon when it was seen last."""
 
@@ -56,10 +57,15 @@ class ControlDaemon:
     def pid(self) -> int:
         """The number of the daemon's process; 0: there is none."""
         if self._child is not None and self._child.poll() is not None:
-            self._child = None
+            self._exit_code, self._child = self._child.returncode, None
         if not self._pid or self._name_process(self._pid) != CONTROL:
             self._pid = next((pid for pid, name in self._list_processes() if name == CONTROL), 0)
         return self._pid
+
+    def describe_end(self) -> str:
+        """Return how the daemon has ended."""
+        how = "" if self._exit_code is None else f" with exit code {self._exit_code}"
+        return f"the MPS control daemon has ended{how}; its log is in {self._folder.log}"
 
     def start(self) -> None:
         """Start the daemon, after the end of what an earlier one has left. Raises ProgramFailedError and OSError."""
@@ -122,7 +128,7 @@ class ControlDaemon:
                 os.truncate(path, 0)
 
     def _ask(self, command: str) -> str:
-        answer = self._program.run(commands=f"{command}\n", timeout_s=_COMMAND_S)
+        answer = self._program.run(commands=f"{command}\n", timeout_s=self._command_s)
         if "unknown" in answer.lower() or "malformed" in answer.lower() or "invalid" in answer.lower():
             raise ProgramFailedError(f"{CONTROL} refuses {command!r}: {' '.join(answer.split()):.200}")
         return answer
@@ -150,14 +156,14 @@ class ControlDaemon:
         while self.pid or any(self._list_processes()):
             if time.monotonic() >= end:
                 return False
-            self._sleep(_POLL_S)
+            time.sleep(_POLL_S)
         return True
 
     def _list_processes(self) -> Iterator[tuple[int, str]]:
         """Yield the number and the name of each process of this device's daemon."""
-        for entry in os.scandir("/proc"):
-            if entry.name.isdecimal() and (name := self._name_process(int(entry.name))):
-                yield int(entry.name), name
+        for path in Path("/proc").iterdir():
+            if path.name.isdecimal() and (name := self._name_process(int(path.name))):
+                yield int(path.name), name
 
     def _name_process(self, pid: int) -> str:
         """Return the name of a process of this device's daemon; empty: it is another, or has ended."""

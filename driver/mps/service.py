@@ -14,7 +14,7 @@ import anyio
 from anyio import to_thread
 
 from api.errors import KerfError, PermanentError
-from driver.mps.control_daemon import ControlDaemon
+from driver.mps.control_daemon import COMMAND_S, ControlDaemon
 from driver.mps.documents import (
     LOCK,
     SHARED_MEMORY,
@@ -53,10 +53,17 @@ class AlreadyRunningError(PermanentError):
 class DaemonKeeper:
     """Keeps the daemon of one device as its request wants it. Its calls block."""
 
-    def __init__(self, folder: DaemonFolder, driver_root: Path, *, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        folder: DaemonFolder,
+        driver_root: Path,
+        *,
+        now: Callable[[], float] = time.monotonic,
+        command_s: float = COMMAND_S,
+    ) -> None:
         self._folder = folder
         self._now = now
-        self._daemon = ControlDaemon(folder, driver_root)
+        self._daemon = ControlDaemon(folder, driver_root, command_s=command_s)
         self._request = ""
         """The id of the last request that was carried out; empty: of none, since the daemon is not ready."""
         self._refused = ""
@@ -87,8 +94,8 @@ class DaemonKeeper:
         now = self._now()
         if not self._daemon.pid or now - self._last_answer > _SILENCE_S:
             if now < self._next_start:
-                if self._request:
-                    self._fail("the MPS control daemon has ended")
+                if not self._daemon.pid and self._starts:
+                    self._fail(self._daemon.describe_end())
                 return
             self._next_start = now + next(self._delays)
             self._starts += 1

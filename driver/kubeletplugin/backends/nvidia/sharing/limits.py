@@ -15,7 +15,6 @@ from driver.kubeletplugin.backends.base import AllocatedDevice, HardwareRefusedE
 _MIB: Final = 2**20
 """The unit in which MPS counts memory (``set_device_pinned_mem_limit``)."""
 _PINNED: Final = "sharing.mps.pinnedDeviceMemoryLimit"
-_THREADS: Final = "sharing.mps.activeThreadPercentage"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +32,8 @@ class ClientLimits:
 def find_limits(device: AllocatedDevice, config: GpuConfig | None) -> ClientLimits:
     """Return the limits of the claim that ``device`` was allocated to.
 
-    The limit of the share counts where the configuration has none. Raises HardwareRefusedError, with the field, for a
-    limit that is beyond the share, or that MPS cannot keep exactly.
+    The limit of the share counts where the configuration has none; that none is beyond the share was checked before
+    (``claims.allocation``). Raises HardwareRefusedError, with the field, for a limit that cannot be kept exactly.
     """
     share_memory = _consumed(device, v.CAPACITY_MEMORY)
     share_percent = _consumed(device, v.CAPACITY_COMPUTE_PERCENT)
@@ -47,13 +46,8 @@ def find_limits(device: AllocatedDevice, config: GpuConfig | None) -> ClientLimi
         return ClientLimits(share_memory_bytes=share_memory)
     mps = config.sharing.mps
     percentage = None if mps is None else mps.active_thread_percentage
-    pinned = None if mps is None or mps.pinned_device_memory_limit is None else mps.pinned_device_memory_limit
-    if share_percent and percentage is not None and percentage > share_percent:
-        raise HardwareRefusedError(f"{_THREADS}: {percentage} is beyond the claim's share of {share_percent} %")
+    pinned = None if mps is None else mps.pinned_device_memory_limit
     pinned_bytes = share_memory if pinned is None else _to_bytes(pinned)
-    if share_memory is not None and pinned_bytes is not None and pinned_bytes > share_memory:
-        share = Quantity.of_bytes(share_memory)
-        raise HardwareRefusedError(f"{_PINNED}: {pinned} is beyond the claim's share of {share}")
     return ClientLimits(
         share_memory_bytes=share_memory,
         active_thread_percentage=percentage or share_percent or None,
