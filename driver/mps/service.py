@@ -46,7 +46,7 @@ _SHARED_MEMORY_MODE: Final = 0o1777
 """As ``/dev/shm``: clients of all users make files in it."""
 
 
-class AlreadyRunningError(PermanentError):
+class FolderInUseError(PermanentError):
     """Another process keeps the daemons of the folder."""
 
 
@@ -159,14 +159,14 @@ class DaemonKeeper:
 async def run(root: Path, driver_root: Path) -> None:
     """Keep the daemons of the requests in ``root`` until cancelled.
 
-    ``driver_root`` has the driver's files. Raises AlreadyRunningError, and OSError when ``root`` cannot be made.
+    ``driver_root`` has the driver's files. Raises FolderInUseError, and OSError when ``root`` cannot be made.
     """
     shared_memory = root / SHARED_MEMORY
     shared_memory.mkdir(parents=True, exist_ok=True)
     shared_memory.chmod(_SHARED_MEMORY_MODE)
     lock = try_acquire(root / LOCK)
     if lock is None:
-        raise AlreadyRunningError(f"another process keeps the MPS control daemons of {root}")
+        raise FolderInUseError(f"another process keeps the MPS control daemons of {root}")
     with lock:
         kept: set[str] = set()
         async with anyio.create_task_group() as tasks:

@@ -75,6 +75,9 @@ def kept_in_a_thread(root: Path, driver_root: Path) -> Iterator[None]:
                     keeper = keepers.setdefault(folder.device, DaemonKeeper(folder, driver_root))
                     if not keeper.step():
                         del keepers[folder.device]
+        for device, keeper in keepers.items():
+            DaemonFolder(root / device).request.unlink(missing_ok=True)
+            keeper.step()
 
     thread = threading.Thread(target=keep, name="mps-daemons")
     thread.start()
@@ -83,7 +86,6 @@ def kept_in_a_thread(root: Path, driver_root: Path) -> Iterator[None]:
     finally:
         is_over.set()
         thread.join()
-        end_daemons(root, driver_root)
 
 
 @contextmanager

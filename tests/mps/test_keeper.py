@@ -105,10 +105,11 @@ def test_a_daemon_that_is_killed_is_started_again_and_the_state_says_so(node: No
     assert (again.pid != first.pid, again.restarts) == (True, 1)
 
 
+@pytest.mark.long
 def test_a_daemon_that_dies_at_once_is_started_with_growing_delays(node: Node) -> None:
     (node.driver_root / "usr/bin/nvidia-cuda-mps-control").write_text("#!/bin/sh\nexit 1\n")
     want(node.folder)
-    starts = []
+    starts: list[float] = []
     for _ in range(200):  # of a quarter of a second and more each
         node.keeper.step()
         if node.state.restarts + 1 > len(starts):
@@ -119,6 +120,7 @@ def test_a_daemon_that_dies_at_once_is_started_with_growing_delays(node: Node) -
     step_until(node.keeper, lambda: "has ended with exit code 1; its log is in" in node.state.error)
 
 
+@pytest.mark.long
 def test_a_daemon_that_hangs_is_killed_and_started_again(node: Node) -> None:
     request = want(node.folder)
     first = node.ready(request)
@@ -133,6 +135,7 @@ def test_a_daemon_that_hangs_is_killed_and_started_again(node: Node) -> None:
     assert not Path(f"/proc/{first.pid}/cmdline").read_bytes()  # what is left is known to the keeper before
 
 
+@pytest.mark.long
 def test_another_keeper_takes_over_a_daemon_that_runs(tmp_path: Path, node: Node) -> None:
     """The keeper was killed, and its daemons were not: their clients notice nothing."""
     request = want(node.folder)
@@ -176,6 +179,7 @@ def test_without_the_program_the_state_says_what_is_missing(node: Node) -> None:
     step_until(node.keeper, lambda: "there is no nvidia-cuda-mps-control below" in node.state.error)
 
 
+@pytest.mark.long
 def test_a_limit_that_the_daemon_does_not_take_is_an_error(node: Node) -> None:
     program = node.driver_root / "usr/bin/nvidia-cuda-mps-control"
     program.write_text(program.read_text().replace("_thread_percentage = _to_percentage(percentage)", "x = 1.0"))
