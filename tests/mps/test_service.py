@@ -10,6 +10,7 @@ from driver.mps.documents import LOCK, DaemonFolder, list_folders
 from driver.mps.service import FolderInUseError
 from driver.runtime.file_lock import is_held
 from tests.fakes.mps import make_driver_root, want
+from tests.kubeletplugin.wait import until
 
 DEVICES = ("GPU-1", "MIG-2")
 
@@ -21,12 +22,10 @@ async def test_every_request_has_a_daemon_until_it_goes(tmp_path: Path) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(service.run, root, driver_root)
             requests = [want(folder) for folder in folders]
-            while [state.request for folder in folders if (state := folder.read_state())] != requests:
-                await anyio.sleep(0.01)
+            await until(lambda: [one.request for folder in folders if (one := folder.read_state())] == requests)
             for folder in folders:
                 folder.request.unlink()
-            while any(folder.state.exists() for folder in folders):
-                await anyio.sleep(0.01)
+            await until(lambda: not any(folder.state.exists() for folder in folders))
             tasks.cancel_scope.cancel()
     assert (root / "shm").stat().st_mode & 0o7777 == 0o1777
     assert not is_held(root / LOCK)
@@ -36,8 +35,7 @@ async def test_a_folder_is_kept_by_one_process(tmp_path: Path) -> None:
     with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(service.run, tmp_path, tmp_path)
-            while not (tmp_path / LOCK).exists() or not is_held(tmp_path / LOCK):
-                await anyio.sleep(0.01)
+            await until(lambda: (tmp_path / LOCK).exists() and is_held(tmp_path / LOCK))
             with pytest.raises(FolderInUseError, match="another process keeps the MPS control daemons of"):
                 await service.run(tmp_path, tmp_path)
             tasks.cancel_scope.cancel()
