@@ -6,6 +6,7 @@ adopted, and ended, also by another process than the one that started it.
 """
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -70,10 +71,10 @@ class ControlDaemon:
     def start(self) -> None:
         """Start the daemon, after the end of what an earlier one has left. Raises ProgramFailedError and OSError."""
         self._kill_rest()
+        self._remove_pipe()
         for path in (self._folder.pipe, self._folder.log):
             path.mkdir(parents=True, exist_ok=True)
             path.chmod(_FOLDER_MODE)
-        self._clear_pipe()
         self._child = self._program.start("-f")
         self._pid = 0
 
@@ -114,7 +115,7 @@ class ControlDaemon:
                 self._ask("quit")
             self._wait_for_end(_QUIT_S)
         self._kill_rest()
-        self._clear_pipe()
+        self._remove_pipe()
 
     def bound_logs(self) -> None:
         """Keep each log and one turn before it below a size. Raises OSError."""
@@ -178,7 +179,7 @@ class ControlDaemon:
             return ""
         return name if f"{PIPE_VARIABLE}={self._folder.pipe}".encode() in environment else ""
 
-    def _clear_pipe(self) -> None:
-        if self._folder.pipe.is_dir():
-            for path in self._folder.pipe.iterdir():
-                path.unlink()
+    def _remove_pipe(self) -> None:
+        """Remove the folder of sockets with all that is in it: containers can write there. No link is followed."""
+        with suppress(FileNotFoundError):
+            shutil.rmtree(self._folder.pipe)

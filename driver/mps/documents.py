@@ -28,7 +28,7 @@ BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 LOCK: Final = "lock"
 """The file, in the folder of all devices, that a running ``kerf mps-daemons`` holds locked."""
 SHARED_MEMORY: Final = "shm"
-"""The folder, beside those of the devices, that daemons and containers have as ``/dev/shm``."""
+"""The folder beside those of the devices that daemons and containers have as ``/dev/shm``, where none is named."""
 _PREFIXES: Final = ("GPU-", "MIG-")
 """Begin the UUIDs of NVIDIA's devices, and so the names of their folders."""
 _MODE: Final = 0o644

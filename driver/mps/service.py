@@ -156,14 +156,13 @@ class DaemonKeeper:
             _log.info("MPS of %s is ready, with process %d", self._folder.device, state.pid)
 
 
-async def run(root: Path, driver_root: Path) -> None:
+async def run(root: Path, driver_root: Path, shared_memory: Path | None = None) -> None:
     """Keep the daemons of the requests in ``root`` until cancelled.
 
-    ``driver_root`` has the driver's files. Raises FolderInUseError, and OSError when ``root`` cannot be made.
+    ``driver_root`` has the driver's files; ``shared_memory`` is the folder that daemons have as ``/dev/shm``, None: one
+    in ``root``. Raises FolderInUseError, and OSError when a folder cannot be made.
     """
-    shared_memory = root / SHARED_MEMORY
-    shared_memory.mkdir(parents=True, exist_ok=True)
-    shared_memory.chmod(_SHARED_MEMORY_MODE)
+    _make_folders(root, shared_memory or root / SHARED_MEMORY)
     lock = try_acquire(root / LOCK)
     if lock is None:
         raise FolderInUseError(f"another process keeps the MPS control daemons of {root}")
@@ -176,6 +175,12 @@ async def run(root: Path, driver_root: Path) -> None:
                         kept.add(folder.device)
                         tasks.start_soon(_keep, folder, driver_root, kept)
                 await anyio.sleep(_POLL_S)
+
+
+def _make_folders(root: Path, shared_memory: Path) -> None:
+    for folder in (root, shared_memory):
+        folder.mkdir(parents=True, exist_ok=True)
+    shared_memory.chmod(_SHARED_MEMORY_MODE)
 
 
 async def _keep(folder: DaemonFolder, driver_root: Path, kept: set[str]) -> None:

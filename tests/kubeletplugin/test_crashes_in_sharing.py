@@ -77,7 +77,7 @@ def check_nothing_left(root: Path) -> None:
         assert not checkpoint.records
     assert mode(root) == DEFAULT
     if folder is not None:
-        assert {path.name for path in folder.path.iterdir()} <= {"pipe", "log"}
+        assert {path.name for path in folder.path.iterdir()} <= {"log"}
         assert ask(folder, driver_root(root), "get_server_list") == ""
 
 

@@ -23,7 +23,7 @@ def test_the_arguments_are_those_of_the_program() -> None:
     assert name == "mps-daemons"
     with click.Context(command) as context:
         values = command.make_parser(context).parse_args(list(arguments))[0]
-    assert {"folder", "driver_root"} == values.keys()
+    assert {"folder", "driver_root", "shared_memory"} == values.keys()
 
 
 def test_daemons_below_the_drivers_root_see_the_folder_and_its_shared_memory_under_the_same_paths() -> None:
@@ -33,8 +33,8 @@ def test_daemons_below_the_drivers_root_see_the_folder_and_its_shared_memory_und
         "/driver-root": "/",
         FOLDER: FOLDER,
         f"/driver-root{FOLDER}": FOLDER,
-        "/dev/shm": f"{FOLDER}/shm",
-        "/driver-root/dev/shm": f"{FOLDER}/shm",
+        "/dev/shm": "/dev/shm/kerf-mps",
+        "/driver-root/dev/shm": "/dev/shm/kerf-mps",
     }
 
 

@@ -84,7 +84,7 @@ def test_a_request_starts_a_daemon_with_its_limits_and_its_end_ends_it(node: Nod
     node.folder.request.unlink()
     assert not node.keeper.step()
     assert not node.folder.state.exists()
-    assert list(node.folder.pipe.iterdir()) == []
+    assert not node.folder.pipe.exists()
     assert not Path(f"/proc/{state.pid}").exists()
 
 
@@ -197,6 +197,22 @@ def test_a_log_is_turned_over_and_never_grows_beyond_its_bound(node: Node) -> No
     files = {path.name: path.stat().st_size for path in node.folder.log.iterdir()}
     assert files == {"control.log": 0, "control.log.1": 2**20}
     assert (node.folder.log / "control.log.1").read_bytes().endswith(b"2\n")
+
+
+def test_whatever_a_container_has_left_beside_the_sockets_goes_and_no_link_is_followed(
+    tmp_path: Path, node: Node
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").touch()
+    node.ready(want(node.folder))
+    (node.folder.pipe / "folder" / "deeper").mkdir(parents=True)
+    (node.folder.pipe / "link").symlink_to(outside)
+    os.mkfifo(node.folder.pipe / "pipe")
+    node.folder.request.unlink()
+    assert not node.keeper.step()
+    assert not node.folder.pipe.exists()
+    assert (outside / "file").exists()
 
 
 def test_what_is_another_daemons_is_left_alone(node: Node) -> None:

@@ -143,7 +143,7 @@ def test_claims_share_a_card_by_mps_each_with_its_limits_and_the_last_restores_t
     node.plugin.release(second)
     assert node.mode == PROHIBITED
     assert node.ask(handle, "get_server_list") == ""
-    assert sorted(path.name for path in node.folder(handle).path.iterdir()) == ["log", "pipe"]
+    assert sorted(path.name for path in node.folder(handle).path.iterdir()) == ["log"]
 
 
 def test_a_partition_is_shared_by_mps_in_a_daemon_of_its_own_and_the_cards_mode_stays(mps_node: Node) -> None:
@@ -283,6 +283,18 @@ def test_a_claim_with_admin_access_sets_up_nothing(node: Node) -> None:
     node.plugin.prepare(record)
     assert node.time_slice is None
     assert not node.sharing.exists()
+
+
+@pytest.mark.parametrize("config", [None, gpu_config("TimeSlicing", interval="Short")])
+def test_who_has_a_card_for_itself_takes_back_what_a_lost_claim_has_left(config: GpuConfig | None, node: Node) -> None:
+    node.mode = PROHIBITED
+    node.plugin.prepare(node.share("lost", gpu_config("TimeSlicing", interval="Long")))
+    node.plugin.records.clear()
+    record = node.share("next", config, shared=False)
+    node.plugin.prepare(record)
+    assert node.time_slice == (0 if config is None else 1)
+    node.plugin.release(record)
+    assert (node.mode, node.time_slice) == (PROHIBITED, 0)
 
 
 def test_what_was_set_up_before_a_boot_is_as_good_as_none(node: Node) -> None:

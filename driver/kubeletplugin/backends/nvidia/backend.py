@@ -45,6 +45,7 @@ from driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
 from driver.kubeletplugin.backends.nvidia.readings import CardReading
 from driver.kubeletplugin.backends.nvidia.sharing import ClientLimits, DeviceSharing, find_limits
 from driver.kubeletplugin.backends.nvidia.system_files import SystemFiles
+from driver.mps.documents import SHARED_MEMORY
 from driver.partitions.geometry import Card, Partition
 
 _log = logging.getLogger(__name__)
@@ -144,7 +145,11 @@ class NvidiaBackend:
         if driver is not None:
             handle = structs.replace(handle, driver=driver, control_nodes=control_nodes, hook_path=self._hook_path)
             handle = self._add_nodes(handle, card.reading.pci_address)
-        if not device.admin_access and (sharing.strategy != "Exclusive" or device.partition.shared):
+        if device.admin_access:
+            return to_json(handle)
+        if not device.partition.shared:  # nobody else has it: what is there of another strategy is a leftover
+            self._sharing.take_back_others(handle.card, handle.uuid, sharing)
+        if sharing.strategy != "Exclusive" or device.partition.shared:
             handle = self._share(handle, sharing, limits, journal)
         return to_json(handle)
 
@@ -157,6 +162,7 @@ class NvidiaBackend:
             handle,
             sharing=sharing.strategy,
             sharing_folder=str(folder.path) if folder is not None else "",
+            shared_memory=self._config.shared_memory_folder or str(Path(self._config.sharing_folder, SHARED_MEMORY)),
             memory_limit_bytes=limits.share_memory_bytes,
             active_thread_percentage=limits.active_thread_percentage,
             pinned_memory_mib=limits.pinned_memory_mib,

@@ -36,6 +36,9 @@ class NvidiaConfig(Strict, rename="camel"):
     sharing_folder: str = ""
     """The folder of shared devices, at the same path on the host, which a boot should empty; empty: no time slices and
     no MPS."""
+    shared_memory_folder: str = ""
+    """The folder on the host that containers with MPS have as ``/dev/shm``, as its daemons have; empty: ``shm`` in the
+    sharing folder."""
 
     @property
     def is_for_stand_in(self) -> bool:

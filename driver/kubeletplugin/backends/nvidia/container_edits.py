@@ -15,7 +15,6 @@ from typing import Final
 from cdi import ContainerEdits, DeviceNode, Hook, Mount
 from driver.kubeletplugin.backends.nvidia.device_nodes import GpuNodes
 from driver.kubeletplugin.backends.nvidia.driver_root import DriverFiles, SymbolicLink
-from driver.mps.documents import SHARED_MEMORY, DaemonFolder
 
 _FILE_OPTIONS: Final = ("ro", "nosuid", "nodev", "rbind", "rprivate")
 _SOCKET_OPTIONS: Final = ("nosuid", "nodev", "rbind", "rprivate", "noexec")
@@ -74,9 +73,9 @@ def build_admin_edits(gpu: GpuNodes, monitor_node: DeviceNode | None, hook_path:
 
 
 def build_mps_edits(
-    folder: DaemonFolder, active_thread_percentage: int | None, pinned_memory_mib: int | None
+    pipe: str, shared_memory: str, active_thread_percentage: int | None, pinned_memory_mib: int | None
 ) -> ContainerEdits:
-    """Build what clients of the MPS daemon of ``folder`` get: its sockets, its shared memory, and their limits.
+    """Build what clients of an MPS daemon get: the folders of its sockets and of its shared memory, and their limits.
 
     A client may lower its limits; the daemon has them, too, so that it cannot raise them beyond the largest of all
     clients'. The device is number 0 in its container: there is no other with MPS.
@@ -86,10 +85,10 @@ def build_mps_edits(
         env.append(f"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE={active_thread_percentage}")
     if pinned_memory_mib is not None:
         env.append(f"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0={pinned_memory_mib}M")
-    mounts = ((folder.pipe, _MPS_PIPES), (folder.path.parent / SHARED_MEMORY, "/dev/shm"))  # noqa: S108
+    mounts = ((pipe, _MPS_PIPES), (shared_memory, "/dev/shm"))  # noqa: S108
     return ContainerEdits(
         env=tuple(env),
-        mounts=tuple(Mount(host_path=str(path), container_path=to, options=_SHARED_OPTIONS) for path, to in mounts),
+        mounts=tuple(Mount(host_path=path, container_path=to, options=_SHARED_OPTIONS) for path, to in mounts),
     )
 
 

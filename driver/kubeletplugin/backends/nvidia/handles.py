@@ -66,6 +66,8 @@ class NvidiaHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", 
     """How containers share the device (GpuConfig's strategy)."""
     sharing_folder: str = ""
     """The folder of the device that ``sharing`` has set up; empty: nothing was set up."""
+    shared_memory: str = ""
+    """The folder that containers with MPS have as ``/dev/shm``."""
     memory_limit_bytes: int | None = None
     """The share's part of the device's memory; None: all of it."""
     active_thread_percentage: int | None = None
@@ -125,8 +127,10 @@ def _build_sharing_edits(handle: NvidiaHandle) -> ContainerEdits:
     edits = ContainerEdits(env=tuple(variables))
     if handle.sharing != "Mps":
         return edits
-    folder = DaemonFolder(Path(handle.sharing_folder))
-    return edits + build_mps_edits(folder, handle.active_thread_percentage, handle.pinned_memory_mib)
+    pipe = DaemonFolder(Path(handle.sharing_folder)).pipe
+    return edits + build_mps_edits(
+        str(pipe), handle.shared_memory, handle.active_thread_percentage, handle.pinned_memory_mib
+    )
 
 
 def _null(path: str) -> DeviceNode:

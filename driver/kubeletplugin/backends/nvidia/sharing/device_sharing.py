@@ -123,6 +123,16 @@ class DeviceSharing:
             self._set_mode(card_uuid, record, ComputeMode.EXCLUSIVE_PROCESS)
             self._start_daemon(folder, record)
 
+    def take_back_others(self, card_uuid: str, device_uuid: str, sharing: GpuSharing) -> None:
+        """Take back what is set up for a device otherwise than ``sharing`` says: a claim whose record was lost left it.
+
+        Raises HardwareHeldError as ``take_back`` does.
+        """
+        folder = self.folder(device_uuid)
+        record = None if folder is None else self._read(folder)
+        if record is not None and (record.strategy, record.interval) != _describe(sharing):
+            self.take_back(card_uuid, device_uuid)
+
     def take_back(self, card_uuid: str, device_uuid: str) -> None:
         """Take back what was set up for a device; nothing there is success.
 
@@ -142,8 +152,7 @@ class DeviceSharing:
 
     def _record(self, folder: DaemonFolder, card_uuid: str, sharing: GpuSharing, limits: ClientLimits) -> SharingRecord:
         """Record that a claim shares the device, and return the record."""
-        interval = sharing.time_slicing.interval if sharing.time_slicing is not None else "Default"
-        wanted = (sharing.strategy, interval if sharing.strategy == "TimeSlicing" else "")
+        wanted = _describe(sharing)
         there = self._read(folder)
         if there is not None and (there.strategy, there.interval) != wanted:
             now = " ".join(filter(None, (there.strategy, there.interval)))
@@ -232,3 +241,9 @@ class DeviceSharing:
     def _explain(self, reason: str) -> str:
         assert self._root is not None
         return reason if is_held(self._root / LOCK) else _NO_DAEMONS.format(self._root)
+
+
+def _describe(sharing: GpuSharing) -> tuple[str, str]:
+    """Return the strategy, and with TimeSlicing the interval."""
+    interval = sharing.time_slicing.interval if sharing.time_slicing is not None else "Default"
+    return sharing.strategy, interval if sharing.strategy == "TimeSlicing" else ""
