@@ -26,7 +26,12 @@ from api.kerf.scalar_types import (
     TaintKey,
 )
 from api.model.base import JsonObject, Value
-from api.model.device_attributes import ATTRIBUTE_MPS, ATTRIBUTE_TIME_SLICING
+from api.model.device_attributes import (
+    ATTRIBUTE_MPS,
+    ATTRIBUTE_TIME_SLICING,
+    CAPACITY_COMPUTE_PERCENT,
+    CAPACITY_MEMORY,
+)
 from api.model.devices import DeviceToleration
 from api.model.json_limits import check_levels
 from api.model.metadata import Condition, LabelSelectorRequirement, Object
@@ -139,6 +144,11 @@ class DeviceConfigBase(Strict, tag_field="kind"):
         return {}
 
     @property
+    def share_limits(self) -> Mapping[str, tuple[str, Quantity]]:
+        """Return the limits that are parts of a claim's device, or of its share of one, in the same form."""
+        return self.capacity_limits
+
+    @property
     def required_attributes(self) -> Mapping[str, str]:
         """The boolean attributes that a device must have to do what this says: the field that needs each, by attribute.
 
@@ -159,7 +169,15 @@ class GpuConfig(DeviceConfigBase, tag="GpuConfig"):
         mps = self.sharing.mps
         if mps is None or mps.pinned_device_memory_limit is None:
             return {}
-        return {"sharing.mps.pinnedDeviceMemoryLimit": ("memory", mps.pinned_device_memory_limit)}
+        return {"sharing.mps.pinnedDeviceMemoryLimit": (CAPACITY_MEMORY, mps.pinned_device_memory_limit)}
+
+    @property
+    def share_limits(self) -> Mapping[str, tuple[str, Quantity]]:
+        mps = self.sharing.mps
+        if mps is None or mps.active_thread_percentage is None:
+            return self.capacity_limits
+        percentage = (CAPACITY_COMPUTE_PERCENT, Quantity(mps.active_thread_percentage))
+        return {**self.capacity_limits, "sharing.mps.activeThreadPercentage": percentage}
 
     @property
     def required_attributes(self) -> Mapping[str, str]:

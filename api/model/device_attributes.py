@@ -47,6 +47,10 @@ ATTRIBUTE_NUMA_NODE: Final = "resource.kubernetes.io/numaNode"
 CAPACITY_MEMORY: Final = "memory"
 """The device's memory in bytes."""
 CAPACITY_COMPUTE_SLICES: Final = "computeSlices"
+CAPACITY_COMPUTE_PERCENT: Final = "computePercent"
+"""The percentage of the device's own multiprocessors."""
+CAPACITY_CLIENTS: Final = "clients"
+"""The processes that MPS serves on the device at a time."""
 CAPACITY_SLOTS: Final = "slots"
 
 _MAX_STRING: Final = 64

@@ -50,7 +50,8 @@ def check_vocabulary(card: Card, vocabulary: Vocabulary) -> None:
     name = f"{card.kind}-{card.index}"
     if card.kind != vocabulary.kind:
         raise CompileError(card=name, reason=f"it is no card of the family {vocabulary.kind!r}")
-    problem = _geometry_problem(card.geometry, vocabulary) or _attributes_problem(card.attributes, vocabulary)
+    attributes = {**card.attributes, **card.whole_attributes}
+    problem = _geometry_problem(card.geometry, vocabulary) or _attributes_problem(attributes, vocabulary)
     if problem:
         raise CompileError(card=name, reason=f"{problem} (family {vocabulary.kind!r})")
 
@@ -86,7 +87,8 @@ def partition_attributes(card: Card, spec: PartitionSpec, vocabulary: Vocabulary
         v.ATTRIBUTE_LOADED_FUNCTION: _text(card.loaded.get(placement, "")),
         v.ATTRIBUTE_LOAD_SECONDS: Attribute.of(math.ceil(spec.load_s)),
     }
-    return {name: value for name, value in generic.items() if name in vocabulary.attributes}
+    own = {} if spec.placement else card.whole_attributes
+    return {**{name: value for name, value in generic.items() if name in vocabulary.attributes}, **own}
 
 
 def capacities(spec: PartitionSpec, vocabulary: Vocabulary) -> dict[str, Capacity]:

@@ -167,6 +167,8 @@ class Card:
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
     """Further attributes of the family, in place of those of the geometry. PCIe root and NUMA node may be lists, for a
     card that is near several: where lists cannot be published, their first value is."""
+    whole_attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    """The same for the whole card only, in place of those of the card."""
     loaded: Mapping[Placement, str] = field(default_factory=dict)
     """The functions that are loaded now, by placement, which can be allocated there without a load."""
 

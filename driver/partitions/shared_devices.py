@@ -1,4 +1,4 @@
-"""Shared devices: partitions that several claims hold at once, each with a part of the memory (KEP-5075).
+"""Shared devices: partitions that several claims hold at once, each with a part of them (KEP-5075).
 
 A partition that may be shared is published twice, as an exclusive and as a shared device. Both consume the same
 counters, so that one excludes the other (docs/shared-partitions.md).
@@ -28,6 +28,16 @@ _DIVIDED_POLICY: Final = CapacityRequestPolicy(
     default=Quantity.of_bytes(DEFAULT_BYTES),
     valid_range=CapacityRange(min=Quantity.of_bytes(STEP_BYTES), step=Quantity.of_bytes(STEP_BYTES)),
 )
+_COUNTED_POLICIES: Final = {
+    # A share that names no percentage is not limited, and takes nothing from those that are.
+    v.CAPACITY_COMPUTE_PERCENT: CapacityRequestPolicy(
+        default=Quantity(0), valid_range=CapacityRange(min=Quantity(0), step=Quantity(1))
+    ),
+    v.CAPACITY_CLIENTS: CapacityRequestPolicy(
+        default=Quantity(1), valid_range=CapacityRange(min=Quantity(1), step=Quantity(1))
+    ),
+}
+"""The policies of capacities that are counted in whole numbers."""
 _UNDIVIDED_POLICY: Final = CapacityRequestPolicy(default=Quantity(0))
 """The policy of all other capacities: without it a claim takes the whole capacity unless it names an amount
 (KEP-5075), and the device would have room for one share only."""
@@ -36,7 +46,10 @@ _UNDIVIDED_POLICY: Final = CapacityRequestPolicy(default=Quantity(0))
 def build_shared_device(device: Device, divided: str) -> Device:
     """Build the shared device of the exclusive ``device``, whose shares divide the capacity ``divided``."""
     capacity = {
-        name: Capacity(value=held.value, request_policy=_DIVIDED_POLICY if name == divided else _UNDIVIDED_POLICY)
+        name: Capacity(
+            value=held.value,
+            request_policy=_DIVIDED_POLICY if name == divided else _COUNTED_POLICIES.get(name, _UNDIVIDED_POLICY),
+        )
         for name, held in device.capacity.items()
     }
     return msgspec.structs.replace(

@@ -111,6 +111,8 @@ def test_a_gpu_partition_as_it_is_published() -> None:
             "uuid": {"string": "GPU-0"},
         },
         "capacity": {
+            "clients": {"value": "48"},
+            "computePercent": {"value": "100"},
             "computeSlices": {"value": "1"},
             "decoders": {"value": "1"},
             "encoders": {"value": "0"},

@@ -67,6 +67,8 @@ GPU: Final = Family(
             "encoders": "Video encoders.",
             "jpegEngines": "JPEG engines.",
             "ofaEngines": "Optical flow accelerators.",
+            "computePercent": "The percentage of the device's multiprocessors: 100, unless a share by MPS takes less.",
+            "clients": "The processes that MPS serves on the device at a time; a share takes one unless it names more.",
         }
     ),
     minimums=("memory", "computeSlices"),

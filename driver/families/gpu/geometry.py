@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
 
+from api.model import device_attributes as v
 from api.model.devices import Attribute
 from api.model.quantity import Quantity
 from api.model.semver import coerce_version
@@ -22,6 +23,8 @@ KIND: Final = "gpu"
 """The name of the family."""
 _BRAND: Final = "Nvidia"
 """The brand of all models with MIG, as NVML names it; a card's own attribute replaces it."""
+_MPS_CLIENTS: Final = 48
+"""The clients of MPS on one device, from Volta on (NVIDIA MPS, "Volta MPS"; a process is one for each device)."""
 _MODELS: Final = 256
 """The most geometries kept: more than there are models in any cluster, including variants of a model."""
 
@@ -98,6 +101,8 @@ def _capacity(part: Profile | GpuModel) -> Amounts:
         ("encoders", Quantity(engines.encoders)),
         ("jpegEngines", Quantity(engines.jpeg)),
         ("ofaEngines", Quantity(engines.ofa)),
+        (v.CAPACITY_COMPUTE_PERCENT, Quantity(100)),
+        (v.CAPACITY_CLIENTS, Quantity(_MPS_CLIENTS)),
     )
 
 

@@ -4,7 +4,7 @@ The methods block. The plugin runs them in worker threads: for each card one cal
 time, ``discover`` and ``wait_for_events`` beside all of them. Every call may be the last one before the process is
 killed, and every call may come again with the same arguments, also in a new process.
 
-**Nothing on the hardware says whose it is.** No card keeps a mark of an owner, and a backend keeps no files of its own.
+**Nothing on the hardware says whose it is.** No card keeps a mark of an owner, and no file of a backend says it either.
 What is ours follows from records alone: before each prepare the plugin surveys the card and notes which partitions are
 there; what is found later at exactly the device's place and was not there before is what an interrupted prepare left.
 It is handed to ``prepare`` and ``abandon`` as ``found``. Everything else belongs to others, and is never changed,

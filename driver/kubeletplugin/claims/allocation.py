@@ -15,8 +15,10 @@ from api.model.base import JsonObject
 from api.model.claims import ResourceClaim
 from api.model.names import DeviceId, ShareId
 from api.model.prepared import DeviceDescription, PreparedClaim, PreparedDevice
+from api.model.quantity import Quantity
 from driver.kubeletplugin.cluster.base import describe_other_claim
 from driver.kubeletplugin.inventory.devices import DeviceSet, PartitionDevice
+from driver.partitions.geometry import NOTHING
 from driver.partitions.records import from_card_part, to_card_part
 
 Configurations: TypeAlias = Mapping[str, type[DeviceConfigBase]]
@@ -129,6 +131,19 @@ def _unsupported(
                 f'devices that can by the selector device.attributes["{result.driver}"].{attribute}'
             )
             yield Problem(f"{config.path}.{field}", message)
+    for field, (capacity, amount) in config.decoded.share_limits.items():
+        share = _find_share(result, capacity)
+        most = share or offered.capacity.get(capacity, NOTHING)
+        if amount > most:
+            whose = "the claim's share of device" if share else "what is in device"
+            message = f"{amount} is out of range: at most {most}, {whose} {result.device}"
+            yield Problem(f"{config.path}.{field}", message)
+
+
+def _find_share(result: DeviceRequestAllocationResult, capacity: str) -> Quantity | None:
+    """Return what the claim has of a capacity of a device in shares; None: it is no share, or has no part of it."""
+    names = (capacity, f"{result.driver}/{capacity}")
+    return next((result.consumed_capacity[name] for name in names if result.consumed_capacity.get(name)), None)
 
 
 def _build_device(

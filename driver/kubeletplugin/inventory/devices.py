@@ -15,6 +15,7 @@ from api.errors import PermanentError
 from api.model.device_attributes import ATTRIBUTE_CUT, ATTRIBUTE_SHARED, CUT_MONITOR, pool_name
 from api.model.devices import Attribute, DeviceTaint, Pool, SliceContent
 from api.model.names import DeviceId, DriverName
+from api.model.quantity import Quantity
 from driver.kubeletplugin.inventory.binding_conditions import BindingConditions, add_binding_conditions, loads_slowly
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.kubeletplugin.inventory.optional_devices import OptionalDevices
@@ -76,6 +77,8 @@ class PartitionDevice:
     """Name of the backend that prepares it."""
     attributes: dict[str, Attribute]
     """The attributes that are published."""
+    capacity: Mapping[str, Quantity]
+    """All of each capacity; a share has a part of it."""
     is_monitor: bool = False
     """Whether it is a monitor device, which only claims with admin access may have (KEP-5018)."""
 
@@ -232,11 +235,13 @@ def _compile(inputs: PoolInputs) -> PublishedPool:
         taints=taints,
     )
     backend_of = {card.uuid: backend for card, backend in zip(cards, backends, strict=True)}
+    capacity_of = {spec.of(card.uuid): dict(spec.capacity) for card in cards for spec in card.geometry.specs}
     devices = {
         DeviceId(target.driver, name, device.name): PartitionDevice(
             partition=(partition := compiled.partitions[device.name]),
             backend=backend_of[partition.card_uuid],
             attributes=device.attributes,
+            capacity=capacity_of[partition],
         )
         for content in compiled.pool.slices
         for device in content.devices

@@ -43,6 +43,8 @@ class StandInConfig(Strict, rename="camel"):
     machine: str = "machine"
     """Folder of the machine, relative to the document; the machine is made when it is not there."""
     mig_mode: MigPolicy = MigPolicy.ON_DEMAND
+    sharing_folder: str = ""
+    """As that of the backend ``nvidia``, relative to the document."""
 
 
 class StandInBackend(NvidiaBackend):
@@ -50,9 +52,14 @@ class StandInBackend(NvidiaBackend):
 
     name = "nvidia-fake"
 
-    def __init__(self, machine: NvidiaMachine, policy: MigPolicy) -> None:
-        root = str(machine.driver_root)
-        super().__init__(NvidiaConfig(driver_root=root, system_root=str(machine.folder), mig_mode=policy))
+    def __init__(self, machine: NvidiaMachine, policy: MigPolicy, *, sharing_folder: str = "") -> None:
+        config = NvidiaConfig(
+            driver_root=str(machine.driver_root),
+            system_root=str(machine.folder),
+            mig_mode=policy,
+            sharing_folder=sharing_folder,
+        )
+        super().__init__(config)
         self._machine = machine
 
     def open(self) -> None:
@@ -83,4 +90,5 @@ def open_backend(config: Path | None) -> StandInBackend:
         ]
         with suppress(FileExistsError):  # another process has made it meanwhile
             NvidiaMachine.create(folder, MachineDescription(cards=tuple(cards), seed=str(folder)))
-    return StandInBackend(machine, document.mig_mode)
+    sharing_folder = str((config.parent / document.sharing_folder).resolve()) if document.sharing_folder else ""
+    return StandInBackend(machine, document.mig_mode, sharing_folder=sharing_folder)

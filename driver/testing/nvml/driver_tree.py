@@ -22,6 +22,8 @@ _GPU_INSTANCES: Final = 15
 _CONTROL_NODES: Final = ("nvidiactl", "nvidia-modeset", "nvidia-uvm", "nvidia-uvm-tools")
 _PLACEHOLDERS: Final = ("libcuda.so", "libnvidia-ptxjitcompiler.so")
 """Libraries of the driver that are there for programs that list it; they are empty."""
+_PROGRAMS: Final = {"nvidia-cuda-mps-control": "mps_control.py", "nvidia-smi": "smi.py"}
+"""Stand-ins for programs of the driver."""
 _ROOTS: Final = ("pci0000:00", "pci0000:80")
 """PCIe root complexes of the two sockets."""
 
@@ -78,9 +80,9 @@ def _write_root(libraries: Path, version: str, library: Path) -> None:
     libraries.mkdir(parents=True)
     programs = libraries.parent / "bin"
     programs.mkdir()
-    program = programs / "nvidia-cuda-mps-control"
-    shutil.copy2(Path(__file__).with_name("mps_control.py"), program)
-    program.chmod(0o755)
+    for name, source in _PROGRAMS.items():
+        shutil.copy2(Path(__file__).with_name(source), programs / name)
+        (programs / name).chmod(0o755)
     name = f"{SONAME.removesuffix('.1')}.{version}"
     shutil.copy2(library, libraries / name)
     (libraries / SONAME).symlink_to(name)

@@ -85,6 +85,12 @@ class NvidiaMachine:
     def library_folder(self) -> Path:
         return self.folder / LIBRARIES
 
+    @property
+    def time_slices(self) -> dict[str, int]:
+        """The number of the time slice that was set last, by the card's UUID."""
+        file = self.folder / "timeslices"
+        return {card: int(one) for card, one in map(str.split, file.read_text().splitlines())} if file.exists() else {}
+
     def environment(self) -> dict[str, str]:
         """Return the variables with which a new process finds this machine's library."""
         return {"LD_LIBRARY_PATH": str(self.library_folder), **self.choice()}

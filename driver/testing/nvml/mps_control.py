@@ -31,6 +31,9 @@ class Daemon:
         self._thread_percentage = 100.0
         self._memory_limits: dict[str, str] = {}
         self._servers: list[int] = []
+        self._of_server: dict[int, float] = {}
+        """The thread percentage of each server: that of the daemon when it began, unless it was set."""
+        self._memory_of_server: dict[tuple[int, str], str] = {}
 
     def answer(self, line: str) -> str:
         """Carry out one command, and return what it prints."""
@@ -41,8 +44,12 @@ class Daemon:
             "shutdown_server": self._shut_down_server,
             "get_default_active_thread_percentage": lambda: f"{self._thread_percentage:.1f}\n",
             "set_default_active_thread_percentage": self._set_thread_percentage,
+            "set_active_thread_percentage": self._set_server_thread_percentage,
+            "get_active_thread_percentage": lambda server: f"{self._of_server[int(server)]:.1f}\n",
             "get_default_device_pinned_mem_limit": lambda device: f"{self._memory_limits.get(device, '0')}\n",
             "set_default_device_pinned_mem_limit": self._set_memory_limit,
+            "set_device_pinned_mem_limit": self._set_server_memory_limit,
+            "get_device_pinned_mem_limit": lambda server, device: f"{self._memory_of_server[int(server), device]}\n",
             "quit": self._quit,
         }
         try:
@@ -53,7 +60,10 @@ class Daemon:
     def _start_server(self, option: str, user: str) -> str:
         if option != "-uid":
             raise ValueError(option)
-        self._servers.append(_FIRST_SERVER + int(user))
+        server = _FIRST_SERVER + int(user)
+        self._servers.append(server)
+        self._of_server[server] = self._thread_percentage
+        self._memory_of_server.update({(server, device): limit for device, limit in self._memory_limits.items()})
         return ""
 
     def _shut_down_server(self, server: str, *_: str) -> str:
@@ -61,11 +71,20 @@ class Daemon:
         return ""
 
     def _set_thread_percentage(self, percentage: str) -> str:
-        wanted = float(percentage)
-        if not 0 < wanted <= 100:
-            raise ValueError(percentage)
-        self._thread_percentage = wanted
-        return f"{wanted:.1f}\n"
+        self._thread_percentage = _to_percentage(percentage)
+        return f"{self._thread_percentage:.1f}\n"
+
+    def _set_server_thread_percentage(self, server: str, percentage: str) -> str:
+        if int(server) not in self._servers:
+            raise ValueError(server)
+        self._of_server[int(server)] = _to_percentage(percentage)
+        return f"{self._of_server[int(server)]:.1f}\n"
+
+    def _set_server_memory_limit(self, server: str, device: str, limit: str) -> str:
+        if int(server) not in self._servers:
+            raise ValueError(server)
+        self._memory_of_server[int(server), device] = limit
+        return ""
 
     def _set_memory_limit(self, device: str, limit: str) -> str:
         self._memory_limits[device] = limit
@@ -74,6 +93,13 @@ class Daemon:
     def _quit(self, *_: str) -> str:
         self.is_over = True
         return ""
+
+
+def _to_percentage(text: str) -> float:
+    wanted = float(text)
+    if not 0 < wanted <= 100:
+        raise ValueError(text)
+    return wanted
 
 
 def main(arguments: list[str], environment: Mapping[str, str] = os.environ) -> int:

@@ -33,6 +33,7 @@ CHANGES: Final = frozenset(
         "nvmlGpuInstanceCreateComputeInstance",
         "nvmlComputeInstanceDestroy",
         "nvmlGpuInstanceDestroy",
+        "nvmlDeviceSetComputeMode",
     }
 )
 """The functions that change a card."""
@@ -79,6 +80,7 @@ class NvidiaMachineUnderTest(MachineUnderTest):
         *cards: CardDescription,
         policy: MigPolicy = MigPolicy.ON_DEMAND,
         now: Callable[[], float] = time.monotonic,
+        sharing_folder: str = "",
         **options: Any,
     ) -> None:
         self.cards = cards or (CardDescription(model=H100), CardDescription(model=H100))
@@ -89,6 +91,7 @@ class NvidiaMachineUnderTest(MachineUnderTest):
         self.host_driver_root = "/run/nvidia/driver"
         """The driver's root as the host would see it; empty: as it is here."""
         self._policy = policy
+        self._sharing_folder = sharing_folder
         self._now = now
         self._library: KillableLibrary | None = None
 
@@ -102,6 +105,7 @@ class NvidiaMachineUnderTest(MachineUnderTest):
             mig_mode=self._policy,
             host_driver_root=self.host_driver_root,
             cdi_hook=self.cdi_hook,
+            sharing_folder=self._sharing_folder,
         )
         return NvidiaBackend(config, library=self._library, wait=self.waits.append, now=self._now)
 

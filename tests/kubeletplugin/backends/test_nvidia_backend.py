@@ -249,11 +249,11 @@ def test_another_profile_that_has_got_the_id_of_ours_is_left_alone(tmp_path: Pat
         assert list_gpu_instances(card) == {3: (14, 0, 2)}
 
 
-def test_sharing_that_the_backend_does_not_have_is_refused(tmp_path: Path) -> None:
+def test_sharing_for_which_no_folder_is_configured_is_refused(tmp_path: Path) -> None:
     plugin = plugin_on(tmp_path)
     record = allocate(plugin, *TWICE_1G)
     config = GpuConfig(api_version="kerf.dev/v1alpha1", sharing=GpuSharing(strategy="TimeSlicing"))
-    with pytest.raises(HardwareRefusedError, match="has no sharing TimeSlicing yet; use Exclusive"):
+    with pytest.raises(HardwareRefusedError, match=r"sharing\.strategy: TimeSlicing needs the field sharingFolder"):
         plugin.backend.prepare(record.device, config, record.journal, None)
     assert plugin.is_empty
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as replace_struct
 
 from api.errors import InvalidDocumentError
 from api.kerf.v1alpha1 import FpgaConfig, GpuConfig
@@ -12,6 +13,7 @@ from api.model.allocations import DeviceAllocationConfiguration
 from api.model.devices import Attribute
 from api.model.names import DriverName
 from api.model.prepared import PreparedDevice
+from api.model.quantity import Quantity
 from driver.families.gpu import GPU as GPU_FAMILY
 from driver.kubeletplugin.claims.allocation import (
     DeviceInUseError,
@@ -154,6 +156,46 @@ def test_what_a_device_cannot_do_is_refused_with_its_field_before_anything_is_re
     sliced = claim("training", result("gpu-0"), configs=[config(gpu_config("Long"))])
     (device,) = resolve_devices(sliced, DRIVER, CONFIGURATIONS, devices)
     assert chosen(device) == "Long"
+
+
+def limited(percentage: int, memory: str) -> dict[str, Any]:
+    limits = {"activeThreadPercentage": percentage, "pinnedDeviceMemoryLimit": memory}
+    sharing = {"strategy": "Mps", "mps": limits}
+    return {"apiVersion": "kerf.dev/v1alpha1", "kind": "GpuConfig", "sharing": sharing}
+
+
+def test_a_limit_beyond_the_device_or_the_share_is_refused_with_its_field_and_its_range() -> None:
+    devices = device_set({"fake": [replace(gpu(0), attributes={"mps": Attribute.of(True)})]})
+    share = replace_struct(
+        result("gpu-0-1g-1gb-at-2-shared"),
+        share_id="1",
+        consumed_capacity={"memory": Quantity("512Mi"), f"{DRIVER}/computePercent": Quantity(30)},
+    )
+    configs = [config(limited(40, "1Gi"), requests=[share.request])]
+    with pytest.raises(InvalidDocumentError) as raised:
+        resolve_devices(claim("training", share, configs=configs), DRIVER, CONFIGURATIONS, devices)
+    prefix = "status.allocation.devices.config[0].opaque.parameters.sharing.mps"
+    assert {problem.path: problem.message for problem in raised.value.problems} == {
+        f"{prefix}.pinnedDeviceMemoryLimit": "1Gi is out of range: at most 512Mi, the claim's share of device "
+        "gpu-0-1g-1gb-at-2-shared",
+        f"{prefix}.activeThreadPercentage": "40 is out of range: at most 30, the claim's share of device "
+        "gpu-0-1g-1gb-at-2-shared",
+    }
+    exact = claim("training", share, configs=[config(limited(30, "512Mi"))])
+    assert resolve_devices(exact, DRIVER, CONFIGURATIONS, devices)
+    whole = claim("training", result("gpu-0"), configs=[config(limited(100, "5Ti"))])
+    with pytest.raises(InvalidDocumentError, match=r"5Ti is out of range: .*, what is in device gpu-0") as raised:
+        resolve_devices(whole, DRIVER, CONFIGURATIONS, devices)
+    assert len(raised.value.problems) == 1
+
+
+def test_a_share_that_names_no_percentage_has_all_of_it() -> None:
+    devices = device_set({"fake": [replace(gpu(0), attributes={"mps": Attribute.of(True)})]})
+    amounts = {"memory": Quantity("512Mi"), "computePercent": Quantity(0)}
+    share = replace_struct(result("gpu-0-1g-1gb-at-2-shared"), share_id="1", consumed_capacity=amounts)
+    assert resolve_devices(
+        claim("training", share, configs=[config(limited(100, "512Mi"))]), DRIVER, CONFIGURATIONS, devices
+    )
 
 
 def test_a_configuration_for_another_subrequest_does_not_apply() -> None:

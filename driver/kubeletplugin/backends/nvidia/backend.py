@@ -12,7 +12,8 @@ from typing import Final
 from msgspec import structs
 
 from api.errors import KerfError
-from api.kerf.v1alpha1 import DeviceConfigBase, GpuConfig
+from api.kerf.v1alpha1 import DeviceConfigBase, GpuConfig, GpuSharing
+from api.model.device_attributes import ATTRIBUTE_MPS, ATTRIBUTE_TIME_SLICING
 from api.model.devices import Attribute
 from api.model.semver import coerce_version
 from cdi import ContainerEdits
@@ -42,7 +43,9 @@ from driver.kubeletplugin.backends.nvidia.handles import NvidiaHandle, build_edi
 from driver.kubeletplugin.backends.nvidia.health import EventWatcher
 from driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
 from driver.kubeletplugin.backends.nvidia.readings import CardReading
+from driver.kubeletplugin.backends.nvidia.sharing import ClientLimits, DeviceSharing, find_limits
 from driver.kubeletplugin.backends.nvidia.system_files import SystemFiles
+from driver.mps.documents import SHARED_MEMORY
 from driver.partitions.geometry import Card, Partition
 
 _log = logging.getLogger(__name__)
@@ -50,8 +53,10 @@ _log = logging.getLogger(__name__)
 _FIRMWARE_PATH: Final = "/sys/module/firmware_class/parameters/path"
 """The kernel's own folder of firmware (admin-guide/kernel-parameters: firmware_class.path)."""
 
-_EXCLUSIVE: Final = "Exclusive"
-"""The sharing strategy that sets up nothing."""
+_SHARING_NOTE: Final = "shared"
+"""The note of the UUID of the device whose sharing is about to be set up."""
+_OLDEST_MPS: Final = (7, 0)
+"""The CUDA compute capability (Volta) from which on MPS has limits for each client (NVIDIA MPS, "Volta MPS")."""
 
 
 class NvidiaBackend:
@@ -77,6 +82,13 @@ class NvidiaBackend:
         self._system = SystemFiles(root=Path(config.system_root))
         self._devices = DeviceFiles(root=FileRoot(path=Path(config.system_root)))
         self._wait = wait or self._wait_or_end
+        self._sharing = DeviceSharing(
+            Path(config.sharing_folder) if config.sharing_folder else None,
+            Path(config.driver_root),
+            self._library,
+            wait=self._wait_or_end,
+            now=now,
+        )
         self._cards: dict[str, NvidiaCard] = {}
         self._now = now
         self._watcher: EventWatcher | None = None
@@ -119,27 +131,50 @@ class NvidiaBackend:
     ) -> Handle:
         if config is not None and not isinstance(config, GpuConfig):
             raise HardwareRefusedError(f"{device.share} is a GPU, but the claim gives it a {type(config).__name__}")
-        if config is not None and config.sharing.strategy != _EXCLUSIVE:
-            raise HardwareRefusedError(
-                f"{device.share}: the backend nvidia has no sharing {config.sharing.strategy} yet; use {_EXCLUSIVE}"
-            )
+        sharing = GpuSharing() if config is None else config.sharing
+        self._sharing.check(sharing.strategy, is_whole=device.partition.placement is None)
+        limits = find_limits(device, config)
         card = self._card(device.partition.card_uuid)
         if self._no_hook:
             raise HardwareBusyError(self._no_hook)
         is_stand_in = self._config.is_for_stand_in
-        if not self._hook_path:
-            return to_json(card.prepare(device, journal, found, is_stand_in=is_stand_in))
         # What is missing is found out before the card is changed.
-        driver, control_nodes = self._find_driver(), self._devices.find_control_nodes()
+        driver = self._find_driver() if self._hook_path else None
+        control_nodes = self._devices.find_control_nodes() if self._hook_path else ()
         handle = card.prepare(device, journal, found, is_stand_in=is_stand_in)
-        handle = structs.replace(handle, driver=driver, control_nodes=control_nodes, hook_path=self._hook_path)
-        return to_json(self._add_nodes(handle, card.reading.pci_address))
+        if driver is not None:
+            handle = structs.replace(handle, driver=driver, control_nodes=control_nodes, hook_path=self._hook_path)
+            handle = self._add_nodes(handle, card.reading.pci_address)
+        if device.admin_access:
+            return to_json(handle)
+        if not device.partition.shared:  # nobody else has it: what is there of another strategy is a leftover
+            self._sharing.take_back_others(handle.card, handle.uuid, sharing)
+        if sharing.strategy != "Exclusive" or device.partition.shared:
+            handle = self._share(handle, sharing, limits, journal)
+        return to_json(handle)
+
+    def _share(self, handle: NvidiaHandle, sharing: GpuSharing, limits: ClientLimits, journal: Journal) -> NvidiaHandle:
+        """Set up how the device is shared, and return its handle with what its containers get of it."""
+        journal.write(**{_SHARING_NOTE: handle.uuid})
+        self._sharing.set_up(handle.card, handle.uuid, sharing, limits)
+        folder = self._sharing.folder(handle.uuid)
+        return structs.replace(
+            handle,
+            sharing=sharing.strategy,
+            sharing_folder=str(folder.path) if folder is not None else "",
+            shared_memory=self._config.shared_memory_folder or str(Path(self._config.sharing_folder, SHARED_MEMORY)),
+            memory_limit_bytes=limits.share_memory_bytes,
+            active_thread_percentage=limits.active_thread_percentage,
+            pinned_memory_mib=limits.pinned_memory_mib,
+        )
 
     def unprepare(self, handle: Handle) -> None:
         known = from_json(handle)
         card = self._card(known.card)
         partition = card.build_partition(known.profile, known.placement)
         try:
+            if known.sharing_folder:
+                self._sharing.take_back(known.card, known.uuid)
             card.unprepare(known)
         except HardwareHeldError as error:
             if self._watcher is not None and partition is not None:
@@ -149,8 +184,11 @@ class NvidiaBackend:
             self._watcher.note_released(partition)
 
     def abandon(self, device: AllocatedDevice, journal: Journal, found: FoundPartition | None) -> None:
-        del journal  # what an interrupted prepare has left is found
-        self._card(device.partition.card_uuid).abandon(found)
+        card = self._card(device.partition.card_uuid)
+        there = card.uuid if device.partition.placement is None else found.uuid if found is not None else ""
+        for device_uuid in {journal.notes.get(_SHARING_NOTE, ""), there} - {""}:
+            self._sharing.take_back(card.uuid, device_uuid)
+        card.abandon(found)
 
     def edits(self, handle: Handle) -> ContainerEdits:
         return build_edits(from_json(handle))
@@ -238,12 +276,19 @@ class NvidiaBackend:
                 "productName": Attribute.of(reading.product),
                 "cudaComputeCapability": Attribute(version=coerce_version(reading.cuda_compute_capability)),
                 "cudaDriverVersion": Attribute(version=coerce_version(reading.cuda_driver_version)),
+                ATTRIBUTE_MPS: Attribute.of(self._sharing.has_mps and _has_mps_limits(reading)),
             },
+            whole_attributes={ATTRIBUTE_TIME_SLICING: Attribute.of(self._sharing.has_time_slices)},
         )
 
     def _wait_or_end(self, delay_s: float) -> None:
         if self._closed.wait(delay_s):
             raise HardwareBusyError("the backend was closed in the middle of a call")
+
+
+def _has_mps_limits(reading: CardReading) -> bool:
+    major, _, minor = reading.cuda_compute_capability.partition(".")
+    return (int(major), int(minor)) >= _OLDEST_MPS
 
 
 def open_backend(config: Path | None) -> NvidiaBackend:

@@ -5,6 +5,7 @@
     driverRoot: /run/nvidia/driver
     cdiHookFolder: /var/lib/kubelet/plugins/gpu.kerf.dev
     migMode: OnDemand
+    sharingFolder: /run/kerf/sharing
 """
 
 from pathlib import Path
@@ -32,6 +33,12 @@ class NvidiaConfig(Strict, rename="camel"):
     """The directory with ``proc``, ``sys`` and ``dev`` of the cards: another one than ``/`` for a stand-in only."""
     mig_mode: MigPolicy = MigPolicy.ON_DEMAND
     """What may be done with the MIG mode of cards."""
+    sharing_folder: str = ""
+    """The folder of shared devices, at the same path on the host, which a boot should empty; empty: no time slices and
+    no MPS."""
+    shared_memory_folder: str = ""
+    """The folder on the host that containers with MPS have as ``/dev/shm``, as its daemons have; empty: ``shm`` in the
+    sharing folder."""
 
     @property
     def is_for_stand_in(self) -> bool:

@@ -19,6 +19,8 @@ from driver.kubeletplugin.backends.nvidia.driver_root import DriverFiles, Symbol
 _FILE_OPTIONS: Final = ("ro", "nosuid", "nodev", "rbind", "rprivate")
 _SOCKET_OPTIONS: Final = ("nosuid", "nodev", "rbind", "rprivate", "noexec")
 """A socket that is mounted read-only cannot be connected to."""
+_SHARED_OPTIONS: Final = ("rw", "nosuid", "nodev", "rbind", "rprivate")
+_MPS_PIPES: Final = "/tmp/nvidia-mps"  # noqa: S108  (CUDA's own default)
 _STAGE: Final = "createContainer"
 """In the container's mount namespace, before its root is the container's (OCI runtime-spec): host programs run, and see
 its mounts."""
@@ -68,6 +70,26 @@ def build_admin_edits(gpu: GpuNodes, monitor_node: DeviceNode | None, hook_path:
     """
     monitor = () if monitor_node is None else (monitor_node,)
     return build_gpu_edits(gpu, hook_path) + ContainerEdits(device_nodes=monitor)
+
+
+def build_mps_edits(
+    pipe: str, shared_memory: str, active_thread_percentage: int | None, pinned_memory_mib: int | None
+) -> ContainerEdits:
+    """Build what clients of an MPS daemon get: the folders of its sockets and of its shared memory, and their limits.
+
+    A client may lower its limits; the daemon has them, too, so that it cannot raise them beyond the largest of all
+    clients'. The device is number 0 in its container: there is no other with MPS.
+    """
+    env = [f"CUDA_MPS_PIPE_DIRECTORY={_MPS_PIPES}"]
+    if active_thread_percentage is not None:
+        env.append(f"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE={active_thread_percentage}")
+    if pinned_memory_mib is not None:
+        env.append(f"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0={pinned_memory_mib}M")
+    mounts = ((pipe, _MPS_PIPES), (shared_memory, "/dev/shm"))  # noqa: S108
+    return ContainerEdits(
+        env=tuple(env),
+        mounts=tuple(Mount(host_path=path, container_path=to, options=_SHARED_OPTIONS) for path, to in mounts),
+    )
 
 
 def _link_hooks(hook_path: str, links: Iterable[SymbolicLink]) -> tuple[Hook, ...]:

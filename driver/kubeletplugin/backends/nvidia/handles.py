@@ -5,6 +5,7 @@ are made of, as it was when the device was prepared: they may be written anew wh
 """
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -17,9 +18,11 @@ from driver.kubeletplugin.backends.nvidia.container_edits import (
     build_driver_edits,
     build_gpu_edits,
     build_mig_edits,
+    build_mps_edits,
 )
 from driver.kubeletplugin.backends.nvidia.device_nodes import GpuNodes
 from driver.kubeletplugin.backends.nvidia.driver_root import DriverFiles
+from driver.mps.documents import DaemonFolder
 from driver.partitions.geometry import Placement
 
 _CONTROL_NODES: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
@@ -59,6 +62,17 @@ class NvidiaHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", 
     gpu: GpuNodes | None = None
     instance_nodes: tuple[DeviceNode, ...] = ()
     monitor_node: DeviceNode | None = None
+    sharing: str = "Exclusive"
+    """How containers share the device (GpuConfig's strategy)."""
+    sharing_folder: str = ""
+    """The folder of the device that ``sharing`` has set up; empty: nothing was set up."""
+    shared_memory: str = ""
+    """The folder that containers with MPS have as ``/dev/shm``."""
+    memory_limit_bytes: int | None = None
+    """The share's part of the device's memory; None: all of it."""
+    active_thread_percentage: int | None = None
+    pinned_memory_mib: int | None = None
+    """With MPS: the limits of each client; None: those of the device."""
 
 
 def to_json(handle: NvidiaHandle) -> Handle:
@@ -77,7 +91,7 @@ def from_json(handle: Handle) -> NvidiaHandle:
 def build_edits(handle: NvidiaHandle) -> ContainerEdits:
     """Build the edits of a device. The same handle gives the same edits, on every node and after every restart."""
     variable = f"KERF_DEVICE_{handle.device.upper().replace('-', '_')}={handle.uuid}"
-    edits = _build_cuda_edits(handle) + ContainerEdits(env=(variable,))
+    edits = _build_cuda_edits(handle) + ContainerEdits(env=(variable,)) + _build_sharing_edits(handle)
     if handle.is_stand_in:
         edits = replace(edits, device_nodes=tuple(_null(node.path) for node in edits.device_nodes))
     return edits
@@ -101,6 +115,22 @@ def _build_node_edits(handle: NvidiaHandle) -> ContainerEdits:
     paths += [f"/dev/nvidia-caps/nvidia-cap{number}" for number in handle.capabilities]
     nodes = tuple(DeviceNode(path=path, permissions="rw") for path in paths)
     return ContainerEdits(env=("NVIDIA_VISIBLE_DEVICES=void",), device_nodes=nodes)
+
+
+def _build_sharing_edits(handle: NvidiaHandle) -> ContainerEdits:
+    name = handle.device.upper().replace("-", "_")
+    variables: list[str] = []
+    if handle.sharing != "Exclusive":
+        variables.append(f"KERF_SHARING_{name}={handle.sharing}")
+    if handle.memory_limit_bytes is not None:
+        variables.append(f"KERF_MEMORY_LIMIT_{name}={handle.memory_limit_bytes}")
+    edits = ContainerEdits(env=tuple(variables))
+    if handle.sharing != "Mps":
+        return edits
+    pipe = DaemonFolder(Path(handle.sharing_folder)).pipe
+    return edits + build_mps_edits(
+        str(pipe), handle.shared_memory, handle.active_thread_percentage, handle.pinned_memory_mib
+    )
 
 
 def _null(path: str) -> DeviceNode:

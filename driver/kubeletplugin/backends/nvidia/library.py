@@ -14,6 +14,7 @@ from driver.families.gpu.model import Engines
 from driver.kubeletplugin.backends.base import CardAbsentError, HardwareBusyError, HardwareRefusedError
 from driver.kubeletplugin.backends.nvidia.readings import (
     CardReading,
+    ComputeMode,
     ConditionReading,
     EventReading,
     GpuInstanceReading,
@@ -152,6 +153,14 @@ class NvmlLibrary:
         if activation != nvml.NVML_SUCCESS:  # the call succeeds also where the mode is pending only
             self._call(name, handle, int(not is_on))
             raise self._to_error(nvml, name, nvml.NVMLError(activation))
+
+    def read_compute_mode(self, card_uuid: str) -> ComputeMode:
+        """Return which processes may use the card."""
+        return ComputeMode(self._call("nvmlDeviceGetComputeMode", self._handle(card_uuid)))
+
+    def set_compute_mode(self, card_uuid: str, mode: ComputeMode) -> None:
+        """Set which processes may use the card from now on; a boot ends it."""
+        self._call("nvmlDeviceSetComputeMode", self._handle(card_uuid), int(mode))
 
     # Processes
 

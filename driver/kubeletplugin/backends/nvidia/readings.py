@@ -1,6 +1,7 @@
 """What NVML reports, as values."""
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 from driver.families.gpu.model import Engines
 from driver.partitions.geometry import Placement
@@ -13,6 +14,17 @@ class MigMode:
     is_on: bool
     is_on_later: bool
     """The mode after a reset of the card or a boot; another one than now: it is pending."""
+
+
+class ComputeMode(IntEnum):
+    """Which processes may use a card (NVML_COMPUTEMODE_*)."""
+
+    DEFAULT = 0
+    """Any number of processes."""
+    EXCLUSIVE_THREAD = 1
+    PROHIBITED = 2
+    EXCLUSIVE_PROCESS = 3
+    """One process, which with MPS is its server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,48 @@
+"""A process that prepares or unprepares a claim on a whole NVIDIA card that is shared by MPS.
+
+``python -m tests.kubeletplugin.sharing_process ROOT prepare|unprepare``. The card is the stand-in's; the daemons are
+kept by another process, or by none.
+"""
+
+import sys
+from pathlib import Path
+
+import anyio
+
+from driver.testing.nvml.demonstration import StandInBackend, open_backend
+from tests.fakes.claims import claim, config, ref
+from tests.fakes.cluster import FakeCluster
+from tests.kubeletplugin.claim_fixture import plugin_core
+
+MPS = {
+    "apiVersion": "kerf.dev/v1alpha1",
+    "kind": "GpuConfig",
+    "sharing": {"strategy": "Mps", "mps": {"activeThreadPercentage": 30}},
+}
+CLAIM = claim("shared", "gpu-0", configs=[config(MPS)])
+SHARING = "sharing"
+"""The folder of shared devices."""
+
+
+def hardware(root: Path) -> StandInBackend:
+    """A backend of the card whose machine lies below ``root``, opened."""
+    file = root / "cards.yaml"
+    file.write_text(f"{{cards: [{{model: h100-80gb-sxm}}], sharingFolder: {SHARING}}}\n")
+    backend = open_backend(file)
+    backend.open()
+    return backend
+
+
+async def call(root: Path, operation: str) -> None:
+    cluster = FakeCluster()
+    cluster.add(CLAIM)
+    backend = hardware(root)
+    try:
+        async with plugin_core(root, cluster, other_backend=backend) as core:
+            await (core.preparer.prepare(ref(CLAIM)) if operation == "prepare" else core.preparer.unprepare(ref(CLAIM)))
+    finally:
+        backend.close()
+
+
+if __name__ == "__main__":
+    anyio.run(call, Path(sys.argv[1]), sys.argv[2])
