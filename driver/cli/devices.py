@@ -137,7 +137,8 @@ def _lines(found: FamilyDevices) -> Iterator[str]:
 
 def _survey_lines(survey: CardSurvey) -> Iterator[str]:
     for partition in survey.partitions:
-        yield f"on the card now: {partition}{_use(partition)}"
+        static = ", static" if partition.is_static else ""
+        yield f"on the card now: {partition}{static}{_use(partition)}"
     if survey.no_whole:
         yield f"cannot be had whole: {survey.no_whole}"
     if survey.no_partitions:

@@ -31,7 +31,7 @@ class NvidiaConfig(Strict, rename="camel"):
     system_root: str = "/"
     """The directory with ``proc``, ``sys`` and ``dev`` of the cards: another one than ``/`` for a stand-in only."""
     mig_mode: MigPolicy = MigPolicy.ON_DEMAND
-    """What may be done with the MIG mode of cards."""
+    """What may be done with the MIG mode of cards, and with MIG devices that are there."""
 
     @property
     def is_for_stand_in(self) -> bool:
