@@ -161,7 +161,9 @@ def _find_holders(surveys: Iterable[CardSurvey], state: Path) -> Mapping[str, Ma
         return ", ".join(
             str(claim)
             for claim, partition, notes in made
-            if partition.card_uuid == card_uuid and found.matches(partition) and came_later(notes, found.id)
+            if partition.card_uuid == card_uuid
+            and found.matches(partition)
+            and (found.is_static or came_later(notes, found.id))
         )
 
     return {
@@ -202,7 +204,8 @@ def _survey_lines(survey: CardSurvey, devices: FamilyDevices) -> Iterator[str]:
             where = f" ({part.profile} at {part.placement.start})" if part and part.placement else ""
             yield f"{change.state}{where}: {change.reason}"
     for found in survey.partitions:
-        yield f"on the card now: {found}{_use(found)}{_holder(found, survey, devices)}"
+        static = ", static" if found.is_static else ""
+        yield f"on the card now: {found}{static}{_use(found)}{_holder(found, survey, devices)}"
     if survey.no_whole:
         yield f"cannot be had whole: {survey.no_whole}"
     if survey.no_partitions:
@@ -219,7 +222,9 @@ def _holder(found: FoundPartition, survey: CardSurvey, devices: FamilyDevices) -
     if devices.holders is None:
         return ""
     claims = devices.holders[survey.card_uuid][found.id]
-    return f", of claim {claims}" if claims else ", held by somebody else"
+    if claims:
+        return f", of claim {claims}"
+    return "" if found.is_static else ", held by somebody else"
 
 
 def _count(number: int, noun: str) -> str:

@@ -20,9 +20,16 @@ def one_of_each_size(plugin: PluginStandIn, card: Card) -> list[Partition]:
     return _one_of_each_size(plugin.machine.partitions(card))
 
 
-def one_of_each_published_size(card: Card) -> list[Partition]:
+def one_of_each_published_size(plugin: PluginStandIn, card: Card) -> list[Partition]:
     """Return the first partition of each profile and function, by its number of units, of all that are published."""
-    return _one_of_each_size(spec.of(card.uuid) for spec in card.geometry.specs)
+    return _one_of_each_size(published_partitions(plugin, card))
+
+
+def published_partitions(plugin: PluginStandIn, card: Card) -> list[Partition]:
+    """Return the partitions that ``card`` can be had as now."""
+    survey = plugin.survey(card.uuid)
+    partitions = (spec.of(card.uuid) for spec in card.geometry.specs)
+    return [one for one in partitions if not survey.find_restriction(one)]
 
 
 def _one_of_each_size(partitions: Iterable[Partition]) -> list[Partition]:
@@ -50,7 +57,7 @@ def fits(card: Card, partition: Partition, taken: Iterable[Partition]) -> bool:
     return any(unit_map.fits(spec, free) for spec in unit_map.specs if spec.of(card.uuid) == partition)
 
 
-def shareable_partitions(card: Card) -> Iterator[Partition]:
+def shareable_partitions(plugin: PluginStandIn, card: Card) -> Iterator[Partition]:
     """Yield the partitions of ``card`` of which several claims may have a share."""
     if card.geometry.shareable:
-        yield from (replace(spec.of(card.uuid), shared=True) for spec in card.geometry.specs if spec.placement)
+        yield from (replace(one, shared=True) for one in published_partitions(plugin, card) if one.placement)

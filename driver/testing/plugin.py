@@ -130,9 +130,17 @@ class PluginStandIn:
         return survey_card(self.backend, card_uuid, self.card(card_uuid).units)
 
     def contents(self) -> dict[str, frozenset[object]]:
-        """Return what is on each card, by its UUID: what a survey lists, and what it does not list as it is idle."""
+        """Return what is on each card, by its UUID: what a survey lists, and what it does not list as it is idle.
+
+        Static partitions that no process uses are left out: they are there before and after everything.
+        """
         return {
-            card.uuid: frozenset((*self.survey(card.uuid).partitions, *self.machine.idle(card.uuid)))
+            card.uuid: frozenset(
+                (
+                    *(found for found in self.survey(card.uuid).partitions if not found.is_static or found.in_use),
+                    *self.machine.idle(card.uuid),
+                )
+            )
             for card in self.cards
         }
 

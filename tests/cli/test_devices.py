@@ -170,7 +170,14 @@ def test_a_program_gets_the_surveys_in_the_document(
     (survey,) = family["surveys"]
     assert (survey["card_uuid"], survey["no_whole"], survey["no_partitions"]) == (family["cards"][0]["uuid"], "", "")
     assert survey["partitions"] == [
-        {"id": "gi-1", "profile": "3g.40gb", "placement": [0, 4], "uuid": "MIG-1", "in_use": False}
+        {
+            "id": "gi-1",
+            "profile": "3g.40gb",
+            "placement": [0, 4],
+            "uuid": "MIG-1",
+            "in_use": False,
+            "is_static": False,
+        }
     ]
 
 

@@ -6,6 +6,7 @@ A module may say which nodes with a kubelet it needs (``NODES``), which without 
 
 import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +22,7 @@ from tests.realcluster import requirements
 from tests.realcluster.api import Api
 from tests.realcluster.cluster import Cluster, running
 from tests.realcluster.environment import chosen_version
-from tests.realcluster.kerf import DEFAULT_HARDWARE, Kerf
+from tests.realcluster.kerf import DEFAULT_HARDWARE, SIMULATED, Kerf
 from tests.realcluster.versions import KubernetesVersion
 from tests.runtime.real_time import REAL_TIME
 
@@ -35,6 +36,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.realcluster)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Let a test run with each backend for GPUs that its mark ``gpu_backends`` names, in one cluster."""
+    if "gpu_backend" not in metafunc.fixturenames:
+        return
+    mark = metafunc.definition.get_closest_marker("gpu_backends")
+    names: tuple[str, ...] = (SIMULATED,) if mark is None else mark.args
+    ids = [pytest.HIDDEN_PARAM if name == SIMULATED else name for name in names]
+    metafunc.parametrize("gpu_backend", names, ids=ids, indirect=True, scope="module")
 
 
 @pytest.fixture(scope="session")
@@ -73,16 +84,33 @@ async def why_audit(cluster: Cluster, api: Api, request: pytest.FixtureRequest) 
 
 
 @pytest.fixture(scope="module")
-async def kerf(cluster: Cluster, api: Api, request: pytest.FixtureRequest) -> Kerf:
-    """Kerf, installed and running with the cards of the module's ``HARDWARE`` and with its ``PLUGIN_ARGUMENTS``."""
+def gpu_backend(request: pytest.FixtureRequest) -> str:
+    """The name of the backend for GPUs."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+async def installation(cluster: Cluster, api: Api, request: pytest.FixtureRequest) -> Kerf:
+    """Kerf, installed, of which the controller runs."""
     kerf = Kerf(cluster, api)
     left_out, early_loading = getattr(request.module, "LEFT_OUT", ()), getattr(request.module, "EARLY_LOADING", False)
     await kerf.install(left_out, early_loading=early_loading)
     await kerf.start_controller()
-    for name in cluster.nodes:
-        kerf.describe_hardware(name, getattr(request.module, "HARDWARE", DEFAULT_HARDWARE))
-        await kerf.start_plugin(name, getattr(request.module, "PLUGIN_ARGUMENTS", ()))
     return kerf
+
+
+@pytest.fixture(scope="module")
+async def kerf(
+    cluster: Cluster, installation: Kerf, gpu_backend: str, request: pytest.FixtureRequest
+) -> AsyncIterator[Kerf]:
+    """Kerf, running with the cards of the module's ``HARDWARE`` and with its ``PLUGIN_ARGUMENTS``."""
+    hardware = replace(getattr(request.module, "HARDWARE", DEFAULT_HARDWARE), gpu_backend=gpu_backend)
+    for name in cluster.nodes:
+        installation.describe_hardware(name, hardware)
+        await installation.start_plugin(name, getattr(request.module, "PLUGIN_ARGUMENTS", ()))
+    yield installation
+    for name in cluster.nodes:
+        await installation.stop_plugin(name)
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +150,7 @@ async def namespace(
     yield namespace
     await why_audit.audit(at_once=True)
     for node in nodes.values():
-        node.repair()
+        node.hardware.repair()
     await namespace.close()
 
 

@@ -49,6 +49,7 @@ class Namespace:
         self.nodes = nodes
         self._why_audit = why_audit
         self._classes: list[str] = []
+        self._made_before = {node.name: node.gpu_partitions for node in nodes.values()}
 
     @property
     def node(self) -> NodeView:
@@ -77,20 +78,19 @@ class Namespace:
             await self.api.delete(_KERF, "ResourceClass", name)
 
     async def wait_clean(self) -> None:
-        """Wait until no node has a partition, CDI file or record."""
+        """Wait until no node has a partition, but those from before the test, nor a CDI file or record."""
 
         async def left() -> list[object]:
-            return [
-                left
-                for node in self.nodes.values()
-                for left in (*node.gpu_partitions, *node.half_loaded, *node.cdi_files, await node.claim_records())
-                if left
-            ]
+            return [one for node in self.nodes.values() for one in await self._list_left(node) if one]
 
         async def is_nothing() -> bool:
             return not await left()
 
         await eventually("all nodes as they were", is_nothing, within_s=GONE_S, but=left)
+
+    async def _list_left(self, node: NodeView) -> Sequence[object]:
+        new = [one for one in node.gpu_partitions if one not in self._made_before[node.name]]
+        return [*new, *node.half_loaded, *node.cdi_files, await node.claim_records()]
 
     async def published_devices(self) -> Sequence[str]:
         """Return the names of all published devices, in the order in which the scheduler tries them."""

@@ -1,22 +1,20 @@
-"""The state of one node: partitions of its cards, CDI files, and the metrics and logs of its plugin and pods."""
+"""The state of one node: partitions of its cards, CDI files, and the metrics and logs of its plugin and pods.
+
+What befalls its cards is in ``hardware``.
+"""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import aiohttp
 
-from driver.runtime import file_lock
+from driver.partitions.geometry import Placement
+from tests.e2e.hardware import NodeHardware, SimulatedCards, StandInCards
 from tests.realcluster.cluster import Cluster
-from tests.realcluster.kerf import Kerf
-
-_FAULTS: Final = "faults.json"
-_BY_HAND_ID: Final = 7
-"""The first GPU instance id of the smallest profile (NVML's ids): none that a larger one in these tests has."""
-_MODEL: Final = "h100-80gb-sxm"
-"""The model of the cards that are cut by hand before anything else was cut on them."""
+from tests.realcluster.kerf import NVIDIA_FAKE, Kerf
 
 
 class NodeView:
@@ -24,6 +22,7 @@ class NodeView:
 
     def __init__(self, cluster: Cluster, kerf: Kerf, name: str) -> None:
         self._kerf = kerf
+        self.hardware = open_hardware(kerf, name)
         self._state = kerf.hardware_state(name)
         self._paths = cluster.node_paths(name)
         self.name = name
@@ -31,11 +30,7 @@ class NodeView:
     @property
     def gpu_partitions(self) -> Sequence[tuple[str, str, int]]:
         """Card, profile and first slice of every GPU partition, whoever made it."""
-        return sorted(
-            (card, one["profile"], one["placement"][0])
-            for card, state in self._cards("gpu-*.json")
-            for one in state["instances"]
-        )
+        return self.hardware.partitions
 
     @property
     def fpga_functions(self) -> Sequence[tuple[str, str, int]]:
@@ -95,65 +90,33 @@ class NodeView:
 
         Returns its UUID.
         """
-        by_hand = f"MIG-by-hand-{card}-{start}"
-        instance = {"id": _BY_HAND_ID + start, "profile": profile, "placement": [start, size], "mig_uuid": by_hand}
-
-        def cut(state: dict[str, Any]) -> dict[str, Any]:
-            return {**state, "mig": True, "instances": [*state["instances"], instance]}
-
-        def destroy(state: dict[str, Any]) -> dict[str, Any]:
-            return {**state, "instances": [one for one in state["instances"] if one["mig_uuid"] != by_hand]}
-
-        self._change(card, cut)
+        placement = Placement(start, size)
+        uuid = self.hardware.cut(card, profile, placement)
         try:
-            yield by_hand
+            yield uuid
         finally:
-            self._change(card, destroy)
-
-    def switch_mig_off(self, card: str) -> None:
-        """Switch the MIG mode of an idle card off by hand, as it is after a boot."""
-        self._change(card, lambda state: {**state, "mig": False})
+            self.hardware.destroy(card, placement)
 
     def holds(self, uuid: str) -> bool:
         """Whether a partition with this UUID is on the node's cards."""
-        return any(one["mig_uuid"] == uuid for _, state in self._cards("gpu-*.json") for one in state["instances"])
+        return uuid in self.hardware.uuids
 
-    def take_card_away(self, card: str) -> None:
-        """Let a card vanish from the bus until ``repair``."""
-        self._write_faults({"absent": [card]})
-
-    def make_unhealthy(self, device: str, reason: str) -> None:
-        """Make a device unhealthy until ``repair``: it works, and gets no new claims."""
-        self._write_faults({"ill": {device: reason}})
-
-    def lose(self, device: str, reason: str) -> None:
-        """Make a device lost until ``repair``: what runs on it cannot continue."""
-        self._write_faults({"lost": {device: reason}})
-
-    def break_step(self, step: str, **fault: object) -> None:
-        """Make the hardware fail, hang or kill the plugin (``effect``) at the next ``times`` executions of ``step``."""
-        self._write_faults({"faults": [{"step": step, **fault}]})
-
-    def repair(self) -> None:
-        (self._state / _FAULTS).unlink(missing_ok=True)
+    def boot_hardware(self) -> None:
+        """Lose what does not survive a boot: partitions, and what is in ``/var/run``."""
+        self.hardware.boot()
+        self.remove_cdi_files()
 
     @property
     def plugin_is_running(self) -> bool:
         return self._kerf.plugin_is_running(self.name)
 
-    def _write_faults(self, document: object) -> None:
-        new = self._state / ".new-faults"
-        new.write_text(json.dumps(document))
-        new.replace(self._state / _FAULTS)
-
-    def _change(self, card: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-        """Change the state of a card under the lock that the simulated hardware takes."""
-        path = self._state / f"{card}.json"
-        with file_lock.acquire(self._state):
-            state = json.loads(path.read_text()) if path.exists() else {"model": _MODEL, "instances": []}
-            new = path.with_name(f".{path.name}.by-hand")
-            new.write_text(json.dumps(change(state)))
-            new.replace(path)
-
     def _cards(self, pattern: str) -> Sequence[tuple[str, Any]]:
         return [(file.stem, json.loads(file.read_text())) for file in sorted(self._state.glob(pattern))]
+
+
+def open_hardware(kerf: Kerf, node: str) -> NodeHardware:
+    """Return what befalls the cards of a node, by its backend for GPUs."""
+    hardware = kerf.hardware(node)
+    if hardware.gpu_backend == NVIDIA_FAKE:
+        return StandInCards(kerf.stand_in_folder(node), hardware.options.get("delays", {}))
+    return SimulatedCards(kerf.hardware_state(node))

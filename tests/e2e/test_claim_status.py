@@ -6,6 +6,7 @@ import pytest
 
 from tests.e2e import pods
 from tests.e2e.conftest import NODE
+from tests.e2e.hardware import BOTH_BACKENDS
 from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
 from tests.realcluster.api import Document
@@ -57,6 +58,7 @@ async def test_uuid_and_profile_are_public_before_the_container_starts(namespace
     )
 
 
+@BOTH_BACKENDS
 async def test_the_container_sees_what_the_claim_shows_and_it_is_gone_after_the_pod(namespace: Namespace) -> None:
     await small_pod(namespace, "p")
     told = (await namespace.wait_running("p")).main

@@ -131,7 +131,8 @@ async def test_parameters_for_another_kind_of_device_are_refused_where_they_name
 async def test_a_hardware_failure_is_told_and_retried(namespace: Namespace) -> None:
     small = await namespace.resource_class("small", device="gpu", profile="1g.10gb")
     await namespace.template("small", pods.exactly("gpu", small))
-    namespace.node.break_step("nvmlGpuInstanceCreateComputeInstance", reason="In use by another client", times=1)
+    step, reason = "nvmlGpuInstanceCreateComputeInstance", "In use by another client"
+    namespace.node.hardware.break_step(step, reason=reason, times=1)
     await namespace.create_pods("small", "p")
     assert "In use by another client" in await namespace.wait_event("p", "FailedPrepareDynamicResources")
     await namespace.wait_running("p")

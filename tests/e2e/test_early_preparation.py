@@ -75,7 +75,7 @@ async def test_a_function_is_loaded_when_its_pod_is_bound(namespace: Namespace) 
 
 
 async def test_a_function_that_cannot_be_loaded_sends_its_pod_to_the_other_node(namespace: Namespace) -> None:
-    namespace.node.break_step("fpga-program", times=None, permanent=True, reason="CRC error")
+    namespace.node.hardware.break_step("fpga-program", times=None, permanent=True, reason="CRC error")
     await ask(namespace, "p", function="zstd")  # of which the card gets no more for five minutes
 
     async def has_failed() -> bool:

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from tests.e2e import pods
+from tests.e2e.hardware import BOTH_BACKENDS
 from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
 from tests.realcluster.api import Document
@@ -84,6 +85,7 @@ async def cordon(namespace: Namespace, node: str, *, is_on: bool) -> None:
     await namespace.api.patch("v1", "Node", node, {"spec": {"unschedulable": is_on}})
 
 
+@BOTH_BACKENDS
 async def test_a_pod_runs_on_the_other_node_when_the_card_was_cut_by_hand_before(namespace: Namespace) -> None:
     first = namespace.nodes[FIRST]
     with first.cut_by_hand("gpu-0", "3g.40gb", start=0, size=4) as by_hand:
@@ -93,6 +95,7 @@ async def test_a_pod_runs_on_the_other_node_when_the_card_was_cut_by_hand_before
             assert first.holds(by_hand), "what somebody else has cut is theirs"
 
 
+@BOTH_BACKENDS
 async def test_a_pod_is_evicted_to_the_other_node_when_the_card_was_cut_by_hand_after_its_allocation(
     namespace: Namespace, kerf: Kerf
 ) -> None:
@@ -120,6 +123,7 @@ async def test_a_pod_is_evicted_to_the_other_node_when_the_card_was_cut_by_hand_
                 await kerf.start_plugin(FIRST)
 
 
+@BOTH_BACKENDS
 async def test_a_pod_that_fits_beside_a_partition_cut_by_hand_runs_beside_it(namespace: Namespace) -> None:
     first = namespace.nodes[FIRST]
     half = await namespace.resource_class("half", device="gpu", profile="3g.40gb")
@@ -133,6 +137,7 @@ async def test_a_pod_that_fits_beside_a_partition_cut_by_hand_runs_beside_it(nam
         assert first.holds(by_hand)
 
 
+@BOTH_BACKENDS
 async def test_devices_that_somebody_else_held_come_back_when_the_partition_is_gone(namespace: Namespace) -> None:
     first = namespace.nodes[FIRST]
     idle = await namespace.published_devices()
@@ -148,6 +153,7 @@ async def test_devices_that_somebody_else_held_come_back_when_the_partition_is_g
     await namespace.wait_published(idle)
 
 
+@BOTH_BACKENDS
 async def test_a_card_that_was_away_when_its_pod_went_is_usable_again_when_it_comes_back(
     namespace: Namespace, kerf: Kerf
 ) -> None:
@@ -159,11 +165,11 @@ async def test_a_card_that_was_away_when_its_pod_went_is_usable_again_when_it_co
     await namespace.wait_running("p")
     (orphan,) = first.gpu_partitions
     await kerf.stop_plugin(FIRST)
-    first.take_card_away("gpu-0")
+    first.hardware.take_away("gpu-0")
     await kerf.start_plugin(FIRST)
     await namespace.delete_pod("p")
     assert first.gpu_partitions == [orphan], "nothing can be taken back from a card that is not there"
-    first.repair()
+    first.hardware.repair()
 
     async def is_taken_back() -> bool:
         return not first.gpu_partitions

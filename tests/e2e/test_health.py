@@ -1,8 +1,8 @@
 """Unhealthy cards get no new pods; running pods report it, and are evicted where an administrator demands it."""
 
-from collections.abc import Sequence
-
 from tests.e2e import pods
+from tests.e2e.device_health import health, taints
+from tests.e2e.hardware import BOTH_BACKENDS
 from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
 from tests.realcluster.api import Document
@@ -22,21 +22,7 @@ async def small_pods(namespace: Namespace, *names: str) -> None:
     await namespace.create_pods("small", *names)
 
 
-async def health(namespace: Namespace, pod: str) -> Sequence[tuple[str, str]]:
-    """Return the health and message of each device in the pod's status."""
-    statuses = (await namespace.pod(pod))["status"].get("containerStatuses", ())
-    resources = [one for status in statuses for one in status.get("allocatedResourcesStatus", ())]
-    return [(one["health"], one.get("message", "")) for resource in resources for one in resource["resources"]]
-
-
-async def taints(namespace: Namespace) -> set[tuple[str, str, str]]:
-    """Return key, value and effect of all device taints."""
-    slices = await namespace.api.list("resource.k8s.io/v1", "ResourceSlice")
-    devices = [device for one in slices for device in one["spec"].get("devices", ())]
-    found = [taint for device in devices for taint in device.get("taints", ())]
-    return {(taint["key"], taint.get("value", ""), taint["effect"]) for taint in found}
-
-
+@BOTH_BACKENDS
 async def test_an_ill_card_gets_no_new_pods_until_it_is_well_and_running_ones_are_told(namespace: Namespace) -> None:
     await small_pods(namespace, "before")
     before = await namespace.wait_running("before")
@@ -45,10 +31,10 @@ async def test_an_ill_card_gets_no_new_pods_until_it_is_well_and_running_ones_ar
         return [state for state, _ in await health(namespace, "before")] == ["Healthy"]
 
     await eventually("the pod's device is healthy", is_healthy, but=lambda: health(namespace, "before"))
-    namespace.node.make_unhealthy("gpu-0", REASON)
+    reason = namespace.node.hardware.make_unhealthy("gpu-0", REASON)
 
     async def is_ill() -> bool:
-        return await health(namespace, "before") == [("Unhealthy", REASON)]
+        return await health(namespace, "before") == [("Unhealthy", reason)]
 
     await eventually("the pod's device is ill", is_ill, but=lambda: health(namespace, "before"))
     await eventually("the devices are tainted", lambda: taints(namespace))
@@ -57,7 +43,7 @@ async def test_an_ill_card_gets_no_new_pods_until_it_is_well_and_running_ones_ar
     await namespace.wait_event("after", "FailedScheduling")
     assert (await namespace.wait_running("before")).starts == before.starts, "NoSchedule does not end what runs"
 
-    namespace.node.repair()
+    namespace.node.hardware.repair()
     await namespace.wait_running("after")
     await eventually("the pod's device is healthy again", is_healthy, but=lambda: health(namespace, "before"))
     assert await taints(namespace) == set()
@@ -68,22 +54,23 @@ async def test_a_claim_that_tolerates_the_taint_gets_an_ill_card(namespace: Name
     tolerations = [{"key": TAINT, "operator": "Exists"}]
     await namespace.template("brave", pods.exactly("gpu", small, tolerations=tolerations))
     partition = next(name for name in await namespace.published_devices() if "-1g-10gb-at-" in name)
-    namespace.node.make_unhealthy(partition, "ECC errors")
+    namespace.node.hardware.make_unhealthy(partition, "ECC errors")
     await eventually("the devices are tainted", lambda: taints(namespace))
     await namespace.create_pods("brave", "p")
     await namespace.wait_running("p")
 
 
+@BOTH_BACKENDS
 async def test_pods_leave_a_lost_card_and_come_back_to_it_when_it_is_well(namespace: Namespace) -> None:
     await small_pods(namespace, "before")
     await namespace.wait_running("before")
-    namespace.node.lose("gpu-0", LOSS)
+    namespace.node.hardware.lose("gpu-0", LOSS)
     await namespace.wait_gone("v1", "Pod", "before")
     assert await taints(namespace) == {(TAINT, "lost", "NoExecute")}
     await namespace.wait_clean()
     await namespace.create_pods("small", "after")
     await namespace.wait_event("after", "FailedScheduling")
-    namespace.node.repair()
+    namespace.node.hardware.repair()
     await namespace.wait_running("after")
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.e2e import pods
+from tests.e2e.hardware import BOTH_BACKENDS
 from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
 from tests.realcluster.kerf import Hardware
@@ -29,6 +30,7 @@ async def monitors(namespace: Namespace) -> str:
     return offer
 
 
+@BOTH_BACKENDS
 async def test_a_card_in_use_is_looked_at_and_its_user_notices_nothing(admin_namespace: Namespace) -> None:
     namespace = admin_namespace
     small = await namespace.resource_class("small", device="gpu", profile="1g.10gb")

@@ -4,6 +4,7 @@ import pytest
 
 from driver.partitions.slice_limits import SliceLayout
 from tests.e2e import pods
+from tests.e2e.hardware import BOTH_BACKENDS
 from tests.e2e.namespace import Namespace
 from tests.realcluster.api import Document
 from tests.realcluster.environment import chosen_version
@@ -22,6 +23,7 @@ CARD = "gpu.kerf.dev/uuid"
 COMBINED = chosen_version().slice_layout is SliceLayout.COMBINED
 
 
+@BOTH_BACKENDS
 @pytest.mark.xfail(COMBINED, reason="counters stand in the slice of their card: order holds within a card", strict=True)
 async def test_at_least_18_gib_is_the_smallest_partition_that_has_it_and_then_the_next_larger(
     namespace: Namespace,
@@ -53,6 +55,7 @@ async def test_two_requests_are_met_on_one_card(namespace: Namespace) -> None:
     )
 
 
+@BOTH_BACKENDS
 @pytest.mark.xfail(COMBINED, reason="the scheduler of 1.34 does not heed distinctAttribute (alpha)", strict=True)
 async def test_two_requests_are_met_on_two_cards(namespace: Namespace) -> None:
     small = await namespace.resource_class("small", device="gpu", profile="1g.10gb")
@@ -64,6 +67,7 @@ async def test_two_requests_are_met_on_two_cards(namespace: Namespace) -> None:
     assert {"/dev/nvidia0", "/dev/nvidia1"} < told.card_nodes
 
 
+@BOTH_BACKENDS
 async def test_two_workloads_prefer_different_cards_and_take_what_there_is(namespace: Namespace) -> None:
     """A class cannot spread (docs/placement.md): the templates of two workloads can."""
     half = await namespace.resource_class("half", device="gpu", profile="3g.40gb")

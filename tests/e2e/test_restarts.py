@@ -1,12 +1,11 @@
 """Every part may restart at any time: running pods keep their devices, nothing leaks, and slices come back."""
 
-import shutil
-
 import anyio
 import pytest
 
 from tests.e2e import pods
 from tests.e2e.conftest import NODE
+from tests.e2e.hardware import BOTH_BACKENDS, ON_NVIDIA
 from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
 from tests.realcluster.cluster import Cluster
@@ -41,6 +40,7 @@ async def restarted_kubelet(cluster: Cluster, namespace: Namespace) -> None:
     await cluster.wait_node_ready(namespace.api, NODE)
 
 
+@BOTH_BACKENDS
 async def test_running_pods_do_not_notice_a_restart_of_the_plugin_and_slices_stay(
     namespace: Namespace, kerf: Kerf
 ) -> None:
@@ -85,25 +85,48 @@ async def test_running_pods_do_not_notice_a_restart_of_containerd(namespace: Nam
     assert set(cut) < set(namespace.node.gpu_partitions)
 
 
-@pytest.mark.parametrize("step", CREATING)
-@pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_plugin_killed_while_it_cuts_leaves_one_partition_for_the_pod(
-    namespace: Namespace, kerf: Kerf, step: str, when: str
-) -> None:
-    namespace.node.switch_mig_off("gpu-0")
-    namespace.node.break_step(step, effect="crash", when=when)
-    await small_pods(namespace, "p")
+async def wait_dead(namespace: Namespace, kerf: Kerf) -> None:
+    """Wait until the hardware has killed the plugin."""
 
     async def has_died() -> bool:
         return not namespace.node.plugin_is_running
 
     await eventually("the plugin is killed", has_died)
     await kerf.crash_plugin(NODE)
-    namespace.node.repair()
+    namespace.node.hardware.repair()
+
+
+async def cut_while_killed(namespace: Namespace, kerf: Kerf, step: str, when: str) -> None:
+    """Run a pod, for which the plugin is killed while it cuts and started again."""
+    namespace.node.hardware.switch_mig_off("gpu-0")
+    namespace.node.hardware.break_step(step, effect="crash", when=when)
+    await small_pods(namespace, "p")
+    await wait_dead(namespace, kerf)
     await kerf.start_plugin(NODE)
     told = (await namespace.wait_running("p")).main
     assert len(told.kerf_devices) == 1
     assert len(namespace.node.gpu_partitions) == 1
+
+
+async def take_back_while_killed(namespace: Namespace, kerf: Kerf, step: str, when: str) -> None:
+    """Run and delete a pod, at whose end the plugin is killed and started again."""
+    await small_pods(namespace, "p")
+    await namespace.wait_running("p")
+    namespace.node.hardware.break_step(step, effect="crash", when=when)
+    await namespace.api.delete("v1", "Pod", "p", namespace.name)
+    await wait_dead(namespace, kerf)
+    assert len(namespace.node.gpu_partitions) == (0 if (step, when) == (DESTROYING[-1], "after") else 1)
+    await kerf.start_plugin(NODE)
+    await namespace.wait_gone("v1", "Pod", "p")
+    await namespace.wait_clean()
+
+
+@pytest.mark.parametrize("step", CREATING)
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_plugin_killed_while_it_cuts_leaves_one_partition_for_the_pod(
+    namespace: Namespace, kerf: Kerf, step: str, when: str
+) -> None:
+    await cut_while_killed(namespace, kerf, step, when)
 
 
 @pytest.mark.parametrize("step", DESTROYING)
@@ -111,21 +134,22 @@ async def test_a_plugin_killed_while_it_cuts_leaves_one_partition_for_the_pod(
 async def test_a_plugin_killed_while_the_pod_goes_still_takes_its_partition_back(
     namespace: Namespace, kerf: Kerf, step: str, when: str
 ) -> None:
-    await small_pods(namespace, "p")
-    await namespace.wait_running("p")
-    namespace.node.break_step(step, effect="crash", when=when)
-    await namespace.api.delete("v1", "Pod", "p", namespace.name)
+    await take_back_while_killed(namespace, kerf, step, when)
 
-    async def has_died() -> bool:
-        return not namespace.node.plugin_is_running
 
-    await eventually("the plugin is killed", has_died)
-    await kerf.crash_plugin(NODE)
-    namespace.node.repair()
-    assert len(namespace.node.gpu_partitions) == (0 if (step, when) == (DESTROYING[-1], "after") else 1)
-    await kerf.start_plugin(NODE)
-    await namespace.wait_gone("v1", "Pod", "p")
-    await namespace.wait_clean()
+@ON_NVIDIA
+@pytest.mark.parametrize(("step", "when"), [(CREATING[1], "after"), (CREATING[2], "halfway")])
+async def test_a_plugin_killed_in_a_call_of_nvml_leaves_one_partition_for_the_pod(
+    namespace: Namespace, kerf: Kerf, step: str, when: str
+) -> None:
+    await cut_while_killed(namespace, kerf, step, when)
+
+
+@ON_NVIDIA
+async def test_a_plugin_killed_in_a_call_of_nvml_that_destroys_still_takes_the_partition_back(
+    namespace: Namespace, kerf: Kerf
+) -> None:
+    await take_back_while_killed(namespace, kerf, DESTROYING[-1], "halfway")
 
 
 async def test_an_api_server_that_is_away_during_prepare_only_delays_the_pod(
@@ -145,6 +169,7 @@ async def test_an_api_server_that_is_away_during_prepare_only_delays_the_pod(
     assert len(namespace.node.gpu_partitions) == 2
 
 
+@BOTH_BACKENDS
 async def test_after_a_reboot_pods_get_partitions_that_are_cut_again(
     namespace: Namespace, cluster: Cluster, kerf: Kerf
 ) -> None:
@@ -152,9 +177,7 @@ async def test_after_a_reboot_pods_get_partitions_that_are_cut_again(
     before = await namespace.wait_running("p")
     await kerf.crash_plugin(NODE)
     await cluster.power_off(NODE)
-    shutil.rmtree(kerf.hardware_state(NODE))  # partitions do not survive
-    for file in cluster.node_paths(NODE).cdi.iterdir():
-        file.unlink()  # nor does /var/run
+    namespace.node.boot_hardware()
 
     await cluster.boot_node(NODE)
     await kerf.start_plugin(NODE)

@@ -3,6 +3,7 @@
 from typing import Final
 
 from tests.e2e import pods
+from tests.e2e.hardware import BOTH_BACKENDS
 from tests.e2e.namespace import Namespace
 from tests.realcluster.api import Document
 from tests.realcluster.kerf import Hardware
@@ -39,6 +40,7 @@ async def test_two_claims_share_a_partition_and_each_container_reads_its_own_lim
     assert all(any(share_id in name for name in namespace.node.cdi_devices()) for share_id in ids)
 
 
+@BOTH_BACKENDS
 async def test_a_shared_partition_goes_with_its_last_share(namespace: Namespace) -> None:
     shares = await in_shares(namespace, profile="3g.40gb")
     await namespace.template("some", share(shares, "4Gi"))
@@ -66,6 +68,7 @@ async def test_a_share_for_which_no_memory_is_left_waits_until_another_goes(name
     assert namespace.node.gpu_partitions == [], "the card is shared whole"
 
 
+@BOTH_BACKENDS
 async def test_shares_and_partitions_of_a_card_exclude_each_other(namespace: Namespace) -> None:
     shares = await in_shares(namespace, cut="Whole")
     small = await namespace.resource_class("small", device="gpu", profile="1g.10gb")

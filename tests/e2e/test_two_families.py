@@ -4,6 +4,7 @@ import pytest
 
 from tests.e2e import pods
 from tests.e2e.conftest import NODE
+from tests.e2e.hardware import BOTH_BACKENDS
 from tests.e2e.namespace import Namespace
 from tests.realcluster.kerf import Hardware
 
@@ -26,6 +27,7 @@ async def roots(namespace: Namespace, pod: str) -> list[str]:
     return [found[result["driver"], result["pool"], result["device"]] for result in results]
 
 
+@BOTH_BACKENDS
 async def test_a_pod_gets_a_gpu_partition_and_an_fpga_function_behind_one_pcie_root(namespace: Namespace) -> None:
     small = await namespace.resource_class("small", device="gpu", profile="1g.10gb")
     hashing = await namespace.resource_class("crypto", device="fpga", function="aes-gcm")

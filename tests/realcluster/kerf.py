@@ -20,6 +20,7 @@ import yaml
 
 from api.resource.kinds import GROUP
 from api.resource.registry import VERSIONS
+from driver.families.gpu.catalog import gpu_model
 from tests.realcluster.api import Api, Document
 from tests.realcluster.cluster import Cluster, NotReadyError, ready_s
 from tests.realcluster.documents import IMAGE
@@ -30,20 +31,27 @@ DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 NAMESPACE: Final = "kerf-system"
 CONTROLLER: Final = "kerf-controller"
 PLUGIN: Final = "kerf-kubelet-plugin"
+SIMULATED: Final = "simulated"
+NVIDIA_FAKE: Final = "nvidia-fake"
+"""The backend for NVIDIA cards on a stand-in for NVML (docs/testing-without-gpus.md)."""
 
 _WORKLOADS: Final = {"Deployment", "DaemonSet"}
 _TOKEN_S: Final = 3600
 """Longer than any test module; the API server's default for pods."""
 _POLL_S: Final = 0.1
+_MACHINE: Final = "machine"
 
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """The simulated cards of one node."""
+    """The cards of one node."""
 
-    cards: Sequence[Mapping[str, object]]
-    options: Mapping[str, object]
-    """Further fields of the simulated backend's configuration (``pace``, ``delays``)."""
+    cards: Sequence[Mapping[str, Any]]
+    """The cards as the simulated backend's configuration has them."""
+    options: Mapping[str, Any]
+    """Further fields of that configuration (``pace``, ``delays``), or of that of the backend for GPUs."""
+    gpu_backend: str = SIMULATED
+    """The backend of the GPUs: ``SIMULATED`` or ``NVIDIA_FAKE``, with the same models. FPGAs are always simulated."""
 
 
 DEFAULT_HARDWARE: Final = Hardware(
@@ -73,6 +81,7 @@ class Kerf:
         self._api = api
         self._processes = cluster.processes
         self._plugins: dict[str, _Plugin] = {}
+        self._hardware: dict[str, Hardware] = {}
 
     async def install(self, left_out: Collection[str] = (), *, early_loading: bool = False) -> None:
         """Apply ``deploy/`` without the files of ``left_out``.
@@ -167,8 +176,16 @@ class Kerf:
 
     def describe_hardware(self, node: str, hardware: Hardware) -> None:
         """Give ``node`` the cards of ``hardware``, with no partition on them."""
-        document = {"state": "hardware", "seed": node, "cards": list(hardware.cards), **hardware.options}
-        self.hardware_file(node).write_text(yaml.safe_dump(document))
+        self._hardware[node] = hardware
+        for file, document in self._backends(node).values():
+            file.write_text(yaml.safe_dump(document))
+
+    def hardware(self, node: str) -> Hardware:
+        return self._hardware[node]
+
+    def stand_in_folder(self, node: str) -> Path:
+        """Return the folder of the stand-in machine, which the plugin makes."""
+        return self._cluster.node_paths(node).root / _MACHINE
 
     def hardware_file(self, node: str) -> Path:
         return self._cluster.node_paths(node).root / "hardware.yaml"
@@ -220,7 +237,7 @@ class Kerf:
         usual = self._arguments(PLUGIN, environment, drop=("--probes-address", "--backend"))
         own = [
             f"--kubeconfig={user}",
-            f"--backend=simulated={self.hardware_file(node)}",
+            *(f"--backend={name}={file}" for name, (file, _) in self._backends(node).items()),
             f"--kubelet-root={paths.kubelet}",
             f"--cdi-dir={paths.cdi}",
             f"--probes-address={plugin.probes}",
@@ -228,6 +245,22 @@ class Kerf:
         ]
         command = with_boot_id(paths, _kerf([*usual, *own, *plugin.arguments]))
         self._processes.start(plugin.process, command)
+
+    def _backends(self, node: str) -> Mapping[str, tuple[Path, Document]]:
+        """Return the backends of a node by name, each with its configuration and the file of it."""
+        hardware = self._hardware[node]
+        common = {"state": "hardware", "seed": node}
+        if hardware.gpu_backend == SIMULATED:
+            document = {**common, "cards": list(hardware.cards), **hardware.options}
+            return {SIMULATED: (self.hardware_file(node), document)}
+        gpus = [_stand_in_row(row) for row in hardware.cards if row["kind"] == "gpu"]
+        others = [row for row in hardware.cards if row["kind"] != "gpu"]
+        mig_mode = hardware.options.get("migMode", "OnDemand")
+        document = {"machine": _MACHINE, "cards": gpus, "migMode": mig_mode}
+        backends = {NVIDIA_FAKE: (self.hardware_file(node).with_name("nvidia.yaml"), document)}
+        if others:
+            backends[SIMULATED] = (self.hardware_file(node), {**common, "cards": others})
+        return backends
 
     async def _token_file(self, user: str, account: str, bound_to: Document | None, *, server: str = "") -> Path:
         file = self._cluster.paths.root / f"{user}.token"
@@ -280,6 +313,14 @@ def manifests(folder: Path, left_out: Collection[str] = ()) -> Iterator[dict[str
         yield from (document for document in yaml.safe_load_all(file.read_text()) if document)
 
 
+def _stand_in_row(row: Mapping[str, Any]) -> Document:
+    """Return a row of simulated cards as the stand-in has it. Simulated cards of Ampere switch MIG mode at once, real
+    ones and the stand-in's do not: there it is on.
+    """
+    is_on = gpu_model(row["model"]).architecture == "ampere"
+    return {"model": row["model"], "count": row.get("count", 1), "mig": row.get("mig", is_on)}
+
+
 def _kerf(arguments: Sequence[str]) -> list[str]:
     return [sys.executable, "-m", "driver.cli", *arguments]
 
@@ -294,4 +335,15 @@ def _reference(value: Document) -> Document:
     }
 
 
-__all__ = ["CONTROLLER", "DEFAULT_HARDWARE", "DEPLOY", "NAMESPACE", "PLUGIN", "Hardware", "Kerf", "manifests"]
+__all__ = [
+    "CONTROLLER",
+    "DEFAULT_HARDWARE",
+    "DEPLOY",
+    "NAMESPACE",
+    "NVIDIA_FAKE",
+    "PLUGIN",
+    "SIMULATED",
+    "Hardware",
+    "Kerf",
+    "manifests",
+]

@@ -331,7 +331,9 @@ class Client:
             path=kind.path(namespace, name or "", subresource),
             resource=kind.plural,
             query=query or {},
-            body=None if body is None else msgspec.json.encode(body),
+            # The API server sorts the keys of opaque parameters in a server-side apply of any field, and then takes
+            # parameters that it keeps in another order for changed.
+            body=None if body is None else msgspec.json.encode(body, order="deterministic"),
             content_type=content_type,
             is_object_read=method == "GET" and name is not None,
         )

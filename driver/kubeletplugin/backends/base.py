@@ -84,6 +84,9 @@ class FoundPartition:
     """The UUID by which programs address it; empty: it has none, or none yet."""
     in_use: bool | None = None
     """Whether a process uses it; None: the hardware cannot tell."""
+    is_static: bool = False
+    """Whether an administrator has made it for claims to have: they get it as it is, and no call makes or removes
+    it."""
 
     @property
     def is_use(self) -> bool:
@@ -114,7 +117,15 @@ class CardSurvey:
     no_whole: str = ""
     """The reason why the card cannot be had whole now, such as a mode that cannot be left; empty: it can."""
     no_partitions: str = ""
-    """The reason why the card cannot be cut now, such as "MIG mode is pending a reset"; empty: it can."""
+    """The reason why the card cannot be cut now, such as "MIG mode is pending a reset"; empty: it can. Partitions that
+    are static can be had all the same."""
+
+    def find_restriction(self, partition: Partition) -> str:
+        """Return why the card cannot be had as ``partition`` now; empty: it can, as far as others do not hold it."""
+        if partition.is_whole:
+            return self.no_whole
+        is_there = any(found.is_static and found.matches(partition) for found in self.partitions)
+        return "" if is_there else self.no_partitions
 
 
 class HealthState(StrEnum):
@@ -215,7 +226,8 @@ class Backend(Protocol):
         """Make the device ready: create the partition or load the function.
 
         ``found`` is what an interrupted prepare of this device left, or what another share of it uses
-        (``partition.shared``, KEP-5075): finish it where it is incomplete, and create no second one. None: create it.
+        (``partition.shared``, KEP-5075): finish it where it is incomplete, and create no second one. It may be a static
+        partition: hand it out as it is. None: create the partition.
         What a later call needs to know of a half-made partition goes into the journal before the next call to the
         hardware. On return all is done; on an error nothing need be undone, because ``abandon`` follows.
 
@@ -226,7 +238,7 @@ class Backend(Protocol):
         ...
 
     def unprepare(self, handle: Handle) -> None:
-        """Remove what ``prepare`` made; HardwareHeldError says which process uses it.
+        """Remove what ``prepare`` made, never a static partition; HardwareHeldError says which process uses it.
 
         What is gone already is success; ids and UUIDs are compared first, so that another's partition in the same place
         is left alone. Raises CardAbsentError while the card is away, because then nobody knows.
@@ -236,8 +248,9 @@ class Backend(Protocol):
     def abandon(self, device: AllocatedDevice, journal: Journal, found: FoundPartition | None) -> None:
         """Remove what a ``prepare`` of ``device`` that failed or never returned has left.
 
-        ``found`` is that partition, complete or half made; None: there is none to remove, but other things may be left,
-        such as slots in the middle of a load. Nothing left is success. Raises CardAbsentError.
+        ``found`` is that partition, complete or half made, or a static one, which stays; None: there is none to remove,
+        but other things may be left, such as slots in the middle of a load. Nothing left is success. Raises
+        CardAbsentError.
         """
         ...
 

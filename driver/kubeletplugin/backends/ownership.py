@@ -5,6 +5,9 @@ on the card are noted (``BEFORE``), and the note goes when the device is release
 profile and placement is ours if such a note exists and does not have its id: nothing but our own prepare was about to
 make it. Claims that share a device have one partition, so each one's note counts for all of them.
 
+A *static* partition, which an administrator has made for claims, is every claim's that is given its place, unless a
+process of somebody else uses it. It is never made or removed.
+
 Everything else is somebody else's. It is never finished, handed out or destroyed, even where it is exactly what a claim
 needs; the claim fails with HardwareConflictError, and the device's place is free again when the other is gone.
 
@@ -34,7 +37,11 @@ def find_ours(
     for found in survey.partitions:
         # Processes that use the place are of those who share it, or of strangers: this claim has none yet.
         evidence = others if found.is_use else (own, *others)
-        if found.matches(partition) and any(came_later(notes, found.id) for notes in evidence):
+        if not found.matches(partition):
+            continue
+        if found.is_static and (not found.in_use or any(BEFORE in notes for notes in others)):
+            return found
+        if not found.is_static and any(came_later(notes, found.id) for notes in evidence):
             return found
     return None
 
@@ -52,12 +59,12 @@ def check_free(partition: Partition, survey: CardSurvey, ours: FoundPartition | 
     for found in survey.partitions:
         if found is not ours and found.overlaps(partition):
             raise HardwareConflictError(f"held by somebody else: {found}")
-    reason = survey.no_whole if partition.is_whole else survey.no_partitions
+    reason = survey.find_restriction(partition)
     if reason and ours is None:
         wanted = "whole" if partition.is_whole else "in partitions"
         raise HardwareBusyError(f"the card cannot be had {wanted} now: {reason}")
 
 
 def list_before(survey: CardSurvey, ours: FoundPartition | None) -> Collection[str]:
-    """Return the ids to note before the first try."""
-    return [found.id for found in survey.partitions if found is not ours]
+    """Return the ids to note before the first try: of static partitions, too, which are not made then."""
+    return [found.id for found in survey.partitions if found is not ours or found.is_static]

@@ -160,7 +160,7 @@ class SurveyTracker:
             return None
         if found := card.blocked.get(_as_exclusive(partition)):
             return f"held by somebody else: {found}"
-        return (card.survey.no_whole if partition.is_whole else card.survey.no_partitions) or None
+        return card.survey.find_restriction(_as_exclusive(partition)) or None
 
     def is_missing(self, claim_uid: str, device: PreparedDevice) -> bool:
         """Whether the partition that a prepared claim has was not there at its card's latest survey."""
@@ -219,7 +219,8 @@ class SurveyTracker:
         if card is None:
             return quarantine
         foreign = frozenset((found.profile, found.placement) for found in card.foreign)
-        return (foreign, card.missing, card.survey.no_whole, card.survey.no_partitions, quarantine)
+        static = frozenset((found.profile, found.placement) for found in card.survey.partitions if found.is_static)
+        return (foreign, static, card.missing, card.survey.no_whole, card.survey.no_partitions, quarantine)
 
 
 def find_foreign(
@@ -228,7 +229,8 @@ def find_foreign(
     """Return what no record of this boot has: not ours.
 
     A partition is ours if it has exactly the place of a record's device and was not there before the device's prepare;
-    a use by a process, if the device at exactly that place is handed out. Admin access has nothing (KEP-5018): what a
+    a use by a process, also of a static partition, if the device at exactly that place is handed out. Static partitions
+    that no process uses are for everybody. Admin access has nothing (KEP-5018): what a
     monitor's process keeps from claims is held as by anybody else.
     """
     ours = [
@@ -238,7 +240,11 @@ def find_foreign(
         for device in record.devices
         if device.part.card_uuid == survey.card_uuid and not device.admin_access
     ]
-    return tuple(found for found in survey.partitions if not any(_is_ours(found, *owner, came_later) for owner in ours))
+    return tuple(
+        found
+        for found in survey.partitions
+        if not (found.is_static and not found.in_use) and not any(_is_ours(found, *owner, came_later) for owner in ours)
+    )
 
 
 def find_missing(
@@ -302,7 +308,7 @@ def find_replacements(old: Iterable[Card], new: Iterable[Card]) -> tuple[CardRep
 def _is_ours(found: FoundPartition, record: PreparedClaim, device: PreparedDevice, came_later: CameLater) -> bool:
     if not found.matches(from_card_part(device.part)):
         return False
-    if found.is_use:
+    if found.is_use or found.is_static:
         return device.handle is not None
     return came_later(record.claim.uid, device.share, found.id)
 

@@ -10,11 +10,12 @@ driver's root. See docs/testing-without-gpus.md.
 
 from driver.testing.nvml.description import CardDescription, MachineDescription, UnsuitableDescriptionError
 from driver.testing.nvml.library import NoCompilerError, build_library
-from driver.testing.nvml.machine import Death, NvidiaMachine
+from driver.testing.nvml.machine import Death, InstanceOnCard, NvidiaMachine
 
 __all__ = [
     "CardDescription",
     "Death",
+    "InstanceOnCard",
     "MachineDescription",
     "NoCompilerError",
     "NvidiaMachine",

@@ -4,6 +4,7 @@ import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from ctypes import sizeof
+from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -40,6 +41,19 @@ class Death(IntEnum):
     """In the middle of a change: it is as if it had not begun. In calls that change nothing there is no middle."""
     AFTER = 5
     """All is done, but the caller does not learn it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceOnCard:
+    """A GPU instance, as the state file has it."""
+
+    card: int
+    """The number of the card on the machine."""
+    id: int
+    profile: str
+    start: int
+    uuid: str
+    """The UUID of the MIG device of its first compute instance; empty: it has none."""
 
 
 class NvidiaMachine:
@@ -98,6 +112,22 @@ class NvidiaMachine:
     def choice(self) -> dict[str, str]:
         """Return the variable with which a process that has loaded some machine's library opens this machine."""
         return {MACHINE_VARIABLE: str(self.folder)}
+
+    def list_instances(self) -> list[InstanceOnCard]:
+        """List the GPU instances of all cards by card and id, whoever made them, also of a card that is away."""
+        with self._state() as state:
+            return [
+                InstanceOnCard(
+                    card=number,
+                    id=id_,
+                    profile=(profile := card.profiles[instance.profile]).name.decode(),
+                    start=profile.placements[instance.placement].start,
+                    uuid=card.mig_uuids[id_][0].value.decode() if instance.compute[0].exists else "",
+                )
+                for number, card in enumerate(state.cards[: state.n_cards])
+                for id_, instance in enumerate(card.instances)
+                if instance.exists
+            ]
 
     # Faults
 

@@ -86,7 +86,7 @@ async def namespace(
     await namespace.open()
     yield namespace
     await why_audit.audit(at_once=True)
-    namespace.node.repair()
+    namespace.node.hardware.repair()
     await namespace.close()
 
 

@@ -18,7 +18,7 @@ def kubelet_of(namespace: ClassicNamespace) -> str:
 
 async def test_a_prepare_that_fails_is_tried_again_until_it_works(namespace: ClassicNamespace) -> None:
     # K-5
-    namespace.node.break_step(CREATE, reason="In use by another client", times=2)
+    namespace.node.hardware.break_step(CREATE, reason="In use by another client", times=2)
     await namespace.claim("one", "gpu-small")
     await namespace.pod("pod", {"gpu": ONE})
     await namespace.wait_event("pod", "In use by another client")
@@ -30,7 +30,7 @@ async def test_an_unprepare_that_fails_is_tried_again_until_it_works(namespace: 
     await namespace.claim("one", "gpu-small")
     await namespace.pod("pod", {"gpu": ONE})
     await namespace.wait_running("pod")
-    namespace.node.break_step(DESTROY, reason="In use by another client", times=1)
+    namespace.node.hardware.break_step(DESTROY, reason="In use by another client", times=1)
     await namespace.delete_pod("pod")
     await namespace.wait_clean()
 
@@ -80,7 +80,7 @@ async def test_pods_of_a_kubelet_that_was_away_run_and_go_when_it_is_back(
 async def test_a_plugin_that_is_killed_while_it_prepares_ends_what_it_began(
     namespace: ClassicNamespace, kerf: Kerf
 ) -> None:
-    namespace.node.break_step(CREATE, effect="crash", when="after")
+    namespace.node.hardware.break_step(CREATE, effect="crash", when="after")
     await namespace.claim("one", "gpu-small")
     await namespace.pod("pod", {"gpu": ONE})
 
@@ -88,7 +88,7 @@ async def test_a_plugin_that_is_killed_while_it_prepares_ends_what_it_began(
         return not namespace.node.plugin_is_running
 
     await eventually("the plugin has died", has_died)
-    namespace.node.repair()
+    namespace.node.hardware.repair()
     await kerf.crash_plugin(namespace.node.name)  # only forgets the process
     await kerf.start_plugin(namespace.node.name)
     await namespace.wait_running("pod")

@@ -134,6 +134,19 @@ async def test_each_kind_of_patch_says_what_it_is(
     assert body(server) == patch
 
 
+async def test_objects_are_sent_with_sorted_keys(server: MemoryServer, client: Client) -> None:
+    """A server-side apply to a claim's status sorts the keys of the parameters that the claim has from its DeviceClass.
+
+    An API server of 1.37 took the parameters for changed when the class had them in another order, and refused every
+    status of claims that had configuration.
+    """
+    parameters = {"kind": "GpuConfig", "apiVersion": "kerf.dev/v1alpha1", "sharing": {"strategy": "Mps", "mps": {}}}
+    server.json["/api/v1/nodes/n1"] = {"metadata": {"name": "n1"}}
+    await client.patch(NODES, "n1", {"spec": {"parameters": parameters}}, type=PatchType.MERGE)
+    assert [*body(server)["spec"]["parameters"]] == ["apiVersion", "kind", "sharing"]
+    assert [*body(server)["spec"]["parameters"]["sharing"]] == ["mps", "strategy"]
+
+
 @pytest.mark.parametrize("force", [True, False])
 async def test_apply_says_which_kind_and_whose_fields(server: MemoryServer, client: Client, force: bool) -> None:
     server.put("leases", {"metadata": {"name": "a"}}, "kerf")

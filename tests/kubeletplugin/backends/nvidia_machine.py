@@ -43,6 +43,10 @@ PROFILES: Final = frozenset({"1g.10gb", "1g.20gb", "3g.40gb"})
 """The profiles that the contract is tried with: the common one, one with a compute profile of its own, a large one."""
 
 
+STATIC: Final = ((19, 0, 1), (19, 1, 1), (15, 2, 2), (9, 4, 4))
+"""Profile id and placement of the MIG devices of each card: twice 1g.10gb, 1g.20gb, 3g.40gb."""
+
+
 class KillableLibrary(NvmlLibrary):
     """NVML that kills its process before or after a change, or makes none though it says so."""
 
@@ -90,7 +94,7 @@ class NvidiaMachineUnderTest(MachineUnderTest):
         """The hook that the backend is configured with; empty: the stand-in does without."""
         self.host_driver_root = "/run/nvidia/driver"
         """The driver's root as the host would see it; empty: as it is here."""
-        self._policy = policy
+        self.policy = policy
         self._sharing_folder = sharing_folder
         self._now = now
         self._library: KillableLibrary | None = None
@@ -102,7 +106,7 @@ class NvidiaMachineUnderTest(MachineUnderTest):
         config = NvidiaConfig(
             driver_root=str(root),
             system_root=str(self.hardware.folder),
-            mig_mode=self._policy,
+            mig_mode=self.policy,
             host_driver_root=self.host_driver_root,
             cdi_hook=self.cdi_hook,
             sharing_folder=self._sharing_folder,
@@ -169,6 +173,34 @@ class NvidiaMachineUnderTest(MachineUnderTest):
     def _instance_id(self, partition: Partition) -> int:
         assert partition.placement is not None
         return find_instance_id(gpu_model(self.cards[0].model), partition.placement)
+
+
+class StaticMachineUnderTest(NvidiaMachineUnderTest):
+    """Cards that an administrator has partitioned before anything else, for claims."""
+
+    # What is cut later is static, too, and no other's.
+    cut_by_hand = MachineUnderTest.cut_by_hand
+    remove_by_hand = MachineUnderTest.remove_by_hand
+
+    def __init__(self, folder: Path) -> None:
+        described = CardDescription(model=H100, is_mig_on=True)
+        super().__init__(folder, described, described, policy=MigPolicy.STATIC)
+        self.choose()
+        with open_nvml(self.hardware):
+            for number in range(len(self.cards)):
+                card = pynvml.nvmlDeviceGetHandleByIndex(number)
+                for row in STATIC:
+                    fill_gpu_instance(create_gpu_instance(card, *row))
+        self.made = self.hardware.list_instances()
+
+    def partitions(self, card: Card) -> Sequence[Partition]:
+        places = {(start, size) for _, start, size in STATIC}
+        names = {one.profile for one in self.made}
+        return [
+            one
+            for one in (spec.of(card.uuid) for spec in card.geometry.specs)
+            if one.profile in names and one.placement in places
+        ]
 
 
 @pytest.fixture

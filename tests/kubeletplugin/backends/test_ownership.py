@@ -49,6 +49,36 @@ def test_a_partition_is_ours_if_it_is_exactly_in_place_and_came_after_a_note(
     assert find_ours(WANTED, survey(NEIGHBOR, there), own, others) == (there if is_ours else None)
 
 
+STATIC = FoundPartition(id="gi-3", profile="2g.20gb", placement=Placement(2, 2), is_static=True)
+USED = FoundPartition(id="gi-3", profile="2g.20gb", placement=Placement(2, 2), is_static=True, in_use=True)
+
+
+@pytest.mark.parametrize(
+    ("there", "own", "others", "is_ours"),
+    [
+        (STATIC, {}, [], True),
+        (STATIC, {BEFORE: ["gi-3"]}, [], True),
+        (USED, {}, [], False),
+        (USED, NOTED, [], False),
+        (USED, {}, [{}], False),
+        (USED, {}, [{BEFORE: ["gi-3"]}], True),
+    ],
+)
+def test_a_static_partition_is_every_claims_unless_a_process_uses_it_that_is_of_no_share(
+    there: FoundPartition, own: dict[str, Any], others: list[dict[str, Any]], is_ours: bool
+) -> None:
+    assert find_ours(WANTED, survey(NEIGHBOR, there), own, others) == (there if is_ours else None)
+
+
+def test_a_static_partition_is_noted_and_can_be_had_though_none_can_be_made() -> None:
+    static = survey(NEIGHBOR, STATIC, no_whole="static", no_partitions="static")
+    assert [*list_before(static, STATIC)] == ["gi-9", "gi-3"]
+    assert (static.find_restriction(WANTED), static.find_restriction(WHOLE)) == ("", "static")
+    check_free(WANTED, static, STATIC)
+    with pytest.raises(HardwareBusyError):
+        check_free(Partition(kind=GPU, card_uuid="GPU-0", profile="1g.10gb", placement=Placement(7, 1)), static, None)
+
+
 @pytest.mark.parametrize("wanted", [SLOTS, WHOLE])
 def test_a_use_by_a_process_is_never_what_a_prepare_left(wanted: Partition) -> None:
     process = FoundPartition(id="processes", profile=None, placement=wanted.placement, in_use=True)

@@ -72,6 +72,44 @@ def test_what_was_there_before_the_prepare_is_not_ours() -> None:
     assert find_foreign(survey, [mine], BOOT, later) == ()
 
 
+def test_a_static_partition_is_for_everybody_while_no_stranger_uses_it() -> None:
+    there = dataclasses.replace(found(2, 2), is_static=True)
+    used = dataclasses.replace(there, in_use=True)
+    started = of_ours(2, 2)
+    handed_out = record("training", replace(started.devices[0], handle={}))
+    for partition, records, foreign in (
+        (there, (), ()),
+        (there, (handed_out,), ()),
+        (used, (handed_out,), ()),
+        (used, (started,), (used,)),
+        (used, (), (used,)),
+    ):
+        survey = CardSurvey(card_uuid=CARD.uuid, partitions=(partition,))
+        assert find_foreign(survey, records, BOOT, later) == foreign
+
+
+def test_of_a_static_card_only_what_is_there_can_be_had() -> None:
+    tracker = SurveyTracker(driver=DRIVER)
+
+    def update(*starts: int) -> bool:
+        there = (dataclasses.replace(found(start, 2, id_=f"gi-{start}"), is_static=True) for start in starts)
+        survey = CardSurvey(card_uuid=CARD.uuid, partitions=(*there,), no_whole="static", no_partitions="static")
+        return tracker.update(CARD, survey, (), BOOT, later)
+
+    free = [part for part in PARTITIONS if (part.profile, part.placement and part.placement.start) == ("2g.2gb", 2)]
+    assert free
+    assert update(2)
+    assert [part for part in PARTITIONS if not tracker.find_held(part)] == free
+    assert not update(2)
+    assert update(2, 0), "an administrator has made another one"
+    assert update(2), "and removed it"
+    assert update()
+    assert tracker.find_held(free[0]) == "static"
+    shared = dataclasses.replace(free[0], shared=True)
+    update(2)
+    assert tracker.find_held(shared) is None
+
+
 def test_a_process_on_the_whole_card_is_that_of_the_claim_that_has_the_card() -> None:
     use = FoundPartition(id="processes", profile=None, placement=None, in_use=True)
     survey = CardSurvey(card_uuid=CARD.uuid, partitions=(use,))

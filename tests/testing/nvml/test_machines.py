@@ -13,6 +13,7 @@ import pytest
 from driver.testing.nvml import (
     CardDescription,
     Death,
+    InstanceOnCard,
     MachineDescription,
     NvidiaMachine,
 )
@@ -50,6 +51,10 @@ def test_processes_see_the_same_cards_and_the_kernel_shows_their_instances(make_
         assert {*list_gpu_instances(card)} == {2, 7, 8} == {id_ for id_, _ in printed}
         for id_, uuid in printed:
             assert pynvml.nvmlDeviceGetGpuInstanceId(pynvml.nvmlDeviceGetHandleByUUID(uuid)) == id_
+    assert {(one.id, one.uuid) for one in machine.list_instances()} == {(id_, uuid) for id_, uuid in printed}
+    assert machine.list_instances()[0] == InstanceOnCard(
+        card=0, id=2, profile="3g.40gb", start=4, uuid=dict(map(tuple, printed))[2]
+    )
     assert capabilities(machine) == {f"gpu0/mig/gi{id_}{ci}" for id_ in (2, 7, 8) for ci in ("", "/ci0")}
     listed = (machine.folder / "proc/driver/nvidia-caps/mig-minors").read_text()
     minor = next(line.split()[1] for line in listed.splitlines() if line.startswith("gpu0/gi7/ci0/"))

@@ -68,6 +68,7 @@ class NvidiaCard:
                 placement=one.placement,
                 uuid=one.uuid,
                 in_use=None if used is None else one.id in used,
+                is_static=self._is_static(one),
             )
             for one in self.library.list_gpu_instances(self.uuid)
         ]
@@ -108,6 +109,7 @@ class NvidiaCard:
             placement=instance.placement,
             capabilities=capabilities,
             is_stand_in=is_stand_in,
+            is_static=found is not None and found.is_static,
         )
 
     def unprepare(self, handle: NvidiaHandle) -> None:
@@ -119,10 +121,13 @@ class NvidiaCard:
         if instance is None or instance.uuid not in ("", handle.uuid):
             return
         if (self._profile_name(instance.profile_id), instance.placement) == (handle.profile, handle.placement):
-            self._destroy(instance)
+            if handle.is_static:
+                self._check_unused(instance)
+            else:
+                self._destroy(instance)
 
     def abandon(self, found: FoundPartition | None) -> None:
-        if found is not None and found.profile is not None:
+        if found is not None and found.profile is not None and not found.is_static:
             instance = self._find_instance(_number(found))
             if instance is not None:
                 self._destroy(instance)
@@ -133,6 +138,8 @@ class NvidiaCard:
         self, partition: Partition, placement: Placement, journal: Journal, found: FoundPartition | None
     ) -> GpuInstanceReading:
         """Make the GPU instance with its compute instance, or complete the one that was ``found``."""
+        if found is not None and found.is_static:
+            return self._find_static(found)
         if found is None:
             id_ = self._create(partition, placement)
             journal.write(instance=id_)
@@ -146,7 +153,21 @@ class NvidiaCard:
             raise HardwareRefusedError(f"GPU instance {id_} of card {self.uuid} was destroyed meanwhile")
         return instance
 
+    def _find_static(self, found: FoundPartition) -> GpuInstanceReading:
+        instance = self._find_instance(_number(found))
+        if instance is None or not self._is_static(instance) or instance.uuid != found.uuid:
+            raise HardwareBusyError(f"MIG device {found.uuid} of card {self.uuid} is gone: somebody has removed it")
+        return instance
+
+    def _is_static(self, instance: GpuInstanceReading) -> bool:
+        """Whether claims get the instance as an administrator has made it: its MIG device has all of it."""
+        if self.policy is not MigPolicy.STATIC or not instance.is_filled:
+            return False
+        return self.build_partition(self._profile_name(instance.profile_id), instance.placement) is not None
+
     def _create(self, partition: Partition, placement: Placement) -> int:
+        if self.policy is MigPolicy.STATIC:
+            raise HardwareBusyError(f"card {self.uuid} has no MIG device {partition.profile} at {placement.start} now")
         profile = self.model.profile(partition.profile or "")
         if profile is None or profile.gi_profile_id is None or placement not in profile.placements:
             raise HardwareRefusedError(f"card {self.uuid} has no {partition.profile} at {placement.start}")
@@ -189,16 +210,25 @@ class NvidiaCard:
     # Destruction
 
     def _destroy(self, instance: GpuInstanceReading) -> None:
-        subject = f"GPU instance {instance.id} of card {self.uuid} is in use"
-        processes = self.library.list_processes(self.uuid) or ()
-        if pids := sorted({one.pid for one in processes if one.instance == instance.id}):
-            raise HardwareHeldError(f"{subject} by {self._name_processes(pids)}: it is released when they end")
+        self._check_unused(instance)
         try:
             for compute_id, _ in instance.compute_instances:
                 self._retry(partial(self.library.destroy_compute_instance, self.uuid, instance.id, compute_id))
             self._retry(partial(self.library.destroy_gpu_instance, self.uuid, instance.id))
         except HardwareBusyError as error:
-            raise HardwareHeldError(f"{subject}, {self._find_holders(instance)}: {error}") from error
+            raise HardwareHeldError(
+                f"{self._describe_use(instance)}, {self._find_holders(instance)}: {error}"
+            ) from error
+
+    def _check_unused(self, instance: GpuInstanceReading) -> None:
+        """Check that no process is listed on the instance. Raises HardwareHeldError."""
+        processes = self.library.list_processes(self.uuid) or ()
+        if pids := sorted({one.pid for one in processes if one.instance == instance.id}):
+            use = self._describe_use(instance)
+            raise HardwareHeldError(f"{use} by {self._name_processes(pids)}: it is released when they end")
+
+    def _describe_use(self, instance: GpuInstanceReading) -> str:
+        return f"GPU instance {instance.id} of card {self.uuid} is in use"
 
     def _name_processes(self, pids: Sequence[int]) -> str:
         """Return the first processes with their names, as in "process 4711 (python3)"."""

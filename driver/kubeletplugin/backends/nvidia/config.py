@@ -32,7 +32,7 @@ class NvidiaConfig(Strict, rename="camel"):
     system_root: str = "/"
     """The directory with ``proc``, ``sys`` and ``dev`` of the cards: another one than ``/`` for a stand-in only."""
     mig_mode: MigPolicy = MigPolicy.ON_DEMAND
-    """What may be done with the MIG mode of cards."""
+    """What may be done with the MIG mode of cards, and with MIG devices that are there."""
     sharing_folder: str = ""
     """The folder of shared devices, at the same path on the host, which a boot should empty; empty: no time slices and
     no MPS."""

@@ -53,6 +53,8 @@ class NvidiaHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", 
     """Numbers of the capability nodes of the instance, ``/dev/nvidia-caps/nvidia-cap30``."""
     is_stand_in: bool = False
     """Whether the card is a stand-in's: its device nodes are ``/dev/null`` of the host."""
+    is_static: bool = False
+    """Whether an administrator has made the instance, which then stays."""
     is_admin: bool = False
     """Whether the claim has admin access to the card."""
     hook_path: str = ""

@@ -261,7 +261,9 @@ class NvmlLibrary:
         if (mode := self.read_mig_mode(card_uuid)) is None or not mode.is_on:
             return []
         profiles = self._profiles.get(card_uuid) or self.read_profiles(card_uuid)
-        found = [self._read_gpu_instance(one) for profile in profiles for one in self._instances(handle, profile)]
+        found = [
+            self._read_gpu_instance(one, profile) for profile in profiles for one in self._instances(handle, profile)
+        ]
         return sorted(found, key=lambda instance: instance.id)
 
     def create_gpu_instance(self, card_uuid: str, profile_id: int, placement: Placement) -> int | None:
@@ -382,22 +384,25 @@ class NvmlLibrary:
             return []
         return list(rows[: count.value])
 
-    def _read_gpu_instance(self, instance: Any) -> GpuInstanceReading:  # noqa: ANN401
+    def _read_gpu_instance(self, instance: Any, profile: ProfileReading) -> GpuInstanceReading:  # noqa: ANN401
         info = self._call("nvmlGpuInstanceGetInfo", instance)
+        computes = list(self._read_compute_instances(instance))
         return GpuInstanceReading(
             id=info.id,
             profile_id=info.profileId,
             placement=Placement(info.placement.start, info.placement.size),
-            compute_instances=tuple(self._read_compute_instances(instance)),
+            compute_instances=tuple((id_, uuid) for id_, uuid, _ in computes),
+            is_filled=[slices for _, _, slices in computes] == [profile.compute_slices],
         )
 
-    def _read_compute_instances(self, instance: Any) -> Iterator[tuple[int, str]]:  # noqa: ANN401
+    def _read_compute_instances(self, instance: Any) -> Iterator[tuple[int, str, int]]:  # noqa: ANN401
+        """Yield the id, the UUID and the compute slices of each."""
         name = "nvmlGpuInstanceGetComputeInstanceById"
         for id_ in range(_COMPUTE_INSTANCES):
             compute = self._call(name, instance, id_, none_for={"NOT_FOUND", "INVALID_ARGUMENT"})
             if compute is not None:
-                device = self._call("nvmlComputeInstanceGetInfo", compute).device
-                yield id_, self._call("nvmlDeviceGetUUID", device)
+                info = self._call("nvmlComputeInstanceGetInfo", compute)
+                yield id_, self._call("nvmlDeviceGetUUID", info.device), info.placement.size
 
     # Handles and calls
 

@@ -13,6 +13,9 @@ _NEEDING_RESET: Final = frozenset({"ampere"})
 """Architectures whose MIG mode changes with a reset only (NVIDIA, MIG User Guide); none before them has MIG."""
 
 
+_STATIC: Final = "migMode of the backend is Static, so claims get only the MIG devices that an administrator has made"
+
+
 class MigPolicy(StrEnum):
     """What the backend may do with the MIG mode of a card."""
 
@@ -21,6 +24,8 @@ class MigPolicy(StrEnum):
     ON_DEMAND = "OnDemand"
     """Switch it on for the first partition and off for the whole card, while nobody uses the card, where that needs no
     reset."""
+    STATIC = "Static"
+    """Nothing, and make and remove no MIG device: claims get those that an administrator has made."""
 
 
 class Restrictions(NamedTuple):
@@ -41,12 +46,15 @@ def find_restrictions(mode: MigMode | None, architecture: str, policy: MigPolicy
         return Restrictions("", "the card has no MIG")
     if can_switch(architecture, policy):
         return Restrictions("", "")
-    if mode.is_on_later != mode.is_on:
+    is_pending = mode.is_on_later != mode.is_on
+    if is_pending:
         later = "on" if mode.is_on_later else "off"
         reason = f"MIG mode {later} is pending a reset of the card"
     elif architecture in _NEEDING_RESET:
         now, other, number = ("on", "off", 0) if mode.is_on else ("off", "on", 1)
         reason = f"MIG mode is {now}, and to switch it {other} takes a reset: nvidia-smi -mig {number}"
     else:
-        reason = f"MIG mode is {'on' if mode.is_on else 'off'}, and migMode of the backend is {MigPolicy.LEAVE.value}"
-    return Restrictions(reason, "") if mode.is_on else Restrictions("", reason)
+        reason = f"MIG mode is {'on' if mode.is_on else 'off'}, and migMode of the backend is {policy.value}"
+    if not mode.is_on:
+        return Restrictions("", reason)
+    return Restrictions(reason, _STATIC if policy is MigPolicy.STATIC else "")

@@ -73,6 +73,8 @@ class GpuInstanceReading:
     placement: Placement
     compute_instances: tuple[tuple[int, str], ...]
     """The id and the UUID of the MIG device of each."""
+    is_filled: bool
+    """Whether it has one compute instance, with all its compute slices."""
 
     @property
     def uuid(self) -> str:

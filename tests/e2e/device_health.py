@@ -1,0 +1,29 @@
+"""What a cluster says of the health of devices: in the status of pods, and by taints."""
+
+from collections.abc import Sequence
+
+from tests.e2e import pods
+from tests.e2e.namespace import Namespace
+
+
+async def health(namespace: Namespace, pod: str) -> Sequence[tuple[str, str]]:
+    """Return the health and message of each device in the pod's status."""
+    statuses = (await namespace.pod(pod))["status"].get("containerStatuses", ())
+    resources = [one for status in statuses for one in status.get("allocatedResourcesStatus", ())]
+    return [(one["health"], one.get("message", "")) for resource in resources for one in resource["resources"]]
+
+
+async def taints(namespace: Namespace) -> set[tuple[str, str, str]]:
+    """Return key, value and effect of all device taints."""
+    return {taint for taint, _ in await tainted_devices(namespace)}
+
+
+async def tainted_devices(namespace: Namespace) -> Sequence[tuple[tuple[str, str, str], str]]:
+    """Return each taint with the name of its device."""
+    slices = await namespace.api.list(pods.RESOURCE, "ResourceSlice")
+    return [
+        ((taint["key"], taint.get("value", ""), taint["effect"]), device["name"])
+        for one in slices
+        for device in one["spec"].get("devices", ())
+        for taint in device.get("taints", ())
+    ]
