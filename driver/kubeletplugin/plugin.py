@@ -204,6 +204,8 @@ class NodePlugin:
             hardware=self._hardware,
             store=self._store,
             metadata=self._metadata,
+            status_writer=self._status_writer,
+            start=self.card_executor.start,
             on_change=self._records_changed,
         )
         return ClaimPreparer(
@@ -230,6 +232,7 @@ class NodePlugin:
             hardware=self._hardware,
             find_device=lambda device: self.publisher.devices.find(device),
             now=time.time,
+            removal_s=self._settings.status_removal_s,
         )
 
     def _make_early_preparer(self) -> EarlyPreparer:
