@@ -19,7 +19,6 @@ from driver.kube.events import EventKind
 from driver.kubeletplugin.backends.base import Backend
 from driver.kubeletplugin.backends.card_executor import CardExecutor
 from driver.kubeletplugin.backends.ownership import came_later
-from driver.kubeletplugin.backends.worker_threads import Work
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
 from driver.kubeletplugin.claims.claim_users import ClaimUsers
 from driver.kubeletplugin.claims.device_metadata import FOLDER, MetadataFiles
@@ -30,7 +29,7 @@ from driver.kubeletplugin.claims.held_claims import HeldClaims
 from driver.kubeletplugin.claims.preparer import ClaimPreparer
 from driver.kubeletplugin.claims.refused_claims import RefusedClaims
 from driver.kubeletplugin.claims.status_writer import DeviceStatusWriter
-from driver.kubeletplugin.claims.steps import RunInThread, StepExecutor
+from driver.kubeletplugin.claims.steps import StepExecutor
 from driver.kubeletplugin.cluster.base import Cluster
 from driver.kubeletplugin.inventory.devices import PublishTarget
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
@@ -40,6 +39,7 @@ from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, Know
 from driver.kubeletplugin.inventory.surveyor import HardwareSurveyor
 from driver.kubeletplugin.inventory.surveys import SurveyTracker
 from driver.kubeletplugin.settings import Settings
+from driver.runtime.worker_threads import Work
 
 
 class NodePlugin:
@@ -59,18 +59,16 @@ class NodePlugin:
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
         start_call: Callable[[Work], None] | None = None,
-        run_in_thread: RunInThread | None = None,
     ) -> None:
         """``backends`` are by name. Claims are worked on in ``tasks``, which outlives the kubelet's calls;
         ``on_health_change`` is called when the health of a device in use may have changed, and ``list_uses`` asks the
         kubelet which claims its pods use.
 
-        Tests on a virtual clock give the last four: Unix time and monotonic time in seconds, how a call to hardware is
-        begun (``CardExecutor``), and how files are written (``StepExecutor``).
+        Tests on a virtual clock give the last three: Unix time and monotonic time in seconds, and how work that blocks
+        is begun: calls to hardware, and files that are written.
         """
         self._now = now
         self._clock = clock
-        self._run_in_thread = run_in_thread
         self._list_uses = list_uses
         self._settings = settings
         self._cluster = cluster
@@ -217,8 +215,9 @@ class NodePlugin:
             hardware=self._hardware,
             store=self._store,
             metadata=self._metadata,
+            status_writer=self._status_writer,
+            start=self.card_executor.start,
             on_change=self._records_changed,
-            run_in_thread=self._run_in_thread,
         )
         return ClaimPreparer(
             driver=self._settings.driver_name,
@@ -244,6 +243,7 @@ class NodePlugin:
             hardware=self._hardware,
             find_device=lambda device: self.publisher.devices.find(device),
             now=self._now,
+            removal_s=self._settings.status_removal_s,
         )
 
     def _make_early_preparer(self) -> EarlyPreparer:

@@ -87,6 +87,9 @@ class Settings:
     gone_grace_s: float = 60.0
     """Time for which a prepared claim must be gone, or reserved for no pod, before its devices are released: the
     kubelet unprepares before it reports a pod's end, and again every minute what it missed, and should come first."""
+    status_removal_s: float = 10.0
+    """Time from an unprepare to the removal of what the claim shows in its status. The pod has ended: within seconds
+    most claims are deleted or deallocated, and to find that takes one read, where the removal takes a write, too."""
     shutdown_grace_s: float = 20.0
     """Time for hardware work in flight when the process ends: below the 30 s after which Kubernetes kills a pod."""
     handover_grace_s: float = 3700.0

@@ -15,8 +15,8 @@ from tests.bench.measurement import HEADER, Row, say
 from tests.realcluster.builds import BuildError
 from tests.realcluster.requirements import MissingRequirementsError
 
-MODULES: Final = ("allocation", "diagnostics", "cdi", "plugin", "placement", "demo")
-SETS: Final = {"realcluster": ("node", "prepares", "many_nodes", "classic")}
+MODULES: Final = ("allocation", "diagnostics", "cdi", "plugin", "hardware", "placement", "demo")
+SETS: Final = {"realcluster": ("node", "prepares", "example_driver", "many_nodes", "classic")}
 """Modules that go together: those need root and Go (``make bench-e2e``)."""
 NAMES: Final = (*MODULES, *SETS, *(name for names in SETS.values() for name in names))
 

@@ -10,12 +10,13 @@ import dataclasses
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 
 import anyio
 import grpc.aio
@@ -51,6 +52,8 @@ ADMIN_ACCESS = {"resource.kubernetes.io/admin-access": "true"}
 CLASSES = yaml.safe_load((find_packaged_folder("crds") / "kerf.dev_resourceclasses.yaml").read_text())
 """The plugin follows ResourceClasses, as in a cluster that Kerf is installed in."""
 BARE = "bare gRPC answer"
+INSTANTANEOUS = MappingProxyType({"pace": 0})
+"""Options of the simulated hardware."""
 _NUMBERS = count()
 """Of claims."""
 _BARE = """
@@ -98,8 +101,8 @@ anyio.run(main)
 async def measure() -> list[Row]:
     with TemporaryDirectory(prefix="kb", dir="/tmp") as folder:
         root = Path(folder)
-        with _child(_API_SERVER, str(root / "kubeconfig")):
-            await _appears(root / "kubeconfig")
+        with api_server(root / "kubeconfig"):
+            await appears(root / "kubeconfig")
             async with Client(await load_access(root / "kubeconfig"), user_agent="bench/1") as client:
                 await client.apply(CUSTOM_RESOURCE_DEFINITIONS, CLASSES, field_manager="bench")
                 await client.create(NODES, Node(metadata=ObjectMeta(name="node-1")))
@@ -109,17 +112,17 @@ async def measure() -> list[Row]:
 
 async def _starting(root: Path) -> list[Row]:
     seconds, bare_seconds, memory, bare_memory = [], [], [], []
-    async with _plugin(root, root / "compiling"):
+    async with running(root, root / "compiling"):
         pass
     for number in range(STARTS):
         place = root / f"s{number}"
         begin = time.perf_counter()
-        async with _plugin(root, place) as (process, _):
+        async with running(root, place) as (process, _):
             seconds.append(time.perf_counter() - begin)
             memory.append(_rss_mb(process))
         begin = time.perf_counter()
         with _child(_BARE, str(place / "bare.sock")) as bare:
-            await _appears(place / "bare.sock")
+            await appears(place / "bare.sock")
             bare_seconds.append(time.perf_counter() - begin)
             bare_memory.append(_rss_mb(bare))
     return [
@@ -144,9 +147,9 @@ async def _starting(root: Path) -> list[Row]:
 
 async def _preparing(root: Path, client: Client) -> list[Row]:
     place = root / "p"
-    async with _plugin(root, place, cards=CARDS) as (process, driver), health_watched(driver.channel):
+    async with running(root, place, cards=CARDS) as (process, driver), health_watched(driver.channel):
         with _child(_ECHO, str(root / "echo.sock")):
-            await _appears(root / "echo.sock")
+            await appears(root / "echo.sock")
             async with grpc.aio.insecure_channel(f"unix:{root / 'echo.sock'}") as bare:
                 rows = await _one_by_one(client, driver.channel, bare)
                 rows += [
@@ -166,7 +169,7 @@ async def _preparing(root: Path, client: Client) -> list[Row]:
 
 async def _one_by_one(client: Client, plugin: grpc.aio.Channel, bare: grpc.aio.Channel) -> list[Row]:
     prepares, unprepares, answers = [], [], []
-    for claim in [await _allocated_claim(client) for _ in range(CLAIMS)]:
+    for claim in [await allocated_claim(client) for _ in range(CLAIMS)]:
         prepares.append(await milliseconds(prepare(plugin, claim)))
         unprepares.append(await milliseconds(unprepare(plugin, claim)))
         answers.append(await milliseconds(prepare(bare, claim)))
@@ -180,7 +183,7 @@ async def _at_once(client: Client, plugin: grpc.aio.Channel, bare: grpc.aio.Chan
     """Prepares with ``calls`` calls in flight at any time."""
     prepares, answers = [], []
     for _ in range(ROUNDS):
-        claims = [await _allocated_claim(client, slot=slot) for slot in range(SLOTS)]
+        claims = [await allocated_claim(client, slot=slot) for slot in range(SLOTS)]
         prepares += await in_flight(calls, [partial(prepare, plugin, claim) for claim in claims])
         answers += await in_flight(calls, [partial(prepare, bare, claim) for claim in claims])
         await in_flight(calls, [partial(unprepare, plugin, claim) for claim in claims])
@@ -196,19 +199,21 @@ async def _at_once(client: Client, plugin: grpc.aio.Channel, bare: grpc.aio.Chan
 
 async def _beside_held(client: Client, plugin: grpc.aio.Channel, bare: grpc.aio.Channel) -> Row:
     """Measure one prepare at a time while the node has ``HELD`` claims, which monitor cards."""
-    held = [await _allocated_claim(client, admin_access=True) for _ in range(HELD)]
+    held = [await allocated_claim(client, admin_access=True) for _ in range(HELD)]
     await in_flight(SLOTS, [partial(prepare, plugin, claim) for claim in held])
     [prepares, _] = await _one_by_one(client, plugin, bare)
     return dataclasses.replace(prepares, name=f"plugin: prepare with {HELD} held", goal="as without")
 
 
 @asynccontextmanager
-async def _plugin(root: Path, place: Path, cards: int = 1) -> AsyncIterator[tuple[subprocess.Popen[bytes], Driver]]:
+async def running(
+    root: Path, place: Path, cards: int = 1, options: Mapping[str, object] = INSTANTANEOUS
+) -> AsyncIterator[tuple[subprocess.Popen[bytes], Driver]]:
     """The process, once a kubelet has registered it and its devices are published."""
     place.mkdir()
     gpus = {"kind": "gpu", "model": "h100-80gb-sxm", "count": cards}
     with TemporaryDirectory(prefix="kerf-bench-", dir=MEMORY) as hardware:
-        (place / "cards.yaml").write_text(yaml.safe_dump({"state": hardware, "pace": 0, "cards": [gpus]}))
+        (place / "cards.yaml").write_text(yaml.safe_dump({"state": hardware, "cards": [gpus], **options}))
         async with _started(root, place) as started:
             yield started
 
@@ -238,7 +243,7 @@ async def _started(root: Path, place: Path) -> AsyncIterator[tuple[subprocess.Po
         tasks.cancel_scope.cancel()
 
 
-async def _allocated_claim(client: Client, slot: int = 0, *, admin_access: bool | None = None) -> ClaimRef:
+async def allocated_claim(client: Client, slot: int = 0, *, admin_access: bool | None = None) -> ClaimRef:
     """A claim that has the small partition number ``slot`` of the node."""
     namespace = LOOKING if admin_access else "default"
     request = DeviceRequest(name="gpu", exactly=ExactDeviceRequest(device_class_name="any"))
@@ -264,9 +269,14 @@ async def _allocated_claim(client: Client, slot: int = 0, *, admin_access: bool 
     return ClaimRef(namespace, name, made.metadata.uid)
 
 
-async def _appears(path: Path) -> None:
+async def appears(path: Path) -> None:
     while not path.exists():  # noqa: ASYNC110  (a directory sets no event)
         await anyio.sleep(0.001)
+
+
+def api_server(kubeconfig: Path) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    """The embedded API server as a process, which is ready once ``kubeconfig`` appears."""
+    return _child(_API_SERVER, str(kubeconfig))
 
 
 def _child(code: str, *arguments: str) -> AbstractContextManager[subprocess.Popen[bytes]]:

@@ -38,6 +38,7 @@ from driver.kubeletplugin.inventory.publisher import DevicePublisher
 from driver.kubeletplugin.inventory.restrictions import OrphanedDevices
 from driver.kubeletplugin.inventory.surveys import SurveyTracker
 from driver.kubeletplugin.settings import Settings
+from driver.runtime.worker_threads import Work
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import CONFIGURATIONS, DRIVER, NODE
 from tests.fakes.cluster import FakeCluster
@@ -201,7 +202,7 @@ class WatchedCluster(FakeCluster):
         self._effects.before("write status")
         await super().write_device_status(claim, devices)
         self._file.write_bytes(msgspec.json.encode(devices))
-        self._effects.before("answer")
+        self._effects.before("status written")
 
 
 @dataclass
@@ -247,10 +248,11 @@ async def plugin_core(
     other_backend: Backend | None = None,
     fdatasync: Callable[[int], None] = os.fdatasync,
     filesystem: Filesystem | None = None,
+    start: Callable[[Work], None] | None = None,
 ) -> AsyncIterator[PluginCore]:
     """A plugin core over the state below ``root``, which earlier ones have left; on fake hardware if on no other.
 
-    ``fdatasync`` syncs its records, ``filesystem`` has its CDI files.
+    ``fdatasync`` syncs its records, ``filesystem`` has its CDI files, ``start`` has them written.
     """
     effects = effects or Effects()
     backend = WatchedBackend(CARDS, root / "hardware.json")
@@ -273,15 +275,6 @@ async def plugin_core(
         async with anyio.create_task_group() as tasks:
             metadata = MetadataFiles(root / "metadata")
             hardware = HardwareExecutor(card_executor, CONFIGURATIONS, checkpoint, boot_id=boot_id)
-            executor = StepExecutor(
-                driver=DRIVER,
-                boot_id=boot_id,
-                checkpoint=checkpoint,
-                hardware=hardware,
-                store=store,
-                metadata=metadata,
-                on_change=lambda: None,
-            )
             status_writer = DeviceStatusWriter(
                 driver=DRIVER,
                 boot_id=boot_id,
@@ -290,6 +283,18 @@ async def plugin_core(
                 hardware=hardware,
                 find_device=lambda device: publisher.devices.find(device),
                 now=lambda: 1000.0,
+                removal_s=0,
+            )
+            executor = StepExecutor(
+                driver=DRIVER,
+                boot_id=boot_id,
+                checkpoint=checkpoint,
+                hardware=hardware,
+                store=store,
+                metadata=metadata,
+                status_writer=status_writer,
+                start=start or card_executor.start,
+                on_change=lambda: None,
             )
             preparer = ClaimPreparer(
                 driver=DRIVER,

@@ -33,8 +33,8 @@ PREPARE = {
     7: ("Started", 1, False),
     8: ("Started", 2, False),
     9: ("Started", 2, True),
-    10: ("Prepared", 2, True),
-    11: ("Prepared", 2, True),
+    10: ("Started", 2, True),
+    11: ("Started", 2, True),
 }
 PREPARE_EFFECTS = [
     "record Started",
@@ -45,10 +45,17 @@ PREPARE_EFFECTS = [
     "note",
     "prepare hardware",
     "write CDI file",
-    "record Prepared",
     "write status",
-    "answer",
+    "status written",
+    "record Prepared",
 ]
+PREPARE_WITH_A_SLOW_DISK = {
+    8: ("Started", 2, False),
+    9: ("Started", 2, False),
+    10: ("Started", 2, False),
+    11: ("Started", 2, True),
+}
+"""The same where the status is written before the file: the effects before are those of ``PREPARE``."""
 UNPREPARE = {
     1: ("Prepared", 2, True),
     2: ("Releasing", 2, True),
@@ -106,12 +113,16 @@ def test_an_undisturbed_unprepare_leaves_nothing(prepared: Path, tmp_path: Path)
     assert found(root) == ("none", 0, False)
 
 
-@pytest.mark.parametrize("at", PREPARE)
-async def test_killed_during_prepare(at: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("operation", "at", "expected"),
+    [("prepare", at, expected) for at, expected in PREPARE.items()]
+    + [("prepare with a slow disk", at, expected) for at, expected in PREPARE_WITH_A_SLOW_DISK.items()],
+)
+async def test_killed_during_prepare(operation: str, at: int, expected: tuple[str, int, bool], tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
-    assert run(root, "prepare", at).returncode == -9
-    assert found(root) == PREPARE[at]
+    assert run(root, operation, at).returncode == -9
+    assert found(root) == expected
     await every_way_on_ends_well(root)
 
 

@@ -111,6 +111,7 @@ async def site(settings: ApiServerSettings) -> AsyncIterator[Site]:
                 kubelet_root=root / "kubelet",
                 cdi_dir=root / "cdi",
                 publish_min_interval_s=0.01,
+                status_removal_s=0.01,
             )
             for family in (GPU, FPGA)
         )

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.realcluster.versions import CONTAINERD, KUEUE, KubernetesVersion
+from tests.realcluster.versions import CONTAINERD, EXAMPLE_DRIVER, KUEUE, KubernetesVersion
 
 SOURCES: Final = Path(__file__).parent / "kube"
 _CONTAINERD: Final = "github.com/containerd/containerd/v2/cmd"
@@ -25,10 +25,12 @@ _CONTAINERD_PROGRAMS: Final = ("containerd", "containerd-shim-runc-v2", "ctr")
 _KUEUE: Final = "sigs.k8s.io/kueue"
 _KUEUE_MODULES: Final = "kueue.mod"
 """Its sums are Kueue's own ``go.sum``: the checksum database does not know all of the modules that Kueue requires."""
+_EXAMPLE_DRIVER: Final = "sigs.k8s.io/dra-example-driver"
 _VERSION_PACKAGE: Final = "k8s.io/component-base/version"
 _COLD_KUBERNETES: Final = "9 minutes on two cores with empty caches, else half a minute"
 _COLD_CONTAINERD: Final = "3 minutes on two cores with empty caches, else seconds"
 _COLD_KUEUE: Final = "17 minutes on two busy cores with empty caches, else seconds"
+_COLD_EXAMPLE_DRIVER: Final = "4 minutes on two busy cores with empty caches, else seconds"
 _SAY_S: Final = 30.0
 """Seconds between two lines of progress when stderr is not a terminal."""
 _TAIL: Final = 20
@@ -100,9 +102,30 @@ def build_kueue() -> Path:
 
 def kueue_manifests() -> Path:
     """Return the folder of Kueue's module from which its manifests are built. Raises CalledProcessError."""
-    command = ["go", "mod", "download", "-json", f"{_KUEUE}@v{KUEUE}"]
+    return _download(f"{_KUEUE}@v{KUEUE}") / "config" / "default"
+
+
+def build_example_driver() -> Path:
+    """Return Kubernetes' example of a DRA driver, unmodified, built if needed.
+
+    It is built in its own module's folder, with that module's own versions of its libraries. Raises BuildError when a
+    Go command fails, and CalledProcessError.
+    """
+    program = cache() / f"dra-example-driver-{EXAMPLE_DRIVER}-{_key([_go_version()])}" / "plugin"
+    if not program.exists():
+        sources = _download(f"{_EXAMPLE_DRIVER}@v{EXAMPLE_DRIVER}")
+        with _create_atomically(program.parent) as folder:
+            common = ["-C", str(sources), "-v", "-trimpath", "-mod=readonly", "-ldflags=-s -w"]
+            command = ["build", *common, "-o", str(folder / program.name), "./cmd/dra-example-kubeletplugin"]
+            _run(f"building dra-example-driver {EXAMPLE_DRIVER} ({_COLD_EXAMPLE_DRIVER})", command, _environment())
+    return program
+
+
+def _download(module: str) -> Path:
+    """Return the folder of a module's sources. Raises CalledProcessError."""
+    command = ["go", "mod", "download", "-json", module]
     said = subprocess.run(command, cwd=SOURCES, env=_environment(), capture_output=True, text=True, check=True).stdout
-    return Path(json.loads(said)["Dir"]) / "config" / "default"
+    return Path(json.loads(said)["Dir"])
 
 
 def _linker_flags(version: KubernetesVersion) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any, Final, TypeVar, TypeVarTuple
+from typing import Any, Final, TypeVar
 
 import anyio
 
@@ -20,15 +20,14 @@ from api.errors import KerfError
 from api.podresources.v1 import ClaimUse
 from driver.families.base import Family
 from driver.kubeletplugin.backends.base import Backend
-from driver.kubeletplugin.backends.worker_threads import Work
 from driver.kubeletplugin.claims.checkpoint import Checkpoint, open_checkpoint
 from driver.kubeletplugin.cluster.base import Cluster
 from driver.kubeletplugin.plugin import NodePlugin
 from driver.kubeletplugin.settings import Settings
+from driver.runtime.worker_threads import Report, Work
 from tests.fakes.claims import NODE
 
 ResultT = TypeVar("ResultT")
-ArgsT = TypeVarTuple("ArgsT")
 
 LONGEST_CALL_S: Final = 2.0
 """Of a call to hardware."""
@@ -39,6 +38,8 @@ SURVEYS_S: Final = 40.0
 PUBLICATIONS_S: Final = 60.0
 """Least seconds between two publications, for the same reason."""
 _STOP_S: Final = 30.0
+_FILE_WORK: Final = frozenset({"_write_files", "_remove_files"})
+"""The functions of the plugin that write and remove claims' files."""
 
 
 class Killed(BaseException):
@@ -183,7 +184,6 @@ class PluginProcess:
                 now=outside.wall_clock,
                 clock=asyncio.get_running_loop().time,
                 start_call=self._start_call,
-                run_in_thread=self._run_file_work,
             )
             await plugin.initialize()
             self.is_serving = True
@@ -197,8 +197,12 @@ class PluginProcess:
                 await plugin.close()
 
     def _start_call(self, work: Work) -> None:
-        """Have a call to hardware made in the event loop, later."""
-        is_wait = isinstance(work, partial) and getattr(work.args[2], "__name__", "") == "wait_for_events"
+        """Have a call to hardware made in the event loop, later, or files written there, at once."""
+        assert isinstance(work, partial)
+        name = getattr(work.args[2], "__name__", "")
+        if name in _FILE_WORK:
+            asyncio.get_running_loop().call_soon(lambda: self._wrap_file_work(work)()())
+            return
 
         def make_call() -> None:
             if self.is_dead:
@@ -208,7 +212,7 @@ class PluginProcess:
             report()
 
         loop = asyncio.get_running_loop()
-        if not is_wait:
+        if name != "wait_for_events":
             loop.call_later(self._outside.chance.choice((0.0, 0.001, 0.1, LONGEST_CALL_S)), make_call)
             return
         pending = [make_call]
@@ -220,12 +224,17 @@ class PluginProcess:
         self._waits.append(look)
         loop.call_later(EVENTS_S, look)
 
-    async def _run_file_work(self, function: Callable[[*ArgsT], ResultT], /, *args: *ArgsT) -> ResultT:
-        await anyio.lowlevel.checkpoint()
-        self.pass_effect()
-        result = function(*args)
-        self.pass_effect()
-        return result
+    def _wrap_file_work(self, work: "partial[Report]") -> Work:
+        """Return ``work`` with an effect before it and after it; what they raise ends it, and its task hears of it."""
+        loop, context, function, args, end = work.args
+
+        def write(*arguments: object) -> object:
+            self.pass_effect()
+            result = function(*arguments)
+            self.pass_effect()
+            return result
+
+        return partial(work.func, loop, context, write, args, end)
 
 
 async def answer_of(call: Awaitable[ResultT]) -> ResultT | KerfError | None:

@@ -150,8 +150,8 @@ class HttpTransport:
         self._settings = settings
         self._random = random
         self._session: aiohttp.ClientSession | None = None
-        self._call_limiter = anyio.CapacityLimiter(settings.calls_at_once)
-        self._read_limiter = anyio.CapacityLimiter(settings.calls_at_once)
+        self._calls = anyio.Semaphore(settings.calls_at_once, fast_acquire=True)
+        self._reads = anyio.Semaphore(settings.calls_at_once, fast_acquire=True)
         self._warnings: set[str] = set()
 
     async def __aenter__(self) -> Self:
@@ -243,7 +243,7 @@ class HttpTransport:
         total_s = self._settings.object_timeout_s if is_read else self._settings.attempt_timeout_s
         limits = aiohttp.ClientTimeout(total=total_s, sock_connect=self._settings.connect_timeout_s)
         started = time.perf_counter()
-        async with self._read_limiter if is_read else self._call_limiter:
+        async with self._reads if is_read else self._calls:
             response = await self._send(request, limits)
             body = await self._read(request, response)
         _seconds.labels(request.method, request.resource).observe(time.perf_counter() - started)

@@ -9,15 +9,13 @@ Whoever must compare hardware with records holds the card's lock meanwhile: no o
 """
 
 import asyncio
-import contextvars
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
-from typing import Any, Final, NoReturn, TypeVar, TypeVarTuple
+from typing import Final, TypeVar, TypeVarTuple
 
 import anyio
 
@@ -30,9 +28,9 @@ from driver.kubeletplugin.backends.base import (
     HealthChange,
 )
 from driver.kubeletplugin.backends.survey_validation import survey_card
-from driver.kubeletplugin.backends.worker_threads import Report, Work, WorkerThreads
 from driver.partitions.geometry import Card
 from driver.runtime import metrics
+from driver.runtime.worker_threads import Work, WorkerThreads, start_call
 
 ResultT = TypeVar("ResultT")
 ArgsT = TypeVarTuple("ArgsT")
@@ -116,7 +114,7 @@ class CallQueue:
                 self._on_change()
 
         self._running = call
-        self._start(partial(_run_work, asyncio.get_running_loop(), contextvars.copy_context(), function, args, end))
+        start_call(self._start, end, function, *args)
         try:
             with anyio.move_on_after(self._limit_s):
                 await ended.wait()
@@ -165,7 +163,8 @@ class CardExecutor:
         self._on_change = on_change
         self._now = now
         self._threads = WorkerThreads()
-        self._start = start or self._threads.start
+        self.start: Final = start or self._threads.start
+        """Begins work in a thread."""
         self._cards: dict[str, CallQueue] = {}
         self._backend_queues: dict[tuple[str, str], CallQueue] = {}
         self._open_backends: set[str] = set()
@@ -286,36 +285,9 @@ class CardExecutor:
             return await queue.call(operation, function, *args)
 
     def _make_queue(self, subject: str, limit_s: float) -> CallQueue:
-        return CallQueue(subject, limit_s, start=self._start, now=self._now, on_change=self._report_change)
+        return CallQueue(subject, limit_s, start=self.start, now=self._now, on_change=self._report_change)
 
     def _report_change(self) -> None:
         before, self._stuck_count = self._stuck_count, len(self.stuck)
         _STUCK.inc(self._stuck_count - before)  # the executors of other families count in the same gauge
         self._on_change()
-
-
-def _run_work(
-    loop: asyncio.AbstractEventLoop,
-    context: contextvars.Context,
-    function: Callable[..., ResultT],
-    args: tuple[Any, ...],
-    end: Callable[[Callable[[], ResultT]], None],
-) -> Report:
-    """Run the function, in a worker thread; the report hands its result to the event loop."""
-    try:
-        result = context.run(function, *args)
-        outcome: Callable[[], ResultT] = lambda: result  # noqa: E731
-    except BaseException as raised:  # noqa: BLE001  (the caller gets it)
-        outcome = partial(_raise, raised)
-
-    def report() -> None:
-        try:
-            loop.call_soon_threadsafe(end, outcome)
-        except RuntimeError:  # the loop was closed: the process ends, and nobody waits any more
-            return
-
-    return report
-
-
-def _raise(error: BaseException) -> NoReturn:
-    raise error

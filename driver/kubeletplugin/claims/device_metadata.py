@@ -7,7 +7,7 @@ Nothing is synced, because after a crash of the machine every claim is prepared 
 
 import re
 import shutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -91,15 +91,19 @@ class MetadataFiles:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def write(self, uid: str, documents: Mapping[str, bytes]) -> Mapping[str, Path]:
-        """Make the claim's files exactly ``documents``, by request; returns their paths. Raises MetadataFileError.
+    def paths(self, uid: str, requests: Iterable[str]) -> Mapping[str, Path]:
+        """Return the paths of the claim's files by request. Raises MetadataFileError for what is no path's part."""
+        return {request: self._folder_of(uid) / f"{_check_name(request)}.json" for request in requests}
+
+    def write(self, uid: str, documents: Mapping[str, bytes]) -> None:
+        """Make the claim's files exactly ``documents``, by request. Raises MetadataFileError.
 
         A file with the right content is left alone, because a running container may have it mounted.
         """
-        paths = {request: self._folder_of(uid) / f"{_check_name(request)}.json" for request in documents}
         if not documents:
             self.remove(uid)
-            return {}
+            return
+        paths = self.paths(uid, documents)
         try:
             self._folder_of(uid).mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
             for request, content in documents.items():
@@ -108,7 +112,6 @@ class MetadataFiles:
                 stray.unlink()
         except OSError as error:
             raise MetadataFileError(self._folder_of(uid), f"cannot be written: {error.strerror}") from error
-        return paths
 
     def remove(self, uid: str) -> None:
         """Remove the claim's files; none there is success. Raises MetadataFileError."""

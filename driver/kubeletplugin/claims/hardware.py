@@ -74,8 +74,13 @@ class PreparedIdentity(NamedTuple):
     """The UUID by which programs address it."""
     function: str
     """The function that is loaded."""
-    device_nodes: tuple[str, ...]
-    """The paths of its device nodes in containers."""
+    edits: ContainerEdits
+    """What containers get of it."""
+
+    @property
+    def device_nodes(self) -> tuple[str, ...]:
+        """The paths of its device nodes in containers."""
+        return tuple(node.path for node in self.edits.device_nodes)
 
 
 class HardwareExecutor:
@@ -106,18 +111,16 @@ class HardwareExecutor:
         if record.boot_id == self._boot_id:
             _check_results(record.devices, await for_each(partial(self._release, record.claim), record.devices))
 
-    def container_edits(self, devices: Iterable[PreparedDevice]) -> list[ContainerEdits]:
-        """Return what containers get of prepared ``devices``, in their order."""
-        return [self._card_executor.backend(device.backend).edits(device.handle or {}) for device in devices]
+    def identify(self, devices: Iterable[PreparedDevice]) -> list[PreparedIdentity]:
+        """Return what prepared ``devices`` are, in their order, by their handles. Raises what backends raise."""
+        return [self._identify(device) for device in devices]
 
-    def identify(self, device: PreparedDevice) -> PreparedIdentity:
-        """Return what a prepared ``device`` is, from its handle alone."""
+    def _identify(self, device: PreparedDevice) -> PreparedIdentity:
         handle = device.handle or {}
-        (edits,) = self.container_edits((device,))
         return PreparedIdentity(
             uuid=_text(handle.get("uuid")),
             function=_text(handle.get("function")) or device.part.function or "",
-            device_nodes=tuple(node.path for node in edits.device_nodes),
+            edits=self._card_executor.backend(device.backend).edits(handle),
         )
 
     async def _prepare(self, claim: ClaimRef, device: PreparedDevice) -> PreparedDevice | Exception:

@@ -168,7 +168,7 @@ class ClaimPreparer:
     async def _prepare(self, ref: ClaimRef, is_early: bool) -> PreparedClaim | None:
         claim = await self._read(ref)
         shares = [result.share for result in select_results(claim, self._driver)]
-        context = ClaimContext(ref, self._checkpoint.get(ref.uid))
+        context = ClaimContext(ref, self._checkpoint.get(ref.uid), read=None if is_early else claim)
         state = classify_record(context.record, self._boot_id, shares)
         if state is RecordState.PREPARED and await self._has_lost_devices(context.record):
             _log.warning("what was prepared is no longer on the card: preparing it anew")
@@ -194,10 +194,10 @@ class ClaimPreparer:
             if state is not RecordState.ABSENT:
                 self._status_writer.request(ref)  # it may still show what was prepared before
             raise
+        finally:
+            self._status_writer.end_prepare(ref)
         if self._refused is not None:
             self._refused.note_success(ref)
-        if not is_early:
-            await self._status_writer.publish(claim)
         _log.info("prepared %s (record: %s)", ", ".join(share.id.device for share in shares), state)
         return context.record
 
@@ -225,7 +225,7 @@ class ClaimPreparer:
         state = classify_record(context.record, self._boot_id)
         if self._refused is not None:
             self._refused.note_success(ref)
-        self._status_writer.request(ref)  # the first step has changed the record before it is read
+        self._status_writer.request_removal(ref)
         try:
             await self._executor.execute(UNPREPARE[state], context)
         except ReleaseDeferredError as error:

@@ -1,13 +1,13 @@
 """Writes what claims got into their status, for everybody who may read claims (KEP-4817; docs/claim-status.md).
 
-The status follows the records: a claim whose record is *prepared* has an entry for each device, any other has none. So
-every write is the same, whether it is the first one, a later try, one after a restart, or the removal: read the claim
-and its record, compose what the claim should have, and write it if the claim has something else. The resource version
-of what was read keeps two writers from undoing each other's work.
+The status follows the records: a claim whose record is *prepared*, or is about to be as soon as its files are written,
+has an entry for each device, any other has none. So every write is the same, whether it is the first one, a later try,
+one after a restart, or the removal: read the claim and its record, compose what the claim should have, and write it if
+the claim has something else. The resource version of what was read keeps two writers from undoing each other's work.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -22,7 +22,7 @@ from api.model.device_attributes import ATTRIBUTE_PCI_BUS_ID
 from api.model.names import ClaimRef, DeviceId, DriverName
 from api.model.prepared import PreparedClaim, PreparedDevice
 from driver.kube.http.errors import ConflictError, ForbiddenError, NotFoundError
-from driver.kubeletplugin.claims.hardware import HardwareExecutor
+from driver.kubeletplugin.claims.hardware import HardwareExecutor, PreparedIdentity
 from driver.kubeletplugin.claims.transitions import RecordState, classify_record
 from driver.kubeletplugin.cluster.base import Cluster, StatusDroppedError
 from driver.kubeletplugin.inventory.binding_conditions import BindingConditions
@@ -69,9 +69,13 @@ class DeviceStatusWriter:
         hardware: HardwareExecutor,
         find_device: Callable[[DeviceId], PartitionDevice | None],
         now: Callable[[], float],
+        removal_s: float,
         retries: Backoff = _RETRIES,
     ) -> None:
-        """``records`` is a live view of the records of this node's claims; ``find_device`` finds published devices."""
+        """``records`` is a live view of the records of this node's claims; ``find_device`` finds published devices.
+
+        What a claim shows is removed ``removal_s`` seconds after it was unprepared.
+        """
         self._driver = driver
         self._conditions = BindingConditions.of_driver(driver)
         self._boot_id = boot_id
@@ -80,16 +84,22 @@ class DeviceStatusWriter:
         self._hardware = hardware
         self._find_device = find_device
         self._now = now
+        self._removal_s = removal_s
+        self._upcoming: dict[str, Mapping[DeviceKey, JsonObject]] = {}
+        """What claims whose prepare is about to end should show, by UID."""
         self._queue: WorkQueue[ClaimRef] = WorkQueue(retries=retries)
         self._refused_until: dict[str, float] = {}
         """By namespace: until when nothing is written there. Admission may refuse one namespace and take another."""
         self._logged: set[str] = set()
 
-    async def publish(self, claim: ResourceClaim) -> None:
-        """Write the status of ``claim``, which has just been prepared; what fails or takes too long is tried later.
+    async def publish(
+        self, claim: ResourceClaim, devices: Sequence[PreparedDevice], identities: Sequence[PreparedIdentity]
+    ) -> None:
+        """Write the status of ``claim``, which has got ``devices``; what fails or takes too long is tried later.
 
-        ``claim`` was read before it was prepared, and what it showed then may be gone by now: after a crash in the
-        middle of a release the removal runs beside the next prepare. Then it is read again.
+        Call ``end_prepare`` once the record is *prepared*, or will not be. ``claim`` was read before it was prepared,
+        and what it showed then may be gone by now: after a crash in the middle of a release the removal runs beside the
+        next prepare. Then it is read again.
         """
         if not self._cluster.has_device_status:
             return
@@ -97,6 +107,7 @@ class DeviceStatusWriter:
         ref = ClaimRef(metadata.namespace, metadata.name, metadata.uid)
         with anyio.move_on_after(LIMIT_S):
             try:
+                self._upcoming[ref.uid] = self._describe_devices(devices, identities)
                 await self._reconcile(ref, None if select_reported(claim.status, self._driver) else claim)
             except Exception as error:  # noqa: BLE001  (backends are third parties'; the claim is prepared all the same)
                 _log.warning("what the claim got is not in its status yet: %r", error)
@@ -104,6 +115,16 @@ class DeviceStatusWriter:
                 return
         self._count("late")
         self._queue.add(ref)
+
+    def end_prepare(self, claim: ClaimRef) -> None:
+        """Have the status of ``claim`` follow its record again; what was published and is not recorded goes."""
+        if self._upcoming.pop(claim.uid, None) is not None and not self._is_prepared(claim.uid):
+            self.request(claim)
+
+    def request_removal(self, claim: ClaimRef) -> None:
+        """Have what ``claim``, which is unprepared, shows removed after a while, if it still shows it then."""
+        if self._cluster.has_device_status:
+            self._queue.add(claim, after_s=self._removal_s)
 
     def request(self, claim: ClaimRef) -> None:
         """Have the status of ``claim`` follow its record, soon. Returns at once."""
@@ -185,15 +206,27 @@ class DeviceStatusWriter:
         if ref.uid in self._records:
             self._queue.add(ref, after_s=after_s)
 
+    def _is_prepared(self, uid: str) -> bool:
+        return classify_record(self._records.get(uid), self._boot_id) is RecordState.PREPARED
+
     def _describe(self, uid: str) -> Mapping[DeviceKey, JsonObject]:
         """Return ``data`` of each device of a claim that is prepared now."""
-        record = self._records.get(uid)
-        if record is None or classify_record(record, self._boot_id) is not RecordState.PREPARED:
+        if (upcoming := self._upcoming.get(uid)) is not None:
+            return upcoming
+        if not self._is_prepared(uid):
             return {}
-        return {(*device.share.id, device.share.share): self._describe_device(device) for device in record.devices}
+        devices = self._records[uid].devices
+        return self._describe_devices(devices, self._hardware.identify(devices))
 
-    def _describe_device(self, device: PreparedDevice) -> JsonObject:
-        identity = self._hardware.identify(device)
+    def _describe_devices(
+        self, devices: Sequence[PreparedDevice], identities: Sequence[PreparedIdentity]
+    ) -> Mapping[DeviceKey, JsonObject]:
+        return {
+            (*device.share.id, device.share.share): self._describe_device(device, identity)
+            for device, identity in zip(devices, identities, strict=True)
+        }
+
+    def _describe_device(self, device: PreparedDevice, identity: PreparedIdentity) -> JsonObject:
         published = self._find_device(device.share.id)
         address = published.attributes.get(ATTRIBUTE_PCI_BUS_ID) if published is not None else None
         status = DeviceStatus(

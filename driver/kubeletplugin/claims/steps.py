@@ -9,14 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from typing import Final, Protocol, TypeVar, TypeVarTuple, assert_never
+from typing import Final, assert_never
 
-from anyio import CapacityLimiter, to_thread
 from msgspec.structs import replace
 
 import cdi
 from api.errors import KerfError, TransientError
+from api.model.claims import ResourceClaim
 from api.model.names import ClaimRef
 from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
 from driver.kubeletplugin.backends.base import CardAbsentError, HardwareHeldError
@@ -25,11 +24,10 @@ from driver.kubeletplugin.claims.allocation import check_conflicts
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
 from driver.kubeletplugin.claims.device_metadata import MetadataFiles
 from driver.kubeletplugin.claims.hardware import DevicesFailedError, HardwareExecutor
+from driver.kubeletplugin.claims.status_writer import DeviceStatusWriter
 from driver.kubeletplugin.claims.transitions import RELEASE, Step
 from driver.runtime import metrics
-
-ResultT = TypeVar("ResultT")
-ArgsT = TypeVarTuple("ArgsT")
+from driver.runtime.worker_threads import LimitedCalls, Work
 
 _log = logging.getLogger(__name__)
 
@@ -42,12 +40,6 @@ _RECORDS: Final = metrics.gauge("kerf_claim_records", "Claims in the checkpoint 
 HELD_TRIES: Final = 3
 """Releases of a claim that a process prevents before the claim ends without it. The kubelet tries again after 10 to 20
 seconds, and until the last try the pod is Terminating, which shows its error: most processes need no longer to end."""
-
-
-class RunInThread(Protocol):
-    """Runs a function that blocks in a worker thread, and returns its result."""
-
-    async def __call__(self, function: Callable[[*ArgsT], ResultT], /, *args: *ArgsT) -> ResultT: ...
 
 
 class CdiFileError(TransientError):
@@ -73,6 +65,8 @@ class ClaimContext:
     """The pod's name for the claim; empty: the claim was not made from a template."""
     awaits_pod: bool = False
     """Whether the claim is prepared before its pod is bound."""
+    read: ResourceClaim | None = None
+    """The claim as it was read, which is to show what it got; None: it shows that already, or later."""
 
     @property
     def existing(self) -> PreparedClaim:
@@ -92,12 +86,12 @@ class StepExecutor:
         hardware: HardwareExecutor,
         store: cdi.Store,
         metadata: MetadataFiles,
+        status_writer: DeviceStatusWriter,
+        start: Callable[[Work], None],
         on_change: Callable[[], None],
-        run_in_thread: RunInThread | None = None,
     ) -> None:
-        """``on_change`` is called when a record has changed, and with it the devices in use.
-
-        ``run_in_thread`` has the claims' files written and removed; tests on a virtual clock have it done at once.
+        """``start`` begins work in a thread: files are written there. ``on_change`` is called when a record has
+        changed, and with it the devices in use.
         """
         self._driver = driver
         self._boot_id = boot_id
@@ -105,9 +99,9 @@ class StepExecutor:
         self._hardware = hardware
         self._store = store
         self._metadata = metadata
+        self._status_writer = status_writer
         self._on_change = on_change
-        files = CapacityLimiter(_FILES_AT_ONCE)
-        self._run_in_thread = run_in_thread or partial(to_thread.run_sync, limiter=files)
+        self._files = LimitedCalls(_FILES_AT_ONCE, start=start)
         self._held: Counter[str] = Counter()
         _RECORDS.labels(driver).set(len(checkpoint.records))  # those of the process before this one
 
@@ -133,7 +127,7 @@ class StepExecutor:
                 case Step.RECORD_RELEASING:  # handles are kept, so that exactly what was made is removed
                     self._put(context, replace(context.existing, state=ClaimState.RELEASING))
                 case Step.REMOVE_CDI:
-                    await self._run_in_thread(self._remove_files, context.claim)
+                    await self._files.run(self._remove_files, context.claim)
                 case Step.RELEASE_HARDWARE:
                     with self._deferred_while_held(context):
                         await self._hardware.release(context.existing)
@@ -193,29 +187,36 @@ class StepExecutor:
         return uid
 
     async def _write_cdi(self, context: ClaimContext) -> None:
-        """Write the claim's files, in a worker thread: a slow disk must not keep probes and other claims waiting."""
-        record = context.existing
-        documents = device_metadata.build_documents(record, lambda device: self._hardware.identify(device).uuid)
-        edits = self._hardware.container_edits(record.devices)
-        spec = await self._run_in_thread(self._write_files, record, documents, edits)
-        context.record = replace(record, devices=cdi_spec.add_cdi_ids(context.claim, record.devices, spec))
+        """Write the claim's files, in a worker thread: a slow disk must not keep probes and other claims waiting.
 
-    def _write_files(
-        self, record: PreparedClaim, documents: Mapping[str, bytes], edits: Sequence[cdi.ContainerEdits]
-    ) -> cdi.Spec | None:
-        """Write the CDI file, after the metadata files that it mounts; returns its content, if it has any."""
-        paths = self._metadata.write(record.claim.uid, documents)
+        Meanwhile what the claim got is written to its status: the slower of the two takes the time of both.
+        """
+        claim, record = context.claim, context.existing
+        identities = self._hardware.identify(record.devices)
+        uuids = {device.share: identity.uuid for device, identity in zip(record.devices, identities, strict=True)}
+        documents = device_metadata.build_documents(record, lambda device: uuids[device.share])
         mounts = {
             request: device_metadata.build_mount(self._driver, record, request, str(path))
-            for request, path in paths.items()
+            for request, path in self._metadata.paths(claim.uid, documents).items()
         }
-        spec = cdi_spec.build_spec(self._driver, record.claim, record.devices, edits, mounts)
+        edits = [identity.edits for identity in identities]
+        spec = cdi_spec.build_spec(self._driver, claim, record.devices, edits, mounts)
+        context.record = replace(record, devices=cdi_spec.add_cdi_ids(claim, record.devices, spec))
+        files = await self._files.begin(self._write_files, claim, documents, spec)
+        try:
+            if context.read is not None:
+                await self._status_writer.publish(context.read, context.record.devices, identities)
+        finally:
+            await files.wait()
+
+    def _write_files(self, claim: ClaimRef, documents: Mapping[str, bytes], spec: cdi.Spec | None) -> None:
+        """Write the CDI file, where the claim has one, after the metadata files that it mounts."""
+        self._metadata.write(claim.uid, documents)
         if spec is None:
-            self._remove_files(record.claim)
+            self._remove_files(claim)
         else:
             with _cdi_errors():
-                self._store.write(cdi_spec.file_name(self._driver, record.claim.uid), spec)
-        return spec
+                self._store.write(cdi_spec.file_name(self._driver, claim.uid), spec)
 
     def _remove_files(self, claim: ClaimRef) -> None:
         with _cdi_errors():

@@ -18,7 +18,6 @@ from driver.kubeletplugin.backends.base import (
 )
 from driver.kubeletplugin.backends.card_executor import CardExecutor
 from driver.kubeletplugin.backends.survey_validation import ContradictorySurveyError
-from driver.kubeletplugin.backends.worker_threads import Report, WorkerThreads
 from driver.partitions.geometry import Placement
 from driver.runtime import logs, metrics
 from tests.fakes.cards import gpu
@@ -367,25 +366,6 @@ async def test_a_backend_that_cannot_be_opened_is_tried_again_by_the_next_discov
     with pytest.raises(OSError, match="not loaded"):
         await node.executor.discover("fake")
     assert await node.executor.discover("fake")
-
-
-def test_idle_threads_are_used_again_and_end_when_the_pool_is_closed() -> None:
-    pool, names = WorkerThreads(), list[int]()
-    for _ in range(3):
-        done = threading.Event()
-
-        def work(done: threading.Event = done) -> Report:
-            names.append(threading.get_ident())
-            return done.set
-
-        pool.start(work)
-        assert done.wait(LONGEST_S)
-    assert len(set(names)) == 1
-    [thread] = [thread for thread in threading.enumerate() if thread.ident == names[0]]
-    assert thread.daemon, "a hanging one does not keep the process"
-    pool.close()
-    thread.join(LONGEST_S)
-    assert not thread.is_alive()
 
 
 @pytest.mark.parametrize("raised", [SystemExit(1), KeyboardInterrupt(), asyncio.CancelledError(), GeneratorExit()])

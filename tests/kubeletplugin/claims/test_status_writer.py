@@ -33,6 +33,7 @@ from tests.kubeletplugin.claim_fixture import CARDS, NODE_DEVICES
 from tests.runtime.virtual_time import VIRTUAL_TIME
 
 BOOT = "boot-1"
+REMOVAL_S = 10.0
 SLICE = "gpu-0-1g-1gb-at-0"
 CONDITIONS = BindingConditions.of_driver(DriverName(DRIVER))
 FORBIDDEN = ForbiddenError("PATCH claim", 403, "Forbidden", "cannot patch resourceclaims/status")
@@ -62,6 +63,7 @@ class WriterFixture:
 
     cluster: SlowCluster
     writer: DeviceStatusWriter
+    hardware: HardwareExecutor
     records: dict[str, PreparedClaim] = field(default_factory=dict)
 
     def prepare(self, held: ResourceClaim, *, boot_id: str = BOOT) -> None:
@@ -74,6 +76,12 @@ class WriterFixture:
         self.records[held.metadata.uid] = PreparedClaim(
             claim=ref(held), state=ClaimState.PREPARED, boot_id=boot_id, devices=handles
         )
+
+    async def publish(self, held: ResourceClaim) -> None:
+        """Have a prepare end that makes the record of ``held`` as it is."""
+        devices = self.records[held.metadata.uid].devices
+        await self.writer.publish(held, devices, self.hardware.identify(devices))
+        self.writer.end_prepare(ref(held))
 
     def held(self, name: str = "training", namespace: str = "default") -> ResourceClaim:
         return self.cluster.claims[namespace, name]
@@ -92,17 +100,19 @@ def build_fixture(root: Path) -> WriterFixture:
     records: dict[str, PreparedClaim] = {}
     with open_checkpoint(root, boot_id=BOOT) as checkpoint:
         executor = CardExecutor({"fake": FakeBackend(CARDS)}, call_timeout_s=60, discovery_timeout_s=60)
+        hardware = HardwareExecutor(executor, CONFIGURATIONS, checkpoint, boot_id=BOOT)
         writer = DeviceStatusWriter(
             driver=DriverName(DRIVER),
             boot_id=BOOT,
             cluster=cluster,
             records=records,
-            hardware=HardwareExecutor(executor, CONFIGURATIONS, checkpoint, boot_id=BOOT),
+            hardware=hardware,
             find_device=NODE_DEVICES.find,
             now=lambda: 1000.0,
+            removal_s=REMOVAL_S,
             retries=Backoff(first_s=1, factor=2, limit_s=300, jitter=0),
         )
-    return WriterFixture(cluster, writer, records)
+    return WriterFixture(cluster, writer, hardware, records)
 
 
 @asynccontextmanager
@@ -128,7 +138,7 @@ async def test_a_prepared_claim_shows_what_it_got_with_one_write(tmp_path: Path)
     held = claim("training", SLICE)
     fixture.cluster.add(held)
     fixture.prepare(held)
-    await fixture.writer.publish(held)
+    await fixture.publish(held)
     (entry,) = fixture.held().status.devices
     assert entry.data == {
         "apiVersion": "kerf.dev/v1alpha1",
@@ -143,7 +153,7 @@ async def test_a_prepared_claim_shows_what_it_got_with_one_write(tmp_path: Path)
         ("Ready", "True", "1970-01-01T00:16:40Z")
     ]
     assert fixture.cluster.reads == 0, "the claim that was read for the prepare is enough"
-    await fixture.writer.publish(fixture.held())
+    await fixture.publish(fixture.held())
     assert len(fixture.cluster.written) == 1, "it shows that already"
 
 
@@ -152,14 +162,14 @@ async def test_what_a_claim_showed_when_it_was_read_may_be_gone_when_it_is_prepa
     held = claim("training", SLICE)
     fixture.cluster.add(held)
     fixture.prepare(held)
-    await fixture.writer.publish(held)
+    await fixture.publish(held)
     read, record = fixture.held(), fixture.records.pop(ref(held).uid)
     async with running(fixture):
         fixture.writer.request(ref(held))
         await settle()
         assert fixture.shown() == {}
         fixture.records[ref(held).uid] = record
-        await fixture.writer.publish(read)
+        await fixture.publish(read)
         assert fixture.shown() == {SLICE: {"Ready", "data"}}
 
 
@@ -173,7 +183,7 @@ async def test_what_another_has_written_since_the_claim_was_read_stays(tmp_path:
     now = fixture.held()
     fixture.cluster.add(replace(now, status=replace(now.status, devices=(*now.status.devices, other))))
     fixture.prepare(read)
-    await fixture.writer.publish(read)
+    await fixture.publish(read)
     assert fixture.shown() == {SLICE: {CONDITIONS.loaded, "Ready", "data"}, "nic": {"data"}}
     assert fixture.cluster.reads == 1
     await fixture.writer.write(fixture.held(), build_device_statuses([result(SLICE)], CONDITIONS, failure="no", now=0))
@@ -197,6 +207,44 @@ async def test_a_claim_that_is_unprepared_shows_nothing_but_its_binding_conditio
         assert (fixture.shown("plain"), fixture.shown("awaited")) == ({}, {SLICE: {CONDITIONS.loaded}})
 
 
+async def test_what_was_written_before_a_prepare_that_fails_in_the_end_goes(tmp_path: Path) -> None:
+    fixture = build_fixture(tmp_path)
+    held = claim("training", SLICE)
+    fixture.cluster.add(held)
+    fixture.prepare(held)
+    devices = fixture.records[ref(held).uid].devices
+    fixture.records[ref(held).uid] = replace(fixture.records[ref(held).uid], state=ClaimState.STARTED)
+    async with running(fixture):
+        await fixture.writer.publish(held, devices, fixture.hardware.identify(devices))
+        fixture.writer.request(ref(held))  # a later try of something else sees no record to go by
+        await settle()
+        assert fixture.shown() == {SLICE: {"Ready", "data"}}
+        fixture.writer.end_prepare(ref(held))  # its files could not be written
+        await settle()
+        assert fixture.shown() == {}
+
+
+async def test_what_an_unprepared_claim_shows_is_removed_a_while_later_and_costs_no_write_if_it_is_gone_by_then(
+    tmp_path: Path,
+) -> None:
+    fixture = build_fixture(tmp_path)
+    for name in ("kept", "deleted"):
+        fixture.cluster.add(claim(name, SLICE))
+        fixture.prepare(fixture.held(name))
+        await fixture.publish(fixture.held(name))
+    written = len(fixture.cluster.written)
+    async with running(fixture):
+        for name in ("kept", "deleted"):
+            fixture.writer.request_removal(fixture.records.pop(f"uid-of-{name}").claim)
+        read = fixture.cluster.reads
+        await anyio.sleep(REMOVAL_S - 1)
+        assert (len(fixture.cluster.written), fixture.cluster.reads) == (written, read)
+        fixture.cluster.remove(ClaimRef("default", "deleted", "uid-of-deleted"))
+        await anyio.sleep(1)
+        await settle()
+        assert (len(fixture.cluster.written), fixture.shown("kept")) == (written + 1, {})
+
+
 async def test_a_write_that_takes_too_long_does_not_keep_the_container_and_is_made_later(tmp_path: Path) -> None:
     fixture = build_fixture(tmp_path)
     held = claim("training", SLICE)
@@ -204,7 +252,7 @@ async def test_a_write_that_takes_too_long_does_not_keep_the_container_and_is_ma
     fixture.prepare(held)
     fixture.cluster.delay_s = 5
     begun, late = anyio.current_time(), count("late")
-    await fixture.writer.publish(held)
+    await fixture.publish(held)
     assert anyio.current_time() - begun == pytest.approx(LIMIT_S)
     assert (fixture.cluster.written, count("late")) == ([], late + 1)
     async with running(fixture):
@@ -221,7 +269,7 @@ async def test_a_write_that_fails_is_tried_again_with_back_off(error: Exception,
     fixture.cluster.add(held)
     fixture.prepare(held)
     fixture.cluster.write_errors += [error] * 3
-    await fixture.writer.publish(held)
+    await fixture.publish(held)
     async with running(fixture):
         assert fixture.cluster.written == []
         await anyio.sleep(1 + 2)
@@ -253,7 +301,7 @@ async def test_where_it_may_not_be_written_it_is_said_once_and_asked_again_ten_m
         for held in claims:
             fixture.cluster.add(held)
             fixture.prepare(held)
-            await fixture.writer.publish(held)
+            await fixture.publish(held)
         assert len(fixture.cluster.write_errors) == 1, "one claim is enough to know"
         fixture.writer.request(ClaimRef("other", "gone", "uid-of-gone"))  # of which there is nothing to write
         await anyio.sleep(ASK_AGAIN_S + 1)
@@ -274,7 +322,7 @@ async def test_where_it_may_not_be_written_nothing_is_kept_of_claims_that_are_un
         for held in (stays, *jobs):
             fixture.cluster.add(held)
             fixture.prepare(held)
-            await fixture.writer.publish(held)
+            await fixture.publish(held)
         for held in jobs:
             del fixture.records[held.metadata.uid]
             fixture.writer.request(ref(held))
@@ -294,7 +342,7 @@ async def test_a_namespace_that_refuses_does_not_keep_others_from_being_written(
     for held in (refused, taken):
         fixture.cluster.add(held)
         fixture.prepare(held)
-        await fixture.writer.publish(held)
+        await fixture.publish(held)
     assert (fixture.shown("refused"), fixture.shown("taken", "other")) == ({}, {SLICE: {"Ready", "data"}})
 
 
@@ -305,7 +353,7 @@ async def test_after_a_restart_claims_show_what_is_prepared_now_and_nothing_that
     for name in ("missed", "rebooted"):
         fixture.cluster.add(claim(name, SLICE))
         fixture.prepare(fixture.held(name))
-    await fixture.writer.publish(fixture.held("rebooted"))
+    await fixture.publish(fixture.held("rebooted"))
     fixture.prepare(fixture.held("rebooted"), boot_id="boot-0")
     async with running(fixture):
         assert (fixture.shown("missed"), fixture.shown("rebooted")) == ({SLICE: {"Ready", "data"}}, {})
@@ -329,7 +377,7 @@ async def test_where_claims_have_no_place_for_it_nothing_is_asked(tmp_path: Path
     fixture.cluster.add(held)
     fixture.prepare(held)
     async with running(fixture):
-        await fixture.writer.publish(held)
+        await fixture.publish(held)
         fixture.writer.request(ref(held))
         await settle()
     assert (fixture.cluster.reads, fixture.cluster.written) == (0, [])
@@ -355,7 +403,7 @@ def happen(fixture: WriterFixture, event: str, number: int) -> ResourceClaim | N
     elif event == "unprepare":
         for record in [*fixture.records.values()]:
             del fixture.records[record.claim.uid]
-            fixture.writer.request(record.claim)
+            fixture.writer.request_removal(record.claim)
     elif held is None or event == "allocate anew":
         version = str(held.metadata.version + 1 if held is not None else 1)
         anew = claim("training", (SLICE, OTHER_SLICE)[number % 2], uid=uid if held is None else held.metadata.uid)
@@ -379,7 +427,7 @@ def test_whatever_happens_a_claim_shows_in_the_end_what_its_record_has(events: l
                 if (read := happen(fixture, event, number)) is not None:
                     if "old" in event:
                         happen(fixture, "touch", number)
-                    calls.start_soon(fixture.writer.publish, read)
+                    calls.start_soon(fixture.publish, read)
                 await anyio.sleep(number if event == "wait" else 0)
             fixture.cluster.write_errors.clear()
             await anyio.sleep(ASK_AGAIN_S)

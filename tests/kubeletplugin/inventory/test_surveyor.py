@@ -13,7 +13,6 @@ from api.model.prepared import ClaimState, PreparedClaim
 from driver.families.gpu import GPU
 from driver.kubeletplugin.backends.base import CardAbsentError, CardSurvey, FoundPartition
 from driver.kubeletplugin.backends.card_executor import CardExecutor
-from driver.kubeletplugin.backends.worker_threads import Work
 from driver.kubeletplugin.inventory.refusals import RefusalTracker
 from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, KnownAllocations, OrphanedDevices
 from driver.kubeletplugin.inventory.surveyor import HardwareSurveyor
@@ -21,6 +20,7 @@ from driver.kubeletplugin.inventory.surveys import SurveyTracker
 from driver.kubeletplugin.settings import Settings
 from driver.partitions.geometry import Card, Placement
 from driver.runtime import metrics
+from driver.runtime.worker_threads import Work
 from tests.fakes.cards import gpu
 from tests.fakes.claims import DRIVER, NODE
 from tests.fakes.hardware import FakeBackend

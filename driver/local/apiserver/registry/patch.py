@@ -1,6 +1,7 @@
 """The body of a write request: as a document, or as a function that updates the present one."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -81,7 +82,7 @@ def _decode(body: bytes, content_type: str) -> JsonValue:
     try:
         if content_type == protobuf.MEDIA_TYPE:
             return protobuf.decode(body)
-        document = yaml.safe_load(body) if "yaml" in content_type else msgspec.json.decode(body)
+        document = _decode_yaml(body) if "yaml" in content_type else msgspec.json.decode(body)
         check_levels(document)
         return document
     except RecursionError as error:
@@ -92,6 +93,13 @@ def _decode(body: bytes, content_type: str) -> JsonValue:
         raise bad_request(str(error)) from error
     except UnsupportedError as error:
         raise ApiStatusError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", str(error)) from error
+
+
+def _decode_yaml(body: bytes) -> JsonValue:
+    """Decode YAML; JSON, which is YAML and what programs send, in a hundredth of the time."""
+    with suppress(msgspec.DecodeError):
+        return msgspec.json.decode(body)
+    return yaml.safe_load(body)
 
 
 def _require_present(write: WriteRequest, current: JsonObject | None) -> JsonObject:
