@@ -185,8 +185,12 @@ class NvidiaBackend:
 
     def abandon(self, device: AllocatedDevice, journal: Journal, found: FoundPartition | None) -> None:
         card = self._card(device.partition.card_uuid)
-        there = card.uuid if device.partition.placement is None else found.uuid if found is not None else ""
-        for device_uuid in {journal.notes.get(_SHARING_NOTE, ""), there} - {""}:
+        ours = {journal.notes.get(_SHARING_NOTE, "")}
+        if found is not None:
+            ours.add(found.uuid)
+        elif device.partition.shared and device.partition.is_whole:
+            ours.add(card.uuid)  # the claim that noted it may have left before this one, which is the last
+        for device_uuid in ours - {""}:
             self._sharing.take_back(card.uuid, device_uuid)
         card.abandon(found)
 
