@@ -52,12 +52,14 @@ class ControlDaemon:
         """The daemon, if this process has started it."""
         self._exit_code: int | None = None
         self._pid = 0
-        """The number of the daemon when it was seen last."""
+        """The number of a daemon that another process has started, when it was seen last."""
 
     @property
     def pid(self) -> int:
         """The number of the daemon's process; 0: there is none."""
-        if self._child is not None and self._child.poll() is not None:
+        if self._child is not None:
+            if self._child.poll() is None:
+                return self._child.pid
             self._exit_code, self._child = self._child.returncode, None
         if not self._pid or self._name_process(self._pid) != CONTROL:
             self._pid = next((pid for pid, name in self._list_processes() if name == CONTROL), 0)

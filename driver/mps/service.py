@@ -188,9 +188,11 @@ async def _keep(folder: DaemonFolder, driver_root: Path, kept: set[str]) -> None
     keeper = DaemonKeeper(folder, driver_root)
     is_wanted = True
     while is_wanted:
+        delay_s = _POLL_S
         try:
             is_wanted = await to_thread.run_sync(keeper.step)
         except (KerfError, OSError) as error:
-            _log.error("the MPS control daemon of %s: %s", folder.device, error)
-        await anyio.sleep(_POLL_S)
+            _log.error("MPS of %s: %s", folder.device, error)
+            delay_s = _CHECK_S  # such as a full disk: nothing can be said to the plugin
+        await anyio.sleep(delay_s)
     kept.discard(folder.device)

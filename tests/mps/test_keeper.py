@@ -163,10 +163,9 @@ def test_a_request_of_an_earlier_boot_is_none(node: Node) -> None:
     assert not node.folder.pipe.exists()
 
 
-@pytest.mark.parametrize("text", ["{", '{"id": "1", "bootId": "2", "device": "3", "version": 2}', "x" * 70_000])
-def test_a_request_that_cannot_be_read_is_named_and_ends_no_daemon(text: str, node: Node) -> None:
+def test_a_request_that_cannot_be_read_is_named_and_ends_no_daemon(node: Node) -> None:
     pid = node.ready(want(node.folder)).pid
-    node.folder.request.write_text(text)
+    node.folder.request.write_text('{"id": "1", "bootId": "2", "device": "3", "version": 2}')
     assert node.keeper.step()
     assert node.state.error.startswith(f"{node.folder.request} cannot be read: ")
     assert node.state.pid == pid
@@ -187,6 +186,7 @@ def test_a_limit_that_the_daemon_does_not_take_is_an_error(node: Node) -> None:
     step_until(node.keeper, lambda: "has taken 100 % of the threads in place of 30 %" in node.state.error)
 
 
+@pytest.mark.long
 def test_a_log_is_turned_over_and_never_grows_beyond_its_bound(node: Node) -> None:
     request = want(node.folder)
     node.ready(request)
@@ -199,6 +199,7 @@ def test_a_log_is_turned_over_and_never_grows_beyond_its_bound(node: Node) -> No
     assert (node.folder.log / "control.log.1").read_bytes().endswith(b"2\n")
 
 
+@pytest.mark.long
 def test_whatever_a_container_has_left_beside_the_sockets_goes_and_no_link_is_followed(
     tmp_path: Path, node: Node
 ) -> None:
@@ -215,6 +216,7 @@ def test_whatever_a_container_has_left_beside_the_sockets_goes_and_no_link_is_fo
     assert (outside / "file").exists()
 
 
+@pytest.mark.long
 def test_what_is_another_daemons_is_left_alone(node: Node) -> None:
     node.ready(want(node.folder))
     other = DaemonFolder(node.root / "GPU-another")

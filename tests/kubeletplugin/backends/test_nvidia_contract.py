@@ -1,12 +1,16 @@
 """The backend ``nvidia`` keeps the contract of backends, on stand-ins of cards and with unmodified bindings."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from api.kerf.v1alpha1 import DeviceConfigBase, GpuConfig, GpuSharing
 from driver.families.gpu import GPU
+from driver.partitions.geometry import Card, Partition
 from driver.testing import BackendContract, MachineUnderTest
+from tests.fakes.mps import kept_in_a_thread
 from tests.fakes.nvml import NEEDS_COMPILER
 from tests.kubeletplugin.backends.nvidia_machine import (
     NvidiaMachineUnderTest,
@@ -42,3 +46,33 @@ class TestStaticMigDevices(BackendContract):
         yield
         for machine in (one for one in self.machines if one.hardware.exists):
             assert machine.hardware.list_instances() == machine.made
+
+
+class SharedMachine(NvidiaMachineUnderTest):
+    """Cards that claims share by time slices, and partitions that they share by MPS."""
+
+    def config(self, partition: Partition) -> DeviceConfigBase:
+        strategy = "TimeSlicing" if partition.is_whole else "Mps"
+        return GpuConfig(api_version="kerf.dev/v1alpha1", sharing=GpuSharing(strategy=strategy))  # type: ignore[arg-type]
+
+    def partitions(self, card: Card) -> Sequence[Partition]:
+        """Return those of one profile: each prepare starts a daemon."""
+        return [one for one in super().partitions(card) if one.profile in {None, "3g.40gb"}]
+
+
+@NEEDS_COMPILER
+@pytest.mark.long
+@pytest.mark.usefixtures("nvml_of_one_test")
+class TestNvidiaBackendThatShares(BackendContract):
+    family = GPU
+
+    @pytest.fixture(autouse=True)
+    def keepers(self) -> Iterator[None]:
+        """Daemons are kept on every machine of a test, until its end."""
+        with ExitStack() as self.kept:
+            yield
+
+    def new_machine(self, folder: Path) -> MachineUnderTest:
+        machine = SharedMachine(folder, sharing_folder=str(folder / "sharing"))
+        self.kept.enter_context(kept_in_a_thread(folder / "sharing", machine.hardware.driver_root))
+        return machine

@@ -158,6 +158,7 @@ def test_a_partition_is_shared_by_mps_in_a_daemon_of_its_own_and_the_cards_mode_
     assert mps_node.ask(handle, "get_server_list") == ""
 
 
+@pytest.mark.long
 def test_a_prepare_after_the_death_of_a_daemon_waits_for_the_next_one(mps_node: Node) -> None:
     handle = mps_node.plugin.prepare(mps_node.share("first", gpu_config("Mps")))
     state = mps_node.folder(handle).read_state()
@@ -180,6 +181,7 @@ def test_without_the_daemons_process_a_claim_waits_and_its_end_undoes_what_was_s
     assert not list((node.sharing / node.card.uuid).iterdir())
 
 
+@pytest.mark.long
 def test_a_daemon_that_does_not_end_holds_the_device_and_is_named(node: Node) -> None:
     record = node.share("user", gpu_config("Mps"), MIG)
     with ExitStack() as service:

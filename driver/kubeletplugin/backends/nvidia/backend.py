@@ -155,14 +155,15 @@ class NvidiaBackend:
 
     def _share(self, handle: NvidiaHandle, sharing: GpuSharing, limits: ClientLimits, journal: Journal) -> NvidiaHandle:
         """Set up how the device is shared, and return its handle with what its containers get of it."""
-        journal.write(**{_SHARING_NOTE: handle.uuid})
-        self._sharing.set_up(handle.card, handle.uuid, sharing, limits)
         folder = self._sharing.folder(handle.uuid)
+        if folder is not None:
+            journal.write(**{_SHARING_NOTE: handle.uuid})
+            self._sharing.set_up(handle.card, handle.uuid, sharing, limits)
+            memory = self._config.shared_memory_folder or str(folder.path.parent / SHARED_MEMORY)
+            handle = structs.replace(handle, sharing_folder=str(folder.path), shared_memory=memory)
         return structs.replace(
             handle,
             sharing=sharing.strategy,
-            sharing_folder=str(folder.path) if folder is not None else "",
-            shared_memory=self._config.shared_memory_folder or str(Path(self._config.sharing_folder, SHARED_MEMORY)),
             memory_limit_bytes=limits.share_memory_bytes,
             active_thread_percentage=limits.active_thread_percentage,
             pinned_memory_mib=limits.pinned_memory_mib,
@@ -185,8 +186,12 @@ class NvidiaBackend:
 
     def abandon(self, device: AllocatedDevice, journal: Journal, found: FoundPartition | None) -> None:
         card = self._card(device.partition.card_uuid)
-        there = card.uuid if device.partition.placement is None else found.uuid if found is not None else ""
-        for device_uuid in {journal.notes.get(_SHARING_NOTE, ""), there} - {""}:
+        ours = {journal.notes.get(_SHARING_NOTE, "")}
+        if found is not None:
+            ours.add(found.uuid)
+        elif device.partition.shared and device.partition.is_whole:
+            ours.add(card.uuid)  # the claim that noted it may have left before this one, which is the last
+        for device_uuid in ours - {""}:
             self._sharing.take_back(card.uuid, device_uuid)
         card.abandon(found)
 
