@@ -48,3 +48,14 @@ def test_the_page_tells_every_permission_of_deploy_and_no_other() -> None:
 
 def test_the_page_names_no_account_without_a_role() -> None:
     assert {account for account, _, _ in told()} == set(ROLES.values())
+
+
+def test_the_page_names_every_policy_of_deploy() -> None:
+    found = [
+        document["metadata"]["name"]
+        for file in sorted((ROOT / "deploy").rglob("*.yaml"))
+        for document in yaml.safe_load_all(file.read_text())
+        if document and document["kind"] == "ValidatingAdmissionPolicy"
+    ]
+    assert len(found) > 5
+    assert [name for name in found if f"`{name}`" not in PAGE.read_text()] == []
