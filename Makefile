@@ -6,7 +6,7 @@ BIN     = $(VENV)/bin
 # Two workers per pair of cores keeps a laptop usable; xdist's "auto" counts hyper-threads.
 JOBS   ?= auto
 
-.PHONY: help demo test lint types tests test-long soak oracle fuzz bench e2e bench-e2e lock generate clean
+.PHONY: help demo test lint types tests test-long soak oracle fuzz bench e2e bench-e2e lock generate sbom audit clean
 .DEFAULT_GOAL := help
 
 help:
@@ -82,6 +82,14 @@ generate: $(VENV)/.installed ## protobuf modules, CRDs and the picture of the pa
 lock: ## the two lock files, from pyproject.toml (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -o requirements.lock pyproject.toml
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --extra dev -o requirements-dev.lock pyproject.toml
+
+sbom: $(VENV)/.installed ## the bill of materials (CycloneDX), on standard output
+	@$(BIN)/python -m tests.supply_chain sbom
+
+# Not among the locked tools: it is about the world of today, not about this version.
+audit: ## known vulnerabilities of the locked packages (needs pip-audit, and the network for its database)
+	@command -v pip-audit >/dev/null || { echo "make audit: there is no pip-audit (pipx install pip-audit): nothing was checked" >&2; exit 1; }
+	pip-audit --strict --require-hashes --disable-pip -r requirements.lock
 
 clean: ## the environment and every cache
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov dist build

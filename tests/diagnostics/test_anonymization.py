@@ -15,7 +15,7 @@ from api.model.metadata import Condition, ObjectMeta, OwnerReference
 from api.model.names import ObjectRef
 from driver.cel.library import FUNCTIONS
 from driver.diagnostics.anonymization import anonymize
-from driver.diagnostics.anonymization.pseudonyms import Pseudonyms, Vocabulary, is_public
+from driver.diagnostics.anonymization.pseudonyms import Pseudonyms, SnapshotWords, is_public
 from driver.diagnostics.cluster_index import ClusterIndex
 from driver.diagnostics.cluster_state import ClusterState
 from driver.diagnostics.dump import decode_dump, encode_dump, redact
@@ -193,7 +193,7 @@ TEXTS = st.text("aAbB1290-._/: '\"\\\n\u00e9\u0130", max_size=12)
 
 @given(st.lists(TEXTS, max_size=8), st.lists(st.from_regex(r"[a-z0-9]+(-[a-z0-9]+){0,2}", fullmatch=True), max_size=3))
 def test_two_texts_have_one_pseudonym_only_if_they_are_one(texts: list[str], names: list[str]) -> None:
-    found = Vocabulary(
+    found = SnapshotWords(
         kept=frozenset(), nodes=frozenset(names), names=frozenset(), derived=frozenset(), texts=frozenset(texts + names)
     )
     pseudonyms = Pseudonyms(found)
@@ -215,7 +215,7 @@ def test_every_function_of_cel_and_every_word_by_which_a_cause_is_known_is_publi
     for failure in _FAILURES:
         example = failure.pattern.pattern.replace("[Cc]", "C").replace("\\", "")
         words = Pseudonyms(
-            Vocabulary(
+            SnapshotWords(
                 kept=frozenset(), nodes=frozenset(), names=frozenset(), derived=frozenset(), texts=frozenset({example})
             )
         )

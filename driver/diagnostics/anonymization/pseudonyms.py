@@ -29,7 +29,7 @@ _FIRST_NUMBER: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Vocabulary:
+class SnapshotWords:
     """What a first walk over a snapshot has found."""
 
     kept: frozenset[str]
@@ -47,7 +47,7 @@ class Vocabulary:
 class Pseudonyms:
     """The pseudonym of every word and name of one snapshot."""
 
-    def __init__(self, found: Vocabulary) -> None:
+    def __init__(self, found: SnapshotWords) -> None:
         nodes = sorted(found.nodes - found.kept)
         bases = {base for base, _ in found.derived}
         whole = {f"{base}-{end}" for base, end in found.derived}

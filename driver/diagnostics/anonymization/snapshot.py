@@ -13,7 +13,7 @@ from api.core.v1 import ObjectReference
 from api.kerf.node_inventory import InventoryAmount, InventoryAttribute
 from api.model.devices import ResourcePool
 from api.model.metadata import ObjectMeta, OwnerReference
-from driver.diagnostics.anonymization.pseudonyms import Pseudonyms, Vocabulary, split_cel
+from driver.diagnostics.anonymization.pseudonyms import Pseudonyms, SnapshotWords, split_cel
 from driver.diagnostics.cluster_state import ClusterState
 from driver.diagnostics.dump import POD_TEMPLATE_HASH
 
@@ -36,7 +36,7 @@ def anonymize(state: ClusterState) -> tuple[ClusterState, Mapping[str, str]]:
     return replace_texts(state, pseudonyms), pseudonyms.meanings
 
 
-def collect_words(state: ClusterState) -> Vocabulary:
+def collect_words(state: ClusterState) -> SnapshotWords:
     """Return the names and texts of ``state``."""
     walk = _Walk()
     walk.visit(state)
@@ -49,7 +49,7 @@ def collect_words(state: ClusterState) -> Vocabulary:
     }
     derived = frozenset(_derived_names(state))
     expressions = {part for expression in walk.expressions for part in split_cel(expression)}
-    return Vocabulary(
+    return SnapshotWords(
         kept=frozenset(part for name in walk.kept for part in name.split("/")),
         nodes=frozenset(nodes),
         names=frozenset(part for name in walk.names for part in name.split("/") if part),

@@ -14,7 +14,9 @@ that was emptied with all this in it is found by the CDI files of the claims, wh
 SQLite writes its log and does not sync it (``synchronous=NORMAL``, https://www.sqlite.org/wal.html). The sync that
 ``synchronous=FULL`` would add after each write is made here, by the worker thread that is about to change hardware: one
 for all claims that wait. Notes are written by worker threads, too, records by the event loop: a lock keeps their
-statements apart.
+statements apart. What SQLite syncs by itself when its log has grown, the log and then the database into which it moves
+it, is done by the same thread, over a connection of its own: readers and writers go on meanwhile (``PASSIVE``). Left to
+the event loop is one sync each time that the log begins anew.
 """
 
 import os
@@ -60,6 +62,8 @@ _DELETE_RECORD: Final = "DELETE FROM claims WHERE uid = ?"
 _DELETE_NOTES: Final = "DELETE FROM notes WHERE uid = ? AND share = ?"
 _CACHE_KIB: Final = 64
 """Cached pages, enough for a write. Nothing is read again, and SQLite would keep 2 MB."""
+_LOG_WRITES: Final = 1000
+"""Move the log into the database after so many writes, at the next sync: the log has some 10 MB then."""
 _LOCKED_S: Final = 0.5
 """Wait this long for a person who has the file open for writing: every call waits meanwhile, and may be repeated."""
 _Changes: TypeAlias = Mapping[Row, bytes | None]
@@ -97,18 +101,26 @@ class Checkpoint:
     """The records by claim UID. Reads come from memory; only the active instance may have it open (``handover``)."""
 
     def __init__(
-        self, path: Path, connection: sqlite3.Connection, digest_file: DigestFile, *, sync_log: Callable[[], None]
+        self,
+        path: Path,
+        connection: sqlite3.Connection,
+        digest_file: DigestFile,
+        *,
+        sync_log: Callable[[], None],
+        move_log: Callable[[], object],
     ) -> None:
         """Read all records. Raises CheckpointError when one cannot be decoded, or they are not those that were written.
 
-        ``sync_log`` syncs SQLite's log and may raise OSError.
+        ``sync_log`` syncs SQLite's log and may raise OSError, ``move_log`` moves it into the database and may raise
+        sqlite3.Error.
         """
         self._path = path
         self._connection = connection
         self._digest_file = digest_file
         self._sync_log = sync_log
-        self._written = self._synced = 0
-        """The number of writes, and how many of them are on the disk."""
+        self._move_log = move_log
+        self._written = self._synced = self._moved = 0
+        """The number of writes, how many of them are on the disk, and how many the log had when it was moved last."""
         self._last_writes: dict[str, int] = {}
         """The number of the write that has the record, by claim UID; a record of an earlier process has none."""
         self._disk = threading.Lock()
@@ -228,6 +240,8 @@ class Checkpoint:
                 return
             if self._sync_error is None:
                 self._sync_all()
+            if self._sync_error is None and self._written - self._moved >= _LOG_WRITES:
+                self._move_all()
             if self._sync_error is not None:
                 reason = f"cannot be synced: {self._sync_error}"
                 raise CheckpointError(str(self._path), reason, _UNSYNCED) from self._sync_error
@@ -240,6 +254,15 @@ class Checkpoint:
             self._sync_error = error
         else:
             self._synced = written
+
+    def _move_all(self) -> None:
+        self._moved = self._written
+        try:
+            self._move_log()
+        except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorname", "") == "SQLITE_IOERR_FSYNC":
+                self._sync_error = OSError(str(error))
+            # Otherwise the log is complete, and grows until a later call moves it.
 
     def _forget(self, uid: str) -> None:
         self._records.pop(uid, None)
@@ -344,23 +367,34 @@ def open_checkpoint(
             _create(path, boot_id)
         if path.stat().st_size == 0:
             raise CheckpointError(str(path), "unreadable: it is empty", _DAMAGED)
-        connection = sqlite3.connect(
-            f"{path.as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=_LOCKED_S, check_same_thread=False
-        )
-    with closing(connection):
+        connection = _connect(path)
+    with closing(connection), ExitStack() as stack:
         with _reading(path):
             _check(path, connection)
+            stack.enter_context(closing(mover := _connect(path)))
             # The log exists from the first read to the last connection's end. Its descriptor may be closed, unlike one
             # of the database: SQLite has no locks on it that would go with it (fcntl_locking(2)).
             log = os.open(_log_of(path), os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            with ExitStack() as opened:
-                with _reading(path):
-                    digest_file = opened.enter_context(open_digest_file(directory, boot_id))
-                yield Checkpoint(path, connection, digest_file, sync_log=partial(fdatasync, log))
-        finally:
-            with suppress(OSError):  # nothing is written by it, and it is free (close(2))
-                os.close(log)
+            stack.callback(_close, log)
+            digest_file = stack.enter_context(open_digest_file(directory, boot_id))
+        yield Checkpoint(
+            path,
+            connection,
+            digest_file,
+            sync_log=partial(fdatasync, log),
+            move_log=lambda: mover.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall(),
+        )
+
+
+def _close(descriptor: int) -> None:
+    with suppress(OSError):  # nothing is written by it, and it is free (close(2))
+        os.close(descriptor)
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"{path.as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=_LOCKED_S, check_same_thread=False
+    )
 
 
 def _log_of(path: Path) -> Path:
@@ -430,6 +464,7 @@ def _check(path: Path, connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+    connection.execute("PRAGMA wal_autocheckpoint = 0")  # see ``Checkpoint.sync``
     connection.execute("SELECT 1 FROM claims LIMIT 1").fetchall()  # the first read makes the log
     # Where one open(2) fails, SQLite goes on without the right to write, for good: this needs the right, and no more.
     connection.execute("DELETE FROM claims WHERE FALSE")

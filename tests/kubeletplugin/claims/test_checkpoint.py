@@ -18,7 +18,7 @@ import pytest
 from api.checkpoint.v1 import CheckpointError
 from api.model.prepared import ClaimState, PreparedClaim
 from driver.kubeletplugin.claims import checkpoint_digest
-from driver.kubeletplugin.claims.checkpoint import FILE_NAME, Checkpoint, open_checkpoint
+from driver.kubeletplugin.claims.checkpoint import _LOG_WRITES, FILE_NAME, Checkpoint, open_checkpoint
 from tests.fakes.nvml import NEEDS_COMPILER
 from tests.fakes.system_calls import build_library
 from tests.kubeletplugin.harness import LONGEST_S
@@ -343,6 +343,47 @@ def test_what_was_written_before_a_sync_survives_a_power_cut(tmp_path: Path) -> 
         checkpoint.put(record("last"))
         checkpoint.sync("uid-of-last")
         assert disk.after_power_cut() == {"uid-of-one", "uid-of-late", "uid-of-last"}
+
+
+def test_the_thread_that_syncs_moves_the_log_into_the_database_and_no_write_does(tmp_path: Path) -> None:
+    """SQLite did it within every 400th write, in the event loop, which waited for three syncs."""
+    database, log = tmp_path / FILE_NAME, tmp_path / f"{FILE_NAME}-wal"
+    disk, sizes = Disk(tmp_path), list[int]()
+    with open_checkpoint(tmp_path, boot_id=BOOT, fdatasync=disk.sync) as checkpoint:
+        for turn in range(3):
+            before = database.read_bytes()
+            for number in range(_LOG_WRITES // 2 + 1):
+                checkpoint.put(record(f"claim-{number}"))
+                checkpoint.drop(f"uid-of-claim-{number}")
+            assert database.read_bytes() == before
+            checkpoint.put(record(f"kept-{turn}"))
+            checkpoint.sync(f"uid-of-kept-{turn}")
+            assert database.read_bytes() != before
+            assert len(disk.after_power_cut()) == turn + 1
+            sizes.append(log.stat().st_size)
+        checkpoint.put(record("last"))
+    assert max(sizes) < 2 * sizes[0], "the log begins anew"
+    with open_checkpoint(tmp_path, boot_id=BOOT) as checkpoint:
+        assert len(checkpoint.records) == 4
+
+
+def test_a_log_that_cannot_be_moved_grows_and_one_that_cannot_be_synced_lasts_no_longer(tmp_path: Path) -> None:
+    errors = [sqlite3.OperationalError("disk full"), sqlite3.OperationalError("disk I/O error")]
+    errors[0].sqlite_errorname, errors[1].sqlite_errorname = "SQLITE_FULL", "SQLITE_IOERR_FSYNC"
+
+    def fail() -> None:
+        raise errors.pop(0)
+
+    with open_checkpoint(tmp_path, boot_id=BOOT) as checkpoint:
+        checkpoint._move_log = fail
+        for _ in range(_LOG_WRITES):
+            checkpoint.put(record())
+        checkpoint.sync("uid-of-training")
+        for _ in range(_LOG_WRITES):
+            checkpoint.put(record())
+        with pytest.raises(CheckpointError, match="cannot be synced: disk I/O error"):
+            checkpoint.sync("uid-of-training")
+        assert errors == []
 
 
 def test_a_sync_of_what_an_earlier_one_has_leaves_the_disk_alone(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""What Kerf is made of: its locked dependencies, their licences, and a bill of materials (``make sbom``)."""

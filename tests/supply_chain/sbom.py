@@ -1,0 +1,95 @@
+"""The bill of materials of Kerf, of its lock file and the metadata of what is installed (CycloneDX 1.6, JSON).
+
+It is made when somebody asks for it (``make sbom``) and not kept: the lock file and the environment that was made of it
+say the same. The same lock gives the same bytes.
+"""
+
+import hashlib
+import re
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, requires, version
+from typing import Any, Final
+
+from packaging.requirements import Requirement
+
+from tests.supply_chain.licenses import license_of
+from tests.supply_chain.lock import ROOT, LockedPackage, read_lock
+
+SPEC: Final = "1.6"
+_NAMESPACE: Final = uuid.UUID("5b4d1f7e-3c0a-5e0f-9a55-2f0d1c8f6f11")
+"""The namespace of serial numbers (RFC 9562, version 5)."""
+
+
+def build_sbom() -> Mapping[str, Any]:
+    """Return the document. Packages for other platforms, which are not installed here, are in it without a licence."""
+    path = ROOT / "requirements.lock"
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    packages = read_lock(path)
+    kerf = {**_component("kerf", version("kerf"), ["Apache-2.0"]), "type": "application"}
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": SPEC,
+        "serialNumber": f"urn:uuid:{uuid.uuid5(_NAMESPACE, digest)}",
+        "version": 1,
+        "metadata": {
+            "component": kerf,
+            "properties": [{"name": "kerf:requirements.lock:sha256", "value": digest}],
+        },
+        "components": [_of_package(package) for package in packages],
+        "dependencies": _dependencies(packages),
+    }
+
+
+def _of_package(package: LockedPackage) -> Mapping[str, Any]:
+    component = _component(package.name, package.version, _licenses(package.name))
+    properties = [{"name": "kerf:file:sha256", "value": each} for each in package.hashes]
+    marker = [{"name": "kerf:needed-where", "value": package.marker}] if package.marker else []
+    return {**component, "properties": [*marker, *properties]}
+
+
+def _component(name: str, version_: str, licenses: Iterable[str]) -> dict[str, Any]:
+    reference = _reference(name, version_)
+    listed = [{"expression": each} for each in licenses]
+    return {
+        "type": "library",
+        "bom-ref": reference,
+        "name": name,
+        "version": version_,
+        "purl": reference,
+        "licenses": listed,
+    }
+
+
+def _reference(name: str, version_: str) -> str:
+    return f"pkg:pypi/{_normal(name)}@{version_}"
+
+
+def _licenses(name: str) -> list[str]:
+    try:
+        return [license_of(name)]
+    except PackageNotFoundError:
+        return []
+
+
+def _dependencies(packages: Sequence[LockedPackage]) -> list[Mapping[str, Any]]:
+    references = {_normal(each.name): _reference(each.name, each.version) for each in packages}
+    everything = {"kerf": _reference("kerf", version("kerf")), **references}
+    return [
+        {"ref": reference, "dependsOn": sorted({references[need] for need in _needs(name) if need in references})}
+        for name, reference in everything.items()
+    ]
+
+
+def _needs(name: str) -> set[str]:
+    try:
+        lines = requires(name) or []
+    except PackageNotFoundError:
+        return set()
+    needed = map(Requirement, lines)
+    return {_normal(each.name) for each in needed if each.marker is None or each.marker.evaluate({"extra": ""})}
+
+
+def _normal(name: str) -> str:
+    """Return the name as PEP 503 normalizes it."""
+    return re.sub(r"[-_.]+", "-", name).lower()

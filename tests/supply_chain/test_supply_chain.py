@@ -1,0 +1,66 @@
+"""What Kerf is made of is pinned, hashed, under known licences, and told in a bill of materials."""
+
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+
+import pytest
+
+from tests.supply_chain.licenses import ALLOWED, OTHERS, identifiers, license_of
+from tests.supply_chain.lock import LOCKS, ROOT, NotLockedError, read_lock
+from tests.supply_chain.sbom import build_sbom
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_every_requirement_is_pinned_with_hashes(lock: str) -> None:
+    packages = read_lock(ROOT / lock)
+    assert len(packages) > 30
+    assert len({(each.name, each.marker) for each in packages}) == len(packages)
+
+
+@pytest.mark.parametrize(
+    "line", ["a>=1 --hash=sha256:" + 64 * "0", "a==1", "a==1 --hash=md5:" + 32 * "0", "-e .", "a @ u"]
+)
+def test_what_is_not_pinned_with_hashes_is_an_error(line: str, tmp_path: Path) -> None:
+    (tmp_path / "lock").write_text(f"{line}\n")
+    with pytest.raises(NotLockedError):
+        read_lock(tmp_path / "lock")
+
+
+def test_what_developers_install_has_the_versions_that_users_get() -> None:
+    users, developers = ({(each.name, each.marker): each.version for each in read_lock(ROOT / lock)} for lock in LOCKS)
+    assert users.items() <= developers.items()
+
+
+def installed() -> Iterator[tuple[str, str]]:
+    """The packages of both lock files that are installed here, with their licences."""
+    for name in sorted({each.name for lock in LOCKS for each in read_lock(ROOT / lock)}):
+        try:
+            yield name, license_of(name)
+        except PackageNotFoundError:
+            continue
+
+
+def test_every_package_has_an_allowed_licence() -> None:
+    found = dict(installed())
+    assert len(found) > 50
+    others = {name: text for name, text in found.items() if not text or not identifiers(text) <= ALLOWED}
+    assert others == OTHERS
+
+
+def test_the_bill_of_materials_has_every_package_of_the_lock_and_what_it_needs() -> None:
+    document = build_sbom()
+    assert document == build_sbom(), "the same lock gives the same document"
+    assert (document["bomFormat"], document["specVersion"], document["version"]) == ("CycloneDX", "1.6", 1)
+    listed = {(each["name"], each["version"]) for each in document["components"]}
+    assert listed == {(each.name, each.version) for each in read_lock(ROOT / "requirements.lock")}
+    references = [document["metadata"]["component"]["bom-ref"], *(each["bom-ref"] for each in document["components"])]
+    assert len(set(references)) == len(references)
+    graph = {each["ref"]: each["dependsOn"] for each in document["dependencies"]}
+    assert graph.keys() == set(references)
+    reached, waiting = set[str](), references[:1]
+    while waiting:
+        reached.add(one := waiting.pop())
+        waiting += [each for each in graph[one] if each not in reached]
+    alone = {each["bom-ref"] for each in document["components"] if not each["licenses"]}
+    assert reached >= set(references) - alone
