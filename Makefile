@@ -6,7 +6,7 @@ BIN     = $(VENV)/bin
 # Two workers per pair of cores keeps a laptop usable; xdist's "auto" counts hyper-threads.
 JOBS   ?= auto
 
-.PHONY: help demo test lint types tests test-long soak oracle fuzz bench e2e bench-e2e lock generate sbom audit clean
+.PHONY: help demo test lint types tests test-long soak oracle mutants fuzz bench e2e e2e-all bench-e2e lock generate sbom audit clean
 .DEFAULT_GOAL := help
 
 help:
@@ -50,8 +50,11 @@ test-long: $(VENV)/.installed ## the same properties with many more generated ca
 soak: $(VENV)/.installed ## a million claims of simulated time, under faults (an hour or two on two cores)
 	@$(BIN)/python -m tests.soak --claims 1000000 $(ARGS)
 
-oracle: $(VENV)/.installed ## generated cases, judged by the Go libraries of others (needs Go)
+oracle: $(VENV)/.installed ## generated cases, judged by the Go libraries of others (needs Go; ARGS=--short: few cases)
 	@$(BIN)/python -m tests.oracle $(ARGS)
+
+mutants: $(VENV)/.installed ## small changes of Kerf, one at a time, that its tests should notice
+	@$(BIN)/python -m tests.mutants $(ARGS)
 
 fuzz: $(VENV)/.installed ## any bytes where files are read; guided, if atheris is installed
 	@$(BIN)/python -m tests.fuzz cdi $(ARGS)
@@ -71,6 +74,14 @@ CLASSIC ?= 1.30
 e2e: $(VENV)/.installed ## Kerf on a real Kubernetes (Linux, root, Go; builds it once, some 40 minutes)
 	@$(BIN)/python -m tests.realcluster build --kueue $(KUBERNETES) $(CLASSIC)
 	@KERF_E2E_VERSION=$(KUBERNETES) KERF_E2E_CLASSIC=$(CLASSIC) $(BIN)/pytest -q -n $(CLUSTERS) --dist loadfile -m realcluster $(ARGS) $(E2E)
+
+# The other releases, each with the tests that docs/compatibility.md names; it says what fails there, and why.
+e2e-all: $(VENV)/.installed ## Kerf on the other releases of docs/compatibility.md (hours; builds each once)
+	@failed=0; \
+	$(MAKE) e2e KUBERNETES=1.36 CLASSIC=1.31 E2E=tests/e2e || failed=1; \
+	$(MAKE) e2e KUBERNETES=1.34 E2E="tests/e2e/test_one_card.py tests/e2e/test_node_choice.py tests/e2e/test_restarts.py" || failed=1; \
+	$(MAKE) e2e KUBERNETES=1.32 E2E=tests/e2e/test_whole_cards.py || failed=1; \
+	exit $$failed
 
 bench-e2e: $(VENV)/.installed ## measurements on a real Kubernetes (needs what e2e needs)
 	@$(BIN)/python -m tests.realcluster build 1.37 1.30

@@ -243,6 +243,8 @@ def test_only_the_nodes_that_are_offered_are_tried() -> None:
     )
     assert isinstance(placement, NodeAllocation)
     assert placement.node == "n-2"
+    nowhere = alike(3).place([ASKED["any device"]], CLASSES, share_id=str, budget=BUDGET, nodes=frozenset())
+    assert not isinstance(nowhere, NodeAllocation), "where no node is offered none is tried"
 
 
 def test_taint_rules_hold_in_a_cluster_too() -> None:

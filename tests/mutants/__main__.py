@@ -7,13 +7,14 @@ of ``equivalent.toml``.
 import argparse
 import os
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from tests.mutants.groups import EquivalentMutant, Group, read_equivalent, read_groups
 from tests.mutants.operators import Mutant
-from tests.mutants.trials import Trial, Verdict, Workplace, workplace
+from tests.mutants.trials import BaselineFailedError, Trial, Verdict, Workplace, workplace
 
 _DEADLY_SHARE: Final = 0.95
 _EQUIVALENT: Final = "equivalent"
@@ -52,8 +53,12 @@ def _run_group(
     counts: dict[str, Counter[str]],
 ) -> None:
     """Try the mutants of one group, and add to the ``counts`` of their modules what became of them."""
-    known = place.measure(group)
-    tried = []
+    begun = time.monotonic()
+    try:
+        known = place.measure(group)
+    except BaselineFailedError as error:
+        raise SystemExit(f"without any change the tests fail: {error}") from error
+    tried, killed = [], 0
     for mutant in sample:
         count = counts.setdefault(mutant.path, Counter())
         if any(entry.is_of(mutant) for entry in equivalent):
@@ -62,8 +67,11 @@ def _run_group(
             tried.append(mutant)
     for trial in place.try_all(tried, known):
         counts[trial.mutant.path][trial.verdict] += 1
+        killed += trial.verdict is Verdict.KILLED
         if trial.verdict is not Verdict.KILLED:
             _print_survivor(trial)
+    seconds = time.monotonic() - begun
+    print(f"{group.name}: {killed} of {len(tried)} killed in {seconds:.0f} s", flush=True)
 
 
 def _print_survivor(trial: Trial) -> None:

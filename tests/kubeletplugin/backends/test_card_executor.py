@@ -382,3 +382,26 @@ async def test_what_would_end_a_process_or_a_task_fails_the_call_alone(node: Nod
 async def _call_at_once(node: Node) -> str:
     async with node.executor.lock("GPU-0") as card:
         return await card.call("prepare", lambda: "done")
+
+
+async def test_a_backend_is_not_closed_for_good_while_a_survey_runs(node: Node) -> None:
+    closed = anyio.Event()
+
+    def hang(card_uuid: str) -> CardSurvey:
+        node.hang()
+        return CardSurvey(card_uuid=card_uuid)
+
+    async def close() -> None:
+        await node.executor.close_backends()
+        closed.set()
+
+    node.backend.survey = hang  # type: ignore[method-assign]
+    async with anyio.create_task_group() as group:
+        group.start_soon(node.executor.survey, "fake", "GPU-0", lambda _: None)
+        await until(lambda: node.running == 1)
+        group.start_soon(close)
+        await anyio.wait_all_tasks_blocked()
+        assert not closed.is_set()
+        node.release.set()
+        with anyio.fail_after(LONGEST_S):
+            await closed.wait()

@@ -166,6 +166,19 @@ async def test_a_load_that_fails_in_vain_sends_the_pod_elsewhere_and_sets_the_ca
         assert fixture.to_reported_devices()[3][1] == LOADED
 
 
+async def test_one_device_that_could_not_be_loaded_is_enough(tmp_path: Path) -> None:
+    async with early_preparation(tmp_path) as fixture:
+        fixture.core.backend.fail("prepare", FUNCTION, PermanentError("the image is for another shell"))
+        fixture.allocate(waiting("crypto", FUNCTION))
+        await until(lambda: bool(fixture.cluster.written))
+        fixture.allocate(waiting("both", "fpga-0-slot-1", FUNCTION))
+        await until(lambda: len(fixture.cluster.written) == 2)
+        name, devices = fixture.cluster.written[1]
+        assert name == "both"
+        assert FAILED in {condition.type for device in devices for condition in device.conditions}
+        assert fixture.made() == []
+
+
 async def test_a_load_that_fails_is_tried_again_before_the_pod_goes_elsewhere(tmp_path: Path) -> None:
     async with early_preparation(tmp_path) as fixture:
         fixture.core.backend.fail("prepare", FUNCTION, HardwareBusyError("busy"))

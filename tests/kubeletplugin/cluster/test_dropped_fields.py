@@ -2,22 +2,32 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import anyio
 import pytest
 import yaml
 
+from api.core.v1 import Node
+from api.model.metadata import ObjectMeta
 from api.model.names import DriverName
+from api.resource.v1 import KINDS
+from driver.families.gpu import GPU
 from driver.kube.discovery import discover
 from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
 from driver.kubeletplugin.cluster.dropped_fields import probe_dropped_fields, probe_list_attributes
+from driver.kubeletplugin.cluster.resource_classes import ResourceClassWatch
+from driver.kubeletplugin.cluster.structured import StructuredCluster
 from driver.kubeletplugin.inventory.devices import PublishTarget
+from driver.kubeletplugin.settings import Settings
 from driver.local.apiserver import ApiServer, ApiServerSettings
 from driver.partitions.slice_limits import SliceLayout
 from tests.fakes.claims import DRIVER, NODE, VOCABULARIES
+from tests.kube.memory_server import MemoryServer, answering
 from tests.kubeletplugin.harness import LONGEST_S
+from tests.runtime.virtual_time import VIRTUAL_TIME
 
 COUNTERS = ("devices[].consumesCounters", "sharedCounters")
 SHARES = ("devices[].allowMultipleAllocations", "devices[].capacity{}.requestPolicy")
@@ -93,3 +103,41 @@ async def test_whether_lists_are_taken_is_asked_without_a_trace(
         )
         assert await probe_list_attributes(client, kind, target) is takes_lists
         assert not (await client.list(kind)).items, "a question leaves nothing behind"
+
+
+@pytest.mark.parametrize(("lost", "can_evict"), [((), True), (("devices[].taints",), False)])
+async def test_a_server_that_keeps_no_taints_evicts_nobody_by_them(
+    tmp_path: Path, lost: tuple[str, ...], can_evict: bool
+) -> None:
+    fields = {"resourceslices": [f"spec.{path}" for path in lost]}
+    async with client_of(tmp_path, ApiServerSettings(dropped_fields=fields)) as client:
+        node = Node(metadata=ObjectMeta(name=NODE, uid="1"))
+        settings = Settings(node_name=NODE, family=GPU, backends=())
+        classes = ResourceClassWatch(client)
+        cluster = await StructuredCluster.connect(client, await discover(client), node, settings, classes)
+        assert cluster.can_evict is can_evict
+
+
+@pytest.mark.parametrize("anyio_backend", [VIRTUAL_TIME], ids=["virtual time"])
+async def test_classes_are_watched_once_they_can_be_listed(anyio_backend: object) -> None:
+    server = MemoryServer()
+    server.faults.append(answering(404, "NotFound"))
+    watch = ResourceClassWatch(server.client())
+    assert await watch.list_now() is None
+    async with anyio.create_task_group() as group:
+        group.start_soon(partial(watch.follow, lambda: None, poll_s=60))
+        await anyio.sleep(3600)
+        synced = [watch.synced]
+        assert len(server.requests) == 1 + 59, "once a minute"
+        server.faults.clear()
+        await anyio.sleep(61)
+        assert [*synced, watch.synced] == [False, True]
+        group.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("anyio_backend", [VIRTUAL_TIME], ids=["virtual time"])
+async def test_a_server_that_takes_a_slice_without_its_lists_takes_no_lists(anyio_backend: object) -> None:
+    server = MemoryServer()
+    server.on_write = lambda value: {**value, "spec": {**value["spec"], "devices": [{"name": "listed"}]}}
+    target = PublishTarget(driver=DriverName(DRIVER), node=NODE, layout=SliceLayout.SPLIT, vocabularies=VOCABULARIES)
+    assert not await probe_list_attributes(server.client(), KINDS.resource_slices, target)
