@@ -79,7 +79,7 @@ class NodePlugin:
         self._store = cdi.Store(settings.cdi_dir, cdi.VolatileFilesystem())
         # In the kubelet's directory: the container runtime must find the files under the path that the plugin has.
         self._metadata = MetadataFiles(settings.plugin_dir / FOLDER)
-        self._health_tracker = DeviceHealthTracker(driver=settings.driver_name, now=now)
+        self._health_tracker = DeviceHealthTracker(driver=settings.driver_name, now=now, clock=clock)
         self._on_health_change = on_health_change
         self.card_executor = CardExecutor(
             backends,

@@ -136,8 +136,8 @@ class EarlyPreparer:
         except (NotAllocatedError, ClaimGoneError):
             raise
         except KerfError as error:
-            since = self._failing_since.setdefault(claim.ref, self._now())
-            if not _is_permanent(error) and self._now() - since < self._retry_s:
+            since = self._failing_since.setdefault(claim.ref, anyio.current_time())
+            if not _is_permanent(error) and anyio.current_time() - since < self._retry_s:
                 raise TransientError(str(error)) from error
             _log.error("claim %s cannot be prepared, the scheduler is to try elsewhere: %s", claim.ref, error)
             if isinstance(error, DevicesFailedError):

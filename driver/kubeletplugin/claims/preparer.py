@@ -217,7 +217,7 @@ class ClaimPreparer:
         if record is None:
             return False
         if self._survey_cards is not None:
-            await self._survey_cards({device.part.card_uuid for device in record.devices})
+            await self._survey_cards({device.part.card_uuid for device in record.devices if not device.admin_access})
         return any(self._is_missing(record.claim.uid, device) for device in record.devices)
 
     async def _unprepare(self, ref: ClaimRef) -> None:

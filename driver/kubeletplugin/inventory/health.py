@@ -5,6 +5,7 @@ should start again elsewhere (NoExecute: kube-controller-manager evicts those wi
 ends with its cause. A card that could not load a function gets no claims for that function for a while.
 """
 
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
@@ -40,20 +41,21 @@ class LoadFailure(NamedTuple):
 
     reason: str
     hold_until: float
-    """When the card may get claims for the function again, as Unix time in seconds."""
+    """When the card may get claims for the function again, in seconds of a monotonic clock."""
 
 
 class DeviceHealthTracker:
     """The present health of a node's cards and partitions, and the recent load failures."""
 
-    def __init__(self, *, driver: str, now: Callable[[], float]) -> None:
-        """``now`` returns Unix time in seconds."""
+    def __init__(self, *, driver: str, now: Callable[[], float], clock: Callable[[], float] = time.monotonic) -> None:
+        """``now`` returns Unix time in seconds, which reports have, ``clock`` monotonic seconds: a clock may be set."""
         self._taints = {
             state: DeviceTaint(key=f"{driver}/unhealthy", value=value, effect=effect)
             for state, (value, effect) in _TAINTS.items()
         }
         self._load_failure_taint = DeviceTaint(key=f"{driver}/load-failed", effect="NoSchedule")
         self._now = now
+        self._clock = clock
         self._unhealthy: dict[_Part, UnhealthyState] = {}
         self._load_failures: dict[_LoadKey, LoadFailure] = {}
 
@@ -107,16 +109,16 @@ class DeviceHealthTracker:
 
         A partition with a profile, which loads nothing, is kept from claims at its placement alone.
         """
-        self._load_failures[_load_key(partition)] = LoadFailure(reason, self._now() + hold_s)
+        self._load_failures[_load_key(partition)] = LoadFailure(reason, self._clock() + hold_s)
 
     def find_load_failure(self, partition: Partition) -> str | None:
         """Return why ``partition`` must not be tried again yet; None: it may be."""
         failure = self._load_failures.get(_load_key(partition))
-        return failure.reason if failure is not None and self._now() < failure.hold_until else None
+        return failure.reason if failure is not None and self._clock() < failure.hold_until else None
 
     def expire_load_failures(self) -> bool:
         """Forget load failures whose time is over; returns whether there were any."""
-        expired = [key for key, failure in self._load_failures.items() if failure.hold_until <= self._now()]
+        expired = [key for key, failure in self._load_failures.items() if failure.hold_until <= self._clock()]
         for key in expired:
             del self._load_failures[key]
         return bool(expired)

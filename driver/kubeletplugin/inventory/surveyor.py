@@ -92,9 +92,10 @@ class HardwareSurveyor:
                 await self._look_for(card_uuid, failures)
             elif await self._survey_card(*self._cards[card_uuid], failures):
                 self._on_change()
-        for failure in failures:
-            reason = str(failure) if isinstance(failure, KerfError) else repr(failure)
-            raise HardwareBusyError(f"nobody knows what is left of what was prepared: {reason}") from failure
+        if failures:
+            first = failures[0]
+            reason = str(first) if isinstance(first, KerfError) else repr(first)
+            raise HardwareBusyError(f"nobody knows what is left of what was prepared: {reason}") from first
 
     def request_stuck(self) -> None:
         """Have the cards surveyed on which a call hangs or hung: this fails at once, or ends their quarantine."""

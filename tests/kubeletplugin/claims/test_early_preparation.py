@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
@@ -62,7 +62,10 @@ class EarlyPreparationFixture:
     core: PluginCore
     health_tracker: DeviceHealthTracker
     early_preparer: EarlyPreparer
-    now: list[float] = field(default_factory=lambda: [1000.0])
+    clock: list[float]
+    """One entry: monotonic seconds."""
+    now: list[float]
+    """The same for Unix time."""
 
     @property
     def cluster(self) -> FakeCluster:
@@ -93,8 +96,8 @@ class EarlyPreparationFixture:
 
 @asynccontextmanager
 async def early_preparation(root: Path, *, retry_s: float = 15) -> AsyncIterator[EarlyPreparationFixture]:
-    now = [1000.0]
-    health_tracker = DeviceHealthTracker(driver=DRIVER, now=lambda: now[0])
+    clock, now = [10.0], [1000.0]
+    health_tracker = DeviceHealthTracker(driver=DRIVER, now=lambda: now[0], clock=lambda: clock[0])
     async with plugin_core(root, FakeCluster()) as core, anyio.create_task_group() as group:
         group.cancel_scope.deadline = anyio.current_time() + LONGEST_S
         early_preparer = EarlyPreparer(
@@ -110,7 +113,7 @@ async def early_preparation(root: Path, *, retry_s: float = 15) -> AsyncIterator
         )
         group.start_soon(early_preparer.run)
         await early_preparer.synced.wait()
-        yield EarlyPreparationFixture(core, health_tracker, early_preparer, now)
+        yield EarlyPreparationFixture(core, health_tracker, early_preparer, clock, now)
         assert not group.cancel_scope.cancel_called, "what the test waits for never came"
         group.cancel_scope.cancel()
 
@@ -160,7 +163,8 @@ async def test_a_load_that_fails_in_vain_sends_the_pod_elsewhere_and_sets_the_ca
         fixture.allocate(waiting("bare", "fpga-0-slot-1"))
         await until(lambda: len(fixture.cluster.written) == 3)
         assert fixture.to_reported_devices()[2][1] == LOADED, "another function"
-        fixture.now[0] += 300
+        fixture.clock[0] += 300
+        fixture.now[0] -= 86_400  # somebody has set the node's clock
         fixture.allocate(waiting("later", FUNCTION))
         await until(lambda: len(fixture.cluster.written) == 4)
         assert fixture.to_reported_devices()[3][1] == LOADED
