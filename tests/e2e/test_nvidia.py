@@ -13,7 +13,7 @@ from tests.e2e.hardware import ON_NVIDIA, StandInCards
 from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
 from tests.realcluster.api import Document
-from tests.realcluster.kerf import Hardware
+from tests.realcluster.kerf import DEPLOY, Hardware, manifests
 
 pytestmark = ON_NVIDIA
 
@@ -34,6 +34,11 @@ def machine(namespace: Namespace) -> NvidiaMachine:
     hardware = namespace.node.hardware
     assert isinstance(hardware, StandInCards)
     return hardware.machine
+
+
+async def test_an_api_server_takes_the_manifest_for_such_nodes(namespace: Namespace) -> None:
+    for document in manifests(DEPLOY / "nvidia"):
+        await namespace.api.apply(document, dryRun="All")
 
 
 async def small_pods(namespace: Namespace, *names: str) -> None:

@@ -68,7 +68,6 @@ async def test_a_share_for_which_no_memory_is_left_waits_until_another_goes(name
     assert namespace.node.gpu_partitions == [], "the card is shared whole"
 
 
-@BOTH_BACKENDS
 async def test_shares_and_partitions_of_a_card_exclude_each_other(namespace: Namespace) -> None:
     shares = await in_shares(namespace, cut="Whole")
     small = await namespace.resource_class("small", device="gpu", profile="1g.10gb")

@@ -64,6 +64,7 @@ def api_server(plan: Plan) -> Sequence[str]:
         f"--service-account-signing-key-file={paths.account_key}",
         "--service-account-issuer=https://kerf.test",
         f"--token-auth-file={paths.tokens}",
+        "--allow-privileged",  # deploy/nvidia; kubeadm and distributions allow it
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",
         "--service-cluster-ip-range=10.96.0.0/16",

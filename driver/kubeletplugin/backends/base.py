@@ -119,13 +119,15 @@ class CardSurvey:
     no_partitions: str = ""
     """The reason why the card cannot be cut now, such as "MIG mode is pending a reset"; empty: it can. Partitions that
     are static can be had all the same."""
+    no_static: str = ""
+    """The reason why not even static partitions can be had now; empty: they can."""
 
     def find_restriction(self, partition: Partition) -> str:
         """Return why the card cannot be had as ``partition`` now; empty: it can, as far as others do not hold it."""
         if partition.is_whole:
             return self.no_whole
         is_there = any(found.is_static and found.matches(partition) for found in self.partitions)
-        return "" if is_there else self.no_partitions
+        return self.no_static if is_there else self.no_partitions
 
 
 class HealthState(StrEnum):
@@ -227,9 +229,9 @@ class Backend(Protocol):
 
         ``found`` is what an interrupted prepare of this device left, or what another share of it uses
         (``partition.shared``, KEP-5075): finish it where it is incomplete, and create no second one. It may be a static
-        partition: hand it out as it is. None: create the partition.
-        What a later call needs to know of a half-made partition goes into the journal before the next call to the
-        hardware. On return all is done; on an error nothing need be undone, because ``abandon`` follows.
+        partition: hand it out as it is. None: create the partition. What a later call needs to know of a half-made one
+        goes into the journal before the next call to the hardware. On return all is done; on an error nothing need be
+        undone, because ``abandon`` follows.
 
         HardwareConflictError says that somebody else holds the place and that this call has created nothing there; the
         plugin then takes what it finds there for another's. With admin access (``device.admin_access``) create and

@@ -35,15 +35,16 @@ def find_ours(
     ``own`` are the notes on the claim's device, ``others`` those of other claims on their shares of it.
     """
     for found in survey.partitions:
-        # Processes that use the place are of those who share it, or of strangers: this claim has none yet.
-        evidence = others if found.is_use else (own, *others)
-        if not found.matches(partition):
-            continue
-        if found.is_static and (not found.in_use or any(BEFORE in notes for notes in others)):
-            return found
-        if not found.is_static and any(came_later(notes, found.id) for notes in evidence):
+        if found.matches(partition) and _is_ours(found, own, others):
             return found
     return None
+
+
+def _is_ours(found: FoundPartition, own: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> bool:
+    # Processes that use the place are of those who share it, or of strangers: this claim has none yet.
+    if found.is_static:
+        return not found.in_use or any(BEFORE in notes for notes in others)
+    return any(came_later(notes, found.id) for notes in (others if found.is_use else (own, *others)))
 
 
 def came_later(notes: Mapping[str, Any], found_id: str) -> bool:

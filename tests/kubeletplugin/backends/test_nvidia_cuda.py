@@ -92,7 +92,7 @@ def test_without_the_hook_nothing_is_offered_and_the_survey_says_why(machine: Nv
     plugin = PluginStandIn(machine, GPU)
     survey = plugin.survey(plugin.cards[0].uuid)
 
-    assert survey.no_whole == survey.no_partitions
+    assert survey.no_whole == survey.no_partitions == survey.no_static
     assert survey.no_whole.startswith("there is no nvidia-cdi-hook at /nowhere/nvidia-cdi-hook (No such file")
     with pytest.raises(HardwareBusyError, match="there is no nvidia-cdi-hook"):
         plugin.prepare(allocate(plugin, None, None))

@@ -74,6 +74,7 @@ def test_a_static_partition_is_noted_and_can_be_had_though_none_can_be_made() ->
     static = survey(NEIGHBOR, STATIC, no_whole="static", no_partitions="static")
     assert [*list_before(static, STATIC)] == ["gi-9", "gi-3"]
     assert (static.find_restriction(WANTED), static.find_restriction(WHOLE)) == ("", "static")
+    assert survey(STATIC, no_static="no hook").find_restriction(WANTED) == "no hook"
     check_free(WANTED, static, STATIC)
     with pytest.raises(HardwareBusyError):
         check_free(Partition(kind=GPU, card_uuid="GPU-0", profile="1g.10gb", placement=Placement(7, 1)), static, None)

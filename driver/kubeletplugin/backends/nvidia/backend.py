@@ -124,7 +124,9 @@ class NvidiaBackend:
 
     def survey(self, card_uuid: str) -> CardSurvey:
         found = self._card(card_uuid).survey()
-        return replace(found, no_whole=self._no_hook, no_partitions=self._no_hook) if self._no_hook else found
+        if not self._no_hook:
+            return found
+        return replace(found, no_whole=self._no_hook, no_partitions=self._no_hook, no_static=self._no_hook)
 
     def prepare(
         self, device: AllocatedDevice, config: DeviceConfigBase | None, journal: Journal, found: FoundPartition | None

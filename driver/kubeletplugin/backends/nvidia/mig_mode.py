@@ -11,8 +11,6 @@ from driver.kubeletplugin.backends.nvidia.readings import MigMode
 
 _NEEDING_RESET: Final = frozenset({"ampere"})
 """Architectures whose MIG mode changes with a reset only (NVIDIA, MIG User Guide); none before them has MIG."""
-
-
 _STATIC: Final = "migMode of the backend is Static, so claims get only the MIG devices that an administrator has made"
 
 
@@ -46,8 +44,7 @@ def find_restrictions(mode: MigMode | None, architecture: str, policy: MigPolicy
         return Restrictions("", "the card has no MIG")
     if can_switch(architecture, policy):
         return Restrictions("", "")
-    is_pending = mode.is_on_later != mode.is_on
-    if is_pending:
+    if mode.is_on_later != mode.is_on:
         later = "on" if mode.is_on_later else "off"
         reason = f"MIG mode {later} is pending a reset of the card"
     elif architecture in _NEEDING_RESET:
