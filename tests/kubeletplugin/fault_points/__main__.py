@@ -1,7 +1,8 @@
 """Counts the calls of operations, tries points of each, and prints as JSON what became of them.
 
 ``python -m tests.kubeletplugin.fault_points SCENARIO``: every point. ``SCENARIO NUMBER``: so many of each fault, spread
-over the operation. ``SCENARIO FAULT AT``: one. ``sample``: a few of some scenarios. The process must have been started with the library that ``tests.fakes.system_calls`` builds.
+over the operation. ``SCENARIO FAULT AT``: one. ``sample``: a few of some scenarios. The process must have been started
+with the library that ``tests.fakes.system_calls`` builds.
 """
 
 import gc

@@ -73,6 +73,8 @@ def _killed(operation: Operation, share: float) -> Callable[[Node], None]:
         count = operate(node, Point(operation, CallFault.KILL_BEFORE, 0)).report["count"]
         node.restore(saved)
         assert operate(node, Point(operation, CallFault.KILL_BEFORE, round(count * share))).was_killed
+        if operation is Operation.UNPREPARE:
+            node.forget_answers()  # that claims are prepared: the kubelet has called for their end
 
     return arrange
 
