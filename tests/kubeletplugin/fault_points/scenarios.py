@@ -140,9 +140,9 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
 SAMPLE: Final = {
     "prepare of three claims on two cards": (
         (CallFault.KILL_BEFORE, CallFault.FAIL, CallFault.FULL, NVML_FAULTS[0]),
-        3,
+        2,
     ),
-    "unprepare of three claims on two cards": ((CallFault.KILL_BEFORE, CallFault.FAIL), 3),
+    "unprepare of three claims on two cards": ((CallFault.KILL_BEFORE, CallFault.FAIL), 2),
     "start with claims": ((CallFault.KILL_BEFORE, CallFault.FAIL), 2),
 }
 """What is tried each time: faults, and how many points of each."""
