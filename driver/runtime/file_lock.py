@@ -5,7 +5,7 @@ The kernel frees a lock when its holder ends, however that happens.
 
 import fcntl
 import os
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
@@ -16,7 +16,7 @@ class FileLock:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._held = ExitStack()
-        self._held.callback(os.close, descriptor)
+        self._held.callback(_close, descriptor)
 
     def __enter__(self) -> Self:
         return self
@@ -50,7 +50,7 @@ def try_acquire(path: Path, *, shared: bool = False) -> FileLock | None:
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except OSError as error:
-        os.close(descriptor)
+        _close(descriptor)
         if isinstance(error, BlockingIOError):
             return None
         raise
@@ -67,6 +67,11 @@ def is_held(path: Path) -> bool:
         return True
     lock.release()
     return False
+
+
+def _close(descriptor: int) -> None:
+    with suppress(OSError):  # the descriptor is free, and with it the lock, whatever close(2) says
+        os.close(descriptor)
 
 
 def _open(path: Path) -> int:

@@ -1,10 +1,11 @@
 """Locks between processes, on files and on directories."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from driver.runtime.file_lock import acquire, is_held, try_acquire
+from driver.runtime.file_lock import FileLock, acquire, is_held, try_acquire
 
 
 @pytest.fixture(params=["file", "directory"])
@@ -53,3 +54,10 @@ def test_the_content_of_a_locked_file_is_replaced(tmp_path: Path) -> None:
 def test_a_lock_that_cannot_be_made_is_an_os_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         try_acquire(tmp_path / "missing/lock")
+
+
+def test_a_lock_whose_file_cannot_be_closed_is_let_go_without_an_error(tmp_path: Path) -> None:
+    """EIO at this close(2), of a disk that had failed, ended a plugin that stopped as an error of the program."""
+    descriptor = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
+    os.close(descriptor)
+    FileLock(descriptor).release()

@@ -18,7 +18,7 @@ from driver.testing.nvml import (
     NvidiaMachine,
 )
 from driver.testing.nvml.description import UnsuitableDescriptionError
-from driver.testing.nvml.machine import MACHINE_VARIABLE
+from driver.testing.nvml.machine import EVERY_FUNCTION, MACHINE_VARIABLE
 from tests.fakes.nvml import NEEDS_COMPILER, open_nvml
 from tests.fakes.nvml_calls import create_gpu_instance, fill_gpu_instance, list_gpu_instances
 from tests.testing.nvml.conftest import MakeMachine
@@ -186,3 +186,16 @@ def test_a_machine_is_not_made_over_another_one(make_machine: MakeMachine) -> No
     make_machine()
     with pytest.raises(FileExistsError):
         make_machine()
+
+
+def test_a_fault_of_every_function_counts_the_calls_before_it(make_machine: MakeMachine) -> None:
+    machine = make_machine()
+    with open_nvml(machine):
+        machine.add_fault(EVERY_FUNCTION, error=pynvml.NVML_ERROR_UNKNOWN, skip=2)
+        card = pynvml.nvmlDeviceGetHandleByIndex(0)
+        assert machine.count_left(EVERY_FUNCTION) == 1
+        pynvml.nvmlDeviceGetName(card)
+        with pytest.raises(pynvml.NVMLError_Unknown):
+            pynvml.nvmlDeviceGetUUID(card)
+        assert machine.count_left(EVERY_FUNCTION) == 0
+        assert pynvml.nvmlDeviceGetUUID(card)
