@@ -64,10 +64,21 @@ def real_sleeps(module: str, text: str) -> Iterator[Sleep]:
     backends = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "anyio_backend")
     if any("VIRTUAL_TIME" in ast.unparse(backend.body[-1]) for backend in backends):
         return
+    virtual = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.AsyncFunctionDef)
+        and any(
+            {"anyio_backend", "VIRTUAL_TIME"} <= set(re.findall(r"\w+", ast.unparse(each)))
+            for each in node.decorator_list
+        )
+        for inner in ast.walk(node)
+    }
     loops = [node for node in ast.walk(tree) if isinstance(node, ast.While)]
     polls = {id(inner) for loop in loops for inner in ast.walk(loop)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in SLEEPS and ast.unparse(node.args[0]) != "0":
+        is_sleep = isinstance(node, ast.Call) and ast.unparse(node.func) in SLEEPS and id(node) not in virtual
+        if isinstance(node, ast.Call) and is_sleep and ast.unparse(node.args[0]) != "0":
             yield Sleep(module, node.lineno, id(node) in polls)
 
 
@@ -99,3 +110,5 @@ def test_a_sleep_counts_unless_it_is_on_the_virtual_clock_or_of_no_time() -> Non
     text = "def wait():\n    anyio.sleep(1)\n    asyncio.sleep(0)\n    while True:\n        time.sleep(2)\n"
     assert list(real_sleeps("a.py", text)) == [Sleep("a.py", 2, is_poll=False), Sleep("a.py", 5, is_poll=True)]
     assert list(real_sleeps("a.py", f"{text}\ndef anyio_backend():\n    return VIRTUAL_TIME\n")) == []
+    one = '@parametrize("anyio_backend", [VIRTUAL_TIME])\nasync def test():\n    anyio.sleep(1)\n'
+    assert list(real_sleeps("a.py", one)) == []
