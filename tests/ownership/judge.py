@@ -210,6 +210,8 @@ class Judge:
         if call is None:
             return
         if call.operation is not Operation.PREPARE:
+            if event.outcome is Outcome.DONE:  # it waits for what was begun for the claim before it
+                self._given_up.pop(call.claim, None)
             self._forget(call.claim)
             return
         if event.outcome is Outcome.UNKNOWN:

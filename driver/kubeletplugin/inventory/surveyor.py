@@ -20,7 +20,7 @@ from driver.kubeletplugin.backends.base import CardAbsentError, CardSurvey, Hard
 from driver.kubeletplugin.backends.card_executor import CardExecutor
 from driver.kubeletplugin.backends.survey_validation import ContradictorySurveyError
 from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions
-from driver.kubeletplugin.inventory.surveys import CameLater, find_replacements
+from driver.kubeletplugin.inventory.surveys import CameLater, find_missing, find_replacements
 from driver.kubeletplugin.settings import Settings
 from driver.partitions.geometry import Card
 from driver.runtime import metrics
@@ -199,14 +199,17 @@ class HardwareSurveyor:
             if device.part.card_uuid == card_uuid
         }
         for backend in backends:
+            surveys: list[CardSurvey] = []
             try:
-                await self._card_executor.survey(backend, card_uuid, lambda _: None)
+                await self._card_executor.survey(backend, card_uuid, surveys.append)
             except Exception as error:  # noqa: BLE001  (as above)
                 if failures is not None:
                     failures.append(error)
                 if not isinstance(error, CardAbsentError):
                     _log.info("card %s cannot be looked for: %r", card_uuid, error)
                 continue
+            if failures is not None and find_missing(surveys[0], self._records.values(), self._boot_id, {}):
+                failures.append(HardwareBusyError(f"card {card_uuid} has lost partitions and is not discovered yet"))
             return True
         return not backends  # an event about a card of which nothing is known: it may be new
 
