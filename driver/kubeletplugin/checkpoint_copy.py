@@ -8,7 +8,6 @@ Files that a plugin changes while they are copied may not fit together. Then the
 """
 
 import os
-import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -76,11 +75,12 @@ def _copy_files(folder: Path, target: Path) -> None:
         except FileNotFoundError:
             continue
         with os.fdopen(descriptor, "rb") as source:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
                 raise CheckpointError(str(folder / name), "it is no file", _MISSING)
             made = os.open(target / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             with os.fdopen(made, "wb") as copy:
-                shutil.copyfileobj(source, copy)
+                copy.write(source.read(found.st_size))  # no more: a log may grow as fast as it is read
 
 
 def _fingerprint(folder: Path) -> _Fingerprint:

@@ -62,7 +62,7 @@ class FakeKubelet:
         newest = max(first, *others, key=lambda path: path.stat().st_ctime_ns) if others else first
         async with self._channel(newest) as channel:
             call = self._unary(channel, "/pluginregistration.Registration/GetInfo", registration.PluginInfo)
-            info: registration.PluginInfo = await call(registration.InfoRequest(), timeout=1)
+            info: registration.PluginInfo = await call(registration.InfoRequest(), timeout=TIMEOUT_S)
             if not error:
                 self.info = info
                 self.version = next(

@@ -1,6 +1,6 @@
 """The power fails at any moment of prepare and unprepare: the plugin starts, and has no claim forgotten.
 
-A real ext4 on a disk that records writes and flushes (``tests.fakes.recording_disk``), cut at each of them, with any of
+A real ext4 on a disk that records writes and flushes (``tests.fakes.disk_recorder``), cut at each of them, with any of
 the writes that were not flushed. What a boot then finds is the durable part of the plugin's state; hardware is as after
 any boot.
 """
@@ -20,7 +20,7 @@ import pytest
 
 from driver.kubeletplugin.claims.checkpoint import FILE_NAME, open_checkpoint
 from tests.fakes.claims import ref
-from tests.fakes.recording_disk import NEEDS, RecordingDisk, mounted_copy, recording_disk
+from tests.fakes.disk_recorder import NEEDS, RecordingDisk, mounted_copy, recording_disk
 from tests.kubeletplugin.claim_fixture import WatchedCluster, plugin_core
 from tests.kubeletplugin.harness import LONGEST_S
 from tests.kubeletplugin.power_cut_process import CLAIMS, OPERATIONS

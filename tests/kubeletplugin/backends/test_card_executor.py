@@ -341,6 +341,7 @@ async def test_a_wait_for_events_that_takes_its_time_is_no_hanging_call(node: No
         return ()
 
     node.backend.wait_for_events = wait  # type: ignore[method-assign]
+    await node.executor.discover("fake")  # opens the backend
     await node.executor.wait_for_events("fake")
     assert limits[0] < node.executor._backend_queues["fake", "wait_for_events"]._limit_s
 
