@@ -64,7 +64,7 @@ def show(families: tuple[str, ...], kubelet_root: Path, state_dir: Path | None, 
 
     Exit code 1: a checkpoint cannot be read.
     """
-    boot_id = _read_boot_id()
+    boot_id = read_boot_id()
     reports: list[CheckpointReport] = []
     problems: list[str] = []
     for family, folder in _find_folders(families, kubelet_root, state_dir):
@@ -93,7 +93,7 @@ def export(target: Path, families: tuple[str, ...], kubelet_root: Path, state_di
 
     Exit code 1: a checkpoint cannot be read, or there is a copy in TARGET already; the others are written.
     """
-    boot_id = _read_boot_id()
+    boot_id = read_boot_id()
     problems: list[str] = []
     for family, folder in _find_folders(families, kubelet_root, state_dir):
         try:
@@ -162,7 +162,8 @@ def _document(report: CheckpointReport) -> dict[str, Any]:
     }
 
 
-def _read_boot_id() -> str:
+def read_boot_id() -> str:
+    """Return the ID of the present boot."""
     return BOOT_ID.read_text().strip()
 
 

@@ -18,7 +18,7 @@ from api.checkpoint.v1 import CheckpointError
 from api.errors import KerfError
 from api.model.device_attributes import pool_name
 from api.model.devices import Device, Pool
-from driver.cli.checkpoint import state_folder
+from driver.cli.checkpoint import read_boot_id, state_folder
 from driver.cli.options import backend_option, family_option, option, state_options
 from driver.cli.output import EXIT_FAILED, OutputFormat, format_table, output_option, print_document
 from driver.families.base import Family
@@ -27,7 +27,6 @@ from driver.kubeletplugin.backends.ownership import came_later
 from driver.kubeletplugin.backends.registry import BackendChoice, FamilyChoice, choose_families, load_backends
 from driver.kubeletplugin.backends.survey_validation import survey_card
 from driver.kubeletplugin.checkpoint_copy import has_checkpoint, open_copy
-from driver.kubeletplugin.settings import BOOT_ID
 from driver.partitions.device_names import card_name
 from driver.partitions.geometry import Card
 from driver.partitions.pool_compiler import compile_pool
@@ -149,7 +148,7 @@ def _find_holders(surveys: Iterable[CardSurvey], state: Path) -> Mapping[str, Ma
     """
     if not has_checkpoint(state):
         return None
-    boot_id = BOOT_ID.read_text().strip()
+    boot_id = read_boot_id()
     with open_copy(state, boot_id=boot_id) as checkpoint:
         made = [
             (record.claim, from_card_part(device.part), checkpoint.journal(uid, device.share, boot_id).notes)
