@@ -12,7 +12,8 @@ from tests.e2e.why_audit import WhyAudit
 from tests.realcluster.api import Api, Document
 
 GONE_S: Final = 90.0
-"""The time limit for cleanup after a test: the kubelet looks every 60 s for claims that it has to unprepare."""
+"""The time limit for cleanup after a test: the kubelet looks every 60 s for claims that it has to unprepare, and the
+plugin takes back what the kubelet forgets within a minute of the claim's end."""
 SETTLED_S: Final = 90.0
 """The time limit for slices to follow allocations: a client that has lost the API server may retry only every 60 s."""
 
@@ -149,27 +150,33 @@ class Namespace:
         """Return the pod once all its containers run and have reported."""
 
         async def probe() -> RunningPod | None:
-            pod = await self.pod(name)
-            statuses = pod["status"].get("containerStatuses", ())
-            if not statuses or not all(one["ready"] for one in statuses):
-                return None
-            node = self.nodes[pod["spec"]["nodeName"]]
-            told = {
-                one["name"]: container_log.read(node.pod_logs(pod, one["name"])) for one in pod["spec"]["containers"]
-            }
-            said = {name: words for name, words in told.items() if words is not None}
-            return RunningPod(pod, said) if len(said) == len(told) else None
+            return await self.find_running(name)
 
         return await eventually(f"pod {name} runs", probe, within_s=within_s, but=lambda: self.describe_pod(name))
 
-    async def wait_event(self, name: str, reason: str) -> str:
-        """Return the message of the latest event of the pod with ``reason``, such as ``FailedScheduling``."""
+    async def find_running(self, name: str) -> RunningPod | None:
+        """Return the pod if all its containers run and have reported."""
+        pod = await self.pod(name)
+        statuses = pod["status"].get("containerStatuses", ())
+        if not statuses or not all(one["ready"] for one in statuses):
+            return None
+        node = self.nodes[pod["spec"]["nodeName"]]
+        told = {one["name"]: container_log.read(node.pod_logs(pod, one["name"])) for one in pod["spec"]["containers"]}
+        said = {name: words for name, words in told.items() if words is not None}
+        return RunningPod(pod, said) if len(said) == len(told) else None
+
+    async def wait_event(self, name: str, reason: str, saying: str = "") -> str:
+        """Return the message of an event of the pod with ``reason``, such as ``FailedScheduling``, once there is one.
+
+        Its message has ``saying`` in it: scheduler and kubelet may say something else before.
+        """
 
         async def probe() -> str | None:
             messages = [one["message"] for one in await self.events(name) if one["reason"] == reason]
-            return messages[-1] if messages else None
+            return next((message for message in reversed(messages) if saying in message), None)
 
-        message = await eventually(f"event {reason} of pod {name}", probe, but=lambda: self.describe_pod(name))
+        what = f"event {reason} of pod {name}, saying {saying!r}"
+        message = await eventually(what, probe, but=lambda: self.describe_pod(name))
         if self._why_audit is not None:
             await self._why_audit.audit(at_once=True)
         return message

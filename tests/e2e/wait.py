@@ -7,11 +7,12 @@ import aiohttp
 import anyio
 
 from tests.realcluster.api import StatusError
+from tests.realcluster.cluster import load_factor
 
 ValueT = TypeVar("ValueT")
 
 PATIENCE_S: Final = 60.0
-"""The time limit for what takes a few seconds on an idle machine. A pod whose claim the Node authorizer has not seen
+"""The time limit for what takes a few seconds. A pod whose claim the Node authorizer has not seen
 yet waits for the kubelet's next sync, some 15 s."""
 _POLL_S: Final = 0.2
 
@@ -25,18 +26,22 @@ async def eventually(
 ) -> ValueT:
     """Poll ``probe`` and return its first true result; errors of the API server are retried.
 
-    Raises AssertionError with ``what`` and the result of ``but`` when there is no true result within ``within_s``.
+    ``within_s`` is the limit on an idle machine: it follows the load, because other tests may run beside. Raises
+    AssertionError with ``what`` and the result of ``but`` when there is no true result by then.
     """
     last: object = "nothing yet"
-    with anyio.move_on_after(within_s):
+    began = anyio.current_time()
+    with anyio.move_on_after(within_s) as limit:
         while True:
+            limit.deadline = max(limit.deadline, began + within_s * load_factor())
             try:
                 answer = await probe()
                 if answer:
                     return answer
                 last = answer
-            except (aiohttp.ClientError, StatusError) as error:
+            except (aiohttp.ClientError, StatusError, TimeoutError) as error:
                 last = error
             await anyio.sleep(_POLL_S)
     instead = await but() if but else last
-    raise AssertionError(f"after {within_s:g} s still not: {what}; instead: {instead}")
+    waited_s = limit.deadline - began
+    raise AssertionError(f"after {waited_s:.0f} s still not: {what}; instead: {instead}")

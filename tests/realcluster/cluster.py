@@ -45,10 +45,18 @@ class NotReadyError(RuntimeError):
 def ready_s(load: float | None = None, cores: int | None = None) -> float:
     """Return the time limit for whatever becomes ready, which follows the load: other clusters may start beside.
 
+    The arguments are those of ``load_factor``.
+    """
+    return _READY_S * load_factor(load, cores)
+
+
+def load_factor(load: float | None = None, cores: int | None = None) -> float:
+    """Return by what to multiply the time limits of an idle machine: the load of each core, at least 1.
+
     ``load`` is the number of processes that want to run; by default what the kernel says now.
     """
     per_core = (os.getloadavg()[0] if load is None else load) / (cores or os.cpu_count() or 1)
-    return _READY_S * min(max(per_core, 1.0), _MOST_LOAD)
+    return min(max(per_core, 1.0), _MOST_LOAD)
 
 
 class _State(msgspec.Struct, frozen=True, kw_only=True):
@@ -343,4 +351,4 @@ def _write_key(path: Path) -> None:
     subprocess.run(["openssl", "genrsa", "-out", str(path), "2048"], check=True, capture_output=True)
 
 
-__all__ = ["Cluster", "NotReadyError", "add_bare_node", "ready_s", "running", "stop_leftover"]
+__all__ = ["Cluster", "NotReadyError", "add_bare_node", "load_factor", "ready_s", "running", "stop_leftover"]
