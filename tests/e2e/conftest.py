@@ -20,7 +20,7 @@ from tests.e2e.wait import eventually
 from tests.e2e.why_audit import WhyAudit, auditing
 from tests.realcluster import requirements
 from tests.realcluster.api import Api
-from tests.realcluster.cluster import Cluster, running
+from tests.realcluster.cluster import Cluster, load_factor, running
 from tests.realcluster.environment import chosen_version
 from tests.realcluster.kerf import DEFAULT_HARDWARE, SIMULATED, Kerf
 from tests.realcluster.versions import KubernetesVersion
@@ -129,13 +129,14 @@ def node(nodes: Mapping[str, NodeView]) -> NodeView:
 async def idle_order(api: Api, nodes: Mapping[str, NodeView]) -> Sequence[str]:
     """The order in which devices are published while none is allocated.
 
-    The order may change once: a plugin notices with its first slices that the API server drops fields.
+    The order may change once: a plugin notices with its first slices that the API server drops fields. A pool is there
+    once all its slices are.
     """
     namespace = Namespace(api, "", nodes)
     order: Sequence[str] = ()
-    while order != (now := await eventually("devices are published", namespace.published_devices)):
+    while order != (now := await eventually("devices are published", namespace.complete_devices)):
         order = now
-        await anyio.sleep(SETTLING_S)
+        await anyio.sleep(SETTLING_S * load_factor())
     return order
 
 

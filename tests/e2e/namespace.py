@@ -1,5 +1,6 @@
 """The namespace of one test: creating objects in it, and waiting for their state."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -95,10 +96,27 @@ class Namespace:
 
     async def published_devices(self) -> Sequence[str]:
         """Return the names of all published devices, in the order in which the scheduler tries them."""
+        return _list_devices(await self._slices())
+
+    async def complete_devices(self) -> Sequence[str]:
+        """Return the same; nothing while a slice of a pool is missing, or not yet of its newest generation."""
+        slices = await self._slices()
+        pools = [one["spec"]["pool"] for one in slices]
+        newest = {
+            pool["name"]: max(one["generation"] for one in pools if one["name"] == pool["name"]) for pool in pools
+        }
+        counts = Counter(pool["name"] for pool in pools)
+        is_complete = all(
+            (pool["generation"], pool["resourceSliceCount"]) == (newest[pool["name"]], counts[pool["name"]])
+            for pool in pools
+        )
+        return _list_devices(slices) if is_complete else ()
+
+    async def _slices(self) -> Sequence[Document]:
+        """Return the slices of the nodes with a kubelet, by pool and name."""
         slices = await self.api.list(pods.RESOURCE, "ResourceSlice")
-        ours = [one for one in slices if one["spec"]["nodeName"] in self.nodes]
-        ordered = sorted(ours, key=lambda one: (one["spec"]["pool"]["name"], one["metadata"]["name"]))
-        return [device["name"] for one in ordered for device in one["spec"].get("devices", ())]
+        ours = [one for one in slices if one["spec"].get("nodeName") in self.nodes]
+        return sorted(ours, key=lambda one: (one["spec"]["pool"]["name"], one["metadata"]["name"]))
 
     async def wait_published(self, idle: Sequence[str]) -> None:
         """Wait until devices are published in the order ``idle``, which follows allocations after some seconds."""
@@ -221,3 +239,7 @@ class Namespace:
 
     async def _class_status(self, name: str) -> object:
         return (await self.api.get(_KERF, "ResourceClass", name)).get("status")
+
+
+def _list_devices(slices: Sequence[Document]) -> Sequence[str]:
+    return [device["name"] for one in slices for device in one["spec"].get("devices", ())]
