@@ -48,7 +48,7 @@ async def test_admin_access_to_a_cut_card_itself_waits_since_the_scheduler_charg
     await namespace.create_pods("small", "user")
     await namespace.wait_running("user")
     await namespace.create_pods("monitor", "monitor")
-    assert "cannot allocate all claims" in await namespace.wait_event("monitor", "FailedScheduling")
+    await namespace.wait_event("monitor", "FailedScheduling", "cannot allocate all claims")
 
 
 async def test_admin_access_is_refused_in_other_namespaces(namespace: Namespace) -> None:
