@@ -12,7 +12,7 @@ from grpc_tools import protoc  # type: ignore[import-untyped]
 
 _PROTO: Final = Path(__file__).with_suffix(".proto")
 _LIST: Final = "/v1.PodResourcesLister/List"
-_TIMEOUT_S: Final = 10.0
+_TIMEOUT_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
