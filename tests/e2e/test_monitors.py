@@ -59,10 +59,10 @@ async def test_no_claim_gets_a_monitor_device_without_tolerating_its_taint(admin
     namespace = admin_namespace
     await namespace.template("careless", pods.exactly("gpu", await monitors(namespace), adminAccess=True))
     await namespace.create_pods("careless", "p")
-    assert "cannot allocate all claims" in await namespace.wait_event("p", "FailedScheduling")
+    await namespace.wait_event("p", "FailedScheduling", "cannot allocate all claims")
 
 
 async def test_who_tolerates_it_without_asking_for_admin_access_is_told_so(namespace: Namespace) -> None:
     await namespace.template("nosy", pods.exactly("gpu", await monitors(namespace), tolerations=TOLERATIONS))
     await namespace.create_pods("nosy", "p")
-    assert "needs adminAccess: true" in await namespace.wait_event("p", "FailedPrepareDynamicResources")
+    await namespace.wait_event("p", "FailedPrepareDynamicResources", "needs adminAccess: true")
