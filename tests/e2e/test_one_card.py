@@ -83,7 +83,7 @@ async def test_seven_partitions_fill_a_card_and_an_eighth_pod_starts_when_one_go
     assert len(namespace.node.gpu_partitions) == 7
 
     await namespace.create_pods("small", "eighth")
-    assert "cannot allocate all claims" in await namespace.wait_event("eighth", "FailedScheduling")
+    await namespace.wait_event("eighth", "FailedScheduling", "cannot allocate all claims")
     assert len(namespace.node.gpu_partitions) == 7
     await namespace.delete_pod("p3")
     await namespace.wait_running("eighth")
