@@ -112,4 +112,4 @@ async def test_every_claim_on_any_device_of_a_driver_runs_until_there_is_none_le
     for name in names:
         await namespace.wait_running(name)
     await namespace.create_pods("any", "late")
-    assert "cannot allocate all claims" in await namespace.wait_event("late", "FailedScheduling")
+    await namespace.wait_event("late", "FailedScheduling", "cannot allocate all claims")
