@@ -62,7 +62,7 @@ async def test_a_share_for_which_no_memory_is_left_waits_until_another_goes(name
     for name in ("one", "two"):
         await namespace.wait_running(name)
     await namespace.create_pods("thirty", "three")
-    assert "cannot allocate all claims" in await namespace.wait_event("three", "FailedScheduling")
+    await namespace.wait_event("three", "FailedScheduling", "cannot allocate all claims")
     await namespace.delete_pod("one")
     await namespace.wait_running("three")
     assert namespace.node.gpu_partitions == [], "the card is shared whole"
