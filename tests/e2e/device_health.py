@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from tests.e2e import pods
-from tests.e2e.namespace import Namespace
+from tests.e2e.namespace import SETTLED_S, Namespace
+from tests.e2e.wait import eventually
 
 
 async def health(namespace: Namespace, pod: str) -> Sequence[tuple[str, str]]:
@@ -16,6 +17,15 @@ async def health(namespace: Namespace, pod: str) -> Sequence[tuple[str, str]]:
 async def taints(namespace: Namespace) -> set[tuple[str, str, str]]:
     """Return key, value and effect of all device taints."""
     return {taint for taint, _ in await tainted_devices(namespace)}
+
+
+async def wait_taints(namespace: Namespace, *wanted: tuple[str, str, str]) -> None:
+    """Wait until these are all device taints: each slice is written for itself."""
+
+    async def are_there() -> bool:
+        return await taints(namespace) == set(wanted)
+
+    await eventually(f"the taints {wanted}", are_there, within_s=SETTLED_S, but=lambda: tainted_devices(namespace))
 
 
 async def tainted_devices(namespace: Namespace) -> Sequence[tuple[tuple[str, str, str], str]]:

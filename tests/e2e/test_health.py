@@ -1,7 +1,7 @@
 """Unhealthy cards get no new pods; running pods report it, and are evicted where an administrator demands it."""
 
 from tests.e2e import pods
-from tests.e2e.device_health import health, taints
+from tests.e2e.device_health import health, taints, wait_taints
 from tests.e2e.hardware import BOTH_BACKENDS
 from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
@@ -37,8 +37,7 @@ async def test_an_ill_card_gets_no_new_pods_until_it_is_well_and_running_ones_ar
         return await health(namespace, "before") == [("Unhealthy", reason)]
 
     await eventually("the pod's device is ill", is_ill, but=lambda: health(namespace, "before"))
-    await eventually("the devices are tainted", lambda: taints(namespace))
-    assert await taints(namespace) == {(TAINT, "ill", "NoSchedule")}
+    await wait_taints(namespace, (TAINT, "ill", "NoSchedule"))
     await namespace.create_pods("small", "after")
     await namespace.wait_event("after", "FailedScheduling")
     assert (await namespace.wait_running("before")).starts == before.starts, "NoSchedule does not end what runs"
@@ -46,7 +45,7 @@ async def test_an_ill_card_gets_no_new_pods_until_it_is_well_and_running_ones_ar
     namespace.node.hardware.repair()
     await namespace.wait_running("after")
     await eventually("the pod's device is healthy again", is_healthy, but=lambda: health(namespace, "before"))
-    assert await taints(namespace) == set()
+    await wait_taints(namespace)
 
 
 async def test_a_claim_that_tolerates_the_taint_gets_an_ill_card(namespace: Namespace) -> None:
@@ -66,7 +65,7 @@ async def test_pods_leave_a_lost_card_and_come_back_to_it_when_it_is_well(namesp
     await namespace.wait_running("before")
     namespace.node.hardware.lose("gpu-0", LOSS)
     await namespace.wait_gone("v1", "Pod", "before")
-    assert await taints(namespace) == {(TAINT, "lost", "NoExecute")}
+    await wait_taints(namespace, (TAINT, "lost", "NoExecute"))
     await namespace.wait_clean()
     await namespace.create_pods("small", "after")
     await namespace.wait_event("after", "FailedScheduling")
