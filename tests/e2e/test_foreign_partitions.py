@@ -18,7 +18,7 @@ EARLY_LOADING = True
 HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "h100-80gb-sxm"}], options={})
 
 ELSEWHERE_S: Final = 30.0
-"""What a user waits at most for a pod that another node can run."""
+"""What a user waits at most for a pod that another node can run, where the machine is not loaded."""
 
 
 def preferring(node: str) -> Document:
@@ -148,8 +148,15 @@ async def test_devices_that_somebody_else_held_come_back_when_the_partition_is_g
             return published.count("gpu-0") == 1 and published.count("gpu-0-3g-40gb-at-4") == 2
 
         await eventually("what overlaps it is withdrawn", are_withdrawn, but=namespace.published_devices)
-        events = await namespace.api.list("v1", "Event", "default", fieldSelector=f"involvedObject.name={FIRST}")
-        assert any("held by somebody else: 3g.40gb at 0" in event["message"] for event in events)
+
+        async def messages() -> list[str]:
+            about = f"involvedObject.name={FIRST}"
+            return [one["message"] for one in await namespace.api.list("v1", "Event", "default", fieldSelector=about)]
+
+        async def is_told() -> bool:
+            return any("held by somebody else: 3g.40gb at 0" in message for message in await messages())
+
+        await eventually("an event of the node tells it", is_told, but=messages)
     await namespace.wait_published(idle)
 
 
