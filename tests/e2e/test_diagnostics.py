@@ -1,8 +1,10 @@
 """``kerf why`` explains pods that the real scheduler leaves pending, and the end of its victims helps."""
 
 import json
+import signal
 import sys
 from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,15 +18,13 @@ from tests.e2e.why_audit import ask_why
 from tests.realcluster.api import Api, Document
 from tests.realcluster.cluster import Cluster
 from tests.realcluster.environment import chosen_version
-from tests.realcluster.kerf import Hardware, Kerf
+from tests.realcluster.kerf import PLUGIN, Hardware, Kerf
 
 HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "h100-80gb-sxm"}], options={})
 LEFT_OUT = ("16-parameters.yaml",)
 """So that a claim can have bad parameters."""
 MODEL: Final = 'device.attributes["gpu.kerf.dev"].model'
 KERF: Final = "kerf.dev/v1alpha1"
-SETTLED: Final = 20
-"""Equal looks at the publish order, five a second: the plugin publishes at most once in some seconds."""
 RULES: Final = f"resource.k8s.io/{chosen_version().taint_rule_version}"
 
 
@@ -55,7 +55,30 @@ async def explained(cluster: Cluster, namespace: Namespace, request: Document, m
     await namespace.template("asking", request, **more)
     await namespace.apply(pods.pod("asking", {"gpu": pods.by_template("asking")}, **spec))
     await namespace.wait_event("asking", "FailedScheduling")
+    await eventually("the scheduler's words are in the pod", lambda: scheduler_says(namespace, "asking"))
     return await why(cluster, "pod", "asking", "-n", namespace.name)
+
+
+async def scheduler_says(namespace: Namespace, name: str) -> str:
+    """Return why the pod is not scheduled by its condition, which is written after the event."""
+    conditions = (await namespace.pod(name))["status"].get("conditions", ())
+    return next((one["message"] for one in conditions if one["type"] == "PodScheduled"), "")
+
+
+async def cause_of(cluster: Cluster, namespace: Namespace, pod: str, code: str, verdict: str = "") -> Document:
+    """Return the cause ``code``, once ``kerf why`` has that, and ``verdict``: another one may come first."""
+    seen: list[Document] = []
+
+    async def probe() -> Document | None:
+        _, answer = await ask_why(cluster, f"pod/{pod}", "-n", namespace.name)
+        seen[:] = [answer]
+        found = [each for each in answer["causes"] if each["code"] == code and verdict in ("", answer["verdict"])]
+        return found[0] if found else None
+
+    async def last() -> object:
+        return seen
+
+    return await eventually(f"pod {pod} {verdict}: {code}", probe, but=last)
 
 
 def obstacles(answer: Document) -> list[tuple[str, str]]:
@@ -165,12 +188,8 @@ async def test_a_size_that_nothing_has_is_told_with_the_largest_that_there_is(
     await namespace.template("large", pods.exactly("gpu", name))
     await namespace.create_pods("large", "asking")
 
-    async def cause() -> Document | None:
-        _, answer = await ask_why(cluster, "pod/asking", "-n", namespace.name)
-        return next((each for each in answer["causes"] if each["code"] == code), None)
-
     try:
-        found = await eventually(f"the cause {code}", cause)
+        found = await cause_of(cluster, namespace, "asking", code)
         assert "the largest is" in found["message"]
     finally:
         await namespace.api.delete(KERF, "ResourceClass", name)
@@ -190,11 +209,8 @@ async def test_a_pod_that_has_its_devices_and_cannot_start_is_explained(
     parameters = {"apiVersion": "kerf.dev/v1alpha1", "kind": "GpuConfig", "sharin": {}}
     await namespace.template("bad", pods.exactly("gpu", busy["1g.10gb"]), config=[pods.opaque(parameters, "gpu")])
     await namespace.create_pods("bad", "asking")
-    await namespace.wait_event("asking", "FailedPrepareDynamicResources")
-    answer = await why(cluster, "pod/asking", "-n", namespace.name)
-    assert answer["verdict"] == "cannot-start"
-    [cause] = answer["causes"]
-    assert cause["code"] == "parameters-refused"
+    await namespace.wait_event("asking", "FailedPrepareDynamicResources", "sharin")
+    cause = await cause_of(cluster, namespace, "asking", "parameters-refused", "cannot-start")
     assert "opaque.parameters.sharin: unknown field" in cause["message"]
     assert "kubectl delete pod asking" in cause["next_step"]
 
@@ -207,19 +223,10 @@ async def test_pods_that_a_missing_plugin_keeps_from_starting_and_ending_are_exp
     try:
         await namespace.create_pods("small", "asking")
         await namespace.wait_event("asking", "FailedPrepareDynamicResources")
-        answer = await why(cluster, "pod/asking", "-n", namespace.name)
-        assert (answer["verdict"], answer["causes"][0]["code"]) == ("cannot-start", "driver-absent"), answer["causes"]
-
+        await cause_of(cluster, namespace, "asking", "driver-absent", "cannot-start")
         await namespace.api.delete("v1", "Pod", "holder", namespace.name)
-
-        async def cannot_end() -> bool:
-            _, answer = await ask_why(cluster, "pod/holder", "-n", namespace.name)
-            return str(answer["verdict"]) == "cannot-end"
-
-        await eventually("the slices of the missing plugin go", cannot_end)
-        answer = await why(cluster, "pod/holder", "-n", namespace.name)
-        assert answer["causes"][0]["code"] == "driver-absent", answer["causes"]
-        assert "start the plugin of" in answer["causes"][0]["next_step"]
+        cause = await cause_of(cluster, namespace, "holder", "driver-absent", "cannot-end")
+        assert "start the plugin of" in cause["next_step"]
     finally:
         await kerf.start_plugin(node)
     await namespace.wait_running("asking")
@@ -239,18 +246,19 @@ async def test_what_is_named_to_end_makes_room(cluster: Cluster, namespace: Name
 async def test_a_plan_comes_true_pod_by_pod(
     cluster: Cluster, namespace: Namespace, busy: Mapping[str, str], tmp_path: Path
 ) -> None:
-    """The plugin publishes again after each pod: every plan is made once that has happened."""
+    """The plugin publishes again after each pod, and not between a plan and the allocation: it stands still then."""
     await namespace.template("large", pods.exactly("gpu", busy["3g.40gb"]))
     for number, template in enumerate(["small", "large", "small"]):
-        await settled(namespace)
         document = pods.pod(f"p{number}", {"gpu": pods.by_template(template)})
         manifest = tmp_path / "pod.json"
         manifest.write_text(json.dumps(document))
         where = ["-n", namespace.name, "--kubeconfig", str(cluster.kubeconfig)]
         command = [sys.executable, "-m", "driver.cli", "plan", "-f", str(manifest), *where, "-o", "json"]
-        answer = json.loads((await anyio.run_process(command)).stdout)
+        async with plugin_standing_still(cluster, namespace):
+            answer = json.loads((await anyio.run_process(command)).stdout)
+            await namespace.apply(document)
+            await wait_bound(namespace, f"p{number}")
         [planned] = answer["placed"]
-        await namespace.apply(document)
         await namespace.wait_running(f"p{number}")
         results = await namespace.allocation_results(f"p{number}")
         assert [f"{one['driver']}/{one['pool']}/{one['device']}" for one in results] == [
@@ -258,15 +266,30 @@ async def test_a_plan_comes_true_pod_by_pod(
         ]
 
 
-async def settled(namespace: Namespace) -> None:
-    """Wait until the order of published devices no longer changes."""
-    seen: list[object] = []
+@asynccontextmanager
+async def plugin_standing_still(cluster: Cluster, namespace: Namespace) -> AsyncIterator[None]:
+    """Keep the plugin from publishing within the context, where it has not stopped halfway."""
+    plugin = f"{namespace.node.name}-{PLUGIN}"
 
-    async def is_settled() -> bool:
-        seen.append(await namespace.published_devices())
-        return len(seen) > SETTLED and all(order == seen[-1] for order in seen[-SETTLED:])
+    async def stands_still() -> bool:
+        cluster.processes.signal(plugin, signal.SIGSTOP)
+        if await namespace.complete_devices():
+            return True
+        cluster.processes.signal(plugin, signal.SIGCONT)
+        return False
 
-    await eventually("a settled publish order", is_settled)
+    try:
+        await eventually("the plugin stands still with all slices written", stands_still)
+        yield
+    finally:
+        cluster.processes.signal(plugin, signal.SIGCONT)
+
+
+async def wait_bound(namespace: Namespace, name: str) -> None:
+    async def is_bound() -> bool:
+        return "nodeName" in (await namespace.pod(name))["spec"]
+
+    await eventually(f"pod {name} is bound", is_bound, but=lambda: namespace.describe_pod(name))
 
 
 async def test_the_answer_follows_when_the_obstacle_goes(
