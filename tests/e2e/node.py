@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 
 from driver.partitions.geometry import Placement
+from driver.runtime import file_lock
 from tests.e2e.hardware import NodeHardware, SimulatedCards, StandInCards
 from tests.realcluster.cluster import Cluster
 from tests.realcluster.kerf import NVIDIA_FAKE, Kerf
@@ -96,6 +97,10 @@ class NodeView:
             yield uuid
         finally:
             self.hardware.destroy(card, placement)
+
+    def held_hardware(self) -> file_lock.FileLock:
+        """Keep simulated cards from changing within the context: who wants to change one waits."""
+        return file_lock.acquire(self._state)
 
     def holds(self, uuid: str) -> bool:
         """Whether a partition with this UUID is on the node's cards."""
