@@ -9,7 +9,7 @@ from tests.e2e.conftest import NODE, SETTLING_S
 from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
 from tests.realcluster.api import Api
-from tests.realcluster.cluster import Cluster
+from tests.realcluster.cluster import Cluster, load_factor
 from tests.realcluster.kerf import Hardware, Kerf
 
 PUBLISHED_S: Final = 30.0
@@ -79,7 +79,7 @@ async def test_a_plugin_publishes_from_its_first_slice_on_what_it_stands_for(
     async with api.watch(pods.RESOURCE, "ResourceSlice", resourceVersion="") as events:
         await kerf.start_plugin(NODE)
         first: list[str] = []
-        with anyio.fail_after(PUBLISHED_S):
+        with anyio.fail_after(PUBLISHED_S * load_factor()):
             while not first:
                 event = await anext(events)
                 if event["type"] == "ADDED":
