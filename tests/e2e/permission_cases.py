@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from tests.e2e.wait import eventually
 from tests.realcluster.api import Api, Document, StatusError
 from tests.realcluster.cluster import Cluster
 from tests.realcluster.kerf import CONTROLLER, PLUGIN, Kerf
@@ -49,6 +50,21 @@ async def clients(cluster: Cluster, kerf: Kerf, node1: Document, bare1: Document
             user = cluster.write_kubeconfig(who.replace(" ", "-"), {"token": await kerf.token(account, to)})
             opened[who] = await stack.enter_async_context(Api(user))
         yield opened
+
+
+async def wait_said(client: Api, case: Case, said: str, code: str, **names: str) -> None:
+    """Wait until the API server refuses the case with ``code`` and the words ``said``, or allows it where they are
+    empty: it learns of roles and policies by watches.
+    """
+
+    async def answer() -> str:
+        return await send(client, case, **names)
+
+    async def is_said() -> bool:
+        now = await answer()
+        return said in now and now.startswith(code) if said else not now
+
+    await eventually(f"{case.who}: {case.verb} {case.what}: {said or 'allowed'}", is_said, but=answer)
 
 
 async def send(client: Api, case: Case, **names: str) -> str:
