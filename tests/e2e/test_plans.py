@@ -26,6 +26,8 @@ from tests.realcluster.cluster import Cluster
 
 BARE_NODES = ("bare1", "bare2")
 SCENARIOS: Final = 50
+GAVE_UP: Final = "timed out trying to allocate"
+"""What kube-scheduler says of a search that it has ended."""
 MODELS: Final = ("h100-80gb-sxm", "a30-24gb")
 """Of the cards of each node: two on the first, one on the second."""
 
@@ -139,19 +141,21 @@ def build_plan(now: ClusterIndex, documents: Sequence[Document], namespace: str)
     return plan_workloads(now, parse(now, *documents, namespace=namespace).workloads)
 
 
-async def wait_for_scheduler(api: Api, name: str, namespace: str) -> str:
-    """Wait for the scheduler, and return the pod's node; empty when the scheduler found none or gave up.
+async def wait_for_scheduler(api: Api, name: str, namespace: str) -> str | None:
+    """Wait for the scheduler, and return the pod's node; empty when the scheduler found none, None when it gave up.
 
-    It gives up after ten seconds (DRASchedulerFilterTimeout), on searches that grow with the number of devices; it has
-    then tried nothing that works.
+    It gives up after ten seconds (DRASchedulerFilterTimeout), on searches that grow with the number of devices, and on
+    a loaded machine on others: whether the pod fits is not known then.
     """
 
-    async def probe() -> tuple[str] | None:
+    async def probe() -> tuple[str | None] | None:
         pod = await api.get("v1", "Pod", name, namespace)
         if pod["spec"].get("nodeName"):
             return (pod["spec"]["nodeName"],)
-        refused = [one["reason"] for one in pod["status"].get("conditions", ()) if one["type"] == "PodScheduled"]
-        return ("",) if refused and refused[0] in {"Unschedulable", "SchedulerError"} else None
+        said = [one for one in pod["status"].get("conditions", ()) if one["type"] == "PodScheduled"]
+        if not said or said[0]["reason"] not in {"Unschedulable", "SchedulerError"}:
+            return None
+        return (None if GAVE_UP in said[0].get("message", "") else "",)
 
     [node] = await eventually(f"a decision about pod {name}", probe)
     return node
@@ -176,7 +180,8 @@ async def test_the_scheduler_does_what_the_plan_says(seed: int, api: Api, client
             await api.apply({**document, "metadata": {**document["metadata"], "namespace": namespace}})
         name = documents[-1]["metadata"]["name"]
         chosen = await wait_for_scheduler(api, name, namespace)
-        assert bool(chosen) == answer.fits, json.dumps(documents)
+        if chosen is not None:
+            assert bool(chosen) == answer.fits, json.dumps(documents)
         if not chosen:  # or it would be tried again and again
             await api.delete("v1", "Pod", name, namespace, grace_s=0)
         else:
