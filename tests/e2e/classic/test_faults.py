@@ -15,6 +15,8 @@ from tests.realcluster.kerf import CONTROLLER, NAMESPACE, Kerf
 
 MANY = 14
 """1g.10gb partitions of two H100: what the node has."""
+AWAY_S = 120.0
+"""The time limit where a leader changes, or clients of a part that was away try again after half a minute."""
 SECOND = f"{CONTROLLER}-2"
 LEASES = "coordination.k8s.io/v1"
 ONE = {"resourceClaimName": "one"}
@@ -92,7 +94,7 @@ async def test_a_leader_that_stands_still_beyond_its_lease_gives_nothing_away_tw
             async def has_arrived() -> bool:
                 return fault.status != 0
 
-            await eventually("the allocation has arrived", has_arrived)
+            await eventually("the allocation has arrived", has_arrived, within_s=AWAY_S)
         finally:
             cluster.processes.signal(CONTROLLER, signal.SIGCONT)
         assert fault.status == 409
@@ -108,8 +110,8 @@ async def test_pods_run_although_the_api_server_was_away(namespace: ClassicNames
     cluster.start_part("apiserver")
     await cluster.wait_served()
     await namespace.pod("after", {"gpu": {"resourceClaimName": "two"}})
-    await namespace.wait_running("before")
-    await namespace.wait_running("after")
+    await namespace.wait_running("before", within_s=AWAY_S)
+    await namespace.wait_running("after", within_s=AWAY_S)
 
 
 async def test_pods_run_although_the_scheduler_was_away_while_their_claims_were_allocated(
@@ -122,7 +124,7 @@ async def test_pods_run_although_the_scheduler_was_away_while_their_claims_were_
             await cluster.processes.kill("scheduler")
     cluster.start_part("scheduler")
     for name in ("p1", "p2", "p3", "p4"):
-        await namespace.wait_running(name)
+        await namespace.wait_running(name, within_s=AWAY_S)
     await namespace.wait_allocated_count(4)
 
 
