@@ -5,7 +5,9 @@ import pytest
 from tests.e2e.classic.dialects import KERF
 from tests.e2e.classic.marks import immediate, referring
 from tests.e2e.classic.namespace import CONTEXT, ClassicNamespace, container
+from tests.e2e.namespace import GONE_S
 from tests.e2e.wait import eventually
+from tests.realcluster.api import Document
 from tests.realcluster.cluster import Cluster
 from tests.realcluster.kerf import CONTROLLER, Kerf
 from tests.realcluster.versions import KubernetesVersion
@@ -129,11 +131,15 @@ async def test_a_pod_that_is_done_gives_its_claim_back_and_one_that_starts_again
     await namespace.wait_released("one")
 
     async def has_restarted() -> bool:
-        pod = await namespace.wait_running("restarts")
-        return bool(pod["status"]["containerStatuses"][0]["restartCount"] == 1)
+        status = (await namespace.api.get("v1", "Pod", "restarts", namespace.name))["status"]
+        return [one["restartCount"] for one in status.get("containerStatuses", ()) if one["ready"]] == [1]
 
     await eventually("the container has started again", has_restarted)
-    assert len(await namespace.devices()) == len(namespace.node.gpu_partitions) == 1
+
+    async def is_one() -> bool:
+        return len(await namespace.devices()) == len(namespace.node.gpu_partitions) == 1
+
+    await eventually("one device and its partition are left", is_one, within_s=GONE_S)
 
 
 async def test_a_claim_that_is_in_use_is_deleted_only_when_its_pod_has_ended(namespace: ClassicNamespace) -> None:
@@ -264,4 +270,11 @@ async def test_contexts_end_with_the_scheduling_of_their_pods(namespace: Classic
     await namespace.claim("one", "gpu-small")
     await namespace.pod("pod", {"gpu": ONE})
     await namespace.wait_running("pod")
-    assert await namespace.api.list(namespace.resource, CONTEXT, namespace.name) == []
+
+    async def contexts() -> list[Document]:
+        return await namespace.api.list(namespace.resource, CONTEXT, namespace.name)
+
+    async def have_ended() -> bool:
+        return not await contexts()
+
+    await eventually("there is no context", have_ended, but=contexts)
