@@ -22,12 +22,13 @@ import anyio
 
 from driver.diagnostics.explain.report import CODES, CauseCode
 from tests.realcluster.api import Api, Document, StatusError
-from tests.realcluster.cluster import Cluster
+from tests.realcluster.cluster import Cluster, load_factor
 
 PATIENCE_S: Final = 3.0
 """The age of a stage at which a pod is asked about: a pod that nothing keeps has left it by then, as a rule."""
 LONG_S: Final = 30.0
-"""The age at which it is asked about again. The kubelet syncs a pod that nothing has told it of within 15 s."""
+"""The age at which it is asked about again, times the load. The kubelet syncs a pod that nothing has told it of within
+15 s."""
 _POLL_S: Final = 1.0
 _FAILURES: Final = 5
 """Times in a row that ``kerf why`` may have no answer: tests take the API server away, and it comes back."""
@@ -177,7 +178,7 @@ class WhyAudit:
         asked_s = self._asked.get(stay)
         if asked_s is None:
             return at_once or age_s >= PATIENCE_S
-        return asked_s < LONG_S <= age_s
+        return asked_s < LONG_S * load_factor() <= age_s
 
     async def _ask(self, namespace: str, ages: Mapping[Stay, float]) -> None:
         """Ask about the pods of ``namespace``, of which those of ``ages`` are due."""
@@ -194,7 +195,7 @@ class WhyAudit:
             report = reports.get(stay.name)
             if report is not None:
                 self.answers.append(report)
-                flaws = [*find_flaws(report, is_long=age_s >= LONG_S)]
+                flaws = [*find_flaws(report, is_long=age_s >= LONG_S * load_factor())]
             else:
                 flaws = ["kerf why knows no such pod"] if stay in still else []
             self.flaws += (f"pod {namespace}/{stay.name}, {stay.stage}: {flaw}; {report}" for flaw in flaws)
