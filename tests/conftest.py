@@ -2,6 +2,8 @@
 
 import faulthandler
 import os
+import sys
+from collections.abc import Iterator
 from typing import Final
 
 import pytest
@@ -63,3 +65,17 @@ def pytest_runtest_logfinish() -> None:
 def anyio_backend() -> tuple[str, dict[str, object]]:
     """The backend asyncio, the only one for grpc.aio and aiohttp."""
     return REAL_TIME
+
+
+@pytest.fixture(autouse=True)
+def nvml_of_one_test() -> Iterator[None]:
+    """End what a test has left open of NVML, and take back its choice of a machine: a test that fails in the middle of
+    its work on stand-in cards would hand them to all that follow in this process.
+    """
+    yield
+    if "pynvml" in sys.modules:
+        from driver.testing.nvml.machine import MACHINE_VARIABLE
+        from tests.fakes.nvml import end_sessions
+
+        end_sessions()
+        os.environ.pop(MACHINE_VARIABLE, None)

@@ -40,7 +40,11 @@ async def test_claims_get_what_an_administrator_has_made_and_leave_it_as_it_is(n
     half = await namespace.resource_class("half", device="gpu", profile="3g.40gb")
     await namespace.template("small", pods.exactly("gpu", small))
     await namespace.template("half", pods.exactly("gpu", half))
-    assert sorted(await namespace.published_devices()) == NAMES
+
+    async def is_published() -> bool:
+        return sorted(await namespace.published_devices()) == NAMES
+
+    await eventually("what the administrator has made", is_published, but=namespace.published_devices)
     await namespace.create_pods("small", "s0", "s1")
     await namespace.create_pods("half", "h")
     given = [(await namespace.wait_running(name)).main.kerf_devices for name in ("s0", "s1", "h")]

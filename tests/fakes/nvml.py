@@ -7,7 +7,7 @@ is opened.
 import ctypes
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pynvml
 import pytest
@@ -30,3 +30,10 @@ def open_nvml(machine: NvidiaMachine) -> Iterator[None]:
         yield
     finally:
         pynvml.nvmlShutdown()
+
+
+def end_sessions() -> None:
+    """End all uses of NVML in this process, as the end of their processes does."""
+    with suppress(pynvml.NVMLError_Uninitialized, pynvml.NVMLError_LibraryNotFound):
+        while True:
+            pynvml.nvmlShutdown()

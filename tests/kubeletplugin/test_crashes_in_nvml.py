@@ -11,7 +11,6 @@ import pytest
 
 from driver.kubeletplugin.claims.checkpoint import open_checkpoint
 from driver.testing.nvml import Death
-from driver.testing.nvml.machine import MACHINE_VARIABLE
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.nvml import NEEDS_COMPILER
 from tests.kubeletplugin.claim_fixture import plugin_core
@@ -23,12 +22,6 @@ MAKING = [
     ("nvmlDeviceCreateGpuInstanceWithPlacement", Death.AFTER, 1),
     ("nvmlGpuInstanceCreateComputeInstance", Death.HALFWAY, 1),
 ]
-
-
-@pytest.fixture(autouse=True)
-def machine_of_one_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take back the choice of a machine after the test."""
-    monkeypatch.setenv(MACHINE_VARIABLE, "")
 
 
 def killed_at(root: Path, operation: str, function: str, death: Death) -> None:

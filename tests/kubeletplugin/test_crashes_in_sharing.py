@@ -17,7 +17,6 @@ import pytest
 from driver.kubeletplugin.claims.checkpoint import open_checkpoint
 from driver.mps.documents import DaemonFolder, DaemonState, list_folders
 from driver.testing.nvml import Death, NvidiaMachine
-from driver.testing.nvml.machine import MACHINE_VARIABLE
 from tests.fakes.mps import ask, kept_by_a_process
 from tests.fakes.nvml import NEEDS_COMPILER, open_nvml
 from tests.kubeletplugin.harness import LONGEST_S
@@ -28,12 +27,6 @@ pytestmark = NEEDS_COMPILER
 
 DEFAULT, EXCLUSIVE_PROCESS = 0, 3
 """NVML_COMPUTEMODE_*."""
-
-
-@pytest.fixture(autouse=True)
-def machine_of_one_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take back the choice of a machine after the test."""
-    monkeypatch.setenv(MACHINE_VARIABLE, "")
 
 
 def driver_root(root: Path) -> Path:

@@ -13,7 +13,6 @@ from driver.kubeletplugin.handover import InstanceLock
 from driver.kubeletplugin.instance import Instance, acquire_free_lock
 from driver.kubeletplugin.settings import Settings
 from driver.testing.nvml import CardDescription
-from driver.testing.nvml.machine import MACHINE_VARIABLE
 from tests.fakes.claims import NODE, claim
 from tests.fakes.kubelet import ClaimError, FakeKubelet
 from tests.fakes.nvml import NEEDS_COMPILER
@@ -24,11 +23,6 @@ from tests.kubeletplugin.wait import until
 pytestmark = NEEDS_COMPILER
 
 CLAIM = claim("training", "gpu-0-1g-20gb-at-0")
-
-
-@pytest.fixture(autouse=True)
-def machine_of_one_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(MACHINE_VARIABLE, "")
 
 
 @asynccontextmanager

@@ -7,7 +7,6 @@ import pytest
 import cdi
 from api.model.prepared import PreparedClaim
 from driver.kubeletplugin.claims.hardware import DevicesFailedError
-from driver.testing.nvml.machine import MACHINE_VARIABLE
 from tests.fakes.claims import claim, ref, result
 from tests.fakes.nvml import NEEDS_COMPILER
 from tests.kubeletplugin.nvidia_node import NvidiaNode
@@ -19,8 +18,7 @@ CLAIM = claim("pair", result(SMALL, request="a"), result(LARGE, request="b"))
 
 
 @pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvidiaNode:
-    monkeypatch.setenv(MACHINE_VARIABLE, "")
+def node(tmp_path: Path) -> NvidiaNode:
     made = NvidiaNode(tmp_path)
     made.cluster.add(CLAIM)
     return made

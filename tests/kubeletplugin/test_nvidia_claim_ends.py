@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from api.model.claims import ResourceClaim
 from driver.kubeletplugin.claims.allocation import DeviceInUseError, NotAllocatedError
 from driver.kubeletplugin.claims.preparer import ClaimGoneError
-from driver.testing.nvml.machine import MACHINE_VARIABLE
 from tests.fakes.claims import claim, ref
 from tests.fakes.nvml import NEEDS_COMPILER
 from tests.kubeletplugin.claim_fixture import GRACE_S, PluginCore
@@ -23,8 +22,7 @@ MADE = "1g.20gb at 0"
 
 
 @pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvidiaNode:
-    monkeypatch.setenv(MACHINE_VARIABLE, "")
+def node(tmp_path: Path) -> NvidiaNode:
     made = NvidiaNode(tmp_path)
     made.cluster.add(CLAIM)
     return made

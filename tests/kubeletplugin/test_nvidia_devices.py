@@ -7,7 +7,6 @@ from functools import partial
 
 import anyio
 import pynvml
-import pytest
 
 from api.model.devices import Device
 from driver.cel.compile import compile_selector
@@ -16,7 +15,6 @@ from driver.kubeletplugin import app
 from driver.kubeletplugin.backends.registry import BackendChoice
 from driver.local.apiserver import ApiServerSettings
 from driver.testing.nvml import CardDescription, MachineDescription, NvidiaMachine
-from driver.testing.nvml.machine import MACHINE_VARIABLE
 from tests.fakes.claims import claim
 from tests.fakes.nvml import NEEDS_COMPILER, open_nvml
 from tests.kubeletplugin.nvidia_node import H100, WITHOUT_MIG
@@ -25,11 +23,6 @@ from tests.kubeletplugin.test_with_the_embedded_cluster import Site, site
 pytestmark = NEEDS_COMPILER
 
 DRIVER = "gpu.kerf.dev"
-
-
-@pytest.fixture(autouse=True)
-def machine_of_one_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(MACHINE_VARIABLE, "")
 
 
 @asynccontextmanager

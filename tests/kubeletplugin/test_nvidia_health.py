@@ -1,11 +1,12 @@
 """What befalls NVIDIA cards reaches the taints of their devices, and ends: the plugin over stand-ins of cards."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import anyio
 import pytest
+from anyio import to_thread
 
 from driver.families.gpu import GPU
 from driver.kubeletplugin.backends.card_executor import CardExecutor
@@ -16,7 +17,6 @@ from driver.kubeletplugin.inventory.publisher import DevicePublisher
 from driver.kubeletplugin.settings import Settings
 from driver.testing.nvml import NvidiaMachine
 from driver.testing.nvml.demonstration import StandInBackend
-from driver.testing.nvml.machine import MACHINE_VARIABLE
 from tests.fakes.claims import DRIVER, NODE, ref
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.nvml import NEEDS_COMPILER
@@ -29,12 +29,6 @@ pytestmark = NEEDS_COMPILER
 
 INSTANCE = 3
 """GPU instance of 1g.20gb at 0, which the claim has."""
-
-
-@pytest.fixture(autouse=True)
-def machine_of_one_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take back the choice of a machine after the test."""
-    monkeypatch.setenv(MACHINE_VARIABLE, "")
 
 
 class Node:
@@ -66,8 +60,9 @@ async def running(root: Path) -> AsyncIterator[Node]:
     cluster.add(CLAIM)
     backend = hardware(root)
     node = Node(backend, machine(root))
-    with anyio.fail_after(LONGEST_S):
+    with anyio.fail_after(LONGEST_S), closing(backend):
         async with plugin_core(root, cluster, other_backend=backend) as core:
+            await to_thread.run_sync(backend.wait_for_events, 0)  # registers: what is reported earlier is never told
             await core.preparer.prepare(ref(CLAIM))
             node.publisher = DevicePublisher(
                 target=lambda: cluster.target,
@@ -126,18 +121,17 @@ async def test_a_card_that_falls_off_the_bus_evicts_its_pods_and_is_as_before_wh
 async def test_a_process_that_does_not_end_lets_the_claim_end_and_the_rest_follows_by_itself(tmp_path: Path) -> None:
     cluster = FakeCluster()
     cluster.add(CLAIM)
-    backend = hardware(tmp_path)
-    async with plugin_core(tmp_path, cluster, other_backend=backend) as core:
-        await core.preparer.prepare(ref(CLAIM))
-        machine(tmp_path).start_process(0, 4711, gpu_instance=INSTANCE, compute_instance=0)
-        for _ in range(HELD_TRIES - 1):
-            with pytest.raises(DevicesFailedError, match=r"gpu-0-1g-20gb-at-0: GPU instance 3 .* by process 4711"):
-                await core.preparer.unprepare(ref(CLAIM))
-        await core.preparer.unprepare(ref(CLAIM))
-        (card,) = backend.discover()
-        assert [str(one) for one in backend.survey(card.uuid).partitions] == ["1g.20gb at 0"]
-        machine(tmp_path).end_process(4711)
-        core.garbage_collector.finish_releases(card.uuid)
-        await core.garbage_collector.collect(core.preparer.suspects.take())
-        assert (backend.survey(card.uuid).partitions, dict(core.checkpoint.records)) == ((), {})
-    backend.close()
+    with closing(hardware(tmp_path)) as backend:
+        async with plugin_core(tmp_path, cluster, other_backend=backend) as core:
+            await core.preparer.prepare(ref(CLAIM))
+            machine(tmp_path).start_process(0, 4711, gpu_instance=INSTANCE, compute_instance=0)
+            for _ in range(HELD_TRIES - 1):
+                with pytest.raises(DevicesFailedError, match=r"gpu-0-1g-20gb-at-0: GPU instance 3 .* by process 4711"):
+                    await core.preparer.unprepare(ref(CLAIM))
+            await core.preparer.unprepare(ref(CLAIM))
+            (card,) = backend.discover()
+            assert [str(one) for one in backend.survey(card.uuid).partitions] == ["1g.20gb at 0"]
+            machine(tmp_path).end_process(4711)
+            core.garbage_collector.finish_releases(card.uuid)
+            await core.garbage_collector.collect(core.preparer.suspects.take())
+            assert (backend.survey(card.uuid).partitions, dict(core.checkpoint.records)) == ((), {})

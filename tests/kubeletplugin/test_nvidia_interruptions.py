@@ -9,7 +9,6 @@ import pynvml
 import pytest
 
 from driver.kubeletplugin.claims.hardware import DevicesFailedError
-from driver.testing.nvml.machine import MACHINE_VARIABLE
 from tests.fakes.claims import claim, ref
 from tests.fakes.nvml import NEEDS_COMPILER
 from tests.kubeletplugin.nvidia_node import NvidiaNode
@@ -22,8 +21,7 @@ HALF = "1g.20gb at 0 without compute instance"
 
 
 @pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvidiaNode:
-    monkeypatch.setenv(MACHINE_VARIABLE, "")
+def node(tmp_path: Path) -> NvidiaNode:
     made = NvidiaNode(tmp_path)
     made.cluster.add(CLAIM)
     return made

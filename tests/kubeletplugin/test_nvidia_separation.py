@@ -9,7 +9,6 @@ import pytest
 
 from driver.kubeletplugin.backends.base import CardAbsentError
 from driver.kubeletplugin.claims.hardware import DevicesFailedError
-from driver.testing.nvml.machine import MACHINE_VARIABLE
 from tests.fakes.claims import claim, ref, result
 from tests.fakes.nvml import NEEDS_COMPILER
 from tests.kubeletplugin.nvidia_node import H100, NvidiaNode
@@ -23,8 +22,7 @@ ONE_G, TWO_G = (19, 1), (14, 2)
 
 
 @pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvidiaNode:
-    monkeypatch.setenv(MACHINE_VARIABLE, "")
+def node(tmp_path: Path) -> NvidiaNode:
     return NvidiaNode(tmp_path, H100, H100)
 
 

@@ -24,6 +24,7 @@ from driver.partitions.geometry import Card, Partition, Placement
 from driver.testing.nvml import CardDescription, MachineDescription, NvidiaMachine
 from driver.testing.nvml.layout import StateLayout
 from driver.testing.nvml.machine import MACHINE_VARIABLE
+from tests.fakes.nvml import end_sessions
 from tests.fakes.nvml_calls import create_gpu_instance, destroy_gpu_instance, fill_gpu_instance
 from tests.ownership.history import Actor, Appeared, Disappeared, Event, Named
 
@@ -300,13 +301,6 @@ class _PolledBackend(NvidiaBackend):
 
     def wait_for_events(self, timeout_s: float) -> Any:
         return super().wait_for_events(0.0001)
-
-
-def end_sessions() -> None:
-    """End all uses of NVML in this process, as the end of their processes does."""
-    with suppress(pynvml.NVMLError_Uninitialized, pynvml.NVMLError_LibraryNotFound):
-        while True:
-            pynvml.nvmlShutdown()
 
 
 def _call_as_somebody(calls: Callable[[], object]) -> None:

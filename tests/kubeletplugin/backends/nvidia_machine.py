@@ -5,13 +5,11 @@ All its processes are this one.
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import pynvml
-import pytest
 
 from driver.families.gpu.catalog import gpu_model
 from driver.kubeletplugin.backends.nvidia import NvidiaBackend
@@ -201,13 +199,3 @@ class StaticMachineUnderTest(NvidiaMachineUnderTest):
             for one in (spec.of(card.uuid) for spec in card.geometry.specs)
             if one.profile in names and one.placement in places
         ]
-
-
-@pytest.fixture
-def nvml_of_one_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Take back the choice of a machine, and end what a test has left open: the next one has another machine."""
-    monkeypatch.setenv(MACHINE_VARIABLE, "/nonexistent")
-    yield
-    with suppress(pynvml.NVMLError_Uninitialized):
-        for _ in range(100):
-            pynvml.nvmlShutdown()

@@ -25,11 +25,9 @@ from driver.testing.nvml import CardDescription
 from driver.testing.plugin import DeviceRecord, PluginStandIn
 from tests.fakes.nvml import NEEDS_COMPILER, open_nvml
 from tests.fakes.nvml_calls import create_gpu_instance, destroy_gpu_instance, fill_gpu_instance, list_gpu_instances
-from tests.kubeletplugin.backends.nvidia_machine import H100, PID, NvidiaMachineUnderTest, nvml_of_one_test
+from tests.kubeletplugin.backends.nvidia_machine import H100, PID, NvidiaMachineUnderTest
 
-__all__ = ["nvml_of_one_test"]
-
-pytestmark = [NEEDS_COMPILER, pytest.mark.usefixtures("nvml_of_one_test")]
+pytestmark = NEEDS_COMPILER
 
 A100 = "a100-40gb"
 TWICE_1G = ("1g.20gb", Placement(0, 2))

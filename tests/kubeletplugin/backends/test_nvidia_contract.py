@@ -15,14 +15,10 @@ from tests.fakes.nvml import NEEDS_COMPILER
 from tests.kubeletplugin.backends.nvidia_machine import (
     NvidiaMachineUnderTest,
     StaticMachineUnderTest,
-    nvml_of_one_test,
 )
-
-__all__ = ["nvml_of_one_test"]
 
 
 @NEEDS_COMPILER
-@pytest.mark.usefixtures("nvml_of_one_test")
 class TestNvidiaBackend(BackendContract):
     family = GPU
 
@@ -31,7 +27,6 @@ class TestNvidiaBackend(BackendContract):
 
 
 @NEEDS_COMPILER
-@pytest.mark.usefixtures("nvml_of_one_test")
 class TestStaticMigDevices(BackendContract):
     family = GPU
     machines: list[StaticMachineUnderTest]
@@ -42,7 +37,7 @@ class TestStaticMigDevices(BackendContract):
         return machine
 
     @pytest.fixture(autouse=True)
-    def nothing_was_made_or_destroyed(self, nvml_of_one_test: None) -> Iterator[None]:
+    def nothing_was_made_or_destroyed(self) -> Iterator[None]:
         yield
         for machine in (one for one in self.machines if one.hardware.exists):
             assert machine.hardware.list_instances() == machine.made
@@ -62,7 +57,6 @@ class SharedMachine(NvidiaMachineUnderTest):
 
 @NEEDS_COMPILER
 @pytest.mark.long
-@pytest.mark.usefixtures("nvml_of_one_test")
 class TestNvidiaBackendThatShares(BackendContract):
     family = GPU
 

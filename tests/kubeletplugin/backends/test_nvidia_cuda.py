@@ -14,11 +14,9 @@ from driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
 from driver.partitions.geometry import Placement
 from driver.testing.plugin import DeviceRecord, PluginStandIn
 from tests.fakes.nvml import NEEDS_COMPILER
-from tests.kubeletplugin.backends.nvidia_machine import NvidiaMachineUnderTest, nvml_of_one_test
+from tests.kubeletplugin.backends.nvidia_machine import NvidiaMachineUnderTest
 
-__all__ = ["nvml_of_one_test"]
-
-pytestmark = [NEEDS_COMPILER, pytest.mark.usefixtures("nvml_of_one_test")]
+pytestmark = NEEDS_COMPILER
 
 VERSION = "580.95.05"
 LIBRARY = f"/usr/lib64/libcuda.so.{VERSION}"

@@ -20,11 +20,9 @@ from driver.partitions.geometry import Partition, Placement
 from driver.testing.nvml import CardDescription
 from driver.testing.plugin import DeviceRecord, PluginStandIn
 from tests.fakes.nvml import NEEDS_COMPILER
-from tests.kubeletplugin.backends.nvidia_machine import H100, PID, NvidiaMachineUnderTest, nvml_of_one_test
+from tests.kubeletplugin.backends.nvidia_machine import H100, PID, NvidiaMachineUnderTest
 
-__all__ = ["nvml_of_one_test"]
-
-pytestmark = [NEEDS_COMPILER, pytest.mark.usefixtures("nvml_of_one_test")]
+pytestmark = NEEDS_COMPILER
 
 HEALTHY, UNHEALTHY, LOST = HealthState.HEALTHY, HealthState.UNHEALTHY, HealthState.LOST
 PATIENCE_S = 10.0

@@ -25,11 +25,9 @@ from driver.testing.nvml import CardDescription
 from driver.testing.plugin import DeviceRecord, PluginStandIn
 from tests.fakes.mps import ask, kept_in_a_thread
 from tests.fakes.nvml import NEEDS_COMPILER, open_nvml
-from tests.kubeletplugin.backends.nvidia_machine import H100, NvidiaMachineUnderTest, nvml_of_one_test
+from tests.kubeletplugin.backends.nvidia_machine import H100, NvidiaMachineUnderTest
 
-__all__ = ["nvml_of_one_test"]
-
-pytestmark = [NEEDS_COMPILER, pytest.mark.usefixtures("nvml_of_one_test")]
+pytestmark = NEEDS_COMPILER
 
 DEFAULT, PROHIBITED, EXCLUSIVE_PROCESS = 0, 2, 3
 """NVML_COMPUTEMODE_*."""

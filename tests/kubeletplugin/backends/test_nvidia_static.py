@@ -23,12 +23,9 @@ from tests.kubeletplugin.backends.nvidia_machine import (
     PID,
     NvidiaMachineUnderTest,
     StaticMachineUnderTest,
-    nvml_of_one_test,
 )
 
-__all__ = ["nvml_of_one_test"]
-
-pytestmark = [NEEDS_COMPILER, pytest.mark.usefixtures("nvml_of_one_test")]
+pytestmark = NEEDS_COMPILER
 
 STATIC = "migMode of the backend is Static, so claims get only the MIG devices that an administrator has made"
 

@@ -20,12 +20,10 @@ from driver.kubeletplugin.backends.nvidia.driver_root import find_driver_files
 from driver.kubeletplugin.backends.nvidia.file_root import FileRoot
 from driver.testing.plugin import PluginStandIn
 from tests.fakes.nvidia_driver import ADDRESS, LAYOUTS, VERSION, NvidiaTree, write_nvidia_tree
-from tests.kubeletplugin.backends.nvidia_machine import NvidiaMachineUnderTest, nvml_of_one_test
+from tests.kubeletplugin.backends.nvidia_machine import NvidiaMachineUnderTest
 from tests.oracle.judge import build
 from tests.oracle.nvidia.conftest import MODULE, TOOLKIT
 from tests.oracle.nvidia.container import RuncContainer
-
-__all__ = ["nvml_of_one_test"]
 
 pytestmark = pytest.mark.oracle
 
@@ -86,7 +84,6 @@ def test_a_program_loads_cuda_by_its_usual_names(tree: NvidiaTree, container: Ru
     )
 
 
-@pytest.mark.usefixtures("nvml_of_one_test")
 def test_a_partition_that_the_backend_has_made_comes_with_cuda(
     tmp_path: Path, compiled: Path, container: RuncContainer, hook: Path
 ) -> None:

@@ -13,7 +13,6 @@ from driver.cli import main
 from driver.testing.nvml import NvidiaMachine
 from driver.testing.nvml.__main__ import main as make_machine
 from driver.testing.nvml.demonstration import open_backend
-from driver.testing.nvml.machine import MACHINE_VARIABLE
 from tests.fakes.nvml import NEEDS_COMPILER, open_nvml
 
 pytestmark = NEEDS_COMPILER
@@ -22,8 +21,7 @@ CARDS = "cards: [{model: h100-80gb, count: 2}, {model: a100-40gb, mig: true}]\n"
 
 
 @pytest.fixture
-def document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(MACHINE_VARIABLE, "")
+def document(tmp_path: Path) -> Path:
     path = tmp_path / "cards.yaml"
     path.write_text(CARDS)
     return path
