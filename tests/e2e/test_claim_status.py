@@ -11,16 +11,43 @@ from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
 from tests.realcluster.api import Document
 from tests.realcluster.cluster import Cluster
-from tests.realcluster.kerf import PLUGIN, Kerf
+from tests.realcluster.kerf import NAMESPACE, PLUGIN, Kerf
 
 GPU, FPGA = "gpu.kerf.dev", "fpga.kerf.dev"
 RBAC = "rbac.authorization.k8s.io/v1"
+FORBIDDEN = f'kerf_claim_status_writes_total{{driver="{GPU}",outcome="forbidden"}}'
 
 
 async def entries(namespace: Namespace) -> dict[str, Document]:
     """Return the claims' entries in ``status.devices`` by driver."""
     claims = await namespace.claims()
     return {entry["driver"]: entry for claim in claims for entry in claim.get("status", {}).get("devices", ())}
+
+
+async def shown(namespace: Namespace, *drivers: str) -> dict[str, Document]:
+    """Return the entries once each driver has one: a prepare waits a second at most for its write."""
+
+    async def probe() -> dict[str, Document] | None:
+        found = await entries(namespace)
+        return found if found.keys() >= set(drivers) else None
+
+    return await eventually(f"claims show devices of {', '.join(drivers)}", probe, but=namespace.claims)
+
+
+async def wait_rights(namespace: Namespace, resource: str, *, are_given: bool) -> None:
+    """Wait until the API server lets the plugin write ``resource``, or not: it learns of a changed role by a watch."""
+    verb = "patch" if resource.endswith("/status") else "associated-node:patch"
+    kind, _, part = resource.partition("/")
+    attributes = {"group": "resource.k8s.io", "resource": kind, "subresource": part, "verb": verb, "name": GPU}
+    user = f"system:serviceaccount:{NAMESPACE}:{PLUGIN}"
+    spec: Document = {"user": user, "resourceAttributes": attributes}
+    review: Document = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+
+    async def is_so() -> bool:
+        answer = await namespace.api.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+        return bool(answer["status"]["allowed"]) is are_given
+
+    await eventually(f"the plugin may write {resource}: {are_given}", is_so)
 
 
 async def small_pod(namespace: Namespace, name: str) -> None:
@@ -43,9 +70,9 @@ async def test_uuid_and_profile_are_public_before_the_container_starts(namespace
         return reason == "ErrImageNeverPull"
 
     await eventually("the container cannot start", is_held_up, but=lambda: namespace.describe_pod("p"))
+    found = await shown(namespace, GPU, FPGA)
     command = cluster.kubectl("get", "resourceclaim", "got", "-n", namespace.name, "-o", "yaml")
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout  # noqa: ASYNC221
-    found = await entries(namespace)
     gpu, fpga = found[GPU]["data"], found[FPGA]["data"]
     assert namespace.node.holds(gpu["uuid"])
     assert f"uuid: {gpu['uuid']}" in printed
@@ -62,14 +89,18 @@ async def test_uuid_and_profile_are_public_before_the_container_starts(namespace
 async def test_the_container_sees_what_the_claim_shows_and_it_is_gone_after_the_pod(namespace: Namespace) -> None:
     await small_pod(namespace, "p")
     told = (await namespace.wait_running("p")).main
-    shown = (await entries(namespace))[GPU]["data"]
-    assert list(told.kerf_devices.values()) == [shown["uuid"]]
-    assert set(shown["deviceNodes"]) == told.card_nodes
+    data = (await shown(namespace, GPU))[GPU]["data"]
+    assert list(told.kerf_devices.values()) == [data["uuid"]]
+    assert set(data["deviceNodes"]) == told.card_nodes
     # A claim with a name outlives its pod, and another pod's reservation keeps its allocation.
     await namespace.claim("kept", pods.exactly("gpu", f"{namespace.name}-small"))
     await namespace.apply(pods.pod("q", {"devices": pods.by_name("kept")}))
     await namespace.wait_running("q")
-    assert len({claim["metadata"]["name"] for claim in await namespace.claims() if claim["status"].get("devices")}) == 2
+
+    async def both_show() -> bool:
+        return sum(bool(claim["status"].get("devices")) for claim in await namespace.claims()) == 2
+
+    await eventually("both claims show a device", both_show, but=namespace.claims)
     for name in ("p", "q"):
         await namespace.delete_pod(name)
 
@@ -87,17 +118,19 @@ async def test_without_the_permission_pods_run_and_with_it_their_claims_show_wha
     await namespace.api.patch(
         RBAC, "ClusterRole", PLUGIN, {"rules": [rule for rule in role["rules"] if resource not in rule["resources"]]}
     )
-    await kerf.restart_plugin(NODE)
     try:
+        await wait_rights(namespace, resource, are_given=False)
+        await kerf.restart_plugin(NODE)
         await small_pod(namespace, "p")
         await namespace.wait_running("p")
+
+        async def is_forbidden() -> bool:
+            return await namespace.node.metric(FORBIDDEN) == 1
+
+        await eventually("the plugin may not write", is_forbidden)
         assert await entries(namespace) == {}
-        assert await namespace.node.metric("kerf_claim_status_writes_total") == 1, "forbidden"
     finally:
         await namespace.api.patch(RBAC, "ClusterRole", PLUGIN, {"rules": role["rules"]})
+    await wait_rights(namespace, resource, are_given=True)
     await kerf.restart_plugin(NODE)
-
-    async def is_shown() -> bool:
-        return GPU in await entries(namespace)
-
-    await eventually("the claim shows what it has", is_shown)
+    await shown(namespace, GPU)

@@ -77,7 +77,7 @@ class FakeKubelet:
                 "/pluginregistration.Registration/NotifyRegistrationStatus",
                 registration.RegistrationStatusResponse,
             )
-            await notify(registration.RegistrationStatus(plugin_registered=not error, error=error), timeout=5)
+            await notify(registration.RegistrationStatus(plugin_registered=not error, error=error), timeout=TIMEOUT_S)
         return info
 
     async def prepare_all(self, claims: Sequence[ClaimRef], timeout_s: float = TIMEOUT_S) -> dict[str, Any]:

@@ -47,8 +47,7 @@ def cut_by_hand(place: Site, card: str = "gpu-0") -> None:
     file = state_file(place, card)
     state = json.loads(file.read_text()) if file.exists() else {"model": "h100-80gb-sxm"}
     instance = {"id": 99, "profile": "1g.10gb", "placement": [0, 1], "mig_uuid": "MIG-by-hand"}
-    file.parent.mkdir(exist_ok=True)
-    file.write_text(json.dumps({**state, "mig": True, "instances": [*state.get("instances", []), instance]}))
+    place.write_hardware(card, {**state, "mig": True, "instances": [*state.get("instances", []), instance]})
 
 
 def instances(place: Site, card: str = "gpu-0") -> list[Any]:
@@ -59,11 +58,17 @@ def instances(place: Site, card: str = "gpu-0") -> list[Any]:
 def remove_by_hand(place: Site, card: str = "gpu-0") -> None:
     state = json.loads(state_file(place, card).read_text())
     kept = [one for one in state["instances"] if one["id"] != 99]
-    state_file(place, card).write_text(json.dumps({**state, "instances": kept}))
+    place.write_hardware(card, {**state, "instances": kept})
+
+
+def reset(place: Site, card: str = "gpu-0") -> None:
+    """Reset a card: its partitions and its MIG mode are gone."""
+    state = json.loads(state_file(place, card).read_text())
+    place.write_hardware(card, {**state, "mig": False, "instances": []})
 
 
 async def devices(place: Site) -> dict[str, Device]:
-    return {device.name: device for one in await place.slices() for device in one.spec.devices}
+    return {device.name: device for one in await place.complete_slices() for device in one.spec.devices}
 
 
 async def until_devices(place: Site, condition: Callable[[dict[str, Device]], bool]) -> dict[str, Device]:
@@ -167,11 +172,10 @@ async def test_a_pod_that_eviction_does_not_help_is_named(kubernetes: tuple[int,
 @asynccontextmanager
 async def away(place: Site, card: str) -> AsyncIterator[None]:
     """The card is not there, and its devices are no longer published."""
-    faults = place.hardware.parent / "hardware" / "faults.json"
-    faults.write_text(json.dumps({"absent": [card]}))
+    place.write_hardware("faults", {"absent": [card]})
     await until_devices(place, lambda found: card not in found)
     yield
-    faults.write_text("{}")
+    place.write_hardware("faults", {})
 
 
 async def prepare_after(place: Site, earlier: ClaimRef, held: ClaimRef) -> None:
@@ -208,15 +212,13 @@ async def test_a_card_that_was_reset_is_told_and_the_claim_gets_its_partition_an
     async with published() as place:
         held = await place.allocated(claim("training", OVERLAPPED))
         await place.kubelet.prepare(held)
-        state = json.loads(state_file(place, "gpu-0").read_text())
-        state_file(place, "gpu-0").write_text(json.dumps({**state, "mig": False, "instances": []}))
+        reset(place)
         assert OVERLAPPED in await until_event(place, "Node", "PartitionGone")
         await place.kubelet.prepare(held)
         (made,) = instances(place)
         assert made["profile"] == "3g.40gb"
-        (shown,) = (await place.client.get(place.kinds.resource_claims, held.name, held.namespace)).status.devices
-        assert shown.data is not None
-        assert shown.data["uuid"] == made["mig_uuid"], "the claim shows the new one"
+        while (await place.until_shown(held, OVERLAPPED)).data["uuid"] != made["mig_uuid"]:  # noqa: ASYNC110
+            await anyio.sleep(0.005)  # until the claim shows the new one
         await until_event(place, "Node", "CardFree")
         await place.kubelet.unprepare(held)
         assert instances(place) == []
@@ -227,8 +229,7 @@ async def test_a_prepare_right_after_a_reset_does_not_answer_from_the_record() -
     async with published(survey_interval_s=600) as place:
         held = await place.allocated(claim("training", OVERLAPPED))
         await place.kubelet.prepare(held)
-        state = json.loads(state_file(place, "gpu-0").read_text())
-        state_file(place, "gpu-0").write_text(json.dumps({**state, "mig": False, "instances": []}))
+        reset(place)
         await place.kubelet.prepare(held)
         assert [one["profile"] for one in instances(place)] == ["3g.40gb"]
 
@@ -240,14 +241,13 @@ async def test_a_card_that_is_away_at_the_start_and_comes_back_with_what_a_delet
         held = await place.allocated(claim("training", device))
         async with running(place):
             await place.kubelet.prepare(held)
-            faults = place.hardware.parent / "hardware" / "faults.json"
-        faults.write_text(json.dumps({"absent": ["gpu-1"]}))
+        place.write_hardware("faults", {"absent": ["gpu-1"]})
         async with running(place):
             await place.until_published("gpu-0", without=device)
             await place.kubelet.unprepare(held)
             await place.client.delete(place.kinds.resource_claims, held.name, held.namespace)
-            faults.write_text("{}")
+            place.write_hardware("faults", {})
             await place.until_published(device)
             while instances(place, "gpu-1"):  # noqa: ASYNC110  (as elsewhere)
                 await anyio.sleep(0.005)
-            await place.kubelet.prepare(await place.allocated(claim("next", device)))
+            await prepare_after(place, held, await place.allocated(claim("next", device)))

@@ -92,8 +92,12 @@ async def test_a_driver_that_is_loaded_after_the_plugin_has_started_is_found_soo
             await until(lambda: "gpu-0" in published(node))
             await kubelet.prepare(held)
             assert node.instances() == ["1g.20gb at 0"]
-            node.machine.report_xid(0, 119)
-            await until(lambda: any(device.taints for device in node.published_devices()))
+
+            def is_tainted() -> bool:
+                node.machine.report_xid(0, 119)  # again: what is reported before the plugin listens is never told
+                return any(device.taints for device in node.published_devices())
+
+            await until(is_tainted)
 
 
 @pytest.mark.parametrize(

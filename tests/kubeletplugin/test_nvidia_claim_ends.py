@@ -12,6 +12,7 @@ from driver.kubeletplugin.claims.preparer import ClaimGoneError
 from tests.fakes.claims import claim, ref
 from tests.fakes.nvml import NEEDS_COMPILER
 from tests.kubeletplugin.claim_fixture import GRACE_S, PluginCore
+from tests.kubeletplugin.harness import LONGEST_S
 from tests.kubeletplugin.nvidia_node import NvidiaNode
 from tests.kubeletplugin.wait import until
 
@@ -32,7 +33,7 @@ async def written(node: NvidiaNode, core: PluginCore) -> None:
     """Wait until the claim shows no devices any more."""
     async with anyio.create_task_group() as group:
         group.start_soon(core.status_writer.run)
-        with anyio.fail_after(10):
+        with anyio.fail_after(LONGEST_S):
             await until(lambda: node.cluster.claims[CLAIM.ref].status.devices == ())
         group.cancel_scope.cancel()
 

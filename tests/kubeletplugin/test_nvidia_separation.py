@@ -1,17 +1,20 @@
 """Several claims, other users and other drivers on one node with NVIDIA cards: each keeps to its own."""
 
 import threading
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pynvml
 import pytest
 
-from driver.kubeletplugin.backends.base import CardAbsentError
+from driver.kubeletplugin.backends.base import AllocatedDevice, CardAbsentError
 from driver.kubeletplugin.claims.hardware import DevicesFailedError
 from tests.fakes.claims import claim, ref, result
 from tests.fakes.nvml import NEEDS_COMPILER
-from tests.kubeletplugin.nvidia_node import H100, NvidiaNode
+from tests.kubeletplugin.harness import LONGEST_S
+from tests.kubeletplugin.nvidia_node import H100, NvidiaNode, QuickBackend
 from tests.kubeletplugin.wait import until
 
 pytestmark = NEEDS_COMPILER
@@ -94,10 +97,19 @@ async def test_of_a_claim_over_several_drivers_only_our_devices_are_worked_on(no
         assert node.instances() == ["1g.10gb at 2"]
 
 
-async def test_a_slow_card_keeps_no_other_card_waiting(node: NvidiaNode) -> None:
+async def test_a_slow_card_keeps_no_other_card_waiting(node: NvidiaNode, monkeypatch: pytest.MonkeyPatch) -> None:
     """kubernetes-sigs/dra-driver-nvidia-gpu#374, #378: one lock for all cards ran into its timeout under load."""
     ended: list[str] = []
-    node.machine.add_fault("nvmlDeviceCreateGpuInstanceWithPlacement", delay_s=0.5)
+    reached, may_go_on = threading.Event(), threading.Event()
+    cut = QuickBackend.prepare
+
+    def cut_slowly(backend: QuickBackend, device: AllocatedDevice, *arguments: Any) -> Any:
+        if device.share.id.device == SMALL:
+            reached.set()
+            may_go_on.wait(LONGEST_S)
+        return cut(backend, device, *arguments)
+
+    monkeypatch.setattr(QuickBackend, "prepare", cut_slowly)
     async with node.plugin() as core, anyio.create_task_group() as kubelet:
 
         async def prepare(device: str) -> None:
@@ -105,9 +117,10 @@ async def test_a_slow_card_keeps_no_other_card_waiting(node: NvidiaNode) -> None
             ended.append(device)
 
         kubelet.start_soon(prepare, SMALL)
-        with anyio.fail_after(10):
-            await until(node.is_mig_on)  # the slow call comes next
-        await prepare("gpu-1-3g-40gb-at-0")
+        with anyio.fail_after(LONGEST_S), ExitStack() as at_the_end:
+            at_the_end.callback(may_go_on.set)
+            await until(reached.is_set)
+            await prepare("gpu-1-3g-40gb-at-0")
     assert ended == ["gpu-1-3g-40gb-at-0", SMALL]
 
 

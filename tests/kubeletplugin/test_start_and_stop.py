@@ -29,6 +29,7 @@ from driver.kubeletplugin.grpc.server import SocketError
 from driver.kubeletplugin.handover import AlreadyRunningError
 from driver.kubeletplugin.instance import SocketRemovedError
 from driver.partitions.slice_limits import SliceLayout
+from driver.runtime import metrics
 from driver.runtime.backoff import Backoff
 from tests.fakes.claims import NODE, claim
 from tests.fakes.cluster import FakeCluster
@@ -161,6 +162,7 @@ async def test_a_claim_begun_and_gone_is_taken_back_at_the_start() -> None:
         node.cluster.remove(held)
         async with node.plugin():
             await until(lambda: not node.backend.made)
+            await until(lambda: metrics.REGISTRY.get_sample_value("kerf_claim_records", {"driver": GPU.driver}) == 0)
         with open_checkpoint(node.settings.state, boot_id=node.boot_id) as checkpoint:
             assert not checkpoint.records
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ from driver.kubeletplugin.cluster.base import Cluster
 from driver.kubeletplugin.cluster.resource_classes import ResourceClassWatch
 from driver.kubeletplugin.settings import ProcessSettings, Settings
 from driver.local.apiserver import ApiServer, ApiServerSettings, InjectedFault
-from driver.runtime import metrics
+from driver.runtime import file_lock, metrics
 from tests.fakes.claims import NODE, claim, ref, result
 from tests.fakes.kubelet import ClaimError, FakeKubelet
 from tests.kubeletplugin.harness import LONGEST_S, short_directory
@@ -88,8 +89,41 @@ class Site:
     async def slices(self) -> tuple[ResourceSlice, ...]:
         return (await self.client.list(self.kinds.resource_slices)).items
 
+    async def complete_slices(self) -> tuple[ResourceSlice, ...]:
+        """Return the slices, once each pool has all of its newest generation: they are written one after the other."""
+        while True:
+            slices = await self.slices()
+            newest: dict[str, int] = {}
+            for pool in (one.spec.pool for one in slices):
+                newest[pool.name] = max(newest.get(pool.name, 0), pool.generation)
+            counts = Counter(one.spec.pool.name for one in slices)
+            if all(
+                (pool.generation, pool.resource_slice_count) == (newest[pool.name], counts[pool.name])
+                for pool in (one.spec.pool for one in slices)
+            ):
+                return slices
+            await anyio.sleep(0.005)
+
     async def published(self) -> set[str]:
-        return {device.name for one in await self.slices() for device in one.spec.devices}
+        return {device.name for one in await self.complete_slices() for device in one.spec.devices}
+
+    async def until_shown(self, held: ClaimRef, device: str) -> AllocatedDeviceStatus:
+        """Return what the claim shows of a device once it does: a prepare waits a second at most for its write."""
+        while True:
+            read = await self.client.get(self.kinds.resource_claims, held.name, held.namespace)
+            for entry in read.status.devices:
+                if entry.device == device:
+                    return entry
+            await anyio.sleep(0.005)
+
+    def write_hardware(self, name: str, document: Any) -> None:
+        """Replace a file of the simulated hardware at once, as its users do."""
+        folder = self.hardware.parent / "hardware"
+        folder.mkdir(exist_ok=True)
+        with file_lock.acquire(folder):
+            new = folder / f".{name}.by-hand"
+            new.write_text(json.dumps(document))
+            new.replace(folder / f"{name}.json")
 
     async def until_published(self, device: str, *, without: str = "") -> None:
         while device not in (names := await self.published()) or without in names:  # noqa: ASYNC110  (as elsewhere)
@@ -172,7 +206,7 @@ async def test_a_claim_shows_what_it_got_from_its_prepare_to_its_end() -> None:
             return {entry.device: entry for entry in read.status.devices}
 
         await place.kubelet.prepare(held)
-        gpu = (await entries())[SLICE]
+        gpu = await place.until_shown(held, SLICE)
         (cut,) = open_backend(place.hardware).survey(read_card(gpu)).partitions
         assert gpu.data == {
             "apiVersion": "kerf.dev/v1alpha1",
@@ -185,7 +219,7 @@ async def test_a_claim_shows_what_it_got_from_its_prepare_to_its_end() -> None:
             "cdiDevices": [f"k8s.gpu.kerf.dev/claim=claim-{held.uid}-{SLICE}"],
         }
         await place.fpgas.prepare(held)
-        fpga = (await entries())[FUNCTION]
+        fpga = await place.until_shown(held, FUNCTION)
         assert fpga.data is not None
         assert (fpga.data["function"], fpga.data["deviceNodes"]) == ("aes-gcm", ["/dev/dfl-port.1"])
         assert [(one.type, one.status, one.reason) for one in fpga.conditions] == [("Ready", "True", "Prepared")]
@@ -206,6 +240,7 @@ async def test_where_the_api_server_drops_the_status_of_devices_claims_are_prepa
         await place.until_published(SLICE)
         held = await place.allocated(claim("training", SLICE))
         assert [device.device_name for device in await place.kubelet.prepare(held)] == [SLICE]
+        await until(lambda: "its gate DRAResourceClaimDeviceStatus is off" in caplog.text)
         assert caplog.text.count("its gate DRAResourceClaimDeviceStatus is off") == 1
 
 
@@ -362,7 +397,9 @@ async def test_when_the_follower_that_runs_the_watch_of_classes_ends_the_next_on
 
 async def conditional(place: Site) -> set[str]:
     """Devices that are published with binding conditions."""
-    return {device.name for one in await place.slices() for device in one.spec.devices if device.binding_conditions}
+    return {
+        device.name for one in await place.complete_slices() for device in one.spec.devices if device.binding_conditions
+    }
 
 
 async def test_slow_functions_are_published_with_conditions_from_the_first_slice_on() -> None:
@@ -375,7 +412,7 @@ async def test_slow_functions_are_published_with_conditions_from_the_first_slice
         bare = {name for name in named if "-slot" in name or name == "fpga-0"}
         assert slow
         assert named == slow | bare, "bare slots may get the slow function"
-        generations = {one.spec.pool.generation for one in await place.slices()}
+        generations = {one.spec.pool.generation for one in await place.complete_slices()}
         assert generations == {1}, "written once"
 
 
@@ -401,9 +438,8 @@ async def test_a_class_can_have_partitions_prepared_before_binding_also_one_that
             }
             waiting = claim("waiting", replace(result(SLICE), **conditions))
             held = await place.allocated(waiting)
-            while not (await place.client.get(place.kinds.resource_claims, held.name, held.namespace)).status.devices:  # noqa: ASYNC110
-                await anyio.sleep(0.005)
-            assert len(open_backend(place.hardware).partitions()) == 1, "before the kubelet has asked"
+            await until(lambda: len(open_backend(place.hardware).partitions()) == 1)  # before the kubelet has asked
+            await place.until_shown(held, SLICE)
             await place.kubelet.prepare(held)
 
 
@@ -418,7 +454,7 @@ async def test_where_the_api_server_drops_conditions_none_are_published(caplog: 
 
 async def numa_nodes(place: Site) -> set[AttributeValue | None]:
     name = "resource.kubernetes.io/numaNode"
-    return {device.attributes[name].value for one in await place.slices() for device in one.spec.devices}
+    return {device.attributes[name].value for one in await place.complete_slices() for device in one.spec.devices}
 
 
 async def test_numa_nodes_are_lists_only_by_the_setting_and_where_the_api_server_takes_them(
@@ -438,9 +474,9 @@ async def test_numa_nodes_are_lists_only_by_the_setting_and_where_the_api_server
 async def test_an_ill_card_is_tainted_on_the_server() -> None:
     async with site(ApiServerSettings()) as place, running(place):
         await place.until_published("gpu-0")
-        (place.hardware.parent / "hardware/faults.json").write_text(json.dumps({"ill": {"gpu-0": "Xid 79"}}))
+        place.write_hardware("faults", {"ill": {"gpu-0": "Xid 79"}})
         while True:
-            devices = [device for one in await place.slices() for device in one.spec.devices]
+            devices = [device for one in await place.complete_slices() for device in one.spec.devices]
             tainted = {device.name for device in devices if device.taints}
             if tainted:
                 break

@@ -23,6 +23,7 @@ from driver.partitions.records import from_card_part
 from tests.fakes.cards import gpu
 from tests.fakes.claims import CONFIGURATIONS, claim, ref
 from tests.fakes.hardware import FakeBackend
+from tests.kubeletplugin.harness import LONGEST_S
 from tests.kubeletplugin.records import BOOT, device, record
 
 CLAIM, OTHER = ref(claim("training")), ref(claim("other"))
@@ -184,7 +185,7 @@ async def test_what_another_release_has_removed_meanwhile_is_not_removed_again(n
     gate = node.backend.gate("unprepare", FIRST.share.id.device)
     async with anyio.create_task_group() as group:
         group.start_soon(node.release, (first,))
-        with anyio.fail_after(10):
+        with anyio.fail_after(LONGEST_S):
             await gate.reached.wait()
         group.start_soon(node.release, (second,), OTHER)
         await anyio.wait_all_tasks_blocked()

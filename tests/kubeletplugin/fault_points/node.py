@@ -36,7 +36,7 @@ from tests.fakes.kubelet import ClaimError, FakeKubelet
 
 BOOT: Final = "boot-1"
 METADATA: Final = {"apiVersion": "kerf.dev/v1alpha1", "kind": "GpuConfig", "deviceMetadata": True}
-LONGEST_S: Final = 30.0
+LONGEST_S: Final = 120.0
 """Of one life of the plugin: each takes tenths of a second on an idle machine."""
 
 CLAIMS: Final[Mapping[tuple[int, int], Sequence[ResourceClaim]]] = {

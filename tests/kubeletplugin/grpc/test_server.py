@@ -8,7 +8,7 @@ import pytest
 from api.registration.v1 import GET_INFO, PluginInfo
 from driver.kubeletplugin.grpc.server import Handlers, SocketError, serving_at, unary, was_removed
 from tests.fakes.kubelet import FakeKubelet
-from tests.kubeletplugin.harness import short_directory
+from tests.kubeletplugin.harness import LONGEST_S, short_directory
 
 INFO = PluginInfo(name="gpu.kerf.dev", endpoint="/dra.sock", supported_versions=("v1.DRAPlugin",))
 
@@ -27,7 +27,7 @@ async def asked(socket: Path) -> PluginInfo:
             request_serializer=GET_INFO.encode_request,
             response_deserializer=GET_INFO.decode_response,
         )
-        return await call(None, timeout=5)
+        return await call(None, timeout=LONGEST_S)
 
 
 async def test_a_socket_is_for_root_only_and_goes_when_its_server_ends() -> None:
