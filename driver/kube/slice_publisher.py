@@ -30,7 +30,7 @@ from api.resource.kinds import ResourceKinds
 from api.wire import to_builtins
 from driver.kube.dropped_fields import find_dropped_fields
 from driver.kube.http.client import Client
-from driver.kube.http.errors import AlreadyExistsError, NotFoundError
+from driver.kube.http.errors import AlreadyExistsError, ConflictError, NotFoundError
 from driver.kube.informer import Informer
 from driver.kube.slice_plan import (
     AcceptedSlice,
@@ -178,8 +178,7 @@ class SlicePublisher:
             self._queue.add(name, after_s=wait_s)
             return
         try:
-            for write in writes:
-                await self._execute(write)
+            has_conflict = await self._execute_all(writes)
         except (AlreadyExistsError, NotFoundError) as error:
             raise StaleCacheError(str(error)) from error
         except PermanentError as error:
@@ -188,7 +187,19 @@ class SlicePublisher:
             return
         self._written_at[name] = anyio.current_time()
         self._report_dropped_fields()
-        self._queue.add(name)
+        self._queue.add(name, after_s=self._settings.repair_delay_s if has_conflict else 0)
+
+    async def _execute_all(self, writes: Sequence[Write]) -> bool:
+        """Execute ``writes``; returns whether a slice has changed since it was to be deleted, and is left for now."""
+        has_conflict = False
+        for write in writes:
+            try:
+                await self._execute(write)
+            except ConflictError:
+                if not isinstance(write, DeleteSlice):
+                    raise
+                has_conflict = True
+        return has_conflict
 
     async def _wait_for_own_writes(self) -> None:
         """Wait until the watch shows the own writes, also those before one that failed: a plan would repeat them."""
