@@ -110,6 +110,19 @@ async def test_the_container_sees_what_the_claim_shows_and_it_is_gone_after_the_
     await eventually("no claim shows a device", is_gone, but=namespace.claims)
 
 
+async def test_a_claim_shows_what_it_got_whatever_order_the_keys_of_its_parameters_have(namespace: Namespace) -> None:
+    """A server-side apply to such a claim is refused: the API server sorts the keys, and takes that for a change."""
+    small = await namespace.resource_class("small", device="gpu", profile="1g.10gb")
+    unsorted = {"sharing": {"strategy": "Exclusive"}, "kind": "GpuConfig", "apiVersion": "kerf.dev/v1alpha1"}
+    config = [pods.opaque(unsorted, "gpu")]
+    claim = pods.claim("unsorted", pods.devices(pods.exactly("gpu", small), config=config))
+    await namespace.api.create({**claim, "metadata": {**claim["metadata"], "namespace": namespace.name}})
+    await namespace.apply(pods.pod("p", {"devices": pods.by_name("unsorted")}))
+    told = (await namespace.wait_running("p")).main
+    data = (await shown(namespace, GPU))[GPU]["data"]
+    assert list(told.kerf_devices.values()) == [data["uuid"]]
+
+
 @pytest.mark.parametrize("resource", ["resourceclaims/status", "resourceclaims/driver"])
 async def test_without_the_permission_pods_run_and_with_it_their_claims_show_what_they_have(
     resource: str, namespace: Namespace, kerf: Kerf

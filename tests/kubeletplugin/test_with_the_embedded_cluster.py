@@ -32,7 +32,7 @@ from driver.families.gpu import GPU
 from driver.kube.discovery import discover
 from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
-from driver.kube.http.errors import NotFoundError
+from driver.kube.http.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
 from driver.kubeletplugin import app
 from driver.kubeletplugin.backends.registry import BackendChoice
 from driver.kubeletplugin.backends.simulated import open_backend
@@ -509,7 +509,33 @@ async def test_the_status_of_a_claim_over_two_families_keeps_both_drivers_entrie
         assert await write(gpus, of_gpu) == {GPU.driver}
         assert await write(fpgas, of_fpga) == {GPU.driver, FPGA.driver}
         assert await write(gpus, of_gpu) == {GPU.driver, FPGA.driver}
+        before = await place.client.get(kind, held.name, held.namespace)
         assert await write(gpus) == {FPGA.driver}
+        with pytest.raises(ConflictError):
+            await gpus.write_device_status(before, ())  # its places in the list are others by now
+        assert await write(gpus) == {FPGA.driver}
+
+
+class UnprivilegedClient(Client):
+    """A client that may not write entries of devices, as Kubernetes 1.36 says it."""
+
+    async def patch(self, kind: Any, name: str, *_: Any, **__: Any) -> Any:
+        message = (
+            f'ResourceClaim.resource.k8s.io "{name}" is invalid: status.devices: Forbidden: changing status.devices '
+            'requires resource="resourceclaims/driver", verb="[associated-node:patch arbitrary-node:patch]" permission'
+        )
+        raise InvalidError(f"PATCH {kind.plural}", HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", message)
+
+
+async def test_a_permission_that_is_missing_for_entries_is_one_although_the_answer_calls_the_claim_invalid() -> None:
+    async with site(ApiServerSettings()) as place:
+        held = await place.allocated(claim("training", SLICE))
+        read = await place.client.get(allocated_claim_kind(place.kinds.version), held.name, held.namespace)
+        access = await load_access(place.settings.kubeconfig)
+        async with UnprivilegedClient(access, user_agent="kerf-test/1") as client:
+            cluster = await app.ClusterConnector(client, NODE).connect(place.settings.plugins[0])
+            with pytest.raises(ForbiddenError, match="resourceclaims/driver"):
+                await cluster.write_device_status(read, ())
 
 
 async def test_a_plugin_that_may_not_list_claims_knows_that_it_does_not_know_them() -> None:

@@ -10,14 +10,15 @@ import anyio
 from api.core.v1 import Node, ObjectReference, Pod
 from api.dra.registry import STRUCTURED_SERVICES, PluginServices
 from api.model.allocations import AllocatedDeviceStatus
+from api.model.base import JsonObject
 from api.model.claims import AllocatedClaim, ResourceClaim
 from api.model.names import ClaimRef, ObjectRef
 from api.resource.kinds import allocated_claim_kind
 from api.wire import to_builtins
 from driver.kube.discovery import ApiFeatures
 from driver.kube.events import EventKind, EventReporter
-from driver.kube.http.client import Client
-from driver.kube.http.errors import ForbiddenError
+from driver.kube.http.client import Client, JsonPatch, PatchType
+from driver.kube.http.errors import ConflictError, ForbiddenError, InvalidError
 from driver.kube.informer import Informer
 from driver.kube.slice_publisher import PublishSettings, SlicePublisher
 from driver.kube.store import ObjectChange
@@ -48,6 +49,12 @@ without taints nobody is evicted."""
 _EVICTION_SINCE: Final = (1, 36)
 """Since this release NoExecute taints evict pods by default (KEP-5055): before, the gate was off."""
 
+_NO_PERMISSION: Final = 'requires resource="resourceclaims/driver"'
+"""What the API server says, with the code of an invalid object, to who may not write a driver's entries (KEP-4817)."""
+_NO_SUCH_PLACE: Final = "the server rejected our request due to an error in our request"
+"""What it says where an entry to remove is not there: before it compares resource versions (apimachinery
+``NewGenericServerResponse``)."""
+_ENTRIES: Final = "/status/devices"
 _WITHHELD: Final = "SharesNotPublished"
 """The reason of the event about a node whose shares are left off."""
 
@@ -154,18 +161,27 @@ class StructuredCluster:
     async def write_device_status(
         self, claim: AllocatedClaim | ResourceClaim, devices: Sequence[AllocatedDeviceStatus]
     ) -> None:
-        """Write by server-side apply, so that other drivers' entries stay; the resource version detects changes."""
-        metadata = {
-            "name": claim.metadata.name,
-            "namespace": claim.metadata.namespace,
-            "resourceVersion": claim.metadata.resource_version,
-        }
-        kept = await self._client.apply(
-            self._allocated,
-            {"metadata": metadata, "status": {"devices": to_builtins(devices)}},
-            field_manager=self._field_manager,
-            subresource="status",
-        )
+        """Write by a JSON patch, which touches no other driver's entries; the resource version detects changes.
+
+        A server-side apply would have the API server encode the whole claim anew, with sorted keys, and refuse that as
+        a change of the allocation where somebody's parameters are not sorted.
+        """
+        try:
+            kept = await self._client.patch(
+                self._allocated,
+                claim.metadata.name,
+                _replace_entries(claim, devices, self._family.driver),
+                type=PatchType.JSON,
+                namespace=claim.metadata.namespace,
+                subresource="status",
+                field_manager=self._field_manager,
+            )
+        except InvalidError as error:
+            if _NO_PERMISSION in error.message:
+                raise ForbiddenError(error.call, error.status, error.reason, error.message) from error
+            if _NO_SUCH_PLACE in error.message:
+                raise ConflictError(error.call, error.status, error.reason, error.message) from error
+            raise
         if not {device_key(entry) for entry in kept.status.devices}.issuperset(map(device_key, devices)):
             raise StatusDroppedError(claim.ref)
 
@@ -223,3 +239,25 @@ def _restrict(target: PublishTarget, dropped: Collection[str]) -> PublishTarget:
         _log.error("pods are bound before their devices are ready: the API server drops binding conditions")
         target = replace(target, keeps_conditions=False)
     return target
+
+
+def _replace_entries(
+    claim: AllocatedClaim | ResourceClaim, devices: Sequence[AllocatedDeviceStatus], driver: str
+) -> JsonPatch:
+    """Return the operations that replace the entries of ``driver`` in ``claim``, as it was read, by ``devices``.
+
+    The resource version of what was read has the API server refuse them when the claim has changed since: their places
+    in the list would be others.
+    """
+    lock: JsonObject = {
+        "op": "replace",
+        "path": "/metadata/resourceVersion",
+        "value": claim.metadata.resource_version,
+    }
+    entries = claim.status.devices
+    if not entries:
+        return [lock, {"op": "add", "path": _ENTRIES, "value": to_builtins(devices)}]
+    own = [place for place, entry in enumerate(entries) if entry.driver == driver]
+    removals: JsonPatch = [{"op": "remove", "path": f"{_ENTRIES}/{place}"} for place in reversed(own)]
+    additions: JsonPatch = [{"op": "add", "path": f"{_ENTRIES}/-", "value": to_builtins(entry)} for entry in devices]
+    return [lock, *removals, *additions]

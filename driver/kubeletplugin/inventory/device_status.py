@@ -1,7 +1,7 @@
 """The plugin's entries in a claim's ``status.devices`` (KEP-4817): what the claim got, and binding conditions. Pure.
 
-One field manager writes both, and a server-side apply removes what the same manager had applied before. So whoever
-writes composes all of the driver's entries: what is new, and of what the claim has the part that stays.
+Each write replaces all entries of the driver. So whoever writes composes all of them: what is new, and of what the
+claim has the part that stays.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
