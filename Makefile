@@ -44,8 +44,11 @@ types: $(VENV)/.installed ## mypy --strict, tests too
 tests: $(VENV)/.installed ## unit, property and flow tests
 	@$(BIN)/pytest -q -n $(JOBS) -m "not long and not realcluster and not oracle" $(ARGS)
 
-test-long: $(VENV)/.installed ## the same properties with many more generated cases
-	@KERF_HYPOTHESIS_PROFILE=long $(BIN)/pytest -q -n $(JOBS) -m "not realcluster and not oracle" $(ARGS)
+# PROFILE=all: without a sample of the fault points, and with more cases: hours. The end of a run prints the seed of its
+# choices; KERF_SEED is that of a run that is to be the same.
+PROFILE ?= long
+test-long: $(VENV)/.installed ## the same properties with many more generated cases (half an hour on two cores)
+	@KERF_HYPOTHESIS_PROFILE=$(PROFILE) $(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "not realcluster and not oracle" $(ARGS)
 
 soak: $(VENV)/.installed ## a million claims of simulated time, under faults (an hour or two on two cores)
 	@$(BIN)/python -m tests.soak --claims 1000000 $(ARGS)

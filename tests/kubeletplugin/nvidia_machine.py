@@ -1,9 +1,5 @@
-"""A node whose NVIDIA cards are the stand-in's, and a process that makes one call on it.
+"""A node whose NVIDIA cards are the stand-in's, and a process that makes one call on it."""
 
-``python -m tests.kubeletplugin.nvidia_machine ROOT prepare|unprepare``.
-"""
-
-import sys
 from pathlib import Path
 
 import anyio
@@ -41,5 +37,6 @@ async def call(root: Path, operation: str) -> None:
         backend.close()
 
 
-if __name__ == "__main__":
-    anyio.run(call, Path(sys.argv[1]), sys.argv[2])
+def call_in_process(root: Path, operation: str) -> None:
+    """What a process does that makes one call."""
+    anyio.run(call, root, operation)
