@@ -56,8 +56,10 @@ class DaemonRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """The device memory in MiB that no client may exceed; None: all of it."""
 
 
-class DaemonState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """What the daemon of a request does."""
+class DaemonState(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"
+):
+    """What the daemon of a request does. Defaults are not written: a plugin of before a field reads the rest."""
 
     request: str
     """The id of the last request whose limits the daemon has; empty: of none."""
@@ -69,6 +71,8 @@ class DaemonState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """How often a daemon had to be started again for this device."""
     error: str = ""
     """Why the daemon is not ready."""
+    is_failing: bool = False
+    """Whether the daemon is not ready although it was: its clients have failed, or hang."""
 
 
 @dataclass(frozen=True, slots=True)
