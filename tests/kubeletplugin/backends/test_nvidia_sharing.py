@@ -178,7 +178,7 @@ def test_the_failure_of_a_daemon_makes_its_device_unhealthy_until_its_claims_end
 ) -> None:
     def changes() -> list[tuple[str | None, HealthState, str]]:
         found = [one for one in node.plugin.backend.wait_for_events(0) if isinstance(one, HealthChange)]
-        return [(one.partition and one.partition.profile, one.state, one.reason) for one in found]
+        return [(one.partition.profile if one.partition else None, one.state, one.reason) for one in found]
 
     record = node.share("user", gpu_config("Mps"), profile)
     with kept_in_a_thread(node.sharing, node.machine.hardware.driver_root):
