@@ -18,7 +18,7 @@ from api.checkpoint.v1 import CheckpointError
 from api.errors import KerfError
 from api.model.device_attributes import pool_name
 from api.model.devices import Device, Pool
-from driver.cli.checkpoint import read_boot_id, state_folder
+from driver.cli.checkpoint import state_folder
 from driver.cli.options import backend_option, family_option, option, state_options
 from driver.cli.output import EXIT_FAILED, OutputFormat, format_table, output_option, print_document
 from driver.families.base import Family
@@ -32,6 +32,7 @@ from driver.partitions.geometry import Card
 from driver.partitions.pool_compiler import compile_pool
 from driver.partitions.records import from_card_part
 from driver.partitions.slice_limits import SliceLayout
+from driver.runtime.boot import read_boot_id
 
 _UNIT: Final = re.compile(r".+-(\d+)")
 """A counter of one unit of a card, such as ``memory-slice-3``."""

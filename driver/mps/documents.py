@@ -22,9 +22,8 @@ from typing import Final, TypeVar
 import msgspec
 
 from api.errors import TransientError
+from driver.runtime.boot import read_boot_id
 
-BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-"""The kernel's own identity of this boot (random(4)); the same in every container."""
 LOCK: Final = "lock"
 """The file, in the folder of all devices, that a running ``kerf mps-daemons`` holds locked."""
 SHARED_MEMORY: Final = "shm"
@@ -167,7 +166,3 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def read_boot_id() -> str:
-    return BOOT_ID.read_text(encoding="ascii").strip()

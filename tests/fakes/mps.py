@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from driver.mps.control_daemon import ControlDaemon
-from driver.mps.documents import LOCK, DaemonFolder, DaemonRequest, list_folders, read_boot_id, write_document
+from driver.mps.documents import LOCK, DaemonFolder, DaemonRequest, list_folders, write_document
 from driver.mps.service import DaemonKeeper
 from driver.runtime import file_lock
+from driver.runtime.boot import read_boot_id
 from driver.testing import nvml
 
 PROGRAM = "nvidia-cuda-mps-control"

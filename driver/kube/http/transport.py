@@ -97,7 +97,7 @@ class ClientSettings:
     calls_at_once: int = 8
     """Concurrent reads of objects, and as many other calls, watches excluded: reads that hang keep neither slices from
     being published nor the others from their answers. Those come within milliseconds, and every TLS connection has a
-    buffer of 256 KiB (``asyncio.sslproto``)."""
+    buffer (``runtime.lifecycle``)."""
     longest_answer: int = 32 * 2**20
     """The bytes that are read of an answer, and of a watch's line: more than a page of 500 slices of GPUs has (6 to 30
     MiB), and twenty times the largest object that etcd takes (1.5 MiB)."""

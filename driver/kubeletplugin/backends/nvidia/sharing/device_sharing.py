@@ -24,12 +24,12 @@ from driver.mps.documents import (
     LOCK,
     DaemonFolder,
     DaemonRequest,
-    read_boot_id,
     read_document,
     remove_document,
     write_document,
 )
 from driver.mps.driver_programs import DriverProgram, ProgramFailedError
+from driver.runtime.boot import read_boot_id
 from driver.runtime.file_lock import is_held
 
 _RECORD: Final = "sharing.json"
