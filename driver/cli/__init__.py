@@ -25,6 +25,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "devices": "Show what this node's backends see and what would be published.",
     "checkpoint": "Show or copy what this node's plugin has recorded of its claims.",
     "claim": "Print a claim template for devices of a size of your own.",
+    "check": "Check whether a cluster or a node has what Kerf needs, and say what to do.",
     "why": "Say why a pod or a claim waits for devices, and what would help.",
     "plan": "Say what would be placed where, and how much more would fit.",
     "frag": "Say how fragmented the cards are, and what to recreate for a large partition.",

@@ -91,9 +91,9 @@ def command(
     problems: list[str] = []
     for choice in choose_families(families, backends):
         try:
-            each = _find_devices(choice, node_name, state_folder(choice.family, kubelet_root, state_dir))
+            each = find_devices(choice, node_name, state_folder(choice.family, kubelet_root, state_dir))
         except Exception as error:  # noqa: BLE001  (backends are third parties': the others are shown)
-            problems.append(f"family {choice.family.name}: {_describe(error)}")
+            problems.append(f"family {choice.family.name}: {describe_error(error)}")
             continue
         found.append(each)
         problems += each.problems
@@ -106,7 +106,11 @@ def command(
     return EXIT_FAILED if problems else 0
 
 
-def _find_devices(choice: FamilyChoice, node_name: str, state: Path) -> FamilyDevices:
+def find_devices(choice: FamilyChoice, node_name: str, state: Path) -> FamilyDevices:
+    """Return what the backends of ``choice`` see now; ``state`` is the folder of the family's checkpoint.
+
+    Raises whatever a backend raises that does not open or cannot discover its cards.
+    """
     cards: list[Card] = []
     surveys: list[CardSurvey] = []
     unhealthy: list[HealthChange] = []
@@ -120,7 +124,7 @@ def _find_devices(choice: FamilyChoice, node_name: str, state: Path) -> FamilyDe
                 try:
                     surveys.append(survey_card(backend, card.uuid, card.units))
                 except Exception as error:  # noqa: BLE001  (as above: the other cards are shown)
-                    problems.append(f"card {card_name(card)} cannot be surveyed: {_describe(error)}")
+                    problems.append(f"card {card_name(card)} cannot be surveyed: {describe_error(error)}")
             unhealthy += [change for change in backend.wait_for_events(0) if isinstance(change, HealthChange)]
     holders = None
     try:
@@ -171,7 +175,8 @@ def _find_holders(surveys: Iterable[CardSurvey], state: Path) -> Mapping[str, Ma
     }
 
 
-def _describe(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
+    """Return the message of Kerf's own errors, and of another, which is a third party's, its kind as well."""
     return str(error) if isinstance(error, KerfError) else repr(error)
 
 
