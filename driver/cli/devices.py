@@ -20,7 +20,7 @@ from api.model.device_attributes import pool_name
 from api.model.devices import Device, Pool
 from driver.cli.checkpoint import read_boot_id, state_folder
 from driver.cli.options import backend_option, family_option, option, state_options
-from driver.cli.output import EXIT_FAILED, OutputFormat, format_table, output_option, print_document
+from driver.cli.output import EXIT_FAILED, OutputFormat, format_table, output_formats, print_document
 from driver.families.base import Family
 from driver.kubeletplugin.backends.base import CardSurvey, FoundPartition, HealthChange
 from driver.kubeletplugin.backends.ownership import came_later
@@ -69,7 +69,7 @@ class FamilyDevices:
 @backend_option
 @state_options
 @option("--node-name", default="this-node", help="Name of the node, as in pools and attributes.")
-@output_option
+@output_formats("text", "json", "yaml", "name")
 def command(
     families: tuple[str, ...],
     backends: tuple[BackendChoice, ...],
@@ -101,6 +101,10 @@ def command(
         click.echo(f"kerf: {problem}", err=True)
     if output == "text":
         click.echo("\n\n".join("\n".join(_lines(each)) for each in found))
+    elif output == "name":
+        click.echo(
+            "\n".join(f"{each.pool.name}/{device.name}" for each in found if each.pool for device in each.devices)
+        )
     else:
         print_document({"families": [_document(each) for each in found]}, output)
     return EXIT_FAILED if problems else 0
