@@ -153,6 +153,8 @@ class HttpTransport:
         self._calls = anyio.Semaphore(settings.calls_at_once, fast_acquire=True)
         self._reads = anyio.Semaphore(settings.calls_at_once, fast_acquire=True)
         self._warnings: set[str] = set()
+        self.server_date: str | None = None
+        """The header Date of the latest answer: the server's clock, in whole seconds; None: there was none yet."""
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
@@ -257,6 +259,7 @@ class HttpTransport:
             response = await self._send_once(request, limits)
         _requests.labels(request.method, request.resource, str(response.status)).inc()
         self._log_warnings(request, response.headers.getall("Warning", ()))
+        self.server_date = response.headers.get("Date")
         if 200 <= response.status < 300:
             return response
         body = await self._read(request, response)
