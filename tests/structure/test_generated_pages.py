@@ -2,8 +2,11 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
-from tests.generate import metrics, vocabularies
+import pytest
+
+from tests.generate import command_line, kinds, metrics, vocabularies
 
 
 def test_the_page_for_users_has_every_attribute_and_capacity(tmp_path: Path) -> None:
@@ -14,6 +17,12 @@ def test_the_page_for_users_has_every_attribute_and_capacity(tmp_path: Path) -> 
 def test_the_page_for_admins_has_every_metric(tmp_path: Path) -> None:
     (path,) = metrics.generate(tmp_path)
     assert (metrics.ROOT / path).read_text() == (tmp_path / path).read_text(), "run `make generate`"
+
+
+@pytest.mark.parametrize("generator", [kinds, command_line])
+def test_a_reference_has_what_the_code_has(generator: Any, tmp_path: Path) -> None:
+    (path,) = generator.generate(tmp_path)
+    assert (generator.ROOT / path).read_text() == (tmp_path / path).read_text(), "run `make generate`"
 
 
 def test_every_metric_that_the_page_names_is_there() -> None:
