@@ -5,9 +5,11 @@ from tests.generate import (
     compatibility,
     crds,
     device_classes,
+    examples,
     kinds,
     metrics,
     packages,
+    pictures,
     policies,
     protos,
     rbac,
@@ -26,6 +28,8 @@ for generator in (
     metrics,
     kinds,
     command_line,
+    pictures,
+    examples,
 ):
     for path in generator.generate(generator.ROOT):
         print(path)
