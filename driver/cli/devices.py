@@ -18,7 +18,7 @@ from api.checkpoint.v1 import CheckpointError
 from api.errors import KerfError
 from api.model.device_attributes import pool_name
 from api.model.devices import Device, Pool
-from driver.cli.checkpoint import read_boot_id, state_folder
+from driver.cli.checkpoint import state_folder
 from driver.cli.options import backend_option, family_option, option, state_options
 from driver.cli.output import EXIT_FAILED, OutputFormat, format_table, output_option, print_document
 from driver.families.base import Family
@@ -27,6 +27,7 @@ from driver.kubeletplugin.backends.ownership import came_later
 from driver.kubeletplugin.backends.registry import BackendChoice, FamilyChoice, choose_families, load_backends
 from driver.kubeletplugin.backends.survey_validation import survey_card
 from driver.kubeletplugin.checkpoint_copy import has_checkpoint, open_copy
+from driver.kubeletplugin.settings import read_boot_id
 from driver.partitions.device_names import card_name
 from driver.partitions.geometry import Card
 from driver.partitions.pool_compiler import compile_pool

@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 from pathlib import Path
 
 import click
@@ -16,7 +15,6 @@ from driver.diagnostics.dump import encode_dump
 @click.command(short_help="Write what decides over devices into one file.")
 @access_options
 @option(
-    "-o",
     "--output-file",
     type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
     default="kerf-dump.json",
@@ -55,7 +53,7 @@ def command(
                 json.dump(meanings, file, indent=2, sort_keys=True, ensure_ascii=False)
     data = encode_dump(state, compress=output_file.suffix == ".gz")
     if str(output_file) == "-":
-        sys.stdout.buffer.write(data)
+        click.get_binary_stream("stdout").write(data)
         return 0
     output_file.write_bytes(data)
     parts = (

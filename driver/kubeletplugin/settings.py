@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from api.errors import PermanentError
 from api.model.names import DriverName
 from driver.families.base import Family
 from driver.kubeletplugin.backends.registry import BackendChoice
@@ -21,6 +22,20 @@ NAME: Final = "kerf-kubelet-plugin"
 """The program's name: the user agent of its calls, and the beginning of its field managers."""
 CDI_DIR: Final = Path("/var/run/cdi")
 """The directory of generated specs (CDI SPEC.md); on a tmpfs, so that they go at a reboot, as the hardware's state."""
+
+
+class BootUnknownError(PermanentError):
+    """The kernel does not say which boot this is: without it nobody knows what a record of the hardware is worth."""
+
+
+def read_boot_id() -> str:
+    """Return the ID of the present boot. Raises BootUnknownError."""
+    try:
+        return BOOT_ID.read_text().strip()
+    except OSError as error:
+        raise BootUnknownError(
+            f"{BOOT_ID} cannot be read ({error.strerror}): Kerf needs Linux, and a /proc that is not hidden"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
