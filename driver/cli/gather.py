@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import click
@@ -53,7 +54,8 @@ def command(
                 json.dump(meanings, file, indent=2, sort_keys=True, ensure_ascii=False)
     data = encode_dump(state, compress=output_file.suffix == ".gz")
     if str(output_file) == "-":
-        click.get_binary_stream("stdout").write(data)
+        if sys.stdout is not None:  # as `click.echo`, which writes no bytes
+            sys.stdout.buffer.write(data)
         return 0
     output_file.write_bytes(data)
     parts = (

@@ -256,7 +256,9 @@ def _near_miss(miss: NearMiss, width: int) -> Iterator[str]:
     for unmet in miss.unmet:
         has = ", ".join(f"{name} is {value}" for name, value in unmet.has.items())
         condition = " ".join(unmet.condition.split())
-        yield from _wrapped(condition + (f": {has}" if has else "") + f"  ({unmet.source})", width, "      ", "        ")
+        yield from _wrapped(
+            condition + (f": {has}" if has else "") + f"  ({unmet.source})", width, "      ", "        "
+        )
 
 
 def _in_the_way(one: BlockedCard, *, with_node: bool) -> str:

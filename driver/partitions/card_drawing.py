@@ -24,8 +24,8 @@ OTHER: Final = "#"
 
 _LETTERS: Final = string.ascii_lowercase + string.ascii_uppercase
 _GAP: Final = "  "
-_SHORTEST_COLUMN: Final = 20
-"""Columns behind a drawing below which its text is put under it: less would break nearly every name."""
+_SHORTEST_COLUMN: Final = 24
+"""Columns behind a drawing in which longer text may be wrapped; with less it is put below the drawing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +57,8 @@ def draw_units(holders: Iterable[Collection[str]], letters: Mapping[str, str]) -
 def draw_cards(cards: Sequence[DrawnCard], labels: Mapping[str, str], width: int) -> list[str]:
     """Draw cards below one another, each with a legend of its holders, in lines of at most ``width`` columns.
 
-    ``labels`` say who a holder is; holders of one card with the same label share an entry of the legend. A line is
-    longer only where a word is longer than a line.
+    ``labels`` say who a holder is; holders of one card with the same label share an entry of the legend, which is not
+    repeated for the cards below. A line is longer only where a word is longer than a line.
 
     >>> card = DrawnCard(names=("gpu-0",), units=("", "x", "x", "y"))
     >>> draw_cards([card], {"x": "default/x", "y": "default/y"}, 80)
@@ -70,9 +70,12 @@ def draw_cards(cards: Sequence[DrawnCard], labels: Mapping[str, str], width: int
     drawings = [_fold([(holder,) if holder else () for holder in card.units], letters, width) for card in cards]
     widest = max((len(line) for drawing in drawings for line in drawing), default=0)
     lines: list[str] = []
+    explained: set[str] = set()
     for card, drawing in zip(cards, drawings, strict=True):
         padded = [(*card.names, *[""] * columns)[n].ljust(widths[n]) + _GAP for n in range(columns)]
-        lines += _join("".join(padded), drawing, widest, _entries(card, letters, labels), width)
+        entries = _entries(card, {*card.units} - explained, letters, labels)
+        lines += _join("".join(padded), drawing, widest, entries, width)
+        explained |= {*card.units}
     return lines
 
 
@@ -88,11 +91,15 @@ def _fold(units: Sequence[Collection[str]], letters: Mapping[str, str], width: i
     return [draw_units(units[start : start + most], letters) for start in range(0, len(units), most)] or ["[ ]"]
 
 
-def _entries(card: DrawnCard, letters: Mapping[str, str], labels: Mapping[str, str]) -> list[str]:
-    """Return the note, and the legend by label."""
+def _entries(card: DrawnCard, new: Collection[str], letters: Mapping[str, str], labels: Mapping[str, str]) -> list[str]:
+    """Return the note, and the legend of the holders in ``new``, in the order of their letters."""
     by_label: dict[str, list[str]] = {}
-    for holder in dict.fromkeys(holder for holder in card.units if holder):
-        by_label.setdefault(labels.get(holder, holder), []).append(letters.get(holder, OTHER))
+    for holder in letters:
+        if holder in new:
+            by_label.setdefault(labels.get(holder, holder), []).append(letters[holder])
+    for holder in dict.fromkeys(card.units):
+        if holder in new and holder and holder not in letters:
+            by_label.setdefault(labels.get(holder, holder), []).append(OTHER)
     legend = [f"{_ranges(of_label)} = {label}" for label, of_label in by_label.items()]
     return [*([card.note] if card.note else []), *legend]
 
@@ -116,7 +123,7 @@ def _join(names: str, drawing: Sequence[str], widest: int, entries: Sequence[str
     column = len(margin) + widest + len(_GAP)
     room = width - column
     longest = max(map(len, entries), default=0)
-    is_beside = room >= max(_SHORTEST_COLUMN, longest)
+    is_beside = room >= min(_SHORTEST_COLUMN, longest)
     beside = _flow(entries, room) if is_beside else []
     lines = []
     for number in range(max(len(drawing), len(beside))):
