@@ -1,8 +1,7 @@
 """``kerf frag``: reports how fragmented the cards are, and which claims to recreate for a large partition."""
 
-import string
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from textwrap import wrap
 
@@ -26,9 +25,8 @@ from driver.cli.output import OutputFormat, format_table, output_formats, print_
 from driver.diagnostics.counter_usage import CounterSetFigures
 from driver.diagnostics.defragmentation import Advice
 from driver.diagnostics.frag import CardFigures, FragmentationReport, measure_fragmentation
+from driver.partitions.card_picture import assign_letters, draw_units
 
-_LETTERS = string.ascii_lowercase + string.ascii_uppercase
-"""The letters of the claims in a drawing; further claims are drawn as ``#``."""
 _BAR = 20
 """Characters of a bar."""
 _WIDTH = 80
@@ -106,11 +104,11 @@ def _counter_sets(sets: tuple[CounterSetFigures, ...], most: int) -> Iterator[st
 
 def _drawing(card: CounterSetFigures) -> Iterator[str]:
     """Draw the units of a card with a letter for each claim, and its other counters as bars."""
-    letters = dict(zip(card.claims, _LETTERS, strict=False))
+    letters = assign_letters(card.claims)
     rows = [
         (
             f"{row.name} {row.first}-{row.first + len(row.holders) - 1}",
-            f"[ {' '.join(_letter(claims, letters) for claims in row.holders)} ]",
+            draw_units(row.holders, letters),
             "",
         )
         for row in card.units
@@ -125,13 +123,6 @@ def _drawing(card: CounterSetFigures) -> Iterator[str]:
     if card.units and letters:
         legend = ", ".join(f"{letter} = {claim}" for claim, letter in letters.items())
         yield from wrap(legend, _WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
-
-
-def _letter(claims: tuple[str, ...], letters: Mapping[str, str]) -> str:
-    """Return the letter of the claim that holds a unit; a dot for a free unit, ``!`` for one that several hold."""
-    if len(claims) > 1:
-        return "!"
-    return letters.get(claims[0], "#") if claims else "."
 
 
 def _cards(cards: tuple[CardFigures, ...], most: int) -> Iterator[str]:

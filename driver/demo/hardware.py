@@ -52,14 +52,23 @@ class DemoHardware:
         chosen = self.backends or (BackendChoice(name=_SIMULATED),)
         return [choice.family for choice in choose_families(self.families, chosen)]
 
+    def check(self, backends: Sequence[BackendChoice]) -> None:
+        """Make a node's backends once, so that a wrong configuration is told before anything waits for its devices.
+
+        Raises BackendUnavailableError, and the KerfError that a backend raises for its configuration.
+        """
+        self._load(backends)
+
     def count_partitions(self, backends: Sequence[BackendChoice]) -> int:
         """Count what is on a node's cards. Raises what a backend raises."""
-        opened = [
+        return sum(map(_count_partitions, self._load(backends)))
+
+    def _load(self, backends: Sequence[BackendChoice]) -> list[Backend]:
+        return [
             backend
             for choice in choose_families(self.families, backends)
             for backend in load_backends(choice.family, choice.backends)
         ]
-        return sum(map(_count_partitions, opened))
 
 
 def _copy(choice: BackendChoice, target: Path) -> BackendChoice:
