@@ -90,8 +90,11 @@ def test_the_whole_story_is_observed_and_nothing_is_left(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("model", "profile"),
-    [("H100-80GB", "1g.20gb"), ("A30", "4g.24gb"), ("RTX-PRO-6000", "1g.24gb-me")],
-    ids=["8 slices", "4 slices", "12 units"],
+    [
+        pytest.param("H100-80GB", "1g.20gb", id="8 slices", marks=pytest.mark.long),
+        pytest.param("A30", "4g.24gb", id="4 slices", marks=pytest.mark.long),
+        pytest.param("RTX-PRO-6000", "1g.24gb-me", id="12 units"),
+    ],
 )
 def test_a_claim_by_size_gets_the_smallest_partition_of_every_geometry(folder: Path, model: str, profile: str) -> None:
     example = find_packaged_folder("examples") / "gpu-by-size.yaml"
