@@ -217,7 +217,7 @@ async def test_a_card_that_was_reset_is_told_and_the_claim_gets_its_partition_an
         await place.kubelet.prepare(held)
         (made,) = instances(place)
         assert made["profile"] == "3g.40gb"
-        while (await place.until_shown(held, OVERLAPPED)).data["uuid"] != made["mig_uuid"]:  # noqa: ASYNC110
+        while ((await place.until_shown(held, OVERLAPPED)).data or {})["uuid"] != made["mig_uuid"]:  # noqa: ASYNC110
             await anyio.sleep(0.005)  # until the claim shows the new one
         await until_event(place, "Node", "CardFree")
         await place.kubelet.unprepare(held)
