@@ -6,7 +6,7 @@ BIN     = $(VENV)/bin
 # Two workers per pair of cores keeps a laptop usable; xdist's "auto" counts hyper-threads.
 JOBS   ?= auto
 
-.PHONY: help demo test lint types tests test-long soak oracle mutants fuzz bench e2e e2e-all bench-e2e lock generate sbom audit clean
+.PHONY: help demo test lint types tests test-long soak oracle mutants fuzz bench e2e e2e-all bench-e2e docs lock generate sbom audit clean
 .DEFAULT_GOAL := help
 
 help:
@@ -44,8 +44,11 @@ types: $(VENV)/.installed ## mypy --strict, tests too
 tests: $(VENV)/.installed ## unit, property and flow tests
 	@$(BIN)/pytest -q -n $(JOBS) -m "not long and not realcluster and not oracle" $(ARGS)
 
-test-long: $(VENV)/.installed ## the same properties with many more generated cases
-	@KERF_HYPOTHESIS_PROFILE=long $(BIN)/pytest -q -n $(JOBS) -m "not realcluster and not oracle" $(ARGS)
+# PROFILE=all: without a sample of the fault points, and with more cases: hours. The end of a run prints the seed of its
+# choices; KERF_SEED is that of a run that is to be the same.
+PROFILE ?= long
+test-long: $(VENV)/.installed ## the same properties with many more generated cases (half an hour on two cores)
+	@KERF_HYPOTHESIS_PROFILE=$(PROFILE) $(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "not realcluster and not oracle" $(ARGS)
 
 soak: $(VENV)/.installed ## a million claims of simulated time, under faults (an hour or two on two cores)
 	@$(BIN)/python -m tests.soak --claims 1000000 $(ARGS)
@@ -90,9 +93,19 @@ bench-e2e: $(VENV)/.installed ## measurements on a real Kubernetes (needs what e
 generate: $(VENV)/.installed ## protobuf modules, CRDs and the picture of the packages, from their sources
 	@$(BIN)/python -m tests.generate
 
-lock: ## the two lock files, from pyproject.toml (needs uv)
+# An environment of its own: the site's packages are none of Kerf's.
+$(VENV)-docs/.installed: requirements-docs.lock
+	@$(PYTHON) -m venv --clear $(VENV)-docs
+	@$(VENV)-docs/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements-docs.lock
+	@touch $@
+
+docs: $(VENV)-docs/.installed ## the documentation as a site, in build/site (links are checked; `make tests` checks them, too)
+	@NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/mkdocs build --quiet --strict $(ARGS)
+
+lock: ## the three lock files, from pyproject.toml (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -o requirements.lock pyproject.toml
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --extra dev -o requirements-dev.lock pyproject.toml
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --extra docs --constraint requirements-dev.lock -o requirements-docs.lock pyproject.toml
 
 sbom: $(VENV)/.installed ## the bill of materials (CycloneDX), on standard output
 	@$(BIN)/python -m tests.supply_chain sbom
@@ -103,5 +116,5 @@ audit: ## known vulnerabilities of the locked packages (needs pip-audit, and the
 	pip-audit --strict --require-hashes --disable-pip -r requirements.lock
 
 clean: ## the environment and every cache
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov dist build
+	rm -rf $(VENV) $(VENV)-docs .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov dist build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -56,7 +56,7 @@ def main(
 ) -> int:
     """Run one command and return the exit status. Usage shows ``program``; ``watch`` waits with ``sleep``."""
     try:
-        parsed = _parser(program).parse_args(arguments, argparse.Namespace(sleep=sleep))
+        parsed = build_parser(program).parse_args(arguments, argparse.Namespace(sleep=sleep))
     except SystemExit as exit_:
         return int(exit_.code or 0)
     status = 0
@@ -94,7 +94,7 @@ def _options() -> argparse.ArgumentParser:
     return options
 
 
-def _parser(program: str) -> argparse.ArgumentParser:
+def build_parser(program: str) -> argparse.ArgumentParser:
     about = "What the spec directories of this machine define (Container Device Interface)."
     parser = argparse.ArgumentParser(prog=program, description=about, parents=[_options()])
     parser.set_defaults(directories=None, output="text", semantics="1.1")

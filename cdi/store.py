@@ -144,15 +144,21 @@ class Store:
     def sweep(self, prefix: str = "", now: Callable[[], float] = time.time) -> list[Path]:
         """Remove and return the temporary files that crashed writers left for names with ``prefix``.
 
-        A file younger than ``STALE_AFTER_S`` is kept: it may still have its writer.
+        A file younger than ``STALE_AFTER_S`` is kept: it may still have its writer. One that cannot be looked at or
+        removed keeps no other from being removed; then the first such error is raised.
         """
-        swept = []
+        swept, refused = [], list[StoreError]()
         for file in self._files():
             temporary = _TEMPORARY.fullmatch(file)
             path = self.directory / file
-            if temporary and temporary["name"].startswith(prefix) and _is_stale(path, now()):
-                self._remove_temporary(path)
-                swept.append(path)
+            try:
+                if temporary and temporary["name"].startswith(prefix) and _is_stale(path, now()):
+                    self._remove_temporary(path)
+                    swept.append(path)
+            except StoreError as error:
+                refused.append(error)
+        if refused:
+            raise refused[0]
         return swept
 
     def _make_directory(self) -> None:
@@ -201,8 +207,10 @@ class Store:
 def _is_stale(path: Path, now: float) -> bool:
     try:
         status = path.lstat()
-    except OSError:
+    except FileNotFoundError:
         return False
+    except OSError as error:
+        raise _store_error(error, path, "looked at") from error
     return stat.S_ISREG(status.st_mode) and now - status.st_mtime > STALE_AFTER_S
 
 

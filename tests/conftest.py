@@ -4,6 +4,7 @@ import faulthandler
 import os
 import sys
 from collections.abc import Iterator
+from random import Random
 from typing import Final
 
 import pytest
@@ -14,17 +15,26 @@ from pytest_timeout import Settings
 from tests.runtime.real_time import REAL_TIME
 
 # "default" keeps `make test` within minutes, with the same cases each time: a change is judged by what it changed.
-# "long" is `make test-long`, which looks for new ones. No deadline: the machine may be busy.
+# "long" is `make test-long`, which looks for new ones within half an hour on two cores; "all" is the same without that
+# limit. No deadline: the machine may be busy.
 settings.register_profile(
     "default", max_examples=50, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.register_profile("long", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+for _name, _examples in {"long": 500, "all": 2000}.items():
+    settings.register_profile(
+        _name, max_examples=_examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
 PROFILE: Final = os.environ.get("KERF_HYPOTHESIS_PROFILE", "default")
 settings.load_profile(PROFILE)
+SEED: Final = int(os.environ.setdefault("KERF_SEED", str(Random().randrange(10**9))))
+"""Chooses which schedules, claims and fault points a run of these profiles tries; the processes of pytest-xdist inherit
+it, and the end of the run prints it."""
+
+IS_LONG: Final = PROFILE != "default"
 
 LIMITS_S: Final = {"realcluster": 1800, "oracle": 1800, "long": 3600}
 """For tests with these marks instead of the limit in pyproject.toml: real clusters start and settle, oracles
-compare thousands of cases, and "long" has forty times the generated cases."""
+compare thousands of cases, and "long" has at least ten times the generated cases."""
 _TO_RETURN_S: Final = 15
 """At its limit a test is interrupted as soon as Python code runs again. One that has not ended so much later, because a
 C call or a fixture hangs, ends its process: pytest-xdist reports the crash of that test and goes on with the others."""
@@ -34,9 +44,16 @@ _LAST_S: Final = pytest.StashKey[float]()
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        marks = [mark for mark in LIMITS_S if item.get_closest_marker(mark) or mark == PROFILE]
+        marks = [mark for mark in LIMITS_S if item.get_closest_marker(mark) or (mark == "long" and IS_LONG)]
         if marks and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(max(LIMITS_S[mark] for mark in marks)))
+    if IS_LONG:  # those of minutes first: processes that have no others left share out the short ones
+        items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if IS_LONG:
+        terminalreporter.write_line(f"the same schedules, claims and fault points again: KERF_SEED={SEED}")
 
 
 def pytest_timeout_set_timer(item: pytest.Item, settings: Settings) -> None:

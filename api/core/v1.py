@@ -241,6 +241,28 @@ class Node(Object):
         return any(condition.type == "Ready" and condition.status == "True" for condition in self.status.conditions)
 
 
+class NodeSoftware(Value):
+    """The versions of a node's programs, as its kubelet reports them."""
+
+    kubelet_version: str = ""
+    container_runtime_version: str = ""
+    """Name and version, such as ``containerd://2.1.4``."""
+
+
+class NodeSetupStatus(Value):
+    """What a kubelet reports of its node's programs and of what device plugins have registered."""
+
+    node_info: NodeSoftware = NodeSoftware()
+    allocatable: dict[str, str] = {}
+    """The amounts that pods can have, by resource; extended resources such as ``nvidia.com/gpu`` among them."""
+
+
+class NodeSetup(Object):
+    """A node as `kerf check` sees it: what caches of nodes do not keep."""
+
+    status: NodeSetupStatus = NodeSetupStatus()
+
+
 class Namespace(Object):
     """A namespace: its labels decide on admin access (KEP-5018)."""
 
@@ -311,6 +333,19 @@ class Binding(Object):
     target: ObjectReference
 
 
+class CustomResourceDefinitionVersion(Value):
+    """One version of a CRD's kind."""
+
+    name: str
+    served: bool = False
+
+
+class CustomResourceDefinitionSpec(Value):
+    """The versions of a CRD's kind."""
+
+    versions: tuple[CustomResourceDefinitionVersion, ...] = ()
+
+
 class CustomResourceDefinitionStatus(Value):
     """The conditions of a CRD; ``Established`` is True once objects of the kind can be created."""
 
@@ -318,8 +353,9 @@ class CustomResourceDefinitionStatus(Value):
 
 
 class CustomResourceDefinition(Object):
-    """``apiextensions.k8s.io/v1`` CustomResourceDefinition, reduced to its status."""
+    """``apiextensions.k8s.io/v1`` CustomResourceDefinition, reduced to its versions and its status."""
 
+    spec: CustomResourceDefinitionSpec = CustomResourceDefinitionSpec()
     status: CustomResourceDefinitionStatus = CustomResourceDefinitionStatus()
 
     @property
@@ -332,6 +368,9 @@ class CustomResourceDefinition(Object):
 PODS: Kind[Pod] = identity_kind(Pod, group="", version="v1", plural="pods", namespaced=True)
 BINDINGS: Kind[Binding] = identity_kind(Binding, group="", version="v1", plural="pods", namespaced=True)
 NODES: Kind[Node] = identity_kind(Node, group="", version="v1", plural="nodes", namespaced=False)
+NODE_SETUPS: Kind[NodeSetup] = identity_kind(
+    NodeSetup, group="", version="v1", plural="nodes", namespaced=False, kind="Node"
+)
 NAMESPACES: Kind[Namespace] = identity_kind(Namespace, group="", version="v1", plural="namespaces", namespaced=False)
 EVENTS: Kind[Event] = identity_kind(Event, group="", version="v1", plural="events", namespaced=True)
 CUSTOM_RESOURCE_DEFINITIONS: Kind[CustomResourceDefinition] = identity_kind(

@@ -7,12 +7,15 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
 from typing import Final
 
 import click
 
 from api.errors import InvalidDocumentError, KerfError
 from driver.cli.output import EXIT_BAD_INPUT, EXIT_FAILED
+from driver.runtime.distribution import VERSION
 from driver.runtime.lifecycle import iter_leaf_errors
 
 COMMANDS: Final[Mapping[str, str]] = {
@@ -25,6 +28,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "devices": "Show what this node's backends see and what would be published.",
     "checkpoint": "Show or copy what this node's plugin has recorded of its claims.",
     "claim": "Print a claim template for devices of a size of your own.",
+    "check": "Check whether a cluster or a node has what Kerf needs, and say what to do.",
     "why": "Say why a pod or a claim waits for devices, and what would help.",
     "plan": "Say what would be placed where, and how much more would fit.",
     "frag": "Say how fragmented the cards are, and what to recreate for a large partition.",
@@ -51,6 +55,18 @@ class _LazyGroup(click.Group):
         command: click.Command = module.command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command of the first argument. Raises UsageError for an unknown one, with the most similar."""
+        name = args[0]
+        if name not in COMMANDS and name[:1] not in ("", "-") and not ctx.resilient_parsing:
+            close = get_close_matches(name, COMMANDS, n=1)
+            raise click.UsageError(
+                f"there is no command {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""), ctx
+            )
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
@@ -60,6 +76,7 @@ class _LazyGroup(click.Group):
     cls=_LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "KERF", "show_default": True},
 )
+@click.version_option(VERSION, message="kerf %(version)s")
 def kerf() -> None:
     """Cut GPUs and FPGAs to size on demand, for Kubernetes.
 
@@ -70,7 +87,7 @@ def kerf() -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Run ``kerf`` and return its exit code: 0 done, 1 failed, 2 bad input, 130 interrupted."""
     try:
-        result = kerf.main(args=arguments, prog_name="kerf", standalone_mode=False)
+        result = kerf.main(args=arguments, prog_name=_program_name(), standalone_mode=False)
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.Abort:
@@ -91,6 +108,11 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return result if isinstance(result, int) else 0
+
+
+def _program_name() -> str:
+    """Return how the user has called this program: kubectl runs the plugin ``kubectl-kerf`` for ``kubectl kerf``."""
+    return "kubectl kerf" if Path(sys.argv[0]).stem == "kubectl-kerf" else "kerf"
 
 
 def _report(group: BaseExceptionGroup[BaseException]) -> int:

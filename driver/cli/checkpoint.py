@@ -18,7 +18,8 @@ from driver.cli.output import EXIT_FAILED, OutputFormat, format_table, output_op
 from driver.families.base import Family
 from driver.families.registry import find_families, installed_families
 from driver.kubeletplugin.checkpoint_copy import copy_checkpoint, has_checkpoint, open_copy
-from driver.kubeletplugin.settings import BOOT_ID, Settings
+from driver.kubeletplugin.settings import Settings
+from driver.runtime.boot import read_boot_id
 
 _FAMILIES: Final = option(
     "--family", "families", multiple=True, help="A family. Repeatable. [default: all that have a checkpoint]"
@@ -160,11 +161,6 @@ def _document(report: CheckpointReport) -> dict[str, Any]:
         "claims": [v1.to_record(claim) for claim in report.claims],
         "notes": {uid: [v1.to_notes_record(notes) for notes in each] for uid, each in report.notes.items()},
     }
-
-
-def read_boot_id() -> str:
-    """Return the ID of the present boot."""
-    return BOOT_ID.read_text().strip()
 
 
 def _lines(report: CheckpointReport) -> Iterator[str]:

@@ -18,9 +18,9 @@ from api.checkpoint.v1 import CheckpointError
 from api.errors import KerfError
 from api.model.device_attributes import pool_name
 from api.model.devices import Device, Pool
-from driver.cli.checkpoint import read_boot_id, state_folder
+from driver.cli.checkpoint import state_folder
 from driver.cli.options import backend_option, family_option, option, state_options
-from driver.cli.output import EXIT_FAILED, OutputFormat, format_table, output_option, print_document
+from driver.cli.output import EXIT_FAILED, OutputFormat, format_table, output_formats, print_document
 from driver.families.base import Family
 from driver.kubeletplugin.backends.base import CardSurvey, FoundPartition, HealthChange
 from driver.kubeletplugin.backends.ownership import came_later
@@ -32,6 +32,7 @@ from driver.partitions.geometry import Card
 from driver.partitions.pool_compiler import compile_pool
 from driver.partitions.records import from_card_part
 from driver.partitions.slice_limits import SliceLayout
+from driver.runtime.boot import read_boot_id
 
 _UNIT: Final = re.compile(r".+-(\d+)")
 """A counter of one unit of a card, such as ``memory-slice-3``."""
@@ -69,7 +70,7 @@ class FamilyDevices:
 @backend_option
 @state_options
 @option("--node-name", default="this-node", help="Name of the node, as in pools and attributes.")
-@output_option
+@output_formats("text", "json", "yaml", "name")
 def command(
     families: tuple[str, ...],
     backends: tuple[BackendChoice, ...],
@@ -91,9 +92,9 @@ def command(
     problems: list[str] = []
     for choice in choose_families(families, backends):
         try:
-            each = _find_devices(choice, node_name, state_folder(choice.family, kubelet_root, state_dir))
+            each = find_devices(choice, node_name, state_folder(choice.family, kubelet_root, state_dir))
         except Exception as error:  # noqa: BLE001  (backends are third parties': the others are shown)
-            problems.append(f"family {choice.family.name}: {_describe(error)}")
+            problems.append(f"family {choice.family.name}: {describe_error(error)}")
             continue
         found.append(each)
         problems += each.problems
@@ -101,12 +102,20 @@ def command(
         click.echo(f"kerf: {problem}", err=True)
     if output == "text":
         click.echo("\n\n".join("\n".join(_lines(each)) for each in found))
+    elif output == "name":
+        click.echo(
+            "\n".join(f"{each.pool.name}/{device.name}" for each in found if each.pool for device in each.devices)
+        )
     else:
         print_document({"families": [_document(each) for each in found]}, output)
     return EXIT_FAILED if problems else 0
 
 
-def _find_devices(choice: FamilyChoice, node_name: str, state: Path) -> FamilyDevices:
+def find_devices(choice: FamilyChoice, node_name: str, state: Path) -> FamilyDevices:
+    """Return what the backends of ``choice`` see now; ``state`` is the folder of the family's checkpoint.
+
+    Raises whatever a backend raises that does not open or cannot discover its cards.
+    """
     cards: list[Card] = []
     surveys: list[CardSurvey] = []
     unhealthy: list[HealthChange] = []
@@ -120,7 +129,7 @@ def _find_devices(choice: FamilyChoice, node_name: str, state: Path) -> FamilyDe
                 try:
                     surveys.append(survey_card(backend, card.uuid, card.units))
                 except Exception as error:  # noqa: BLE001  (as above: the other cards are shown)
-                    problems.append(f"card {card_name(card)} cannot be surveyed: {_describe(error)}")
+                    problems.append(f"card {card_name(card)} cannot be surveyed: {describe_error(error)}")
             unhealthy += [change for change in backend.wait_for_events(0) if isinstance(change, HealthChange)]
     holders = None
     try:
@@ -171,7 +180,8 @@ def _find_holders(surveys: Iterable[CardSurvey], state: Path) -> Mapping[str, Ma
     }
 
 
-def _describe(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
+    """Return the message of Kerf's own errors, and of another, which is a third party's, its kind as well."""
     return str(error) if isinstance(error, KerfError) else repr(error)
 
 

@@ -16,7 +16,7 @@ import yaml
 from api.resource.registry import VERSIONS, load_kinds
 from api.wire import to_builtins
 from driver.cli.options import option
-from driver.cli.output import OutputFormat, format_table, output_option, print_document
+from driver.cli.output import OutputFormat, format_table, output_formats, print_document
 from driver.families.base import AttributeDefinition, Family
 from driver.families.parameter_policy import build_parameter_policy
 from driver.families.registry import find_families, installed_families
@@ -50,7 +50,7 @@ _CLASSES_HEAD: Final = """\
     is_flag=True,
     help="Print admission policies that judge the families' parameters when they are written, for `kubectl apply`.",
 )
-@output_option
+@output_formats("text", "json", "yaml", "name")
 @option("--device-classes", is_flag=True, help="Print the families' own DeviceClasses, for `kubectl apply`.")
 @option(
     "--api-version",
@@ -75,6 +75,8 @@ def command(
         click.echo(format_policies(chosen, names), nl=False)
     elif device_classes:
         click.echo(format_device_classes(chosen, api_version), nl=False)
+    elif output == "name":
+        click.echo("\n".join(family.name for family in chosen))
     elif output != "text":
         print_document([_document(family) for family in chosen], output)
     elif names:

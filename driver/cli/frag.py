@@ -1,6 +1,7 @@
 """``kerf frag``: reports how fragmented the cards are, and which claims to recreate for a large partition."""
 
 import string
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from textwrap import wrap
@@ -21,7 +22,7 @@ from driver.cli.options.cluster import (
     require_scheduler_allocation,
     with_exit_codes,
 )
-from driver.cli.output import OutputFormat, format_table, output_option, print_document
+from driver.cli.output import OutputFormat, format_table, output_formats, print_document
 from driver.diagnostics.counter_usage import CounterSetFigures
 from driver.diagnostics.defragmentation import Advice
 from driver.diagnostics.frag import CardFigures, FragmentationReport, measure_fragmentation
@@ -33,14 +34,14 @@ _BAR = 20
 _WIDTH = 80
 """Columns of a legend: the width of a terminal that nobody has resized."""
 _CARDS = 40
-"""Cards listed as text; of larger clusters only those with stranded units are shown."""
+"""Cards listed as text; of larger clusters only those with stranded units are shown. ``-o wide`` lists all."""
 
 
 @click.command(short_help="Say how fragmented the cards are, and what to recreate for a large partition.")
 @node_option
 @option("--size", help="Advise how to win this size: a profile, an FPGA function, or `whole`. [default: all that lack]")
 @cluster_options
-@output_option
+@output_formats("text", "wide", "json", "yaml")
 @with_exit_codes
 def command(
     nodes: tuple[str, ...],
@@ -58,21 +59,22 @@ def command(
     require_scheduler_allocation(source, "frag")
     cluster = build_cluster_index(source)
     answer = measure_fragmentation(cluster, nodes=choose_nodes(cluster, nodes), size=size, track=Progress())
-    if output == "text":
-        click.echo("\n".join(_lines(answer)).lstrip("\n"))
+    if output in ("text", "wide"):
+        most = _CARDS if output == "text" else sys.maxsize
+        click.echo("\n".join(_lines(answer, most)).lstrip("\n"))
     else:
         print_document(answer, output)
     return 0
 
 
-def _lines(answer: FragmentationReport) -> Iterator[str]:
+def _lines(answer: FragmentationReport, most: int) -> Iterator[str]:
     if not (answer.cards or answer.counter_sets or answer.whole_devices):
         yield "no card is published"
     if answer.cards:
         rows = [(each.model, each.size, each.free, each.possible) for each in answer.sizes]
         yield format_table(("MODEL", "SIZE", "FREE", "OF"), rows)
         yield ""
-        yield from _cards(answer.cards)
+        yield from _cards(answer.cards, most)
     for advice in answer.advice:
         yield ""
         yield from _advice(advice)
@@ -81,25 +83,25 @@ def _lines(answer: FragmentationReport) -> Iterator[str]:
         yield f"\nno claims could be recreated elsewhere to win {sizes}"
     for unknown in answer.unknown_cards:
         yield f"\nshown by its counters only, because its geometry is unknown: {unknown}"
-    yield from _counter_sets(answer.counter_sets)
+    yield from _counter_sets(answer.counter_sets, most)
     if answer.whole_devices:
         yield ""
-        rows = [(each.driver, each.pool, each.devices, each.in_use) for each in answer.whole_devices[:_CARDS]]
+        rows = [(each.driver, each.pool, each.devices, each.in_use) for each in answer.whole_devices[:most]]
         yield format_table(("DRIVER", "POOL", "WHOLE DEVICES", "IN USE"), rows)
-        if len(answer.whole_devices) > _CARDS:
-            yield f"and {format_count(len(answer.whole_devices) - _CARDS, 'pool')} more; --output json has them all"
+        if len(answer.whole_devices) > most:
+            yield f"and {format_count(len(answer.whole_devices) - most, 'pool')} more; --output wide has them all"
 
 
-def _counter_sets(sets: tuple[CounterSetFigures, ...]) -> Iterator[str]:
-    for each in sets[:_CARDS]:
+def _counter_sets(sets: tuple[CounterSetFigures, ...], most: int) -> Iterator[str]:
+    for each in sets[:most]:
         yield ""
         where = f"{each.node}  {each.driver}" if each.node else f"{each.driver}/{each.pool}"
         yield click.style(f"{where}  {each.counter_set}", bold=True)
         devices = format_count(each.devices, "device")
         yield f"  {each.in_use} of {devices} in use; any one of {each.would_fit} others would fit"
         yield from _drawing(each)
-    if len(sets) > _CARDS:
-        yield f"\nand {format_count(len(sets) - _CARDS, 'card')} more; --output json has them all"
+    if len(sets) > most:
+        yield f"\nand {format_count(len(sets) - most, 'card')} more; --output wide has them all"
 
 
 def _drawing(card: CounterSetFigures) -> Iterator[str]:
@@ -132,8 +134,8 @@ def _letter(claims: tuple[str, ...], letters: Mapping[str, str]) -> str:
     return letters.get(claims[0], "#") if claims else "."
 
 
-def _cards(cards: tuple[CardFigures, ...]) -> Iterator[str]:
-    shown = [card for card in cards if len(cards) <= _CARDS or card.stranded_units]
+def _cards(cards: tuple[CardFigures, ...], most: int) -> Iterator[str]:
+    shown = [card for card in cards if len(cards) <= most or card.stranded_units]
     rows = [
         (
             each.node,
@@ -144,11 +146,11 @@ def _cards(cards: tuple[CardFigures, ...]) -> Iterator[str]:
             each.largest_free_run,
             each.stranded_units,
         )
-        for each in shown[:_CARDS]
+        for each in shown[:most]
     ]
     yield format_table(("NODE", "CARD", "MODEL", "CLAIMS", "FREE UNITS", "LARGEST RUN", "STRANDED"), rows)
     if len(cards) > len(rows):
-        yield f"and {format_count(len(cards) - len(rows), 'card')} more; --output json has them all"
+        yield f"and {format_count(len(cards) - len(rows), 'card')} more; --output wide has them all"
     free, units = sum(each.free_units for each in cards), sum(each.units for each in cards)
     yield f"\n{free} of {units} units are free, {sum(each.stranded_units for each in cards)} of them stranded"
 

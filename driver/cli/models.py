@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import click
 
 from api.wire import to_builtins
-from driver.cli.output import OutputFormat, format_table, output_option, print_document
+from driver.cli.output import OutputFormat, format_table, output_formats, print_document
 from driver.families.base import EVERY, WHOLE, Estimate, ModelFigures
 from driver.families.model_names import UnknownModelError
 from driver.families.registry import installed_families
@@ -28,8 +28,8 @@ class _Model(NamedTuple):
 
 
 @click.command(short_help="List the models of cards that Kerf knows.")
-@click.argument("model", required=False)
-@output_option
+@click.argument("model", required=False, shell_complete=lambda *words: complete_models(words[-1]))
+@output_formats("text", "wide", "json", "yaml", "name")
 def command(model: str | None, output: OutputFormat) -> None:
     """List the models of cards that the installed families know.
 
@@ -40,12 +40,21 @@ def command(model: str | None, output: OutputFormat) -> None:
     models = {name: known for name, known in _read_models().items() if known}
     if model is not None:
         models = _select(models, model)
-    if output != "text":
+    if output == "name":
+        click.echo("\n".join(one.geometry.model for known in models.values() for one in known))
+    elif output not in ("text", "wide"):
         print_document({name: [_to_document(one) for one in known] for name, known in models.items()}, output)
     elif model is not None:
         click.echo("\n\n".join(_describe(one) for known in models.values() for one in known))
     else:
-        click.echo("\n\n".join(_list(name, known) for name, known in models.items()))
+        is_wide = output == "wide"
+        click.echo("\n\n".join(_list(name, known, is_wide=is_wide) for name, known in models.items()))
+
+
+def complete_models(incomplete: str) -> list[str]:
+    """Return the names of models that begin with ``incomplete``, for shells."""
+    every = (one.model for family in installed_families().values() for one in family.geometries())
+    return [name for name in every if name.startswith(incomplete)]
 
 
 def _read_models() -> dict[str, list[_Model]]:
@@ -77,13 +86,20 @@ def _to_document(model: _Model) -> Mapping[str, object]:
     return {**document, "figures": to_builtins(model.figures)}
 
 
-def _list(family: str, models: Iterable[_Model]) -> str:
-    return format_table((f"{family.upper()} MODEL", "UNITS", "ESTIMATED"), map(_row, models))
+def _list(family: str, models: Iterable[_Model], *, is_wide: bool) -> str:
+    header = (f"{family.upper()} MODEL", "UNITS", "ESTIMATED", *(("PARTITIONS",) if is_wide else ()))
+    return format_table(header, (_row(model, is_wide=is_wide) for model in models))
 
 
-def _row(model: _Model) -> tuple[object, ...]:
+def _row(model: _Model, *, is_wide: bool) -> tuple[object, ...]:
     kinds = dict.fromkeys(_kind(one.figure) for one in model.figures.estimated if one.part != WHOLE)
-    return (model.geometry.model, model.geometry.units, ", ".join(kinds) or "-")
+    parts = (", ".join(_list_parts(model.geometry)),) if is_wide else ()
+    return (model.geometry.model, model.geometry.units, ", ".join(kinds) or "-", *parts)
+
+
+def _list_parts(geometry: Geometry) -> list[str]:
+    """Return the names of a model's profiles or functions, each once."""
+    return [name for name in dict.fromkeys(spec.profile or spec.function for spec in geometry.specs) if name]
 
 
 def _kind(figure: str) -> str:
@@ -95,13 +111,12 @@ def _kind(figure: str) -> str:
 
 def _describe(model: _Model) -> str:
     geometry, figures = model
-    names = dict.fromkeys(spec.profile or spec.function for spec in geometry.specs)
     attributes = {name: attribute.value for name, attribute in geometry.attributes}
     lines = [
         f"Model:        {geometry.model} ({geometry.kind})",
         *(f"{label + ':':<14}{attributes[key]}" for key, label in _ATTRIBUTES.items() if attributes.get(key)),
         f"Units:        {geometry.units} ({geometry.unit})",
-        *_wrap("Partitions:   ", " ".join(name for name in names if name)),
+        *_wrap("Partitions:   ", " ".join(_list_parts(geometry))),
     ]
     if figures.sources:
         lines += ["", "Sources:", *(line for source in figures.sources for line in _wrap("- ", source))]

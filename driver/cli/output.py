@@ -1,13 +1,16 @@
 """The output of commands: exit codes, and text for people or one JSON or YAML document for programs."""
 
-from collections.abc import Iterable, Sequence
-from typing import Final, Literal, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import click
 
 from api.wire import to_builtins
 
-OutputFormat: TypeAlias = Literal["text", "json", "yaml"]
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+OutputFormat: TypeAlias = Literal["text", "wide", "json", "yaml", "name"]
+"""``wide`` is text without limits of rows and names, ``name`` one ``kind/name`` a line for other commands to read."""
 
 EXIT_FAILED: Final = 1
 """The command failed."""
@@ -18,15 +21,21 @@ EXIT_DOES_NOT_FIT: Final = 1
 EXIT_NO_ANSWER: Final = 3
 """There is no answer: the cluster cannot be read, or the search was given up."""
 
-output_option = click.option(
-    "-o",
-    "--output",
-    "output",
-    type=click.Choice(["text", "json", "yaml"]),
-    default="text",
-    show_envvar=True,
-    help="How to print.",
-)
+
+def output_formats(*formats: str) -> Callable[[Command], Command]:
+    """Return the option ``--output`` of a command that prints in ``formats``."""
+    return click.option(
+        "-o",
+        "--output",
+        "output",
+        type=click.Choice(formats),
+        default=formats[0],
+        show_envvar=True,
+        help="How to print.",
+    )
+
+
+output_option: Final = output_formats("text", "json", "yaml")
 
 
 def print_document(value: object, output: OutputFormat) -> None:

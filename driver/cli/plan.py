@@ -33,7 +33,7 @@ from driver.cli.output import (
     EXIT_NO_ANSWER,
     OutputFormat,
     format_table,
-    output_option,
+    output_formats,
     print_document,
 )
 from driver.cli.why import reason_lines
@@ -46,7 +46,7 @@ from driver.families.registry import installed_families
 from driver.runtime.yaml_file import NotYamlError, parse_manifests
 
 _ROWS = 60
-"""Placements listed as text; JSON output has all of them."""
+"""Placements listed as text; ``-o wide`` lists all of them."""
 
 
 @click.command(short_help="Say what would be placed where, and how much more would fit.")
@@ -57,7 +57,7 @@ _ROWS = 60
     type=click.Path(exists=True, allow_dash=True, path_type=Path),
     multiple=True,
     required=True,
-    help="Manifests of pods, workloads, claims, templates, classes: a file, a directory, or - for standard input. "
+    help="Manifests of pods, workloads, claims, templates, classes: a file, a directory, or standard input (-). "
     "Repeatable.",
 )
 @namespace_option
@@ -65,7 +65,7 @@ _ROWS = 60
 @option("--count", "copies", type=click.IntRange(min=1), default=1, help="Number of copies of all manifests.")
 @cluster_options
 @deadline_option
-@output_option
+@output_formats("text", "wide", "json", "yaml")
 @with_exit_codes
 def command(
     files: tuple[Path, ...],
@@ -96,8 +96,8 @@ def command(
     answer = plan_workloads(
         cluster, manifests.workloads, copies=copies, passed_over=manifests.passed_over, track=Progress()
     )
-    if output == "text":
-        click.echo("\n".join(_lines(answer)))
+    if output in ("text", "wide"):
+        click.echo("\n".join(_lines(answer, is_wide=output == "wide")))
     else:
         print_document(answer, output)
     return _exit(answer)
@@ -157,9 +157,9 @@ def _documents(path: Path) -> Iterator[JsonObject]:
             raise InvalidDocumentError(str(path), [Problem(f"document {number}", message)])
 
 
-def _lines(answer: PlanReport) -> Iterator[str]:
+def _lines(answer: PlanReport, *, is_wide: bool) -> Iterator[str]:
     if answer.placed:
-        yield _placements(answer.placed)
+        yield _placements(answer.placed, sys.maxsize if is_wide else _ROWS)
         yield ""
     waiting = sum(each.copies for each in answer.unplaced)
     total = len(answer.placed) + waiting
@@ -169,7 +169,7 @@ def _lines(answer: PlanReport) -> Iterator[str]:
     yield click.style(verdict, fg="green" if answer.fits else "red")
     for each in answer.unplaced:
         yield f"\n{each.demand}: {each.why.message}"
-        yield from reason_lines(each.why)
+        yield from reason_lines(each.why, is_wide=is_wide)
     if answer.more:
         yield ""
         yield from map(_more, answer.more)
@@ -184,14 +184,14 @@ def _lines(answer: PlanReport) -> Iterator[str]:
         yield f"\nwithout devices, passed over: {', '.join(answer.passed_over)}"
 
 
-def _placements(placed: Sequence[PlacedCopy]) -> str:
+def _placements(placed: Sequence[PlacedCopy], most: int) -> str:
     rows = [
         (each.demand, each.copy, _node(each), device.claim, device.request, device.device)
         for each in placed
         for device in each.devices
     ] + [(each.demand, each.copy, _node(each), "-", "-", "-") for each in placed if not each.devices]
-    text = format_table(("FOR", "COPY", "NODE", "CLAIM", "REQUEST", "DEVICE"), rows[:_ROWS])
-    return text if len(rows) <= _ROWS else f"{text}\nand {len(rows) - _ROWS} more; --output json has them all"
+    text = format_table(("FOR", "COPY", "NODE", "CLAIM", "REQUEST", "DEVICE"), rows[:most])
+    return text if len(rows) <= most else f"{text}\nand {len(rows) - most} more; --output wide has them all"
 
 
 def _node(placed: PlacedCopy) -> str:

@@ -1,12 +1,12 @@
 """``kerf version``: prints Kerf's version and the API versions that it supports."""
 
 import platform
-from importlib.metadata import version
 
 import click
 
 from api.resource.registry import VERSIONS
 from driver.cli.output import OutputFormat, output_option, print_document
+from driver.runtime.distribution import VERSION
 
 
 @click.command(short_help="Print the version and what it speaks.")
@@ -14,7 +14,7 @@ from driver.cli.output import OutputFormat, output_option, print_document
 def command(output: OutputFormat) -> None:
     """Print Kerf's version, its interpreter, and the API versions it speaks, newest first."""
     facts = {
-        "kerf": version("kerf"),
+        "kerf": VERSION,
         "python": platform.python_version(),
         "resourceApi": [f"resource.k8s.io/{version}" for version in VERSIONS],
     }

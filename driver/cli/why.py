@@ -1,5 +1,6 @@
 """``kerf why``: explains why a pod or a claim waits for devices, does not start, or does not end."""
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
@@ -8,6 +9,7 @@ from typing import Final, NamedTuple
 import click
 
 from api.model.names import ObjectRef
+from driver.cli.options import option
 from driver.cli.options.cluster import (
     Progress,
     abbreviate,
@@ -19,7 +21,8 @@ from driver.cli.options.cluster import (
     read_state,
     with_exit_codes,
 )
-from driver.cli.output import EXIT_DOES_NOT_FIT, EXIT_NO_ANSWER, OutputFormat, output_option, print_document
+from driver.cli.options.names import complete_objects
+from driver.cli.output import EXIT_DOES_NOT_FIT, EXIT_NO_ANSWER, OutputFormat, output_formats, print_document
 from driver.diagnostics.cluster_index import ClusterIndex
 from driver.diagnostics.explain.report import (
     BlockedCard,
@@ -53,7 +56,9 @@ _WORST_FIRST: Final = (EXIT_DOES_NOT_FIT, EXIT_NO_ANSWER, 0)
 """The exit codes of several pods: a certain no is worse than no answer."""
 _COLORS: Final = {0: "green", EXIT_DOES_NOT_FIT: "red", EXIT_NO_ANSWER: "yellow"}
 _CARDS: Final = 8
-"""Cards listed for each group of nodes: as many as one node has."""
+"""Cards listed for each group of nodes: as many as one node has. ``-o wide`` lists all, as it does names."""
+_NODES: Final = 6
+"""Names of nodes listed for each group of them: a line."""
 _WIDTH: Final = 80
 """Columns of sentences: the width of a terminal that nobody has resized. Tables and names may be wider."""
 _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -76,23 +81,30 @@ class _Question(NamedTuple):
     """Empty for all waiting pods of the namespace."""
 
 
-def _complete_kind(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return the kinds that the first word may become."""
-    return [] if context.params.get("subject") else [name for name in _KINDS if name.startswith(incomplete)]
+def _complete_subject(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the kinds that the first word may become, and the names of objects after a kind."""
+    words = context.params.get("subject") or ()
+    if words or "/" in incomplete:
+        kind, slash, name = ("", "", incomplete) if words else incomplete.partition("/")
+        found = _KINDS.get((words[0] if words else kind).lower(), "")
+        return [f"{kind}{slash}{each}" for each in complete_objects(context, found, name)]
+    return [name for name in _KINDS if name.startswith(incomplete)]
 
 
 @click.command(short_help="Say why a pod or a claim waits for devices, and what to do.")
 @click.argument(
-    "subject", nargs=-1, required=True, metavar="KIND NAME | KIND/NAME | pods", shell_complete=_complete_kind
+    "subject", nargs=-1, required=True, metavar="KIND NAME | KIND/NAME | pods", shell_complete=_complete_subject
 )
 @namespace_option
+@option("-A", "--all-namespaces", is_flag=True, help="With `pods`: those of all namespaces.")
 @cluster_options
 @deadline_option
-@output_option
+@output_formats("text", "wide", "json", "yaml", "name")
 @with_exit_codes
 def command(
     subject: tuple[str, ...],
     namespace: str | None,
+    all_namespaces: bool,
     kubeconfig: Path | None,
     context: str | None,
     dump: Path | None,
@@ -102,20 +114,29 @@ def command(
     """Say why a pod or a claim waits for devices, does not start, or does not end, and what to do.
 
     KIND is pod, claim (resourceclaim), deployment, replicaset, statefulset, daemonset, job or cronjob, or kubectl's
-    short name of it. `pods` without a name stands for all pods of the namespace that wait.
+    short name of it. `pods` without a name stands for all pods of the namespace that wait, with -A of all namespaces.
+
+    With -o wide no list of nodes, cards or claims is cut short; -o name prints the pods that were explained and have
+    not got their devices, for kubectl.
 
     Exit code 0: it has its devices, it fits, or it comes or goes by itself; 1: it does not, and somebody has to act; 2:
     bad input; 3: no answer. Of several pods the worst counts: 1, then 3, then 0.
     """
     question = _parse_subject(subject)
+    if all_namespaces and (question.name or namespace):
+        raise click.UsageError("-A is for `kerf why pods`: leave out the name and --namespace")
     source = read_state(kubeconfig, context, dump, namespace)
     cluster = build_cluster_index(source, deadline_s)
-    answer = _ask(cluster, question, namespace or source.namespace)
-    if output == "text":
-        click.echo("\n".join(_lines(cluster, answer)))
+    answer = _ask(cluster, question, "" if all_namespaces else namespace or source.namespace)
+    reports = answer.pods if isinstance(answer, WorkloadReport) else (answer,)
+    if output in ("text", "wide"):
+        click.echo("\n".join(_lines(cluster, answer, is_wide=output == "wide")))
+    elif output == "name":
+        for report in reports:
+            if report.verdict is not Verdict.HAS_DEVICES:
+                click.echo(f"{report.subject.kind.lower()}/{report.subject.name}")
     else:
         print_document(answer, output)
-    reports = answer.pods if isinstance(answer, WorkloadReport) else (answer,)
     exits = {_EXITS[report.verdict] for report in reports}
     return next((code for code in _WORST_FIRST if code in exits), 0)
 
@@ -144,22 +165,22 @@ def _ask(cluster: ClusterIndex, question: _Question, namespace: str) -> WhyRepor
     return explain_workload(cluster, question.kind, ref, Progress())
 
 
-def _lines(cluster: ClusterIndex, answer: WhyReport | WorkloadReport) -> Iterator[str]:
+def _lines(cluster: ClusterIndex, answer: WhyReport | WorkloadReport, *, is_wide: bool) -> Iterator[str]:
     if isinstance(answer, WorkloadReport):
         subject = answer.subject
         name = f"{subject.namespace}/{subject.name}".removeprefix("/")
         yield f"{subject.kind.lower()} {name}: {answer.message}"
         for report in answer.pods:
             yield ""
-            yield from _report(report)
+            yield from _report(report, is_wide=is_wide)
     else:
-        yield from _report(answer)
+        yield from _report(answer, is_wide=is_wide)
     for plural, why in cluster.state.forbidden_lists.items():
         yield ""
         yield from _wrapped(f"{plural} could not be read, so what they say is missing here: {why}")
 
 
-def _report(answer: WhyReport) -> Iterator[str]:
+def _report(answer: WhyReport, *, is_wide: bool) -> Iterator[str]:
     subject = answer.subject
     color = _COLORS[_EXITS[answer.verdict]]
     about = f"{'pod' if subject.kind == 'Pod' else 'claim'} {subject.namespace}/{subject.name}:"
@@ -173,7 +194,7 @@ def _report(answer: WhyReport) -> Iterator[str]:
         yield ""
         for claim in answer.claims:
             yield from _claim(claim)
-    yield from reason_lines(answer)
+    yield from reason_lines(answer, is_wide=is_wide)
     shown = {reason.obstacle for group in answer.groups for reason in group.reasons}
     for cause in more if said else answer.causes:
         if cause.code not in shown:
@@ -223,26 +244,28 @@ def _wrapped(text: str, first: str = "", others: str = "  ") -> list[str]:
     )
 
 
-def reason_lines(answer: WhyReport) -> Iterator[str]:
-    """Yield the obstacles by node, and what would help."""
+def reason_lines(answer: WhyReport, *, is_wide: bool = False) -> Iterator[str]:
+    """Yield the obstacles by node, and what would help; ``is_wide``: no list is cut short."""
     for group in answer.groups:
         yield ""
-        yield from _group(group)
+        yield from _group(group, is_wide=is_wide)
     if answer.verdict is Verdict.DOES_NOT_FIT and answer.groups:
         yield ""
         yield from _remedies(answer)
 
 
-def _group(group: NodeGroup) -> Iterator[str]:
-    yield click.style(f"{format_count(len(group.nodes), 'node')}: {abbreviate(group.nodes, 6)}", bold=True)
+def _group(group: NodeGroup, *, is_wide: bool) -> Iterator[str]:
+    cards = sys.maxsize if is_wide else _CARDS
+    nodes = abbreviate(group.nodes, sys.maxsize if is_wide else _NODES)
+    yield click.style(f"{format_count(len(group.nodes), 'node')}: {nodes}", bold=True)
     for reason in group.reasons:
         yield from _wrapped(f"{_where(reason)}{reason.message}", "  ", "    ")
         for miss in reason.near_misses:
             yield from _near_miss(miss)
-    for one in group.in_the_way[:_CARDS]:
-        yield f"    {_in_the_way(one, with_node=len(group.nodes) > 1)}"
-    if len(group.in_the_way) > _CARDS:
-        yield f"    and {format_count(len(group.in_the_way) - _CARDS, 'card')} more; --output json has them all"
+    for one in group.in_the_way[:cards]:
+        yield f"    {_in_the_way(one, with_node=len(group.nodes) > 1, is_wide=is_wide)}"
+    if len(group.in_the_way) > cards:
+        yield f"    and {format_count(len(group.in_the_way) - cards, 'card')} more; --output wide has them all"
 
 
 def _where(reason: NodeReason) -> str:
@@ -258,10 +281,12 @@ def _near_miss(miss: NearMiss) -> Iterator[str]:
         yield from _wrapped(condition + (f": {has}" if has else "") + f"  ({unmet.source})", "      ", "        ")
 
 
-def _in_the_way(one: BlockedCard, *, with_node: bool) -> str:
+def _in_the_way(one: BlockedCard, *, with_node: bool, is_wide: bool) -> str:
     at = f"{one.node}: " if with_node else ""
     what = _runs(one.counters) if one.counters else "in use"
-    holders = f", held by {abbreviate(one.claims, 4)}" if one.claims else ", more than there is"
+    holders = (
+        f", held by {abbreviate(one.claims, sys.maxsize if is_wide else 4)}" if one.claims else ", more than there is"
+    )
     return f"{at}{one.card} of {one.pool}: {what}{holders}"
 
 

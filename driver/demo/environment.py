@@ -38,8 +38,8 @@ from driver.kube.http.errors import NotFoundError
 from driver.kube.informer import Informer
 from driver.kubeletplugin.backends.registry import BackendChoice
 from driver.kubeletplugin.claims.checkpoint import open_checkpoint
-from driver.kubeletplugin.settings import BOOT_ID
 from driver.local.cluster import ClusterSettings, LocalCluster
+from driver.runtime.boot import read_boot_id
 from driver.runtime.yaml_file import parse_manifests
 
 _FIELD_MANAGER: Final = "kerf-demo"
@@ -185,7 +185,7 @@ class DemoCluster:
     def count_node_leftovers(self, node: str) -> LeftoverReport:
         """Count what is left of claims on a node's disk. The programs must have ended: a checkpoint has one owner."""
         cdi_dir = self.cluster.cdi_dir(node)
-        records, boot_id = 0, BOOT_ID.read_text().strip()
+        records, boot_id = 0, read_boot_id()
         for family in self.families:
             with open_checkpoint(self.paths.state(node) / family.driver, boot_id=boot_id) as checkpoint:
                 records += len(checkpoint.records)

@@ -46,9 +46,9 @@ async def discover(client: Client) -> ApiFeatures:
     Raises UnsupportedError when it serves no usable version of resource.k8s.io, ApiError when a call fails.
     """
     version = await client.get_json("/version")
-    served = await _list_versions(client)
+    served = await list_versions(client)
     return ApiFeatures(
-        kubernetes=_parse_version(version),
+        kubernetes=parse_version(version),
         patch=_parse_patch(version),
         resource=registry.choose_kinds(served),
         device_taint_rules=await _device_taint_rules(client, served),
@@ -69,17 +69,17 @@ async def discover_classic(client: Client) -> ClassicFeatures | None:
 
     Raises ApiError when a call fails.
     """
-    served = await _list_versions(client)
+    served = await list_versions(client)
     if any(version in served for version in registry.VERSIONS):
         return None
     kinds = registry.choose_classic_kinds({version: await _list_resources(client, version) for version in served})
     if kinds is None:
         return None
-    return ClassicFeatures(kubernetes=_parse_version(await client.get_json("/version")), resource=kinds)
+    return ClassicFeatures(kubernetes=parse_version(await client.get_json("/version")), resource=kinds)
 
 
-async def _list_versions(client: Client) -> list[str]:
-    """Return the served versions of resource.k8s.io; none where the group does not exist."""
+async def list_versions(client: Client) -> list[str]:
+    """Return the served versions of resource.k8s.io; none where the group does not exist. Raises ApiError."""
     try:
         group = await client.get_json(f"/apis/{GROUP}")
     except NotFoundError:
@@ -92,8 +92,11 @@ async def _list_resources(client: Client, version: str) -> list[str]:
     return [resource["name"] for resource in resources]
 
 
-def _parse_version(version: JsonObject) -> tuple[int, int]:
-    """Parse major and minor of ``{"major": "1", "minor": "37+"}``: hosted clusters append suffixes."""
+def parse_version(version: JsonObject) -> tuple[int, int]:
+    """Parse major and minor of ``{"major": "1", "minor": "37+"}``: hosted clusters append suffixes.
+
+    Raises UnsupportedError when they are not there.
+    """
     major = re.match(r"\d+", str(version.get("major", "")))
     minor = re.match(r"\d+", str(version.get("minor", "")))
     if major is None or minor is None:

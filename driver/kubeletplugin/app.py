@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 import anyio
+from anyio import to_thread
 
 from api.core.v1 import NODES, Node
 from api.errors import KerfError, TransientError
@@ -24,8 +25,9 @@ from driver.kubeletplugin.cluster.structured import StructuredCluster
 from driver.kubeletplugin.grpc.server import check_path
 from driver.kubeletplugin.handover import InstanceLock
 from driver.kubeletplugin.instance import CHECKS, Instance, acquire_free_lock
-from driver.kubeletplugin.settings import BOOT_ID, NAME, ProcessSettings, Settings
+from driver.kubeletplugin.settings import NAME, ProcessSettings, Settings
 from driver.runtime import logs, metrics
+from driver.runtime.boot import read_boot_id
 from driver.runtime.lifecycle import iter_leaf_errors
 from driver.runtime.probes import Check, Probes
 
@@ -34,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 async def run(settings: ProcessSettings) -> None:
     """Run the kubelet plugin until cancelled. Raises the KerfError that a person has to resolve."""
-    boot_id = (await anyio.Path(BOOT_ID).read_text()).strip()
+    boot_id = await to_thread.run_sync(read_boot_id)
     access = await load_access(settings.kubeconfig)
     async with Client(access, user_agent=NAME) as client:
         connector = ClusterConnector(client, settings.node_name)

@@ -15,8 +15,6 @@ from driver.runtime.backoff import Backoff
 
 KUBELET_ROOT: Final = Path("/var/lib/kubelet")
 """The kubelet's own default of ``--root-dir``."""
-BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-"""The kernel's own identity of this boot (random(4)); the same in every container."""
 NAME: Final = "kerf-kubelet-plugin"
 """The program's name: the user agent of its calls, and the beginning of its field managers."""
 CDI_DIR: Final = Path("/var/run/cdi")

@@ -22,9 +22,8 @@ from typing import Final, TypeVar
 import msgspec
 
 from api.errors import TransientError
+from driver.runtime.boot import read_boot_id
 
-BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-"""The kernel's own identity of this boot (random(4)); the same in every container."""
 LOCK: Final = "lock"
 """The file, in the folder of all devices, that a running ``kerf mps-daemons`` holds locked."""
 SHARED_MEMORY: Final = "shm"
@@ -56,8 +55,10 @@ class DaemonRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """The device memory in MiB that no client may exceed; None: all of it."""
 
 
-class DaemonState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """What the daemon of a request does."""
+class DaemonState(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"
+):
+    """What the daemon of a request does. Defaults are not written: a plugin of before a field reads the rest."""
 
     request: str
     """The id of the last request whose limits the daemon has; empty: of none."""
@@ -69,6 +70,8 @@ class DaemonState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """How often a daemon had to be started again for this device."""
     error: str = ""
     """Why the daemon is not ready."""
+    is_failing: bool = False
+    """Whether the daemon is not ready although it was: its clients have failed, or hang."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +166,3 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def read_boot_id() -> str:
-    return BOOT_ID.read_text(encoding="ascii").strip()

@@ -7,6 +7,7 @@ that runs when this process starts is taken over, so that nobody's clients notic
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -72,6 +73,8 @@ class DaemonKeeper:
         self._last_answer = now()
         self._delays = _RESTARTS.delays()
         self._starts = 0
+        self._was_ready = False
+        """Whether the daemon has had a request's limits, so that there may be clients."""
         self._state: DaemonState | None = None
 
     def step(self) -> bool:
@@ -92,15 +95,18 @@ class DaemonKeeper:
 
     def _keep(self, request: DaemonRequest) -> None:
         now = self._now()
+        if self._state is None:
+            self._read_earlier_state(request)
         if not self._daemon.pid or now - self._last_answer > _SILENCE_S:
             if now < self._next_start:
                 if not self._daemon.pid and self._starts:
                     self._fail(self._daemon.describe_end())
                 return
             self._next_start = now + next(self._delays)
-            self._starts += 1
             self._request = ""
-            self._write("", error=_STARTS)
+            reason = f"{self._describe_failure()}, and is started again" if self._starts else _STARTS
+            self._starts += 1
+            self._write("", error=reason)
             self._daemon.start()
             self._next_check = self._last_answer = self._now()
         if now >= self._next_check or request.id not in (self._request, self._refused):
@@ -118,7 +124,21 @@ class DaemonKeeper:
                 pinned_memory_mib=request.pinned_memory_mib,
             )
         self._request, self._last_answer, self._next_check = request.id, self._now(), self._now() + _CHECK_S
+        self._was_ready = True
         self._write(request.id)
+
+    def _describe_failure(self) -> str:
+        """Return why a daemon that was there has to be started again."""
+        if self._daemon.pid:
+            return f"the MPS control daemon has not answered for {_SILENCE_S:g} s"
+        return self._daemon.describe_end()
+
+    def _read_earlier_state(self, request: DaemonRequest) -> None:
+        """Go on from what an earlier keeper has written: its daemon may have ended together with it."""
+        with suppress(UnreadableDocumentError):
+            state = self._folder.read_state()
+            if state is not None and (state.is_failing or state.request == request.id):
+                self._starts, self._was_ready = state.restarts + 1, True
 
     def _fail(self, error: str) -> None:
         self._request = ""
@@ -143,12 +163,13 @@ class DaemonKeeper:
             pid=self._daemon.pid,
             restarts=max(0, self._starts - 1),
             error=error,
+            is_failing=self._was_ready and bool(error),
         )
         if state == self._state:
             return
         write_document(self._folder.state, state)
         self._state = state
-        if error == _STARTS and self._starts == 1:
+        if error == _STARTS:
             _log.info("MPS of %s: %s", self._folder.device, error)
         elif error:
             _log.warning("MPS of %s: %s", self._folder.device, error)

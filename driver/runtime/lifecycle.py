@@ -12,6 +12,7 @@ import logging
 import os
 import resource
 import signal
+from asyncio import sslproto
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
@@ -34,6 +35,8 @@ _OPEN_FILES: Final = 65_536
 """The open files of a process, where its hard limit allows. Many systems start programs with 1,024, for those that use
 select(2), which Python's event loops do not."""
 
+_TLS_BUFFER: Final = 64 * 1024
+"""Bytes of the buffer into which a TLS connection reads: four of TLS's records (RFC 8446, 5.1)."""
 _M_ARENA_MAX: Final = -8
 """Parameter of mallopt(3) in glibc's ``malloc.h``."""
 
@@ -45,6 +48,7 @@ def run(main: Callable[[], Awaitable[None]]) -> int:
     is logged as a message, any other error with its traceback.
     """
     _share_one_heap()
+    _shrink_tls_buffers()
     _raise_open_files()
     if not _ends_with_parent():
         return FAILED
@@ -80,6 +84,11 @@ def _ends_with_parent() -> bool:
         return True
     _log.critical("the process that started this one has ended")
     return False
+
+
+def _shrink_tls_buffers() -> None:
+    """Let TLS connections have smaller buffers than asyncio's 256 KiB each: a client that is busy has some twenty."""
+    sslproto.SSLProtocol.max_size = _TLS_BUFFER
 
 
 def _raise_open_files() -> None:

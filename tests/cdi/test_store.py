@@ -371,6 +371,27 @@ def test_a_file_that_goes_away_while_sweeping_is_no_error(tmp_path: Path) -> Non
     assert Store(tmp_path).sweep(now=now) == []
 
 
+def test_a_temporary_file_that_cannot_be_looked_at_is_told_and_keeps_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken, *others = [tmp_path / f".{name}.json.0123456789abcdef.tmp" for name in "abc"]
+    for path in (broken, *others):
+        path.touch()
+    later = broken.stat().st_mtime + STALE_AFTER_S + 5
+    look = Path.lstat
+
+    def fail(path: Path) -> os.stat_result:
+        if path == broken:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return look(path)
+
+    monkeypatch.setattr(Path, "lstat", fail)
+    with pytest.raises(StoreError, match=f"{broken}: could not be looked at: Input/output error"):
+        Store(tmp_path).sweep(now=lambda: later)
+    monkeypatch.undo()
+    assert list(tmp_path.iterdir()) == [broken]
+
+
 @pytest.mark.parametrize("place", ["file", "under a file"])
 def test_a_file_in_the_place_of_the_directory_is_named(tmp_path: Path, place: str) -> None:
     (tmp_path / "cdi").touch()

@@ -12,7 +12,7 @@ import yaml
 from api.model.prepared import ClaimState
 from driver.cli import main
 from driver.kubeletplugin.claims.checkpoint import open_checkpoint
-from driver.kubeletplugin.settings import BOOT_ID
+from driver.runtime.boot import BOOT_ID
 from tests.kubeletplugin.records import device, record
 
 GPU_FOLDER = "gpu.kerf.dev"

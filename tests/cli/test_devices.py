@@ -11,7 +11,7 @@ from driver.cli import main
 from driver.kubeletplugin.backends.base import HealthChange, HealthState
 from driver.kubeletplugin.backends.simulated.backend import SimulatedBackend
 from driver.kubeletplugin.claims.checkpoint import open_checkpoint
-from driver.kubeletplugin.settings import BOOT_ID
+from driver.runtime.boot import BOOT_ID
 from tests.kubeletplugin.records import device, record
 
 

@@ -83,3 +83,12 @@ def test_models_lists_every_gpu_and_shell(capsys: pytest.CaptureFixture[str]) ->
     code, out, _ = run(capsys, "models")
     assert code == 0
     assert "rtx-pro-6000-blackwell-96gb" in out
+
+
+def test_the_help_of_completion_has_a_line_for_each_shell(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, "completion", "--help")
+    assert [line.split(":")[0].strip() for line in out.splitlines() if "kerf completion" in line][1:] == [
+        "bash",
+        "zsh",
+        "fish",
+    ]

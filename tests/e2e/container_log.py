@@ -1,4 +1,4 @@
-"""The reports that test containers write to their logs: environment, device nodes and device metadata files."""
+"""The reports that test containers write to their logs: environment, device nodes, files of their devices."""
 
 import re
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ class ContainerReport:
     device_nodes: Mapping[str, tuple[int, int]]
     """The major and minor number of each device node, by path."""
     files: Mapping[str, str]
-    """The content, by path, of the device metadata files (KEP-5304)."""
+    """The content, by path, of the device metadata files (KEP-5304), and of what an MPS daemon shares with clients."""
 
     @property
     def kerf_devices(self) -> Mapping[str, str]:

@@ -72,12 +72,16 @@ class Namespace:
 
     async def close(self) -> None:
         """Delete everything, and fail if anything of it stays on a node."""
-        for pod in await self.api.list("v1", "Pod", self.name):
-            await self.api.delete("v1", "Pod", pod["metadata"]["name"], self.name)
-        await self.wait_clean()
+        await self.delete_pods()
         await self.api.delete("v1", "Namespace", self.name)
         for name in self._classes:
             await self.api.delete(_KERF, "ResourceClass", name)
+
+    async def delete_pods(self) -> None:
+        """Delete all pods, and wait until the nodes are as before."""
+        for pod in await self.api.list("v1", "Pod", self.name):
+            await self.api.delete("v1", "Pod", pod["metadata"]["name"], self.name)
+        await self.wait_clean()
 
     async def wait_clean(self) -> None:
         """Wait until no node has a partition, but those from before the test, nor a CDI file or record."""

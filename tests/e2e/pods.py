@@ -11,14 +11,16 @@ RESOURCE: Final = f"resource.k8s.io/{chosen_version().resource_version}"
 
 END: Final = "--- that is all"
 FILE: Final = "--- file "
+_FOLDERS: Final = "/var/run/kubernetes.io /tmp/nvidia-mps /dev/shm"
+"""What containers get of their devices beside nodes: metadata, and the folders of MPS."""
 REPORT_COMMAND: Final = f"""\
 env
 ls -lR /dev
-for file in $(find /var/run/kubernetes.io -type f 2>/dev/null); do echo "{FILE}$file"; cat "$file"; done
+for file in $(find {_FOLDERS} -type f 2>/dev/null); do echo "{FILE}$file"; cat "$file"; done
 echo '{END}'
 trap exit TERM
 sleep 1000000 & wait"""
-"""The command of every container: it reports environment, device nodes and device metadata, and waits for SIGTERM.
+"""The command of every container: it reports environment, device nodes and files of its devices, and waits for SIGTERM.
 Without a trap the kernel does not deliver SIGTERM to a container's first process, and the kubelet waits 2 s."""
 
 

@@ -1,19 +1,32 @@
-"""What befalls NVIDIA cards, by a stand-in for their library: errors, cards off the bus, processes that do not end."""
+"""What befalls NVIDIA cards, by a stand-in for their library: errors, cards off the bus, processes that do not end.
+
+And how claims share them by MPS, whose daemons are stand-ins, too.
+"""
 
 import json
+import os
+import signal
+from collections.abc import AsyncIterator, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
+import pynvml
 import pytest
 
+from driver.mps.control_daemon import ControlDaemon
+from driver.mps.documents import LOCK, SHARED_MEMORY, DaemonFolder, list_folders
+from driver.runtime.file_lock import is_held
 from driver.testing.nvml import NvidiaMachine
 from tests.e2e import pods
 from tests.e2e.device_health import health, tainted_devices, taints
 from tests.e2e.hardware import ON_NVIDIA, StandInCards
-from tests.e2e.namespace import Namespace
+from tests.e2e.namespace import Namespace, RunningPod
 from tests.e2e.wait import eventually
+from tests.fakes.mps import ask, end_daemons
+from tests.fakes.nvml import open_nvml
 from tests.realcluster.api import Document
-from tests.realcluster.kerf import DEPLOY, Hardware, manifests
+from tests.realcluster.kerf import DEPLOY, Hardware, Kerf, manifests
 
 pytestmark = ON_NVIDIA
 
@@ -26,6 +39,9 @@ DRAIN: Final = 4
 """NVML_GPU_RECOVERY_ACTION_DRAIN_AND_RESET, which does not evict."""
 METADATA: Final = "/var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates/devices/gpu"
 PID: Final = 4711
+PIPES: Final = "/tmp/nvidia-mps"
+EXCLUSIVE_PROCESS: Final = 3
+"""NVML_COMPUTEMODE_EXCLUSIVE_PROCESS."""
 
 
 @pytest.fixture
@@ -34,6 +50,50 @@ def machine(namespace: Namespace) -> NvidiaMachine:
     hardware = namespace.node.hardware
     assert isinstance(hardware, StandInCards)
     return hardware.machine
+
+
+class MpsDaemons:
+    """The MPS daemons of the first node."""
+
+    def __init__(self, folder: Path, driver_root: Path) -> None:
+        self._folder = folder
+        self._driver_root = driver_root
+
+    @property
+    def running(self) -> Mapping[str, int]:
+        """The number of each daemon that runs, by the UUID of its device, as the machine's processes show."""
+        found = {one.device: ControlDaemon(one, self._driver_root).pid for one in list_folders(self._folder)}
+        return {device: pid for device, pid in found.items() if pid}
+
+    def ask(self, device: str, command: str) -> str:
+        """Return what the device's daemon answers."""
+        return ask(DaemonFolder(self._folder / device), self._driver_root, command)
+
+    def share_memory(self, name: str) -> None:
+        """Make a file with its name in what daemons and clients have as ``/dev/shm``."""
+        (self._folder / SHARED_MEMORY / name).write_text(f"{name}\n")
+
+
+@pytest.fixture
+async def daemons(namespace: Namespace, kerf: Kerf, machine: NvidiaMachine) -> AsyncIterator[MpsDaemons]:
+    """The daemons of MPS, which a process keeps until the end of the test."""
+    node = namespace.node.name
+    folder = kerf.sharing_folder(node)
+    kerf.start_mps_daemons(node)
+
+    async def keeps() -> bool:
+        return (folder / LOCK).exists() and is_held(folder / LOCK)
+
+    await eventually("daemons are kept", keeps)
+    yield MpsDaemons(folder, machine.driver_root)
+    await namespace.delete_pods()
+    await kerf.crash_mps_daemons(node)
+    end_daemons(folder, machine.driver_root)
+
+
+def compute_mode(machine: NvidiaMachine) -> int:
+    with open_nvml(machine):
+        return int(pynvml.nvmlDeviceGetComputeMode(pynvml.nvmlDeviceGetHandleByIndex(0)))
 
 
 async def test_an_api_server_takes_the_manifest_for_such_nodes(namespace: Namespace) -> None:
@@ -122,9 +182,9 @@ async def test_a_process_that_outlives_its_pod_keeps_the_partition_and_not_the_p
     await wait_no_taints(namespace)
 
 
-@pytest.mark.parametrize("sharing", [{}], ids=["memory"])
+@pytest.mark.parametrize("sharing", [{}, {"sharing": {"strategy": "Mps"}}], ids=["memory", "mps"])
 async def test_shares_health_metadata_status_and_a_partition_cut_by_hand_on_one_card(
-    namespace: Namespace, machine: NvidiaMachine, sharing: Document
+    namespace: Namespace, machine: NvidiaMachine, daemons: MpsDaemons, sharing: Document
 ) -> None:
     described = {"profile": "3g.40gb", "allocation": "Shared", "deviceMetadata": True, **sharing}
     shares = await namespace.resource_class("shares", device="gpu", **described)
@@ -138,7 +198,7 @@ async def test_shares_health_metadata_status_and_a_partition_cut_by_hand_on_one_
         assert namespace.node.gpu_partitions == [("gpu-0", "1g.10gb", 0), ("gpu-0", "3g.40gb", 4)]
 
         for pod in running.values():
-            (told,) = pod.main.files.values()
+            (told,) = (text for path, text in pod.main.files.items() if path.startswith(METADATA))
             document: dict[str, Any]
             document, _ = json.JSONDecoder().raw_decode(told)
             (described_device,) = document["requests"][0]["devices"]
@@ -157,10 +217,77 @@ async def test_shares_health_metadata_status_and_a_partition_cut_by_hand_on_one_
         assert (await namespace.wait_running("three")).main.kerf_devices == {device: uuid}
         for name, pod in running.items():
             assert (await namespace.wait_running(name)).starts == pod.starts
+        assert len(daemons.running) == (1 if sharing else 0)
         for name in (*running, "three"):
             await namespace.delete_pod(name)
         assert namespace.node.gpu_partitions == [("gpu-0", "1g.10gb", 0)]
         assert namespace.node.holds(by_hand)
+        assert daemons.running == {}
+
+
+async def sharing_pods(namespace: Namespace, *names: str) -> Mapping[str, RunningPod]:
+    """Run pods with a quarter of a whole card each, by MPS."""
+    quarter = await namespace.resource_class(
+        "quarter", device="gpu", cut="Whole", allocation="Shared", sharing={"strategy": "Mps"}
+    )
+    requests = {"memory": "8Gi", "computePercent": "25"}
+    await namespace.template("quarter", pods.exactly("gpu", quarter, capacity={"requests": requests}))
+    await namespace.create_pods("quarter", *names)
+    return {name: await namespace.wait_running(name) for name in names}
+
+
+async def test_two_pods_share_a_card_by_one_mps_daemon_which_outlives_the_plugin_and_ends_with_the_last(
+    namespace: Namespace, kerf: Kerf, machine: NvidiaMachine, daemons: MpsDaemons
+) -> None:
+    before = compute_mode(machine)
+    daemons.share_memory("marker")
+    running = await sharing_pods(namespace, "one", "two")
+    ((card, pid),) = daemons.running.items()
+    assert compute_mode(machine) == EXCLUSIVE_PROCESS
+    for pod in running.values():
+        variables = pod.main.environment
+        assert variables["CUDA_MPS_PIPE_DIRECTORY"] == PIPES
+        assert variables["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "25"
+        assert variables["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=8192M"
+        assert set(pod.main.kerf_devices.values()) == {card}
+        assert pod.main.files[f"{PIPES}/nvidia-cuda-mps-control.pid"].split() == [f"{pid}"]
+        assert pod.main.files["/dev/shm/marker"] == "marker\n"
+    assert daemons.ask(card, "get_default_active_thread_percentage") == "25.0\n"
+
+    await kerf.restart_plugin(namespace.node.name)
+    await namespace.delete_pod("one")
+    assert daemons.running == {card: pid}
+    assert (await namespace.wait_running("two")).starts == running["two"].starts
+    await namespace.delete_pod("two")
+    assert daemons.running == {}
+    assert compute_mode(machine) == before
+
+
+async def test_the_end_of_an_mps_daemon_is_told_to_its_pods_and_the_next_one_has_its_limits(
+    namespace: Namespace, kerf: Kerf, daemons: MpsDaemons
+) -> None:
+    running = await sharing_pods(namespace, "one")
+    ((card, pid),) = daemons.running.items()
+    await kerf.crash_mps_daemons(namespace.node.name)
+    os.kill(pid, signal.SIGKILL)
+
+    async def is_told() -> bool:
+        return "`kerf mps-daemons` does not run" in str(await health(namespace, "one"))
+
+    await eventually("its pod is told", is_told, but=lambda: health(namespace, "one"))
+    await eventually("the card gets no new claims", lambda: _has_taint(namespace, "ill"))
+
+    kerf.start_mps_daemons(namespace.node.name)
+
+    async def is_back() -> bool:
+        return card in daemons.running and daemons.ask(card, "get_default_active_thread_percentage") == "25.0\n"
+
+    await eventually("another daemon serves", is_back)
+    assert daemons.running[card] != pid
+    assert (await namespace.wait_running("one")).starts == running["one"].starts, "no pod is evicted"
+    await namespace.delete_pod("one")
+    await wait_no_taints(namespace)
+    assert daemons.running == {}
 
 
 async def _has_taint(namespace: Namespace, value: str) -> bool:

@@ -11,8 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from driver.mps.control_daemon import ControlDaemon
-from driver.mps.documents import DaemonFolder, DaemonRequest, list_folders, read_boot_id, write_document
+from driver.mps.documents import LOCK, DaemonFolder, DaemonRequest, list_folders, write_document
 from driver.mps.service import DaemonKeeper
+from driver.runtime import file_lock
+from driver.runtime.boot import read_boot_id
 from driver.testing import nvml
 
 PROGRAM = "nvidia-cuda-mps-control"
@@ -65,6 +67,7 @@ def end_daemons(root: Path, driver_root: Path) -> None:
 @contextmanager
 def kept_in_a_thread(root: Path, driver_root: Path) -> Iterator[None]:
     """Keep the daemons of the requests in ``root`` as ``kerf mps-daemons`` does, until the end of the context."""
+    root.mkdir(parents=True, exist_ok=True)
     is_over = threading.Event()
 
     def keep() -> None:
@@ -80,12 +83,13 @@ def kept_in_a_thread(root: Path, driver_root: Path) -> Iterator[None]:
             keeper.step()
 
     thread = threading.Thread(target=keep, name="mps-daemons")
-    thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        thread.join()
+    with file_lock.acquire(root / LOCK):
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
 
 
 @contextmanager

@@ -1,7 +1,35 @@
 """``make generate``: every generated file of the repository, from its sources."""
 
-from tests.generate import compatibility, crds, device_classes, metrics, packages, policies, protos, rbac, vocabularies
+from tests.generate import (
+    command_line,
+    compatibility,
+    crds,
+    device_classes,
+    examples,
+    kinds,
+    metrics,
+    packages,
+    pictures,
+    policies,
+    protos,
+    rbac,
+    vocabularies,
+)
 
-for generator in (compatibility, crds, protos, packages, rbac, policies, device_classes, vocabularies, metrics):
+for generator in (
+    compatibility,
+    crds,
+    protos,
+    packages,
+    rbac,
+    policies,
+    device_classes,
+    vocabularies,
+    metrics,
+    kinds,
+    command_line,
+    pictures,
+    examples,
+):
     for path in generator.generate(generator.ROOT):
         print(path)

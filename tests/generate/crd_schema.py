@@ -140,6 +140,11 @@ def build_crd(definition: CrdDefinition, docs: FieldDocs) -> JsonObject:
     }
 
 
+def build_schema(type_: type, docs: FieldDocs) -> JsonObject:
+    """Build the schema of a document that is a part of another object, such as a configuration."""
+    return _schema(inspect.type_info(type_), docs)
+
+
 def _object_schema(type_: type, docs: FieldDocs) -> JsonObject:
     """Build the schema of an API object; the API server itself validates ``metadata``, ``apiVersion`` and ``kind``."""
     schema = _schema(inspect.type_info(type_), docs)

@@ -52,5 +52,9 @@ async def main(root: Path, operation: str, at: int) -> None:
     print("\n".join(effects.seen))
 
 
+def run(root: Path, operation: str, at: int) -> None:
+    anyio.run(main, root, operation, at)
+
+
 if __name__ == "__main__":
-    anyio.run(main, Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
+    run(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

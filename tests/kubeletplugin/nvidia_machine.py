@@ -1,9 +1,5 @@
-"""A node whose NVIDIA cards are the stand-in's, and a process that makes one call on it.
+"""A node whose NVIDIA cards are the stand-in's, and a process that makes one call on it."""
 
-``python -m tests.kubeletplugin.nvidia_machine ROOT prepare|unprepare``.
-"""
-
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -45,5 +41,6 @@ async def call_with(root: Path, operation: str, held: ResourceClaim, backend: St
             await (core.preparer.prepare(ref(held)) if operation == "prepare" else core.preparer.unprepare(ref(held)))
 
 
-if __name__ == "__main__":
-    anyio.run(call, Path(sys.argv[1]), sys.argv[2])
+def call_in_process(root: Path, operation: str) -> None:
+    """What a process does that makes one call."""
+    anyio.run(call, root, operation)

@@ -1,10 +1,6 @@
-"""A node with simulated hardware, and a process that makes one call on it: for crashes inside the hardware's own steps.
-
-``python -m tests.kubeletplugin.simulated_machine ROOT CLAIM prepare|unprepare``.
-"""
+"""A node with simulated hardware, and a process that makes one call on it: for crashes inside the hardware."""
 
 import json
-import sys
 from pathlib import Path
 
 import anyio
@@ -36,6 +32,6 @@ async def call(root: Path, held: ResourceClaim, operation: str) -> None:
         await (core.preparer.prepare(ref(held)) if operation == "prepare" else core.preparer.unprepare(ref(held)))
 
 
-if __name__ == "__main__":
-    (chosen,) = [held for held in (GPU_CLAIM, FPGA_CLAIM) if held.metadata.name == sys.argv[2]]
-    anyio.run(call, Path(sys.argv[1]), chosen, sys.argv[3])
+def call_in_process(root: Path, held: ResourceClaim, operation: str) -> None:
+    """What such a process does."""
+    anyio.run(call, root, held, operation)

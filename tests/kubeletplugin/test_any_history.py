@@ -5,7 +5,6 @@ Between processes and in the middle of one somebody else cuts partitions and rem
 says whose it is; the model knows theirs by serial numbers that the plugin never sees.
 """
 
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -41,6 +40,7 @@ from tests.kubeletplugin.claim_fixture import (
     WatchedBackend,
     plugin_core,
 )
+from tests.runtime.memory_folder import memory_folder
 
 NAMES = ("a", "b")
 SHARED = ("gpu-0-1g-1gb-at-0-shared", "gpu-1-shared")
@@ -97,7 +97,7 @@ class AnyHistory(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.directory = tempfile.TemporaryDirectory(prefix="kerf-")
+        self.directory = memory_folder()
         self.root = Path(self.directory.name)
         self.cluster = FakeCluster()
         self.boot = 1

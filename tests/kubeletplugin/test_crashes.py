@@ -5,6 +5,7 @@ to continue is tried from there: prepare again, unprepare, and the claim being g
 """
 
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -17,10 +18,12 @@ from api.model.names import ClaimRef
 from driver.kubeletplugin.claims.checkpoint import open_checkpoint
 from tests.fakes.claims import ref
 from tests.fakes.hardware import State
+from tests.kubeletplugin import crash_process
 from tests.kubeletplugin.claim_fixture import PluginCore, WatchedCluster, plugin_core
 from tests.kubeletplugin.crash_process import CLAIM, DEVICES
 from tests.kubeletplugin.harness import LONGEST_S
 from tests.kubeletplugin.wait import until
+from tests.runtime.fork_server import run_in_fork
 
 # What died before which effect leaves: record, number of devices on the hardware, whether the CDI file is there.
 PREPARE = {
@@ -77,8 +80,9 @@ UNPREPARE_EFFECTS = [
 FILE = "k8s.gpu.kerf.dev-claim_uid-of-training.json"
 
 
-def run(root: Path, operation: str, at: int) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "tests.kubeletplugin.crash_process", str(root), operation, str(at)]
+def run(root: Path, operation: str) -> "subprocess.CompletedProcess[str]":
+    """Do all of an operation."""
+    command = [sys.executable, "-m", "tests.kubeletplugin.crash_process", str(root), operation, "0"]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -101,7 +105,7 @@ def shown(core: PluginCore) -> list[str]:
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What an undisturbed prepare leaves."""
     root = tmp_path_factory.mktemp("prepared")
-    result = run(root, "prepare", 0)
+    result = run(root, "prepare")
     assert result.stdout.splitlines() == PREPARE_EFFECTS, result.stderr
     assert found(root) == ("Prepared", 2, True)
     return root
@@ -109,7 +113,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_an_undisturbed_unprepare_leaves_nothing(prepared: Path, tmp_path: Path) -> None:
     root = shutil.copytree(prepared, tmp_path / "root")
-    assert run(root, "unprepare", 0).stdout.splitlines() == UNPREPARE_EFFECTS
+    assert run(root, "unprepare").stdout.splitlines() == UNPREPARE_EFFECTS
     assert found(root) == ("none", 0, False)
 
 
@@ -121,7 +125,7 @@ def test_an_undisturbed_unprepare_leaves_nothing(prepared: Path, tmp_path: Path)
 async def test_killed_during_prepare(operation: str, at: int, expected: tuple[str, int, bool], tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
-    assert run(root, operation, at).returncode == -9
+    assert run_in_fork(crash_process.run, root, operation, at) == -signal.SIGKILL
     assert found(root) == expected
     await every_way_on_ends_well(root)
 
@@ -129,7 +133,7 @@ async def test_killed_during_prepare(operation: str, at: int, expected: tuple[st
 @pytest.mark.parametrize("at", UNPREPARE)
 async def test_killed_during_unprepare(at: int, prepared: Path, tmp_path: Path) -> None:
     root = shutil.copytree(prepared, tmp_path / "root")
-    assert run(root, "unprepare", at).returncode == -9
+    assert run_in_fork(crash_process.run, root, "unprepare", at) == -signal.SIGKILL
     assert found(root) == UNPREPARE[at]
     await every_way_on_ends_well(root)
 

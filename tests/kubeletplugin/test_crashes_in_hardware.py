@@ -5,8 +5,7 @@ remove, what was left, whatever step it was.
 """
 
 import json
-import subprocess
-import sys
+import signal
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,8 @@ from api.model.claims import ResourceClaim
 from driver.kubeletplugin.claims.checkpoint import open_checkpoint
 from tests.fakes.cluster import FakeCluster
 from tests.kubeletplugin.claim_fixture import plugin_core
-from tests.kubeletplugin.simulated_machine import FPGA_CLAIM, GPU_CLAIM, STATE, call, hardware
+from tests.kubeletplugin.simulated_machine import FPGA_CLAIM, GPU_CLAIM, STATE, call, call_in_process, hardware
+from tests.runtime.fork_server import run_in_fork
 
 MAKING = [
     (GPU_CLAIM, "nvmlDeviceSetMigMode"),
@@ -40,8 +40,7 @@ def killed_at(root: Path, held: ResourceClaim, operation: str, step: str, when: 
     faults = root / STATE / "faults.json"
     faults.parent.mkdir(exist_ok=True)
     faults.write_text(json.dumps({"faults": [{"step": step, "effect": "crash", "when": when}]}))
-    command = [sys.executable, "-m", "tests.kubeletplugin.simulated_machine", str(root), held.metadata.name, operation]
-    assert subprocess.run(command, check=False, timeout=60).returncode == -9
+    assert run_in_fork(call_in_process, root, held, operation) == -signal.SIGKILL
     assert json.loads(faults.read_text()).get("faults", []) == []
 
 

@@ -3,8 +3,7 @@
 What is left is asked of the cards, by another user of the library.
 """
 
-import subprocess
-import sys
+import signal
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,8 @@ from driver.testing.nvml import Death
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.nvml import NEEDS_COMPILER
 from tests.kubeletplugin.claim_fixture import plugin_core
-from tests.kubeletplugin.nvidia_machine import call, hardware, machine
+from tests.kubeletplugin.nvidia_machine import call, call_in_process, hardware, machine
+from tests.runtime.fork_server import run_in_fork
 
 pytestmark = NEEDS_COMPILER
 
@@ -28,8 +28,7 @@ def killed_at(root: Path, operation: str, function: str, death: Death) -> None:
     """A process that does ``operation`` dies in a call of ``function``."""
     hardware(root).close()
     machine(root).add_fault(function, death=death)
-    command = [sys.executable, "-m", "tests.kubeletplugin.nvidia_machine", str(root), operation]
-    assert subprocess.run(command, check=False, timeout=60).returncode == -9
+    assert run_in_fork(call_in_process, root, operation) == -signal.SIGKILL
 
 
 def left(root: Path) -> tuple[int, list[str]]:

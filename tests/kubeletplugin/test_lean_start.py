@@ -16,7 +16,9 @@ HEAVY = (
     "numpy",
     "pydantic",
     "hypothesis",
+    "zipfile",
 )
+"""Packages, and a module of the standard library that comes with ``importlib.resources``."""
 
 
 OF_OLDER_CLUSTERS = {"api.resource.v1beta1", "api.resource.v1alpha3", "api.dra.v1alpha3", "api.dra.v1alpha2"}

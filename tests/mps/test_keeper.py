@@ -62,6 +62,10 @@ class Node:
         step_until(self.keeper, lambda: self.state.is_ready and self.state.request == request)
         return self.state
 
+    def break_program(self) -> None:
+        """Let a daemon end as soon as it is started."""
+        (self.driver_root / "usr/bin/nvidia-cuda-mps-control").write_text("#!/bin/sh\nexit 1\n")
+
     def ask(self, command: str) -> str:
         return ask(self.folder, self.driver_root, command)
 
@@ -101,13 +105,34 @@ def test_a_daemon_that_is_killed_is_started_again_and_the_state_says_so(node: No
     first = node.ready(request)
     os.kill(first.pid, signal.SIGKILL)
     step_until(node.keeper, lambda: not node.state.is_ready)
+    assert node.state.is_failing
+    assert node.state.error.startswith("the MPS control daemon has ended with exit code -9; its log is in ")
+    assert node.state.error.endswith(", and is started again")
     again = node.ready(request)
-    assert (again.pid != first.pid, again.restarts) == (True, 1)
+    assert (again.pid != first.pid, again.restarts, again.is_failing) == (True, 1, False)
+
+
+def test_a_daemon_that_never_becomes_ready_fails_nobody(node: Node) -> None:
+    node.break_program()
+    want(node.folder)
+    step_until(node.keeper, lambda: "has ended with exit code 1" in node.state.error)
+    assert not node.state.is_failing
+
+
+def test_a_daemon_that_has_ended_with_its_keeper_has_failed_its_clients(node: Node) -> None:
+    """The pod of ``kerf mps-daemons`` was deleted: the next one has not seen the end."""
+    node.ready(want(node.folder))
+    control_daemon.ControlDaemon(node.folder, node.driver_root).end()
+    node.break_program()
+    node.restart()
+    step_until(node.keeper, lambda: "has ended with exit code 1" in node.state.error)
+    assert node.state.is_failing
+    assert node.state.restarts > 0
 
 
 @pytest.mark.long
 def test_a_daemon_that_dies_at_once_is_started_with_growing_delays(node: Node) -> None:
-    (node.driver_root / "usr/bin/nvidia-cuda-mps-control").write_text("#!/bin/sh\nexit 1\n")
+    node.break_program()
     want(node.folder)
     starts: list[float] = []
     for _ in range(200):  # of a quarter of a second and more each

@@ -21,6 +21,7 @@ import yaml
 from api.resource.kinds import GROUP
 from api.resource.registry import VERSIONS
 from driver.families.gpu.catalog import gpu_model
+from driver.testing.nvml import NvidiaMachine
 from tests.realcluster.api import Api, Document
 from tests.realcluster.cluster import Cluster, NotReadyError, ready_s
 from tests.realcluster.documents import IMAGE
@@ -31,6 +32,7 @@ DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 NAMESPACE: Final = "kerf-system"
 CONTROLLER: Final = "kerf-controller"
 PLUGIN: Final = "kerf-kubelet-plugin"
+MPS_DAEMONS: Final = "kerf-mps-daemons"
 SIMULATED: Final = "simulated"
 NVIDIA_FAKE: Final = "nvidia-fake"
 """The backend for NVIDIA cards on a stand-in for NVML (docs/testing-without-gpus.md)."""
@@ -40,6 +42,7 @@ _TOKEN_S: Final = 3600
 """Longer than any test module; the API server's default for pods."""
 _POLL_S: Final = 0.1
 _MACHINE: Final = "machine"
+_SHARING: Final = "sharing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +166,16 @@ class Kerf:
         """End the plugin with SIGKILL."""
         await self._processes.kill(self._plugins[node].process)
 
+    def start_mps_daemons(self, node: str) -> None:
+        """Start what keeps the MPS daemons of ``node``; the plugin has made the stand-in machine."""
+        root = NvidiaMachine(self.stand_in_folder(node)).driver_root
+        command = _kerf(["mps-daemons", f"--folder={self.sharing_folder(node)}", f"--driver-root={root}"])
+        self._processes.start(f"{node}-{MPS_DAEMONS}", with_boot_id(self._cluster.node_paths(node), command))
+
+    async def crash_mps_daemons(self, node: str) -> None:
+        """End what keeps the MPS daemons with SIGKILL; the daemons go on."""
+        await self._processes.kill(f"{node}-{MPS_DAEMONS}")
+
     async def restart_plugin(self, node: str) -> None:
         await self.stop_plugin(node)
         await self.start_plugin(node)
@@ -186,6 +199,10 @@ class Kerf:
     def stand_in_folder(self, node: str) -> Path:
         """Return the folder of the stand-in machine, which the plugin makes."""
         return self._cluster.node_paths(node).root / _MACHINE
+
+    def sharing_folder(self, node: str) -> Path:
+        """Return the folder of the devices of a stand-in machine that claims share."""
+        return self._cluster.node_paths(node).root / _SHARING
 
     def hardware_file(self, node: str) -> Path:
         return self._cluster.node_paths(node).root / "hardware.yaml"
@@ -256,7 +273,7 @@ class Kerf:
         gpus = [_stand_in_row(row) for row in hardware.cards if row["kind"] == "gpu"]
         others = [row for row in hardware.cards if row["kind"] != "gpu"]
         mig_mode = hardware.options.get("migMode", "OnDemand")
-        document = {"machine": _MACHINE, "cards": gpus, "migMode": mig_mode}
+        document = {"machine": _MACHINE, "cards": gpus, "migMode": mig_mode, "sharingFolder": _SHARING}
         backends = {NVIDIA_FAKE: (self.hardware_file(node).with_name("nvidia.yaml"), document)}
         if others:
             backends[SIMULATED] = (self.hardware_file(node), {**common, "cards": others})

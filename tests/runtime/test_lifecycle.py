@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 PROGRAM = """
-import gc, logging, sys
+import asyncio, gc, logging, ssl, sys
+from asyncio import sslproto
 import anyio
 from api.errors import KerfError
 from driver.runtime import lifecycle
@@ -22,6 +23,12 @@ async def returns():
 async def counts_modules():
     print("ready", flush=True)
     print(gc.get_freeze_count() > len(sys.modules), flush=True)
+
+async def makes_tls_connections():
+    print("ready", flush=True)
+    loop, context = asyncio.get_running_loop(), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    connection = sslproto.SSLProtocol(loop, asyncio.Protocol(), context, waiter=None)
+    print(len(connection.get_buffer(-1)), flush=True)
 
 async def fails():
     print("ready", flush=True)
@@ -73,6 +80,11 @@ def start(program: Path, main: str) -> subprocess.Popen[str]:
 def test_a_main_that_returns_exits_with_0(program: Path) -> None:
     with start(program, "returns") as process:
         assert (process.communicate(timeout=20)[1], process.returncode) == ("", 0)
+
+
+def test_a_tls_connection_reads_into_a_buffer_of_64_kib(program: Path) -> None:
+    with start(program, "makes_tls_connections") as process:
+        assert process.communicate(timeout=20)[0] == "65536\n"
 
 
 def test_an_error_for_people_is_logged_as_its_message_and_exits_with_1(program: Path) -> None:

@@ -3,7 +3,6 @@
 import logging
 import os
 import shutil
-import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -13,12 +12,11 @@ from typing import Final, NamedTuple, Self, TypeAlias
 
 import anyio
 
+from tests.runtime.memory_folder import memory_folder
 from tests.runtime.virtual_time import VIRTUAL_TIME
 from tests.schedules.nvidia_cards import SETS, NvidiaCards
 from tests.schedules.schedule import Schedule
 
-MEMORY: Final = Path("/dev/shm")
-"""Where files are in memory, on Linux: a schedule writes its node's state hundreds of times."""
 _CHUNK: Final = 50
 """Schedules that a process plays before it asks for more."""
 
@@ -81,8 +79,7 @@ def silent() -> Iterator[None]:
 
 @contextmanager
 def player_in_memory() -> Iterator[Player]:
-    memory = MEMORY if MEMORY.is_dir() else None
-    with tempfile.TemporaryDirectory(prefix="kerf-", dir=memory) as folder, Player(Path(folder)) as player:
+    with memory_folder() as folder, Player(Path(folder)) as player:
         yield player
 
 
@@ -98,8 +95,8 @@ def play_all(seeds: Iterable[int]) -> list[Failure]:
     return failures
 
 
-def play_in_processes(seeds: range) -> list[Failure]:
-    """Play schedules in as many processes as there are processors; returns those that went wrong.
+def play_in_processes(seeds: range, processes: int | None = None) -> list[Failure]:
+    """Play schedules in so many processes, None: as there are processors; returns those that went wrong.
 
     The processes have the same hashes of texts each time, on which the order of sets depends.
     """
@@ -107,9 +104,9 @@ def play_in_processes(seeds: range) -> list[Failure]:
     failures: list[Failure] = []
     with (
         equal_hashes(),
-        ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=get_context("spawn")) as processes,
+        ProcessPoolExecutor(processes or len(os.sched_getaffinity(0)), mp_context=get_context("spawn")) as pool,
     ):
-        for done in as_completed([processes.submit(play_all, chunk) for chunk in chunks]):
+        for done in as_completed([pool.submit(play_all, chunk) for chunk in chunks]):
             failures += done.result()
     return sorted(failures)
 

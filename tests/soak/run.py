@@ -1,7 +1,6 @@
 """One process of a soak: rounds of claims on one node, with the memory at some moments."""
 
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,8 +9,9 @@ from typing import Any, Final
 
 import anyio
 
+from tests.runtime.memory_folder import memory_folder
 from tests.runtime.virtual_time import VIRTUAL_TIME
-from tests.schedules.player import MEMORY, silent
+from tests.schedules.player import silent
 from tests.soak.memory import MOMENTS, Memory, is_flat, read_memory
 from tests.soak.node import SoakNode
 
@@ -48,7 +48,7 @@ def soak(claims: int, seed: int, *, shows_progress: bool = False) -> Report:
     report = Report()
     memory: dict[float, Memory] = {}
     shown = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="kerf-", dir=MEMORY if MEMORY.is_dir() else None) as folder, silent():
+    with memory_folder() as folder, silent():
         node = SoakNode(seed, Path(folder))
         while node.claims < claims and not report.violations:
             wanted = min(ROUND, claims - node.claims)

@@ -1,14 +1,15 @@
 """Finds the references in a text's code spans that do not exist.
 
 Checked are paths below the repository's folders, bare file names that end in ``.py`` or ``.md``, modules and what is
-defined in them, and the commands that this repository gives: ``make TARGET``, ``kerf SUBCOMMAND`` and
-``python -m MODULE``. Everything else in a span is somebody else's.
+defined in them, and the commands that this repository gives: ``make TARGET``, ``kerf SUBCOMMAND`` with
+its options, and ``python -m MODULE``. Everything else in a span is somebody else's.
 """
 
 import ast
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +33,11 @@ _MODULE: Final = re.compile(r"(?:api|cdi|driver|tests)(?:\.[A-Za-z_]\w*)+")
 _TEST: Final = re.compile(r"(?P<path>[\w./-]+\.py)::(?P<test>\w+)")
 _TARGET: Final = re.compile(r"^([a-z0-9-]+):", re.MULTILINE)
 _WORD: Final = re.compile(r"[a-z][a-z0-9-]*")
+_OPTION: Final = re.compile(r"--?[a-z][a-z-]*")
+_ENDS: Final = frozenset({"|", ">", "&&", ""})
+"""Words behind which another command begins; empty: one that was nothing but punctuation."""
+_WITHOUT: Final = frozenset({"cdi"})
+"""Subcommands whose options are not click's."""
 
 
 def missing(span: str) -> Iterator[str]:
@@ -114,8 +120,13 @@ def _is_command_there(words: list[str]) -> bool:
 
 
 def _is_subcommand_there(command: click.Command, arguments: list[str]) -> bool:
-    """A first word that is no option and no placeholder is a subcommand, where there are any."""
-    if not isinstance(command, click.Group) or not arguments or not _WORD.fullmatch(arguments[0]):
-        return True
-    found = command.get_command(click.Context(command), arguments[0])
-    return found is not None and _is_subcommand_there(found, arguments[1:])
+    """A first word that is no option and no placeholder is a subcommand, where there are any.
+
+    What begins with a hyphen, up to a pipe, is an option of the last of them.
+    """
+    if isinstance(command, click.Group) and arguments and _WORD.fullmatch(arguments[0]):
+        found = command.get_command(click.Context(command), arguments[0])
+        return found is not None and _is_subcommand_there(found, arguments[1:])
+    known = {name for param in command.get_params(click.Context(command)) for name in (*param.opts, "--help", "-h")}
+    given = {word.partition("=")[0] for word in takewhile(lambda word: word not in _ENDS, arguments)}
+    return command.name in _WITHOUT or {word for word in given if _OPTION.fullmatch(word)} <= known

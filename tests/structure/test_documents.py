@@ -1,10 +1,13 @@
-"""No page, docstring or comment names a file, module or command that is not there."""
+"""No page, docstring or comment names a file, module or command that is not there, and no link leads nowhere."""
 
 import ast
 import io
+import os
 import re
 import tokenize
+from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +22,9 @@ _PAGE_SPAN: Final = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 _CODE_SPAN: Final = re.compile(r"``([^`]+)``")
 _COMMENT_WITH_SPAN: Final = re.compile(r"#.*``")
 _LINK: Final = re.compile(r"\]\(([^)\s]+)\)")
+_HEADING: Final = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
+_NO_SLUG: Final = re.compile(r"[^\w\- ]")
+"""What GitHub and the documentation site leave out of a heading's anchor; spaces become hyphens."""
 
 
 def pages() -> Iterator[Path]:
@@ -34,11 +40,28 @@ def spans_of_page(page: str) -> Iterator[str]:
     yield from _PAGE_SPAN.findall(_FENCE.sub("", page))
 
 
-def broken_links(path: Path) -> Iterator[str]:
-    for target in _LINK.findall(_FENCE.sub("", text(path))):
-        place = target.partition("#")[0]
-        if place and "://" not in place and not (ROOT / path.parent / place).exists():
+def broken_links(path: Path, page: str) -> Iterator[str]:
+    """The links of ``page``, which is in ``path``, to files that are not there, and to headings that are not."""
+    for target in _LINK.findall(_FENCE.sub("", page)):
+        place, _, anchor = target.partition("#")
+        if "://" in place or place.startswith("mailto:"):
+            continue
+        file = Path(os.path.normpath(path.parent / place)) if place else path
+        if not (ROOT / file).exists() or (anchor and anchor not in anchors(text(file) if place else page)):
             yield target
+
+
+@cache
+def anchors(page: str) -> frozenset[str]:
+    """The anchors of the headings of ``page``; a heading that is there a second time has a number."""
+    found: Counter[str] = Counter()
+    names = set()
+    for heading in _HEADING.findall(_FENCE.sub("", page)):
+        plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).replace("`", "")
+        slug = _NO_SLUG.sub("", plain.lower()).replace(" ", "-")
+        names.add(f"{slug}-{found[slug]}" if found[slug] else slug)
+        found[slug] += 1
+    return frozenset(names)
 
 
 def prose(path: Path) -> Iterator[str]:
@@ -53,7 +76,7 @@ def prose(path: Path) -> Iterator[str]:
 
 
 def missing_in_pages() -> set[str]:
-    found = {f"{page}: {target}" for page in pages() for target in broken_links(page)}
+    found = {f"{page}: {target}" for page in pages() for target in broken_links(page, text(page))}
     return found | {
         f"{page}: {name}" for page in pages() for span in spans_of_page(text(page)) for name in missing(span)
     }
@@ -74,6 +97,12 @@ def test_what_pages_name_is_there() -> None:
     check("the page names what is not there", missing_in_pages())
 
 
+def test_the_site_has_every_page_once() -> None:
+    """MkDocs says so, too, where it is installed (`make docs`)."""
+    in_site = re.findall(r"^ *- (?:[^:\n]+: )?(\S+\.md)$", text(Path("mkdocs.yml")), re.MULTILINE)
+    assert sorted(in_site) == sorted(path.as_posix() for path in pages())
+
+
 def test_what_docstrings_and_comments_name_is_there() -> None:
     check("the module names what is not there", missing_in_code())
 
@@ -89,6 +118,8 @@ def test_what_docstrings_and_comments_name_is_there() -> None:
         "kerf --help",
         "kerf why POD",
         "kerf cdi validate FILE",
+        "kerf claim gpu --memory 18Gi | kubectl apply -f -",
+        "kerf frag [--nodes PATTERN]",
         "make e2e CLASSIC=1.31",
         "python -m tests.structure",
         "tests/structure/test_documents.py::test_what_pages_name_is_there",
@@ -109,6 +140,8 @@ def test_a_span_that_names_what_is_there_or_is_not_ours_passes(span: str) -> Non
         "no_such.py",
         "driver.no_such",
         "kerf no-such",
+        "kerf why --no-such",
+        "kerf claim gpu --slots 2",
         "make no-such",
         "python -m tests.no_such",
         "tests/structure/test_documents.py::test_no_such",
@@ -116,3 +149,20 @@ def test_a_span_that_names_what_is_there_or_is_not_ours_passes(span: str) -> Non
 )
 def test_a_span_that_names_what_is_not_there_is_found(span: str) -> None:
     assert [*missing(span)]
+
+
+@pytest.mark.parametrize(
+    ("target", "is_broken"),
+    [
+        ("../README.md", False),
+        ("quota.md#goals", True),
+        ("nvidia.md#configuration", False),
+        ("#a-heading-with-kerf-why", False),
+        ("#no-such-heading", True),
+        ("no-such-page.md", True),
+        ("https://example.com/page#anchor", False),
+    ],
+)
+def test_a_link_leads_to_a_file_and_a_heading(target: str, is_broken: bool) -> None:
+    page = f"# A heading, with `kerf why`\n\nsee [this]({target})\n"
+    assert [*broken_links(Path("docs/nvidia.md"), page)] == [target] * is_broken

@@ -2,8 +2,11 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
-from tests.generate import metrics, vocabularies
+import pytest
+
+from tests.generate import command_line, examples, kinds, metrics, pictures, vocabularies
 
 
 def test_the_page_for_users_has_every_attribute_and_capacity(tmp_path: Path) -> None:
@@ -14,6 +17,13 @@ def test_the_page_for_users_has_every_attribute_and_capacity(tmp_path: Path) -> 
 def test_the_page_for_admins_has_every_metric(tmp_path: Path) -> None:
     (path,) = metrics.generate(tmp_path)
     assert (metrics.ROOT / path).read_text() == (tmp_path / path).read_text(), "run `make generate`"
+
+
+@pytest.mark.parametrize("generator", [kinds, command_line, pictures, examples], ids=lambda each: each.__name__)
+def test_references_and_pictures_are_what_the_code_gives(generator: Any, tmp_path: Path) -> None:
+    paths = generator.generate(tmp_path)
+    stale = [path for path in paths if (generator.ROOT / path).read_text() != (tmp_path / path).read_text()]
+    assert stale == [], "run `make generate`"
 
 
 def test_every_metric_that_the_page_names_is_there() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
-LOCKS: Final = ("requirements.lock", "requirements-dev.lock")
+LOCKS: Final = ("requirements.lock", "requirements-dev.lock", "requirements-docs.lock")
 _PINNED: Final = re.compile(r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;]+)\s*(?:;\s*(?P<marker>.*?))?\s*")
 _HASH: Final = re.compile(r"--hash=sha256:[0-9a-f]{64}")
 

@@ -6,13 +6,15 @@ say the same. The same lock gives the same bytes.
 
 import hashlib
 import re
+import tomllib
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import PackageNotFoundError, requires
 from typing import Any, Final
 
 from packaging.requirements import Requirement
 
+from driver.runtime.distribution import DISTRIBUTION, VERSION
 from tests.supply_chain.licenses import license_of
 from tests.supply_chain.lock import ROOT, LockedPackage, read_lock
 
@@ -26,7 +28,7 @@ def build_sbom() -> Mapping[str, Any]:
     path = ROOT / "requirements.lock"
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     packages = read_lock(path)
-    kerf = {**_component("kerf", version("kerf"), ["Apache-2.0"]), "type": "application"}
+    kerf = {**_component(DISTRIBUTION, VERSION, ["Apache-2.0"]), "type": "application"}
     return {
         "bomFormat": "CycloneDX",
         "specVersion": SPEC,
@@ -74,11 +76,18 @@ def _licenses(name: str) -> list[str]:
 
 def _dependencies(packages: Sequence[LockedPackage]) -> list[Mapping[str, Any]]:
     references = {_normal(each.name): _reference(each.name, each.version) for each in packages}
-    everything = {"kerf": _reference("kerf", version("kerf")), **references}
+    needs = {reference: _needs(name) for name, reference in references.items()}
+    needs = {_reference(DISTRIBUTION, VERSION): _of(_project()["dependencies"])} | needs
     return [
-        {"ref": reference, "dependsOn": sorted({references[need] for need in _needs(name) if need in references})}
-        for name, reference in everything.items()
+        {"ref": reference, "dependsOn": sorted({references[need] for need in needed if need in references})}
+        for reference, needed in needs.items()
     ]
+
+
+def _project() -> Mapping[str, Any]:
+    """Return Kerf's own metadata: an environment may have an older one, from before a change of it."""
+    project: Mapping[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return project
 
 
 def _needs(name: str) -> set[str]:
@@ -86,6 +95,11 @@ def _needs(name: str) -> set[str]:
         lines = requires(name) or []
     except PackageNotFoundError:
         return set()
+    return _of(lines)
+
+
+def _of(lines: Iterable[str]) -> set[str]:
+    """Return the packages of requirements that have no extra."""
     needed = map(Requirement, lines)
     return {_normal(each.name) for each in needed if each.marker is None or each.marker.evaluate({"extra": ""})}
 

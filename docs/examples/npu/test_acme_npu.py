@@ -1,4 +1,4 @@
-"""The contract of backends, for Acme's: ``pip install kerf[testing] .``, then ``pytest``."""
+"""The contract of backends, for Acme's: ``pip install kerf-dra[testing] .``, then ``pytest``."""
 
 from pathlib import Path, PosixPath
 from typing import Any, ClassVar

@@ -19,6 +19,7 @@ import click
 from api.errors import InvalidDocumentError, KerfError, UnsupportedError
 from driver.allocation import Budget
 from driver.cli.options import FILE, option
+from driver.cli.options.names import complete_contexts, complete_namespaces, complete_nodes
 from driver.cli.output import EXIT_BAD_INPUT, EXIT_NO_ANSWER
 from driver.diagnostics.cluster_index import ClusterIndex
 from driver.diagnostics.cluster_state import ClusterState
@@ -44,7 +45,9 @@ def access_options(command: Callable[P, T]) -> Callable[P, T]:
     kubeconfig = option(
         "--kubeconfig", type=FILE, help="How to reach the cluster; without it $KUBECONFIG, then ~/.kube/config."
     )
-    context = option("--context", help="Context of the kubeconfig. [default: its current one]")
+    context = option(
+        "--context", shell_complete=complete_contexts, help="Context of the kubeconfig. [default: its current one]"
+    )
     return kubeconfig(context(command))
 
 
@@ -56,7 +59,12 @@ def cluster_options(command: Callable[P, T]) -> Callable[P, T]:
 
 def namespace_option(command: Callable[P, T]) -> Callable[P, T]:
     """Add ``--namespace``."""
-    return option("-n", "--namespace", help="Namespace of objects named without one. [default: the context's]")(command)
+    return option(
+        "-n",
+        "--namespace",
+        shell_complete=complete_namespaces,
+        help="Namespace of objects named without one. [default: the context's]",
+    )(command)
 
 
 def node_option(command: Callable[P, T]) -> Callable[P, T]:
@@ -65,6 +73,7 @@ def node_option(command: Callable[P, T]) -> Callable[P, T]:
         "--nodes",
         multiple=True,
         metavar="PATTERN",
+        shell_complete=complete_nodes,
         help="Only these nodes: names, or patterns such as 'gpu-*'. Repeatable, or with commas.",
     )(command)
 

@@ -51,11 +51,14 @@ def explain_workload(
 def explain_waiting_pods(
     cluster: ClusterIndex, namespace: str, track: ProgressTracker = without_progress
 ) -> WorkloadReport:
-    """Return why each pod of ``namespace`` waits that uses devices: has not started, cannot, or is being deleted."""
+    """Return why each pod of ``namespace`` waits that uses devices: has not started, cannot, or is being deleted.
+
+    An empty ``namespace`` means all of them.
+    """
     pods = [
         pod
         for pod in cluster.pods.values()
-        if pod.metadata.namespace == namespace
+        if namespace in ("", pod.metadata.namespace)
         and (pod.is_terminating or not has_started(pod) or waiting_containers(pod))
     ]
     return _report(cluster, Subject(kind="Namespace", namespace="", name=namespace), pods, track)

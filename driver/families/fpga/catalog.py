@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -12,7 +12,7 @@ from driver.families.fpga.shell import Function, Logic, Shell
 from driver.families.model_names import find_model
 from driver.partitions.geometry import Placement
 
-_DATA: Final = resources.files("driver.families.fpga") / "data"
+_DATA: Final = Path(__file__).with_name("data")
 
 
 def shells() -> tuple[Shell, ...]:

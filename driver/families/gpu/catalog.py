@@ -5,7 +5,7 @@ A backend that can query the hardware replaces the values of this table with tho
 
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
@@ -16,7 +16,7 @@ from driver.families.gpu.model import Engines, GpuModel, Profile
 from driver.families.model_names import find_model
 from driver.partitions.geometry import Placement
 
-_DATA: Final = resources.files("driver.families.gpu") / "data"
+_DATA: Final = Path(__file__).with_name("data")
 _MIB: Final = 2**20
 _FIGURES: Final[Mapping[str, str]] = MappingProxyType(
     {

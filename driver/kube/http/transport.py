@@ -97,7 +97,7 @@ class ClientSettings:
     calls_at_once: int = 8
     """Concurrent reads of objects, and as many other calls, watches excluded: reads that hang keep neither slices from
     being published nor the others from their answers. Those come within milliseconds, and every TLS connection has a
-    buffer of 256 KiB (``asyncio.sslproto``)."""
+    buffer (``runtime.lifecycle``)."""
     longest_answer: int = 32 * 2**20
     """The bytes that are read of an answer, and of a watch's line: more than a page of 500 slices of GPUs has (6 to 30
     MiB), and twenty times the largest object that etcd takes (1.5 MiB)."""
@@ -153,6 +153,8 @@ class HttpTransport:
         self._calls = anyio.Semaphore(settings.calls_at_once, fast_acquire=True)
         self._reads = anyio.Semaphore(settings.calls_at_once, fast_acquire=True)
         self._warnings: set[str] = set()
+        self.server_date: str | None = None
+        """The header Date of the latest answer: the server's clock, in whole seconds; None: there was none yet."""
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
@@ -257,6 +259,7 @@ class HttpTransport:
             response = await self._send_once(request, limits)
         _requests.labels(request.method, request.resource, str(response.status)).inc()
         self._log_warnings(request, response.headers.getall("Warning", ()))
+        self.server_date = response.headers.get("Date")
         if 200 <= response.status < 300:
             return response
         body = await self._read(request, response)

@@ -126,6 +126,9 @@ class ClaimGarbageCollector:
         kept = set(self._checkpoint.records)
         try:
             self._store.sweep(prefix)
+        except cdi.CDIError as error:
+            _log.warning("cannot remove stray files, the next start tries again: %s", error)
+        try:
             for name in self._store.names(prefix):
                 if (uid := name.removeprefix(prefix)) not in self._checkpoint.records:
                     kept.add(uid)

@@ -28,9 +28,6 @@ from driver.runtime.notifier import Notifier
 
 _log = logging.getLogger(__name__)
 
-_FOREIGN: Final = metrics.gauge(
-    "kerf_foreign_partitions", "Partitions on this node's cards that somebody else made.", ["driver"]
-)
 _FAILED: Final = metrics.counter("kerf_surveys_failed_total", "Surveys of cards that failed.", ["driver"])
 
 
@@ -123,7 +120,6 @@ class HardwareSurveyor:
                         self._begin(group, card_uuid, is_new=True)
             with anyio.move_on_after(self._first_list_s):  # later, the next survey lists them
                 await self._list_if_held()
-        _FOREIGN.labels(self._driver).set(len(self._surveys.list_foreign()))
 
     async def run(self) -> None:
         """Survey the cards at the interval and whenever it is requested, until cancelled."""
@@ -250,4 +246,3 @@ class HardwareSurveyor:
             _log.info("%s", message)
             self._report("Normal", "CardFree", message)
         self._told[card.uuid] = state
-        _FOREIGN.labels(self._driver).set(len(self._surveys.list_foreign()))

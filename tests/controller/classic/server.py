@@ -6,6 +6,7 @@ what may become of a status.
 
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -214,7 +215,12 @@ def run(
 
 
 def decoded(body: JsonObject) -> ClassicClaim:
-    return KINDS.claims.decode(msgspec.json.encode(body))
+    return _decode(msgspec.json.encode(body))
+
+
+@lru_cache(maxsize=256)  # those of one schedule: each is read again after every step
+def _decode(data: bytes) -> ClassicClaim:
+    return KINDS.claims.decode(data)
 
 
 def merged(old: Any, patch: Any) -> Any:

@@ -1,5 +1,6 @@
 """The example manifests: each file is complete, and gets the devices that its comment says."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +21,9 @@ from .hardware import fpgas, gpus, slices
 
 EXAMPLES: Final = Path(__file__).parents[3] / "deploy" / "examples"
 FAMILIES: Final = {family.name: family for family in BUILT_IN}
-FILES: Final = sorted(EXAMPLES.glob("*.yaml"))
+APART: Final = frozenset({"classic", "quota"})
+"""Folders whose files belong together, or are for other releases, with tests of their own."""
+FILES: Final = sorted(path for path in EXAMPLES.rglob("*.yaml") if path.parent.name not in APART)
 
 
 def documents(path: Path) -> list[dict[str, Any]]:
@@ -34,6 +37,13 @@ def of_kind(kind: str, found: list[dict[str, Any]]) -> dict[str, dict[str, Any]]
 def claim_specs(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     templates = [one["spec"]["spec"] for one in of_kind("ResourceClaimTemplate", found).values()]
     return templates + [one["spec"] for one in of_kind("ResourceClaim", found).values()]
+
+
+def pod_specs(found: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The specs of pods, and of the pods that Deployments, StatefulSets and Jobs make."""
+    yield from (one["spec"] for one in of_kind("Pod", found).values())
+    for kind in ("Deployment", "Job", "StatefulSet"):
+        yield from (one["spec"]["template"]["spec"] for one in of_kind(kind, found).values())
 
 
 def first_match(document: dict[str, Any], cards: list[Card]) -> Device | None:
@@ -62,17 +72,25 @@ def test_an_example_stands_alone(path: Path) -> None:
             opaque = config["opaque"]
             [family] = [one for one in BUILT_IN if one.driver == opaque["driver"]]
             decode_device_config(opaque["parameters"], f"config[{index}]", family.configurations)
-    for pod in of_kind("Pod", found).values():
-        entries = pod["spec"].get("resourceClaims", [])
+    specs = list(pod_specs(found))
+    assert specs or path.stem == "resource-classes"
+    for spec in specs:
+        entries = spec.get("resourceClaims", [])
         named = {claim["name"] for claim in entries}
         for claim in entries:
             assert claim.get("resourceClaimTemplateName") in templates or claim.get("resourceClaimName") in claims
-        for container in pod["spec"]["containers"]:
+        for container in spec["containers"]:
             resources = container["resources"]
             assert {claim["name"] for claim in resources.get("claims", [])} <= named
             offered = {document["spec"].get("extendedResourceName") for document in classes.values()}
             assert resources.get("limits", {}).keys() <= offered
             assert resources.keys() & {"claims", "limits"}, "what else would it show?"
+
+
+def test_every_example_is_in_the_list_of_examples() -> None:
+    listed = (EXAMPLES.parents[1] / "docs" / "examples" / "README.md").read_text()
+    for path in (*EXAMPLES.glob("*.yaml"), *EXAMPLES.glob("*/README.md")):
+        assert f"(../../{path.relative_to(EXAMPLES.parents[1])})" in listed
 
 
 def test_no_two_examples_make_the_same_object() -> None:

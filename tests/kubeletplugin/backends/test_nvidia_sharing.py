@@ -18,6 +18,8 @@ from driver.kubeletplugin.backends.base import (
     HardwareBusyError,
     HardwareHeldError,
     HardwareRefusedError,
+    HealthChange,
+    HealthState,
 )
 from driver.kubeletplugin.backends.nvidia.sharing import DeviceSharing
 from driver.mps.documents import DaemonFolder
@@ -166,6 +168,29 @@ def test_a_prepare_after_the_death_of_a_daemon_waits_for_the_next_one(mps_node: 
     later = mps_node.folder(handle).read_state()
     assert later is not None
     assert (later.is_ready, later.pid != state.pid) == (True, True)
+
+
+@pytest.mark.parametrize("profile", [None, MIG])
+def test_the_failure_of_a_daemon_makes_its_device_unhealthy_until_its_claims_end(
+    profile: str | None, node: Node
+) -> None:
+    def changes() -> list[tuple[str | None, HealthState, str]]:
+        found = [one for one in node.plugin.backend.wait_for_events(0) if isinstance(one, HealthChange)]
+        return [(one.partition.profile if one.partition else None, one.state, one.reason) for one in found]
+
+    record = node.share("user", gpu_config("Mps"), profile)
+    with kept_in_a_thread(node.sharing, node.machine.hardware.driver_root):
+        handle = node.plugin.prepare(record)
+        assert changes() == []
+        documents = {path: path.read_bytes() for path in node.folder(handle).path.glob("*.json")}
+    for path, content in documents.items():  # as a keeper leaves them that was killed
+        path.write_bytes(content)
+    ((part, health, reason),) = changes()
+    assert (part, health) == (profile, HealthState.UNHEALTHY)
+    assert reason.startswith("`kerf mps-daemons` does not run")
+    with kept_in_a_thread(node.sharing, node.machine.hardware.driver_root):
+        node.plugin.release(record)
+    assert changes() == [(profile, HealthState.HEALTHY, "")]
 
 
 def test_without_the_daemons_process_a_claim_waits_and_its_end_undoes_what_was_set_up(node: Node) -> None:

@@ -1,5 +1,7 @@
 """Garbage collection of claims: soon what was only begun, later what was prepared, never what is in use."""
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +187,30 @@ async def test_a_directory_that_cannot_be_read_is_told_and_stops_nothing(
     async with plugin_core(tmp_path, FakeCluster()) as core:
         core.garbage_collector.check_files()
     assert "cannot check CDI files" in caplog.text
+
+
+async def test_a_leftover_that_cannot_be_looked_at_is_told_and_hides_no_lost_record(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        await core.preparer.prepare(core.cluster.add(claim("training", SLICE)))
+        (file,) = (tmp_path / "cdi").iterdir()
+        file.rename(file.with_name(f"{file.stem}-of-nobody.json"))
+        leftover = file.with_name(f".{file.name}.0123456789abcdef.tmp")
+        leftover.touch()
+        look = Path.lstat
+
+        def fail(path: Path) -> os.stat_result:
+            if path == leftover:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return look(path)
+
+        monkeypatch.setattr(Path, "lstat", fail)
+        core.garbage_collector.check_files()
+    told, lost = caplog.records
+    assert told.levelname == "WARNING"
+    assert f"{leftover}: could not be looked at: Input/output error" in told.getMessage()
+    assert "-of-nobody is lost" in lost.getMessage()
 
 
 async def test_a_claim_in_the_way_of_another_is_suspected(tmp_path: Path) -> None:

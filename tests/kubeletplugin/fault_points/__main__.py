@@ -1,44 +1,60 @@
 """Counts the calls of operations, tries points of each, and prints as JSON what became of them.
 
-``python -m tests.kubeletplugin.fault_points SCENARIO``: every point. ``SCENARIO NUMBER``: so many of each fault, spread
-over the operation. ``SCENARIO FAULT AT``: one. ``sample``: a few of some scenarios. The process must have been started
-with the library that ``tests.fakes.system_calls`` builds.
+``python -m tests.kubeletplugin.fault_points SCENARIO``: every point. ``SCENARIO --share 0.2 --seed 7``: a fifth of the
+points of each fault, chosen by the seed. ``SCENARIO --point FAULT AT``: one. ``sample``: a few of some scenarios. The
+process must have been started with the library that ``tests.fakes.system_calls`` builds.
 """
 
+import argparse
 import gc
 import json
 import logging
+import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from random import Random
+from typing import TypeAlias
 
 from tests.fakes.system_calls import CallFault
 from tests.kubeletplugin.fault_points.cards import NvidiaCards, SimulatedCards
 from tests.kubeletplugin.fault_points.node import CLAIMS, Node, Saved
 from tests.kubeletplugin.fault_points.scenarios import FAULTS, SAMPLE, SCENARIOS, Scenario, live
 from tests.kubeletplugin.fault_points.trial import Fault, Point, Result, operate, try_point
+from tests.runtime.memory_folder import memory_folder
 
 MORE = 8
 """Numbers after the last call that was counted which are tried while there are such calls: threads take turns otherwise
 each time."""
-MEMORY = Path("/dev/shm")
 
 
-def main(name: str, *point: str) -> None:
+Choice: TypeAlias = Callable[[list[int]], list[int]]
+"""Which of the calls that a fault may befall are tried."""
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.kubeletplugin.fault_points", description=__doc__)
+    parser.add_argument("scenario", choices=[*SCENARIOS, "sample"])
+    parser.add_argument("--share", type=float, default=1.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--point", nargs=2, metavar=("FAULT", "AT"))
+    options = parser.parse_args(arguments)
     logging.getLogger().addHandler(logging.NullHandler())  # what the plugins log is read by no one
-    if name == "sample":
+    if options.scenario == "sample":
         results = [
             one
             for scenario, (faults, number) in SAMPLE.items()
-            for one in try_scenario(SCENARIOS[scenario], faults, number)
+            for one in try_scenario(SCENARIOS[scenario], faults, _spread(number))
         ]
-    elif len(point) == 2:
-        results = [try_one(SCENARIOS[name], point[0], int(point[1]))]
+    elif options.point:
+        fault, at = options.point
+        results = [try_one(SCENARIOS[options.scenario], fault, int(at))]
         print(results[0].first, results[0].second, file=sys.stderr)
     else:
-        results = list(try_scenario(SCENARIOS[name], SCENARIOS[name].faults, int(point[0]) if point else None))
+        scenario = SCENARIOS[options.scenario]
+        choose = _choose_by(options.seed, options.share) if options.share < 1 else None
+        results = list(try_scenario(scenario, scenario.faults, choose))
     report = {
         "points": len(results),
         "killed": sum(one.first.was_killed for one in results),
@@ -54,17 +70,27 @@ def try_one(scenario: Scenario, fault_name: str, at: int) -> Result:
         return try_point(node, saved, Point(scenario.operation, fault, at), prepares=True)
 
 
-def try_scenario(scenario: Scenario, faults: "tuple[Fault, ...]", number: int | None) -> Iterator[Result]:
-    """Try all points of the faults, or ``number`` of each fault."""
+def _spread(number: int) -> Choice:
+    """So many, spread over the operation."""
+    return lambda numbers: numbers[:: max(1, len(numbers) // number)][:number]
+
+
+def _choose_by(seed: int, share: float) -> Choice:
+    chance = Random(seed)
+    return lambda numbers: sorted(chance.sample(numbers, math.ceil(share * len(numbers))))
+
+
+def try_scenario(scenario: Scenario, faults: "tuple[Fault, ...]", choose: Choice | None) -> Iterator[Result]:
+    """Try points of each of the faults, None: all of them."""
     with arranged(scenario) as (node, saved):
         for fault in faults:
-            yield from try_all(node, saved, Point(scenario.operation, fault, 0), number)
+            yield from try_all(node, saved, Point(scenario.operation, fault, 0), choose)
 
 
 @contextmanager
 def arranged(scenario: Scenario) -> "Iterator[tuple[Node, Saved]]":
     """A node right before the operation."""
-    with TemporaryDirectory(prefix="kerf-", dir=MEMORY if MEMORY.is_dir() else None) as folder:
+    with memory_folder() as folder:
         root = Path(folder).resolve()
         cards = (SimulatedCards if scenario.is_simulated else NvidiaCards)(root, scenario.cards)
         node = Node(root, cards, CLAIMS[scenario.claims, scenario.cards])
@@ -77,7 +103,7 @@ def arranged(scenario: Scenario) -> "Iterator[tuple[Node, Saved]]":
         yield node, node.save()
 
 
-def try_all(node: Node, saved: Saved, counted: Point, number: int | None) -> Iterator[Result]:
+def try_all(node: Node, saved: Saved, counted: Point, choose: Choice | None) -> Iterator[Result]:
     node.restore(saved)
     without = operate(node, counted)
     report = without.report
@@ -85,8 +111,8 @@ def try_all(node: Node, saved: Saved, counted: Point, number: int | None) -> Ite
         raise AssertionError(f"without a fault: {without}")
     count = int(report["count"])
     numbers = [at for at in range(1, count + 1) if _may_befall(counted.fault, node.read_log(at))]
-    if number is not None:
-        numbers = numbers[:: max(1, len(numbers) // number)][:number]
+    if choose is not None:
+        numbers = choose(numbers)
     elif count:
         numbers += range(count + 1, count + 1 + MORE)
     for tried, at in enumerate(numbers):
@@ -105,4 +131,4 @@ def _may_befall(fault: Fault, call: str) -> bool:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1:])

@@ -43,7 +43,7 @@ from driver.kubeletplugin.backends.nvidia.handles import NvidiaHandle, build_edi
 from driver.kubeletplugin.backends.nvidia.health import EventWatcher
 from driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
 from driver.kubeletplugin.backends.nvidia.readings import CardReading
-from driver.kubeletplugin.backends.nvidia.sharing import ClientLimits, DeviceSharing, find_limits
+from driver.kubeletplugin.backends.nvidia.sharing import ClientLimits, DaemonHealth, DeviceSharing, find_limits
 from driver.kubeletplugin.backends.nvidia.system_files import SystemFiles
 from driver.mps.documents import SHARED_MEMORY
 from driver.partitions.geometry import Card, Partition
@@ -89,6 +89,7 @@ class NvidiaBackend:
             wait=self._wait_or_end,
             now=now,
         )
+        self._daemons = DaemonHealth(Path(config.sharing_folder) if config.sharing_folder else None, now=now)
         self._cards: dict[str, NvidiaCard] = {}
         self._now = now
         self._watcher: EventWatcher | None = None
@@ -104,7 +105,11 @@ class NvidiaBackend:
         self._library.open()
         self._install_hook()
         self._watcher = EventWatcher(
-            self._library, list_cards=self._list_known, find_partition=self._find_partition, now=self._now
+            self._library,
+            list_cards=self._list_known,
+            find_partition=self._find_partition,
+            list_failed_daemons=self._list_failed_daemons,
+            now=self._now,
         )
 
     def close(self) -> None:
@@ -246,6 +251,17 @@ class NvidiaBackend:
         except KerfError as error:
             _log.warning("GPU instance %d of card %s cannot be looked at: %s", instance, card_uuid, error)
             return None
+
+    def _list_failed_daemons(self) -> dict[tuple[str, Partition | None], str]:
+        """Return why the MPS daemons of cards, or of partitions of them, do not serve their clients."""
+        found: dict[tuple[str, Partition | None], str] = {}
+        for device_uuid, reason in self._daemons.list_failures().items():
+            if device_uuid in self._cards:
+                found[device_uuid, None] = reason
+                continue
+            partitions = (card.find_partition_of(device_uuid) for card in self._cards.values())
+            found |= {(one.card_uuid, one): reason for one in partitions if one is not None}
+        return found
 
     def _card(self, card_uuid: str) -> NvidiaCard:
         if card_uuid not in self._cards:

@@ -259,7 +259,14 @@ class NvidiaCard:
 
     def find_partition(self, instance_id: int) -> Partition | None:
         """Return the partition that a GPU instance is; None: it is gone."""
-        instance = self._find_instance(instance_id)
+        return self._to_partition(self._find_instance(instance_id))
+
+    def find_partition_of(self, mig_uuid: str) -> Partition | None:
+        """Return the partition whose MIG device has this UUID; None: there is none on this card."""
+        instances = self.library.list_gpu_instances(self.uuid)
+        return self._to_partition(next((one for one in instances if one.uuid == mig_uuid), None))
+
+    def _to_partition(self, instance: GpuInstanceReading | None) -> Partition | None:
         if instance is None:
             return None
         return self.build_partition(self._profile_name(instance.profile_id), instance.placement)

@@ -451,7 +451,7 @@ class NvmlLibrary:
         try:
             import pynvml  # here: only processes with this backend pay for it, and have to have it
         except ImportError as error:
-            message = "the backend nvidia needs the Python package nvidia-ml-py: pip install 'kerf[nvidia]'"
+            message = "the backend nvidia needs the Python package nvidia-ml-py: pip install 'kerf-dra[nvidia]'"
             raise NvmlBindingsMissingError(message) from error
         self._load()
         try:

@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from api.errors import KerfError
 from driver.kubeletplugin.backends.base import (
@@ -27,6 +27,8 @@ from driver.runtime import metrics
 
 _log = logging.getLogger(__name__)
 
+_Part: TypeAlias = tuple[str, Partition | None]
+"""A card's UUID and a partition of it; None: the whole card."""
 _XIDS: Final = metrics.counter("kerf_nvidia_xids_total", "Xid errors that NVIDIA's driver reported.", ["xid"])
 _SLICE_S: Final = 0.5
 """Seconds of one wait inside NVML, which nothing can end: closing takes no longer."""
@@ -37,9 +39,12 @@ _MOST_EVENTS: Final = 64
 _CLOSE_S: Final = 5.0
 """Seconds until closing goes on although a wait does not end: ten times what it takes where NVML answers."""
 _EVENTS: Final = "events"
-"""Subject of a problem with the event set; other subjects are UUIDs of cards."""
+"""Subject of a problem with the event set."""
+_DAEMONS: Final = "daemons"
+"""Subject of a problem with the states of MPS daemons; other subjects are UUIDs of cards."""
 _MAX_REASON: Final = 500
-"""Characters of the reason of a partition that cannot be released: the kubelet accepts 1024 bytes (KEP-4680)."""
+"""Characters of a reason that no Xid is, such as a process that keeps a partition: the kubelet accepts 1024 bytes
+(KEP-4680)."""
 
 
 class EventWatcher:
@@ -51,14 +56,17 @@ class EventWatcher:
         *,
         list_cards: Callable[[], Collection[str]],
         find_partition: Callable[[str, int], Partition | None],
+        list_failed_daemons: Callable[[], Mapping[_Part, str]],
         now: Callable[[], float],
     ) -> None:
         """``list_cards`` returns the UUIDs of the cards that were discovered, ``find_partition`` that of a GPU instance
-        by the card's UUID and the instance's id, and ``now`` a time in seconds that never goes back.
+        by the card's UUID and the instance's id, ``list_failed_daemons`` why the MPS daemons of devices fail, and
+        ``now`` a time in seconds that never goes back.
         """
         self._library = library
         self._list_cards = list_cards
         self._find_partition = find_partition
+        self._list_failed_daemons = list_failed_daemons
         self._now = now
         self._closed = threading.Event()
         self._waiting = threading.Lock()
@@ -67,7 +75,8 @@ class EventWatcher:
         self._health: dict[str, CardHealth] = {}
         self._changed: set[str] = set()
         self._held: dict[Partition, str] = {}
-        self._reported: Mapping[tuple[str, Partition | None], UnhealthyState] = {}
+        self._failed_daemons: Mapping[_Part, str] = {}
+        self._reported: Mapping[_Part, UnhealthyState] = {}
         self._has_reported = False
         self._problems: dict[str, str] = {}
 
@@ -120,6 +129,7 @@ class EventWatcher:
             for card_uuid in sorted(known):
                 self._read_card(card_uuid)
                 self._changed.add(card_uuid)
+        self._read_daemons()
         self._register()
 
     def _read_card(self, card_uuid: str) -> None:
@@ -142,16 +152,24 @@ class EventWatcher:
         release = self._library.driver_release
         self._health[card_uuid] = note_condition(before, condition, release, self._now())
 
+    def _read_daemons(self) -> None:
+        try:
+            self._failed_daemons = self._list_failed_daemons()
+        except (KerfError, OSError) as error:  # what was known stays
+            self._note_problem(_DAEMONS, f"the MPS daemons cannot be looked at: {error}")
+        else:
+            self._problems.pop(_DAEMONS, None)
+
     def _take_changes(self) -> list[HealthChange | CardChange]:
         """Return what was not reported yet, and take it for reported: nothing that fails comes after this."""
-        states: dict[tuple[str, Partition | None], UnhealthyState] = {
+        states: dict[_Part, UnhealthyState] = {
             (card_uuid, partition): state
             for card_uuid, health in self._health.items()
             for partition, state in list_states(health).items()
         }
-        for partition, reason in self._held.copy().items():
-            state = UnhealthyState(HealthState.UNHEALTHY, reason[:_MAX_REASON])
-            states.setdefault((partition.card_uuid, partition), state)
+        held: dict[_Part, str] = {(one.card_uuid, one): reason for one, reason in self._held.copy().items()}
+        for part, reason in {**self._failed_daemons, **held}.items():
+            states.setdefault(part, UnhealthyState(HealthState.UNHEALTHY, reason[:_MAX_REASON]))
         keys = [key for key in {**self._reported, **states} if self._reported.get(key) != states.get(key)]
         changes: list[HealthChange | CardChange] = [_to_change(*key, states.get(key)) for key in keys]
         changes += [CardChange(card_uuid=card_uuid) for card_uuid in sorted(self._changed)]

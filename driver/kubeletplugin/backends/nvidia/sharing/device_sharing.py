@@ -24,12 +24,12 @@ from driver.mps.documents import (
     LOCK,
     DaemonFolder,
     DaemonRequest,
-    read_boot_id,
     read_document,
     remove_document,
     write_document,
 )
 from driver.mps.driver_programs import DriverProgram, ProgramFailedError
+from driver.runtime.boot import read_boot_id
 from driver.runtime.file_lock import is_held
 
 _RECORD: Final = "sharing.json"
@@ -43,7 +43,8 @@ _END_S: Final = 15.0
 _POLL_S: Final = 0.1
 _SLICES: Final = {"Default": 0, "Short": 1, "Medium": 2, "Long": 3}
 """The intervals by the numbers of ``nvidia-smi compute-policy --set-timeslice``."""
-_NO_DAEMONS: Final = "`kerf mps-daemons` does not run for {}: see its DaemonSet kerf-mps-daemons on this node"
+NO_DAEMONS: Final = "`kerf mps-daemons` does not run for {}: see its DaemonSet kerf-mps-daemons on this node"
+"""The reason that nobody answers, with the folder of all devices."""
 
 
 class SharingRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
@@ -240,7 +241,7 @@ class DeviceSharing:
 
     def _explain(self, reason: str) -> str:
         assert self._root is not None
-        return reason if is_held(self._root / LOCK) else _NO_DAEMONS.format(self._root)
+        return reason if is_held(self._root / LOCK) else NO_DAEMONS.format(self._root)
 
 
 def _describe(sharing: GpuSharing) -> tuple[str, str]:

@@ -1,0 +1,161 @@
+"""``kerf check``: whether a cluster and a node have what Kerf needs, before it is installed and after."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import anyio
+import click
+
+from driver.cli.options import (
+    DIRECTORY,
+    BackendParameter,
+    InstanceParameter,
+    SubdomainParameter,
+    family_option,
+    option,
+    state_options,
+)
+from driver.cli.options.cluster import access_options, format_count, with_exit_codes
+from driver.cli.output import EXIT_FAILED, OutputFormat, output_option, print_document
+from driver.diagnostics.preflight.results import CheckLevel, CheckResult, PreflightReport
+from driver.kubeletplugin.backends.registry import BackendChoice
+from driver.kubeletplugin.settings import CDI_DIR
+
+_COLORS: Final = {CheckLevel.OK: "green", CheckLevel.WARNING: "yellow", CheckLevel.PROBLEM: "red"}
+_CONTAINERD_CONFIG: Final = Path("/etc/containerd/config.toml")
+"""Containerd's own default."""
+
+
+@click.group(short_help="Check whether a cluster or a node has what Kerf needs.")
+def command() -> None:
+    """Check whether a cluster or a node has what Kerf needs, and say what to do where it has not.
+
+    Each line is ok, a warning (Kerf works, but something is missing or could not be found out), or a problem. Exit code
+    0: no problem; 1: a problem; 2: bad input; 3: the cluster cannot be read.
+    """
+
+
+@command.command(short_help="Check the cluster: version, API, gates, definitions, permissions, nodes.")
+@access_options
+@option("--kerf-namespace", type=SubdomainParameter(), default="kerf-system", help="Namespace of Kerf's accounts.")
+@option("--controller-account", type=SubdomainParameter(), default="kerf-controller", help="The controller's account.")
+@option(
+    "--plugin-account",
+    "plugin_accounts",
+    type=SubdomainParameter(),
+    multiple=True,
+    default=["kerf-kubelet-plugin"],
+    help="A kubelet plugin's account. Repeatable.",
+)
+@output_option
+@with_exit_codes
+def cluster(
+    kubeconfig: Path | None,
+    context: str | None,
+    kerf_namespace: str,
+    controller_account: str,
+    plugin_accounts: tuple[str, ...],
+    output: OutputFormat,
+) -> int:
+    """Check the API server, what it lets Kerf's accounts do, and what its nodes report.
+
+    Nothing is changed. What the account that asks may not read is a warning that says so; an administrator's account
+    may read all of it.
+    """
+    from driver.cli.check.cluster_reader import Accounts, read_cluster  # needs aiohttp
+    from driver.diagnostics.preflight.cluster import check_cluster
+
+    accounts = Accounts(namespace=kerf_namespace, controller=controller_account, plugins=plugin_accounts)
+    facts = anyio.run(read_cluster, kubeconfig, context, accounts, _now)
+    return _print(check_cluster(facts), output)
+
+
+@command.command(short_help="Check this node: folders, disk, runtime, cards, and what the cluster says of it.")
+@option(
+    "--node-name",
+    type=SubdomainParameter(),
+    help="This node's name. [default: the API server is not asked]",
+)
+@family_option
+@option(
+    "--backend",
+    "backends",
+    type=BackendParameter(),
+    multiple=True,
+    help="A hardware backend of the plugin and its configuration; without one no card is looked at. Repeatable.",
+)
+@access_options
+@state_options
+@option("--cdi-dir", type=DIRECTORY, default=CDI_DIR, help="Where the container runtime looks for CDI specs.")
+@option(
+    "--instance", type=InstanceParameter(), default="", help="The plugin's --instance: a part of its sockets' names."
+)
+@option(
+    "--containerd-config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=_CONTAINERD_CONFIG,
+    help="Containerd's configuration; where there is no such file, the runtime's version counts.",
+)
+@output_option
+def node(
+    node_name: str | None,
+    families: tuple[str, ...],
+    backends: tuple[BackendChoice, ...],
+    kubeconfig: Path | None,
+    context: str | None,
+    kubelet_root: Path,
+    state_dir: Path | None,
+    cdi_dir: Path,
+    instance: str,
+    containerd_config: Path,
+    output: OutputFormat,
+) -> int:
+    """Check this node, with the options with which its kubelet plugin runs.
+
+    It changes nothing, also beside a running plugin. As an init container of the plugin it keeps it from starting where
+    it could not work; an API server that does not answer is a warning, because the plugin waits for it.
+    """
+    from driver.cli.check.node_reader import NodeOptions, read_node  # needs aiohttp
+    from driver.diagnostics.preflight.node import check_node
+
+    options = NodeOptions(
+        node_name=node_name or "",
+        families=families,
+        backends=backends,
+        kubeconfig=kubeconfig,
+        context=context,
+        kubelet_root=kubelet_root.absolute(),
+        state_dir=state_dir and state_dir.absolute(),
+        cdi_dir=cdi_dir.absolute(),
+        instance=instance,
+        containerd_config=containerd_config,
+    )
+    return _print(check_node(anyio.run(read_node, options, _now)), output)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _print(report: PreflightReport, output: OutputFormat) -> int:
+    if output == "text":
+        width = max((len(result.check) for result in report.results), default=0)
+        for result in report.results:
+            click.echo(_line(result, width))
+            if result.next_step:
+                click.echo(f"{'':9}{'':{width}}  -> {result.next_step}")
+        problems, warnings, fine = (
+            sum(result.level is level for result in report.results)
+            for level in (CheckLevel.PROBLEM, CheckLevel.WARNING, CheckLevel.OK)
+        )
+        counted = f"{format_count(problems, 'problem')}, {format_count(warnings, 'warning')}, {fine} ok"
+        click.echo(f"\n{report.subject}: {counted}")
+    else:
+        print_document({"subject": report.subject, "verdict": report.worst, "checks": report.results}, output)
+    return EXIT_FAILED if report.worst is CheckLevel.PROBLEM else 0
+
+
+def _line(result: CheckResult, width: int) -> str:
+    level = click.style(f"{result.level:<9}", fg=_COLORS[result.level])
+    return f"{level}{result.check:<{width}}  {result.message}"

@@ -1,0 +1,146 @@
+"""`kerf check` from the command line: of a node in a temporary folder, and of the embedded cluster."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import anyio
+import pytest
+import yaml
+
+from driver.cli import main
+from driver.local.apiserver import ApiServer, ApiServerSettings
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:click")
+
+PAGE = Path(__file__).parents[2] / "docs/check.md"
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder with a short path: those of sockets have at most 107 bytes."""
+    with TemporaryDirectory(prefix="kerf-") as path:
+        yield Path(path)
+
+
+def arguments(folder: Path, *more: str) -> list[str]:
+    cards = folder / "cards.yaml"
+    state = str(folder / "cards")
+    cards.write_text(yaml.safe_dump({"state": state, "cards": [{"kind": "gpu", "model": "h100-80gb-sxm"}]}))
+    return [
+        "check",
+        "node",
+        f"--backend=simulated={cards}",
+        f"--kubelet-root={folder / 'kubelet'}",
+        f"--cdi-dir={folder / 'cdi'}",
+        f"--containerd-config={folder / 'config.toml'}",
+        *more,
+    ]
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Mapping[str, Any]]:
+    code = main([*words, "--output=json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def levels(document: Mapping[str, Any]) -> dict[str, str]:
+    worst = {"ok": 0, "warning": 1, "problem": 2}
+    found: dict[str, str] = {}
+    for one in document["checks"]:
+        found[one["check"]] = max(found.get(one["check"], "ok"), one["level"], key=worst.__getitem__)
+    return found
+
+
+def test_a_node_is_checked_without_a_cluster_and_nothing_is_made(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, document = run(capsys, *arguments(folder))
+    assert code == 0
+    assert document["verdict"] == "warning", "nobody knows the container runtime"
+    assert levels(document) | {"pod-resources": "warning", "container-runtime": "warning"} == levels(document)
+    assert levels(document)["partitions"] == levels(document)["disk"] == levels(document)["folders"] == "ok"
+    assert not (folder / "kubelet").exists()
+    assert not (folder / "cdi").exists()
+
+
+def test_a_problem_is_exit_code_1_with_what_to_do(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "config.toml").write_text('version = 2\n[plugins."io.containerd.grpc.v1.cri"]\nenable_cdi = false\n')
+    assert main(arguments(folder)) == 1
+    lines = capsys.readouterr().out.splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith("problem  container-runtime"))
+    assert lines[at + 1].split() == ["->", "set", "enable_cdi", "=", "true", "there,", "and", "restart", "containerd"]
+    assert lines[-1].startswith("node: 1 problem, ")
+
+
+def test_a_configuration_that_is_no_toml_is_a_warning(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "config.toml").write_text("version = ")
+    code, document = run(capsys, *arguments(folder))
+    assert (code, levels(document)["container-runtime"]) == (0, "warning")
+
+
+def test_a_backend_that_fails_is_a_problem(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = arguments(folder)
+    (folder / "cards.yaml").write_text("cards: [{kind: gpu, model: nope}]\n")
+    code, document = run(capsys, *words)
+    assert (code, levels(document)["hardware"]) == (1, "problem")
+
+
+def test_an_api_server_that_does_not_answer_keeps_no_plugin_from_starting(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(folder / "nowhere"))
+    monkeypatch.setenv("HOME", str(folder))
+    code, document = run(capsys, *arguments(folder, "--node-name=node-1"))
+    assert (code, document["subject"], levels(document)["api-server"]) == (0, "node node-1", "warning")
+
+
+async def test_the_embedded_cluster_is_checked_and_what_it_does_not_serve_is_said(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = ApiServer(settings=ApiServerSettings())
+    kubeconfig = folder / "kubeconfig"
+    async with anyio.create_task_group() as group:
+        await group.start(server.serve)
+        kubeconfig.write_text(yaml.safe_dump(server.kubeconfig()))
+        code = await anyio.to_thread.run_sync(main, ["check", "cluster", "--output=json", f"--kubeconfig={kubeconfig}"])
+        node = await anyio.to_thread.run_sync(
+            main, [*arguments(folder), "--node-name=no", "--output=json", f"--kubeconfig={kubeconfig}"]
+        )
+        group.cancel_scope.cancel()
+    text = capsys.readouterr().out
+    cluster, end = json.JSONDecoder().raw_decode(text)
+    assert code == node == 0
+    assert levels(cluster) == {
+        "version": "ok",
+        "dra-api": "ok",
+        "feature-gates": "warning",
+        "definitions": "warning",
+        "permissions": "warning",
+        "container-runtime": "warning",
+        "other-drivers": "ok",
+        "device-plugins": "ok",
+        "clock": "ok",
+    }
+    about_node = levels(json.loads(text[end:]))
+    assert {name: about_node[name] for name in ("api-server", "node", "other-drivers", "clock")} == {
+        "api-server": "ok",
+        "node": "warning",
+        "other-drivers": "ok",
+        "clock": "ok",
+    }
+
+
+def test_a_cluster_that_cannot_be_read_is_exit_code_3(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(folder / "nowhere"))
+    assert main(["check", "cluster"]) == 3
+    assert "no way to an API server" in capsys.readouterr().err
+
+
+def test_the_page_names_every_check(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, document = run(capsys, *arguments(folder))
+    page = PAGE.read_text(encoding="utf-8")
+    assert not [name for name in levels(document) if f"| `{name}` |" not in page]

@@ -1,0 +1,112 @@
+"""Facts of a cluster and a node where nothing is wrong, for tests that change one of them."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from api.core.v1 import (
+    CustomResourceDefinition,
+    CustomResourceDefinitionSpec,
+    CustomResourceDefinitionStatus,
+    CustomResourceDefinitionVersion,
+    NodeSetup,
+    NodeSetupStatus,
+    NodeSoftware,
+)
+from api.model.devices import Attribute, Device, ResourcePool, ResourceSlice, ResourceSliceSpec
+from api.model.metadata import Condition, ObjectMeta
+from driver.diagnostics.preflight.cluster import STRUCTURED_KINDS, ClusterFacts
+from driver.diagnostics.preflight.node import ApiServerFacts, CardFacts, FolderFacts, HardwareFacts, NodeFacts
+from driver.diagnostics.preflight.permissions import AccountReview, Permission
+
+GPU: Final = "gpu.kerf.dev"
+NEEDED: Final = (Permission("", "nodes", "get"), Permission("", "pods", "get"))
+
+
+def definition(*versions: str, established: bool = True) -> CustomResourceDefinition:
+    return CustomResourceDefinition(
+        metadata=ObjectMeta(name=STRUCTURED_KINDS[0]),
+        spec=CustomResourceDefinitionSpec(
+            versions=tuple(CustomResourceDefinitionVersion(name=name, served=True) for name in versions)
+        ),
+        status=CustomResourceDefinitionStatus(conditions=(Condition(type="Established", status=str(established)),)),
+    )
+
+
+def node(
+    name: str = "node-1",
+    *,
+    kubelet: str = "v1.37.0",
+    runtime: str = "containerd://2.1.4",
+    allocatable: Mapping[str, str] | None = None,
+) -> NodeSetup:
+    return NodeSetup(
+        metadata=ObjectMeta(name=name),
+        status=NodeSetupStatus(
+            node_info=NodeSoftware(kubelet_version=kubelet, container_runtime_version=runtime),
+            allocatable={"cpu": "8", **(allocatable or {})},
+        ),
+    )
+
+
+def published(driver: str, attributes: Mapping[str, str], node_name: str = "node-1") -> ResourceSlice:
+    device = Device(name="d", attributes={name: Attribute.of(value) for name, value in attributes.items()})
+    return ResourceSlice(
+        metadata=ObjectMeta(name=f"{node_name}-{driver}"),
+        spec=ResourceSliceSpec(
+            driver=driver,
+            node_name=node_name,
+            pool=ResourcePool(name=node_name, generation=1, resource_slice_count=1),
+            devices=(device,),
+        ),
+    )
+
+
+CARD: Final = published(GPU, {"uuid": "GPU-1", "resource.kubernetes.io/pciBusID": "0000:65:00.0"})
+
+CLUSTER: Final = ClusterFacts(
+    kubernetes=(1, 37),
+    release="v1.37.0",
+    served=frozenset({"v1", "v1beta2"}),
+    is_classic=False,
+    gates={"DRAPartitionableDevices": True},
+    definitions={STRUCTURED_KINDS[0]: definition("v1alpha1")},
+    reviews=(AccountReview(account="kerf-system/kerf-controller", needed=NEEDED, denied=frozenset()),),
+    nodes=(node(),),
+    slices=(CARD,),
+    own_drivers=frozenset({GPU}),
+    skew_s=0.3,
+)
+
+FOLDER: Final = FolderFacts(
+    path="/plugins/gpu.kerf.dev",
+    use="checkpoint",
+    exists=True,
+    is_writable=True,
+    file_system=1,
+    free_bytes=2**30,
+    free_files=None,
+)
+CARD_FACTS: Final = CardFacts(
+    name="gpu-0", model="h100-80gb-sxm", no_whole="", no_partitions="", unhealthy=(), others=()
+)
+HARDWARE: Final = HardwareFacts(driver=GPU, backends=("nvidia",), cards=(CARD_FACTS,), problems=())
+SERVER: Final = ApiServerFacts(node=node(), slices=(CARD,), review=None, is_classic=False, skew_s=-0.3)
+
+NODE: Final = NodeFacts(
+    node_name="node-1",
+    boot_id="b-1",
+    long_sockets=(),
+    folders=(FOLDER,),
+    pod_resources="/pod-resources/kubelet.sock",
+    has_pod_resources=True,
+    cdi_dir="/var/run/cdi",
+    runtime_config=None,
+    runtime_config_path="/etc/containerd/config.toml",
+    hardware=(HARDWARE,),
+    api_server=SERVER,
+)
+
+
+def with_card(**changes: Any) -> tuple[HardwareFacts, ...]:
+    return (replace(HARDWARE, cards=(replace(CARD_FACTS, **changes),)),)

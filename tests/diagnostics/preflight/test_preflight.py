@@ -1,0 +1,278 @@
+"""What `kerf check` finds in facts of clusters and nodes: one fact is changed, one result follows."""
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+
+from driver.diagnostics.preflight.cluster import CLASSIC_KINDS, ClusterFacts, check_cluster, parse_feature_gates
+from driver.diagnostics.preflight.node import NodeFacts, check_node
+from driver.diagnostics.preflight.permissions import AccountReview, Permission
+from driver.diagnostics.preflight.results import CheckLevel, CheckResult, PreflightReport, Unread
+from tests.diagnostics.preflight.facts import (
+    CARD,
+    CLUSTER,
+    FOLDER,
+    GPU,
+    HARDWARE,
+    NEEDED,
+    NODE,
+    SERVER,
+    definition,
+    node,
+    published,
+    with_card,
+)
+
+FORBIDDEN = Unread(reason="GET /x: 403 no")
+
+
+def complaints(report: PreflightReport) -> list[CheckResult]:
+    return [result for result in report.results if result.level is not CheckLevel.OK]
+
+
+def test_a_cluster_and_a_node_where_nothing_is_wrong_have_no_complaint() -> None:
+    assert not complaints(check_cluster(CLUSTER))
+    assert not complaints(check_node(NODE))
+    assert check_cluster(CLUSTER).worst is check_node(NODE).worst is CheckLevel.OK
+
+
+OLD = {"kubernetes": (1, 30), "release": "v1.30.0", "served": frozenset({"v1alpha2"}), "is_classic": True}
+ALPHA = {"kubernetes": (1, 34), "release": "v1.34.4"}
+
+CLUSTERS: Sequence[tuple[dict[str, Any], str]] = [
+    ({"kubernetes": (1, 26), "release": "v1.26.3"}, "problem version: the API server is v1.26.3"),
+    ({"served": frozenset()}, "problem dra-api: the API server serves no version"),
+    ({"gates": {"DynamicResourceAllocation": False}}, "problem feature-gates: DynamicResourceAllocation is off"),
+    ({"gates": {"DRAPartitionableDevices": False}}, "warning feature-gates: DRAPartitionableDevices is off: cards can"),
+    ({"gates": FORBIDDEN}, "warning feature-gates: the feature gates cannot be read (GET /x: 403 no)"),
+    (
+        {"gates": {}, "kubernetes": (1, 32), "release": "v1.32.2"},
+        "warning feature-gates: v1.32.2 does not have DRAPartitionableDevices",
+    ),
+    ({**ALPHA, "gates": {}}, "warning feature-gates: DRAConsumableCapacity is off"),
+    ({"definitions": FORBIDDEN}, "warning definitions: CustomResourceDefinitions cannot be read: GET /x"),
+    ({"definitions": {"resourceclasses.kerf.dev": None}}, "warning definitions: Kerf's kinds are not installed"),
+    (
+        {"definitions": dict.fromkeys(CLASSIC_KINDS) | {CLASSIC_KINDS[0]: definition("v1alpha1")}},
+        "problem definitions: some of Kerf's kinds are not installed: fpgaclaimparameters.kerf.dev, ",
+    ),
+    (
+        {"definitions": {"resourceclasses.kerf.dev": definition("v1alpha0")}},
+        "problem definitions: resourceclasses.kerf.dev serves v1alpha0",
+    ),
+    (
+        {"definitions": {"resourceclasses.kerf.dev": definition("v1alpha1", established=False)}},
+        "problem definitions: resourceclasses.kerf.dev is not established",
+    ),
+    ({"reviews": FORBIDDEN}, "warning permissions: what Kerf's accounts may do cannot be read"),
+    (
+        {"reviews": (AccountReview(account="a/b", needed=NEEDED, denied=frozenset(NEEDED)),)},
+        "warning permissions: service account a/b has none of its 2 permissions",
+    ),
+    (
+        {"reviews": (AccountReview(account="a/b", needed=NEEDED, denied=frozenset(NEEDED[:1])),)},
+        "problem permissions: service account a/b may not get nodes",
+    ),
+    ({"nodes": FORBIDDEN}, "warning container-runtime: nodes cannot be read"),
+    ({"nodes": ()}, "warning container-runtime: the cluster has no node"),
+    (
+        {"nodes": (node(runtime="containerd://1.6.30"),)},
+        "problem container-runtime: node-1: containerd://1.6.30 has no",
+    ),
+    ({"nodes": (node(runtime="containerd://1.7.27"),)}, "warning container-runtime: node-1: containerd://1.7.27 has"),
+    ({"nodes": (node(runtime="cri-o://1.22.0"),)}, "problem container-runtime: node-1: cri-o://1.22.0 has no CDI"),
+    ({"nodes": (node(runtime="docker://27.0"),)}, "warning container-runtime: node-1: it is not known whether docker"),
+    ({"nodes": (node(kubelet="v1.31.2"),)}, "problem kubelet-version: node-1: kubelet v1.31.2 cannot prepare"),
+    ({"nodes": (node(kubelet="v1.32.2"),)}, "warning kubelet-version: node-1: kubelet v1.32.2 lets no two plugins"),
+    ({"nodes": (node(kubelet="?"),)}, "warning kubelet-version: node-1: '?' is no version"),
+    ({"slices": FORBIDDEN}, "warning other-drivers: ResourceSlices cannot be read"),
+    (
+        {"slices": (CARD, published("gpu.nvidia.com", {"gpu.nvidia.com/uuid": "GPU-1"}))},
+        "problem other-drivers: driver gpu.nvidia.com publishes the same cards as Kerf on node-1 (such as gpu-1)",
+    ),
+    (
+        {"slices": (CARD, published("other.dev", {"pcieBusID": "00000000:65:00.0"}))},
+        "problem other-drivers: driver other.dev publishes the same cards as Kerf on node-1 (such as 0000:65:00.0)",
+    ),
+    (
+        {"nodes": (node(allocatable={"nvidia.com/gpu": "8"}),)},
+        "warning device-plugins: a device plugin hands out nvidia.com/gpu on node-1",
+    ),
+    (
+        {"nodes": (node(allocatable={"nvidia.com/mig-1g.10gb": "7"}),)},
+        "warning device-plugins: a device plugin hands out nvidia.com/mig-1g.10gb on node-1",
+    ),
+    ({"skew_s": None}, "warning clock: the API server does not tell its time"),
+    ({"skew_s": -9.0}, "warning clock: the API server's clock is 9 s behind this machine's"),
+    ({"skew_s": 75.4}, "problem clock: the API server's clock is 75 s ahead of this machine's"),
+    (
+        {**OLD, "gates": FORBIDDEN, "nodes": (node(kubelet="v1.30.14"),)},
+        "warning kubelet-version: node-1: kubelet v1.30",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "complaint"), CLUSTERS, ids=lambda each: each if isinstance(each, str) else "")
+def test_what_is_wrong_with_a_cluster_is_said_with_what_to_do(changes: dict[str, Any], complaint: str) -> None:
+    found = complaints(check_cluster(replace(CLUSTER, **changes)))
+    assert any(f"{one.level} {one.check}: {one.message}".startswith(complaint) for one in found), found
+    assert all(one.next_step for one in found)
+
+
+HARMLESS: Sequence[dict[str, Any]] = [
+    {"slices": (CARD, published("gpu.nvidia.com", {"uuid": "GPU-2"}))},
+    {"slices": (CARD, published("gpu.nvidia.com", {"uuid": "GPU-1"}, "node-2"))},
+    {"nodes": (node(allocatable={"nvidia.com/gpu": "0"}),)},
+    {"nodes": (node("node-2", allocatable={"nvidia.com/gpu": "8"}), node())},
+    {"nodes": (node(runtime="cri-o://1.31.0"),)},
+    {"skew_s": 1.0},
+]
+
+
+@pytest.mark.parametrize("changes", HARMLESS, ids=str)
+def test_what_others_do_elsewhere_is_no_complaint(changes: dict[str, Any]) -> None:
+    assert not complaints(check_cluster(replace(CLUSTER, **changes)))
+
+
+NODES: Sequence[tuple[dict[str, Any], str]] = [
+    ({"boot_id": FORBIDDEN}, "problem kernel: the boot ID cannot be read"),
+    (
+        {"folders": (replace(FOLDER, is_writable=False),)},
+        "problem folders: /plugins/gpu.kerf.dev (checkpoint) cannot be",
+    ),
+    ({"long_sockets": ("socket path /x has 120 bytes",)}, "problem folders: socket path /x has 120 bytes"),
+    (
+        {"folders": (replace(FOLDER, free_bytes=2**20),)},
+        "problem disk: /plugins/gpu.kerf.dev (checkpoint) has 1 MiB free",
+    ),
+    (
+        {"folders": (replace(FOLDER, free_bytes=2**24),)},
+        "warning disk: /plugins/gpu.kerf.dev (checkpoint) has 16 MiB free",
+    ),
+    (
+        {"folders": (replace(FOLDER, free_files=7),)},
+        "warning disk: /plugins/gpu.kerf.dev (checkpoint) has 7 inodes free",
+    ),
+    ({"has_pod_resources": False}, "warning pod-resources: there is no socket /pod-resources/kubelet.sock"),
+    (
+        {"runtime_config": FORBIDDEN, "api_server": None},
+        "warning container-runtime: it is not known whether the runtime",
+    ),
+    ({"runtime_config": None, "api_server": None}, "warning container-runtime: it is not known whether the runtime"),
+    ({"hardware": None}, "warning hardware: no --backend is named"),
+    ({"hardware": (replace(HARDWARE, cards=()),)}, "problem hardware: there is no card on this node"),
+    (
+        {"hardware": (replace(HARDWARE, problems=("NVML is not there",)),)},
+        "problem hardware: gpu.kerf.dev, backend nvidia: NVML is not there",
+    ),
+    (
+        {"hardware": with_card(no_partitions="MIG mode is off, and to switch it on takes a reset")},
+        "warning partitions: card gpu-0 can be had whole only: MIG mode is off",
+    ),
+    (
+        {"hardware": with_card(no_whole="MIG mode is on")},
+        "warning partitions: card gpu-0 can be had in partitions only",
+    ),
+    (
+        {"hardware": with_card(no_whole="MIG mode is on", no_partitions="migMode is Static")},
+        "problem partitions: card gpu-0 cannot be had at all",
+    ),
+    ({"hardware": with_card(unhealthy=("lost: Xid 79",))}, "warning health: card gpu-0: lost: Xid 79"),
+    ({"hardware": with_card(others=("3g.40gb at 0",))}, "warning held-hardware: card gpu-0: 3g.40gb at 0 is held by"),
+    ({"api_server": FORBIDDEN}, "warning api-server: the API server was not reached"),
+    ({"api_server": replace(SERVER, node=FORBIDDEN)}, "warning node: node node-1 cannot be read"),
+    ({"api_server": replace(SERVER, slices=FORBIDDEN)}, "warning other-drivers: ResourceSlices cannot be read"),
+    ({"api_server": replace(SERVER, skew_s=100.0)}, "problem clock: the API server's clock is 100 s ahead"),
+    (
+        {"api_server": replace(SERVER, review=AccountReview(account="", needed=NEEDED, denied=frozenset(NEEDED[1:])))},
+        "problem permissions: this account may not get pods",
+    ),
+    (
+        {"api_server": replace(SERVER, node=node(allocatable={"nvidia.com/gpu": "8"}))},
+        "problem device-plugins: a device plugin hands out nvidia.com/gpu on this node",
+    ),
+    (
+        {"api_server": replace(SERVER, slices=(CARD, published("gpu.nvidia.com", {"uuid": "GPU-1"})))},
+        "problem other-drivers: driver gpu.nvidia.com publishes the same cards",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "complaint"), NODES, ids=lambda each: each if isinstance(each, str) else "")
+def test_what_is_wrong_with_a_node_is_said_with_what_to_do(changes: dict[str, Any], complaint: str) -> None:
+    found = complaints(check_node(replace(NODE, **changes)))
+    assert any(f"{one.level} {one.check}: {one.message}".startswith(complaint) for one in found), found
+    assert all(one.next_step for one in found)
+
+
+def test_one_of_several_families_may_have_no_card() -> None:
+    families = (HARDWARE, replace(HARDWARE, driver="fpga.kerf.dev", cards=()))
+    assert not complaints(check_node(replace(NODE, hardware=families)))
+
+
+def test_simulated_cards_are_nobody_elses() -> None:
+    server = replace(SERVER, node=node(allocatable={"nvidia.com/gpu": "8"}))
+    simulated = (replace(HARDWARE, backends=("simulated",)),)
+    assert not complaints(check_node(replace(NODE, api_server=server, hardware=simulated)))
+
+
+CRI = {"enable_cdi": True}
+CONFIGS: Sequence[tuple[dict[str, Any], str, str]] = [
+    ({"plugins": {"io.containerd.grpc.v1.cri": CRI}}, "containerd://1.7.27", "ok"),
+    ({"plugins": {"io.containerd.cri.v1.runtime": CRI}}, "", "ok"),
+    ({"plugins": {"io.containerd.cri.v1.runtime": {}}}, "containerd://2.0.1", "ok"),
+    ({}, "containerd://1.7.27", "warning"),
+    ({"plugins": {"io.containerd.grpc.v1.cri": {}}}, "", "warning"),
+    ({"plugins": {"io.containerd.grpc.v1.cri": {"enable_cdi": False}}}, "containerd://2.0.1", "problem"),
+    ({"plugins": {"io.containerd.grpc.v1.cri": {**CRI, "cdi_spec_dirs": ["/run/cdi"]}}}, "containerd://1.7.27", "ok"),
+    ({"plugins": {"io.containerd.grpc.v1.cri": {**CRI, "cdi_spec_dirs": ["/opt"]}}}, "containerd://1.7.27", "problem"),
+]
+
+
+@pytest.mark.parametrize(("document", "version", "level"), CONFIGS, ids=str)
+def test_containerd_is_judged_by_its_configuration(document: dict[str, Any], version: str, level: str) -> None:
+    server = replace(SERVER, node=node(runtime=version))
+    report = check_node(replace(NODE, runtime_config=document, api_server=server))
+    assert [result.level for result in report.results if result.check == "container-runtime"] == [level]
+
+
+def test_folders_of_one_file_system_are_one_line_about_its_space() -> None:
+    folders = (FOLDER, replace(FOLDER, path="/other"), replace(FOLDER, path="/third", file_system=2))
+    report = check_node(replace(NODE, folders=folders))
+    assert [one.message.split()[0] for one in report.results if one.check == "disk"] == ["/third", FOLDER.path]
+
+
+def test_feature_gates_are_read_from_the_metrics_of_an_api_server() -> None:
+    text = (
+        "# TYPE kubernetes_feature_enabled gauge\n"
+        'kubernetes_feature_enabled{name="DRAPartitionableDevices",stage="BETA"} 1\n'
+        'kubernetes_feature_enabled{name="DRADerivedAttributes",stage="ALPHA"} 0\n'
+        'apiserver_request_total{code="200"} 7\n'
+    )
+    assert parse_feature_gates(text) == {"DRAPartitionableDevices": True, "DRADerivedAttributes": False}
+    assert parse_feature_gates("up 1\n") == Unread(reason="its metrics have none")
+
+
+def test_facts_of_a_node_without_an_api_server_are_enough() -> None:
+    assert check_node(replace(NODE, api_server=None)).subject == "node node-1"
+
+
+def test_every_fact_is_one_that_some_case_changes() -> None:
+    """A fact that no check reads would be read from clusters for nothing."""
+    changed = {name for changes, _ in CLUSTERS for name in changes}
+    changed_of_node = {name for changes, _ in NODES for name in changes}
+    assert {field.name for field in fields(ClusterFacts)} - changed == {"own_drivers"}
+    assert {field.name for field in fields(NodeFacts)} - changed_of_node == {
+        "node_name",
+        "pod_resources",
+        "cdi_dir",
+        "runtime_config_path",
+    }
+
+
+def test_a_permission_is_written_as_kubectl_writes_kinds() -> None:
+    assert str(Permission("kerf.dev", "resourceclasses/status", "patch")) == "patch resourceclasses/status.kerf.dev"
+    assert str(Permission("", "events", "create", "default")) == "create events in namespace default"
+    assert GPU in CLUSTER.own_drivers
