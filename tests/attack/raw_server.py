@@ -18,8 +18,20 @@ DEEP = b"[" * 5000 + b"]" * 5000
 """As deep as 10 KiB can be, the most that the API server takes as opaque parameters."""
 
 
+class OpenTransport:
+    """What is opened and closed of a Transport that has nothing to open."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        pass
+
+
 @dataclass
-class RawServer:
+class RawServer(OpenTransport):
     """A Transport with objects by the path of their collection."""
 
     objects: dict[str, list[bytes]] = field(default_factory=dict)
@@ -30,14 +42,6 @@ class RawServer:
 
     def client(self) -> Client:
         return Client(Access(server="http://raw"), user_agent="test/1", transport=self)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        pass
 
     async def call(self, request: HttpRequest) -> bytes:
         await anyio.lowlevel.checkpoint()

@@ -130,16 +130,21 @@ async def test_bytes_that_are_no_http_are_an_answer_that_did_not_come(answer: An
             await client.get(NODES, "n")
 
 
+async def hear_of(server: Bytes, name: str) -> None:
+    """Wait until an informer of nodes has heard of one."""
+    heard = anyio.Event()
+    async with server.client() as client, anyio.create_task_group() as group:
+        informer = Informer(client, NODES, on_change=lambda change: heard.set() if change.ref.name == name else None)
+        group.start_soon(informer.run)
+        with anyio.fail_after(120):
+            await heard.wait()
+        group.cancel_scope.cancel()
+
+
 async def test_an_informer_hears_the_next_event_after_a_corrupt_one() -> None:
     later = EVENT.replace(b'"n"', b'"later"').replace(b'"7"', b'"8"')
     server = Bytes({"/api/v1/nodes?watch": [streams(EVENT, rest=b"zz\r\n"), streams(later)], "/": [responds(LIST)]})
-    heard = anyio.Event()
-    async with server.client() as client, anyio.create_task_group() as group:
-        informer = Informer(client, NODES, on_change=lambda change: heard.set() if change.ref.name == "later" else None)
-        group.start_soon(informer.run)
-        with anyio.fail_after(30):
-            await heard.wait()
-        group.cancel_scope.cancel()
+    await hear_of(server, "later")
 
 
 async def test_an_informer_lists_again_when_the_server_has_not_reached_its_version() -> None:
@@ -150,13 +155,7 @@ async def test_an_informer_lists_again_when_the_server_has_not_reached_its_versi
             "/": [responds(LIST.replace(b'"n"', b'"before"')), responds(LIST)],
         }
     )
-    heard = anyio.Event()
-    async with server.client() as client, anyio.create_task_group() as group:
-        informer = Informer(client, NODES, on_change=lambda change: heard.set() if change.ref.name == "n" else None)
-        group.start_soon(informer.run)
-        with anyio.fail_after(30):
-            await heard.wait()
-        group.cancel_scope.cancel()
+    await hear_of(server, "n")
 
 
 @pytest.mark.parametrize("status", [504, 0], ids=["answer", "event"])

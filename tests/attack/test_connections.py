@@ -2,7 +2,7 @@
 
 import resource
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import aiohttp
@@ -45,6 +45,14 @@ async def is_alive(port: int) -> bool:
         return response.status == 200
 
 
+async def until_alive(port: int) -> None:
+    """Ask until there is an answer: on a loaded machine a request may take longer than its connection may."""
+    while True:
+        with suppress(aiohttp.ClientError):
+            if await is_alive(port):
+                return
+
+
 async def test_silent_connections_take_no_more_descriptors_than_a_few_and_keep_no_probe_out() -> None:
     async with serving() as port, AsyncExitStack() as stack:
         silent = [await stack.enter_async_context(await anyio.connect_tcp("127.0.0.1", port)) for _ in range(MANY)]
@@ -73,7 +81,7 @@ async def test_a_request_that_does_not_come_ends_its_connection(sent: bytes) -> 
         if sent:
             await stream.send(sent)
         assert await until_closed(stream) == b""
-        assert await is_alive(port)
+        await until_alive(port)
 
 
 async def test_an_answer_ends_its_connection() -> None:
@@ -121,7 +129,7 @@ async def test_connections_to_the_plugins_socket_are_few_and_those_that_say_noth
         async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
             call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/none/None")
             with pytest.raises(grpc.aio.AioRpcError) as raised:
-                await call(b"")
+                await call(b"", wait_for_ready=True)  # a loaded machine may need more than one handshake
             assert raised.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 

@@ -21,7 +21,7 @@ from tests.fakes.hardware import FakeBackend
 from tests.kubeletplugin.claim_fixture import plugin_core
 
 CLAIMS = 8
-LONGEST_S = 20.0
+LONGEST_S = 120.0
 """A loop that waits for the disk answers nobody for so long; then the call fails, and with it the test."""
 
 

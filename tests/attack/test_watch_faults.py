@@ -3,8 +3,7 @@
 import re
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Final, Literal, Self
+from typing import Final, Literal
 
 import anyio
 import msgspec
@@ -18,6 +17,7 @@ from driver.kube.http.transport import HttpRequest
 from driver.kube.informer import Informer
 from driver.kube.store import ObjectChange
 from tests.attack.kinds import cases
+from tests.attack.raw_server import OpenTransport
 from tests.runtime.virtual_time import VIRTUAL_TIME
 
 FAULTS: Final = 20
@@ -57,21 +57,13 @@ def encode(line: str) -> bytes:
 
 
 @dataclass
-class FaultyServer:
+class FaultyServer(OpenTransport):
     """A Transport whose watches have the fault, the first so many of them."""
 
     fault: Fault
     watches: int = 0
     asked_from: list[str] = field(default_factory=list)
     """The resource versions of the watches."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        pass
 
     async def call(self, request: HttpRequest) -> bytes:
         nodes = [dict(zip(("name", "resourceVersion"), node.split(), strict=True)) for node in self.fault.listed]

@@ -1,9 +1,11 @@
 """A node whose NVIDIA cards are the stand-in's, and a process that makes one call on it."""
 
+from contextlib import closing
 from pathlib import Path
 
 import anyio
 
+from api.model.claims import ResourceClaim
 from driver.testing.nvml import NvidiaMachine
 from driver.testing.nvml.demonstration import StandInBackend, open_backend
 from tests.fakes.claims import claim, ref
@@ -27,14 +29,16 @@ def machine(root: Path) -> NvidiaMachine:
 
 
 async def call(root: Path, operation: str) -> None:
+    await call_with(root, operation, CLAIM, hardware(root))
+
+
+async def call_with(root: Path, operation: str, held: ResourceClaim, backend: StandInBackend) -> None:
+    """Prepare or unprepare a claim with an opened backend, which is closed at the end."""
     cluster = FakeCluster()
-    cluster.add(CLAIM)
-    backend = hardware(root)
-    try:
+    cluster.add(held)
+    with closing(backend):
         async with plugin_core(root, cluster, other_backend=backend) as core:
-            await (core.preparer.prepare(ref(CLAIM)) if operation == "prepare" else core.preparer.unprepare(ref(CLAIM)))
-    finally:
-        backend.close()
+            await (core.preparer.prepare(ref(held)) if operation == "prepare" else core.preparer.unprepare(ref(held)))
 
 
 def call_in_process(root: Path, operation: str) -> None:

@@ -10,9 +10,8 @@ from pathlib import Path
 import anyio
 
 from driver.testing.nvml.demonstration import StandInBackend, open_backend
-from tests.fakes.claims import claim, config, ref
-from tests.fakes.cluster import FakeCluster
-from tests.kubeletplugin.claim_fixture import plugin_core
+from tests.fakes.claims import claim, config
+from tests.kubeletplugin.nvidia_machine import call_with
 
 MPS = {
     "apiVersion": "kerf.dev/v1alpha1",
@@ -34,14 +33,7 @@ def hardware(root: Path) -> StandInBackend:
 
 
 async def call(root: Path, operation: str) -> None:
-    cluster = FakeCluster()
-    cluster.add(CLAIM)
-    backend = hardware(root)
-    try:
-        async with plugin_core(root, cluster, other_backend=backend) as core:
-            await (core.preparer.prepare(ref(CLAIM)) if operation == "prepare" else core.preparer.unprepare(ref(CLAIM)))
-    finally:
-        backend.close()
+    await call_with(root, operation, CLAIM, hardware(root))
 
 
 if __name__ == "__main__":

@@ -150,14 +150,20 @@ async def test_after_a_reboot_a_device_still_belongs_to_its_claim() -> None:
                 await node.kubelet.prepare(rival)
 
 
+async def begin_claim(node: Machine) -> ClaimRef:
+    """Have a plugin prepare one device of two of a claim, which it can neither finish nor take back."""
+    held = node.cluster.add(claim("training", SLICE, "gpu-1"))
+    node.backend.fail("prepare", "gpu-1", HardwareBusyError("busy"))
+    node.backend.fail("unprepare", SLICE, HardwareBusyError("busy"))
+    async with node.plugin():
+        with pytest.raises(ClaimError):
+            await node.kubelet.prepare(held)
+    return held
+
+
 async def test_a_claim_begun_and_gone_is_taken_back_at_the_start() -> None:
     with machine() as node:
-        held = node.cluster.add(claim("training", SLICE, "gpu-1"))
-        node.backend.fail("prepare", "gpu-1", HardwareBusyError("busy"))
-        node.backend.fail("unprepare", SLICE, HardwareBusyError("busy"))
-        async with node.plugin():
-            with pytest.raises(ClaimError):
-                await node.kubelet.prepare(held)
+        held = await begin_claim(node)
         assert node.backend.made
         node.cluster.remove(held)
         async with node.plugin():
@@ -169,12 +175,7 @@ async def test_a_claim_begun_and_gone_is_taken_back_at_the_start() -> None:
 
 async def test_a_claim_begun_and_still_there_waits_for_the_kubelet() -> None:
     with machine() as node:
-        held = node.cluster.add(claim("training", SLICE, "gpu-1"))
-        node.backend.fail("prepare", "gpu-1", HardwareBusyError("busy"))
-        node.backend.fail("unprepare", SLICE, HardwareBusyError("busy"))
-        async with node.plugin():
-            with pytest.raises(ClaimError):
-                await node.kubelet.prepare(held)
+        held = await begin_claim(node)
         async with node.plugin():
             await node.kubelet.prepare(held)
             assert len(node.backend.made) == 2

@@ -63,6 +63,20 @@ def test_a_class_compiles_to_this_device_class(path: Path) -> None:
     assert KINDS.device_classes.encode(compiled(spec).device_class) == expected
 
 
+@pytest.mark.parametrize(
+    ("spec", "size"),
+    [
+        ({"device": "gpu", "profile": "1g.10gb"}, "1g.10gb"),
+        ({"device": "fpga", "function": "zstd"}, "zstd"),
+        ({"device": "gpu", "cut": "Whole"}, "whole card"),
+        ({"device": "gpu", "minimum": {"memory": "18Gi"}, "orWhole": True}, "memory >= 18Gi, or a whole card"),
+        ({"device": "gpu"}, "any partition"),
+    ],
+)
+def test_a_class_says_in_a_few_words_what_it_gives(spec: Mapping[str, Any], size: str) -> None:
+    assert compiled(spec).size == size
+
+
 def test_every_selector_looks_at_the_driver_first() -> None:
     """Other drivers' devices lack our attributes, and a look at one that is missing fails a pod's whole scheduling."""
     expression = compiled({"device": "gpu", "minimum": {"memory": "18Gi"}}).expression

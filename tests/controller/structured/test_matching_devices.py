@@ -40,6 +40,25 @@ def test_devices_of_one_type_are_one_group() -> None:
     assert by_profile[""].kind.device_type.cut == "whole"
 
 
+def test_a_device_that_does_not_name_its_node_is_on_that_of_its_slice() -> None:
+    given = slices("n1", gpus("h100-80gb-sxm"))
+    unnamed = [
+        replace(
+            one,
+            spec=replace(
+                one.spec,
+                devices=tuple(
+                    replace(device, attributes={key: each for key, each in device.attributes.items() if key != "node"})
+                    for device in one.spec.devices
+                ),
+            ),
+        )
+        for one in given
+    ]
+    assert unnamed != given
+    assert {group.node for group in published(*unnamed).groups()} == {"n1"}
+
+
 def test_everything_published_by_a_known_card_is_of_a_known_type() -> None:
     given = [*slices("n1", gpus("rtx-pro-6000")), *slices("n1", fpgas("edge-3"))]
     assert published(*given).device_types() <= known_device_types()

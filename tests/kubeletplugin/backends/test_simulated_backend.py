@@ -3,7 +3,6 @@
 import dataclasses
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -34,21 +33,6 @@ from tests.partitions.cards import gpu_partition, slots, whole
 
 AES = FpgaConfig(api_version="kerf.dev/v1alpha1", function="aes-gcm")
 KEEP = FpgaConfig(api_version="kerf.dev/v1alpha1", release="Keep")
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Machine:
-    return Machine(tmp_path / "state")
-
-
-@pytest.fixture
-def gpu(machine: Machine) -> Card:
-    return machine.card(0)
-
-
-@pytest.fixture
-def fpga(machine: Machine) -> Card:
-    return machine.card(2)
 
 
 def test_it_is_a_backend(machine: Machine) -> None:

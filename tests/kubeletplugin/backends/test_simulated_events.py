@@ -1,9 +1,6 @@
 """What the simulated backend reports of its cards, and how its waits end."""
 
 import threading
-from pathlib import Path
-
-import pytest
 
 from driver.kubeletplugin.backends.base import CardChange, HardwareBusyError, HealthChange, HealthState
 from driver.kubeletplugin.backends.simulated import SimulatedBackend
@@ -11,21 +8,6 @@ from driver.kubeletplugin.backends.simulated.steps import HardwareFault, Hardwar
 from driver.partitions.geometry import Card, Placement
 from tests.kubeletplugin.backends.claims import Machine, Notes
 from tests.partitions.cards import gpu_partition, slots
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Machine:
-    return Machine(tmp_path / "state")
-
-
-@pytest.fixture
-def gpu(machine: Machine) -> Card:
-    return machine.card(0)
-
-
-@pytest.fixture
-def fpga(machine: Machine) -> Card:
-    return machine.card(2)
 
 
 def health_changes(backend: SimulatedBackend) -> list[HealthChange]:

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -52,11 +51,6 @@ WAYS = [
 ]
 MAKING = [pytest.param(way, step, id=f"{way.name}-{step}") for way in WAYS for step in way.making]
 TAKING_BACK = [pytest.param(way, step, id=f"{way.name}-{step}") for way in WAYS for step in way.taking_back]
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Machine:
-    return Machine(tmp_path / "state")
 
 
 def fault(machine: Machine, effect: Effect, step: HardwareStep, when: Moment) -> None:

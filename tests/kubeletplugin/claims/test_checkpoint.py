@@ -188,6 +188,8 @@ def test_notes_stay_with_the_same_devices_in_the_same_boot(again: PreparedClaim,
         assert notes_of(checkpoint, again) == ({"before": []} if kept else {})
     with open_checkpoint(tmp_path, boot_id=BOOT) as checkpoint:
         assert notes_of(checkpoint, again) == ({"before": []} if kept else {})
+        listed = {uid: [dict(one.notes) for one in each.values()] for uid, each in checkpoint.notes.items() if each}
+        assert listed == ({again.claim.uid: [{"before": []}]} if kept else {})
 
 
 def test_notes_of_another_boot_are_void_and_give_way(tmp_path: Path) -> None:
