@@ -24,7 +24,7 @@ from driver.cli.output import OutputFormat, format_table, output_option, print_d
 from driver.diagnostics.counter_usage import CounterSetFigures
 from driver.diagnostics.defragmentation import Advice
 from driver.diagnostics.frag import CardFigures, FragmentationReport, measure_fragmentation
-from driver.partitions.card_drawing import assign_letters, draw_units
+from driver.partitions.card_picture import assign_letters, draw_units
 
 _BAR = 20
 """Characters of a bar."""

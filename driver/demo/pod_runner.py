@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 from api.errors import KerfError
 from api.model.base import JsonObject
 from api.model.names import ObjectRef
-from driver.demo.cluster_drawing import Explanation, count, draw_card, draw_cluster, label_parts, label_users
+from driver.demo.cluster_picture import Explanation, count, draw_card, draw_cluster, label_parts, label_users
 from driver.demo.display import Display
 from driver.demo.environment import DemoEnvironment, DemoSettings
 from driver.demo.manifests import Manifest

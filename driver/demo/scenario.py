@@ -16,7 +16,7 @@ from typing import Final
 from api.model.base import JsonObject
 from api.model.names import ObjectRef
 from driver.demo import generated_objects
-from driver.demo.cluster_drawing import describe_container, describe_left, introduce
+from driver.demo.cluster_picture import describe_container, describe_left, introduce
 from driver.demo.display import Display
 from driver.demo.environment import WaitTimeoutError
 from driver.demo.manifests import Manifest, named_classes

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from api.model.names import ObjectRef
-from driver.demo.cluster_drawing import Explanation
+from driver.demo.cluster_picture import Explanation
 from driver.demo.display import Display
 from driver.demo.environment import DemoEnvironment, WaitTimeoutError
 from driver.demo.manifests import Manifest

@@ -9,7 +9,7 @@ from api.model.names import ObjectRef
 from driver.demo.display import Display
 from driver.demo.observation import CardState, describe_part, device_key, find_users
 from driver.demo.report import ContainerReport, LeftoverReport, PodReport
-from driver.partitions.card_drawing import DrawnCard
+from driver.partitions.card_picture import DrawnCard
 
 _CONTAINERS: Final = 4
 """Containers whose devices are shown; a document (``--output json``) has all."""
