@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from textwrap import wrap
 from typing import Final, Protocol
 
 import anyio
@@ -329,7 +330,9 @@ async def _explain(client: Client, pods: Sequence[ObjectRef], width: int) -> lis
     explanations = []
     for pod in pods:
         if pod not in cluster.pods:
-            continue  # it uses no devices, or has gone
+            text = f"pod {pod} uses no devices; `kubectl describe pod {pod.name} -n {pod.namespace}` says more"
+            explanations.append(Explanation(pod=pod, is_final=False, lines=tuple(wrap(text, width))))
+            continue
         report = explain_pod(cluster, pod)
         text = click.unstyle("\n".join(render_report(report, width)))
         lines = tuple(text.splitlines())

@@ -184,32 +184,33 @@ class ClassicScenario(DemoCluster):
     async def _run_own(self) -> None:
         await self._apply([manifest.body for manifest in self.manifests])
         names = {f"{manifest.namespace}/{manifest.name}" for manifest in self.manifests if manifest.kind == "Pod"}
-        answered: set[str] = set()
         begin = anyio.current_time()
-        ask_at = begin + _ASK_AFTER_S
-
-        async def all_known() -> bool:
-            nonlocal ask_at
-            running = {pod.ref for pod in await self._pod_reports() if pod.phase == "Running"}
-            waiting = sorted(names - running - answered)
-            self.display.wait(f"{len(running)} of {count(len(names), 'pod')} running")
-            if waiting and anyio.current_time() >= ask_at:
+        unknown, ask_at = set(names), begin + _ASK_AFTER_S
+        while unknown:
+            self.check_programs()
+            unknown -= {pod.ref for pod in await self._pod_reports() if pod.phase == "Running"}
+            self.display.wait(f"{count(len(unknown), 'pod')} to start")
+            now = anyio.current_time()
+            if unknown and now >= ask_at:
+                unknown -= await self._ask(sorted(unknown), is_last=now > begin + self.settings.step_timeout_s)
                 ask_at = anyio.current_time() + _ASK_AFTER_S
-                refs = [ObjectRef(*name.split("/")) for name in waiting]
-                for explanation in await self.explain(self.client, refs, self.display.width - 2):
-                    if explanation.is_final:
-                        answered.add(str(explanation.pod))
-                        self.report.waiting.append(WaitingReport(pod=str(explanation.pod), why=explanation.lines))
-                        show_explanation(self.display, explanation)
-            return not names - running - answered
-
-        await self._until("every pod runs", all_known)
+            await anyio.sleep(_POLL_S)
         pods = [pod for pod in await self._pod_reports() if pod.phase == "Running"]
         self.report.pods += pods
         show_pods(self.display, pods, anyio.current_time() - begin)
         draw_cluster(self.display, await self._cards(pods), pods)
         show_containers(self.display, pods)
         await self.display.hold()
+
+    async def _ask(self, names: Sequence[str], *, is_last: bool) -> set[str]:
+        """Ask `kerf why` about pods, show the answers that will not change (``is_last``: all), return their pods."""
+        refs = [ObjectRef(*name.split("/")) for name in names]
+        explanations = await self.explain(self.client, refs, self.display.width - 2)
+        told = [explanation for explanation in explanations if explanation.is_final or is_last]
+        for explanation in told:
+            self.report.waiting.append(WaitingReport(pod=str(explanation.pod), why=explanation.lines))
+            show_explanation(self.display, explanation)
+        return {str(explanation.pod) for explanation in told}
 
     async def _apply(self, objects: Sequence[JsonObject]) -> None:
         self._applied += objects

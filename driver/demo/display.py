@@ -65,6 +65,7 @@ class TextDisplay(Display):
         self._pause_s = pause_s
         self._is_terminal = is_terminal
         self._waits = ""
+        self._last = ""
         self._steps = 0
 
     def begin_step(self, title: str) -> None:
@@ -87,8 +88,9 @@ class TextDisplay(Display):
 
     def items(self, rows: Sequence[tuple[str, str]]) -> None:
         column = max((len(name) for name, _ in rows), default=0) + 2
+        longest = max((len(word) for _, text in rows for word in text.split()), default=0)
         for name, text in rows:
-            if column > self.width // 2:  # names so long leave no room beside them
+            if column > self.width // 2 or column + longest > self.width:  # there is no room beside the names
                 self.quote([name])
                 self.quote(f"  {line}" for line in _wrap(text, self.width - 2))
                 continue
@@ -115,7 +117,9 @@ class TextDisplay(Display):
     def _line(self, line: str) -> None:
         erase = _ERASE if self._waits else ""
         self._waits = ""
-        self._write(f"{erase}{line}\n")
+        if line or self._last:  # two empty lines say no more than one
+            self._write(f"{erase}{line}\n")
+        self._last = line
 
 
 def _wrap(text: str, width: int) -> list[str]:

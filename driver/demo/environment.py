@@ -143,18 +143,12 @@ class DemoCluster:
         self.families = settings.hardware.find_families()
         """The families whose drivers run on the nodes."""
         self.programs: list[Program] = []
-        self._backends: dict[str, tuple[BackendChoice, ...]] = {}
+        self.backends: Mapping[str, tuple[BackendChoice, ...]] = {}
+        """The backends of each node."""
         self._running = AsyncExitStack()
 
     async def start_programs(self) -> None:
-        """Start the controller and a kubelet plugin for each node, whose hardware is written first.
-
-        Raises HardwareUnusableError when the files of a backend cannot be copied, and what a backend raises for them.
-        """
-        hardware = self.settings.hardware
-        for node in self.settings.node_names:
-            self._backends[node] = hardware.write(self.paths.hardware(node), node)
-        hardware.check(self._backends[self.settings.node_names[0]])
+        """Start the controller and a kubelet plugin for each node."""
         for name, arguments in self._command_lines():
             await self.start_program(name, arguments)
 
@@ -203,7 +197,7 @@ class DemoCluster:
             with open_checkpoint(self.paths.state(node) / family.driver, boot_id=boot_id) as checkpoint:
                 records += len(checkpoint.records)
         return LeftoverReport(
-            partitions=self.settings.hardware.count_partitions(self._backends[node]),
+            partitions=self.settings.hardware.count_partitions(self.backends[node]),
             cdi_files=len(list(cdi_dir.iterdir())) if cdi_dir.is_dir() else 0,
             checkpoint_records=records,
             claims=0,
@@ -239,7 +233,7 @@ class DemoCluster:
                     "kubelet-plugin",
                     *common,
                     *("--node-name", node),
-                    *(text for choice in self._backends[node] for text in ("--backend", str(choice))),
+                    *(text for choice in self.backends[node] for text in ("--backend", str(choice))),
                     *(text for family in self.settings.families for text in ("--family", family)),
                     *("--kubelet-root", str(cluster.kubelet_root(node))),
                     *("--state-dir", str(paths.state(node))),
@@ -257,7 +251,13 @@ async def open_demo_cluster(
     *,
     classic: bool = False,
 ) -> AsyncIterator[DemoT]:
-    """Run the cluster that ``build`` makes, with Kerf's programs; all are stopped in reverse order on exit."""
+    """Run the cluster that ``build`` makes, with Kerf's programs; all are stopped in reverse order on exit.
+
+    Raises HardwareUnusableError for backends that cannot be used, before anything has started.
+    """
+    paths = DemoPaths(root=root)
+    backends = {node: settings.hardware.write(paths.hardware(node), node) for node in settings.node_names}
+    settings.hardware.check(backends[settings.node_names[0]])
     crds = [
         document
         for file in sorted(find_packaged_folder("crds").glob("*.yaml"))
@@ -274,6 +274,7 @@ async def open_demo_cluster(
             access = await load_access(cluster.kubeconfig)
             client = await stack.enter_async_context(Client(access, user_agent=_FIELD_MANAGER))
             demo = build(settings, root, cluster, client)
+            demo.backends = backends
             namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kerf-system"}}
             families = () if classic else installed_families().values()
             classes = [KINDS.device_classes.encode(build_device_class(family)) for family in families]

@@ -7,8 +7,7 @@ from typing import Final
 import anyio
 
 from api.model.names import ObjectRef
-from driver.demo.cluster_picture import Explanation, show_containers, show_explanation, show_pods
-from driver.demo.environment import WaitTimeoutError
+from driver.demo.cluster_picture import Explanation, count, show_containers, show_explanation, show_pods
 from driver.demo.manifests import Manifest
 from driver.demo.observation import is_processed
 from driver.demo.pod_runner import KEPT, PodRunner
@@ -26,15 +25,15 @@ class OwnManifests(PodRunner):
     """One run of a user's manifests in one environment."""
 
     manifests: Sequence[Manifest]
-    asked_at: dict[str, float] = field(default_factory=dict)
-    """When `kerf why` was last asked about a pod, or when the pod was first seen, by its reference."""
+    ask_at: dict[str, float] = field(default_factory=dict)
+    """When to ask `kerf why` about a pod, by its reference."""
     answered: set[str] = field(default_factory=set)
     """The pods for which `kerf why` knows that they wait until somebody acts."""
 
     async def run(self) -> None:
-        """Run all manifests until every pod runs, or is known to wait for good.
+        """Run all manifests until every pod runs, is known to wait for good, or has waited for long enough.
 
-        Raises WaitTimeoutError when neither is known in time, and ScenarioError when an observation is wrong.
+        Raises ScenarioError when an observation is wrong, and ProgramDiedError when one of Kerf's programs ends.
         """
         await open_cluster(self)
         async with self.step("Your manifests", "run"):
@@ -43,17 +42,9 @@ class OwnManifests(PodRunner):
             with anyio.move_on_after(self.settings.step_timeout_s) as scope:
                 await self._wait()
             if scope.cancelled_caught:
-                waiting = "; ".join(f"pod {ref}: {why}" for ref, why in self.environment.waiting().items())
-                raise WaitTimeoutError(
-                    f"timed out after {self.settings.step_timeout_s:.0f} s: {waiting or 'no pod runs'}"
-                )
+                await self._ask(self._unknown(), is_last=True)
             self._show(self.clock() - begin)
             await self.display.hold()
-
-    @property
-    def waiting(self) -> list[str]:
-        """The pods that do not run, and will not."""
-        return [waiting.pod for waiting in self.report.waiting]
 
     async def _apply(self) -> None:
         classes = [manifest for manifest in self.manifests if manifest.kind in KEPT]
@@ -67,27 +58,33 @@ class OwnManifests(PodRunner):
         await self.environment.apply(manifest.body for manifest in self.manifests if manifest.kind not in KEPT)
 
     async def _wait(self) -> None:
+        wanted = sum(manifest.pods for manifest in self.manifests)
         while True:
-            pods = self._own_pods()
-            wanted = sum(manifest.pods for manifest in self.manifests)
-            running = [pod for pod in pods if pod.phase == "Running"]
-            others = [pod for pod in pods if pod.phase != "Running" and pod.ref not in self.answered]
+            pods, others = self._own_pods(), self._unknown()
             if len(pods) >= wanted and not others:
                 return
-            self.display.wait(f"{len(running)} of {wanted} pod{'' if wanted == 1 else 's'} running")
+            running = sum(pod.phase == "Running" for pod in pods)
+            self.display.wait(f"{running} of {count(wanted, 'pod')} running")
             await self._ask(others)
             await self.environment.wait_changed(_ASK_AGAIN_S)
 
-    async def _ask(self, pods: Sequence[PodReport]) -> None:
-        """Ask `kerf why` about pods that have waited for long enough, and show the answers that will not change."""
+    def _unknown(self) -> list[PodReport]:
+        """Return the pods that do not run, and of which it is not known that they will not."""
+        return [pod for pod in self._own_pods() if pod.phase != "Running" and pod.ref not in self.answered]
+
+    async def _ask(self, pods: Sequence[PodReport], *, is_last: bool = False) -> None:
+        """Ask `kerf why` about pods that have waited for long enough, and show the answers that will not change.
+
+        ``is_last``: show every answer, because the wait is over.
+        """
         now = self.clock()
-        due = [pod for pod in pods if self.asked_at.setdefault(pod.ref, now + _ASK_AFTER_S) <= now]
+        due = [pod for pod in pods if is_last or self.ask_at.setdefault(pod.ref, now + _ASK_AFTER_S) <= now]
         if not due:
             return
-        self.asked_at |= dict.fromkeys((pod.ref for pod in due), now + _ASK_AGAIN_S)
+        self.ask_at |= dict.fromkeys((pod.ref for pod in due), now + _ASK_AGAIN_S)
         refs = [ObjectRef(pod.namespace, pod.name) for pod in due]
         for explanation in await self.explain(self.environment.client, refs, self.display.width - 2):
-            if explanation.is_final:
+            if explanation.is_final or is_last:
                 self.answered.add(str(explanation.pod))
                 self._tell(explanation)
 

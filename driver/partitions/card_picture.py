@@ -132,7 +132,7 @@ def _join(names: str, drawing: Sequence[str], widest: int, entries: Sequence[str
         start = margin if number == 0 else " " * len(margin)
         lines.append(f"{start}{left.ljust(widest)}{_GAP}{right}".rstrip())
     if not is_beside:
-        below = min(len(margin), width // 3)
+        below = len(margin) if longest <= width - len(margin) else min(len(margin), width // 3)
         lines += [f"{' ' * below}{line}" for line in _flow(entries, width - below)]
     return [*names_line, *lines]
 
