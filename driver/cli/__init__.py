@@ -38,7 +38,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "why": "Say why a pod or a claim waits for devices, and what would help.",
     "plan": "Say what would be placed where, and how much more would fit.",
     "frag": "Say how fragmented the cards are, and what to recreate for a large partition.",
-    "gather": "Write what decides over devices into one file.",
+    "gather": "Write what why, plan and frag read to one file.",
     "families": "List the installed families of devices, their attributes and capacities.",
     "rbac": "Print the permissions of the kubelet plugin for the drivers of families.",
     "models": "List the GPU models and FPGA shells that Kerf knows.",

@@ -37,7 +37,11 @@ _CARDS = 40
 
 @click.command(short_help="Say how fragmented the cards are, and what to recreate for a large partition.")
 @node_option
-@option("--size", help="Advise how to win this size: a profile, an FPGA function, or `whole`. [default: all that lack]")
+@option(
+    "--size",
+    help="Which size to free by recreating claims: a profile, an FPGA function, `slots` or `whole`. "
+    "[default: each that lacks]",
+)
 @cluster_options
 @output_formats("text", "wide", "json", "yaml")
 @with_exit_codes
@@ -78,7 +82,7 @@ def _lines(answer: FragmentationReport, most: int) -> Iterator[str]:
         yield from _advice(advice)
     if answer.no_advice:
         sizes = abbreviate([f"{each.size} of {each.model}" for each in answer.no_advice], 8)
-        yield f"\nno claims could be recreated elsewhere to win {sizes}"
+        yield f"\nnot to be had by recreating claims elsewhere, only when some end: {sizes}"
     for unknown in answer.unknown_cards:
         yield f"\nshown by its counters only, because its geometry is unknown: {unknown}"
     yield from _counter_sets(answer.counter_sets, most)

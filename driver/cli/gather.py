@@ -13,7 +13,7 @@ from driver.diagnostics.anonymization import anonymize as build_anonymous
 from driver.diagnostics.dump import encode_dump
 
 
-@click.command(short_help="Write what decides over devices into one file.")
+@click.command(short_help="Write what why, plan and frag read to one file.")
 @access_options
 @option(
     "--output-file",
