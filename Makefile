@@ -6,7 +6,7 @@ BIN     = $(VENV)/bin
 # Two workers per pair of cores keeps a laptop usable; xdist's "auto" counts hyper-threads.
 JOBS   ?= auto
 
-.PHONY: help demo test lint types tests test-long soak oracle mutants fuzz bench e2e e2e-all bench-e2e lock generate sbom audit clean
+.PHONY: help demo test lint types tests test-long soak oracle mutants fuzz bench e2e e2e-all bench-e2e lock generate image sbom audit clean
 .DEFAULT_GOAL := help
 
 help:
@@ -93,6 +93,10 @@ generate: $(VENV)/.installed ## protobuf modules, CRDs and the picture of the pa
 lock: ## the two lock files, from pyproject.toml (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -o requirements.lock pyproject.toml
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --extra dev -o requirements-dev.lock pyproject.toml
+	@sed -n '/^nvidia-ml-py==/,/[^\\]$$/p' requirements-dev.lock >deploy/image/nvidia.lock
+
+image: $(VENV)/.installed ## the container image, dist/kerf-image.tar (mmdebstrap, Go; ARGS=--without-cdi-hook: no Go)
+	@$(BIN)/python -m tests.image $(ARGS)
 
 sbom: $(VENV)/.installed ## the bill of materials (CycloneDX), on standard output
 	@$(BIN)/python -m tests.supply_chain sbom
