@@ -4,8 +4,8 @@ import platform
 from collections.abc import Mapping
 from typing import Any, Final
 
-NAME: Final = "kerf:0.1.0"
-"""What the manifests call the image: no registry has it."""
+NAME: Final = "localhost/kerf:0.1.0"
+"""What chart and manifests call the image: no registry has it. With localhost, runtimes that import it ask none."""
 SUITE: Final = "bookworm"
 """The release of Debian, whose Python is the oldest that Kerf runs with: one lock file is tested with it."""
 PYTHON: Final = "python3.11"
