@@ -67,7 +67,7 @@ bench: $(VENV)/.installed ## measurements, printed beside a baseline
 KUBERNETES ?= 1.37
 CLUSTERS   ?= 4
 # All tests with the mark realcluster: looking for them everywhere takes longer than some of them.
-E2E         = tests/e2e tests/contract tests/cdi/runtimes
+E2E         = tests/e2e tests/installation tests/contract tests/cdi/runtimes
 # A release in which drivers allocate: tests/e2e/classic. There is 1.31 too.
 CLASSIC ?= 1.30
 

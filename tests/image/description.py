@@ -51,6 +51,18 @@ def architecture() -> str:
     return ARCHITECTURES[platform.machine()]
 
 
+def lower_layer() -> Mapping[str, Any]:
+    """Return what the lower layer depends on beside the lock files."""
+    return {
+        "suite": SUITE,
+        "architecture": architecture(),
+        "packages": DEBIAN_PACKAGES,
+        "not installed": NOT_INSTALLED,
+        "files": base_files(),
+        "site packages": SITE_PACKAGES,
+    }
+
+
 def base_files() -> Mapping[str, str]:
     """Return small files that Debian's packages make when they are installed, by path."""
     return {

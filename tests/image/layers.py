@@ -38,6 +38,8 @@ _SOURCES: Final = ("api", "cdi", "driver", "deploy/classic", "deploy/crds", "dep
 _SOURCE_FILES: Final = ("pyproject.toml", "README.md", "LICENSE", description.PROGRAM_SOURCE)
 _HOOK_MODULE: Final = ROOT / "tests" / "oracle" / "nvidia"
 _HOOK_PACKAGE: Final = "github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook"
+_KEPT: Final = 3
+"""Layers of a kind that stay in the cache: for a few checkouts beside one another."""
 _TAIL: Final = 20
 """The number of lines of a failed command that are shown."""
 
@@ -57,9 +59,8 @@ def build_layers(*, with_cdi_hook: bool) -> Sequence[Path]:
 
     Without the hook for containers with NVIDIA GPUs no Go is needed. Raises ImageBuildError.
     """
-    recipe = [Path(__file__).with_name(name).read_bytes() for name in ("layers.py", "description.py", "archive.py")]
     locks = [(ROOT / lock).read_bytes() for lock in description.LOCKS]
-    lower_key = _key([description.architecture().encode(), *recipe, *locks])
+    lower_key = _key([Path(__file__).read_bytes(), json.dumps(description.lower_layer()).encode(), *locks])
     lower = cache() / f"packages-{lower_key}.tar"
     if not lower.exists():
         with _stage() as (root, scratch):
@@ -67,6 +68,7 @@ def build_layers(*, with_cdi_hook: bool) -> Sequence[Path]:
             _install_packages(root)
             _compile(root, root)
             _write_layer(root, lower)
+            _remove_old("packages-*.tar")
     modules = [(_HOOK_MODULE / "go.sum").read_bytes()] if with_cdi_hook else []
     upper_key = _key([lower_key.encode(), *modules, *_sources()])
     upper = cache() / f"kerf-{upper_key}.tar"
@@ -80,6 +82,7 @@ def build_layers(*, with_cdi_hook: bool) -> Sequence[Path]:
             if with_cdi_hook:
                 _build_cdi_hook(root / description.CDI_HOOK)
             _write_layer(root, upper)
+            _remove_old("kerf-*.tar")
     return [lower, upper]
 
 
@@ -238,6 +241,13 @@ def _write_layer(root: Path, layer: Path) -> None:
             entry.mode = 0o1777 if entry.name in {"tmp", "var/tmp"} else entry.mode
             tar.addfile(entry)
     unfinished.replace(layer)
+
+
+def _remove_old(pattern: str) -> None:
+    """Remove layers that nobody is likely to need again."""
+    layers = sorted(cache().glob(pattern), key=lambda path: path.stat().st_mtime)
+    for layer in layers[:-_KEPT]:
+        layer.unlink(missing_ok=True)
 
 
 @contextmanager

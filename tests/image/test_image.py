@@ -28,11 +28,12 @@ def instructions(text: str) -> list[Instruction]:
 def stages(text: str) -> dict[str, list[Instruction]]:
     """The instructions of each stage by its name; the last one has none."""
     found: dict[str, list[Instruction]] = {}
+    current: list[Instruction] = []  # of what stands before the first stage
     for name, rest in instructions(text):
         if name == "FROM":
-            stage = found.setdefault(rest.partition(" AS ")[2], [])
-        elif found:
-            stage.append((name, rest))
+            current = found.setdefault(rest.partition(" AS ")[2], [])
+        else:
+            current.append((name, rest))
     return found
 
 

@@ -74,7 +74,7 @@ class Helm:
         """Run Helm with no files of this user. Raises RefusedError."""
         with tempfile.TemporaryDirectory() as home:
             own = {f"HELM_{name}_HOME": home for name in ("CACHE", "CONFIG", "DATA")}
-            command = [self._program, *arguments]
+            command = [str(self._program), *arguments]
             done = subprocess.run(command, env={**os.environ, **own}, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RefusedError(done.stdout + done.stderr)
