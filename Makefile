@@ -6,7 +6,7 @@ BIN     = $(VENV)/bin
 # Two workers per pair of cores keeps a laptop usable; xdist's "auto" counts hyper-threads.
 JOBS   ?= auto
 
-.PHONY: help demo test lint types tests test-long soak oracle mutants fuzz bench e2e e2e-all bench-e2e docs lock generate sbom audit clean
+.PHONY: help demo test lint types tests test-long soak oracle mutants fuzz bench e2e e2e-all bench-e2e docs lock generate image sbom audit clean
 .DEFAULT_GOAL := help
 
 help:
@@ -70,7 +70,7 @@ bench: $(VENV)/.installed ## measurements, printed beside a baseline
 KUBERNETES ?= 1.37
 CLUSTERS   ?= 4
 # All tests with the mark realcluster: looking for them everywhere takes longer than some of them.
-E2E         = tests/e2e tests/contract tests/cdi/runtimes
+E2E         = tests/e2e tests/installation tests/contract tests/cdi/runtimes
 # A release in which drivers allocate: tests/e2e/classic. There is 1.31 too.
 CLASSIC ?= 1.30
 
@@ -106,6 +106,10 @@ lock: ## the three lock files, from pyproject.toml (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -o requirements.lock pyproject.toml
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --extra dev -o requirements-dev.lock pyproject.toml
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --extra docs --constraint requirements-dev.lock -o requirements-docs.lock pyproject.toml
+	@sed -n '/^nvidia-ml-py==/,/[^\\]$$/p' requirements-dev.lock >deploy/image/nvidia.lock
+
+image: $(VENV)/.installed ## the container image, dist/kerf-image.tar (mmdebstrap, Go; ARGS=--without-cdi-hook: no Go)
+	@$(BIN)/python -m tests.image $(ARGS)
 
 sbom: $(VENV)/.installed ## the bill of materials (CycloneDX), on standard output
 	@$(BIN)/python -m tests.supply_chain sbom

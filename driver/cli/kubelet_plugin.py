@@ -33,6 +33,12 @@ from driver.runtime.tls import without_system_roots
 @state_options
 @option("--cdi-dir", type=DIRECTORY, default=CDI_DIR, help="Where the container runtime looks for CDI specs.")
 @option(
+    "--profile",
+    type=SubdomainParameter(),
+    default="",
+    help="The profile of this node: plugins of another one are refused beside this plugin.",
+)
+@option(
     "--instance",
     type=InstanceParameter(),
     default="",
@@ -63,6 +69,7 @@ def command(
     kubelet_root: Path,
     state_dir: Path | None,
     cdi_dir: Path,
+    profile: str,
     instance: str,
     probes_address: str,
     publish_min_interval: float,
@@ -87,6 +94,7 @@ def command(
             kubelet_root=kubelet_root.absolute(),
             state_dir=state_dir and state_dir.absolute(),
             cdi_dir=cdi_dir.absolute(),
+            profile=profile,
             instance=instance,
             publish_min_interval_s=publish_min_interval,
             list_attributes=list_attributes,

@@ -141,7 +141,7 @@ class HostedFamily:
     async def _run_once(self) -> None:
         check_path(self._settings.dra_socket)
         check_path(self._settings.registration_socket)
-        instance_lock = InstanceLock(self._settings.state)
+        instance_lock = InstanceLock(self._settings.state, self._settings.profile)
         with acquire_free_lock(self._settings, instance_lock, boot_id=self._boot_id) or nullcontext() as lock:
             backends = load_backends(self._settings.family, self._settings.backends)
             cluster = await self._connect(self._settings)

@@ -24,7 +24,7 @@ from driver.runtime.file_lock import FileLock, is_held, try_acquire
 from driver.runtime.notifier import Notifier
 
 LOCK: Final = "lock"
-"""Name of the file that the active instance locks; its content is the process id."""
+"""Name of the file that the active instance locks; its content is the process id, and a line with the profile."""
 QUEUE: Final = "queue"
 """Name of the file that an instance locks to request a handover."""
 POLL_S: Final = 0.5
@@ -46,11 +46,26 @@ class AlreadyRunningError(LockError):
         )
 
 
+class ForeignProfileError(LockError):
+    """The plugin of another profile, which is no instance of this one, works for the same driver on this node."""
+
+    def __init__(self, directory: Path, profile: str, other: str, pid: str) -> None:
+        super().__init__(
+            f"the plugin of the profile {other} (process {pid or 'unknown'}) works in {directory} on this node already,"
+            f" so the profile {profile} cannot: give the profiles nodes of their own, or make one profile of both"
+        )
+
+
 class InstanceLock:
     """The lock of the active instance, shared by the instances of one state ``directory``, and the queue for it."""
 
-    def __init__(self, directory: Path) -> None:
-        """Make the directory when it is not there. Raises LockError when it cannot be made."""
+    def __init__(self, directory: Path, profile: str = "") -> None:
+        """Make the directory when it is not there. Raises LockError when it cannot be made.
+
+        Instances of different profiles do not hand over to one another: they have different hardware.
+        """
+        self._profile = profile
+        self._directory = directory
         self._lock = directory / LOCK
         self._queue = directory / QUEUE
         with _lock_errors(self._lock):
@@ -59,28 +74,32 @@ class InstanceLock:
     @property
     def holder(self) -> str:
         """The id of the process that holds, or last held, the instance lock; empty: unknown."""
-        try:
-            return self._lock.read_text(errors="replace").strip()
-        except OSError:
-            return ""
+        return self._read_holder()[0]
 
     def acquire_nowait(self) -> FileLock:
-        """Take the lock. Raises AlreadyRunningError when another process holds it, LockError when it cannot be made."""
+        """Take the lock.
+
+        Raises ForeignProfileError when the plugin of another profile holds it, AlreadyRunningError when another
+        process does, LockError when it cannot be made.
+        """
         lock = self._try_acquire()
         if lock is None:
+            self._refuse_foreign_profile()
             raise AlreadyRunningError(self._lock, self.holder)
         return lock
 
     async def acquire(self, *, may_request: Callable[[], bool]) -> FileLock:
         """Wait for the lock, and request a handover as soon as ``may_request`` returns True.
 
-        An instance that does not request one lets those that do go first. Raises LockError when a lock cannot be made.
+        An instance that does not request one lets those that do go first. Raises LockError when a lock cannot be made,
+        and ForeignProfileError instead of requesting a handover of another profile's plugin.
         """
         request: FileLock | None = None
         try:
             while True:
                 with _lock_errors(self._queue):
                     if request is None and may_request():
+                        self._refuse_foreign_profile()
                         request = try_acquire(self._queue)
                     is_next = request is not None or not is_held(self._queue)
                 if is_next and (lock := self._try_acquire()) is not None:
@@ -96,12 +115,25 @@ class InstanceLock:
             while not is_held(self._queue):  # noqa: ASYNC110  (a lock sets no event)
                 await anyio.sleep(POLL_S)
 
+    def _refuse_foreign_profile(self) -> None:
+        pid, other = self._read_holder()
+        if self._profile and other and other != self._profile and is_held(self._lock):
+            raise ForeignProfileError(self._directory, self._profile, other, pid)
+
+    def _read_holder(self) -> tuple[str, str]:
+        """Return process id and profile of the last holder, empty where unknown."""
+        try:
+            lines = [*self._lock.read_text(errors="replace").splitlines(), "", ""]
+        except OSError:
+            return "", ""
+        return lines[0].strip(), lines[1].strip()
+
     def _try_acquire(self) -> FileLock | None:
         with _lock_errors(self._lock), ExitStack() as on_error:
             lock = try_acquire(self._lock)
             if lock is not None:
                 on_error.enter_context(lock)
-                lock.write(f"{os.getpid()}\n")
+                lock.write(f"{os.getpid()}\n" + (f"{self._profile}\n" if self._profile else ""))
             on_error.pop_all()
         return lock
 

@@ -38,6 +38,9 @@ class Settings:
     """The directory in which each family has a folder for its checkpoint and locks, on a disk; None: ``plugin_dir``."""
     cdi_dir: Path = CDI_DIR
     """The directory where the container runtime looks for generated CDI specs."""
+    profile: str = ""
+    """The name of this node's hardware and rights among those of the cluster (docs/install.md): the plugin of another
+    profile neither takes over from this one nor hands over to it. Empty: there is one."""
     instance: str = ""
     """Part of the socket names, for example the pod's UID: with one, an instance may start while another is active, and
     takes over from it (docs/rolling-update.md)."""

@@ -1,6 +1,7 @@
 """``make generate``: every generated file of the repository, from its sources."""
 
 from tests.generate import (
+    chart,
     command_line,
     compatibility,
     crds,
@@ -19,6 +20,7 @@ from tests.generate import (
 for generator in (
     compatibility,
     crds,
+    chart,
     protos,
     packages,
     rbac,

@@ -13,7 +13,14 @@ import pytest
 from api.model.names import ClaimRef
 from api.model.prepared import PreparedClaim
 from driver.kubeletplugin.claims.preparer import StoppingError
-from driver.kubeletplugin.handover import POLL_S, ActiveInstanceProxy, AlreadyRunningError, InstanceLock, LockError
+from driver.kubeletplugin.handover import (
+    POLL_S,
+    ActiveInstanceProxy,
+    AlreadyRunningError,
+    ForeignProfileError,
+    InstanceLock,
+    LockError,
+)
 from driver.kubeletplugin.plugin import NodePlugin
 from driver.runtime.file_lock import FileLock, try_acquire
 from tests.kubeletplugin.harness import LONGEST_S
@@ -30,6 +37,27 @@ def test_a_second_instance_is_told_the_path_and_the_process(tmp_path: Path) -> N
     refused = pytest.raises(AlreadyRunningError, match=f"process {os.getpid()}\\) holds {tmp_path}/lock")
     with InstanceLock(tmp_path).acquire_nowait(), refused:
         InstanceLock(tmp_path).acquire_nowait()
+
+
+FOREIGN = "the plugin of the profile nvidia .* works in .* already, so the profile simulated cannot"
+
+
+def test_a_plugin_of_another_profile_is_refused_and_told_which_one_works(tmp_path: Path) -> None:
+    with InstanceLock(tmp_path, "nvidia").acquire_nowait(), pytest.raises(ForeignProfileError, match=FOREIGN):
+        InstanceLock(tmp_path, "simulated").acquire_nowait()
+    with InstanceLock(tmp_path, "simulated").acquire_nowait():
+        pass
+
+
+async def test_a_plugin_of_another_profile_is_not_asked_to_hand_over(tmp_path: Path) -> None:
+    with InstanceLock(tmp_path, "nvidia").acquire_nowait(), pytest.raises(ForeignProfileError, match=FOREIGN):
+        await InstanceLock(tmp_path, "simulated").acquire(may_request=lambda: True)
+
+
+@pytest.mark.parametrize(("holder", "next_one"), [("nvidia", "nvidia"), ("", "nvidia"), ("nvidia", "")])
+def test_a_plugin_of_the_same_profile_or_without_one_may_take_over(tmp_path: Path, holder: str, next_one: str) -> None:
+    with InstanceLock(tmp_path, holder).acquire_nowait(), pytest.raises(AlreadyRunningError):
+        InstanceLock(tmp_path, next_one).acquire_nowait()
 
 
 def test_the_lock_is_free_again_after_its_holder_has_ended(tmp_path: Path) -> None:

@@ -46,7 +46,17 @@ def differences() -> set[str]:
 
 
 EXPECTED = {
-    # other hardware, on some nodes
+    # another profile
+    *(f"{kind}/metadata/name" for kind in ("ConfigMap", "DaemonSet")),
+    "DaemonSet/metadata/labels/kerf.dev/profile",
+    "DaemonSet/spec/selector/matchLabels/kerf.dev/profile",
+    "DaemonSet/spec/template/metadata/labels/kerf.dev/profile",
+    "DaemonSet/spec/template/metadata/annotations/kerf.dev/hardware",
+    f"{CONTAINER}/args/--profile=simulated",
+    f"{CONTAINER}/args/--profile=nvidia",
+    f"{POD}/volumes/hardware/configMap/name",
+    # other hardware, on other nodes
+    f"{POD}/nodeSelector/kerf.dev/simulated",
     "ConfigMap/data/simulated.yaml",
     "ConfigMap/data/nvidia.yaml",
     f"{CONTAINER}/args/--backend=simulated=/etc/kerf/simulated.yaml",

@@ -65,6 +65,7 @@ class _State(msgspec.Struct, frozen=True, kw_only=True):
     release: str
     ports: Ports
     pod_network: str
+    service_network: str
     nodes: tuple[str, ...]
     bare_nodes: tuple[str, ...]
 
@@ -90,6 +91,7 @@ class Cluster:
             programs=build(self.version),
             paths=self.paths,
             ports=self.ports,
+            service_network=self._state.service_network,
             has_bare_nodes=bool(self.bare_nodes),
         )
 
@@ -107,7 +109,8 @@ class Cluster:
         state = _State(
             release=version.release,
             ports=free_ports(),
-            pod_network=_pod_network(version, instance),
+            pod_network=_network("10.88", version, instance),
+            service_network=_network("10.97", version, instance),
             nodes=tuple(nodes),
             bare_nodes=tuple(bare_nodes),
         )
@@ -126,6 +129,15 @@ class Cluster:
     @property
     def server(self) -> str:
         return self._plan.server
+
+    @property
+    def service_address(self) -> str:
+        """The address at which pods look for the API server, port 443: see ``pod_access``."""
+        return str(next(ipaddress.ip_network(self._state.service_network).hosts()))
+
+    def import_image(self, node: str, archive: Path) -> None:
+        """Give the containers of a node an image. Raises CalledProcessError."""
+        self.machine(node).run(parts.import_image(self._plan, self.node_paths(node), archive))
 
     def node_paths(self, name: str) -> NodePaths:
         return self.paths.node(name)
@@ -314,9 +326,11 @@ def _paths(version: KubernetesVersion, instance: int) -> ClusterPaths:
     return ClusterPaths(ROOTS / instances.name_root(version.minor, instance))
 
 
-def _pod_network(version: KubernetesVersion, instance: int) -> str:
-    """Return the pod network, which differs between concurrent clusters: the host has a route to each pod address."""
-    return f"10.88.{VERSIONS.index(version) * instances.COUNT + instance}.0/24"
+def _network(prefix: str, version: KubernetesVersion, instance: int) -> str:
+    """Return a network that differs between concurrent clusters: the host has a route to each address of a pod, and may
+    have the API server's as a service.
+    """
+    return f"{prefix}.{VERSIONS.index(version) * instances.COUNT + instance}.0/24"
 
 
 def _node_network(pod_network: str, number: int) -> str:

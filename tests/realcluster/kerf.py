@@ -32,12 +32,15 @@ DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 NAMESPACE: Final = "kerf-system"
 CONTROLLER: Final = "kerf-controller"
 PLUGIN: Final = "kerf-kubelet-plugin"
+"""The service account of plugins."""
 MPS_DAEMONS: Final = "kerf-mps-daemons"
 SIMULATED: Final = "simulated"
 NVIDIA_FAKE: Final = "nvidia-fake"
 """The backend for NVIDIA cards on a stand-in for NVML (docs/testing-without-gpus.md)."""
 
 _WORKLOADS: Final = {"Deployment", "DaemonSet"}
+_PROFILE: Final = f"{PLUGIN}-simulated"
+"""The DaemonSet of ``deploy/manifests``."""
 _TOKEN_S: Final = 3600
 """Longer than any test module; the API server's default for pods."""
 _POLL_S: Final = 0.1
@@ -251,7 +254,7 @@ class Kerf:
         paths = self._cluster.node_paths(node)
         user = await self._token_file(plugin.process, PLUGIN, plugin.bound_object)
         environment = {"NODE_NAME": node, "POD_UID": plugin.bound_object["metadata"]["uid"]}
-        usual = self._arguments(PLUGIN, environment, drop=("--probes-address", "--backend"))
+        usual = self._arguments(_PROFILE, environment, drop=("--probes-address", "--backend"))
         own = [
             f"--kubeconfig={user}",
             *(f"--backend={name}={file}" for name, (file, _) in self._backends(node).items()),

@@ -26,6 +26,8 @@ class Plan:
     programs: Programs
     paths: ClusterPaths
     ports: Ports
+    service_network: str
+    """The API server has the first address; its certificate names that, too."""
     has_bare_nodes: bool
     """Some nodes have no kubelet: nobody renews their leases, so nobody may watch them."""
 
@@ -67,7 +69,7 @@ def api_server(plan: Plan) -> Sequence[str]:
         "--allow-privileged",  # deploy/nvidia; kubeadm and distributions allow it
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",
-        "--service-cluster-ip-range=10.96.0.0/16",
+        f"--service-cluster-ip-range={plan.service_network}",
         f"--runtime-config={served}",
         *_gates(plan.version),
     ]

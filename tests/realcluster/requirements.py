@@ -38,6 +38,7 @@ TOOLS: Final = (
     Tool("iptables", "iptables"),  # the kubelet and CNI plugins look for it at start
     Tool("unshare", "util-linux"),
     Tool("mount", "mount"),
+    Tool("mmdebstrap", "mmdebstrap"),  # Kerf's image: tests/image
     Tool("podman", "podman"),  # a second container engine that reads CDI: tests/cdi/runtimes
 )
 

@@ -19,7 +19,7 @@ _PROGRAMS: Final = ("manifests/10-controller.yaml", "manifests/20-kubelet-plugin
 
 def rows(heading: str) -> list[tuple[str, ...]]:
     """The rows of the tables below a heading, without their heads."""
-    section = PAGE.read_text().partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    section = re.split(r"\n###? ", PAGE.read_text().partition(f"## {heading}\n")[2])[0]
     cells = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in section.splitlines() if "|" in line]
     return [row for row in cells if not is_head(row)]
 

@@ -10,6 +10,7 @@ import tomllib
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, requires
+from pathlib import Path
 from typing import Any, Final
 
 from packaging.requirements import Requirement
@@ -23,11 +24,16 @@ _NAMESPACE: Final = uuid.UUID("5b4d1f7e-3c0a-5e0f-9a55-2f0d1c8f6f11")
 """The namespace of serial numbers (RFC 9562, version 5)."""
 
 
-def build_sbom() -> Mapping[str, Any]:
-    """Return the document. Packages for other platforms, which are not installed here, are in it without a licence."""
-    path = ROOT / "requirements.lock"
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    packages = read_lock(path)
+LOCK: Final = ROOT / "requirements.lock"
+
+
+def build_sbom(*locks: Path) -> Mapping[str, Any]:
+    """Return the document of the packages in ``locks``, or in that of Kerf's users.
+
+    Packages for other platforms, which are not installed here, are in it without a licence.
+    """
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in locks or [LOCK])).hexdigest()
+    packages = [package for path in locks or [LOCK] for package in read_lock(path)]
     kerf = {**_component(DISTRIBUTION, VERSION, ["Apache-2.0"]), "type": "application"}
     return {
         "bomFormat": "CycloneDX",

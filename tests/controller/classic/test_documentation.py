@@ -114,7 +114,7 @@ HOST_FOLDERS = {volume["name"]: volume["hostPath"]["path"] for volume in POD["vo
 def settings_of_the_pod() -> Settings:
     """What the arguments in the manifest mean; the folders are those that no argument changes."""
     given = dict(argument.removeprefix("--").split("=", 1) for argument in CONTAINER["args"][1:])
-    assert given.keys() == {"node-name", "backend", "probes-address", "instance"}
+    assert given.keys() == {"node-name", "profile", "backend", "probes-address", "instance"}
     name, _, config = given["backend"].partition("=")
     return Settings(
         node_name=given["node-name"],
@@ -170,7 +170,7 @@ def test_the_plugins_pod_has_no_privileges_and_no_folders_beyond_those() -> None
         "/var/lib/kubelet/plugins_registry",
         "/var/lib/kubelet/pod-resources",
         "/var/run/cdi",
-        "/var/lib/kerf",
+        "/var/lib/kerf/simulated",
     }
     (account_of_pods,) = (one for one in CONTAINER["volumeMounts"] if one["name"] == "pod-resources")
     assert account_of_pods["readOnly"]

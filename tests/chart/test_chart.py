@@ -1,0 +1,145 @@
+"""The chart without Helm: its values, its schema and what is generated into it. ``tests/oracle/helm`` renders it."""
+
+import copy
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from driver.families.registry import BUILT_IN
+from driver.kubeletplugin.backends.registry import BackendChoice, choose_families
+from tests.generate import chart
+from tests.generate.metrics import find_metrics
+from tests.image import description
+from tests.oracle.helm.chart import CHART, MANIFESTS, PROFILES, ROOT, profile
+
+VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+PAGE = (ROOT / "docs/install.md").read_text()
+NAMES = sorted(path.stem for path in PROFILES.glob("*.yaml"))
+
+
+def is_valid(values: dict[str, Any]) -> bool:
+    return jsonschema.Draft7Validator(SCHEMA).is_valid(values)
+
+
+def with_profile(name: str, change: Callable[[dict[str, Any]], None] = lambda _: None) -> dict[str, Any]:
+    values = {**copy.deepcopy(VALUES), **profile(name)}
+    change(values["plugins"][0])
+    return values
+
+
+def test_the_schema_is_one() -> None:
+    jsonschema.Draft7Validator.check_schema(SCHEMA)
+
+
+def test_no_node_has_a_plugin_by_default() -> None:
+    assert is_valid(VALUES)
+    assert VALUES["plugins"] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_profiles_are_valid_and_their_backends_are_of_their_families(name: str) -> None:
+    assert is_valid(with_profile(name))
+    (found,) = profile(name)["plugins"]
+    backends = tuple(BackendChoice(name=backend, config=None) for backend in found["backends"])
+    assert sorted(one.family.name for one in choose_families((), backends)) == sorted(found["families"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda values: values["plugins"][0].update(nodeSelectors={"a": "b"}),
+        lambda values: values["plugins"][0].update(privileged=False),
+        lambda values: values["plugins"][0].pop("privileged"),
+        lambda values: values["plugins"][0].pop("backends"),
+        lambda values: values["plugins"][0].update(backends={}),
+        lambda values: values["plugins"][0].update(families=[]),
+        lambda values: values["plugins"][0].update(families=["asic"]),
+        lambda values: values["plugins"][0].update(name="No Name"),
+        lambda values: values["plugins"][0].update(name="a" * 31),
+        lambda values: values["plugins"][0].update(backends={"simulated": {}}, driverRoot="/"),
+        lambda values: values["plugins"][0].update(backends={"simulated": {}}, sharing=True),
+        lambda values: values.update(pluginz=[]),
+        lambda values: values["image"].update(digest="latest"),
+        lambda values: values["controller"].update(replicas=0),
+        lambda values: values.update(kubeletRoot="var/lib/kubelet"),
+        lambda values: values["apiServer"].update(address="http://10.0.0.1"),
+        lambda values: values["networkPolicy"].update(apiServerPorts=[]),
+        lambda values: values["mpsDaemons"].update(enabled="yes"),
+    ],
+)
+def test_the_schema_refuses(change: Callable[[dict[str, Any]], None]) -> None:
+    values = with_profile("nvidia")
+    change(values)
+    assert not is_valid(values)
+
+
+def test_a_vendors_family_is_named_by_its_driver() -> None:
+    assert is_valid(with_profile("simulated", lambda one: one.update(families=["npu.acme.example"])))
+
+
+def test_the_schema_knows_every_value_and_no_other() -> None:
+    def names(value: dict[str, Any], schema: dict[str, Any]) -> None:
+        schema = SCHEMA["definitions"][schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+        if "properties" not in schema:
+            return
+        assert value.keys() == schema["properties"].keys() - {"global"}
+        for name, member in value.items():
+            if isinstance(member, dict):
+                names(member, schema["properties"][name])
+
+    names(VALUES, SCHEMA)
+
+
+def test_the_page_says_what_each_value_does() -> None:
+    values = {
+        f"{name}.{member}" if isinstance(value, dict) else name
+        for name, value in VALUES.items()
+        if name != "plugins"
+        for member in (value if isinstance(value, dict) else [name])
+    }
+    values |= {f"plugins[].{name}" for name in SCHEMA["definitions"]["profile"]["properties"]}
+    rows = PAGE.partition("## Values")[2].splitlines()
+    described = {name for row in rows for name in re.findall(r"`([^`]+)`", row.split("|")[1] if "|" in row else "")}
+    assert values == described
+
+
+def test_the_chart_is_of_this_version_and_has_this_image() -> None:
+    about = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    image = VALUES["image"]["repository"]
+    assert f"{image}:{about['appVersion']}" == description.NAME
+    assert f'version = "{about["appVersion"]}"' in (ROOT / "pyproject.toml").read_text()
+    assert VALUES["drivers"] == [str(family.driver) for family in BUILT_IN]
+
+
+def test_generated_templates_are_up_to_date(tmp_path: Path) -> None:
+    for path in chart.generate(tmp_path):
+        assert (ROOT / path).read_text() == (tmp_path / path).read_text(), "run `make generate`"
+    assert {path.name for path in (CHART / "templates/crds").iterdir()} == {
+        path.name for path in (ROOT / "deploy/crds").glob("*.yaml")
+    }
+
+
+def test_every_metric_of_the_alerts_exists() -> None:
+    rules = yaml.safe_load((CHART / "alerts.yaml").read_text())
+    kinds = {
+        metric.name: metric.kind for name in ("controller", "kubeletplugin", "kube") for metric in find_metrics(name)
+    }
+    kinds |= {f"{name}_count": "counter" for name, kind in kinds.items() if kind == "histogram"}
+    for rule in rules:
+        used = re.findall(r"\bkerf_\w+", rule["expr"])
+        assert used, rule
+        assert {*used} <= kinds.keys(), rule
+        assert {"summary", "description"} == rule["annotations"].keys()
+
+
+def test_every_manifest_is_of_the_chart() -> None:
+    folders = ("manifests", "nvidia", "early-loading", "classic", "crds")
+    found = {f"{folder}/{path.name}" for folder in folders for path in (ROOT / "deploy" / folder).glob("*.yaml")}
+    assert found == {*MANIFESTS}

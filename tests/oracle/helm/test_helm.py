@@ -1,0 +1,147 @@
+"""The chart, rendered by Helm itself: lint, versions of Kubernetes, values, and the manifests of ``deploy/``."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.oracle.helm.chart import CHART, MANIFESTS, NAMESPACE, ROOT, Helm, RefusedError, documents, profile, render
+
+pytestmark = pytest.mark.oracle
+
+EVERYTHING: Mapping[str, Any] = {
+    "image": {"digest": "sha256:" + "0" * 64, "pullPolicy": "Always", "pullSecrets": ["mine"]},
+    "namespace": {"create": True},
+    "earlyLoading": {"enabled": True},
+    "kubeletRoot": "/data/kubelet",
+    "cdiFolder": "/etc/cdi",
+    "apiServer": {"address": "https://10.0.0.1:6443", "certificateAuthority": "-----BEGIN CERTIFICATE-----\nx\n"},
+    "log": {"level": "debug", "format": "text"},
+    "controller": {"nodeSelector": {"a": "b"}, "tolerations": [{"operator": "Exists"}]},
+    "mpsDaemons": {"enabled": True},
+    "networkPolicy": {"enabled": True},
+    "metrics": {"serviceMonitor": True, "prometheusRule": True, "labels": {"team": "gpu"}},
+    "plugins": [
+        {**profile("nvidia")["plugins"][0], "sharing": True, "driverRoot": "/run/nvidia/driver"},
+        {**profile("simulated")["plugins"][0], "nodeSelector": {"pool": "trial"}},
+        {
+            "name": "fpga",
+            "families": ["fpga"],
+            "backends": {"simulated": None},
+            "privileged": True,
+            "mounts": [{"name": "images", "path": "/opt/images", "readOnly": True}],
+        },
+    ],
+}
+"""Every value that changes what is rendered, with another value than the default."""
+
+
+@pytest.fixture(scope="module")
+def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    return Helm.built(tmp_path_factory.mktemp("helm"))
+
+
+@pytest.mark.parametrize("values", [{}, profile("simulated"), profile("nvidia"), EVERYTHING], ids=str)
+def test_helm_finds_no_fault_of_the_chart(helm: Helm, values: Mapping[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(dict(values)))
+    assert "0 chart(s) failed" in helm.run("lint", "--strict", str(CHART), f"--values={file}")
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS)
+def test_the_manifests_are_rendered_from_the_chart(helm: Helm, manifest: str) -> None:
+    assert (ROOT / "deploy" / manifest).read_text() == render(helm, manifest), "run `python -m tests.oracle.helm`"
+
+
+def workloads(rendered: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for document in documents(rendered):
+        if document["kind"] in {"DaemonSet", "Deployment"}:
+            yield document["metadata"]["name"], document["spec"]["template"]["spec"]
+
+
+@pytest.mark.parametrize(
+    ("kubernetes", "served"), [("1.30.0", None), ("1.32.1", "v1beta1"), ("1.33.0", "v1beta2"), ("1.37.0", "v1")]
+)
+def test_device_classes_have_the_version_that_kubernetes_serves(
+    helm: Helm, kubernetes: str, served: str | None
+) -> None:
+    found = documents(helm.template(EVERYTHING, kubernetes=kubernetes))
+    versions = {document["apiVersion"] for document in found if document["kind"] == "DeviceClass"}
+    assert versions == ({f"resource.k8s.io/{served}"} if served else set())
+
+
+def test_an_older_kubernetes_is_refused(helm: Helm) -> None:
+    with pytest.raises(RefusedError, match=r"requires kubeVersion: >=1\.30"):
+        helm.template({}, kubernetes="1.29.9")
+
+
+def test_everything_is_in_the_namespace_of_the_release(helm: Helm) -> None:
+    rendered = helm.template(EVERYTHING, namespace="elsewhere")
+    assert NAMESPACE not in rendered
+    namespaces = {document["metadata"].get("namespace") for document in documents(rendered)}
+    assert namespaces == {"elsewhere", "default", None}, "events about cluster-scoped objects are in default"
+
+
+def test_only_definitions_stay_when_the_release_goes(helm: Helm) -> None:
+    for document in documents(helm.template(EVERYTHING)):
+        kept = document["metadata"].get("annotations", {}).get("helm.sh/resource-policy") == "keep"
+        assert kept == (document["kind"] == "CustomResourceDefinition"), document["metadata"]["name"]
+
+
+def test_no_plugin_runs_on_all_nodes_unless_that_is_said(helm: Helm) -> None:
+    for name, pod in workloads(helm.template(EVERYTHING)):
+        assert pod.get("nodeSelector") or pod.get("affinity"), name
+    vendors: dict[str, Any] = {"name": "npu", "families": ["gpu"], "backends": {"acme": None}}
+    with pytest.raises(RefusedError, match="the profile npu has no nodeSelector: name its nodes, or set allNodes"):
+        helm.template({"plugins": [vendors]})
+    (pod,) = (
+        pod for name, pod in workloads(helm.template({"plugins": [{**vendors, "allNodes": True}]})) if "npu" in name
+    )
+    assert "nodeSelector" not in pod
+
+
+def test_every_profile_has_names_and_folders_of_its_own(helm: Helm) -> None:
+    found = documents(helm.template(EVERYTHING))
+    identities = [(one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"]) for one in found]
+    assert len(identities) == len({*identities})
+    states = {
+        yaml.safe_load(text)["state"]
+        for one in found
+        if one["kind"] == "ConfigMap" and one["metadata"]["name"].startswith("kerf-hardware-")
+        for file, text in one["data"].items()
+        if file == "simulated.yaml"
+    }
+    assert states == {"/var/lib/kerf/simulated", "/var/lib/kerf/fpga"}
+
+
+def test_only_profiles_that_say_so_are_privileged(helm: Helm) -> None:
+    for name, pod in workloads(helm.template(EVERYTHING)):
+        (container,) = pod["containers"]
+        is_privileged = name in {"kerf-kubelet-plugin-nvidia", "kerf-kubelet-plugin-fpga", "kerf-mps-daemons"}
+        assert bool(container["securityContext"].get("privileged")) == is_privileged, name
+        assert bool(pod.get("hostPID")) == is_privileged, name
+        assert container["image"] == f"localhost/kerf@sha256:{'0' * 64}"
+        assert container["imagePullPolicy"] == "Always"
+
+
+def test_every_mount_has_its_volume(helm: Helm) -> None:
+    for name, pod in workloads(helm.template(EVERYTHING)):
+        (container,) = pod["containers"]
+        mounted = {mount["name"] for mount in container.get("volumeMounts", ())}
+        assert mounted == {volume["name"] for volume in pod.get("volumes", ())}, name
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"plugins": [{**profile("nvidia")["plugins"][0], "nodeSelectors": {}}]}, "nodeSelectors"),
+        ({"plugins": [{**profile("nvidia")["plugins"][0], "privileged": False}]}, "allOf"),
+        ({"plugin": {"surge": "yes"}}, "surge"),
+        ({"drivers": ["gpu.kerf.dev"], **profile("simulated")}, r"driver fpga\.kerf\.dev is not in the value drivers"),
+    ],
+)
+def test_wrong_values_are_refused_with_their_name(helm: Helm, values: Mapping[str, Any], said: str) -> None:
+    with pytest.raises(RefusedError, match=said):
+        helm.template(values)
