@@ -18,6 +18,7 @@ from api.errors import KerfError, TransientError
 from driver.kube.discovery import ApiFeatures, ClassicFeatures, discover, discover_classic
 from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
+from driver.kubeletplugin.backends.base import OutdatedProcessError
 from driver.kubeletplugin.backends.registry import load_backends
 from driver.kubeletplugin.cluster.base import Cluster
 from driver.kubeletplugin.cluster.resource_classes import ResourceClassWatch
@@ -118,8 +119,8 @@ class HostedFamily:
     async def run(self, have_all_failed: Callable[[], bool]) -> None:
         """Run until cancelled, with back-off after an error while not all families of the process have failed.
 
-        Raises the KerfErrors that end this family's plugin when they have, and any error that is none: a fault of the
-        program, after which nothing is known about its state.
+        Raises the KerfErrors that end this family's plugin when they have, OutdatedProcessError, and any error that is
+        no KerfError: a fault of the program, after which nothing is known about its state.
         """
         with logs.context(node=self._settings.node_name, driver=self._settings.driver_name):
             while True:
@@ -131,7 +132,7 @@ class HostedFamily:
                         self._instance = None
                         self.has_failed = True
                         problem = _problem_of(error)
-                        if problem is None or have_all_failed():
+                        if problem is None or have_all_failed() or _takes_another_process(error):
                             raise
                         self._note(problem)
                     await anyio.sleep(delay_s)
@@ -164,6 +165,10 @@ class HostedFamily:
         self.has_failed = False
         self._has_run = True
         self._problem = None
+
+
+def _takes_another_process(error: Exception) -> bool:
+    return any(isinstance(leaf, OutdatedProcessError) for leaf in iter_leaf_errors(error))
 
 
 def _problem_of(error: Exception) -> str | None:

@@ -120,6 +120,7 @@ class Instance:
             "handover": self._why_not_active,
         }
         """The readiness checks, by name (``CHECKS``)."""
+        self._may_serve = anyio.Event()
         self._is_serving = anyio.Event()
         self._work_scope = anyio.CancelScope(shield=True)
 
@@ -131,7 +132,8 @@ class Instance:
         """
         async with anyio.create_task_group() as group:
             try:
-                await group.start(self._work, lock)
+                group.start_soon(self._work, lock)
+                await self._may_serve.wait()
                 await self._serve(task_status)
             finally:
                 self._work_scope.cancel()  # the sockets are closed; work in flight gets time to end
@@ -150,21 +152,19 @@ class Instance:
                 self._health_feed.close()
                 self._proxy.close()
 
-    async def _work(self, lock: FileLock | None, *, task_status: TaskStatus[None]) -> None:
-        """Be active whenever this instance holds the lock; has started when the sockets may open."""
+    async def _work(self, lock: FileLock | None) -> None:
+        """Be active whenever this instance holds the lock."""
         with self._work_scope:
             if lock is None:
-                task_status.started()
-                task_status = anyio.TASK_STATUS_IGNORED
+                self._may_serve.set()
                 lock = await self._instance_lock.acquire(may_request=self._can_be_called)
             while True:
                 with lock:
-                    await self._work_once(task_status)
+                    await self._work_once()
                 _log.info("another instance takes over")
-                task_status = anyio.TASK_STATUS_IGNORED
                 lock = await self._instance_lock.acquire(may_request=lambda: False)
 
-    async def _work_once(self, task_status: TaskStatus[None]) -> None:
+    async def _work_once(self) -> None:
         with _open_checkpoint(self._settings, self._boot_id) as checkpoint:
             async with anyio.create_task_group() as tasks:
                 plugin = NodePlugin(
@@ -180,7 +180,7 @@ class Instance:
                 try:
                     await plugin.initialize()
                     self._activate(plugin)
-                    task_status.started()
+                    self._may_serve.set()
                     await self._is_serving.wait()
                     await self._run_until_requested(plugin)
                     self._deactivate()

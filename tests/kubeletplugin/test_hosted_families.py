@@ -15,7 +15,7 @@ from driver.families.base import Family
 from driver.families.fpga import FPGA
 from driver.families.gpu import GPU
 from driver.kubeletplugin.app import HostedFamily, host
-from driver.kubeletplugin.backends.base import Backend
+from driver.kubeletplugin.backends.base import Backend, OutdatedProcessError
 from driver.kubeletplugin.backends.registry import BackendChoice
 from driver.kubeletplugin.claims.checkpoint import FILE_NAME
 from driver.kubeletplugin.instance import SocketRemovedError
@@ -33,6 +33,7 @@ from tests.kubeletplugin.wait import until
 
 HERE = "tests.kubeletplugin.test_hosted_families"
 SLICE = "gpu-0-1g-1gb-at-0"
+OUTDATED = "another version of the driver"
 RETRY = Backoff(first_s=0.01, factor=1, limit_s=0.01, jitter=0)
 
 
@@ -51,7 +52,8 @@ def open_fake_fpgas(config: Path | None) -> Backend:
 def _open(config: Path | None, backend: FakeBackend) -> Backend:
     """Open ``backend``, unless its configuration says what is wrong."""
     if config is not None and config.exists():
-        raise NoCardsError(config.read_text())
+        problem = config.read_text()
+        raise OutdatedProcessError(problem) if problem == OUTDATED else NoCardsError(problem)
     return backend
 
 
@@ -199,6 +201,14 @@ async def test_when_no_family_can_start_the_process_ends_with_the_error() -> Non
         with pytest.raises(ExceptionGroup) as raised:
             await place.run()
         assert raised.group_contains(NoCardsError, match="no (GPUs|FPGAs)", depth=None)
+
+
+async def test_a_family_that_takes_another_process_ends_this_one_though_the_other_serves() -> None:
+    async with node() as place:
+        place.break_backend("gpu", OUTDATED)
+        with pytest.raises(ExceptionGroup) as raised:
+            await place.run()
+        assert raised.group_contains(OutdatedProcessError, match=OUTDATED, depth=None)
 
 
 async def test_a_family_that_fails_after_the_other_has_failed_for_good_ends_the_process() -> None:

@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from driver.families.gpu import GPU
+from driver.kubeletplugin.backends.base import OutdatedProcessError
 from driver.kubeletplugin.backends.registry import BackendChoice
 from driver.kubeletplugin.handover import InstanceLock
 from driver.kubeletplugin.instance import Instance, acquire_free_lock
@@ -98,6 +99,28 @@ async def test_a_driver_that_is_loaded_after_the_plugin_has_started_is_found_soo
                 return any(device.taints for device in node.published_devices())
 
             await until(is_tainted)
+
+
+async def test_a_driver_of_another_version_ends_the_plugin_whose_library_is_the_old_one_and_the_next_goes_on() -> None:
+    """A process never unloads NVML: without its end it would see no card until somebody restarts it."""
+    with short_directory() as root:
+        node = NvidiaNode(root)
+        held = node.cluster.add(CLAIM)
+
+        async def replace_driver() -> None:
+            async with serving(node, root) as (kubelet, _):
+                await kubelet.prepare(held)
+                node.machine.reload_driver("999.1")
+                node.machine.replace_library()
+                await anyio.sleep_forever()
+
+        with pytest.raises(ExceptionGroup) as raised:
+            await replace_driver()
+        assert raised.group_contains(OutdatedProcessError, match="the process has to start again", depth=None)
+        node.machine.reload_driver()  # the library of the next process is of the driver's version
+        async with serving(node, root) as (kubelet, _):
+            await kubelet.prepare(held)
+            assert node.instances() == ["1g.20gb at 0"]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -26,11 +27,13 @@ from driver.kubeletplugin.backends.base import CardSurvey, HardwareBusyError
 from driver.kubeletplugin.claims.checkpoint import FILE_NAME, open_checkpoint
 from driver.kubeletplugin.claims.preparer import StoppingError
 from driver.kubeletplugin.grpc.server import SocketError
-from driver.kubeletplugin.handover import AlreadyRunningError
+from driver.kubeletplugin.handover import LOCK, AlreadyRunningError
 from driver.kubeletplugin.instance import SocketRemovedError
+from driver.partitions.geometry import Card
 from driver.partitions.slice_limits import SliceLayout
 from driver.runtime import metrics
 from driver.runtime.backoff import Backoff
+from driver.runtime.file_lock import is_held
 from tests.fakes.claims import NODE, claim
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.hardware import FakeBackend
@@ -265,6 +268,29 @@ async def test_a_survey_in_flight_ends_before_the_plugin_does_and_costs_no_proce
             node.backend.survey = hang  # type: ignore[method-assign]
             await reached.wait()
         assert node.ended_with_lock_held == []
+
+
+async def test_a_plugin_that_is_stopped_while_it_looks_for_its_cards_ends() -> None:
+    with machine() as node:
+        discover, reached, answered = node.backend.discover, anyio.Event(), threading.Event()
+        loop = asyncio.get_running_loop()
+
+        def hang() -> Sequence[Card]:
+            loop.call_soon_threadsafe(reached.set)
+            answered.wait(LONGEST_S)
+            return discover()
+
+        async def run() -> None:
+            async with node.plugin():
+                raise AssertionError("it has started")
+
+        node.backend.discover = hang  # type: ignore[method-assign]
+        async with anyio.create_task_group() as group:
+            group.start_soon(run)
+            await reached.wait()
+            group.cancel_scope.cancel()
+            answered.set()
+        assert not is_held(node.settings.state / LOCK), "another one may start"
 
 
 async def test_hardware_work_that_does_not_end_in_time_is_left_to_the_next_start() -> None:

@@ -56,6 +56,12 @@ class CardAbsentError(TransientError):
     """The card is not there now: it fell off the bus, was removed, or its driver is not loaded."""
 
 
+class OutdatedProcessError(PermanentError):
+    """What a backend has loaded into this process is of another version than the hardware's driver, and another process
+    would load the right one: the plugin ends, so that it is started again.
+    """
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocatedDevice:
     """One device of a claim, to be prepared."""
@@ -193,8 +199,9 @@ class Backend(Protocol):
 
     A method for a card raises HardwareBusyError when a later try may succeed, HardwareRefusedError when none can,
     HardwareConflictError when somebody else holds what is needed, and CardAbsentError when the card is not there.
-    Anything else that it raises fails that call alone. A call that does not return keeps its card from further calls
-    until it does; other cards go on.
+    OutdatedProcessError of ``discover`` or ``wait_for_events`` ends the process, which is started again. Anything else
+    that it raises fails that call alone. A call that does not return keeps its card from further calls until it does;
+    other cards go on.
     """
 
     name: str

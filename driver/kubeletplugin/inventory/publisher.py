@@ -14,7 +14,7 @@ import anyio
 from api.errors import KerfError
 from api.model.devices import Pool
 from api.model.prepared import ClaimState, PreparedClaim
-from driver.kubeletplugin.backends.base import HealthChange
+from driver.kubeletplugin.backends.base import HealthChange, OutdatedProcessError
 from driver.kubeletplugin.backends.card_executor import CardExecutor
 from driver.kubeletplugin.inventory.card_metrics import CardMetrics
 from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, build_device_set
@@ -103,7 +103,10 @@ class DevicePublisher:
         self._change.notify()
 
     async def refresh(self) -> None:
-        """Discover the cards and compute the devices. A backend that fails keeps the cards that it had."""
+        """Discover the cards and compute the devices. A backend that fails keeps the cards that it had.
+
+        Raises OutdatedProcessError.
+        """
         async with anyio.create_task_group() as group:
             for name in self._card_executor.backends:
                 group.start_soon(self._discover, name)
@@ -143,11 +146,13 @@ class DevicePublisher:
             await self._settle(noticed_at + MAX_SETTLE_S)
 
     async def watch_health(self, name: str) -> None:
-        """Apply the health changes that backend ``name`` reports, until cancelled."""
+        """Apply the health changes that backend ``name`` reports, until cancelled. Raises OutdatedProcessError."""
         delays = self._settings.retry.delays()
         while True:
             try:
                 events = await self._card_executor.wait_for_events(name)
+            except OutdatedProcessError:
+                raise
             except Exception as error:  # noqa: BLE001  (backends are third parties': the others go on)
                 _log.error("backend %s cannot watch its cards: %r", name, error)
                 await anyio.sleep(next(delays))
@@ -180,6 +185,8 @@ class DevicePublisher:
     async def _discover(self, name: str) -> None:
         try:
             found = await self._card_executor.discover(name)
+        except OutdatedProcessError:
+            raise
         except Exception as error:  # noqa: BLE001  (as above)
             self._note_problem(name, f"backend {name} cannot discover its cards: {error}")
         else:

@@ -1,6 +1,7 @@
 """A machine with NVIDIA cards in a folder: its making, and what befalls it without a program's doing."""
 
 import fcntl
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from ctypes import sizeof
@@ -13,7 +14,7 @@ from typing import Final
 from driver.testing.nvml.description import MachineDescription, build_state
 from driver.testing.nvml.driver_tree import DRIVER_ROOT, LIBRARIES, write_driver_tree
 from driver.testing.nvml.layout import EVERY_CALL, NO_INSTANCE, CardLayout, StateLayout, assign, find_slot
-from driver.testing.nvml.library import build_library
+from driver.testing.nvml.library import SONAME, build_library
 
 MACHINE_VARIABLE: Final = "KERF_FAKE_NVML"
 """The environment variable by which a process chooses another machine than that in whose folder its library lies."""
@@ -287,6 +288,15 @@ class NvidiaMachine:
             state.is_loaded = 1
             state.loads += 1
             state.kernel_version = state.driver_version if version is None else version.encode()
+
+    def replace_library(self) -> None:
+        """Replace the library's file by another one, as the installation of another version does. Processes that have
+        loaded it keep what they have.
+        """
+        library = (self.library_folder / SONAME).resolve()
+        new = library.with_name(f".{library.name}")
+        shutil.copy2(library, new)
+        new.replace(library)
 
     @contextmanager
     def _state(self) -> Iterator[StateLayout]:

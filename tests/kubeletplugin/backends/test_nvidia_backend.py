@@ -15,6 +15,7 @@ from driver.kubeletplugin.backends.base import (
     HardwareBusyError,
     HardwareConflictError,
     HardwareRefusedError,
+    OutdatedProcessError,
 )
 from driver.kubeletplugin.backends.nvidia import NvidiaBackend
 from driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
@@ -279,6 +280,31 @@ def test_while_no_driver_is_loaded_the_error_says_so(tmp_path: Path) -> None:
         with pytest.raises(KerfError, match="Driver Not Loaded"):
             plugin.backend.discover()
     machine_of(plugin).hardware.reload_driver()
+    assert len(plugin.backend.discover()) == 2
+
+
+def test_a_driver_of_another_version_than_the_library_is_waited_for(tmp_path: Path) -> None:
+    """Another process would load the same library: to start again would not help."""
+    plugin = plugin_on(tmp_path)
+    machine_of(plugin).hardware.reload_driver("999.1")
+    for _ in range(2):
+        with pytest.raises(CardAbsentError, match=r"Driver Not Loaded|version mismatch"):
+            plugin.backend.discover()
+    machine_of(plugin).hardware.reload_driver()
+    assert len(plugin.backend.discover()) == 2
+
+
+def test_a_library_that_was_replaced_with_the_driver_takes_another_process(tmp_path: Path) -> None:
+    plugin = plugin_on(tmp_path)
+    hardware = machine_of(plugin).hardware
+    hardware.reload_driver("999.1")
+    hardware.replace_library()
+    with pytest.raises(CardAbsentError, match="Driver Not Loaded"):
+        plugin.backend.discover()
+    for ask in (plugin.backend.discover, lambda: plugin.backend.wait_for_events(0)):
+        with pytest.raises(OutdatedProcessError, match=r"libnvidia-ml.so.1 is of another version"):
+            ask()
+    hardware.reload_driver()
     assert len(plugin.backend.discover()) == 2
 
 

@@ -11,7 +11,12 @@ from typing import Any, Final, NamedTuple
 
 from api.errors import KerfError, PermanentError, TransientError
 from driver.families.gpu.model import Engines
-from driver.kubeletplugin.backends.base import CardAbsentError, HardwareBusyError, HardwareRefusedError
+from driver.kubeletplugin.backends.base import (
+    CardAbsentError,
+    HardwareBusyError,
+    HardwareRefusedError,
+    OutdatedProcessError,
+)
 from driver.kubeletplugin.backends.nvidia.readings import (
     CardReading,
     ComputeMode,
@@ -41,9 +46,11 @@ _COMPUTE_INSTANCES: Final = 8
 """Ids of compute instances in one GPU instance: 0 to 7."""
 _OLDEST_NAMED: Final = 2
 """The first version of the profile structure that has the profile's name (driver 470)."""
-_CARD_IS_AWAY: Final = frozenset({"GPU_IS_LOST", "NOT_FOUND", "DRIVER_NOT_LOADED", "UNINITIALIZED"})
+_OTHER_VERSION: Final = "LIB_RM_VERSION_MISMATCH"
+"""The kernel driver that is loaded now is not of the library's version."""
+_CARD_IS_AWAY: Final = frozenset({"GPU_IS_LOST", "NOT_FOUND", "DRIVER_NOT_LOADED", "UNINITIALIZED", _OTHER_VERSION})
 _REFUSED: Final = frozenset({"INVALID_ARGUMENT", "NOT_SUPPORTED", "NO_PERMISSION", "FUNCTION_NOT_FOUND"})
-_REOPENED: Final = frozenset({"DRIVER_NOT_LOADED", "UNINITIALIZED"})
+_REOPENED: Final = frozenset({"DRIVER_NOT_LOADED", "UNINITIALIZED", _OTHER_VERSION})
 """Errors after which NVML has to be opened anew: the kernel driver was loaded again."""
 _UNREPORTED: Final = frozenset({"NOT_SUPPORTED", "INVALID_ARGUMENT", "FUNCTION_NOT_FOUND"})
 """Answers to a question about a profile that this card or this driver does not have."""
@@ -67,6 +74,14 @@ class EventSet(NamedTuple):
     """The address that NVML's handle of each card is, by UUID: a lost card does not say its UUID any more."""
 
 
+class _FileIdentity(NamedTuple):
+    """What a file has to itself (stat(2)); the time is there because numbers are given out again."""
+
+    device: int
+    inode: int
+    modified_ns: int
+
+
 class NvmlLibrary:
     """NVML of one driver installation. Cards are named by UUID; all methods may be called in several threads."""
 
@@ -77,6 +92,8 @@ class NvmlLibrary:
         self._is_wanted = False
         self._lock = threading.Lock()
         self._loaded: ctypes.CDLL | None = None
+        self._file: _FileIdentity | None = None
+        """The library's file when it was loaded: a process never loads another one, whatever is there later."""
         self._driver_version = ""
         self._handles: dict[str, Any] = {}
         self.generation = 0
@@ -84,7 +101,11 @@ class NvmlLibrary:
         self._profiles: dict[str, tuple[ProfileReading, ...]] = {}
 
     def open(self) -> None:
-        """Load and initialize NVML. Raises NvmlBindingsMissingError and NvmlUnavailableError."""
+        """Load and initialize NVML.
+
+        Raises NvmlBindingsMissingError, NvmlUnavailableError, and OutdatedProcessError when the driver was replaced by
+        another version since the library was loaded.
+        """
         with self._lock:
             self._is_wanted = True
             if self._nvml is None:
@@ -458,6 +479,11 @@ class NvmlLibrary:
             pynvml.nvmlInit()
             self._driver_version = _decode(pynvml.nvmlSystemGetDriverVersion())
         except pynvml.NVMLError as error:
+            if _is_one_of(pynvml, error, {_OTHER_VERSION}) and self._is_replaced():
+                raise OutdatedProcessError(
+                    f"{self._find()} is of another version than when it was loaded, as is NVIDIA's driver: the process "
+                    "has to start again"
+                ) from error
             where = "" if self._root == Path("/") else f" below {self._root}"
             raise NvmlUnavailableError(
                 f"NVML cannot be opened{where}: {error}; is NVIDIA's driver loaded, and driverRoot where its files are?"
@@ -490,17 +516,37 @@ class NvmlLibrary:
 
     def _load(self) -> None:
         """Load the library of the driver's root, so that the bindings find it by its soname."""
-        if self._root == Path("/") or self._loaded is not None:
+        if self._loaded is not None:
             return
-        for folder in _FOLDERS:
-            path = self._root / folder / SONAME
-            if path.exists():
-                try:
-                    self._loaded = ctypes.CDLL(os.fspath(path))
-                except OSError as error:
-                    raise NvmlUnavailableError(f"{path} cannot be loaded: {error}") from error
-                return
-        raise NvmlUnavailableError(f"there is no {SONAME} below the driver's root {self._root}")
+        path = self._find()
+        self._file = self._file or _identify(path)
+        if self._root == Path("/"):  # the linker finds it
+            return
+        if path is None:
+            raise NvmlUnavailableError(f"there is no {SONAME} below the driver's root {self._root}")
+        try:
+            self._loaded = ctypes.CDLL(os.fspath(path))
+        except OSError as error:
+            raise NvmlUnavailableError(f"{path} cannot be loaded: {error}") from error
+
+    def _find(self) -> Path | None:
+        """Return the path of the library below the driver's root."""
+        paths = (self._root / folder / SONAME for folder in _FOLDERS)
+        return next((path for path in paths if path.exists()), None)
+
+    def _is_replaced(self) -> bool:
+        """Whether another process would load another file."""
+        now = _identify(self._find())
+        return now is not None and now != self._file
+
+
+def _identify(path: Path | None) -> _FileIdentity | None:
+    """Return what tells a file from another one at its path, links followed; None: there is none."""
+    try:
+        status = None if path is None else path.stat()
+    except OSError:
+        return None
+    return None if status is None else _FileIdentity(status.st_dev, status.st_ino, status.st_mtime_ns)
 
 
 def _is_one_of(nvml: Any, error: Any, names: Collection[str]) -> bool:  # noqa: ANN401

@@ -11,6 +11,7 @@ from driver.kubeletplugin.backends.base import (
     CardChange,
     HealthChange,
     HealthState,
+    OutdatedProcessError,
     UnhealthyState,
 )
 from driver.kubeletplugin.backends.nvidia.health.card_health import (
@@ -98,7 +99,7 @@ class EventWatcher:
         self._held.pop(partition, None)
 
     def wait(self, timeout_s: float) -> Sequence[HealthChange | CardChange]:
-        """Wait at most so many seconds for changes; the first call returns at once."""
+        """Wait at most so many seconds for changes; the first call returns at once. Raises OutdatedProcessError."""
         with self._waiting:
             if self._closed.is_set():
                 return ()
@@ -143,6 +144,8 @@ class EventWatcher:
             if not self._closed.is_set():
                 self._health[card_uuid] = note_away(before, before.away or f"the card does not answer: {error}")
             return
+        except OutdatedProcessError:
+            raise
         except KerfError as error:
             self._note_problem(card_uuid, f"the health of card {card_uuid} cannot be read: {error}")
             return
