@@ -65,10 +65,14 @@ class NodeView:
 
     async def metric(self, name: str) -> float:
         """Return a metric, summed over its labels; 0 without one. Raises ClientError when no plugin runs."""
+        return sum(float(line.split()[-1]) for line in await self.series(name))
+
+    async def series(self, name: str) -> list[str]:
+        """Return the lines of a metric, each with its labels. Raises ClientError when no plugin runs."""
         address = f"http://{self._kerf.plugin_probes(self.name)}/metrics"
         async with aiohttp.ClientSession() as session, session.get(address) as response:
             text = await response.text()
-        return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith((f"{name} ", f"{name}{{")))
+        return [line for line in text.splitlines() if line.startswith((f"{name} ", f"{name}{{"))]
 
     def pod_logs(self, pod: dict[str, Any], container: str) -> Path:
         """Return the log file of the container's latest start."""

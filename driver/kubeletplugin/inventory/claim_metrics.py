@@ -54,7 +54,8 @@ _PREPARED_AT: Final = metrics.live_gauge(
 _SECONDS: Final = metrics.histogram(
     "kerf_claim_phase_seconds",
     "Time of a claim in a phase: queued (from its creation to its allocation), allocated (from there until its devices "
-    "are ready). From Kubernetes 1.34 on, which tells when a claim was allocated.",
+    "are ready), by times in whole seconds. Needs the gate DRADeviceBindingConditions (on from Kubernetes 1.36), with "
+    "which the scheduler says when it allocated.",
     ["driver", "phase"],
     # From a scheduler's cycle and a partition (tenths of a second) to pods that wait for others to end (hours).
     buckets=(0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 14400, 86400),
