@@ -16,6 +16,7 @@ Answers are asked for as they are, not compressed: 380 KB can be made to unfold 
 """
 
 import logging
+import os
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -312,5 +313,9 @@ class HttpTransport:
 
 
 def _reason(error: Exception) -> str:
-    """Return the text of ``error``; timeouts have none of their own."""
+    """Return the text of ``error``; timeouts have none of their own, and aiohttp's of no connection names its flags."""
+    if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(error, aiohttp.ClientSSLError):
+        code = error.os_error.errno or 0
+        why = os.strerror(code) if code > 0 else error.os_error.strerror  # names that are not found have codes below 0
+        return f"cannot connect to {error.host}:{error.port} ({why}): is the API server there, at this address?"
     return str(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)

@@ -118,7 +118,8 @@ async def test_a_call_ends_within_its_time_whatever_the_server_does() -> None:
 
 async def test_a_server_that_is_not_there_is_unreachable() -> None:
     async with Client(Access(server="http://127.0.0.1:1"), user_agent="kerf-test/1", settings=QUICK) as client:
-        with pytest.raises(UnreachableError, match="GET /api/v1/nodes/n1"):
+        said = r"GET /api/v1/nodes/n1: cannot connect to 127\.0\.0\.1:1 \(Connection refused\): is the API server there"
+        with pytest.raises(UnreachableError, match=said):
             await client.get(NODES, "n1")
 
 
