@@ -129,7 +129,7 @@ class DflBackend:
     def _read_snapshot(self, card_uuid: str) -> Snapshot:
         """Return the card's health, and what is loaded in its slots. Raises CardAbsentError."""
         reading = self._find_reading(card_uuid)
-        loaded = []
+        loaded: list[tuple[int, str | None]] = []
         for port in reading.ports:
             try:
                 loaded.append((port.slot, self._files.read_afu_id(reading, port)))
@@ -138,10 +138,12 @@ class DflBackend:
         return judge_condition(card_uuid, self._files.read_condition(reading)), tuple(loaded)
 
     def _find_reading(self, card_uuid: str) -> CardReading:
+        known = self._seen.get(card_uuid)
+        if known is not None and (reading := self._files.read_again(known)) is not None:
+            return reading
         for reading in self._files.list_cards():
             if reading.uuid == card_uuid:
                 return reading
-        known = self._seen.get(card_uuid)
         where = f" at {known.pci_address}" if known is not None else ""
         raise CardAbsentError(f"there is no card {card_uuid}{where} on this node, or its driver is not loaded")
 

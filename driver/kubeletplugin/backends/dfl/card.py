@@ -36,11 +36,16 @@ from driver.kubeletplugin.backends.dfl.processes import describe_processes, find
 from driver.kubeletplugin.backends.dfl.sysfs import CardFiles, CardReading, PortReading
 from driver.kubeletplugin.backends.fpga_parameters import find_fpga_config, find_function, find_load_limit
 from driver.partitions.geometry import Partition, Placement
+from driver.runtime import metrics
 
 _log = logging.getLogger(__name__)
 
 _LOADING: Final = "loading"
 """The note that a change of the slots has begun, with the function's name."""
+_LOADS: Final = metrics.counter("kerf_fpga_loads_total", "Images that were loaded into slots of FPGAs.")
+_WARM_HITS: Final = metrics.counter(
+    "kerf_fpga_warm_hits_total", "Images that were in their slot already, so that nothing was loaded."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,8 +167,8 @@ class DflCard:
         slots = self._list_slots(device.partition)
         ports = [port for slot in slots.units if (port := self.reading.find_port(slot)) is not None]
         with self._hold(ports, HardwareHeldError, "") as held:
-            for port in held:
-                self._bring(port, blanks.get(port.reading.slot), None)
+            for one in held:
+                self._bring(one, blanks.get(one.reading.slot), None)
 
     # What a slot is to be
 
@@ -190,12 +195,7 @@ class DflCard:
         return "" if function is None else function.version
 
     def _check_image(self, image: ImageReference) -> None:
-        """Refuse an image that is for another interface than the card's, or another file than was described."""
-        if image.interface_uuid != self.reading.interface_uuid:
-            raise HardwareRefusedError(
-                f"image {image.file} is for the interface {image.interface_uuid}, but card {self._name} has "
-                f"{self.reading.interface_uuid or 'none'}"
-            )
+        """Refuse an image that is not what was described: the card's interface chooses the descriptions."""
         if fault := self._images.find_fault(image):
             raise HardwareRefusedError(fault)
 
@@ -214,8 +214,11 @@ class DflCard:
         if errors := self._files.read_port_errors(self.reading, port.reading):
             _log.info("errors %#x of the last user of slot %d of %s are cleared", errors, port.reading.slot, self._name)
             self._driver.clear_port_errors(self.reading, port.reading, errors)
-        if image is not None and self._files.read_afu_id(self.reading, port.reading) != image.afu_id:
-            self._load(port.reading, image, limit_s)
+        if image is not None:
+            if self._files.read_afu_id(self.reading, port.reading) == image.afu_id:
+                _WARM_HITS.inc()
+            else:
+                self._load(port.reading, image, limit_s)
         self._driver.reset_port(self.reading, port.reading, port.descriptor)
 
     def _load(self, port: PortReading, image: ImageReference, limit_s: float | None) -> None:
@@ -224,6 +227,7 @@ class DflCard:
         began = self._now()
         self._driver.program(self.reading, port, bits)
         took_s = self._now() - began
+        _LOADS.inc()
         _log.info("%s was loaded into slot %d of %s in %.2f s", image.file, port.slot, self._name, took_s)
         if limit_s is not None and took_s > limit_s:
             raise HardwareRefusedError(

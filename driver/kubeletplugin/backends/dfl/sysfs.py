@@ -101,8 +101,13 @@ class CardFiles:
 
     def list_cards(self) -> list[CardReading]:
         """Return the cards that are there, by the numbers of their management engines."""
-        found = (self._read_card(region) for region in self._regions())
+        found = (_read_card(region) for region in (self.root / _REGIONS).glob("region*"))
         return sorted((card for card in found if card is not None), key=lambda card: card.fme)
+
+    def read_again(self, card: CardReading) -> CardReading | None:
+        """Return the card as it is now, where it was; None: it is not there any more, or elsewhere."""
+        now = _read_card(self.root / _REGIONS / card.region)
+        return now if now is not None and now.uuid == card.uuid else None
 
     def read_afu_id(self, card: CardReading, port: PortReading) -> str:
         """Return the id of the function in a port's slot, as a UUID; empty: there is none, or it makes no sense.
@@ -176,31 +181,29 @@ class CardFiles:
     def _find_fme_folder(self, card: CardReading) -> Path:
         return self.root / _REGIONS / card.region / f"dfl-fme.{card.fme}"
 
-    def _regions(self) -> Iterator[Path]:
-        yield from (self.root / _REGIONS).glob("region*")
 
-    def _read_card(self, region: Path) -> CardReading | None:
-        """Return the card whose base region this is; None: it is another region, or goes away meanwhile."""
-        fme = next(iter(region.glob("dfl-fme.[0-9]*")), None)
-        if fme is None:
-            return None
-        parts = region.resolve().parts
-        address = next((part for part in reversed(parts) if _PCI_ADDRESS.fullmatch(part)), "")
-        found = (_read_port(folder) for folder in region.glob("dfl-port.[0-9]*"))
-        ports = sorted((port for port in found if port is not None), key=lambda port: port.slot)
-        if not address:
-            return None  # no card on a PCI bus
-        return CardReading(
-            uuid=f"FPGA-{uuid.uuid5(_NAMESPACE, address)}",
-            pci_address=address,
-            pcie_root=next((part for part in parts if _PCIE_ROOT.fullmatch(part)), ""),
-            numa_node=_read_numa_node(Path(*parts[: parts.index(address) + 1])),
-            region=region.name,
-            fme=int(fme.name.rpartition(".")[2]),
-            interface_uuid=_read_interface(fme),
-            slots=_read_number(fme / "ports_num"),
-            ports=tuple(ports),
-        )
+def _read_card(region: Path) -> CardReading | None:
+    """Return the card whose base region this is; None: it is another region, or goes away meanwhile."""
+    fme = next(iter(region.glob("dfl-fme.[0-9]*")), None)
+    if fme is None:
+        return None
+    parts = region.resolve().parts
+    address = next((part for part in reversed(parts) if _PCI_ADDRESS.fullmatch(part)), "")
+    found = (_read_port(folder) for folder in region.glob("dfl-port.[0-9]*"))
+    ports = sorted((port for port in found if port is not None), key=lambda port: port.slot)
+    if not address:
+        return None  # no card on a PCI bus
+    return CardReading(
+        uuid=f"FPGA-{uuid.uuid5(_NAMESPACE, address)}",
+        pci_address=address,
+        pcie_root=next((part for part in parts if _PCIE_ROOT.fullmatch(part)), ""),
+        numa_node=_read_numa_node(Path(*parts[: parts.index(address) + 1])),
+        region=region.name,
+        fme=int(fme.name.rpartition(".")[2]),
+        interface_uuid=_read_interface(fme),
+        slots=_read_number(fme / "ports_num"),
+        ports=tuple(ports),
+    )
 
 
 def _read_port(folder: Path) -> PortReading | None:
