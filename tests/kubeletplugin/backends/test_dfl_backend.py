@@ -454,7 +454,7 @@ def test_a_slot_is_released_as_it_was_prepared_though_nothing_is_described_any_m
 def events(node: Node) -> list[tuple[Placement | None, HealthState, str]]:
     """Wait for health changes: their places, states and reasons."""
     return [
-        (event.partition and event.partition.placement, event.state, event.reason)
+        (event.partition.placement if event.partition else None, event.state, event.reason)
         for event in node.backend.wait_for_events(5)
         if isinstance(event, HealthChange)
     ]
@@ -505,7 +505,7 @@ def test_a_card_that_answers_with_ones_only_is_lost(node: Node) -> None:
     assert "off the bus" in reason
 
 
-def test_what_others_load_is_told_so_that_it_is_published(node: Node) -> None:
+def test_a_change_of_what_is_loaded_is_told(node: Node) -> None:
     node.backend.wait_for_events(0)
     node.hardware.set_afu_id(5, AES_ID)
     [event] = node.backend.wait_for_events(5)

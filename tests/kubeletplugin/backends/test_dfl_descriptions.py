@@ -59,6 +59,18 @@ def test_a_shell_has_the_functions_that_were_built_for_its_interface(tmp_path: P
     assert [slot.lut for slot in lab.shell.slots] == [1, 2]
 
 
+def test_the_examples_in_docs_fpga_are_read(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "fpga.md").read_text()
+    blocks = [block.partition("```")[0] for block in page.split("```yaml\n")[1:]]
+    for number, block in enumerate(block for block in blocks if block.startswith("kind: ")):
+        (tmp_path / f"{number}.yaml").write_text(block)
+    found = read_descriptions(tmp_path)
+    assert found.problems == ()
+    [shell] = found.shells.values()
+    assert [one.name for one in shell.shell.functions] == ["aes-gcm"]
+    assert shell.blanks.keys() == {0}
+
+
 def test_the_examples_in_the_module_s_documentation_are_read(tmp_path: Path) -> None:
     assert descriptions.__doc__ is not None
     blocks = [block.split("\n\n")[1] for block in descriptions.__doc__.split(".. code-block:: yaml")[1:]]
@@ -183,6 +195,11 @@ def _replace_by_a_link_out(images: Images) -> None:
     images.file.symlink_to(outside)
 
 
+def _replace_by_a_folder(images: Images) -> None:
+    images.file.unlink()
+    images.file.mkdir()
+
+
 def _replace_by_a_circle(images: Images) -> None:
     images.file.unlink()
     images.file.symlink_to(images.file)
@@ -191,7 +208,7 @@ def _replace_by_a_circle(images: Images) -> None:
 FAULTS: Final[Mapping[str, tuple[Callable[[Images], object], str]]] = {
     "gone": (lambda images: images.file.unlink(), "cannot be opened"),
     "changed": (lambda images: images.file.write_bytes(build_gbs(AES_ID, padding=1)), "is another file"),
-    "a folder": (lambda images: (images.file.unlink(), images.file.mkdir()), "is no file"),
+    "a folder": (_replace_by_a_folder, "is no file"),
     "a link out of the folder": (_replace_by_a_link_out, "leads out of"),
     "a link to itself": (_replace_by_a_circle, "cannot be opened"),
     "no GBS file": (lambda images: images.describe(b"\x7fELF"), "does not begin with"),

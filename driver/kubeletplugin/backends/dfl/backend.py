@@ -27,7 +27,7 @@ from driver.kubeletplugin.backends.dfl.driver_calls import DflDriver, LinuxSyste
 from driver.kubeletplugin.backends.dfl.handles import build_edits, from_json, to_json
 from driver.kubeletplugin.backends.dfl.health import HealthWatcher, Snapshot, judge_condition
 from driver.kubeletplugin.backends.dfl.images import ImageFolder
-from driver.kubeletplugin.backends.dfl.sysfs import CardFiles, CardReading
+from driver.kubeletplugin.backends.dfl.sysfs import CardFiles, DflCardReading
 from driver.partitions.geometry import Card
 
 _log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class DflBackend:
         self._driver = DflDriver(self._files, calls or LinuxSystemCalls())
         self._now = now
         self._shells: Mapping[str, DescribedShell] = {}
-        self._seen: dict[str, CardReading] = {}
+        self._seen: dict[str, DflCardReading] = {}
         self._indexes: dict[str, int] = {}
         self._said: frozenset[str] = frozenset()
         self._watcher = self._make_watcher()
@@ -137,7 +137,7 @@ class DflBackend:
                 loaded.append((port.slot, None))
         return judge_condition(card_uuid, self._files.read_condition(reading)), tuple(loaded)
 
-    def _find_reading(self, card_uuid: str) -> CardReading:
+    def _find_reading(self, card_uuid: str) -> DflCardReading:
         known = self._seen.get(card_uuid)
         if known is not None and (reading := self._files.read_again(known)) is not None:
             return reading
@@ -153,7 +153,7 @@ class DflBackend:
         reading = self._find_reading(card_uuid)
         return self._make_card(reading)
 
-    def _make_card(self, reading: CardReading) -> DflCard:
+    def _make_card(self, reading: DflCardReading) -> DflCard:
         return DflCard(
             reading=reading,
             described=self._shells.get(reading.interface_uuid),
@@ -178,7 +178,7 @@ class DflBackend:
         shell = replace(described.shell, functions=tuple(functions))
         return replace(described, images=images, shell=shell, fault="; ".join(blank_faults))
 
-    def _find_problem(self, reading: CardReading) -> str:
+    def _find_problem(self, reading: DflCardReading) -> str:
         """Return why a card cannot be offered; empty: it can."""
         name = f"card {reading.pci_address}"
         if not reading.interface_uuid:
@@ -192,7 +192,7 @@ class DflBackend:
             return f"{name} has {reading.slots} ports, but its shell {described.shell.name} is described with {slots}"
         return ""
 
-    def _build_card(self, reading: CardReading) -> Card:
+    def _build_card(self, reading: DflCardReading) -> Card:
         # The number of the management engine may change when a driver is bound anew; the names of devices do not.
         index = self._indexes.setdefault(reading.uuid, reading.fme)
         return Card(

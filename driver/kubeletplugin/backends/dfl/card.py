@@ -33,7 +33,7 @@ from driver.kubeletplugin.backends.dfl.driver_calls import DflDriver, PortInUseE
 from driver.kubeletplugin.backends.dfl.handles import DflHandle, SlotHandle
 from driver.kubeletplugin.backends.dfl.images import ImageFolder
 from driver.kubeletplugin.backends.dfl.processes import describe_processes, find_openers
-from driver.kubeletplugin.backends.dfl.sysfs import CardFiles, CardReading, PortReading
+from driver.kubeletplugin.backends.dfl.sysfs import CardFiles, DflCardReading, PortReading
 from driver.kubeletplugin.backends.fpga_parameters import find_fpga_config, find_function, find_load_limit
 from driver.partitions.geometry import Partition, Placement
 from driver.runtime import metrics
@@ -62,7 +62,7 @@ class DflCard:
     def __init__(
         self,
         *,
-        reading: CardReading,
+        reading: DflCardReading,
         described: DescribedShell | None,
         files: CardFiles,
         images: ImageFolder,
@@ -104,7 +104,7 @@ class DflCard:
         their use cannot be had.
         """
         nodes = {f"dfl-port.{port.number}": port for port in self.reading.ports}
-        used = {nodes[name].slot for name in find_openers(self._files.root / "proc", nodes)}
+        used = {nodes[name].slot for name in find_openers(self._files.root / "proc", nodes.keys())}
         there = {port.slot for port in self.reading.ports}
         found = [_found(f"port-{slot}", slot) for slot in sorted(used)]
         found += [_found(f"port-{slot}-of-a-vf", slot) for slot in range(self.reading.slots) if slot not in there]
@@ -286,7 +286,7 @@ class DflCard:
 
     def _describe_use(self, port: PortReading) -> str:
         proc, name = self._files.root / "proc", f"dfl-port.{port.number}"
-        pids = find_openers(proc, (name,)).get(name, [])
+        pids = find_openers(proc, {name}).get(name, [])
         by = describe_processes(proc, pids) if pids else "a process that cannot be seen from here"
         return f"slot {port.slot} of {self._name} is in use: {by} has /dev/{name} open"
 

@@ -2,8 +2,8 @@
 
 .. code-block:: yaml
 
-    descriptionFolder: /etc/kerf/fpga
-    imageFolder: /var/lib/kerf/fpga
+    descriptionFolder: /var/lib/kerf/fpga/descriptions
+    imageFolder: /var/lib/kerf/fpga/images
     healthPollSeconds: 2
 """
 
@@ -20,9 +20,9 @@ from driver.runtime.yaml_file import NotYamlError, parse_yaml
 class DflConfig(Strict):
     """The configuration document."""
 
-    description_folder: str = "/etc/kerf/fpga"
+    description_folder: str = "/var/lib/kerf/fpga/descriptions"
     """The folder with the descriptions of shells and images (``descriptions``)."""
-    image_folder: str = "/var/lib/kerf/fpga"
+    image_folder: str = "/var/lib/kerf/fpga/images"
     """The folder with the image files: no file outside of it is ever read."""
     health_poll_seconds: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 2.0
     """Seconds between two reads of the cards' errors and sensors; the kernel reports none of them by itself."""

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from api.errors import KerfError
 from driver.kubeletplugin.backends.base import CardAbsentError, HardwareBusyError, HardwareRefusedError
 from driver.kubeletplugin.backends.dfl.images import ImageBits
-from driver.kubeletplugin.backends.dfl.sysfs import CardFiles, CardReading, PortReading
+from driver.kubeletplugin.backends.dfl.sysfs import CardFiles, DflCardReading, PortReading
 
 PORT_RESET: Final = 0xB640
 """DFL_FPGA_PORT_RESET: _IO(0xB6, 0x40); its argument must be 0."""
@@ -88,7 +88,7 @@ class DflDriver:
         self._calls = calls
 
     @contextmanager
-    def hold_port(self, card: CardReading, port: PortReading) -> Iterator[int]:
+    def hold_port(self, card: DflCardReading, port: PortReading) -> Iterator[int]:
         """Keep every process from opening the port's node, and yield the node's descriptor.
 
         When the last descriptor is closed, the kernel resets the port. Raises PortInUseError where a process has the
@@ -106,14 +106,14 @@ class DflDriver:
         finally:
             self._calls.close(descriptor)
 
-    def reset_port(self, card: CardReading, port: PortReading, descriptor: int) -> None:
+    def reset_port(self, card: DflCardReading, port: PortReading, descriptor: int) -> None:
         """Reset the port and the function behind it, which forgets its state. Raises as ``program`` does."""
         try:
             self._calls.ioctl(descriptor, PORT_RESET, 0)
         except OSError as error:
             raise _translate(error, f"/dev/dfl-port.{port.number} cannot be reset", card) from error
 
-    def program(self, card: CardReading, port: PortReading, bits: ImageBits) -> None:
+    def program(self, card: DflCardReading, port: PortReading, bits: ImageBits) -> None:
         """Load ``bits`` into the slot of ``port``: by the kernel's limits this ends within half a minute.
 
         Raises HardwareBusyError, HardwareRefusedError or CardAbsentError, with the card's own word on the cause.
@@ -134,7 +134,7 @@ class DflDriver:
         finally:
             self._calls.close(descriptor)
 
-    def clear_port_errors(self, card: CardReading, port: PortReading, errors: int) -> None:
+    def clear_port_errors(self, card: DflCardReading, port: PortReading, errors: int) -> None:
         """Have the port forget its logged errors, which must be exactly ``errors``. Raises as ``program`` does."""
         path = self._files.find_port_folder(card, port) / "errors/errors"
         try:
@@ -149,7 +149,7 @@ class DflDriver:
                 raise HardwareBusyError(f"{what}: the port has logged another one") from error
             raise _translate(error, what, card) from error
 
-    def _explain_failure(self, card: CardReading, what: str) -> KerfError:
+    def _explain_failure(self, card: DflCardReading, what: str) -> KerfError:
         """Return the error for a load of which the card said that it failed."""
         lines = [line.strip() for line in self._files.read_load_status(card).splitlines()]
         known = [_LOAD_CAUSES[line] for line in lines if line in _LOAD_CAUSES]
@@ -159,7 +159,7 @@ class DflDriver:
         return kind(f"{what}: {'; '.join(cause for cause, _ in known)}")
 
 
-def _translate(error: OSError, what: str, card: CardReading) -> KerfError:
+def _translate(error: OSError, what: str, card: DflCardReading) -> KerfError:
     """Return Kerf's error for a system call that failed: what can be done, by its error number."""
     number = error.errno
     if number in _ABSENT:

@@ -19,8 +19,9 @@ from driver.kubeletplugin.backends.base import HardwareRefusedError
 from driver.kubeletplugin.backends.dfl.descriptions import ImageReference
 from driver.kubeletplugin.backends.dfl.gbs import HEAD_BYTES, GbsHeader, parse_gbs
 
-MAX_BYTES: Final = 512 * 1024 * 1024
-"""Several times the largest configuration of an Agilex FPGA: a load reads its file into memory."""
+MAX_BYTES: Final = 256 * 1024 * 1024
+"""Several times the configuration of a large Agilex FPGA: a load reads its file into memory, of which the plugin's pod
+has 512 MiB."""
 _CHUNK: Final = 1024 * 1024
 
 _Version: TypeAlias = tuple[int, int, int, int]

@@ -47,7 +47,7 @@ class PortReading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CardReading:
+class DflCardReading:
     """A card as the kernel shows it."""
 
     uuid: str
@@ -99,17 +99,17 @@ class CardFiles:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def list_cards(self) -> list[CardReading]:
+    def list_cards(self) -> list[DflCardReading]:
         """Return the cards that are there, by the numbers of their management engines."""
         found = (_read_card(region) for region in (self.root / _REGIONS).glob("region*"))
         return sorted((card for card in found if card is not None), key=lambda card: card.fme)
 
-    def read_again(self, card: CardReading) -> CardReading | None:
+    def read_again(self, card: DflCardReading) -> DflCardReading | None:
         """Return the card as it is now, where it was; None: it is not there any more, or elsewhere."""
         now = _read_card(self.root / _REGIONS / card.region)
         return now if now is not None and now.uuid == card.uuid else None
 
-    def read_afu_id(self, card: CardReading, port: PortReading) -> str:
+    def read_afu_id(self, card: DflCardReading, port: PortReading) -> str:
         """Return the id of the function in a port's slot, as a UUID; empty: there is none, or it makes no sense.
 
         Raises HardwareBusyError while the port is held in reset, as during a load, and CardAbsentError.
@@ -125,13 +125,13 @@ class CardFiles:
             raise CardAbsentError(f"card {card.pci_address} is not there any more: {error.strerror}") from error
         return "" if text in NO_AFU_IDS or not _HEX_UUID.fullmatch(text) else str(uuid.UUID(text))
 
-    def read_load_status(self, card: CardReading) -> str:
+    def read_load_status(self, card: DflCardReading) -> str:
         """Return what the card's FPGA manager says of the last load, as lines; empty: nothing."""
         for status in self._find_fme_folder(card).glob("dfl-fme-mgr.*/fpga_manager/fpga*/status"):
             return _read_quietly(status)
         return ""
 
-    def read_port_errors(self, card: CardReading, port: PortReading) -> int:
+    def read_port_errors(self, card: DflCardReading, port: PortReading) -> int:
         """Return the port's logged errors; 0: none, or the card logs none. Raises CardAbsentError."""
         folder = self.find_port_folder(card, port)
         if not folder.is_dir():
@@ -141,7 +141,7 @@ class CardFiles:
             raise CardAbsentError(f"card {card.pci_address} answers with ones only: it is off the bus")
         return errors
 
-    def read_condition(self, card: CardReading) -> CardCondition:
+    def read_condition(self, card: DflCardReading) -> CardCondition:
         """Return what the card reports of its health. Raises CardAbsentError."""
         fme = self._find_fme_folder(card)
         if not fme.is_dir():
@@ -169,20 +169,20 @@ class CardFiles:
                 return text
         return ""
 
-    def find_port_folder(self, card: CardReading, port: PortReading) -> Path:
+    def find_port_folder(self, card: DflCardReading, port: PortReading) -> Path:
         return self.root / _REGIONS / card.region / f"dfl-port.{port.number}"
 
-    def find_fme_node(self, card: CardReading) -> Path:
+    def find_fme_node(self, card: DflCardReading) -> Path:
         return self.root / f"dev/dfl-fme.{card.fme}"
 
     def find_port_node(self, port: PortReading) -> Path:
         return self.root / f"dev/dfl-port.{port.number}"
 
-    def _find_fme_folder(self, card: CardReading) -> Path:
+    def _find_fme_folder(self, card: DflCardReading) -> Path:
         return self.root / _REGIONS / card.region / f"dfl-fme.{card.fme}"
 
 
-def _read_card(region: Path) -> CardReading | None:
+def _read_card(region: Path) -> DflCardReading | None:
     """Return the card whose base region this is; None: it is another region, or goes away meanwhile."""
     fme = next(iter(region.glob("dfl-fme.[0-9]*")), None)
     if fme is None:
@@ -193,7 +193,7 @@ def _read_card(region: Path) -> CardReading | None:
     ports = sorted((port for port in found if port is not None), key=lambda port: port.slot)
     if not address:
         return None  # no card on a PCI bus
-    return CardReading(
+    return DflCardReading(
         uuid=f"FPGA-{uuid.uuid5(_NAMESPACE, address)}",
         pci_address=address,
         pcie_root=next((part for part in parts if _PCIE_ROOT.fullmatch(part)), ""),
