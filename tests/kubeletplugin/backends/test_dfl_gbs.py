@@ -70,7 +70,9 @@ IMAGE = {"interface-uuid": INTERFACE, "accelerator-clusters": [{"accelerator-typ
         pytest.param(file_of({"afu-image": {**IMAGE, "interface-uuid": "x"}}), "interface-uuid is no UUID", id="id"),
         pytest.param(file_of({"afu-image": {**IMAGE, "interface-uuid": 5}}), "interface-uuid", id="a number"),
         pytest.param(file_of([[]]), "cannot be read", id="a list"),
-        pytest.param(MAGIC + struct.pack("<I", 4095) + b"[" * 4096, "cannot be read", id="nested without end"),
+        pytest.param(
+            MAGIC + struct.pack("<I", 4095) + b'{"x":' + b"[" * 4096, "cannot be read", id="nested without end"
+        ),
     ],
 )
 def test_what_is_wrong_in_a_file_is_said(data: bytes, message: str) -> None:
