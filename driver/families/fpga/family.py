@@ -66,8 +66,8 @@ FPGA: Final = Family(
     resolve_model=_resolve_model,
     backends=MappingProxyType(
         {
-            "dfl": "driver.kubeletplugin.backends.dfl:open_backend",
             "simulated": "driver.kubeletplugin.backends.simulated:open_fpgas",
+            "dfl": "driver.kubeletplugin.backends.dfl:open_backend",
         }
     ),
     call_timeout_s=3700.0,

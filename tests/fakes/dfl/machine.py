@@ -194,6 +194,8 @@ class DflMachine:
             fme / "hwmon/hwmon3/temp1_input": "52000\n",
             fme / "hwmon/hwmon3/temp1_max_alarm": "0\n",
             fme / "hwmon/hwmon3/temp1_crit_alarm": "0\n",
+            fme / "hwmon/hwmon4/name": "temp_board\n",
+            fme / "hwmon/hwmon4/power1_crit_alarm": "0\n",
             manager / "name": "DFL FME FPGA Manager\n",
             manager / "state": "operating\n",
             manager / "status": "",

@@ -467,6 +467,7 @@ def events(node: Node) -> list[tuple[Placement | None, HealthState, str]]:
         ("fme/errors/catfatal_errors", "0x1", None, HealthState.LOST, "catfatal_errors are 0x1"),
         ("fme/hwmon/hwmon3/temp1_max_alarm", "1", None, HealthState.UNHEALTHY, "temp1_max_alarm is on"),
         ("fme/hwmon/hwmon3/temp1_crit_alarm", "1", None, HealthState.LOST, "temp1_crit_alarm is on"),
+        ("fme/hwmon/hwmon4/power1_crit_alarm", "1", None, HealthState.UNHEALTHY, "temp_board power1_crit_alarm is on"),
         ("port/errors/errors", "0x8", Placement(2, 1), HealthState.UNHEALTHY, "logged the errors 0x8"),
         ("port/power_state", "0x1", Placement(2, 1), HealthState.UNHEALTHY, "slowed down by 50 %"),
         ("port/power_state", "0x6", Placement(2, 1), HealthState.LOST, "stands still"),

@@ -36,7 +36,7 @@ def judge_condition(card_uuid: str, condition: CardCondition) -> dict[Partition 
     reasons = [f"{name} are {value:#x}" for name, value in condition.errors.items()]
     reasons += [f"{alarm} is on" for alarm in condition.alarms]
     if reasons:
-        is_hot = any(alarm.endswith(_STOPPING) and "temp" in alarm for alarm in condition.alarms)
+        is_hot = any(_is_stopping(alarm) for alarm in condition.alarms)
         is_lost = _FATAL in condition.errors or is_hot
         found[None] = UnhealthyState(HealthState.LOST if is_lost else HealthState.UNHEALTHY, "; ".join(reasons))
     for slot, port in condition.ports.items():
@@ -44,6 +44,10 @@ def judge_condition(card_uuid: str, condition: CardCondition) -> dict[Partition 
         if state is not None:
             found[Partition(kind=KIND, card_uuid=card_uuid, placement=Placement(slot, 1))] = state
     return found
+
+
+def _is_stopping(alarm: str) -> bool:
+    return alarm.rpartition(" ")[2].startswith("temp") and alarm.endswith(_STOPPING)
 
 
 def _judge_port(port: PortCondition) -> UnhealthyState | None:
