@@ -64,7 +64,12 @@ FPGA: Final = Family(
     geometries=_geometries,
     figures=shell_figures,
     resolve_model=_resolve_model,
-    backends=MappingProxyType({"simulated": "driver.kubeletplugin.backends.simulated:open_fpgas"}),
+    backends=MappingProxyType(
+        {
+            "simulated": "driver.kubeletplugin.backends.simulated:open_fpgas",
+            "dfl": "driver.kubeletplugin.backends.dfl:open_backend",
+        }
+    ),
     call_timeout_s=3700.0,
 )
 """The timeout: above the 3600 s that a FpgaConfig may allow for one load."""

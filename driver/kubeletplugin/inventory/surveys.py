@@ -17,7 +17,7 @@ from api.model.names import ShareId
 from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
 from driver.kubeletplugin.backends.base import CardSurvey, FoundPartition
 from driver.partitions.device_names import card_name
-from driver.partitions.geometry import Card, Partition
+from driver.partitions.geometry import Card, Partition, Placement
 from driver.partitions.records import from_card_part
 from driver.partitions.unit_map import get_unit_map
 
@@ -229,9 +229,9 @@ def find_foreign(
     """Return what no record of this boot has: not ours.
 
     A partition is ours if it has exactly the place of a record's device and was not there before the device's prepare;
-    a use by a process, also of a static partition, if the device at exactly that place is handed out. Static partitions
-    that no process uses are for everybody. Admin access has nothing (KEP-5018): what a monitor's process keeps from
-    claims is held as by anybody else.
+    a use by a process, also of a static partition, if a device of its place, or with its place inside, is handed out.
+    Static partitions that no process uses are for everybody. Admin access has nothing (KEP-5018): what a monitor's
+    process keeps from claims is held as by anybody else.
     """
     ours = [
         (record, device)
@@ -306,11 +306,19 @@ def find_replacements(old: Iterable[Card], new: Iterable[Card]) -> tuple[CardRep
 
 
 def _is_ours(found: FoundPartition, record: PreparedClaim, device: PreparedDevice, came_later: CameLater) -> bool:
-    if not found.matches(from_card_part(device.part)):
+    partition = from_card_part(device.part)
+    if found.is_use:
+        return device.handle is not None and _is_within(found.placement, partition.placement)
+    if not found.matches(partition):
         return False
-    if found.is_use or found.is_static:
+    if found.is_static:
         return device.handle is not None
     return came_later(record.claim.uid, device.share, found.id)
+
+
+def _is_within(part: Placement | None, whole: Placement | None) -> bool:
+    """Whether one placement is inside of another; None: the whole card."""
+    return whole is None or (part is not None and {*part.units} <= {*whole.units})
 
 
 def _find_blocked(

@@ -122,6 +122,15 @@ def test_a_process_on_the_whole_card_is_that_of_the_claim_that_has_the_card() ->
     assert find_foreign(survey, [of_ours(2, 2)], BOOT, later) == (use,)
 
 
+def test_a_process_in_a_part_of_a_device_is_that_of_the_claim_that_has_the_device() -> None:
+    """Each slot of an FPGA is used by itself, whatever device it belongs to."""
+    use = FoundPartition(id="port-1", profile=None, placement=Placement(1, 1), in_use=True)
+    survey = CardSurvey(card_uuid=CARD.uuid, partitions=(use,))
+    for start, size, foreign in ((0, 2, ()), (1, 1, ()), (None, None, ()), (2, 2, (use,))):
+        held = record("training", replace(device("slots", start=start, size=size, profile=None), handle={}))
+        assert find_foreign(survey, [held], BOOT, later) == foreign, (start, size)
+
+
 def test_another_partition_at_the_place_of_a_claims_is_not_what_the_claim_has() -> None:
     """A card was reset and somebody has cut it again as it was: the record has a UUID that no longer exists."""
     ours = of_ours(2, 2)

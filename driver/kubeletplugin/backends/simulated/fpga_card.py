@@ -16,9 +16,9 @@ from driver.kubeletplugin.backends.base import (
     AllocatedDevice,
     CardSurvey,
     FoundPartition,
-    HardwareRefusedError,
     Journal,
 )
+from driver.kubeletplugin.backends.fpga_parameters import find_fpga_config, find_function, find_load_limit
 from driver.kubeletplugin.backends.simulated import fpga
 from driver.kubeletplugin.backends.simulated.fpga import FpgaState
 from driver.kubeletplugin.backends.simulated.handles import FpgaHandle, SimulatedHandle
@@ -27,10 +27,6 @@ from driver.kubeletplugin.backends.simulated.steps import HardwareStep, StepRunn
 from driver.partitions.device_names import card_name
 from driver.partitions.geometry import Card, Partition, Placement
 
-_LOADS: Final = 3
-_LEAST_S: Final = 30
-"""A load may take three times what the image's maker states, at least 30 s: makers measure on idle machines, and one
-phase of a DFL reconfiguration alone may take 8 s (Linux ``drivers/fpga/dfl-fme-mgr.c``)."""
 _LOADING: Final = "loading"
 """The note that a load into the slots has begun, with the function's name."""
 _PORTS: Final = 8
@@ -64,19 +60,19 @@ class SimulatedFpga:
         self, device: AllocatedDevice, config: DeviceConfigBase | None, journal: Journal, found: FoundPartition | None
     ) -> FpgaHandle:
         del found  # slots are no objects: what an interrupted load left in them is loaded over
-        config = _fpga_config(device, config)
+        fpga_config = find_fpga_config(device, config)
         slots = self._slots(device.partition)
         handle = FpgaHandle(
             card=self._card.uuid,
             device=device.share.id.device,
             ports=tuple(self._card.index * _PORTS + slot for slot in slots.units),
-            release=config.release,
+            release=fpga_config.release,
         )
         if device.admin_access:
             return handle
-        function = _function(device, config)
+        function = find_function(device, fpga_config)
         if function:
-            self._load(function, slots, config.timeout_seconds, journal)
+            self._load(function, slots, fpga_config, journal)
         else:
             self._blank(slots)
         return msgspec.structs.replace(handle, function=function, slots=slots)
@@ -114,7 +110,7 @@ class SimulatedFpga:
     def _slots(self, partition: Partition) -> Placement:
         return partition.placement or Placement(0, self._card.units)
 
-    def _load(self, name: str, slots: Placement, timeout_s: float | None, journal: Journal) -> None:
+    def _load(self, name: str, slots: Placement, config: FpgaConfig, journal: Journal) -> None:
         image = fpga.image_for(self._shell, name, slots)
         fpga.check_unused(self.file.read(), slots, HardwareStep.CHECK)
         if _LOADING not in journal.notes:
@@ -125,7 +121,7 @@ class SimulatedFpga:
             return
         function = self._shell.function(name)
         assert function is not None  # image_for has found it
-        budget = TimeBudget(timeout_s or max(_LEAST_S, _LOADS * function.load_s))
+        budget = TimeBudget(find_load_limit(config, function.load_s))
         self._step(HardwareStep.DISABLE_BRIDGES, budget=budget)
         self._step(
             HardwareStep.PROGRAM, lambda state: fpga.program(state, image, name), usual_s=function.load_s, budget=budget
@@ -147,17 +143,3 @@ class SimulatedFpga:
         budget: TimeBudget | None = None,
     ) -> None:
         self._step_runner.run(step, self.name, self.file, change, usual_s=usual_s, budget=budget)
-
-
-def _fpga_config(device: AllocatedDevice, config: DeviceConfigBase | None) -> FpgaConfig:
-    if config is not None and not isinstance(config, FpgaConfig):
-        raise HardwareRefusedError(f"{device.share} is an FPGA, but the claim gives it a {type(config).__name__}")
-    return config or FpgaConfig(api_version="kerf.dev/v1alpha1")
-
-
-def _function(device: AllocatedDevice, config: FpgaConfig) -> str:
-    """Return the function to load: the device's own, else the one that the config names; empty: none."""
-    own, asked = device.partition.function, config.function
-    if own and asked and own != asked:
-        raise HardwareRefusedError(f"{device.share} stands for {own}, but the claim's FpgaConfig asks for {asked}")
-    return own or asked or ""

@@ -1,0 +1,175 @@
+"""The calls to the kernel's DFL driver that change a card: partial reconfiguration, reset, clearing of errors.
+
+Numbers and structures are those of Linux ``include/uapi/linux/fpga-dfl.h``. Every OSError becomes one of Kerf's errors
+here, with what can be done about it.
+"""
+
+import errno
+import fcntl
+import os
+import struct
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Final, Protocol
+
+from api.errors import KerfError
+from driver.kubeletplugin.backends.base import CardAbsentError, HardwareBusyError, HardwareRefusedError
+from driver.kubeletplugin.backends.dfl.images import ImageBits
+from driver.kubeletplugin.backends.dfl.sysfs import CardFiles, DflCardReading, PortReading
+
+PORT_RESET: Final = 0xB640
+"""DFL_FPGA_PORT_RESET: _IO(0xB6, 0x40); its argument must be 0."""
+FME_PORT_PR: Final = 0xB680
+"""DFL_FPGA_FME_PORT_PR: _IO(0xB6, 0x80), with a pointer to PORT_PR."""
+PORT_PR: Final = struct.Struct("=IIIIQ")
+"""struct dfl_fpga_fme_port_pr: argsz, flags (0), port_id, buffer_size, buffer_address."""
+
+_LOAD_CAUSES: Final[Mapping[str, tuple[str, type[KerfError]]]] = MappingProxyType(
+    {
+        "reconfig operation error": ("the card refused an operation of the load", HardwareBusyError),
+        "reconfig CRC error": ("the image's checksum was wrong when it arrived at the card", HardwareBusyError),
+        "reconfig incompatible image": ("the card says that the image was built for another one", HardwareRefusedError),
+        "reconfig IP protocol error": ("the card's loader reports a protocol error", HardwareBusyError),
+        "reconfig fifo overflow error": ("the card's loader got more than it could take", HardwareBusyError),
+    }
+)
+"""By line of the FPGA manager's status (``Documentation/ABI/testing/sysfs-class-fpga-manager``): what it means, and
+whether a later try may succeed. The image itself has been checked before."""
+_ABSENT: Final = frozenset({errno.ENODEV, errno.ENXIO, errno.ENOENT})
+_FORBIDDEN: Final = frozenset({errno.EPERM, errno.EACCES, errno.EROFS})
+
+
+class SystemCalls(Protocol):
+    """The system calls with which cards are changed; each raises OSError."""
+
+    def open(self, path: str, flags: int) -> int:
+        """Open a file, and return its descriptor."""
+        ...
+
+    def close(self, descriptor: int) -> None:
+        """Close a descriptor."""
+        ...
+
+    def ioctl(self, descriptor: int, request: int, argument: bytes | int) -> None:
+        """Make a request to a device's driver: with an integer, or with a pointer to some bytes."""
+        ...
+
+    def write(self, descriptor: int, data: bytes) -> None:
+        """Write to a file at once."""
+        ...
+
+
+class LinuxSystemCalls:
+    """The system calls themselves."""
+
+    def open(self, path: str, flags: int) -> int:
+        return os.open(path, flags)
+
+    def close(self, descriptor: int) -> None:
+        os.close(descriptor)
+
+    def ioctl(self, descriptor: int, request: int, argument: bytes | int) -> None:
+        fcntl.ioctl(descriptor, request, argument)
+
+    def write(self, descriptor: int, data: bytes) -> None:
+        os.write(descriptor, data)
+
+
+class PortInUseError(KerfError):
+    """A process has the port's device node open."""
+
+
+class DflDriver:
+    """The driver of all cards."""
+
+    def __init__(self, files: CardFiles, calls: SystemCalls) -> None:
+        self._files = files
+        self._calls = calls
+
+    @contextmanager
+    def hold_port(self, card: DflCardReading, port: PortReading) -> Iterator[int]:
+        """Keep every process from opening the port's node, and yield the node's descriptor.
+
+        When the last descriptor is closed, the kernel resets the port. Raises PortInUseError where a process has the
+        node open already, and as ``program`` does.
+        """
+        node = self._files.find_port_node(port)
+        try:
+            descriptor = self._calls.open(str(node), os.O_RDWR | os.O_EXCL | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno == errno.EBUSY:
+                raise PortInUseError(f"/dev/{node.name} is open") from error
+            raise _translate(error, f"/dev/{node.name} cannot be opened", card) from error
+        try:
+            yield descriptor
+        finally:
+            self._calls.close(descriptor)
+
+    def reset_port(self, card: DflCardReading, port: PortReading, descriptor: int) -> None:
+        """Reset the port and the function behind it, which forgets its state. Raises as ``program`` does."""
+        try:
+            self._calls.ioctl(descriptor, PORT_RESET, 0)
+        except OSError as error:
+            raise _translate(error, f"/dev/dfl-port.{port.number} cannot be reset", card) from error
+
+    def program(self, card: DflCardReading, port: PortReading, bits: ImageBits) -> None:
+        """Load ``bits`` into the slot of ``port``: by the kernel's limits this ends within half a minute.
+
+        Raises HardwareBusyError, HardwareRefusedError or CardAbsentError, with the card's own word on the cause.
+        """
+        node = self._files.find_fme_node(card)
+        what = f"the image cannot be loaded through /dev/{node.name} into slot {port.slot}"
+        try:
+            descriptor = self._calls.open(str(node), os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            raise _translate(error, f"/dev/{node.name} cannot be opened", card) from error
+        request = PORT_PR.pack(PORT_PR.size, 0, port.slot, bits.size, bits.address)
+        try:
+            self._calls.ioctl(descriptor, FME_PORT_PR, request)
+        except OSError as error:
+            if error.errno == errno.EIO:
+                raise self._explain_failure(card, what) from error
+            raise _translate(error, what, card) from error
+        finally:
+            self._calls.close(descriptor)
+
+    def clear_port_errors(self, card: DflCardReading, port: PortReading, errors: int) -> None:
+        """Have the port forget its logged errors, which must be exactly ``errors``. Raises as ``program`` does."""
+        path = self._files.find_port_folder(card, port) / "errors/errors"
+        try:
+            descriptor = self._calls.open(str(path), os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                self._calls.write(descriptor, f"{errors:#x}\n".encode())
+            finally:
+                self._calls.close(descriptor)
+        except OSError as error:
+            what = f"the errors {errors:#x} of slot {port.slot} cannot be cleared"
+            if error.errno == errno.EINVAL:  # another one was logged meanwhile
+                raise HardwareBusyError(f"{what}: the port has logged another one") from error
+            raise _translate(error, what, card) from error
+
+    def _explain_failure(self, card: DflCardReading, what: str) -> KerfError:
+        """Return the error for a load of which the card said that it failed."""
+        lines = [line.strip() for line in self._files.read_load_status(card).splitlines()]
+        known = [_LOAD_CAUSES[line] for line in lines if line in _LOAD_CAUSES]
+        if not known:
+            return HardwareBusyError(f"{what}: the card reports an error and no cause")
+        kind = HardwareRefusedError if any(kind is HardwareRefusedError for _, kind in known) else HardwareBusyError
+        return kind(f"{what}: {'; '.join(cause for cause, _ in known)}")
+
+
+def _translate(error: OSError, what: str, card: DflCardReading) -> KerfError:
+    """Return Kerf's error for a system call that failed: what can be done, by its error number."""
+    number = error.errno
+    if number in _ABSENT:
+        return CardAbsentError(f"{what}: card {card.pci_address} is not there, or its driver is not loaded")
+    if number == errno.EBUSY:
+        return HardwareBusyError(f"{what}: another program has it, such as fpgad, fpgaconf or fpgasupdate")
+    if number == errno.ETIMEDOUT:
+        return HardwareBusyError(f"{what}: the card did not answer the driver in time")
+    if number == errno.EINVAL:
+        return HardwareRefusedError(f"{what}: the driver refuses the request; does the card have this slot?")
+    if number in _FORBIDDEN:
+        return HardwareRefusedError(f"{what}: it is not allowed ({error.strerror}); is the plugin's pod privileged?")
+    return HardwareBusyError(f"{what}: {error.strerror}")

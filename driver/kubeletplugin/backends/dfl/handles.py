@@ -1,0 +1,95 @@
+"""Handles of prepared slots, as the plugin's checkpoint keeps them, and the container edits made from them.
+
+A field added later needs a default: records of older versions are read by newer ones. The management engine's node
+(``/dev/dfl-fme.N``) is never among the nodes: whoever has it loads what he likes into every slot.
+"""
+
+from collections.abc import Iterator
+from typing import Final, Literal
+
+import msgspec
+
+from api.wire import to_builtins
+from cdi import ContainerEdits, DeviceNode
+from driver.kubeletplugin.backends.base import Handle, HardwareRefusedError
+from driver.kubeletplugin.backends.dfl.descriptions import ImageReference
+
+_NULL_MAJOR: Final = 1
+_NULL_MINOR: Final = 3
+"""``/dev/null`` on every Linux (Documentation/admin-guide/devices.txt)."""
+
+
+class SlotHandle(msgspec.Struct, frozen=True, kw_only=True):
+    """One slot of a prepared device."""
+
+    slot: int
+    port: int
+    """The number of the port's device node, ``/dev/dfl-port.0``."""
+    afu_id: str = ""
+    """What prepare has left in the slot; empty: whatever was there, because the slot has no blank image."""
+    blank: ImageReference | None = None
+    """What is loaded when the slot is released; None: nothing can be."""
+
+
+class DflHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="dfl"):
+    """Slots of a card, with a function in one of them, or blank."""
+
+    card: str
+    """UUID of the card."""
+    device: str
+    """Name of the published device."""
+    slots: tuple[SlotHandle, ...]
+    function: str = ""
+    """The loaded function; empty: none was asked for, or with admin access nothing is known."""
+    function_slot: int | None = None
+    """The slot that the function is in; None: there is none."""
+    version: str = ""
+    parameters: dict[str, str] = {}
+    """The function's parameters, for programs that use it."""
+    release: Literal["Blank", "Keep"] = "Blank"
+    """What becomes of the function when the device is released."""
+    is_admin: bool = False
+    """Whether the claim has admin access: nothing was changed for it."""
+    is_stand_in: bool = False
+    """Whether the card is a stand-in's: its device nodes are ``/dev/null`` of the host."""
+
+
+def to_json(handle: DflHandle) -> Handle:
+    plain: Handle = to_builtins(handle)
+    return plain
+
+
+def from_json(handle: Handle) -> DflHandle:
+    """Read a handle. Raises HardwareRefusedError when another backend or a later version has written it."""
+    try:
+        return msgspec.convert(handle, type=DflHandle)
+    except msgspec.ValidationError as error:
+        raise HardwareRefusedError(f"this is no handle of the backend dfl: {error}") from error
+
+
+def build_edits(handle: DflHandle) -> ContainerEdits:
+    """Build the edits of a device. The same handle gives the same edits, on every node and after every restart."""
+    nodes = tuple(_build_node(slot.port, is_stand_in=handle.is_stand_in) for slot in handle.slots)
+    return ContainerEdits(env=tuple(_list_variables(handle)), device_nodes=nodes)
+
+
+def _list_variables(handle: DflHandle) -> Iterator[str]:
+    name = handle.device.upper().replace("-", "_")
+    yield f"KERF_DEVICE_{name}={handle.function}"
+    for slot in handle.slots:
+        if slot.slot == handle.function_slot:
+            yield f"KERF_PORT_{name}=/dev/dfl-port.{slot.port}"
+            yield f"KERF_AFU_ID_{name}={slot.afu_id}"
+    if handle.version:
+        yield f"KERF_VERSION_{name}={handle.version}"
+    for parameter, value in sorted(handle.parameters.items()):
+        yield f"KERF_PARAMETER_{name}_{parameter}={value}"
+
+
+def _build_node(port: int, *, is_stand_in: bool) -> DeviceNode:
+    path = f"/dev/dfl-port.{port}"
+    if not is_stand_in:
+        return DeviceNode(path=path, permissions="rw")
+    return DeviceNode(
+        path=path, host_path="/dev/null", type="c", major=_NULL_MAJOR, minor=_NULL_MINOR, permissions="rw"
+    )

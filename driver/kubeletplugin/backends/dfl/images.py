@@ -1,0 +1,153 @@
+"""The folder of image files: which of them are what their descriptions say, and their bits for the card.
+
+A file is checked when its description is read, so that no function is offered whose image is wrong, and again from the
+very bytes that are loaded.
+"""
+
+import ctypes
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from api.errors import KerfError
+from driver.kubeletplugin.backends.base import HardwareRefusedError
+from driver.kubeletplugin.backends.dfl.descriptions import ImageReference
+from driver.kubeletplugin.backends.dfl.gbs import HEAD_BYTES, GbsHeader, parse_gbs
+
+MAX_BYTES: Final = 256 * 1024 * 1024
+"""Several times the configuration of a large Agilex FPGA: a load reads its file into memory, of which the plugin's pod
+has 512 MiB."""
+_CHUNK: Final = 1024 * 1024
+
+_Version: TypeAlias = tuple[int, int, int, int]
+"""Inode, size, and the times of the last change of content and state: another one, another file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageBits:
+    """The content of a checked image file."""
+
+    data: bytearray
+    offset: int
+    """Where the bits for the card begin."""
+
+    @property
+    def size(self) -> int:
+        """The number of bytes for the card."""
+        return len(self.data) - self.offset
+
+    @property
+    def address(self) -> int:
+        """The address of the first byte for the card in this process, valid as long as ``data`` lives unchanged."""
+        return ctypes.addressof(ctypes.c_char.from_buffer(self.data, self.offset))
+
+
+class ImageFolder:
+    """The image files below one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._checked: dict[ImageReference, tuple[_Version, str]] = {}
+
+    def find_fault(self, image: ImageReference) -> str:
+        """Return why the image's file cannot be loaded; empty: it is as described. Unchanged files are read once."""
+        try:
+            with _open(self._folder, image) as descriptor:
+                version = _read_version(descriptor)
+                known = self._checked.get(image)
+                if known is None or known[0] != version:
+                    known = self._checked[image] = (version, _find_fault(descriptor, image))
+                return known[1]
+        except HardwareRefusedError as error:
+            return str(error)
+
+    def read(self, image: ImageReference) -> ImageBits:
+        """Read the image's file and check what was read. Raises HardwareRefusedError."""
+        with _open(self._folder, image) as descriptor:
+            size = os.fstat(descriptor).st_size
+            data = bytearray(size)
+            try:
+                with os.fdopen(os.dup(descriptor), "rb", buffering=0) as stream:
+                    view, done = memoryview(data), 0
+                    while done < size and (count := stream.readinto(view[done:])):
+                        done += count
+            except OSError as error:
+                raise HardwareRefusedError(f"image {image.file} cannot be read: {error.strerror}") from error
+        _check_digest(hashlib.sha256(data).hexdigest(), image)
+        header = _check_header(bytes(data[:HEAD_BYTES]), size, image)
+        return ImageBits(data=data, offset=header.bits_offset)
+
+
+@contextmanager
+def _open(folder: Path, image: ImageReference) -> Iterator[int]:
+    """Open the image's file. Raises HardwareRefusedError: it is not there, outside of the folder, or too large."""
+    try:
+        root = folder.resolve(strict=True)
+        path = (root / image.file).resolve(strict=True)
+        if not path.is_relative_to(root):
+            raise HardwareRefusedError(f"image {image.file} is a link that leads out of {folder}")
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
+        reason = getattr(error, "strerror", None) or str(error)
+        raise HardwareRefusedError(f"image {image.file} cannot be opened in {folder}: {reason}") from error
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise HardwareRefusedError(f"image {image.file} is no file")
+        if found.st_size > MAX_BYTES:
+            raise HardwareRefusedError(f"image {image.file} has {found.st_size} bytes; at most {MAX_BYTES} are read")
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _read_version(descriptor: int) -> _Version:
+    found = os.fstat(descriptor)
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _find_fault(descriptor: int, image: ImageReference) -> str:
+    digest, size, head = hashlib.sha256(), 0, b""
+    try:
+        with os.fdopen(os.dup(descriptor), "rb", buffering=0) as stream:
+            while chunk := stream.read(_CHUNK):
+                head = head or chunk[:HEAD_BYTES]
+                size += len(chunk)
+                digest.update(chunk)
+        _check_digest(digest.hexdigest(), image)
+        _check_header(head, size, image)
+    except OSError as error:
+        return f"image {image.file} cannot be read: {error.strerror}"
+    except KerfError as error:
+        return str(error)
+    return ""
+
+
+def _check_digest(digest: str, image: ImageReference) -> None:
+    if digest != image.sha256:
+        raise HardwareRefusedError(
+            f"image {image.file} is another file than the one that was described: its SHA-256 is {digest}, not "
+            f"{image.sha256}"
+        )
+
+
+def _check_header(head: bytes, size: int, image: ImageReference) -> GbsHeader:
+    """Check that the image is for its interface, and the function that it is said to be."""
+    try:
+        header = parse_gbs(head, size)
+    except KerfError as error:
+        raise HardwareRefusedError(f"image {image.file}: {error}") from error
+    if header.interface_uuid != image.interface_uuid:
+        raise HardwareRefusedError(
+            f"image {image.file} was built for the interface {header.interface_uuid}, not for {image.interface_uuid}"
+        )
+    if header.afu_id != image.afu_id:
+        raise HardwareRefusedError(
+            f"image {image.file} is the accelerator {header.afu_id}, but is described as {image.afu_id}"
+        )
+    return header

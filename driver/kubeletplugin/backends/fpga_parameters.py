@@ -1,0 +1,34 @@
+"""What a claim asks of an FPGA device, by its configuration: for all backends of the family ``fpga``."""
+
+from typing import Final
+
+from api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig
+from driver.kubeletplugin.backends.base import AllocatedDevice, HardwareRefusedError
+
+_LOADS: Final = 3
+_LEAST_S: Final = 30
+"""A load may take three times what the image's maker states, at least 30 s: makers measure on idle machines, and one
+phase of a DFL reconfiguration alone may take 8 s (Linux ``drivers/fpga/dfl-fme-mgr.c``)."""
+
+
+def find_fpga_config(device: AllocatedDevice, config: DeviceConfigBase | None) -> FpgaConfig:
+    """Return the configuration of an FPGA device. Raises HardwareRefusedError for that of another family."""
+    if config is not None and not isinstance(config, FpgaConfig):
+        raise HardwareRefusedError(f"{device.share} is an FPGA, but the claim gives it a {type(config).__name__}")
+    return config or FpgaConfig(api_version="kerf.dev/v1alpha1")
+
+
+def find_function(device: AllocatedDevice, config: FpgaConfig) -> str:
+    """Return the function to load: the device's own, else the one that the config names; empty: none.
+
+    Raises HardwareRefusedError when the two contradict one another.
+    """
+    own, asked = device.partition.function, config.function
+    if own and asked and own != asked:
+        raise HardwareRefusedError(f"{device.share} stands for {own}, but the claim's FpgaConfig asks for {asked}")
+    return own or asked or ""
+
+
+def find_load_limit(config: FpgaConfig, load_s: float) -> float:
+    """Return how many seconds a load may take of which the image's maker says ``load_s``."""
+    return config.timeout_seconds or max(_LEAST_S, _LOADS * load_s)

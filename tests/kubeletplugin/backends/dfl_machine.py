@@ -1,0 +1,98 @@
+"""A machine with stand-ins of DFL cards, for the contract of backends and for tests of the backend ``dfl``."""
+
+import time
+from collections.abc import Callable, Collection, Hashable, Sequence
+from pathlib import Path
+
+from api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig
+from driver.kubeletplugin.backends.dfl import DflBackend
+from driver.kubeletplugin.backends.dfl.config import DflConfig
+from driver.kubeletplugin.backends.dfl.sysfs import CardFiles
+from driver.partitions.geometry import Card, Partition
+from driver.testing import MachineUnderTest, ProcessKilled
+from tests.fakes.dfl import DflMachine, FakeSystemCalls
+from tests.fakes.dfl.machine import BLANK_ID
+
+
+class DflMachineUnderTest(MachineUnderTest):
+    """Two cards with four slots each."""
+
+    lists_idle = False
+
+    def __init__(self, folder: Path, *, now: Callable[[], float] = time.monotonic) -> None:
+        self.hardware = DflMachine.create(folder)
+        self.hardware.describe()
+        self.document = DflConfig(
+            description_folder=str(self.hardware.descriptions),
+            image_folder=str(self.hardware.images),
+            system_root=str(folder),
+            health_poll_seconds=0.01,
+        )
+        self._now = now
+        self._points_left: int | None = None
+
+    def open_backend(self) -> DflBackend:
+        return DflBackend(self.document, calls=FakeSystemCalls(self._pass_point), now=self._now)
+
+    def config(self, partition: Partition) -> DeviceConfigBase | None:
+        """Slots and whole cards get a function, as nothing is left to see of blank ones."""
+        if partition.function is not None:
+            return None
+        return FpgaConfig(api_version="kerf.dev/v1alpha1", function="aes")
+
+    def idle(self, card_uuid: str) -> Collection[Hashable]:
+        return [
+            (port.slot, loaded)
+            for card in CardFiles(self.hardware.folder).list_cards()
+            if card.uuid == card_uuid
+            for port in card.ports
+            if (loaded := self.hardware.read_afu_id(port.number)) != BLANK_ID
+        ]
+
+    def kill_at(self, point: int | None) -> None:
+        self._points_left = point
+
+    def cut_by_hand(self, partition: Partition) -> None:
+        self._for_each_port(partition, self.hardware.use)
+
+    def remove_by_hand(self, partition: Partition) -> None:
+        self._for_each_port(partition, self.hardware.stop_using)
+
+    def use(self, partition: Partition) -> None:
+        self._for_each_port(partition, self.hardware.use)
+
+    def stop_using(self, partition: Partition) -> None:
+        self._for_each_port(partition, self.hardware.stop_using)
+
+    def take_away(self, card_uuid: str) -> None:
+        self.hardware.take_away(self.fme(card_uuid))
+
+    def bring_back(self, card_uuid: str) -> None:
+        self.hardware.bring_back(0)
+
+    def make_unhealthy(self, card_uuid: str) -> None:
+        (self.hardware.fme_folder(self.fme(card_uuid)) / "errors/nonfatal_errors").write_text("0x4\n")
+
+    def partitions(self, card: Card) -> Sequence[Partition]:
+        """Return one run of slots of each size, all single slots, and the functions."""
+        found = super().partitions(card)
+        return [one for one in found if one.placement is None or one.placement.size == 1 or one.placement.start == 0]
+
+    def fme(self, card_uuid: str) -> int:
+        """Return the number of the card's management engine."""
+        (found,) = (card.fme for card in CardFiles(self.hardware.folder).list_cards() if card.uuid == card_uuid)
+        return found
+
+    def _for_each_port(self, partition: Partition, call: Callable[[int], None]) -> None:
+        (card,) = (one for one in CardFiles(self.hardware.folder).list_cards() if one.uuid == partition.card_uuid)
+        assert partition.placement is not None
+        for slot in partition.placement.units:
+            port = card.find_port(slot)
+            assert port is not None
+            call(port.number)
+
+    def _pass_point(self) -> None:
+        if self._points_left is not None:
+            self._points_left -= 1
+            if self._points_left == 0:
+                raise ProcessKilled
