@@ -82,6 +82,9 @@ async def test_the_image_starts_with_a_read_only_root_and_no_rights(cluster: Clu
 async def test_kerf_is_installed_serves_a_pod_refuses_a_second_profile_and_goes(
     cluster: Cluster, api: Api, installer: Installer
 ) -> None:
+    async def has_no_pods() -> bool:
+        return not await pods_of(api)
+
     # 1. Installed, without hardware on any node.
     await api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     said = await installer.run("install", SIMULATED)
@@ -136,18 +139,25 @@ async def test_kerf_is_installed_serves_a_pod_refuses_a_second_profile_and_goes(
     await installer.run("upgrade", {**SIMULATED, "log": {"level": "debug"}})
     await wait_for_plugin(api, "simulated")
 
-    # 5. Uninstalled in the right order: the definitions stay, with the class.
+    # 5. Uninstalled too early: the pod does not end, until the same profile is installed again.
+    await installer.run("uninstall")
+    await eventually("Kerf has gone", has_no_pods, within_s=ready_s())
     await api.delete("v1", "Pod", "small", "default")
+
+    async def has_stopped() -> bool:
+        pod = await api.get("v1", "Pod", "small", "default")
+        return all("terminated" in one["state"] for one in pod["status"]["containerStatuses"])
+
+    await eventually("the container has ended, and the pod is still there", has_stopped, within_s=ready_s())
+    await installer.run("install", SIMULATED)
 
     async def has_gone() -> bool:
         return await api.find("v1", "Pod", "small", "default") is None
 
     await eventually("the pod has ended", has_gone, within_s=ready_s())
+
+    # 6. Uninstalled in the right order: the definitions stay, with the class.
     await installer.run("uninstall")
-
-    async def has_no_pods() -> bool:
-        return not await pods_of(api)
-
     await eventually("Kerf has gone", has_no_pods, within_s=ready_s())
     assert await api.find(KERF, "ResourceClass", "small") is not None
     assert await api.find("rbac.authorization.k8s.io/v1", "ClusterRole", "kerf-controller") is None

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-_BUILD_TIMEOUT_S = 600
+_BUILD_TIMEOUT_S = 1500
 """The time limit of a build without caches on a slow machine, including downloads."""
 
 
