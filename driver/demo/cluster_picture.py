@@ -15,6 +15,8 @@ _CONTAINERS: Final = 4
 """Containers whose devices are shown; a document (``--output json``) has all."""
 _VALUES: Final = "KERF_"
 """How the environment variables begin that name a container's devices and limits."""
+_DEVICE: Final = "KERF_DEVICE_"
+"""How those begin that name devices: their values say enough."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +36,7 @@ def introduce(display: Display, cards: Iterable[CardState], kubeconfig: Path, lo
         by_node.setdefault(card.node, []).append(card)
     for names, drawn in describe_nodes([*by_node.values()]):
         display.say("")
-        display.say(f"{names} {'have' if ' ' in names else 'has'}")
+        display.say(f"{names} {'each have' if ' ' in names else 'has'}:")
         display.cards(drawn, {})
     display.say("")
     display.items([("look in", f"kubectl --kubeconfig {kubeconfig} get pods -A")])
@@ -109,7 +111,11 @@ def describe_free(card: CardState) -> str:
 
 def describe_container(container: ContainerReport) -> str:
     """Return what a container sees: identities and limits from its environment, its device nodes."""
-    values = [value for key, value in container.env.items() if key.startswith(_VALUES)]
+    values = [
+        value if key.startswith(_DEVICE) else f"{key}={value}"
+        for key, value in container.env.items()
+        if key.startswith(_VALUES)
+    ]
     return "  ".join([*values, *container.device_nodes]) or "no device"
 
 
@@ -149,7 +155,7 @@ def _describe_cards(cards: Sequence[CardState]) -> list[DrawnCard]:
 
 
 def _join_names(names: Sequence[str]) -> str:
-    return ", ".join(names) if len(names) <= 2 else f"{names[0]} to {names[-1]}"
+    return " and ".join(names) if len(names) <= 2 else f"{names[0]} to {names[-1]}"
 
 
 def count(number: int, noun: str) -> str:

@@ -17,8 +17,6 @@ WIDEST: Final = 100
 _NARROWEST: Final = 40
 """Columns of text, however narrow the terminal is: it breaks longer lines itself."""
 _INDENT: Final = "   "
-_ERASE: Final = "\r\x1b[K"
-"""Go to the first column and erase the line (ECMA-48: CR, EL)."""
 
 
 class Display:
@@ -100,8 +98,8 @@ class TextDisplay(Display):
 
     def wait(self, what: str) -> None:
         if self._is_terminal and what != self._waits:
-            self._waits = what
-            self._write(f"{_ERASE}{_INDENT}... {what}"[: self._columns + len(_ERASE) - 1])
+            erase, self._waits = self._erase(), what
+            self._write(f"{erase}{self._wait_line}")
 
     def verdict(self, text: str, *, is_good: bool) -> None:
         first, *others = _wrap(text, self._columns)
@@ -114,9 +112,16 @@ class TextDisplay(Display):
     async def hold(self) -> None:
         await anyio.sleep(self._pause_s)
 
+    @property
+    def _wait_line(self) -> str:
+        return f"{_INDENT}... {self._waits}"[: self._columns - 1]
+
+    def _erase(self) -> str:
+        """Return what erases the line about what is waited for, without escape sequences."""
+        return f"\r{' ' * len(self._wait_line)}\r" if self._waits else ""
+
     def _line(self, line: str) -> None:
-        erase = _ERASE if self._waits else ""
-        self._waits = ""
+        erase, self._waits = self._erase(), ""
         if line or self._last:  # two empty lines say no more than one
             self._write(f"{erase}{line}\n")
         self._last = line

@@ -20,7 +20,7 @@ from driver.demo.cluster_picture import describe_container, describe_left, intro
 from driver.demo.display import Display
 from driver.demo.environment import WaitTimeoutError
 from driver.demo.manifests import Manifest, named_classes
-from driver.demo.observation import find_refusal, is_processed
+from driver.demo.observation import device_key, find_refusal, is_processed
 from driver.demo.pod_runner import (
     KEPT,
     PodRunner,
@@ -38,20 +38,25 @@ _SCHEDULING_S: Final = 5.0
 _RECHECK_S: Final = 3.0
 """Seconds that a class without a matching device may still find one: the controller may see the slices later than the
 demo, and counts again a second after that."""
-_FIRST: Final = ("gpu-by-size.yaml", "fpga-function.yaml")
-"""The example that is shown alone, the first of these that this hardware can run."""
-_ASKS: Final[Mapping[str, str]] = {
-    "gpu-by-size.yaml": "the smallest part of a GPU that has 18Gi of memory",
-    "gpu-small.yaml": "two pods ask for the smallest part there is",
-    "gpu-resize.yaml": "two for one and for three compute slices",
-    "gpu-whole.yaml": "one for a whole card",
-    "gpu-in-shares.yaml": "two for 4Gi each of one card that they share",
-    "shared-claim.yaml": "one has two containers that use one part",
-    "extended-resource.yaml": "one has no claim, but a limit as for a device plugin",
-    "fpga-function.yaml": "one asks for an FPGA that does AES-GCM",
-    "fpga-two-slots.yaml": "one for two slots of an FPGA, and says what to load",
+_ALONE: Final[Mapping[str, tuple[str, str]]] = {
+    "gpu-by-size.yaml": (
+        "A pod asks for a size",
+        "the smallest part of a GPU that has 18Gi of memory, whatever the model",
+    ),
+    "fpga-function.yaml": ("A pod asks for a function", "a part of an FPGA that does AES-GCM"),
 }
-"""What each example asks for, as a clause."""
+"""Title and class of the example that is shown alone, the first of these that this hardware can run."""
+_ASKS: Final[Mapping[str, str]] = {
+    "gpu-small.yaml": "the smallest part there is",
+    "gpu-resize.yaml": "one and three compute slices",
+    "gpu-whole.yaml": "a whole card",
+    "gpu-in-shares.yaml": "4Gi each of one card that two share",
+    "shared-claim.yaml": "one part for two containers",
+    "extended-resource.yaml": "a limit as for a device plugin, without a claim",
+    "fpga-function.yaml": "an FPGA that does AES-GCM",
+    "fpga-two-slots.yaml": "two slots of an FPGA, with what to load",
+}
+"""What pods of each example ask for."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -89,24 +94,27 @@ class Scenario(PodRunner):
         skipped: dict[str, str] = {}
         examples = self._runnable(unmatched, skipped)
         by_name = {example[0].file.name: example for example in examples}
-        alone = next((by_name[name] for name in _FIRST if name in by_name), None)
+        alone = next((by_name[name] for name in _ALONE if name in by_name), None)
         if alone is not None:
-            async with self.step("A pod asks for a size", "run"):
-                await self._run_alone(alone)
+            title, class_ = _ALONE[alone[0].file.name]
+            async with self.step(title, "run"):
+                await self._run_alone(alone, class_)
         others = [example for example in examples if example is not alone]
         others.sort(key=lambda example: [*_ASKS, example[0].file.name].index(example[0].file.name))
         async with self.step("Other ways to ask, one example each", "run"):
             skipped |= await self._examples(others, kept=alone or ())
             names = [example[0].file.name for example in others]
             said = [_ASKS.get(name, name) for name in names if name not in skipped]
-            self.display.say(_sentence("; ".join(said)))
-            for name, why in skipped.items():
-                self.display.say(f"Not with this hardware: {name} ({why})")
+            if said:
+                self.display.say(f"Pods ask for {'; '.join(said)}.")
+            for why in dict.fromkeys(skipped.values()):
+                names = [name for name in skipped if skipped[name] == why]
+                self.display.say(f"Not with this hardware: {', '.join(names)} ({why})")
             self.draw_cluster()
             await self.display.hold()
 
-    async def _run_alone(self, example: Sequence[Manifest]) -> None:
-        """Run one example with one pod, and show its card before and after."""
+    async def _run_alone(self, example: Sequence[Manifest], class_: str) -> None:
+        """Run an example with one pod, whose class selects ``class_``, and show its card before and after."""
         [ref] = list_pod_refs(example)
         before = {(card.node, card.name): card for card in self.environment.card_states()}
         begin = self.clock()
@@ -115,15 +123,13 @@ class Scenario(PodRunner):
         took_s = self.clock() - begin
         [pod] = self.record([ref])
         [device] = pod.devices
-        [class_] = [manifest.name for manifest in self.manifests if manifest.kind == "ResourceClass"
-                    and manifest.file == example[0].file]  # fmt: skip
-        after = next(card for card in self.environment.card_states() if any(device.device in u for u in card.units)
-                     and card.node == pod.node)  # fmt: skip
-        asks = _ASKS.get(example[0].file.name, example[0].file.name)
+        key = device_key(device.pool, device.device)
+        after = next(card for card in self.environment.card_states() if key in card.units)
+        name = next(name for manifest in example for _, name in named_classes(manifest.body))
+        got = f"made {device.profile} there" if device.profile else "gave it a whole card there"
         self.display.say(
-            f"An administrator has made the class {class_}: {asks}, whatever the model. The claim of pod {pod.name} "
-            f"names it. The scheduler chose {pod.node}, Kerf cut {device.profile or 'the card'} there, and the pod "
-            f"ran after {took_s:.1f} s."
+            f"An administrator has made the class {name}: {class_}. The claim of pod {pod.name} names it. The "
+            f"scheduler chose {pod.node}, Kerf {got}, and the pod ran after {took_s:.1f} s."
         )
         self.draw({"before": before[after.node, after.name], "after": after}, [pod])
         self.display.items([("its container sees", describe_container(pod.containers[0]))])
@@ -133,10 +139,13 @@ class Scenario(PodRunner):
         """Run one file after the other; earlier ones make room where the cluster is full. Returns what cannot run."""
         running: list[Manifest] = [*kept]
         skipped: dict[str, str] = {}
+        is_told = False
         for example in examples:
             obstacle = await self._try_example(example)
             if obstacle and running:
-                self.display.say("The cluster is full: the examples that ran until now are deleted.")
+                if not is_told:
+                    self.display.say("Where the cluster is full, the examples that ran until then are deleted.")
+                is_told = True
                 await self.delete(running)
                 running.clear()
                 obstacle = await self._try_example(example)
@@ -189,7 +198,7 @@ class Scenario(PodRunner):
                 examples.setdefault(manifest.file, []).append(manifest)
         for file, example in list(examples.items()):
             asked = {name for manifest in example for _, name in named_classes(manifest.body)}
-            if why := "; ".join(unmatched[name] for name in sorted(asked & unmatched.keys())):
+            if why := "; ".join(dict.fromkeys(unmatched[name] for name in sorted(asked & unmatched.keys()))):
                 if skipped is not None:
                     skipped[file.name] = why
                 self._leave_out(examples.pop(file))
@@ -234,7 +243,7 @@ class Scenario(PodRunner):
         about = ObjectRef(generated_objects.NAMESPACE, name)
         [explanation] = await self.explain(self.environment.client, [about], self.display.width - 2)
         headline, *others = split_blocks(explanation.lines)
-        steps = [line for block in others[-2:] for line in block]
+        steps = first_step([line for block in others[-2:] for line in block])
         self.display.say("")
         self.display.say(f"One more pod has to wait. `kerf why pod {name}` says what for, and what would help:")
         self.display.quote(f"  {line}" for line in _shorten([*headline, *steps], self.display.width - 2))
@@ -356,12 +365,14 @@ def split_blocks(lines: Sequence[str]) -> list[list[str]]:
     return [[*block] for is_text, block in groupby(lines, key=bool) if is_text]
 
 
+def first_step(lines: Sequence[str]) -> list[str]:
+    """Return lines to the end of the first step of what to do: there is a step for each node, and one helps."""
+    steps = [number for number, line in enumerate(lines) if line.lstrip().startswith("->")]
+    return [*lines[: steps[1]]] if len(steps) > 1 else [*lines]
+
+
 def _shorten(lines: Sequence[str], width: int) -> list[str]:
     return [line if len(line) <= width else f"{line[: width - 1]}…" for line in lines]
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}." if text else "None of the examples can run on this hardware."
 
 
 def _pods(count: int) -> str:

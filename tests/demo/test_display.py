@@ -122,7 +122,7 @@ async def test_what_is_waited_for_goes_from_a_terminal_and_is_in_no_file() -> No
     await tell(display)
     waits = next(number for number, part in enumerate(parts) if "0 of 1 pod running" in part)
     assert not parts[waits].endswith("\n")
-    assert parts[waits + 1].startswith("\r\x1b[K")
+    assert parts[waits + 1].startswith(f"\r{' ' * len(parts[waits])}\r"), "it is overwritten, also without colors"
     display, parts = written(80)
     await tell(display)
     assert not any("running" in part for part in parts)
