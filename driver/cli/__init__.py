@@ -5,19 +5,25 @@ Subcommands are imported when they are called, so that a daemon starts without t
 
 import importlib
 import os
+import signal
 import sys
-from collections.abc import Mapping
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import click
 
 from api.errors import InvalidDocumentError, KerfError
+from driver import VERSION
 from driver.cli.output import EXIT_BAD_INPUT, EXIT_FAILED
-from driver.runtime.distribution import VERSION
 from driver.runtime.lifecycle import iter_leaf_errors
 
+TRACEBACK: Final = "KERF_TRACEBACK"
+"""The environment variable that has the traceback of an unexpected error shown."""
 COMMANDS: Final[Mapping[str, str]] = {
     # name: what `kerf --help` says; the module is driver.cli.<name with _>, the command its attribute `command`
     "demo": "Show Kerf at work on an embedded cluster.",
@@ -32,7 +38,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "why": "Say why a pod or a claim waits for devices, and what would help.",
     "plan": "Say what would be placed where, and how much more would fit.",
     "frag": "Say how fragmented the cards are, and what to recreate for a large partition.",
-    "gather": "Write what decides over devices into one file.",
+    "gather": "Write what why, plan and frag read to one file.",
     "families": "List the installed families of devices, their attributes and capacities.",
     "rbac": "Print the permissions of the kubelet plugin for the drivers of families.",
     "models": "List the GPU models and FPGA shells that Kerf knows.",
@@ -85,28 +91,26 @@ def kerf() -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run ``kerf`` and return its exit code: 0 done, 1 failed, 2 bad input, 130 interrupted."""
+    """Run ``kerf`` and return its exit code: 0 done, 1 failed, 2 bad input, 130 interrupted, 141 nobody reads.
+
+    What a user can cause ends in one line on standard error, without a traceback. A fault of Kerf itself is one line,
+    too, unless TRACEBACK is set in the environment.
+    """
     try:
         result = kerf.main(args=arguments, prog_name=_program_name(), standalone_mode=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # what fails at the end of the process cannot be reported any more
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.Abort:
-        return 128 + 2  # as a shell reports SIGINT
+        return 128 + signal.SIGINT
     except click.ClickException as error:
-        error.show()
+        _tell(error.show)
         return error.exit_code
-    except InvalidDocumentError as error:
-        for problem in error.problems:
-            click.echo(f"{error.subject}: {problem}", err=True)
-        return EXIT_BAD_INPUT
-    except KerfError as error:
-        click.echo(f"kerf: {error}", err=True)
-        return EXIT_FAILED
-    except BaseExceptionGroup as group:
-        return _report(group)
-    except BrokenPipeError:  # the reader of the pipe, such as `head`, has closed it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except SystemExit:  # click ends so when the reader of a pipe has closed it
+        return _report(BrokenPipeError())
+    except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001  (any error becomes an exit code)
+        return _report(error)
     return result if isinstance(result, int) else 0
 
 
@@ -115,11 +119,52 @@ def _program_name() -> str:
     return "kubectl kerf" if Path(sys.argv[0]).stem == "kubectl-kerf" else "kerf"
 
 
-def _report(group: BaseExceptionGroup[BaseException]) -> int:
-    """Report the errors of a group; an unexpected one is raised with its traceback."""
-    errors = list(iter_leaf_errors(group))
-    if not all(isinstance(error, KerfError) for error in errors):
-        raise group
-    for error in errors:
-        click.echo(f"kerf: {error}", err=True)
-    return EXIT_FAILED
+def _report(error: BaseException) -> int:
+    """Report ``error``, or the errors in a group; returns the exit code."""
+    errors = list(iter_leaf_errors(error))
+    if os.environ.get(TRACEBACK) and not all(isinstance(each, KerfError) for each in errors):
+        traceback.print_exception(error)
+    for line in dict.fromkeys(line for each in errors for line in _lines_of(each)):
+        _tell(partial(click.echo, line, err=True))
+    if any(isinstance(each, OSError) and each.filename is None for each in errors):
+        _drop_output()
+    if any(isinstance(each, BrokenPipeError) for each in errors):
+        return 128 + signal.SIGPIPE
+    return EXIT_BAD_INPUT if isinstance(error, InvalidDocumentError) else EXIT_FAILED
+
+
+def _lines_of(error: BaseException) -> list[str]:
+    match error:
+        case InvalidDocumentError():
+            return [f"{error.subject}: {problem}" for problem in error.problems]
+        case KerfError():
+            return [f"kerf: {error}"]
+        case BrokenPipeError():  # the reader of the pipe, such as `head`, has closed it
+            return []
+        case OSError(filename=None):
+            return [f"kerf: the output cannot be written: {error.strerror or error}"]
+        case OSError():
+            return [f"kerf: {error.filename}: {error.strerror or error}"]
+        case _:
+            return [
+                f"kerf: a fault in Kerf, please report it: {type(error).__name__}: {error}",
+                f"kerf: {TRACEBACK}=1 in the environment shows where it is",
+            ]
+
+
+def _tell(write: Callable[[], object]) -> None:
+    """Write to standard error, unless that cannot be written either."""
+    with suppress(OSError):
+        write()
+
+
+def _drop_output() -> None:
+    """Send what Python still has to write to nowhere, so that its end does not fail as well."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                try:
+                    stream.flush()
+                except OSError:
+                    os.dup2(nowhere, stream.fileno())

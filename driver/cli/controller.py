@@ -36,7 +36,7 @@ def command(
     log_level: str,
     log_format: Format,
 ) -> int:
-    """Run the cluster's controller, until SIGTERM: compile resource classes and keep what they compile to."""
+    """Run the cluster's controller, until SIGTERM: compile ResourceClasses to DeviceClasses, and keep these."""
     from driver.controller import app
     from driver.controller.settings import Settings
 

@@ -4,32 +4,48 @@ import logging
 import os
 import shutil
 import signal
+import sys
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from textwrap import wrap
 from typing import Final, Protocol
 
 import anyio
 import click
 from anyio.abc import TaskStatus
-from rich.console import Console
 
 from api.errors import KerfError
+from api.model.names import ObjectRef
+from driver.allocation import Budget
 from driver.cli.options import BackendParameter, option
 from driver.cli.output import EXIT_BAD_INPUT, EXIT_FAILED, OutputFormat, output_option, print_document
-from driver.demo.display import Display, LiveDisplay, PlainDisplay
-from driver.demo.environment import DemoEnvironment, DemoSettings, find_packaged_folder, open_environment
-from driver.demo.manifests import BadManifestsError, Manifest, load_manifests
+from driver.cli.why import render_report
+from driver.demo.cluster_picture import Explanation
+from driver.demo.display import Display, TextDisplay
+from driver.demo.environment import DemoCluster, DemoEnvironment, DemoSettings, find_packaged_folder, open_environment
+from driver.demo.manifests import CLASSIC_CHECKS, BadManifestsError, Manifest, load_manifests
+from driver.demo.own_manifests import OwnManifests
 from driver.demo.processes import kill_programs
-from driver.demo.report import to_document
-from driver.demo.scenario import Scenario
+from driver.demo.report import Report, to_document
+from driver.demo.scenario import Scenario, close_cluster, show_kept_cluster
+from driver.diagnostics.cluster_index import ClusterIndex
+from driver.diagnostics.collector import collect_state
+from driver.diagnostics.dump import redact
+from driver.diagnostics.explain.report import Verdict
+from driver.diagnostics.explain.why import explain_pod
 from driver.families.fpga.catalog import shell
 from driver.families.fpga.shell import Shell
 from driver.families.gpu.catalog import gpu_model
 from driver.families.gpu.model import GpuModel
 from driver.families.model_names import UnknownModelError
+from driver.kube.http.client import Client
 from driver.kubeletplugin.backends.registry import BackendChoice
 from driver.runtime import lifecycle, logs
+from driver.runtime.boot import read_boot_id
 
 _LONGEST_ROOT: Final = 40
 """Characters of the temporary folder's path, so that the paths of sockets in it stay below 107 bytes."""
@@ -37,6 +53,14 @@ _LOG_TAIL: Final = 15
 """Lines of each program's log that are shown when the demo fails."""
 _INTERRUPTED: Final = 128 + signal.SIGINT
 """The exit code that a shell reports for a program that Ctrl-C ended."""
+_PAUSES_S: Final = {"slow": 5.0, "normal": 1.0, "full": 0.0}
+"""Seconds for which a drawing may be read. What is printed stays, so that one who reads slowly loses nothing."""
+_WHY_S: Final = 2.0
+"""Seconds that the search on one node may take for an answer of ``kerf why``."""
+_FINAL: Final = frozenset(
+    {Verdict.CANNOT_START, Verdict.DOES_NOT_FIT, Verdict.BLOCKED, Verdict.INVALID, Verdict.UNDECIDED}
+)
+"""The answers that stay until somebody acts."""
 _QUIET_S: Final = 0.2
 """Seconds for killed programs to end, so that none writes to the folder while it is removed."""
 
@@ -97,6 +121,11 @@ class _Geometry(click.ParamType[object]):
 )
 @option("--classic", is_flag=True, help="Run Kubernetes 1.30 instead, in which Kerf's controller allocates.")
 @option("--keep", is_flag=True, help="Stay up until Ctrl-C; kubectl works with the kubeconfig that is printed.")
+@option(
+    "--speed",
+    type=click.Choice(["slow", "normal", "full"]),
+    help="How long each drawing may be read before the next step. [default: normal on a terminal, else full]",
+)
 @output_option
 @option("--verbose", is_flag=True, help="Also show the log files of Kerf's programs.")
 def command(
@@ -109,14 +138,19 @@ def command(
     families: tuple[str, ...],
     classic: bool,
     keep: bool,
+    speed: str | None,
     output: OutputFormat,
     verbose: bool,
 ) -> int:
     """Show Kerf at work on an embedded cluster, in a temporary folder, without root.
 
     Beside an API server, a scheduler and a kubelet stand-in for each node run the real `kerf controller` and one real
-    `kerf kubelet-plugin` for each node; their hardware is simulated, or that of your own backends. Exit code 0:
-    everything was observed, and nothing is left.
+    `kerf kubelet-plugin` for each node; their hardware is simulated, or that of your own backends. No container is run.
+
+    With -f your manifests run: pods, claims, classes, Deployments, StatefulSets, Jobs, ConfigMaps. Of a pod that cannot
+    run, the answer of `kerf why` is shown as soon as it is known, and the others go on.
+
+    Exit code 0: everything was observed, and nothing is left; 1: a pod of yours does not run, or something was wrong.
     """
     if backends and classic:
         raise click.UsageError("--backend does not go with --classic, whose steps need simulated GPUs")
@@ -137,15 +171,18 @@ def command(
         families=families,
     )
     settings.hardware.find_families()  # tells of what is not installed, before anything starts
-    if classic:
-        return anyio.run(_run_in_folder, _ClassicRun(settings))
+    read_boot_id()  # tells so where there is none: on anything but Linux
+    display = _display(output, speed)
     try:
+        if classic:
+            manifests = load_manifests(files, CLASSIC_CHECKS) if files else []
+            return anyio.run(_run_in_folder, _ClassicRun(settings, manifests, display, output))
         manifests = load_manifests(files or [find_packaged_folder("examples")])
     except BadManifestsError as error:
         for line in error.lines:
             click.echo(line, err=True)
         return EXIT_BAD_INPUT
-    return anyio.run(_run_in_folder, _DemoRun(settings, manifests, output))
+    return anyio.run(_run_in_folder, _DemoRun(settings, manifests, display, output))
 
 
 class _Interruption:
@@ -205,75 +242,115 @@ async def _run_in_folder(demo: _Run) -> int:
     return _INTERRUPTED if interruption.scope.cancelled_caught else code
 
 
-class _ClassicRun:
-    """One run of the scenario where drivers allocate."""
+class _DemoRun:
+    """One run of the scenario, or of a user's manifests."""
 
-    def __init__(self, settings: DemoSettings) -> None:
+    def __init__(
+        self, settings: DemoSettings, manifests: list[Manifest], display: Display, output: OutputFormat
+    ) -> None:
         self._settings = settings
+        self._manifests = manifests
+        self._display = display
+        self._output = output
+
+    async def run(self, root: Path, interruption: _Interruption) -> int:
+        _log_to(root / "cluster.log")
+        begin = time.monotonic()
+        async with open_environment(self._settings, root) as environment:
+            runner = self._runner(environment)
+            try:
+                await runner.run()
+                if self._settings.keep:
+                    await self._keep(runner, interruption)
+                await close_cluster(runner, self._manifests)
+            except KerfError as error:
+                return self._fail(environment, error)
+        return self._conclude(runner.report, time.monotonic() - begin)
+
+    def _runner(self, environment: DemoEnvironment) -> "Scenario | OwnManifests":
+        run = OwnManifests if self._settings.files else Scenario
+        return run(environment=environment, display=self._display, explain=_explain, manifests=self._manifests)
+
+    async def _keep(self, runner: "Scenario | OwnManifests", interruption: _Interruption) -> None:
+        if isinstance(runner, Scenario):
+            await runner.rerun_examples()
+        show_kept_cluster(self._display, runner.environment.cluster.kubeconfig)
+        await interruption.pause()
+
+    def _fail(self, cluster: DemoCluster, error: KerfError) -> int:
+        self._display.verdict("FAILED See the error and the logs.", is_good=False)
+        click.echo(f"kerf demo: {error}", err=True)
+        _show_logs(cluster)
+        return EXIT_FAILED
+
+    def _conclude(self, report: Report, took_s: float) -> int:
+        waiting = [waiting.pod for waiting in report.waiting]
+        pods = f"{len(report.pods)} pods" if len(report.pods) != 1 else "1 pod"
+        if self._output != "text":
+            print_document(to_document(report), self._output)
+            for each in report.waiting:
+                click.echo("\n".join(each.why), err=True)
+        if waiting:
+            text = f"FAILED {len(waiting)} of {len(waiting) + len(report.pods)} pods did not run: {', '.join(waiting)}."
+            self._display.verdict(text, is_good=False)
+            return EXIT_FAILED
+        every = "got what it asked for" if len(report.pods) == 1 else "got what they asked for"
+        text = f"OK {pods} {every}, and nothing is left, in {took_s:.0f} s."
+        if not (self._settings.keep or self._settings.files):
+            text += " Next: kerf demo --keep, or kerf demo -f with manifests of yours."
+        self._display.verdict(text, is_good=True)
+        return 0
+
+
+class _ClassicRun(_DemoRun):
+    """One run where drivers allocate."""
 
     async def run(self, root: Path, interruption: _Interruption) -> int:
         from driver.demo.classic_scenario import open_classic_scenario
 
         _log_to(root / "cluster.log")
-        try:
-            async with open_classic_scenario(self._settings, root, click.echo) as scenario:
+        begin = time.monotonic()
+        async with open_classic_scenario(self._settings, root, self._display, _explain, self._manifests) as scenario:
+            try:
                 await scenario.run()
                 if self._settings.keep:
-                    click.echo(f"the cluster stays up until Ctrl-C: kubectl --kubeconfig {scenario.cluster.kubeconfig}")
+                    show_kept_cluster(self._display, scenario.cluster.kubeconfig)
                     await interruption.pause()
-            if left := scenario.find_leftovers():
-                click.echo("kerf demo: left behind: " + "; ".join(left), err=True)
-                return EXIT_FAILED
-            click.echo("nothing is left: no partition, no CDI file, no record")
-        except KerfError as error:
-            click.echo(f"kerf demo: {error}", err=True)
-            return EXIT_FAILED
-        return 0
+                await scenario.finish()
+            except KerfError as error:
+                return self._fail(scenario, error)
+        return self._conclude(scenario.report, time.monotonic() - begin)
 
 
-class _DemoRun:
-    """One run of the scenario."""
-
-    def __init__(self, settings: DemoSettings, manifests: list[Manifest], output: OutputFormat) -> None:
-        self._settings = settings
-        self._manifests = manifests
-        self._output = output
-
-    async def run(self, root: Path, interruption: _Interruption) -> int:
-        _log_to(root / "cluster.log")
-        with _display(self._output) as display:
-            async with open_environment(self._settings, root) as environment:
-                scenario = Scenario(
-                    environment=environment,
-                    display=display,
-                    manifests=self._manifests,
-                    is_user_supplied=bool(self._settings.files),
-                )
-                try:
-                    await self._run_scenario(scenario, interruption)
-                except KerfError as error:
-                    click.echo(f"kerf demo: {error}", err=True)
-                    _show_logs(environment)
-                    return EXIT_FAILED
-        if self._output != "text":
-            print_document(to_document(scenario.report), self._output)
-        return 0
-
-    async def _run_scenario(self, scenario: Scenario, interruption: _Interruption) -> None:
-        await scenario.run()
-        if self._settings.keep:
-            await scenario.rerun_examples()
-            kubeconfig = scenario.environment.cluster.kubeconfig
-            scenario.display.say(f"\nthe cluster stays up until Ctrl-C: kubectl --kubeconfig {kubeconfig} get pods -A")
-            await interruption.pause()
-        await scenario.finish()
+async def _explain(client: Client, pods: Sequence[ObjectRef], width: int) -> list[Explanation]:
+    """Ask what ``kerf why`` says of pods."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    state = redact(await collect_state(client, lambda: now))
+    cluster = ClusterIndex(state, Budget(seconds=_WHY_S, clock=time.monotonic))
+    explanations = []
+    for pod in pods:
+        if pod not in cluster.pods:
+            text = f"pod {pod} uses no devices; `kubectl describe pod {pod.name} -n {pod.namespace}` says more"
+            explanations.append(Explanation(pod=pod, is_final=False, lines=tuple(wrap(text, width))))
+            continue
+        report = explain_pod(cluster, pod)
+        text = click.unstyle("\n".join(render_report(report, width)))
+        lines = tuple(text.splitlines())
+        explanations.append(Explanation(pod=pod, is_final=report.verdict in _FINAL, lines=lines))
+    return explanations
 
 
-def _display(output: OutputFormat) -> Display:
+def _display(output: OutputFormat, speed: str | None) -> Display:
     if output != "text":
         return Display()
-    console = Console()
-    return LiveDisplay(console) if console.is_terminal else PlainDisplay()
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    has_color = is_terminal and not os.environ.get("NO_COLOR")
+    return TextDisplay(
+        partial(click.echo, nl=False, color=has_color),
+        columns=shutil.get_terminal_size().columns,
+        pause_s=_PAUSES_S[speed or ("normal" if is_terminal else "full")],
+        is_terminal=is_terminal and os.environ.get("TERM") != "dumb",
+    )
 
 
 def _log_to(file: Path) -> None:
@@ -283,8 +360,8 @@ def _log_to(file: Path) -> None:
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
 
 
-def _show_logs(environment: DemoEnvironment) -> None:
-    for running in environment.programs:
+def _show_logs(cluster: DemoCluster) -> None:
+    for running in cluster.programs:
         lines = running.log.read_text(errors="replace").splitlines()[-_LOG_TAIL:]
         click.echo(f"\nend of the log of {running.name}:", err=True)
         for line in lines:

@@ -82,7 +82,7 @@ def command(
     """Show the cards that the backends see, what is on them now, and every device in publish order.
 
     The devices are those that would be published if nothing were on the cards. For which claim a partition was made is
-    read from a copy of the plugin's records; without records nobody can tell. Nothing is changed, also beside a running
+    read from a copy of the plugin's records; without records it is not known. Nothing is changed, also beside a running
     plugin.
 
     A family whose backend fails, a card that cannot be surveyed, and records that cannot be read are named on standard

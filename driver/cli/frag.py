@@ -1,8 +1,7 @@
 """``kerf frag``: reports how fragmented the cards are, and which claims to recreate for a large partition."""
 
-import string
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from textwrap import wrap
 
@@ -26,9 +25,8 @@ from driver.cli.output import OutputFormat, format_table, output_formats, print_
 from driver.diagnostics.counter_usage import CounterSetFigures
 from driver.diagnostics.defragmentation import Advice
 from driver.diagnostics.frag import CardFigures, FragmentationReport, measure_fragmentation
+from driver.partitions.card_picture import assign_letters, draw_units
 
-_LETTERS = string.ascii_lowercase + string.ascii_uppercase
-"""The letters of the claims in a drawing; further claims are drawn as ``#``."""
 _BAR = 20
 """Characters of a bar."""
 _WIDTH = 80
@@ -39,7 +37,11 @@ _CARDS = 40
 
 @click.command(short_help="Say how fragmented the cards are, and what to recreate for a large partition.")
 @node_option
-@option("--size", help="Advise how to win this size: a profile, an FPGA function, or `whole`. [default: all that lack]")
+@option(
+    "--size",
+    help="Which size to free by recreating claims: a profile, an FPGA function, `slots` or `whole`. "
+    "[default: each that lacks]",
+)
 @cluster_options
 @output_formats("text", "wide", "json", "yaml")
 @with_exit_codes
@@ -80,7 +82,7 @@ def _lines(answer: FragmentationReport, most: int) -> Iterator[str]:
         yield from _advice(advice)
     if answer.no_advice:
         sizes = abbreviate([f"{each.size} of {each.model}" for each in answer.no_advice], 8)
-        yield f"\nno claims could be recreated elsewhere to win {sizes}"
+        yield f"\nnot to be had by recreating claims elsewhere, only when some end: {sizes}"
     for unknown in answer.unknown_cards:
         yield f"\nshown by its counters only, because its geometry is unknown: {unknown}"
     yield from _counter_sets(answer.counter_sets, most)
@@ -106,11 +108,11 @@ def _counter_sets(sets: tuple[CounterSetFigures, ...], most: int) -> Iterator[st
 
 def _drawing(card: CounterSetFigures) -> Iterator[str]:
     """Draw the units of a card with a letter for each claim, and its other counters as bars."""
-    letters = dict(zip(card.claims, _LETTERS, strict=False))
+    letters = assign_letters(card.claims)
     rows = [
         (
             f"{row.name} {row.first}-{row.first + len(row.holders) - 1}",
-            f"[ {' '.join(_letter(claims, letters) for claims in row.holders)} ]",
+            draw_units(row.holders, letters),
             "",
         )
         for row in card.units
@@ -125,13 +127,6 @@ def _drawing(card: CounterSetFigures) -> Iterator[str]:
     if card.units and letters:
         legend = ", ".join(f"{letter} = {claim}" for claim, letter in letters.items())
         yield from wrap(legend, _WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
-
-
-def _letter(claims: tuple[str, ...], letters: Mapping[str, str]) -> str:
-    """Return the letter of the claim that holds a unit; a dot for a free unit, ``!`` for one that several hold."""
-    if len(claims) > 1:
-        return "!"
-    return letters.get(claims[0], "#") if claims else "."
 
 
 def _cards(cards: tuple[CardFigures, ...], most: int) -> Iterator[str]:

@@ -13,10 +13,9 @@ from driver.diagnostics.anonymization import anonymize as build_anonymous
 from driver.diagnostics.dump import encode_dump
 
 
-@click.command(short_help="Write what decides over devices into one file.")
+@click.command(short_help="Write what why, plan and frag read to one file.")
 @access_options
 @option(
-    "-o",
     "--output-file",
     type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
     default="kerf-dump.json",
@@ -55,7 +54,8 @@ def command(
                 json.dump(meanings, file, indent=2, sort_keys=True, ensure_ascii=False)
     data = encode_dump(state, compress=output_file.suffix == ".gz")
     if str(output_file) == "-":
-        sys.stdout.buffer.write(data)
+        if sys.stdout is not None:  # as `click.echo`, which writes no bytes
+            sys.stdout.buffer.write(data)
         return 0
     output_file.write_bytes(data)
     parts = (

@@ -52,7 +52,7 @@ from driver.runtime.tls import without_system_roots
     "--early-load",
     type=SecondsParameter(),
     default=10.0,
-    help="Load functions that take so many seconds before binding.",
+    help="Load functions before the pod is bound to the node if a load takes at least this long.",
 )
 @logging_options
 def command(

@@ -5,8 +5,8 @@ import platform
 import click
 
 from api.resource.registry import VERSIONS
+from driver import VERSION
 from driver.cli.output import OutputFormat, output_option, print_document
-from driver.runtime.distribution import VERSION
 
 
 @click.command(short_help="Print the version and what it speaks.")

@@ -172,43 +172,46 @@ def _lines(cluster: ClusterIndex, answer: WhyReport | WorkloadReport, *, is_wide
         yield f"{subject.kind.lower()} {name}: {answer.message}"
         for report in answer.pods:
             yield ""
-            yield from _report(report, is_wide=is_wide)
+            yield from render_report(report, is_wide=is_wide)
     else:
-        yield from _report(answer, is_wide=is_wide)
+        yield from render_report(answer, is_wide=is_wide)
     for plural, why in cluster.state.forbidden_lists.items():
         yield ""
         yield from _wrapped(f"{plural} could not be read, so what they say is missing here: {why}")
 
 
-def _report(answer: WhyReport, *, is_wide: bool) -> Iterator[str]:
+def render_report(answer: WhyReport, width: int = _WIDTH, *, is_wide: bool = False) -> Iterator[str]:
+    """Yield the report in lines, the sentences of which have at most ``width`` columns; ``is_wide``: no list is cut
+    short.
+    """
     subject = answer.subject
     color = _COLORS[_EXITS[answer.verdict]]
     about = f"{'pod' if subject.kind == 'Pod' else 'claim'} {subject.namespace}/{subject.name}:"
     said, *more = answer.causes if answer.causes[:1] and answer.causes[0].message == answer.message else (None,)
-    first, *others = _wrapped(f"{about} {answer.message}" + (f" ({said.code})" if said else ""))
+    first, *others = _wrapped(f"{about} {answer.message}" + (f" ({said.code})" if said else ""), width)
     yield about + click.style(first.removeprefix(about), fg=color)
     yield from (click.style(line, fg=color) for line in others)
     if said is not None:
-        yield from _step(said.next_step)
+        yield from _step(said.next_step, width)
     if any(claim.state != "pending" for claim in answer.claims) or len(answer.claims) > 1:
         yield ""
         for claim in answer.claims:
             yield from _claim(claim)
-    yield from reason_lines(answer, is_wide=is_wide)
+    yield from reason_lines(answer, width, is_wide=is_wide)
     shown = {reason.obstacle for group in answer.groups for reason in group.reasons}
     for cause in more if said else answer.causes:
         if cause.code not in shown:
             yield ""
-            yield from _cause(cause)
+            yield from _cause(cause, width)
     if steps := dict.fromkeys(cause.next_step for cause in answer.causes if cause.code in shown):
         yield "\nwhat to do"
         for step in steps:
-            yield from _step(step)
+            yield from _step(step, width)
     if answer.scheduler_says and not any(
         cause.is_fault or answer.scheduler_says in cause.message for cause in answer.causes
     ):
         yield ""
-        yield from _wrapped(f"the scheduler says: {answer.scheduler_says}")
+        yield from _wrapped(f"the scheduler says: {answer.scheduler_says}", width)
 
 
 def _claim(claim: ClaimState) -> Iterator[str]:
@@ -220,23 +223,23 @@ def _claim(claim: ClaimState) -> Iterator[str]:
         yield f"    waits for {waits_for}"
 
 
-def _cause(cause: Cause) -> Iterator[str]:
+def _cause(cause: Cause, width: int) -> Iterator[str]:
     code = click.style(cause.code, bold=True)
-    first, *others = _wrapped(f"{cause.code}: {cause.message}")
+    first, *others = _wrapped(f"{cause.code}: {cause.message}", width)
     yield first.replace(cause.code, code, 1)
     yield from others
-    yield from _step(cause.next_step)
+    yield from _step(cause.next_step, width)
 
 
-def _step(step: str) -> list[str]:
-    return _wrapped(step, "  -> ", "     ")
+def _step(step: str, width: int) -> list[str]:
+    return _wrapped(step, width, "  -> ", "     ")
 
 
-def _wrapped(text: str, first: str = "", others: str = "  ") -> list[str]:
+def _wrapped(text: str, width: int = _WIDTH, first: str = "", others: str = "  ") -> list[str]:
     """Return ``text`` in lines with these indents; names are never broken, because people copy them."""
     return wrap(
         text,
-        _WIDTH,
+        width,
         initial_indent=first,
         subsequent_indent=others,
         break_long_words=False,
@@ -244,24 +247,24 @@ def _wrapped(text: str, first: str = "", others: str = "  ") -> list[str]:
     )
 
 
-def reason_lines(answer: WhyReport, *, is_wide: bool = False) -> Iterator[str]:
+def reason_lines(answer: WhyReport, width: int = _WIDTH, *, is_wide: bool = False) -> Iterator[str]:
     """Yield the obstacles by node, and what would help; ``is_wide``: no list is cut short."""
     for group in answer.groups:
         yield ""
-        yield from _group(group, is_wide=is_wide)
+        yield from _group(group, width, is_wide=is_wide)
     if answer.verdict is Verdict.DOES_NOT_FIT and answer.groups:
         yield ""
         yield from _remedies(answer)
 
 
-def _group(group: NodeGroup, *, is_wide: bool) -> Iterator[str]:
+def _group(group: NodeGroup, width: int, *, is_wide: bool) -> Iterator[str]:
     cards = sys.maxsize if is_wide else _CARDS
     nodes = abbreviate(group.nodes, sys.maxsize if is_wide else _NODES)
     yield click.style(f"{format_count(len(group.nodes), 'node')}: {nodes}", bold=True)
     for reason in group.reasons:
-        yield from _wrapped(f"{_where(reason)}{reason.message}", "  ", "    ")
+        yield from _wrapped(f"{_where(reason)}{reason.message}", width, "  ", "    ")
         for miss in reason.near_misses:
-            yield from _near_miss(miss)
+            yield from _near_miss(miss, width)
     for one in group.in_the_way[:cards]:
         yield f"    {_in_the_way(one, with_node=len(group.nodes) > 1, is_wide=is_wide)}"
     if len(group.in_the_way) > cards:
@@ -272,13 +275,15 @@ def _where(reason: NodeReason) -> str:
     return f"claim {reason.claim}, request {reason.request}: " if reason.claim else ""
 
 
-def _near_miss(miss: NearMiss) -> Iterator[str]:
+def _near_miss(miss: NearMiss, width: int) -> Iterator[str]:
     alike = f" and {miss.devices - 1} like it" if miss.devices > 1 else ""
     yield f"    nearest: {miss.device}{alike}"
     for unmet in miss.unmet:
         has = ", ".join(f"{name} is {value}" for name, value in unmet.has.items())
         condition = " ".join(unmet.condition.split())
-        yield from _wrapped(condition + (f": {has}" if has else "") + f"  ({unmet.source})", "      ", "        ")
+        yield from _wrapped(
+            condition + (f": {has}" if has else "") + f"  ({unmet.source})", width, "      ", "        "
+        )
 
 
 def _in_the_way(one: BlockedCard, *, with_node: bool, is_wide: bool) -> str:

@@ -1,160 +1,127 @@
-"""The output of a demo: a live table on a terminal, plain lines elsewhere, nothing where a document is wanted."""
+"""The output of a demo: sentences, drawn cards and tables as text, or nothing where a document is wanted.
 
-from collections.abc import Iterable, Mapping
-from types import TracebackType
-from typing import Final, Self
+What is printed stays. On a terminal one further line, the last, shows what is waited for, and goes when it is there.
+"""
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from textwrap import wrap
+from typing import Final
+
+import anyio
 import click
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
 
-from driver.demo.report import ContainerReport, NodeReport, PodReport
+from driver.partitions.card_picture import DrawnCard, draw_cards
 
-_HEADER: Final = ("POD", "PHASE", "NODE", "DEVICE", "CUT", "MEMORY", "CDI")
-_COLORS: Final[Mapping[str, str]] = {"Running": "green", "Pending": "yellow", "Terminating": "red"}
-_MIB: Final = 2**20
-_FRAMES_PER_S: Final = 8
-"""Redraws per second on a terminal: smooth, at little cost."""
-_SHORT_ID: Final = 24
-"""Characters of the end of a CDI id that a table shows; documents have all of it."""
+WIDEST: Final = 100
+"""Columns of text, however wide the terminal is: longer lines are hard to read."""
+_NARROWEST: Final = 40
+"""Columns of text, however narrow the terminal is: it breaks longer lines itself."""
+_INDENT: Final = "   "
+_ERASE: Final = "\r\x1b[K"
+"""Go to the first column and erase the line (ECMA-48: CR, EL)."""
 
 
 class Display:
-    """The output of a demo, a context manager. This one shows nothing: a document is all that is wanted."""
+    """The output of a demo. This one shows nothing: a document is all that is wanted."""
 
-    def __enter__(self) -> Self:
-        return self
+    width: int = WIDEST
+    """Columns for text that is indented below a step."""
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    def begin_step(self, title: str) -> None:
+        """Begin a step of the scenario, which gets the next number."""
+
+    def say(self, text: str) -> None:
+        """Show a paragraph; without text an empty line."""
+
+    def quote(self, lines: Iterable[str]) -> None:
+        """Show lines as they are."""
+
+    def cards(self, cards: Sequence[DrawnCard], labels: Mapping[str, str]) -> None:
+        """Draw cards with a legend."""
+
+    def items(self, rows: Sequence[tuple[str, str]]) -> None:
+        """Show names, each with a text beside it."""
+
+    def wait(self, what: str) -> None:
+        """Show what is waited for now, until something else is shown."""
+
+    def verdict(self, text: str, *, is_good: bool) -> None:
+        """Show the result, one paragraph."""
+
+    async def hold(self) -> None:
+        """Let the reader read what was shown last."""
+
+
+class TextDisplay(Display):
+    """Text in the columns of a terminal, or of a file."""
+
+    def __init__(
+        self, write: Callable[[str], None], *, columns: int, pause_s: float = 0.0, is_terminal: bool = False
     ) -> None:
-        return None
+        """Write text with ``write``, which ends no line; ``pause_s``: seconds for which a reader may read."""
+        self._columns = max(_NARROWEST, min(columns, WIDEST))
+        self.width = self._columns - len(_INDENT)
+        self._write = write
+        self._pause_s = pause_s
+        self._is_terminal = is_terminal
+        self._waits = ""
+        self._last = ""
+        self._steps = 0
 
     def begin_step(self, title: str) -> None:
-        """Begin a step of the scenario; the table of the last one stays as it is."""
+        self._steps += 1
+        first, *others = _wrap(title, self.width)
+        self._line("")
+        self._line(click.style(f"{self._steps:<{len(_INDENT)}}{first}", bold=True))
+        self.quote(click.style(line, bold=True) for line in others)
 
     def say(self, text: str) -> None:
-        """Show one line."""
+        self.quote(_wrap(text, self.width))
 
-    def nodes(self, nodes: Iterable[NodeReport]) -> None:
-        """Show the cards of the nodes."""
-        for node in nodes:
-            self.say(_node_line(node))
+    def quote(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self._line(f"{_INDENT if self._steps else ''}{line}".rstrip())
 
-    def pods(self, pods: Iterable[PodReport]) -> None:
-        """Show the pods as they are now; called again at every change."""
+    def cards(self, cards: Sequence[DrawnCard], labels: Mapping[str, str]) -> None:
+        self._line("")
+        self.quote(draw_cards(cards, labels, self.width))
 
-    def container(self, pod: PodReport, container: ContainerReport) -> None:
-        """Show what one container sees."""
-        for line in container_lines(pod, container):
-            self.say(line)
+    def items(self, rows: Sequence[tuple[str, str]]) -> None:
+        column = max((len(name) for name, _ in rows), default=0) + 2
+        longest = max((len(word) for _, text in rows for word in text.split()), default=0)
+        for name, text in rows:
+            if column > self.width // 2 or column + longest > self.width:  # there is no room beside the names
+                self.quote([name])
+                self.quote(f"  {line}" for line in _wrap(text, self.width - 2))
+                continue
+            first, *others = _wrap(text, self.width - column)
+            self.quote([f"{name.ljust(column)}{first}"])
+            self.quote(f"{' ' * column}{line}" for line in others)
 
+    def wait(self, what: str) -> None:
+        if self._is_terminal and what != self._waits:
+            self._waits = what
+            self._write(f"{_ERASE}{_INDENT}... {what}"[: self._columns + len(_ERASE) - 1])
 
-class PlainDisplay(Display):
-    """Plain lines, one whenever a pod's node or phase changes: for pipes and logs."""
+    def verdict(self, text: str, *, is_good: bool) -> None:
+        first, *others = _wrap(text, self._columns)
+        word, _, rest = first.partition(" ")
+        self._line("")
+        self._line(click.style(word, fg="green" if is_good else "red", bold=True) + f" {rest}".rstrip())
+        for line in others:
+            self._line(line)
 
-    def __init__(self) -> None:
-        self._last: dict[str, tuple[str, str]] = {}
+    async def hold(self) -> None:
+        await anyio.sleep(self._pause_s)
 
-    def begin_step(self, title: str) -> None:
-        click.echo(f"\n== {title}")
-        self._last.clear()
-
-    def say(self, text: str) -> None:
-        click.echo(text)
-
-    def pods(self, pods: Iterable[PodReport]) -> None:
-        pods = tuple(pods)
-        steps = {pod.ref: (pod.phase, pod.node) for pod in pods}
-        for pod in pods:
-            if self._last.get(pod.ref) != steps[pod.ref]:
-                click.echo("  ".join(cell for cell in row(pod) if cell))
-        for ref in sorted(self._last.keys() - steps.keys()):
-            click.echo(f"{ref}  gone")
-        self._last = steps
-
-
-class LiveDisplay(Display):
-    """A table that is updated in place, with lines above it."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._live: Live | None = None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._end_table()
-
-    def begin_step(self, title: str) -> None:
-        self._end_table()
-        self._console.print(f"\n[bold]{title}[/bold]")
-
-    def say(self, text: str) -> None:
-        self._console.print(text, highlight=False, markup=False)
-
-    def pods(self, pods: Iterable[PodReport]) -> None:
-        pods = tuple(pods)
-        if self._live is None:
-            self._live = Live(console=self._console, refresh_per_second=_FRAMES_PER_S)
-            self._live.start()
-        if pods:  # the last pods of a step stay on the screen
-            self._live.update(_table(pods))
-
-    def container(self, pod: PodReport, container: ContainerReport) -> None:
-        self._end_table()
-        super().container(pod, container)
-
-    def _end_table(self) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+    def _line(self, line: str) -> None:
+        erase = _ERASE if self._waits else ""
+        self._waits = ""
+        if line or self._last:  # two empty lines say no more than one
+            self._write(f"{erase}{line}\n")
+        self._last = line
 
 
-def row(pod: PodReport) -> tuple[str, ...]:
-    """Return the cells of one pod, under ``_HEADER``."""
-    return (
-        pod.ref,
-        pod.phase,
-        pod.node,
-        ", ".join(device.device for device in pod.devices),
-        ", ".join(device.profile or "whole card" for device in pod.devices),
-        ", ".join(_memory(device.memory_bytes) for device in pod.devices if device.memory_bytes),
-        ", ".join(_short(cdi_id) for claim in pod.claims for cdi_id in claim.cdi_ids),
-    )
-
-
-def container_lines(pod: PodReport, container: ContainerReport) -> list[str]:
-    """Return lines with a container's environment, device nodes and mounts."""
-    env = " ".join(f"{key}={value}" for key, value in container.env.items() if key.startswith(("KERF_", "NVIDIA_")))
-    return [
-        f"{pod.ref}, container {container.name}, sees",
-        f"  env      {env}",
-        f"  devices  {' '.join(container.device_nodes)}",
-        f"  mounts   {' '.join(container.mounts)}",
-    ]
-
-
-def _table(pods: Iterable[PodReport]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for title in _HEADER:
-        table.add_column(title, no_wrap=title != "CDI")
-    for pod in pods:
-        cells = row(pod)
-        table.add_row(cells[0], Text(cells[1], style=_COLORS.get(cells[1], "")), *cells[2:])
-    return table
-
-
-def _node_line(node: NodeReport) -> str:
-    cards = ", ".join(f"{card.kind}-{card.index} {card.model}" for card in node.cards)
-    return f"{node.name}: {cards}; {node.devices} devices published"
-
-
-def _memory(memory_bytes: int | None) -> str:
-    return f"{(memory_bytes or 0) // _MIB} MiB"
-
-
-def _short(cdi_id: str) -> str:
-    return cdi_id if len(cdi_id) <= _SHORT_ID else f"…{cdi_id[-_SHORT_ID:]}"
+def _wrap(text: str, width: int) -> list[str]:
+    """Wrap between words; names are never broken, because people copy them."""
+    return wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]

@@ -12,17 +12,23 @@ from typing import Any, Final, TypeVar
 import anyio
 
 from api.core.v1 import NAMESPACES, NODES, PODS, Pod
+from api.core.workloads import WORKLOADS
 from api.errors import KerfError
 from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
 from api.model.base import JsonObject
+from api.model.metadata import Object
+from api.model.names import ObjectRef
 from api.resource.v1 import KINDS
-from api.wire import Kind
+from api.wire import Kind, identity_kind
 from driver.demo.hardware import DemoHardware
 from driver.demo.observation import (
+    CardState,
+    build_card_states,
     build_claim_report,
     build_container_report,
     build_node_reports,
     build_pod_report,
+    find_owners,
     find_pending_reason,
     list_published_devices,
 )
@@ -50,6 +56,11 @@ _KINDS: Final[Mapping[str, Kind[Any]]] = {
     "ResourceClaimTemplate": KINDS.resource_claim_templates,
     "ResourceClaim": KINDS.resource_claims,
     "Pod": PODS,
+    **{kind.kind: kind for kind in WORKLOADS},
+    **{
+        kind: identity_kind(Object, group="", version="v1", plural=f"{kind.lower()}s", namespaced=True, kind=kind)
+        for kind in ("ConfigMap", "Secret", "Service", "ServiceAccount")
+    },
 }
 _DEPLOY: Final = "deploy"
 
@@ -132,16 +143,12 @@ class DemoCluster:
         self.families = settings.hardware.find_families()
         """The families whose drivers run on the nodes."""
         self.programs: list[Program] = []
-        self._backends: dict[str, tuple[BackendChoice, ...]] = {}
+        self.backends: Mapping[str, tuple[BackendChoice, ...]] = {}
+        """The backends of each node."""
         self._running = AsyncExitStack()
 
     async def start_programs(self) -> None:
-        """Start the controller and a kubelet plugin for each node, whose hardware is written first.
-
-        Raises HardwareUnusableError when the files of a backend cannot be copied.
-        """
-        for node in self.settings.node_names:
-            self._backends[node] = self.settings.hardware.write(self.paths.hardware(node), node)
+        """Start the controller and a kubelet plugin for each node."""
         for name, arguments in self._command_lines():
             await self.start_program(name, arguments)
 
@@ -190,11 +197,29 @@ class DemoCluster:
             with open_checkpoint(self.paths.state(node) / family.driver, boot_id=boot_id) as checkpoint:
                 records += len(checkpoint.records)
         return LeftoverReport(
-            partitions=self.settings.hardware.count_partitions(self._backends[node]),
+            partitions=self.settings.hardware.count_partitions(self.backends[node]),
             cdi_files=len(list(cdi_dir.iterdir())) if cdi_dir.is_dir() else 0,
             checkpoint_records=records,
             claims=0,
         )
+
+    def container_reports(self, pod: Pod) -> list[ContainerReport]:
+        """Return what each container of a pod sees that has started; init containers are the last."""
+        if not pod.spec.node_name:
+            return []
+        root = self.cluster.kubelet_root(pod.spec.node_name) / "containers" / pod.metadata.uid
+        containers = (*pod.spec.containers, *pod.spec.init_containers)
+        bundles = [(container.name, root / container.name / "config.json") for container in containers]
+        return [build_container_report(name, json.loads(file.read_text())) for name, file in bundles if file.exists()]
+
+    def prepared_cdi_ids(self, pod: Pod) -> dict[str, list[str]]:
+        """Return the CDI devices that drivers have prepared for a pod, by the UID of the claim."""
+        kubelet = self.cluster.kubelets.get(pod.spec.node_name)
+        prepared = kubelet.prepared(pod) if kubelet else {}
+        return {
+            ref.uid: [*dict.fromkeys(id_ for device in parts for id_ in device.cdi_ids)]
+            for ref, parts in prepared.items()
+        }
 
     def _command_lines(self) -> Iterable[tuple[str, list[str]]]:
         """Yield name and arguments of each program, with the flags that a Deployment and a DaemonSet would have."""
@@ -208,7 +233,7 @@ class DemoCluster:
                     "kubelet-plugin",
                     *common,
                     *("--node-name", node),
-                    *(text for choice in self._backends[node] for text in ("--backend", str(choice))),
+                    *(text for choice in self.backends[node] for text in ("--backend", str(choice))),
                     *(text for family in self.settings.families for text in ("--family", family)),
                     *("--kubelet-root", str(cluster.kubelet_root(node))),
                     *("--state-dir", str(paths.state(node))),
@@ -226,7 +251,13 @@ async def open_demo_cluster(
     *,
     classic: bool = False,
 ) -> AsyncIterator[DemoT]:
-    """Run the cluster that ``build`` makes, with Kerf's programs; all are stopped in reverse order on exit."""
+    """Run the cluster that ``build`` makes, with Kerf's programs; all are stopped in reverse order on exit.
+
+    Raises HardwareUnusableError for backends that cannot be used, before anything has started.
+    """
+    paths = DemoPaths(root=root)
+    backends = {node: settings.hardware.write(paths.hardware(node), node) for node in settings.node_names}
+    settings.hardware.check(backends[settings.node_names[0]])
     crds = [
         document
         for file in sorted(find_packaged_folder("crds").glob("*.yaml"))
@@ -243,6 +274,7 @@ async def open_demo_cluster(
             access = await load_access(cluster.kubeconfig)
             client = await stack.enter_async_context(Client(access, user_agent=_FIELD_MANAGER))
             demo = build(settings, root, cluster, client)
+            demo.backends = backends
             namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kerf-system"}}
             families = () if classic else installed_families().values()
             classes = [KINDS.device_classes.encode(build_device_class(family)) for family in families]
@@ -313,6 +345,13 @@ class DemoEnvironment(DemoCluster):
             waiting = [f"  pod {ref}: {why}" for ref, why in self.waiting().items()]
             raise WaitTimeoutError("\n".join([f"timed out after {seconds:.0f} s waiting for {what}", *waiting]))
 
+    async def wait_changed(self, at_most_s: float) -> None:
+        """Wait until a cache changes, or so many seconds. Raises ProgramDiedError when one of Kerf's programs ends."""
+        changed = self._changed
+        self.check_programs()
+        with anyio.move_on_after(at_most_s):
+            await changed.wait()
+
     def waiting(self, names: Collection[str] | None = None) -> dict[str, str]:
         """Return the scheduler's reason for each pending pod of ``names`` ("namespace/name"), None: of all pods."""
         said = {str(pod.ref): find_pending_reason(pod) for pod in self.pods.store.values()}
@@ -336,6 +375,16 @@ class DemoEnvironment(DemoCluster):
         slices = self.slices.store.values()
         return build_node_reports(slice_ for slice_ in slices if slice_.spec.driver in self.drivers)
 
+    def owners(self, pod: PodReport) -> set[tuple[str, str]]:
+        """Return kind and name of each object that has made the pod, its ReplicaSet's Deployment among them."""
+        found = self.pods.store.get(ObjectRef(pod.namespace, pod.name))
+        return set(find_owners(found)) if found else set()
+
+    def card_states(self) -> tuple[CardState, ...]:
+        """Return the cards of the nodes' drivers as their pods use them now."""
+        slices = (slice_ for slice_ in self.slices.store.values() if slice_.spec.driver in self.drivers)
+        return build_card_states(slices, self.pod_reports())
+
     def have_all_published(self) -> bool:
         """Whether every node publishes its cards; of the user's backends, whose cards are not known, any."""
         if self.settings.backends:
@@ -353,26 +402,14 @@ class DemoEnvironment(DemoCluster):
         return [self._pod_report(pod, devices) for pod in pods]
 
     def _pod_report(self, pod: Pod, devices: Any) -> PodReport:  # noqa: ANN401
-        kubelet = self.cluster.kubelets.get(pod.spec.node_name)
-        prepared = {ref.uid: parts for ref, parts in kubelet.prepared(pod).items()} if kubelet else {}
+        prepared = self.prepared_cdi_ids(pod)
         claims = [
-            build_claim_report(
-                claim,
-                dict.fromkeys(id_ for device in prepared.get(claim.metadata.uid, ()) for id_ in device.cdi_ids),
-                devices,
-            )
-            for name in pod.claim_names().values()
+            build_claim_report(claim, prepared.get(claim.metadata.uid, ()), devices)
+            for name in pod.all_claim_names
             for claim in self.claims.store.values()
             if claim.ref == (pod.metadata.namespace, name)
         ]
-        return build_pod_report(pod, claims, self._containers(pod))
-
-    def _containers(self, pod: Pod) -> list[ContainerReport]:
-        if not pod.spec.node_name:
-            return []
-        root = self.cluster.kubelet_root(pod.spec.node_name) / "containers" / pod.metadata.uid
-        bundles = [(container.name, root / container.name / "config.json") for container in pod.spec.containers]
-        return [build_container_report(name, json.loads(file.read_text())) for name, file in bundles if file.exists()]
+        return build_pod_report(pod, claims, self.container_reports(pod))
 
 
 @asynccontextmanager

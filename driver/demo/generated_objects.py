@@ -59,11 +59,14 @@ def choose_functions(shell: Shell) -> tuple[Function, ...]:
     return (by_size[0], by_size[-1]) if len(by_size) > 1 else tuple(by_size)
 
 
-def gpu_objects(profiles: Sequence[Profile], node: str, card_uuid: str) -> list[JsonObject]:
-    """Generate a class for each profile, and for each entry a pod with its own claim, all on one card."""
+def gpu_objects(profiles: Sequence[Profile], node: str, card_uuid: str, name: str = "") -> list[JsonObject]:
+    """Generate a class for each profile, and for each entry a pod with its own claim, all on one card.
+
+    The pods are called after their profiles, or ``name``, where there is only one.
+    """
     objects: list[JsonObject] = [_class(name, {"device": "gpu", "profile": name}) for name in sorted(_names(profiles))]
     for number, profile in enumerate(profiles):
-        objects += _pod(f"{_slug(profile.name)}-{number}", _class_name(profile.name), GPU, node, card_uuid)
+        objects += _pod(name or f"{_slug(profile.name)}-{number}", _class_name(profile.name), GPU, node, card_uuid)
     return objects
 
 

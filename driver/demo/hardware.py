@@ -8,7 +8,7 @@ from typing import Final
 
 import yaml
 
-from api.errors import PermanentError
+from api.errors import KerfError, PermanentError
 from api.model.base import JsonObject
 from driver.families.base import Family
 from driver.kubeletplugin.backends.base import Backend
@@ -19,7 +19,7 @@ _SIMULATED: Final = "simulated"
 
 
 class HardwareUnusableError(PermanentError):
-    """The files of a chosen backend cannot be copied for the nodes."""
+    """The files of a chosen backend cannot be copied for the nodes, or the backend cannot be made from them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,14 +52,29 @@ class DemoHardware:
         chosen = self.backends or (BackendChoice(name=_SIMULATED),)
         return [choice.family for choice in choose_families(self.families, chosen)]
 
+    def check(self, backends: Sequence[BackendChoice]) -> None:
+        """Make a node's backends once, so that a wrong configuration is told before anything waits for its devices.
+
+        Raises HardwareUnusableError with the reason, in which the user's configuration is named, not its copy.
+        """
+        try:
+            self._load(backends)
+        except KerfError as error:
+            message = str(error)
+            for copy, own in zip(backends, self.backends, strict=False):
+                message = message.replace(str(copy.config), str(own.config))
+            raise HardwareUnusableError(message) from error
+
     def count_partitions(self, backends: Sequence[BackendChoice]) -> int:
         """Count what is on a node's cards. Raises what a backend raises."""
-        opened = [
+        return sum(map(_count_partitions, self._load(backends)))
+
+    def _load(self, backends: Sequence[BackendChoice]) -> list[Backend]:
+        return [
             backend
             for choice in choose_families(self.families, backends)
             for backend in load_backends(choice.family, choice.backends)
         ]
-        return sum(map(_count_partitions, opened))
 
 
 def _copy(choice: BackendChoice, target: Path) -> BackendChoice:

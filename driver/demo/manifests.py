@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from api.errors import InvalidDocumentError, KerfError, Problem
+from api.kerf.classic_parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS
 from api.kerf.decoder import decode_device_config, decode_resource_class
 from api.kerf.v1alpha1 import DeviceConfigBase
 from api.model.base import JsonObject
@@ -19,13 +20,36 @@ from driver.families.registry import installed_families
 from driver.runtime.yaml_file import NotYamlError, parse_manifests
 
 Check = Callable[[JsonObject], Iterable[Problem]]
+Checks = Mapping[tuple[str, str], Check]
+"""The check of each kind that there may be, by version and kind."""
 
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 """Suffixes of manifests in a directory, as for ``kubectl apply -f DIR``."""
 _QUANTITY_MAPS: Final = frozenset({"limits", "requests"})
 """Maps of quantities, in which a bare number is allowed; the client's models require strings."""
-_ORDER: Final = ("Namespace", "ResourceClass", "DeviceClass", "ResourceClaimTemplate", "ResourceClaim", "Pod")
+_ORDER: Final = (
+    "Namespace",
+    "ServiceAccount",
+    "ConfigMap",
+    "Secret",
+    "Service",
+    "GpuClassParameters",
+    "FpgaClassParameters",
+    "GpuClaimParameters",
+    "FpgaClaimParameters",
+    "ResourceClass",
+    "DeviceClass",
+    "ResourceClaimTemplate",
+    "ResourceClaim",
+    "Pod",
+    "Deployment",
+    "ReplicaSet",
+    "StatefulSet",
+    "Job",
+)
 """Kinds in the order of application: referenced ones first."""
+_WORKLOADS: Final = frozenset({"Deployment", "ReplicaSet", "StatefulSet", "Job"})
+"""Kinds that make pods from a template."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +73,17 @@ class Manifest:
     def namespace(self) -> str:
         return str(_mapping(self.body.get("metadata")).get("namespace", "") or "default")
 
+    @property
+    def pods(self) -> int:
+        """The number of pods that it stands for."""
+        spec = _mapping(self.body.get("spec"))
+        if self.kind == "Job":
+            at_once = spec.get("parallelism", 1)
+            return 0 if spec.get("suspend") else min(at_once, spec.get("completions", at_once))
+        if self.kind in _WORKLOADS:
+            return int(spec.get("replicas", 1))
+        return int(self.kind == "Pod")
+
     def __str__(self) -> str:
         what = f"{self.kind or 'no kind'} {self.name or 'without name'}"
         return f"{self.file}: document {self.document}: {what}"
@@ -62,8 +97,10 @@ class BadManifestsError(KerfError):
         super().__init__("\n".join(lines))
 
 
-def load_manifests(paths: Iterable[Path]) -> list[Manifest]:
+def load_manifests(paths: Iterable[Path], checks: "Checks | None" = None) -> list[Manifest]:
     """Load every manifest of the files and directories, in the order in which to apply them.
+
+    ``checks`` are the kinds that there may be, None: those of a cluster whose scheduler allocates.
 
     Raises BadManifestsError with all problems of all files.
     """
@@ -73,8 +110,10 @@ def load_manifests(paths: Iterable[Path]) -> list[Manifest]:
         for file in _files(path, lines):
             manifests += _documents(file, lines)
     for manifest in manifests:
-        lines += [f"{manifest}: {problem}" for problem in find_problems(manifest.body)]
-    lines += [*_find_duplicates(manifests), *_find_dangling_references(manifests)]
+        lines += [f"{manifest}: {problem}" for problem in find_problems(manifest.body, checks)]
+    lines += _find_duplicates(manifests)
+    if checks is None:
+        lines += _find_dangling_references(manifests)
     if not manifests and not lines:
         lines.append(f"no manifest in {', '.join(str(path) for path in paths)}")
     if lines:
@@ -82,12 +121,13 @@ def load_manifests(paths: Iterable[Path]) -> list[Manifest]:
     return sorted(manifests, key=lambda manifest: _ORDER.index(manifest.kind))
 
 
-def find_problems(body: JsonObject) -> list[Problem]:
-    """Find the problems of one document; none: it can be applied."""
+def find_problems(body: JsonObject, checks: "Checks | None" = None) -> list[Problem]:
+    """Find the problems of one document; none: it can be applied. ``checks``: see ``load_manifests``."""
+    checks = _CHECKS if checks is None else checks
     kind, api_version = body.get("kind"), body.get("apiVersion")
-    check = _CHECKS.get((str(api_version), str(kind)))
+    check = checks.get((str(api_version), str(kind)))
     if check is None:
-        known = ", ".join(f"{version} {name}" for version, name in _CHECKS)
+        known = ", ".join(f"{version} {name}" for version, name in checks)
         return [Problem("kind", f"{api_version} {kind} is not known here; known are {known}")]
     found = list(check(body))
     if not _mapping(body.get("metadata")).get("name") and not any(p.path == "metadata.name" for p in found):
@@ -110,16 +150,24 @@ def _documents(file: Path, lines: list[str]) -> Iterator[Manifest]:
     except (NotYamlError, OSError, UnicodeDecodeError) as error:
         lines.append(f"{file}: cannot be read: {error}")
         return
-    for number, body in enumerate(documents, start=1):
-        if isinstance(body, dict):
-            try:
-                check_levels(body)
-            except ValueError as error:
-                lines.append(f"{file}: document {number}: {error}")
-            else:
-                yield Manifest(file=file, document=number, body=body)
-        elif body is not None:
-            lines.append(f"{file}: document {number}: is a {type(body).__name__}, not an object")
+    for number, document in enumerate(documents, start=1):
+        for body in _items(document):
+            if isinstance(body, dict):
+                try:
+                    check_levels(body)
+                except ValueError as error:
+                    lines.append(f"{file}: document {number}: {error}")
+                else:
+                    yield Manifest(file=file, document=number, body=body)
+            elif body is not None:
+                lines.append(f"{file}: document {number}: is a {type(body).__name__}, not an object")
+
+
+def _items(document: object) -> Sequence[object]:
+    """Return the objects of a List, as ``kubectl get -o yaml`` writes it; else the document itself."""
+    if isinstance(document, dict) and (document.get("apiVersion"), document.get("kind")) == ("v1", "List"):
+        return _list(document.get("items"))
+    return (document,)
 
 
 def _find_duplicates(manifests: Sequence[Manifest]) -> Iterator[str]:
@@ -149,13 +197,16 @@ def _find_dangling_references(manifests: Sequence[Manifest]) -> Iterator[str]:
 
 def _named_claims(body: JsonObject) -> Iterator[tuple[str, str, str]]:
     """Yield path, kind and name of every claim and template that a pod refers to."""
-    if body.get("kind") != "Pod":
+    spec, path = _mapping(body.get("spec")), "spec"
+    if body.get("kind") in _WORKLOADS:
+        spec, path = _mapping(_mapping(spec.get("template")).get("spec")), "spec.template.spec"
+    elif body.get("kind") != "Pod":
         return
-    for index, entry in enumerate(_list(_mapping(body.get("spec")).get("resourceClaims"))):
+    for index, entry in enumerate(_list(spec.get("resourceClaims"))):
         for field, kind in _CLAIM_FIELDS.items():
             name = _mapping(entry).get(field)
             if isinstance(name, str):
-                yield f"spec.resourceClaims[{index}].{field}", kind, name
+                yield f"{path}.resourceClaims[{index}].{field}", kind, name
 
 
 def named_classes(body: JsonObject) -> Iterator[tuple[str, str]]:
@@ -256,7 +307,12 @@ def _list(value: object) -> Sequence[Any]:
     return value if isinstance(value, list) else ()
 
 
-_CHECKS: Final[Mapping[tuple[str, str], Check]] = {
+def _check_nothing(_body: JsonObject) -> Iterator[Problem]:
+    """Leave the check to the API server: the official client's models do not know the kind as it was."""
+    yield from ()
+
+
+_CHECKS: Final[Checks] = {
     ("kerf.dev/v1alpha1", "ResourceClass"): _check_class,
     ("resource.k8s.io/v1", "DeviceClass"): _check_core("V1DeviceClass", ("spec", "config")),
     ("resource.k8s.io/v1", "ResourceClaimTemplate"): _check_core(
@@ -265,5 +321,25 @@ _CHECKS: Final[Mapping[tuple[str, str], Check]] = {
     ("resource.k8s.io/v1", "ResourceClaim"): _check_core("ResourceV1ResourceClaim", ("spec", "devices", "config")),
     ("v1", "Pod"): _check_core("V1Pod"),
     ("v1", "Namespace"): _check_core("V1Namespace"),
+    ("v1", "ConfigMap"): _check_core("V1ConfigMap"),
+    ("v1", "Secret"): _check_core("V1Secret"),
+    ("v1", "Service"): _check_core("V1Service"),
+    ("v1", "ServiceAccount"): _check_core("V1ServiceAccount"),
+    ("apps/v1", "Deployment"): _check_core("V1Deployment"),
+    ("apps/v1", "ReplicaSet"): _check_core("V1ReplicaSet"),
+    ("apps/v1", "StatefulSet"): _check_core("V1StatefulSet"),
+    ("batch/v1", "Job"): _check_core("V1Job"),
 }
 """The kinds that a demo can apply, and their checks."""
+
+_CLASSIC_KINDS: Final = (
+    *(("resource.k8s.io/v1alpha2", kind) for kind in ("ResourceClass", "ResourceClaimTemplate", "ResourceClaim")),
+    *(("kerf.dev/v1alpha1", kind.kind) for kind in (*CLASS_PARAMETERS, *CLAIM_PARAMETERS)),
+    ("v1", "Pod"),
+)
+CLASSIC_CHECKS: Final[Checks] = {
+    **dict.fromkeys(_CLASSIC_KINDS, _check_nothing),
+    ("v1", "Namespace"): _check_core("V1Namespace"),
+    ("v1", "ConfigMap"): _check_core("V1ConfigMap"),
+}
+"""The kinds of a cluster where Kerf's controller allocates, Kubernetes 1.30."""

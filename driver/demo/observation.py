@@ -1,6 +1,10 @@
 """Reports of API objects and container bundles, for the demo to show. Pure."""
 
+import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from api.core.v1 import Pod
 from api.kerf.v1alpha1 import ResourceClassObject
@@ -22,18 +26,36 @@ from driver.partitions.device_names import parse_device_name
 
 PublishedDevices = Mapping[DeviceId, Device]
 
+_UNIT: Final = re.compile(r"(?P<name>.+)-(?P<number>\d+)")
+"""A counter of one unit of a card, such as ``memory-slice-3``."""
+_GIB: Final = 2**30
+_TEMPLATE_HASH: Final = "pod-template-hash"
+"""The label of a Deployment's pods (``k8s.io/api/apps/v1``)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardState:
+    """A card with what its pods hold of it."""
+
+    node: str
+    name: str
+    """Its name on the node, such as ``gpu-0``."""
+    model: str
+    unit: str
+    """What a unit is called, such as ``memory slice``."""
+    units: tuple[str, ...]
+    """The device that holds each unit, as ``pool/device``; empty: it is free."""
+
+    @property
+    def is_free(self) -> bool:
+        return not any(self.units)
+
 
 def list_published_devices(slices: Iterable[ResourceSlice]) -> dict[DeviceId, Device]:
     """List every published device by its identity, from the newest generation of each pool."""
-    newest: dict[tuple[str, str], int] = {}
-    slices = tuple(slices)
-    for slice_ in slices:
-        key = (slice_.spec.driver, slice_.spec.pool.name)
-        newest[key] = max(newest.get(key, 0), slice_.spec.pool.generation)
     return {
         DeviceId(slice_.spec.driver, slice_.spec.pool.name, device.name): device
-        for slice_ in slices
-        if slice_.spec.pool.generation == newest[slice_.spec.driver, slice_.spec.pool.name]
+        for slice_ in _newest(slices)
         for device in slice_.spec.devices
     }
 
@@ -44,6 +66,60 @@ def build_node_reports(slices: Iterable[ResourceSlice]) -> tuple[NodeReport, ...
     for slice_ in slices:
         by_node.setdefault(slice_.spec.node_name or "", []).append(slice_)
     return tuple(_node(name, list_published_devices(by_node[name])) for name in sorted(by_node))
+
+
+def build_card_states(slices: Iterable[ResourceSlice], pods: Iterable[PodReport]) -> tuple[CardState, ...]:
+    """Return the cards that are published, in order of their names, each with the devices of it that ``pods`` hold."""
+    newest = [*_newest(slices)]
+    held = {(device.pool, device.device) for pod in pods for device in pod.devices}
+    units: dict[tuple[str, str, str], dict[str, str]] = {}
+    models: dict[tuple[str, str, str], str] = {}
+    for slice_ in newest:
+        for set_ in slice_.spec.shared_counters:
+            key = slice_.spec.node_name or "", slice_.spec.pool.name, set_.name
+            numbered = sorted(
+                (int(match["number"]), name) for name in set_.counters if (match := _UNIT.fullmatch(name))
+            )
+            units[key] = {name: "" for _, name in numbered}
+    for slice_ in newest:
+        for device in slice_.spec.devices:
+            for consumption in device.consumes_counters:
+                key = slice_.spec.node_name or "", slice_.spec.pool.name, consumption.counter_set
+                models.setdefault(key, _text(device, ATTRIBUTE_MODEL))
+                if (slice_.spec.pool.name, device.name) in held:
+                    taken = units.get(key, {})
+                    taken |= dict.fromkeys(taken.keys() & consumption.counters, device_key(key[1], device.name))
+    return tuple(
+        CardState(
+            node=key[0],
+            name=key[2],
+            model=models.get(key, ""),
+            unit=next(iter(of_card)).rpartition("-")[0].replace("-", " "),
+            units=tuple(of_card.values()),
+        )
+        for key, of_card in sorted(units.items(), key=lambda item: _natural(item[0]))
+        if of_card
+    )
+
+
+def device_key(pool: str, device: str) -> str:
+    """Return what names a device in ``CardState.units``."""
+    return f"{pool}/{device}"
+
+
+def find_users(pods: Iterable[PodReport]) -> dict[str, list[PodReport]]:
+    """Return the pods that use each device, by ``device_key``."""
+    users: dict[str, list[PodReport]] = defaultdict(list)
+    for pod in pods:
+        for key in dict.fromkeys(device_key(device.pool, device.device) for device in pod.devices):
+            users[key].append(pod)
+    return users
+
+
+def describe_part(device: DeviceReport) -> str:
+    """Return what part of a card a device is, such as ``1g.20gb, 19.6 GiB``."""
+    memory = f", {device.memory_bytes / _GIB:.1f} GiB" if device.memory_bytes else ""
+    return f"{device.profile or 'the whole card'}{memory}"
 
 
 def build_claim_report(claim: ResourceClaim, cdi_ids: Iterable[str], devices: PublishedDevices) -> ClaimReport:
@@ -76,6 +152,15 @@ def build_pod_report(pod: Pod, claims: Iterable[ClaimReport], containers: Sequen
         claims=tuple(claims),
         containers=tuple(containers),
     )
+
+
+def find_owners(pod: Pod) -> Iterable[tuple[str, str]]:
+    """Yield kind and name of the pod's owners, and of a ReplicaSet the Deployment after which it is named."""
+    for owner in pod.metadata.owner_references:
+        yield owner.kind, owner.name
+        suffix = f"-{pod.metadata.labels.get(_TEMPLATE_HASH, '')}"
+        if owner.kind == "ReplicaSet" and len(suffix) > 1 and owner.name.endswith(suffix):
+            yield "Deployment", owner.name.removesuffix(suffix)
 
 
 def find_pending_reason(pod: Pod) -> str:
@@ -128,6 +213,28 @@ def _node(name: str, devices: PublishedDevices) -> NodeReport:
     }
     ordered = sorted(cards, key=lambda card: (card.kind != "gpu", card.index))
     return NodeReport(name=name, cards=tuple(ordered), devices=len(devices))
+
+
+def _newest(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
+    """Return the slices of the newest generation of each pool."""
+    newest: dict[tuple[str, str], int] = {}
+    slices = tuple(slices)
+    for slice_ in slices:
+        key = (slice_.spec.driver, slice_.spec.pool.name)
+        newest[key] = max(newest.get(key, 0), slice_.spec.pool.generation)
+    return [
+        slice_ for slice_ in slices if slice_.spec.pool.generation == newest[slice_.spec.driver, slice_.spec.pool.name]
+    ]
+
+
+def _natural(key: tuple[str, str, str]) -> tuple[object, ...]:
+    """Return a sort key by which ``gpu`` comes before ``fpga``, and ``node-2`` before ``node-10``."""
+    node, pool, card = key
+    return _numbers(node), not card.startswith("gpu-"), pool, _numbers(card)
+
+
+def _numbers(name: str) -> tuple[tuple[str, int], ...]:
+    return tuple((text, int(number or 0)) for text, number in re.findall(r"(\D+)(\d*)", name))
 
 
 def _text(device: Device | None, attribute: str) -> str:

@@ -117,12 +117,23 @@ class LeftoverReport:
         return not (self.partitions or self.cdi_files or self.checkpoint_records or self.claims)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingReport:
+    """A pod that does not run, and will not until somebody acts."""
+
+    pod: str
+    """``namespace/name``."""
+    why: tuple[str, ...]
+    """The answer of ``kerf why``, in lines."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Report:
     """The report, filled during the scenario."""
 
     nodes: Sequence[NodeReport] = ()
     pods: list[PodReport] = field(default_factory=list)
+    waiting: list[WaitingReport] = field(default_factory=list)
     resized: ResizeReport | None = None
     loaded: list[LoadReport] = field(default_factory=list)
     left: LeftoverReport | None = None

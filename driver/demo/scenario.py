@@ -1,25 +1,33 @@
 """The scenario of ``kerf demo``: its steps, and what must be observed after each.
 
-Classes and examples run; one GPU is partitioned into many small and then few large partitions; functions are loaded
-into an FPGA; everything is deleted. A step that observes something wrong raises ScenarioError.
+A pod asks for a size; the other examples run; one GPU is cut into many small and then few large partitions; functions
+are loaded into an FPGA; a plugin is killed and starts again; everything is deleted. Each step says what happens and
+why, and draws the cards before and after. A step that observes something wrong raises ScenarioError.
 """
 
-import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from api.errors import KerfError
 from api.model.base import JsonObject
+from api.model.names import ObjectRef
 from driver.demo import generated_objects
+from driver.demo.cluster_picture import describe_container, describe_left, introduce
 from driver.demo.display import Display
-from driver.demo.environment import DemoEnvironment, DemoSettings, WaitTimeoutError
+from driver.demo.environment import WaitTimeoutError
 from driver.demo.manifests import Manifest, named_classes
 from driver.demo.observation import find_refusal, is_processed
-from driver.demo.report import LoadReport, PodReport, Report, ResizeReport
+from driver.demo.pod_runner import (
+    KEPT,
+    PodRunner,
+    ScenarioError,
+    list_pod_refs,
+)
+from driver.demo.report import LoadReport, PodReport, ResizeReport
 from driver.families.fpga.shell import Function
 from driver.families.gpu.model import Profile
 
@@ -30,124 +38,130 @@ _SCHEDULING_S: Final = 5.0
 _RECHECK_S: Final = 3.0
 """Seconds that a class without a matching device may still find one: the controller may see the slices later than the
 demo, and counts again a second after that."""
-_KEPT: Final = ("Namespace", "ResourceClass", "DeviceClass")
-"""Kinds that stay when the objects of a step are deleted."""
-
-
-class ScenarioError(KerfError):
-    """Something was observed that must not be, or was not observed."""
+_FIRST: Final = ("gpu-by-size.yaml", "fpga-function.yaml")
+"""The example that is shown alone, the first of these that this hardware can run."""
+_ASKS: Final[Mapping[str, str]] = {
+    "gpu-by-size.yaml": "the smallest part of a GPU that has 18Gi of memory",
+    "gpu-small.yaml": "two pods ask for the smallest part there is",
+    "gpu-resize.yaml": "two for one and for three compute slices",
+    "gpu-whole.yaml": "one for a whole card",
+    "gpu-in-shares.yaml": "two for 4Gi each of one card that they share",
+    "shared-claim.yaml": "one has two containers that use one part",
+    "extended-resource.yaml": "one has no claim, but a limit as for a device plugin",
+    "fpga-function.yaml": "one asks for an FPGA that does AES-GCM",
+    "fpga-two-slots.yaml": "one for two slots of an FPGA, and says what to load",
+}
+"""What each example asks for, as a clause."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Scenario:
+class Scenario(PodRunner):
     """One run of the scenario in one environment."""
 
-    environment: DemoEnvironment
-    display: Display
-    manifests: Sequence[Manifest]
-    is_user_supplied: bool
-    """Whether the manifests are the user's: then only they run."""
-    clock: Callable[[], float] = time.monotonic
-    report: Report = field(default_factory=Report)
-
-    @property
-    def settings(self) -> DemoSettings:
-        return self.environment.settings
+    manifests: Sequence[Manifest] = ()
+    """The examples."""
 
     async def run(self) -> None:
         """Run all steps but the last; then only the classes are left.
 
         Raises ScenarioError when an observation is wrong, WaitTimeoutError when something does not happen in time.
         """
-        await self._open()
-        await self._run_manifests()
-        if self.is_user_supplied:
-            return
-        await self._delete_and_wait()
+        await open_cluster(self)
+        await self._run_examples()
+        await self.delete_everything(self.manifests)
         if self.settings.gpus:
             await self._resize()
         if self.settings.fpgas:
             await self._load()
+        if self.settings.gpus:
+            await self._restart()
 
     async def rerun_examples(self) -> None:
         """Run the examples once more, for a user who wants to inspect them."""
-        if not self.is_user_supplied:
-            await self._examples(self._runnable({}))
+        await self._examples(self._runnable({}))
 
-    async def finish(self) -> None:
-        """Delete every pod and stop Kerf's programs. Raises ScenarioError when anything of the claims is left."""
-        async with self._step("Everything is deleted", "end"):
-            await self._delete_and_wait()
-            await self.environment.stop_programs()
-            left = self.report.left = self.environment.count_leftovers()
-            self.display.say(
-                f"left: {left.partitions} partitions, {left.cdi_files} CDI files, "
-                f"{left.checkpoint_records} checkpoint records, {left.claims} claims"
-            )
-            if not left.is_clean:
-                raise ScenarioError("not everything was cleaned up; see above")
-
-    async def _open(self) -> None:
-        async with self._step("The cluster starts", "start"):
-            await self.environment.wait_for("all nodes with their devices", self.environment.have_all_published)
-            self.report.nodes = self.environment.node_reports()
-            self.display.nodes(self.report.nodes)
-            self.display.say(f"kubeconfig: {self.environment.cluster.kubeconfig}")
-        if self.settings.verbose:
-            for running in self.environment.programs:
-                self.display.say(f"log of the {running.name}: {running.log}")
-
-    async def _run_manifests(self) -> None:
-        title = "Your manifests run" if self.is_user_supplied else "Claims by size, by function, shared and whole"
-        async with self._step(title, "run"):
-            classes = [manifest for manifest in self.manifests if manifest.kind in _KEPT]
+    async def _run_examples(self) -> None:
+        classes = [manifest for manifest in self.manifests if manifest.kind in KEPT]
+        async with self.step("", "run"):
             await self.environment.apply(manifest.body for manifest in classes)
             asked = {name for manifest in self.manifests for _, name in named_classes(manifest.body)}
             unmatched = await self._unmatched(asked & {m.name for m in classes if m.kind == "ResourceClass"})
-            examples = self._runnable(unmatched)
-            if self.is_user_supplied:
-                manifests = [manifest for example in examples for manifest in example]
-                await self._run_example(manifests, self.settings.step_timeout_s)
-            else:
-                await self._examples(examples)
+        skipped: dict[str, str] = {}
+        examples = self._runnable(unmatched, skipped)
+        by_name = {example[0].file.name: example for example in examples}
+        alone = next((by_name[name] for name in _FIRST if name in by_name), None)
+        if alone is not None:
+            async with self.step("A pod asks for a size", "run"):
+                await self._run_alone(alone)
+        others = [example for example in examples if example is not alone]
+        others.sort(key=lambda example: [*_ASKS, example[0].file.name].index(example[0].file.name))
+        async with self.step("Other ways to ask, one example each", "run"):
+            skipped |= await self._examples(others, kept=alone or ())
+            names = [example[0].file.name for example in others]
+            said = [_ASKS.get(name, name) for name in names if name not in skipped]
+            self.display.say(_sentence("; ".join(said)))
+            for name, why in skipped.items():
+                self.display.say(f"Not with this hardware: {name} ({why})")
+            self.draw_cluster()
+            await self.display.hold()
 
-    async def _examples(self, examples: Sequence[Sequence[Manifest]]) -> None:
-        """Run one file after the other. Where the cluster is full, earlier ones are deleted."""
-        running: list[Manifest] = []
+    async def _run_alone(self, example: Sequence[Manifest]) -> None:
+        """Run one example with one pod, and show its card before and after."""
+        [ref] = list_pod_refs(example)
+        before = {(card.node, card.name): card for card in self.environment.card_states()}
+        begin = self.clock()
+        await self.environment.apply(manifest.body for manifest in example)
+        await self.wait_running([ref])
+        took_s = self.clock() - begin
+        [pod] = self.record([ref])
+        [device] = pod.devices
+        [class_] = [manifest.name for manifest in self.manifests if manifest.kind == "ResourceClass"
+                    and manifest.file == example[0].file]  # fmt: skip
+        after = next(card for card in self.environment.card_states() if any(device.device in u for u in card.units)
+                     and card.node == pod.node)  # fmt: skip
+        asks = _ASKS.get(example[0].file.name, example[0].file.name)
+        self.display.say(
+            f"An administrator has made the class {class_}: {asks}, whatever the model. The claim of pod {pod.name} "
+            f"names it. The scheduler chose {pod.node}, Kerf cut {device.profile or 'the card'} there, and the pod "
+            f"ran after {took_s:.1f} s."
+        )
+        self.draw({"before": before[after.node, after.name], "after": after}, [pod])
+        self.display.items([("its container sees", describe_container(pod.containers[0]))])
+        await self.display.hold()
+
+    async def _examples(self, examples: Sequence[Sequence[Manifest]], kept: Sequence[Manifest] = ()) -> dict[str, str]:
+        """Run one file after the other; earlier ones make room where the cluster is full. Returns what cannot run."""
+        running: list[Manifest] = [*kept]
+        skipped: dict[str, str] = {}
         for example in examples:
             obstacle = await self._try_example(example)
             if obstacle and running:
-                self.display.say("the cluster is full: earlier examples are deleted")
-                await self._delete_and_wait(running)
+                self.display.say("The cluster is full: the examples that ran until now are deleted.")
+                await self.delete(running)
                 running.clear()
                 obstacle = await self._try_example(example)
             if obstacle:
-                self._skip(example, obstacle)
-                await self._delete_and_wait(example)
+                skipped[example[0].file.name] = obstacle
+                self._leave_out(example)
+                await self.delete(example)
             else:
                 running += example
+        return skipped
 
     async def _try_example(self, example: Sequence[Manifest]) -> str:
         """Run one example. Returns why the scheduler cannot place it; empty: it runs."""
+        refs = list_pod_refs(example)
+        await self.environment.apply(manifest.body for manifest in example)
         try:
-            await self._run_example(example, _SCHEDULING_S)
-        except WaitTimeoutError as error:
-            if self.environment.waiting(list_pod_refs(example)):
-                return str(error)
-            await self._run_example(example, self.settings.step_timeout_s)  # the machine is slow, the cluster not full
+            await self.wait_running(refs, _SCHEDULING_S)
+        except WaitTimeoutError:
+            if waiting := self.environment.waiting(refs):
+                return "; ".join(waiting.values())
+            await self.wait_running(refs, self.settings.step_timeout_s)  # the machine is slow, the cluster not full
+        self.record(refs)
         return ""
 
-    async def _run_example(self, manifests: Sequence[Manifest], timeout_s: float) -> None:
-        names = list_pod_refs(manifests)
-        await self.environment.apply(manifest.body for manifest in manifests)
-        await self._wait_running(names, timeout_s)
-        for pod in self._pods_now(names):
-            self.report.pods.append(pod)
-            for container in pod.containers:
-                self.display.container(pod, container)
-
-    def _skip(self, example: Sequence[Manifest], why: str) -> None:
-        self.display.say(f"skipped on this hardware: {example[0].file.name} ({why})")
+    def _leave_out(self, example: Sequence[Manifest]) -> None:
         self.manifests = [manifest for manifest in self.manifests if manifest not in example]
 
     async def _unmatched(self, names: set[str]) -> dict[str, str]:
@@ -167,33 +181,63 @@ class Scenario:
         said = {class_.metadata.name: find_refusal(class_) for class_ in classes()}
         return {name: message for name, message in said.items() if message}
 
-    def _runnable(self, unmatched: Mapping[str, str]) -> list[list[Manifest]]:
+    def _runnable(self, unmatched: Mapping[str, str], skipped: dict[str, str] | None = None) -> list[list[Manifest]]:
         """Return the manifests by file, without classes. An example whose class matches no device is skipped."""
         examples: dict[Path, list[Manifest]] = {}
         for manifest in self.manifests:
-            if manifest.kind not in _KEPT:
+            if manifest.kind not in KEPT:
                 examples.setdefault(manifest.file, []).append(manifest)
         for file, example in list(examples.items()):
             asked = {name for manifest in example for _, name in named_classes(manifest.body)}
-            why = "; ".join(f"ResourceClass {name}: {unmatched[name]}" for name in sorted(asked & unmatched.keys()))
-            if why and self.is_user_supplied:
-                raise ScenarioError(f"{file}: {why}")
-            if why:
-                self._skip(examples.pop(file), why)
+            if why := "; ".join(unmatched[name] for name in sorted(asked & unmatched.keys())):
+                if skipped is not None:
+                    skipped[file.name] = why
+                self._leave_out(examples.pop(file))
         return list(examples.values())
 
     async def _resize(self) -> None:
         node, model = self.settings.node_names[0], self.settings.gpu_model
         plan = generated_objects.plan_resize(model)
         large = " and ".join(profile.name for profile in plan.large)
-        async with self._step(f"One card: {plan.count} x {plan.small.name}, then {large}", "resize"):
+        async with self.step(f"One card, {plan.count} x {plan.small.name}, then {large}", "resize"):
+            empty = self.card(node, f"gpu-{_CARD}")
+            begin = self.clock()
             before = await self._partition_card([plan.small] * plan.count, node)
-            await self._delete_and_wait()
-            self.display.say(f"released; the same card is partitioned into {large}")
+            self.display.say(
+                f"{_pods(plan.count)} ask for {plan.small.name} of one card. Nobody has configured it: Kerf cuts "
+                f"each part when its pod comes. All ran after {self.clock() - begin:.1f} s."
+            )
+            self.draw({"before": empty, "cut": self.card(node, empty.name)}, before, with_names=False)
+            await self.display.hold()
+            await self._show_full(plan.small, node)
+            begin = self.clock()
+            await self.delete_everything(self.manifests)
             after = await self._partition_card(plan.large, node)
-            await self._delete_and_wait()
+            self.display.say("")
+            self.display.say(
+                f"The pods end, and their parts go. Other pods ask for {large}: the same card, cut anew, "
+                f"{self.clock() - begin:.1f} s later."
+            )
+            self.draw({"cut anew": self.card(node, empty.name)}, after, with_names=False)
+            await self.display.hold()
+            await self.delete_everything(self.manifests)
         card = _one_card([*before, *after])
         self.report.resized = ResizeReport(node=node, card=card, before=_profiles(before), after=_profiles(after))
+
+    async def _show_full(self, small: Profile, node: str) -> None:
+        """Let one pod more ask for the full card, and show what ``kerf why`` says of it."""
+        [*objects, pod] = generated_objects.gpu_objects([small], node, self._card_uuid(node, "gpu"), name="one-more")
+        name = pod["metadata"]["name"]
+        ref = f"{generated_objects.NAMESPACE}/{name}"
+        await self.environment.apply([*objects, pod])
+        await self.environment.wait_for(f"a reason why {ref} waits", lambda: bool(self.environment.waiting([ref])))
+        about = ObjectRef(generated_objects.NAMESPACE, name)
+        [explanation] = await self.explain(self.environment.client, [about], self.display.width - 2)
+        headline, *others = split_blocks(explanation.lines)
+        steps = [line for block in others[-2:] for line in block]
+        self.display.say("")
+        self.display.say(f"One more pod has to wait. `kerf why pod {name}` says what for, and what would help:")
+        self.display.quote(f"  {line}" for line in _shorten([*headline, *steps], self.display.width - 2))
 
     async def _partition_card(self, profiles: Sequence[Profile], node: str) -> list[PodReport]:
         objects = generated_objects.gpu_objects(profiles, node, self._card_uuid(node, "gpu"))
@@ -207,19 +251,53 @@ class Scenario:
         node = self.settings.node_names[0]
         functions = generated_objects.choose_functions(self.settings.shell)
         names = ", then ".join(function.name for function in functions)
-        async with self._step(f"One FPGA: {names}", "load"):
+        async with self.step(f"One FPGA: {names}", "load"):
+            self.display.say("A pod asks for a function. Kerf loads it into free slots when the pod comes.")
+            states = {"before": self.card(node, f"fpga-{_CARD}")}
+            pods: list[PodReport] = []
             for function in functions:
-                self.report.loaded.append(await self._load_one(function, node))
-                await self._delete_and_wait()
+                pod, loaded = await self._load_one(function, node)
+                self.report.loaded.append(loaded)
+                pods.append(pod)
+                states[function.name] = self.card(node, f"fpga-{_CARD}")
+                await self.delete_everything(self.manifests)
+            self.draw(states, pods, with_names=False)
+            self.display.items([(f"{pod.name} sees", describe_container(pod.containers[0])) for pod in pods])
+            await self.display.hold()
 
-    async def _load_one(self, function: Function, node: str) -> LoadReport:
+    async def _load_one(self, function: Function, node: str) -> tuple[PodReport, LoadReport]:
         [pod] = await self._run_generated(generated_objects.fpga_objects(function, node, self._card_uuid(node, "fpga")))
         [device] = pod.devices
-        for container in pod.containers:
-            self.display.container(pod, container)
         if device.profile != function.name:
             raise ScenarioError(f"wanted {function.name}, but {device.device} has {device.profile}")
-        return LoadReport(node=node, card=device.card, function=function.name, device=device.device)
+        return pod, LoadReport(node=node, card=device.card, function=function.name, device=device.device)
+
+    async def _restart(self) -> None:
+        """Kill a node's plugin while a pod runs and another one comes; the next one goes on where it was."""
+        node, small = self.settings.node_names[0], generated_objects.plan_resize(self.settings.gpu_model).small
+        async with self.step("A plugin is killed while pods run", "restart"):
+            card = self._card_uuid(node, "gpu")
+            running = await self._run_generated(generated_objects.gpu_objects([small], node, card, name="early"))
+            states = {"killed": self.card(node, f"gpu-{_CARD}")}
+            [plugin] = [program for program in self.environment.programs if program.name.endswith(f"-{node}")]
+            await plugin.kill()
+            self.environment.programs.remove(plugin)
+            count = generated_objects.plan_resize(self.settings.gpu_model).count
+            objects = generated_objects.gpu_objects([small], node, card, name="late") if count > 1 else []
+            await self.environment.apply(objects)
+            await self.environment.start_program(plugin.name, plugin.arguments)
+            came = await self._run_generated(objects) if objects else []
+            [kept] = self.pods_now([pod.ref for pod in running])
+            if kept.claims != running[0].claims:
+                raise ScenarioError(f"pod {kept.ref} had {running[0].claims}, and has {kept.claims} after the restart")
+            states["after"] = self.card(node, f"gpu-{_CARD}")
+            self.display.say(
+                f"Pod {kept.name} runs when the plugin of {node} is killed (kill -9). It keeps running, and keeps "
+                "what it has: Kerf has written down what it cut, and for whom."
+                + (f" Pod {came[0].name} comes meanwhile; the next plugin cuts its part." if came else "")
+            )
+            self.draw(states, [kept, *came])
+            await self.display.hold()
 
     def _card_uuid(self, node: str, kind: str) -> str:
         cards = (card for report in self.report.nodes if report.name == node for card in report.cards)
@@ -230,60 +308,65 @@ class Scenario:
         names = frozenset(
             f"{generated_objects.NAMESPACE}/{o['metadata']['name']}" for o in objects if o["kind"] == "Pod"
         )
-        await self._wait_running(names)
-        pods = self._pods_now(names)
-        self.report.pods += pods
-        return pods
-
-    async def _wait_running(self, names: frozenset[str], timeout_s: float | None = None) -> None:
-        def all_running() -> bool:
-            phases = {pod.ref: pod.phase for pod in self.environment.pod_reports()}
-            return all(phases.get(name) == "Running" for name in names)
-
-        await self.environment.wait_for("every pod running", all_running, self._show, timeout_s)
-
-    async def _delete_and_wait(self, manifests: Iterable[Manifest] | None = None) -> None:
-        """Delete ``manifests`` except classes, None: everything, and wait until their pods and claims are gone."""
-        chosen = list(self.manifests if manifests is None else manifests)
-        objects = [manifest.body for manifest in chosen if manifest.kind not in _KEPT]
-        if manifests is None:
-            objects += [_pod_object(pod) for pod in self.environment.pod_reports()]
-        every = frozenset(pod.ref for pod in self.environment.pod_reports())
-        going = every if manifests is None else list_pod_refs(chosen)
-        await self.environment.delete(objects)
-
-        def all_deleted() -> bool:
-            left = {str(pod.ref) for pod in self.environment.pods.store.values()} & going
-            return not left and (manifests is not None or not self.environment.claims.store.values())
-
-        await self.environment.wait_for("the deletion of every pod and claim", all_deleted, self._show)
-
-    def _pods_now(self, names: frozenset[str]) -> list[PodReport]:
-        pods = [pod for pod in self.environment.pod_reports() if pod.ref in names]
-        for pod in pods:
-            for claim in pod.claims:
-                if any(device.driver in self.environment.drivers for device in claim.devices) and not claim.cdi_ids:
-                    raise ScenarioError(f"pod {pod.ref} runs, but claim {claim.name} has no CDI device")
-        return pods
-
-    def _show(self) -> None:
-        self.display.pods(self.environment.pod_reports())
-
-    @asynccontextmanager
-    async def _step(self, title: str, timing: str) -> AsyncIterator[None]:
-        self.display.begin_step(title)
-        begin = self.clock()
-        yield
-        self.report.timings_s[timing] = self.clock() - begin
+        await self.wait_running(names)
+        return self.record(names)
 
 
-def list_pod_refs(manifests: Iterable[Manifest]) -> frozenset[str]:
-    """Return ``namespace/name`` of the pods among ``manifests``."""
-    return frozenset(f"{manifest.namespace}/{manifest.name}" for manifest in manifests if manifest.kind == "Pod")
+async def open_cluster(runner: PodRunner) -> None:
+    """Wait for the cluster, and introduce it."""
+    environment, display = runner.environment, runner.display
+    async with runner.step("", "start"):
+        display.wait("the cluster starts")
+        await environment.wait_for("all nodes with their devices", environment.have_all_published)
+        runner.report.nodes = environment.node_reports()
+    hardware = "your backends' hardware" if runner.settings.backends else "simulated cards"
+    display.say(
+        "Kerf cuts GPUs and FPGAs to size when a pod asks for a part of one. This is a small Kubernetes on this "
+        f"machine with {hardware}. No container runs, but Kerf's programs are the real ones."
+    )
+    logs = {program.name: program.log for program in environment.programs} if runner.settings.verbose else {}
+    introduce(display, environment.card_states(), environment.cluster.kubeconfig, logs)
+    await display.hold()
 
 
-def _pod_object(pod: PodReport) -> JsonObject:
-    return {"kind": "Pod", "metadata": {"name": pod.name, "namespace": pod.namespace}}
+def show_kept_cluster(display: Display, kubeconfig: Path) -> None:
+    """Say how to use the cluster while it stays up."""
+    display.begin_step("The cluster stays up until Ctrl-C")
+    display.say("In another terminal:")
+    display.quote(["", f"  export KUBECONFIG={kubeconfig}", "  kubectl get pods -A", "  kerf why pods", ""])
+    display.say(
+        "get, describe, apply, delete, label, drain and watch work. No container runs: `kubectl logs` shows what each "
+        "would have got, `kubectl exec` cannot work."
+    )
+
+
+async def close_cluster(runner: PodRunner, manifests: Sequence[Manifest]) -> None:
+    """Delete every pod and stop Kerf's programs. Raises ScenarioError when anything of the claims is left."""
+    async with runner.step("Everything is deleted", "end"):
+        await runner.delete_everything(manifests)
+        await runner.environment.stop_programs()
+        left = runner.report.left = runner.environment.count_leftovers()
+        runner.display.say(describe_left(left))
+        if not left.is_clean:
+            raise ScenarioError("not everything was cleaned up; see above")
+
+
+def split_blocks(lines: Sequence[str]) -> list[list[str]]:
+    """Return the blocks of lines between empty lines."""
+    return [[*block] for is_text, block in groupby(lines, key=bool) if is_text]
+
+
+def _shorten(lines: Sequence[str], width: int) -> list[str]:
+    return [line if len(line) <= width else f"{line[: width - 1]}…" for line in lines]
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}." if text else "None of the examples can run on this hardware."
+
+
+def _pods(count: int) -> str:
+    words = ("no pod", "One pod", "Two pods", "Three pods", "Four pods", "Five pods", "Six pods", "Seven pods")
+    return words[count] if 0 < count < len(words) else f"{count} pods"
 
 
 def _profiles(pods: Sequence[PodReport]) -> tuple[str, ...]:

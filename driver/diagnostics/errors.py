@@ -11,10 +11,15 @@ class QueryError(KerfError):
     """A query names something that the cluster does not have."""
 
     @classmethod
-    def unknown(cls, kind: str, ref: ObjectRef, known: Iterable[ObjectRef], advice: str = "") -> "QueryError":
-        """Return the error for an object that does not exist, with similar names of those that do, or ``advice``."""
+    def unknown(
+        cls, kind: str, ref: ObjectRef, known: Iterable[ObjectRef], advice: str = "", *, which: str = ""
+    ) -> "QueryError":
+        """Return the error for an object that does not exist, with similar names of those that do, or ``advice``.
+
+        ``which`` is what the object must do to be one, such as "that requests devices".
+        """
         texts = {str(each): each for each in known}
         elsewhere = sorted(text for text, each in texts.items() if each.name == ref.name)
         near = elsewhere or get_close_matches(str(ref), texts, n=3)
         more = f"there is {', '.join(near)}" if near else advice
-        return cls(f"there is no {kind} {ref}" + (f"; {more}" if more else ""))
+        return cls(" ".join(filter(None, ("there is no", kind, str(ref), which))) + (f"; {more}" if more else ""))

@@ -31,6 +31,7 @@ from driver.kubeletplugin.claims.refused_claims import RefusedClaims
 from driver.kubeletplugin.claims.status_writer import DeviceStatusWriter
 from driver.kubeletplugin.claims.steps import StepExecutor
 from driver.kubeletplugin.cluster.base import Cluster
+from driver.kubeletplugin.inventory.claim_metrics import ClaimMetrics
 from driver.kubeletplugin.inventory.devices import PublishTarget
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.kubeletplugin.inventory.publisher import DevicePublisher
@@ -89,6 +90,13 @@ class NodePlugin:
             now=now,
             start=start_call,
         )
+        self._claim_metrics = ClaimMetrics(
+            driver=settings.driver_name,
+            node=settings.node_name,
+            records=checkpoint.records,
+            list_cards=lambda: self.publisher.cards,
+            now=now,
+        )
         self._restrictions = DeviceRestrictions(
             surveys=SurveyTracker(driver=settings.driver_name),
             refusals=RefusalTracker(driver=settings.driver_name, now=clock),
@@ -129,6 +137,10 @@ class NodePlugin:
 
     async def run(self) -> None:
         """Publish the devices, watch and survey their cards, and collect garbage, until cancelled."""
+        with self._claim_metrics.served():
+            await self._run_services()
+
+    async def _run_services(self) -> None:
         async with anyio.create_task_group() as services:
             services.start_soon(self._prepare_early)
             if self._needs_early_preparation():
@@ -232,6 +244,7 @@ class NodePlugin:
             refused=self._refused_claims,
             is_missing=self._restrictions.surveys.is_missing,
             survey_cards=self._surveyor.survey_now,
+            on_prepared=self._claim_metrics.note_prepared,
         )
 
     def _make_status_writer(self) -> DeviceStatusWriter:
@@ -270,12 +283,17 @@ class NodePlugin:
             users=ClaimUsers(
                 records=self._checkpoint.records,
                 surveys=self._restrictions.surveys,
-                list_uses=self._list_uses,
+                list_uses=self._list_and_note_uses,
             ),
             orphaned=self._restrictions.orphaned,
             clock=self._clock,
             on_change=self.publisher.request_refresh,
         )
+
+    async def _list_and_note_uses(self) -> Sequence[ClaimUse]:
+        uses = await self._list_uses()
+        self._claim_metrics.note_uses(uses)
+        return uses
 
     def _report_of_node(self, type_: EventKind, reason: str, message: str) -> None:
         self._cluster.report(None, type=type_, reason=reason, message=message)

@@ -22,6 +22,7 @@ from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
 from driver.local.apiserver import ApiServer, ApiServerSettings
 from driver.local.controllers.resource_claims import ClaimController, classic_lifecycle, structured_lifecycle
+from driver.local.controllers.workloads import WorkloadController
 from driver.local.kubelet import Kubelet, KubeletSettings
 from driver.local.scheduler.classic import ClassicScheduler
 from driver.local.scheduler.structured import Scheduler
@@ -54,7 +55,8 @@ class LocalCluster:
         self._settings = settings
         self._share_id = share_id
         self._boot_id = boot_id
-        self.server = ApiServer(settings=_CLASSIC_SETTINGS) if settings.classic else ApiServer()
+        served = _CLASSIC_SETTINGS if settings.classic else ApiServerSettings()
+        self.server = ApiServer(settings=served, pod_log=self._pod_log)
         self.kubelets: Mapping[str, Kubelet] = {}
 
     @property
@@ -89,7 +91,8 @@ class LocalCluster:
     async def _start_control_plane(
         self, client: Client, events: EventReporter, tasks: TaskGroup
     ) -> ResourceKinds | ClassicKinds:
-        """Start the controllers of the generation of DRA that discovery finds: the scheduler or drivers allocate."""
+        """Start the controllers, and those of the generation of DRA that discovery finds: who allocates differs."""
+        tasks.start_soon(WorkloadController(client).run)
         classic = await discover_classic(client)
         if classic is not None:
             tasks.start_soon(ClaimController(client, classic_lifecycle(classic.resource), events).run)
@@ -99,6 +102,12 @@ class LocalCluster:
         tasks.start_soon(ClaimController(client, structured_lifecycle(api.resource), events).run)
         tasks.start_soon(Scheduler(client, api, events, share_id=self._share_id).run)
         return api.resource
+
+    def _pod_log(self, pod: JsonObject, container: str) -> str:
+        """Return what stands for the log of a container: what it would have got."""
+        kubelet = self.kubelets.get((pod.get("spec") or {}).get("nodeName") or "")
+        found = kubelet.describe_container(pod, container) if kubelet else "The pod is on no node yet.\n"
+        return f"No container runs in this cluster, so this is no log.\n{found}"
 
     def _kubelet_settings(self, node: str) -> KubeletSettings:
         settings = KubeletSettings(

@@ -2,21 +2,62 @@
 
 Every metric is made by the functions below when the module that counts it is imported, so that a process has one
 registry and every name starts with ``kerf_``. Units are Prometheus' base units: seconds, bytes. Label values come from
-small closed sets; names of objects are no labels.
+small closed sets: cards and profiles of one node, and names of objects only of the claims that are prepared there, one
+series for each device.
 """
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, TypeAlias
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
 
 REGISTRY: Final = CollectorRegistry()
 """The metrics of this process. The library's own registry is not used: any import may fill it."""
 
 ProcessCollector(registry=REGISTRY)
 GCCollector(registry=REGISTRY)
+
+
+Samples: TypeAlias = Iterable[tuple[Sequence[str], float]]
+"""Values with those of their labels."""
+
+
+class LiveGauge(Collector):
+    """A gauge whose values are computed when somebody asks, so that none can be out of date and none is kept."""
+
+    def __init__(self, name: str, documentation: str, labels: Sequence[str]) -> None:
+        self._name = name
+        self._documentation = documentation
+        self._labels = labels
+        self._sources: list[Callable[[], Samples]] = []
+
+    @contextmanager
+    def reading(self, source: Callable[[], Samples]) -> Iterator[None]:
+        """Have the values of ``source`` inside the context; no two sources may have the same labels."""
+        self._sources.append(source)
+        try:
+            yield
+        finally:
+            self._sources.remove(source)
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield the present values, for the registry."""
+        family = GaugeMetricFamily(self._name, self._documentation, labels=self._labels)
+        for source in self._sources:
+            for labels, value in source():
+                family.add_metric(labels, value)
+        yield family
+
+
+def live_gauge(name: str, documentation: str, labels: Sequence[str]) -> LiveGauge:
+    made = LiveGauge(_checked(name), documentation, labels)
+    REGISTRY.register(made)
+    return made
 
 
 def counter(name: str, documentation: str, labels: Sequence[str] = ()) -> Counter:

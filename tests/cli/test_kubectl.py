@@ -10,6 +10,7 @@ import yaml
 
 from api.core.v1 import NODES, PODS, Container, Node, Pod, PodSpec
 from api.model.metadata import ObjectMeta
+from driver import DISTRIBUTION, VERSION
 from driver.cli import main
 from driver.cli.completion import complete
 from driver.diagnostics.cluster_state import ClusterState
@@ -17,7 +18,6 @@ from driver.diagnostics.dump import encode_dump
 from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
 from driver.local.apiserver import ApiServer, ApiServerSettings
-from driver.runtime.distribution import DISTRIBUTION, VERSION
 from tests.diagnostics.clusters import allocate_claims, claim, gpu_cluster, pod, replace, request
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:click")

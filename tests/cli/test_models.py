@@ -45,7 +45,7 @@ def test_a_program_gets_every_figure_with_sources_and_estimates(
     capsys: pytest.CaptureFixture[str], output: str
 ) -> None:
     _, out, _ = run(capsys, "-o", output)
-    document = json.loads(out) if output == "json" else yaml.safe_load(out)
+    document = json.loads(out) if output == "json" else yaml.load(out, yaml.CSafeLoader)
     figures = {geometry["model"]: geometry["figures"] for geometry in document["gpu"]}
     assert all(one["sources"] for one in figures.values())
     estimated = {(one["part"], one["figure"]) for one in figures["h100-80gb-pcie"]["estimated"]}

@@ -96,8 +96,8 @@ async def _kubeconfig(texts: TextReceiveStream) -> Path:
     said = ""
     async for text in texts:
         said += text
-        if match := re.search(r"KUBECONFIG=(\S+)|--kubeconfig[= ](\S+)", said):
-            return Path(match[1] or match[2])
+        if match := re.search(r"KUBECONFIG=(\S+)\n", said):
+            return Path(match[1])
     raise AssertionError(f"the demo has ended:\n{said}")
 
 

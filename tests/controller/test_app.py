@@ -83,8 +83,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[EmbeddedCluster]:
         kubeconfig = tmp_path / "kubeconfig"
         kubeconfig.write_text(yaml.safe_dump(server.kubeconfig()))
         async with Client(await load_access(kubeconfig), user_agent="tests") as admin:
-            for path in crds.generate(tmp_path):
-                crd = yaml.safe_load((tmp_path / path).read_text())
+            for crd in crds.documents():
                 await admin.apply(CUSTOM_RESOURCE_DEFINITIONS, crd, field_manager="admin")
             yield EmbeddedCluster(server, kubeconfig, admin)
         group.cancel_scope.cancel()

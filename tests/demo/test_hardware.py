@@ -6,8 +6,10 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from driver.cli import main
 from driver.cli.demo import command
 from driver.demo.hardware import DemoHardware, HardwareUnusableError
+from driver.kubeletplugin import settings
 from driver.kubeletplugin.backends.registry import BackendChoice, BackendUnavailableError
 
 
@@ -44,6 +46,28 @@ def test_a_configuration_that_cannot_be_copied_is_named(tmp_path: Path) -> None:
 def test_a_backend_that_is_not_installed_is_named_before_anything_starts() -> None:
     with pytest.raises(BackendUnavailableError, match="there is no backend 'acmee'"):
         DemoHardware(backends=(BackendChoice(name="acmee"),)).find_families()
+
+
+def test_a_wrong_configuration_is_told_by_its_own_name_before_anything_starts(tmp_path: Path) -> None:
+    config = tmp_path / "cards.yaml"
+    config.write_text("cards: [")
+    hardware = DemoHardware(backends=(BackendChoice(name="simulated", config=config),))
+    copied = hardware.write(tmp_path / "node-1", "node-1")
+    with pytest.raises(HardwareUnusableError) as caught:
+        hardware.check(copied)
+    assert str(caught.value).startswith(f"{config}: ")
+    assert "node-1" not in str(caught.value)
+
+
+def test_without_a_boot_id_the_demo_says_in_one_line_what_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On macOS, and in a sandbox that hides /proc."""
+    monkeypatch.setattr(settings, "BOOT_ID", tmp_path / "boot_id")
+    assert main(["demo"]) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"kerf: {tmp_path}/boot_id cannot be read")
+    assert "Kerf needs Linux" in line
 
 
 @pytest.mark.parametrize(

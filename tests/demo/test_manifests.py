@@ -66,7 +66,7 @@ BAD = [
     (POD.replace("{name: p}", "{}"), "Pod without name: metadata.name: is required"),
     (POD.replace("TemplateName: small", "TemplateName: big"), "no ResourceClaimTemplate big in namespace default"),
     (TEMPLATE.replace("Name: small", "Name: big"), "deviceClassName: no ResourceClass or DeviceClass big"),
-    ("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\n", "kind: apps/v1 Deployment is not known here"),
+    ("apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: d}\n", "kind: apps/v1 DaemonSet is not known here"),
     ("[]\n", "is a list, not an object"),
     ("a: [\n", "cannot be read"),
 ]

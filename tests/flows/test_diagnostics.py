@@ -143,7 +143,7 @@ async def test_every_question_is_answered_by_the_cluster_and_alike_by_its_dump(f
     async with busy_cluster(folder) as environment:
         cluster = ("--kubeconfig", str(environment.cluster.kubeconfig))
         dump = folder / "dump.json.gz"
-        await kerf("gather", *cluster, "-o", str(dump))
+        await kerf("gather", *cluster, "--output-file", str(dump))
         for name, (_, _, obstacle) in OBSTACLES.items():
             online = await kerf("why", "pod", name, *cluster, "-o", "json", code=1)
             answer = json.loads(online)
@@ -151,7 +151,7 @@ async def test_every_question_is_answered_by_the_cluster_and_alike_by_its_dump(f
             assert found == {obstacle}, name
             assert online == await kerf("why", "pod", name, "--from", str(dump), "-o", "json", code=1)
         anonymous, table = folder / "anonymous.json.gz", folder / "names.json"
-        await kerf("gather", *cluster, "--anonymize", "--pseudonyms", str(table), "-o", str(anonymous))
+        await kerf("gather", *cluster, "--anonymize", "--pseudonyms", str(table), "--output-file", str(anonymous))
         assert table.stat().st_mode & 0o777 == 0o600
         pseudonyms = {text: name for name, text in sorted(json.loads(table.read_text()).items(), reverse=True)}
         name = next(name for name in OBSTACLES if name in pseudonyms)

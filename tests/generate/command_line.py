@@ -79,9 +79,9 @@ def _describe_cdi() -> Iterator[str]:
         if isinstance(action, argparse._SubParsersAction):
             commands = action._choices_actions
         elif action.dest != "help":
-            value = f" {action.metavar or '[' + '|'.join(map(str, action.choices or ())) + ']'}"
+            value = f"{action.metavar or '[' + '|'.join(map(str, action.choices or ())) + ']'}"
             names = ", ".join(f"`{name}`" for name in action.option_strings)
-            yield f"| {names}{escape_cell(value)} | {escape_cell(action.help or '')} |"
+            yield f"| {names} {escape_cell(value)} | {escape_cell(action.help or '')} |"
     yield from ("", "| command | |", "|---|---|")
     yield from (f"| `kerf cdi {each.dest}` | {escape_cell(each.help or '')} |" for each in commands)
     yield ""

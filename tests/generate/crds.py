@@ -6,7 +6,8 @@
 import ast
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -27,14 +28,20 @@ _WIDTH: Final = 120
 """Characters per line, as everywhere in the repository."""
 
 
+@cache
+def documents() -> Sequence[dict[str, Any]]:
+    """Return what the manifests say, in the order of ``generate``."""
+    docs = field_docs()
+    return [build_crd(definition, docs) for definition in DEFINITIONS]
+
+
 def generate(target: Path) -> list[Path]:
     """Write the manifests below ``target`` and return their paths relative to it."""
     (target / GENERATED).mkdir(parents=True, exist_ok=True)
-    docs = field_docs()
     paths = []
-    for definition in DEFINITIONS:
+    for definition, document in zip(DEFINITIONS, documents(), strict=True):
         path = GENERATED / f"kerf.dev_{definition.kind.plural}.yaml"
-        text = yaml.dump(build_crd(definition, docs), Dumper=_Dumper, sort_keys=False, width=_WIDTH, allow_unicode=True)
+        text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=_WIDTH, allow_unicode=True)
         (target / path).write_text(_HEADER + text, encoding="utf-8")
         paths.append(path)
     return paths

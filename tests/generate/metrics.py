@@ -60,11 +60,11 @@ def _read(call: ast.Call) -> Metric | None:
         isinstance(call.func, ast.Attribute)
         and isinstance(call.func.value, ast.Name)
         and call.func.value.id == "metrics"
-        and call.func.attr in {"counter", "gauge", "histogram"}
+        and call.func.attr in {"counter", "gauge", "histogram", "live_gauge"}
     ):
         return None
     name, documentation, *labels = (ast.literal_eval(argument) for argument in call.args[:3])
-    return Metric(name, call.func.attr, tuple(labels[0]) if labels else (), documentation)
+    return Metric(name, call.func.attr.removeprefix("live_"), tuple(labels[0]) if labels else (), documentation)
 
 
 def _describe(package: str, title: str) -> Iterator[str]:

@@ -18,6 +18,8 @@ ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = Path("ARCHITECTURE.md")
 
 _PRODUCT: Final = ("api", "cdi", "driver")
+_NAMESPACES: Final = ("api", "driver")
+"""Heads that have names and versions only: everybody may read those."""
 _WIRE: Final = "api.*"
 """The wire formats, drawn as one: each stands on the model and knows no other."""
 _BLOCK: Final = re.compile(
@@ -60,7 +62,7 @@ def imports() -> dict[str, set[str]]:
         package = _package(module)
         targets = {_package(name) for name in _imported(path, modules) if name.partition(".")[0] in _PRODUCT}
         if targets or module not in _PRODUCT:  # the head of a namespace, without anything in it, is no package
-            found.setdefault(package, set()).update(targets - {package})
+            found.setdefault(package, set()).update(targets - {package, *_NAMESPACES})
     return found
 
 

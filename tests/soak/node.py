@@ -151,6 +151,8 @@ class SoakNode:
         """The UIDs of claims with which pods run, by the claim's name."""
         self._kubelet = 0
         """The number of the kubelet's life: with each it has forgotten its pods."""
+        self._pods_change: anyio.Event
+        """Set when one of these numbers changes; there is a new one then."""
         self._seen: dict[str, Made] = {}
         self._violation: ViolationError | None = None
         self._errors: list[object] = []
@@ -161,6 +163,7 @@ class SoakNode:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: self._errors.append(context))
         target = self.claims + claims
         self.begun = self.claims
+        self._pods_change = anyio.Event()
         async with anyio.create_task_group() as self._tasks:
             self._start()
             async with anyio.create_task_group() as pods:
@@ -221,7 +224,10 @@ class SoakNode:
                 self._running[name] = made.metadata.uid
                 self._note(Used(at=self._now, claim=made.metadata.uid, is_used=True))
                 until = self._now + self.chance.choice(_HOLDS_S)
-            await pass_time(max(0.01, min(1.0, until - self._now)))
+            change = self._pods_change
+            if life == self._life and kubelet == self._kubelet:
+                with anyio.move_on_after(until - self._now):
+                    await change.wait()
         self._running.pop(name, None)
         self._note(Used(at=self._now, claim=made.metadata.uid, is_used=False))
         await self._call_until_done(Operation.UNPREPARE, made, kubelet)
@@ -354,6 +360,7 @@ class SoakNode:
         self._note(Booted(at=self._now))
         shutil.rmtree(self.root / "cdi", ignore_errors=True)
         self._start()
+        self._tell_pods()
 
     async def _reload_driver(self) -> None:
         """The driver is loaded anew: partitions are gone, and pods fail and start again, as after a boot."""
@@ -362,11 +369,18 @@ class SoakNode:
         self._life += 1
         self.backend.reboot()
         self._observe(Actor.MACHINE)
+        self._tell_pods()
 
     async def _lose_kubelet(self) -> None:
         """The kubelet starts without its memory, and the API server has no longer the claims of its pods."""
         self._kubelet += 1
         self.losses += 1
+        self._tell_pods()
+
+    def _tell_pods(self) -> None:
+        """Have pods end, or begin anew."""
+        self._pods_change.set()
+        self._pods_change = anyio.Event()
 
     async def _set_clock(self) -> None:
         self.clock_changes += 1

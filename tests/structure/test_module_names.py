@@ -21,6 +21,7 @@ TERMS: Final = frozenset(
         "scheduling",
         "sharing",
         "testing",
+        "troubleshooting",
     }
 )
 """Gerunds that are terms of the field: what a textbook, a KEP or an upstream package is named by."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from packaging.requirements import Requirement
 
-from driver.runtime.distribution import DISTRIBUTION, VERSION
+from driver import DISTRIBUTION, VERSION
 from tests.supply_chain.licenses import license_of
 from tests.supply_chain.lock import ROOT, LockedPackage, read_lock
 

@@ -22,8 +22,9 @@ from driver.kube.discovery import discover_classic
 from driver.kube.http.config import in_cluster, load_access
 from driver.kubeletplugin.backends.registry import BackendChoice, FamilyChoice, choose_families
 from driver.kubeletplugin.grpc.server import SocketError, check_path
-from driver.kubeletplugin.settings import BOOT_ID, Settings
+from driver.kubeletplugin.settings import Settings
 from driver.partitions.device_names import card_name
+from driver.runtime.boot import BootUnknownError, read_boot_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,9 +81,9 @@ def _build_settings(family: Family, options: NodeOptions) -> Settings:
 
 def _read_boot_id() -> str | Unread:
     try:
-        return BOOT_ID.read_text().strip()
-    except OSError as error:
-        return Unread(reason=f"{BOOT_ID}: {error.strerror}")
+        return read_boot_id()
+    except BootUnknownError as error:
+        return Unread(reason=str(error))
 
 
 def _find_long_sockets(plugins: Sequence[Settings]) -> Iterator[str]:

@@ -140,5 +140,8 @@ def logging_options(command: Command) -> Command:
 def access_option(command: Command) -> Command:
     """Add ``--kubeconfig``."""
     return option(
-        "--kubeconfig", type=FILE, help="How to reach the API server; without it as the pod's service account."
+        "--kubeconfig",
+        type=FILE,
+        help="How to reach the API server. [default: the pod's service account; outside of a pod $KUBECONFIG, then "
+        "~/.kube/config]",
     )(command)

@@ -47,7 +47,7 @@ def explain_pod(cluster: ClusterIndex, ref: ObjectRef, track: ProgressTracker = 
     """Return why the pod ``ref`` waits for devices. Raises QueryError when no such pod uses devices."""
     pod = cluster.pods.get(ref)
     if pod is None:
-        raise QueryError.unknown("pod that requests devices", ref, cluster.pods)
+        raise QueryError.unknown("pod", ref, cluster.pods, which="that requests devices")
     subject = Subject(kind="Pod", namespace=ref.namespace, name=ref.name)
     if cluster.state.classic is not None:
         return explain_classic_pod(cluster, cluster.state.classic, pod, subject)

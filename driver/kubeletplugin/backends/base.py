@@ -27,8 +27,9 @@ from driver.partitions.geometry import Card, Partition, Placement
 Handle: TypeAlias = JsonObject
 """The result of ``prepare`` as plain JSON. The checkpoint keeps it; ``unprepare`` and ``edits`` need nothing else.
 
-Two keys, where they are there, are for others to see, in the status of claims and in device metadata: ``uuid``, the
-UUID by which programs address the device, and ``function``, which is loaded. All other keys are the backend's own.
+Three keys, where they are there, are for others to see, in the status of claims, device metadata and metrics: ``uuid``,
+the UUID by which programs address the device, ``function``, which is loaded, and ``instance``, the number by which the
+vendor's tools name a partition on its card (NVIDIA's GPU instance ID). All other keys are the backend's own.
 """
 
 

@@ -95,13 +95,16 @@ class ClaimPreparer:
         refused: RefusedClaims | None = None,
         is_missing: Callable[[str, PreparedDevice], bool] = lambda *_: False,
         survey_cards: Callable[[Collection[str]], Awaitable[None]] | None = None,
+        on_prepared: Callable[[ResourceClaim, bool], None] = lambda *_: None,
     ) -> None:
         """The work runs in ``tasks``, which outlives the calls. ``refused`` is told what the kubelet's calls end in,
         ``status_writer`` what claims should show.
 
         ``is_missing`` says, for claim UID and device, whether what was prepared is no longer on its card, as of the
         card's latest survey; ``survey_cards`` makes one of each card, and raises KerfError when one fails.
+        ``on_prepared`` is called with each claim whose devices are ready, and whether hardware was prepared for it now.
         """
+        self._on_prepared = on_prepared
         self._is_missing = is_missing
         self._survey_cards = survey_cards
         self._driver = driver
@@ -198,6 +201,7 @@ class ClaimPreparer:
             self._status_writer.end_prepare(ref)
         if self._refused is not None:
             self._refused.note_success(ref)
+        self._on_prepared(claim, Step.PREPARE_HARDWARE in steps)
         _log.info("prepared %s (record: %s)", ", ".join(share.id.device for share in shares), state)
         return context.record
 

@@ -1,4 +1,4 @@
-"""The metrics of what is on a node's cards, and of what still fits on them."""
+"""The metrics of a node's cards: what they are, what is on them, what still fits, and what is stranded."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -6,20 +6,35 @@ from typing import Final, TypeAlias
 
 from prometheus_client import Gauge
 
-from driver.partitions.fragmentation import fragmentation
+from driver.partitions.device_names import card_name
+from driver.partitions.fragmentation import Fragmentation, fragmentation
 from driver.partitions.geometry import Card, Partition
 from driver.runtime import metrics
 
+_CARD: Final = metrics.gauge(
+    "kerf_card_info", "1 for each card of this node.", ["driver", "node", "card", "uuid", "model"]
+)
+_UNITS: Final = metrics.gauge(
+    "kerf_card_units", "Units of a card, such as memory slices, in use or free.", ["driver", "node", "card"]
+)
+_FREE_UNITS: Final = metrics.gauge("kerf_free_units", "Units of a card that nobody has.", ["driver", "node", "card"])
+_STRANDED: Final = metrics.gauge(
+    "kerf_stranded_units", "Free units of a card that no partition can use.", ["driver", "node", "card"]
+)
 _PARTITIONS: Final = metrics.gauge(
     "kerf_partitions",
     "Partitions and whole cards in use, by who has them: claims or others.",
-    ["driver", "cut", "holder"],
+    ["driver", "node", "card", "cut", "holder"],
+)
+_CAPACITY: Final = metrics.gauge(
+    "kerf_card_partitions",
+    "Partitions that fit on the card while it is empty, if all are of this kind.",
+    ["driver", "node", "card", "cut"],
 )
 _FREE: Final = metrics.gauge(
-    "kerf_free_partitions", "Partitions that fit beside what is in use, if all were of this kind.", ["driver", "cut"]
-)
-_STRANDED: Final = metrics.gauge(
-    "kerf_stranded_units", "Free units, such as memory slices, that no partition can use.", ["driver"]
+    "kerf_free_partitions",
+    "Partitions that fit beside what is in use, if all were of this kind.",
+    ["driver", "node", "card", "cut"],
 )
 WHOLE: Final = "whole"
 """The ``cut`` of a whole card."""
@@ -30,37 +45,55 @@ _Values: TypeAlias = Mapping[tuple[str, ...], int]
 
 
 class CardMetrics:
-    """The metrics of one family's cards."""
+    """The metrics of one family's cards on one node."""
 
-    def __init__(self, driver: str) -> None:
+    def __init__(self, driver: str, node: str) -> None:
         self._driver = driver
+        self._node = node
         self._set: dict[Gauge, _Values] = {}
+        self._cards: Mapping[str, Card] = {}
 
     def update(self, cards: Iterable[Card], claimed: Iterable[Partition], foreign: Iterable[Partition]) -> None:
         """Set the metrics: ``claimed`` are the partitions that claims have, each once, ``foreign`` those of others."""
         claimed, foreign = list(claimed), list(foreign)
+        named = {card_name(card): card for card in cards}
+        names = {card.uuid: name for name, card in named.items()}
+        if named != self._cards:
+            self._cards = named
+            self._replace(_CARD, {(name, card.uuid, card.geometry.model): 1 for name, card in named.items()})
+            empty = {name: fragmentation(card, ()) for name, card in named.items()}
+            self._replace(_UNITS, {(name,): figures.units for name, figures in empty.items()})
+            self._replace(_CAPACITY, _count_partitions(empty))
         held = [(partition, "claims") for partition in claimed] + [(partition, "others") for partition in foreign]
-        self._replace(_PARTITIONS, Counter((_cut(partition), holder) for partition, holder in held))
-        free: Counter[tuple[str, ...]] = Counter()
-        stranded = 0
-        for card in cards:
-            figures = fragmentation(card, [*claimed, *foreign])
-            free.update({(name or _BARE,): count for name, count in figures.free_instances.items()})
-            free[WHOLE,] += figures.free_units == figures.units
-            stranded += figures.stranded_units
-        self._replace(_FREE, free)
-        _STRANDED.labels(self._driver).set(stranded)
+        in_use: Counter[tuple[str, ...]] = Counter(
+            (names.get(one.card_uuid, one.card_uuid), name_cut(one), holder) for one, holder in held
+        )
+        self._replace(_PARTITIONS, in_use)
+        now = {name: fragmentation(card, [*claimed, *foreign]) for name, card in named.items()}
+        self._replace(_FREE, _count_partitions(now))
+        self._replace(_FREE_UNITS, {(name,): figures.free_units for name, figures in now.items()})
+        self._replace(_STRANDED, {(name,): figures.stranded_units for name, figures in now.items()})
 
     def _replace(self, gauge: Gauge, values: _Values) -> None:
         """Set ``values`` by their labels, and remove those that there are no more."""
         for labels in self._set.get(gauge, {}).keys() - values.keys():
-            gauge.remove(self._driver, *labels)
+            gauge.remove(self._driver, self._node, *labels)
         for labels, value in values.items():
-            gauge.labels(self._driver, *labels).set(value)
+            gauge.labels(self._driver, self._node, *labels).set(value)
         self._set[gauge] = values
 
 
-def _cut(partition: Partition) -> str:
+def _count_partitions(figures_by_card: Mapping[str, Fragmentation]) -> _Values:
+    """Return how many partitions of each kind fit, by card and kind."""
+    found: dict[tuple[str, ...], int] = {}
+    for name, figures in figures_by_card.items():
+        found |= {(name, cut or _BARE): count for cut, count in figures.free_instances.items()}
+        found[name, WHOLE] = int(figures.free_units == figures.units)
+    return found
+
+
+def name_cut(partition: Partition) -> str:
+    """Return the profile or function of a partition; ``whole`` for a card, ``units`` for a bare run of them."""
     if partition.is_whole:
         return WHOLE
     return partition.profile or partition.function or _BARE

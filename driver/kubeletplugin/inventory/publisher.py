@@ -6,7 +6,7 @@ is published only when it makes a difference to the scheduler, and computed no s
 
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import anyio
@@ -79,13 +79,18 @@ class DevicePublisher:
         self._cards: dict[str, Sequence[Card]] = {}
         self._seen: dict[str, dict[str, Card]] = {}
         self._problems: dict[str, str] = {}
-        self._metrics = CardMetrics(settings.driver_name)
+        self._metrics = CardMetrics(settings.driver_name, settings.node_name)
         self._change = Notifier()
         self._changed_at = -math.inf
         self.refreshed = Notifier()
         """Notified after each ``refresh``."""
         self.devices = DeviceSet()
         """The devices as of the last ``refresh``."""
+
+    @property
+    def cards(self) -> Iterator[Card]:
+        """The cards as of the last ``refresh``."""
+        return (card for cards in self._cards.values() for card in cards)
 
     @property
     def problem(self) -> str | None:
@@ -114,7 +119,7 @@ class DevicePublisher:
         else:
             self._problems.pop("inventory", None)
         foreign = self._restrictions.surveys.list_foreign() if self._restrictions else ()
-        self._metrics.update((card for cards in self._cards.values() for card in cards), taken, foreign)
+        self._metrics.update(self.cards, taken, foreign)
         self.refreshed.notify()
 
     async def run(self) -> None:

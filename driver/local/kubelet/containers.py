@@ -54,6 +54,21 @@ class ContainerBundles:
         unfinished.write_text(json.dumps(spec, indent=2))
         unfinished.rename(bundle / "config.json")
 
+    def describe(self, pod_uid: str, container: str) -> str:
+        """Return in words what a container would have got, one text; also for one that has not started."""
+        file = self._root / pod_uid / container / "config.json"
+        if not file.exists():
+            return f"The container {container} has not started.\n"
+        spec = json.loads(file.read_text())
+        nodes = [node["path"] for node in spec["linux"].get("devices", ())]
+        lines = [
+            f"The container {container} would run:  {' '.join(spec['process']['args'])}",
+            *(f"with in its environment:  {variable}" for variable in spec["process"]["env"]),
+            *(f"with the device node:  {node}" for node in nodes),
+            f"Its OCI runtime spec:  {file}",
+        ]
+        return "".join(f"{line}\n" for line in lines)
+
     def stop(self, pod: Pod) -> None:
         shutil.rmtree(self._bundle(pod), ignore_errors=True)
 

@@ -88,6 +88,11 @@ class Kubelet:
         """Return the devices that drivers prepared for each claim of a pod."""
         return self._claims.devices(pod)
 
+    def describe_container(self, pod: JsonObject, name: str) -> str:
+        """Return in words what the container of this name would have got, without a name the first; one text."""
+        names = [container["name"] for container in pod["spec"].get("containers") or ()]
+        return self._containers.describe(pod["metadata"]["uid"], name or names[0])
+
     async def run(self) -> None:
         await self._wipe_slices()
         await self._register_node()

@@ -37,8 +37,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[ClassicCluster]:
         await group.start(server.serve)
         kubeconfig.write_text(yaml.safe_dump(server.kubeconfig()))
         async with Client(await load_access(kubeconfig), user_agent="tests") as admin:
-            for path in crds.generate(tmp_path):
-                crd = yaml.safe_load((tmp_path / path).read_text())
+            for crd in crds.documents():
                 await admin.apply(CUSTOM_RESOURCE_DEFINITIONS, crd, field_manager="admin")
             cluster = ClassicCluster(admin)
             await admin.create(NODES, node_object("n1"))

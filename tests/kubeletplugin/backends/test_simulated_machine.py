@@ -4,7 +4,6 @@ Always: no two partitions that may not coexist, none without a claim or a person
 was prepared, nothing touched that was made by hand. The hardware knows nobody: all follows from places and notes.
 """
 
-import tempfile
 from pathlib import Path
 
 from hypothesis import strategies as st
@@ -17,6 +16,7 @@ from driver.partitions.geometry import Card, Partition
 from driver.partitions.unit_map import get_unit_map
 from tests.kubeletplugin.backends.claims import Crashed, Machine
 from tests.partitions.oracle import may_coexist
+from tests.runtime.memory_folder import memory_folder
 
 CLAIMS = st.sampled_from([f"claim-{number}" for number in range(6)])
 NO_FAULT = HardwareFaults()
@@ -38,7 +38,7 @@ class SimulatedHardware(RuleBasedStateMachine):
 
     @initialize(model=st.sampled_from(MODELS), shell=st.sampled_from(["quad", "edge-3", "big-little"]))
     def power_on(self, model: str, shell: str) -> None:
-        self.directory = tempfile.TemporaryDirectory()
+        self.directory = memory_folder()
         self.machine = Machine(Path(self.directory.name) / "state", model=model, shell=shell)
         self.backend = self.machine.open()
         self.choices = [

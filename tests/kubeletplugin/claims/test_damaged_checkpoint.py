@@ -6,7 +6,7 @@ refused, or it is where it means nothing; a start that knows less than was writt
 
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from api.model.prepared import ClaimState, PreparedClaim
 from driver.kubeletplugin.claims import checkpoint_digest
 from driver.kubeletplugin.claims.checkpoint import FILE_NAME, Checkpoint, open_checkpoint
 from tests.kubeletplugin.records import BOOT, device, record
+from tests.runtime.memory_folder import memory_folder
 
 LOG = f"{FILE_NAME}-wal"
 INDEX = f"{FILE_NAME}-shm"
@@ -35,6 +36,13 @@ def notes_of(checkpoint: Checkpoint) -> dict[str, object]:
 def content_of(directory: Path, boot_id: str = BOOT) -> Content:
     with open_checkpoint(directory, boot_id=boot_id) as checkpoint:
         return dict(checkpoint.records), notes_of(checkpoint)
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """In memory: each start syncs its files."""
+    with memory_folder() as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(scope="module")

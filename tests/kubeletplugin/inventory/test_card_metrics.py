@@ -1,6 +1,7 @@
 """What is on the cards, and what still fits, as metrics."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -9,6 +10,7 @@ from driver.kubeletplugin.inventory.card_metrics import CardMetrics
 from driver.runtime.metrics import REGISTRY
 from tests.partitions.cards import gpu, gpu_partition
 
+NODE = "node-1"
 H100 = gpu("h100-80gb-sxm")
 _NUMBERS = count()
 
@@ -18,33 +20,45 @@ def driver() -> Iterator[str]:
     """A driver of one test alone: the registry is the process's."""
     name = f"metrics-{next(_NUMBERS)}.example.com"
     yield name
-    CardMetrics(name).update([], [], [])
+    CardMetrics(name, NODE).update([], [], [])
 
 
 def value(name: str, driver: str, **labels: str) -> float | None:
-    return REGISTRY.get_sample_value(name, {"driver": driver, **labels})
+    return REGISTRY.get_sample_value(name, {"driver": driver, "node": NODE, "card": "gpu-0", **labels})
 
 
 def test_an_empty_card_has_room_for_seven_small_partitions_or_itself(driver: str) -> None:
-    CardMetrics(driver).update([H100], [], [])
+    CardMetrics(driver, NODE).update([H100], [], [])
     assert value("kerf_free_partitions", driver, cut="1g.10gb") == 7
     assert value("kerf_free_partitions", driver, cut="3g.40gb") == 2
     assert value("kerf_free_partitions", driver, cut="whole") == 1
     assert value("kerf_stranded_units", driver) == 0
+    assert value("kerf_card_info", driver, uuid=H100.uuid, model="h100-80gb-sxm") == 1
 
 
 def test_seven_small_partitions_strand_the_eighth_slice(driver: str) -> None:
     taken = [gpu_partition(H100, "1g.10gb", start) for start in range(7)]
-    CardMetrics(driver).update([H100], taken[:5], taken[5:])
+    CardMetrics(driver, NODE).update([H100], taken[:5], taken[5:])
     assert value("kerf_partitions", driver, cut="1g.10gb", holder="claims") == 5
     assert value("kerf_partitions", driver, cut="1g.10gb", holder="others") == 2
     assert value("kerf_free_partitions", driver, cut="1g.10gb") == 0
-    assert value("kerf_stranded_units", driver) == 1
+    assert value("kerf_stranded_units", driver) == value("kerf_free_units", driver) == 1
+    assert value("kerf_card_units", driver) == 8
+    assert value("kerf_card_partitions", driver, cut="1g.10gb") == 7
 
 
 def test_what_is_gone_has_no_value_any_more(driver: str) -> None:
-    shown = CardMetrics(driver)
+    shown = CardMetrics(driver, NODE)
     shown.update([H100], [gpu_partition(H100, "3g.40gb", 0)], [])
     shown.update([], [], [])
     assert value("kerf_partitions", driver, cut="3g.40gb", holder="claims") is None
     assert value("kerf_free_partitions", driver, cut="3g.40gb") is None
+    assert value("kerf_card_units", driver) is None
+
+
+def test_each_card_has_figures_of_its_own(driver: str) -> None:
+    second = replace(H100, uuid="GPU-second", index=1)
+    CardMetrics(driver, NODE).update([H100, second], [gpu_partition(second, "3g.40gb", 0)], [])
+    assert value("kerf_free_partitions", driver, cut="3g.40gb") == 2
+    assert value("kerf_free_partitions", driver, card="gpu-1", cut="3g.40gb") == 1
+    assert value("kerf_partitions", driver, card="gpu-1", cut="3g.40gb", holder="claims") == 1

@@ -39,6 +39,8 @@ async def test_groups_and_their_versions_are_listed(api: Api) -> None:
     assert set(groups) == {
         "admissionregistration.k8s.io",
         "apiextensions.k8s.io",
+        "apps",
+        "batch",
         "coordination.k8s.io",
         "events.k8s.io",
         "rbac.authorization.k8s.io",

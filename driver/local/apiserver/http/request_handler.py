@@ -69,6 +69,7 @@ class ApiResponse:
     """A complete response, in contrast to a watch."""
 
     body: bytes
+    media_type: str = "application/json"
     code: HTTPStatus = HTTPStatus.OK
     warnings: Sequence[str] = ()
 
@@ -84,6 +85,8 @@ class RequestHandler:
     clock: Callable[[], datetime]
     uid: Callable[[], str]
     random: random.Random
+    pod_log: Callable[[JsonObject, str], str]
+    """(pod, container): the log of a container, which the kubelet of the pod's node has."""
 
     @property
     def writer(self) -> ObjectWriter:
@@ -225,6 +228,13 @@ class RequestHandler:
                 options = DeleteOptions.parse({}, lookup(request.document(), "deleteOptions") or {})
                 self.deleter.delete(served.type, request.key, options)
                 return _CREATED
+            case "pods", "log", "get":
+                pod = get_object(self.storage, served.type, request.key).body
+                text = self.pod_log(pod, request.query.get("container", ""))
+                return ApiResponse(body=text.encode(), media_type="text/plain")
+            case "pods", "exec" | "attach" | "portforward", _:
+                get_object(self.storage, served.type, request.key)
+                raise bad_request(f"pods/{name} needs containers that run, and no container runs in this cluster")
             case "namespaces", "finalize", "update":
                 stored = finalize_namespace(self.storage, request.key, request.document())
                 return self._object_response(served, request, stored)

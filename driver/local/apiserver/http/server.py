@@ -60,7 +60,10 @@ def _uid() -> str:
 
 
 class ApiServer:
-    """A Kubernetes API server in memory; ``clock`` and ``uid`` give its times and identities, ``faults`` its faults."""
+    """A Kubernetes API server in memory.
+
+    ``clock`` and ``uid`` give its times and identities, ``pod_log`` the logs of containers, ``faults`` its faults.
+    """
 
     def __init__(
         self,
@@ -68,6 +71,7 @@ class ApiServer:
         clock: Callable[[], datetime] = _now,
         uid: Callable[[], str] = _uid,
         settings: ApiServerSettings = ApiServerSettings(),  # noqa: B008  (immutable)
+        pod_log: Callable[[JsonObject, str], str] = lambda _pod, _container: "",
     ) -> None:
         self.settings = settings
         self.token: Final = secrets.token_urlsafe(_TOKEN_BYTES)
@@ -84,6 +88,7 @@ class ApiServer:
             clock=clock,
             uid=uid,
             random=random.Random(),  # noqa: S311  (suffixes of generated names, no secrets)
+            pod_log=pod_log,
         )
         self._garbage_collector = GarbageCollector(
             storage=self.storage,
@@ -218,7 +223,7 @@ class ApiServer:
         warnings = self._warnings(request)
         if isinstance(answer, Watch):
             return await _stream(http, answer.lines(), fault, warnings)
-        response = web.Response(status=answer.code, body=answer.body, headers=_JSON)
+        response = web.Response(status=answer.code, body=answer.body, headers={"Content-Type": answer.media_type})
         return _add_warnings(response, [*warnings, *answer.warnings])
 
     def _warnings(self, request: ApiRequest) -> list[str]:

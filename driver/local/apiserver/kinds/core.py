@@ -100,6 +100,8 @@ CORE_KINDS: Final[Sequence[ResourceType]] = (
         short_names=("sa",),
         returns_deleted=True,
     ),
+    define_kind("", "Service", define_version(), short_names=("svc",), categories=("all",)),
+    define_kind("", "Secret", define_version()),
     define_kind("", "ConfigMap", define_version(columns=columns.CONFIG_MAPS), short_names=("cm",)),
     define_kind(
         "coordination.k8s.io",

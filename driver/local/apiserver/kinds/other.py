@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions, admission policies and RBAC kinds; roles are stored without effect."""
+"""Workloads, CustomResourceDefinitions, admission policies and RBAC kinds; roles are stored without effect."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -25,7 +25,14 @@ _BINDING: Final = define_version(
     strategy=ROLE_BINDINGS, columns=columns.BINDINGS, merge_schema=merge_schemas.ROLE_BINDING
 )
 
+_WORKLOAD: Final = define_version(columns=columns.WORKLOADS, has_status=True)
+
 OTHER_KINDS: Final[Sequence[ResourceType]] = (
+    *(
+        define_kind("apps", kind, _WORKLOAD, short_names=(short,), categories=("all",), counts_generation=True)
+        for kind, short in (("Deployment", "deploy"), ("ReplicaSet", "rs"), ("StatefulSet", "sts"))
+    ),
+    define_kind("batch", "Job", _WORKLOAD, categories=("all",), counts_generation=True),
     define_kind(
         DEFINITIONS.group,
         "CustomResourceDefinition",

@@ -90,6 +90,16 @@ CONFIG_MAPS: Final = (
     ),
     AGE,
 )
+
+
+def _ready(body: JsonObject, _now: datetime) -> Cell:
+    wanted = next((n for key in ("replicas", "parallelism") if (n := lookup(body, "spec", key)) is not None), 1)
+    ready = next((n for key in ("readyReplicas", "ready") if (n := lookup(body, "status", key))), 0)
+    return f"{ready}/{wanted}"
+
+
+WORKLOADS: Final = (NAME, Column(name="Ready", cell=_ready, description="Pods that run, of those that shall."), AGE)
+"""What is the same for Deployments, ReplicaSets, StatefulSets and Jobs; kube-apiserver's tables have more."""
 CUSTOM_RESOURCE_DEFINITIONS: Final = (NAME, CREATED)
 BINDINGS: Final = (
     NAME,

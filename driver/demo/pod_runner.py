@@ -1,0 +1,128 @@
+"""What the steps of a demo do with pods: apply, wait, look, delete; and draw the cards between."""
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from api.errors import KerfError
+from api.model.base import JsonObject
+from api.model.names import ObjectRef
+from driver.demo.cluster_picture import Explanation, count, draw_card, draw_cluster, label_parts, label_users
+from driver.demo.display import Display
+from driver.demo.environment import DemoEnvironment, DemoSettings
+from driver.demo.manifests import Manifest
+from driver.demo.observation import CardState
+from driver.demo.report import PodReport, Report
+from driver.kube.http.client import Client
+
+KEPT: Final = ("Namespace", "ResourceClass", "DeviceClass")
+"""Kinds that stay when the objects of a step are deleted."""
+
+
+class ScenarioError(KerfError):
+    """Something was observed that must not be, or was not observed."""
+
+
+Explain: TypeAlias = Callable[[Client, Sequence[ObjectRef], int], Awaitable[list[Explanation]]]
+"""Asks ``kerf why`` about pods; the number is the width of its lines."""
+
+
+@dataclass(slots=True, kw_only=True)
+class PodRunner:
+    """Runs pods in one environment, and shows and reports what becomes of them."""
+
+    environment: DemoEnvironment
+    display: Display
+    explain: Explain
+    clock: Callable[[], float] = time.monotonic
+    report: Report = field(default_factory=Report)
+
+    @property
+    def settings(self) -> DemoSettings:
+        return self.environment.settings
+
+    async def wait_running(self, refs: Collection[str], timeout_s: float | None = None) -> None:
+        """Wait until these pods run. Raises WaitTimeoutError and ProgramDiedError."""
+
+        def all_running() -> bool:
+            phases = {pod.ref: pod.phase for pod in self.environment.pod_reports()}
+            running = [ref for ref in refs if phases.get(ref) == "Running"]
+            self.display.wait(f"{len(running)} of {count(len(refs), 'pod')} running")
+            return len(running) == len(refs)
+
+        await self.environment.wait_for("every pod running", all_running, timeout_s=timeout_s)
+
+    async def delete(self, manifests: Iterable[Manifest] = (), refs: Collection[str] = ()) -> None:
+        """Delete the objects of manifests except classes, and pods; wait until these pods and their claims are gone."""
+        chosen = [manifest for manifest in manifests if manifest.kind not in KEPT]
+        names = {f"{manifest.namespace}/{manifest.name}" for manifest in chosen if manifest.kind == "Pod"} | {*refs}
+        going = [pod for pod in self.environment.pod_reports() if pod.ref in names]
+        claims = {(pod.namespace, claim.name) for pod in going for claim in pod.claims}
+        await self.environment.delete([*(manifest.body for manifest in chosen), *map(pod_object, going)])
+
+        def all_deleted() -> bool:
+            pods = {str(pod.ref) for pod in self.environment.pods.store.values()} & names
+            held = {tuple(claim.ref) for claim in self.environment.claims.store.values()} & claims
+            self.display.wait(f"{count(len(pods), 'pod')} to end")
+            return not pods and not held
+
+        await self.environment.wait_for("the deletion of every pod and claim", all_deleted)
+
+    async def delete_everything(self, manifests: Iterable[Manifest]) -> None:
+        """Delete the objects of manifests except classes, and every pod; wait until pods and claims are gone."""
+        objects = [manifest.body for manifest in manifests if manifest.kind not in KEPT]
+        await self.environment.delete([*objects, *map(pod_object, self.environment.pod_reports())])
+
+        def all_deleted() -> bool:
+            pods, claims = self.environment.pods.store.values(), self.environment.claims.store.values()
+            self.display.wait(f"{count(len([*pods]), 'pod')} to end")
+            return not pods and not claims
+
+        await self.environment.wait_for("the deletion of every pod and claim", all_deleted)
+
+    def pods_now(self, refs: Collection[str]) -> list[PodReport]:
+        """Return these pods as they are now. Raises ScenarioError for one that runs without its CDI devices."""
+        pods = [pod for pod in self.environment.pod_reports() if pod.ref in refs]
+        for pod in pods:
+            for claim in pod.claims:
+                if any(device.driver in self.environment.drivers for device in claim.devices) and not claim.cdi_ids:
+                    raise ScenarioError(f"pod {pod.ref} runs, but claim {claim.name} has no CDI device")
+        return pods
+
+    def record(self, refs: Collection[str]) -> list[PodReport]:
+        """Return these pods as they are now, and add them to the report. Raises ScenarioError, as ``pods_now`` does."""
+        pods = self.pods_now(refs)
+        self.report.pods += pods
+        return pods
+
+    def card(self, node: str, name: str) -> CardState:
+        """Return one card as it is now."""
+        return next(card for card in self.environment.card_states() if (card.node, card.name) == (node, name))
+
+    def draw(self, cards: Mapping[str, CardState], pods: Sequence[PodReport] = (), *, with_names: bool = True) -> None:
+        """Draw one card at several times, with ``pods`` as its users; the legend says what part each has."""
+        draw_card(self.display, cards, label_users(pods) if with_names else label_parts(pods))
+
+    def draw_cluster(self) -> None:
+        """Draw every card that somebody uses, with the names of pods."""
+        draw_cluster(self.display, self.environment.card_states(), self.environment.pod_reports())
+
+    @asynccontextmanager
+    async def step(self, title: str, timing: str) -> AsyncIterator[None]:
+        """Show a step, and add the time that it takes to the report, under the name ``timing``."""
+        if title:
+            self.display.begin_step(title)
+        begin = self.clock()
+        yield
+        self.report.timings_s[timing] = self.report.timings_s.get(timing, 0.0) + self.clock() - begin
+
+
+def pod_object(pod: PodReport) -> JsonObject:
+    return {"kind": "Pod", "metadata": {"name": pod.name, "namespace": pod.namespace}}
+
+
+def list_pod_refs(manifests: Iterable[Manifest]) -> frozenset[str]:
+    """Return ``namespace/name`` of the pods among ``manifests``."""
+    return frozenset(f"{manifest.namespace}/{manifest.name}" for manifest in manifests if manifest.kind == "Pod")

@@ -1,0 +1,190 @@
+"""The metrics of a node's claims: how many are in which phase, how long they took, and who has which device.
+
+Series that name a claim are as many as there are prepared devices on the node, and go with them: they join Kerf's
+figures with those of others that know pods (kube-state-metrics) or UUIDs (DCGM). They are read from the records when
+they are asked for.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import datetime
+from typing import Final
+
+from api.model.claims import ResourceClaim
+from api.model.names import ObjectRef
+from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
+from api.podresources.v1 import ClaimUse
+from driver.kubeletplugin.inventory.card_metrics import name_cut
+from driver.partitions.device_names import card_name
+from driver.partitions.geometry import Card
+from driver.partitions.records import from_card_part
+from driver.runtime import metrics
+
+_CLAIMS: Final = metrics.live_gauge(
+    "kerf_claims",
+    "Claims of this node by phase: preparing, awaiting-pod (prepared before binding), prepared, running (the kubelet "
+    "has a pod with it; from Kubernetes 1.34 on), releasing.",
+    ["driver", "node", "phase"],
+)
+_DEVICES: Final = metrics.live_gauge(
+    "kerf_prepared_device_info",
+    "1 for each prepared device: which claim and pod has which part of which card. Of several pods the first by name.",
+    [
+        "driver",
+        "node",
+        "namespace",
+        "pod",
+        "claim",
+        "claim_uid",
+        "device",
+        "share",
+        "card",
+        "card_uuid",
+        "cut",
+        "uuid",
+        "instance_id",
+    ],
+)
+_PREPARED_AT: Final = metrics.live_gauge(
+    "kerf_claim_prepared_timestamp_seconds",
+    "When a claim's devices were made ready by this process, in seconds since 1970.",
+    ["driver", "node", "namespace", "pod", "claim", "claim_uid"],
+)
+_SECONDS: Final = metrics.histogram(
+    "kerf_claim_phase_seconds",
+    "Time of a claim in a phase: queued (from its creation to its allocation), allocated (from there until its devices "
+    "are ready). From Kubernetes 1.34 on, which tells when a claim was allocated.",
+    ["driver", "phase"],
+    # From a scheduler's cycle and a partition (tenths of a second) to pods that wait for others to end (hours).
+    buckets=(0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 14400, 86400),
+)
+
+_PHASES: Final = ("preparing", "awaiting-pod", "prepared", "running", "releasing")
+
+
+class ClaimMetrics:
+    """The metrics of one family's claims on one node."""
+
+    def __init__(
+        self,
+        *,
+        driver: str,
+        node: str,
+        records: Mapping[str, PreparedClaim],
+        list_cards: Callable[[], Iterable[Card]],
+        now: Callable[[], float],
+    ) -> None:
+        """``records`` is a live view; ``now`` is the time in seconds since 1970."""
+        self._driver = driver
+        self._node = node
+        self._records = records
+        self._list_cards = list_cards
+        self._now = now
+        self._pods: dict[str, str] = {}
+        """The pod of each claim by UID, as the claim or the kubelet said last."""
+        self._prepared_at: dict[str, float] = {}
+        self._used: frozenset[ObjectRef] = frozenset()
+
+    @contextmanager
+    def served(self) -> Iterator[None]:
+        """Serve the metrics inside the context."""
+        with ExitStack() as stack:
+            stack.enter_context(_CLAIMS.reading(self._count_claims))
+            stack.enter_context(_DEVICES.reading(self._describe_devices))
+            stack.enter_context(_PREPARED_AT.reading(self._list_prepared))
+            yield
+
+    def note_prepared(self, claim: ResourceClaim, is_new: bool) -> None:
+        """Note that the devices of ``claim`` are ready; ``is_new``: they were not before."""
+        uid = claim.metadata.uid
+        self._forget_gone()
+        pods = sorted(user.name for user in claim.status.reserved_for if user.resource == "pods")
+        if pods:
+            self._pods[uid] = pods[0]
+        if not is_new:
+            return
+        ready = self._prepared_at[uid] = self._now()
+        allocation = claim.status.allocation
+        allocated = _seconds(allocation.allocation_timestamp if allocation else None)
+        created = _seconds(claim.metadata.creation_timestamp)
+        if allocated is None:
+            return
+        if created is not None:
+            _SECONDS.labels(self._driver, "queued").observe(max(0.0, allocated - created))
+        _SECONDS.labels(self._driver, "allocated").observe(max(0.0, ready - allocated))  # clocks of two machines
+
+    def note_uses(self, uses: Sequence[ClaimUse]) -> None:
+        """Note which pods the kubelet has, with which claims."""
+        self._used = frozenset(use.claim for use in uses)
+        pods: dict[ObjectRef, str] = {}
+        for use in uses:
+            pods[use.claim] = min(use.pod.name, pods.get(use.claim, use.pod.name))
+        for uid, record in self._records.items():
+            if (pod := pods.get(_ref(record))) is not None:
+                self._pods[uid] = pod
+
+    def _forget_gone(self) -> None:
+        for kept in (self._pods, self._prepared_at):
+            for uid in kept.keys() - self._records.keys():
+                del kept[uid]
+
+    def _count_claims(self) -> metrics.Samples:
+        found = Counter(map(self._phase, self._records.values()))
+        return [((self._driver, self._node, phase), found[phase]) for phase in _PHASES]
+
+    def _phase(self, record: PreparedClaim) -> str:
+        if record.state is ClaimState.STARTED:
+            return "preparing"
+        if record.state is ClaimState.RELEASING:
+            return "releasing"
+        if record.awaits_pod:
+            return "awaiting-pod"
+        return "running" if _ref(record) in self._used else "prepared"
+
+    def _describe_devices(self) -> metrics.Samples:
+        cards = {card.uuid: card_name(card) for card in self._list_cards()}
+        for record in self._records.values():
+            if record.state is ClaimState.PREPARED:
+                for device in record.devices:
+                    yield self._describe_device(record, device, cards.get(device.part.card_uuid, "")), 1
+
+    def _describe_device(self, record: PreparedClaim, device: PreparedDevice, card: str) -> Sequence[str]:
+        claim = record.claim
+        handle = device.handle or {}
+        uuid, instance = handle.get("uuid"), handle.get("instance")
+        return (
+            self._driver,
+            self._node,
+            claim.namespace,
+            self._pods.get(claim.uid, ""),
+            claim.name,
+            claim.uid,
+            device.share.id.device,
+            device.share.share or "",
+            card,
+            device.part.card_uuid,
+            name_cut(from_card_part(device.part)),
+            uuid if isinstance(uuid, str) else "",
+            str(instance) if isinstance(instance, int) else "",
+        )
+
+    def _list_prepared(self) -> metrics.Samples:
+        for uid, record in self._records.items():
+            if record.state is ClaimState.PREPARED and uid in self._prepared_at:
+                claim = record.claim
+                pod = self._pods.get(uid, "")
+                labels = (self._driver, self._node, claim.namespace, pod, claim.name, uid)
+                yield labels, self._prepared_at[uid]
+
+
+def _ref(record: PreparedClaim) -> ObjectRef:
+    return ObjectRef(record.claim.namespace, record.claim.name)
+
+
+def _seconds(timestamp: str | None) -> float | None:
+    """Return a time of the API server in seconds since 1970; None: it is not there, or is no time."""
+    try:
+        return datetime.fromisoformat(timestamp).timestamp() if timestamp else None
+    except ValueError:
+        return None

@@ -1,0 +1,154 @@
+"""Alerts and dashboard name metrics and labels that there are, and say what to do."""
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from tests.alerts.promql import parse
+from tests.generate.metrics import find_metrics
+
+ROOT: Final = Path(__file__).parents[2]
+RULES: Final = ROOT / "deploy/monitoring/rules.yaml"
+DASHBOARD: Final = ROOT / "deploy/monitoring/dashboard.json"
+RULE_TESTS: Final = Path(__file__).with_name("rules_test.yaml")
+OTHERS: Final[Mapping[str, frozenset[str]]] = {
+    "kube_pod_container_state_started": frozenset({"namespace", "pod", "container"}),
+    "DCGM_FI_PROF_GR_ENGINE_ACTIVE": frozenset({"UUID", "GPU_I_ID", "GPU_I_PROFILE"}),
+}
+"""Metrics of kube-state-metrics and dcgm-exporter, with the labels that are used here."""
+SEVERITIES: Final = {"critical", "warning", "info"}
+
+
+@cache
+def catalog() -> dict[str, frozenset[str]]:
+    """The labels of every series, by name."""
+    found = dict(OTHERS)
+    for metric in (each for package in ("controller", "kubeletplugin", "kube") for each in find_metrics(package)):
+        labels = frozenset({*metric.labels, "instance"})
+        if metric.kind == "histogram":
+            found |= {f"{metric.name}_sum": labels, f"{metric.name}_count": labels}
+            found[f"{metric.name}_bucket"] = labels | {"le"}
+        else:
+            found[metric.name] = labels
+    return found
+
+
+def rules() -> list[dict[str, Any]]:
+    return [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+
+
+def panels() -> Iterator[dict[str, Any]]:
+    yield from json.loads(DASHBOARD.read_text())["panels"]
+
+
+def expressions() -> Iterator[tuple[str, str]]:
+    """Each expression with the name of its alert or panel."""
+    for rule in rules():
+        yield rule["alert"], rule["expr"]
+    for panel in panels():
+        for target in panel.get("targets", ()):
+            yield panel["title"], target["expr"]
+
+
+def faults(text: str) -> Iterator[str]:
+    """What an expression names that is not there."""
+    known, expression = catalog(), parse(text)
+    for name, labels in expression.selectors:
+        if name not in known:
+            yield f"metric {name}"
+        else:
+            yield from (f"label {label} of {name}" for label in labels - known[name])
+    every = {label for name in expression.metrics for label in known.get(name, ())} | expression.made
+    yield from (f"label {label}" for label in expression.grouped - every)
+
+
+@pytest.mark.parametrize(("title", "text"), [*expressions()], ids=lambda each: each[:40])
+def test_an_expression_names_what_there_is(title: str, text: str) -> None:
+    assert parse(text).metrics, title
+    assert not [*faults(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("sum(kerf_no_such) > 0", "metric kerf_no_such"),
+        ('kerf_claims{fase="running"}', "label fase of kerf_claims"),
+        ("sum by (shelf) (kerf_free_units)", "label shelf"),
+        ("rate(kerf_claim_seconds[5m])", "metric kerf_claim_seconds"),
+        ("kerf_leader + on (rack) kerf_leader", "label rack"),
+    ],
+)
+def test_a_name_that_is_not_there_is_found(text: str, fault: str) -> None:
+    assert fault in [*faults(text)]
+
+
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
+def test_an_alert_says_how_bad_it_is_where_and_what_to_do(rule: dict[str, Any]) -> None:
+    assert rule["alert"].startswith("Kerf")
+    assert rule["labels"]["severity"] in SEVERITIES
+    assert rule["annotations"].keys() == {"summary", "description"}
+    used = set(re.findall(r"\$labels\.(\w+)", " ".join(rule["annotations"].values())))
+    expression = parse(rule["expr"])
+    known = {label for name in expression.metrics for label in catalog()[name]}
+    assert used <= (expression.grouped if " by (" in rule["expr"] else known)
+    assert all((ROOT / page).is_file() for page in re.findall(r"docs/[\w-]+\.md", rule["annotations"]["description"]))
+
+
+def test_alerts_have_names_of_their_own() -> None:
+    names = [rule["alert"] for rule in rules()]
+    assert len(set(names)) == len(names)
+
+
+def test_panels_do_not_overlap_and_say_what_they_show() -> None:
+    taken: set[tuple[int, int]] = set()
+    ids = [panel["id"] for panel in panels()]
+    assert len(set(ids)) == len(ids)
+    for panel in panels():
+        place = panel["gridPos"]
+        cells = {(place["x"] + column, place["y"] + line) for column in range(place["w"]) for line in range(place["h"])}
+        assert not cells & taken, panel["title"]
+        assert place["x"] + place["w"] <= 24, panel["title"]
+        taken |= cells
+        assert panel["type"] == "row" or panel["description"], panel["title"]
+
+
+def test_every_alert_is_tried_by_promtool() -> None:
+    tried = {case["alertname"] for test in load_rule_tests()["tests"] for case in test["alert_rule_test"]}
+    assert tried == {rule["alert"] for rule in rules()}
+
+
+def load_rule_tests() -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load(RULE_TESTS.read_text())
+    return document
+
+
+NEEDS_PROMTOOL: Final = pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="there is no promtool (Debian: apt install prometheus)"
+)
+
+
+@pytest.mark.long
+@NEEDS_PROMTOOL
+def test_prometheus_accepts_every_expression_of_the_dashboard(tmp_path: Path) -> None:
+    found = [target["expr"] for panel in panels() for target in panel.get("targets", ())]
+    records = [{"record": f"panel:{number}", "expr": expression} for number, expression in enumerate(found)]
+    file = tmp_path / "panels.yaml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": records}]}))
+    done = subprocess.run(["promtool", "check", "rules", str(file)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.long
+@NEEDS_PROMTOOL
+@pytest.mark.parametrize("words", [("check", "rules", str(RULES)), ("test", "rules", str(RULE_TESTS))], ids=" ".join)
+def test_prometheus_accepts_the_rules_and_they_fire_when_they_should(words: tuple[str, ...]) -> None:
+    done = subprocess.run(["promtool", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

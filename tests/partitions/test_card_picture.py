@@ -1,0 +1,83 @@
+"""Cards are drawn within the width, with every unit and every holder in the legend."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from driver.partitions.card_picture import DrawnCard, assign_letters, draw_cards, draw_units
+
+NAMES = st.text("abc-/", min_size=1, max_size=12)
+LABELS = st.lists(st.text("abcdefgh1.", min_size=1, max_size=20), min_size=1, max_size=4).map(" ".join)
+CARDS = st.builds(
+    DrawnCard,
+    units=st.lists(st.sampled_from(["", "v", "w", "x", "y", "z"]), min_size=1, max_size=80).map(tuple),
+    names=st.lists(NAMES, max_size=2).map(tuple),
+    note=st.one_of(st.just(""), LABELS),
+)
+
+
+@given(
+    cards=st.lists(CARDS, min_size=1, max_size=4),
+    labels=st.dictionaries(st.sampled_from("vwxyz"), LABELS),
+    width=st.integers(min_value=40, max_value=120),
+)
+def test_no_line_is_wider_than_the_width(cards: list[DrawnCard], labels: dict[str, str], width: int) -> None:
+    assert [line for line in draw_cards(cards, labels, width) if len(line) > width] == []
+
+
+@given(card=CARDS, width=st.integers(min_value=40, max_value=120))
+def test_every_unit_is_drawn_and_every_holder_explained(card: DrawnCard, width: int) -> None:
+    lines = draw_cards([card], {}, width)
+    drawn = "".join(match for line in lines for match in re.findall(r"\[ (.*?) \]", line)).replace(" ", "")
+    letters = assign_letters(holder for holder in card.units if holder)
+    assert drawn == "".join(letters[holder] if holder else "." for holder in card.units)
+    text = " ".join(lines)
+    assert all(f"{letter} = {holder}" in text for holder, letter in letters.items())
+
+
+CASES: list[tuple[str, list[DrawnCard], dict[str, str], int, list[str]]] = [
+    (
+        "before and after",
+        [
+            DrawnCard(names=("gpu-0", "before"), units=("",) * 4, note="4 slices, all free"),
+            DrawnCard(names=("", "after"), units=("", "", "x", "x")),
+        ],
+        {"x": "trainer"},
+        80,
+        ["gpu-0  before  [ . . . . ]  4 slices, all free", "       after   [ . . a a ]  a = trainer"],
+    ),
+    (
+        "holders alike share an entry",
+        [DrawnCard(names=("gpu-0",), units=("p", "q", "r", "", "s", "s"))],
+        {**dict.fromkeys("pqr", "1g.10gb"), "s": "2g.20gb"},
+        80,
+        ["gpu-0  [ a b c . d d ]  a-c = 1g.10gb  d = 2g.20gb"],
+    ),
+    (
+        "without room beside it the legend is below",
+        [DrawnCard(names=("node-1/gpu-0", "before"), units=("x",) * 8)],
+        {"x": "a-pod-with-a-long-name"},
+        60,
+        ["node-1/gpu-0  before  [ a a a a a a a a ]", " " * 22 + "a = a-pod-with-a-long-name"],
+    ),
+    (
+        "what was explained above is not repeated",
+        [DrawnCard(units=("x", "")), DrawnCard(units=("x", "y"))],
+        {},
+        80,
+        ["[ a . ]  a = x", "[ a b ]  b = y"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("cards", "labels", "width", "lines"), [case[1:] for case in CASES], ids=[c[0] for c in CASES])
+def test_drawings(cards: list[DrawnCard], labels: dict[str, str], width: int, lines: list[str]) -> None:
+    assert draw_cards(cards, labels, width) == lines
+
+
+def test_letters_end_and_a_contested_unit_is_marked() -> None:
+    letters = assign_letters(str(number) for number in range(60))
+    assert len(letters) == 52
+    assert draw_units([["0"], ["51"], ["55"], ["0", "1"], []], letters) == "[ a Z # ! . ]"
