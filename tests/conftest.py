@@ -20,7 +20,7 @@ from tests.runtime.real_time import REAL_TIME
 settings.register_profile(
     "default", max_examples=50, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
-for _name, _examples in {"long": 500, "all": 2000}.items():
+for _name, _examples in {"long": 400, "all": 2000}.items():
     settings.register_profile(
         _name, max_examples=_examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )
@@ -34,7 +34,7 @@ IS_LONG: Final = PROFILE != "default"
 
 LIMITS_S: Final = {"realcluster": 1800, "oracle": 1800, "long": 3600}
 """For tests with these marks instead of the limit in pyproject.toml: real clusters start and settle, oracles
-compare thousands of cases, and "long" has at least ten times the generated cases."""
+compare thousands of cases, and "long" has at least eight times the generated cases."""
 _TO_RETURN_S: Final = 15
 """At its limit a test is interrupted as soon as Python code runs again. One that has not ended so much later, because a
 C call or a fixture hangs, ends its process: pytest-xdist reports the crash of that test and goes on with the others."""
