@@ -9,17 +9,25 @@
     ROOT/NODE/                    a node's own: kubelet, containerd, CDI files, pods' logs
 """
 
-import secrets
+import atexit
 import socket
-from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
+from itertools import cycle
 from pathlib import Path
 from typing import Final
 
-_PORTS: Final = range(20_000, 32_768)
+from driver.runtime import file_lock
+
+_PORTS: Final = range(20_100, 32_700)
 """Below those that the kernel gives to outgoing connections (ip_local_port_range, ip(7)): one of these could take the
 port of a server that is about to start again."""
+BLOCK: Final = 300
+"""Ports of a process: some thirty clusters' worth before one is given again."""
+_PORT_LOCKS: Final = Path("/tmp/k8s-ports")
+"""A file for each block, locked by the process that it belongs to."""
 ROOTS: Final = Path("/tmp/k8s")
 """Short: the registration sockets have a driver and a pod's UID in its name, and 107 bytes at most (sun_path)."""
 
@@ -155,21 +163,25 @@ class Ports:
 
 
 def free_ports() -> Ports:
-    """Return unused ports. Another process may take one before it is used, which is rare on a test machine."""
-    return Ports(**dict(zip(Ports.__dataclass_fields__, _free(len(Ports.__dataclass_fields__)), strict=True)))
+    """Return unused ports, which no other process of these tests is given while this one lives."""
+    return Ports(**{name: free_port() for name in Ports.__dataclass_fields__})
 
 
 def free_port() -> int:
     """Return one more unused port, as ``free_ports`` does."""
-    return _free(1)[0]
+    for port in _own_ports():
+        with suppress(OSError), socket.socket() as free:  # else the port is in use
+            free.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("the ports of a process are given out round and round")
 
 
-def _free(count: int) -> Sequence[int]:
-    found: list[int] = []
-    with ExitStack() as stack:
-        while len(found) < count:
-            port = secrets.choice(_PORTS)
-            with suppress(OSError):  # the port is in use
-                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
-                found.append(port)
-    return found
+@cache
+def _own_ports() -> Iterator[int]:
+    """Yield the ports of a block of this process's own, round and round: a port is used a while after it was given."""
+    _PORT_LOCKS.mkdir(exist_ok=True)
+    for first in _PORTS[::BLOCK]:
+        if (lock := file_lock.try_acquire(_PORT_LOCKS / str(first))) is not None:
+            atexit.register(lock.release)
+            return cycle(range(first, first + BLOCK))
+    raise RuntimeError(f"all ports of {_PORTS} belong to running tests: end some, or see {_PORT_LOCKS}")
