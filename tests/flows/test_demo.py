@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -240,9 +241,13 @@ def test_a_kept_cluster_stays_up_until_ctrl_c_and_then_proves_that_nothing_is_le
     example = find_packaged_folder("examples") / "gpu-whole.yaml"
     with start(folder, "-f", str(example), "--keep", "--nodes", "1") as process:
         assert process.stdout is not None
-        for line in process.stdout:
-            if "export KUBECONFIG=" in line:
-                break
+        line = next(line for line in process.stdout if "export KUBECONFIG=" in line)
+        config = yaml.safe_load(Path(line.partition("=")[2].strip()).read_text())
+        server = config["clusters"][0]["cluster"]["server"]
+        with urllib.request.urlopen(f"{server}/api/v1/namespaces/default/pods/gpu-whole/log") as answer:
+            log = answer.read().decode()
+        assert log.startswith("No container runs in this cluster, so this is no log.\n")
+        assert "with the device node:  /dev/nvidiactl\n" in log
         assert len(programs_of(folder)) == 2
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=DEADLINE_S)
