@@ -45,7 +45,7 @@ def test_nothing_is_found_twice() -> None:
 
 
 def test_what_the_page_says_ci_runs_is_what_it_runs() -> None:
-    told = [command for command, _, when in rows("What judges a change") if "`.ci/run`" in when]
+    told = [row[0] for row in rows("What judges a change") if "`.ci/run`" in row[-1]]
     commands = (ROOT / ".ci/run").read_text().partition("\nmake test\n")
     run = _TARGET.findall("make test\n" + commands[2])
     assert list(dict.fromkeys(target for cell in told for target in _TARGET.findall(cell))) == list(dict.fromkeys(run))
