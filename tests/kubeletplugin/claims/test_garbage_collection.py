@@ -192,6 +192,7 @@ async def test_a_directory_that_cannot_be_read_is_told_and_stops_nothing(
 async def test_a_leftover_that_cannot_be_looked_at_is_told_and_hides_no_lost_record(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    caplog.set_level("WARNING")  # whatever a test before has set
     async with plugin_core(tmp_path, FakeCluster()) as core:
         await core.preparer.prepare(core.cluster.add(claim("training", SLICE)))
         (file,) = (tmp_path / "cdi").iterdir()
@@ -396,6 +397,7 @@ async def test_files_of_prepared_claims_are_written_anew_and_one_failure_keeps_n
 async def test_what_is_no_proof_of_absence_takes_nothing_back(
     error: Exception, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("WARNING")  # whatever a test before has set
     async with plugin_core(tmp_path, FakeCluster()) as core:
         held = core.cluster.add(claim("training", SLICE))
         await core.preparer.prepare(held)
