@@ -211,9 +211,7 @@ def _is_model(model: str, requirements: DeviceRequirements) -> bool:
 
 
 def _meets(spec: PartitionSpec, requirements: DeviceRequirements) -> bool:
-    if spec.placement is None:
-        return requirements.whole
-    if not requirements.partition:
+    if not (requirements.whole if spec.placement is None else requirements.partition):
         return False
     if requirements.function is not None:
         return spec.function == requirements.function

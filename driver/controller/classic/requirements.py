@@ -247,17 +247,16 @@ def _satisfiable(device: DeviceRequirements, published: frozenset[DeviceType]) -
     """Return ``device`` with its models as cards spell them. Raises UnsatisfiableError when no known device fits."""
     types = known_device_types(published)
     models = resolve_models(_DOCUMENT, BUILT_IN_BY_NAME[device.kind], device.models, types)
-    if not device.whole:
-        check_satisfiable(
-            _DOCUMENT,
-            types,
-            kind=device.kind,
-            cuts=("partition",),
-            models=models,
-            profile=device.profile,
-            function=device.function,
-            minimum=device.minimum,
-        )
+    check_satisfiable(
+        _DOCUMENT,
+        types,
+        kind=device.kind,
+        cuts=[cut for cut, is_accepted in (("partition", device.partition), ("whole", device.whole)) if is_accepted],
+        models=models,
+        profile=device.profile,
+        function=device.function,
+        minimum=device.minimum,
+    )
     return replace(device, models=tuple(models))
 
 

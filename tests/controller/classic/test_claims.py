@@ -260,3 +260,13 @@ def test_after_deallocation_on_request_an_immediate_claim_is_allocated_again() -
     value = builder.claim(immediate=True, finalizers=(FINALIZER,), allocation=HELD, deallocate=True)
     assert plan_claim(value, builder.view).deallocate
     assert plan_claim(builder.claim(immediate=True, version="3"), builder.view).rule == "C-18"
+
+
+def test_a_minimum_that_no_card_has_is_told_of_where_the_class_allows_whole_cards_too() -> None:
+    # C-15
+    builder = immediate_scene()
+    builder.resource_class("any", {"allowWhole": True})
+    builder.claim_parameters("p", {"minimum": {"memory": "5000Gi"}})
+    found = plan_claim(builder.claim(class_name="any", parameters="p", immediate=True), builder.view)
+    assert found.rule == "C-15"
+    assert "5000Gi is more than any known model has" in found.warnings[0].message

@@ -33,6 +33,7 @@ HALF = DeviceRequirements(kind="gpu", profile="3g.40gb")
 WHOLE = DeviceRequirements(kind="gpu", partition=False, whole=True)
 FIVE_GI = DeviceRequirements(kind="gpu", memory_bytes=5 * 2**30)
 FORTY_OR_WHOLE = DeviceRequirements(kind="gpu", memory_bytes=70 * 2**30, whole=True)
+TOO_LARGE = DeviceRequirements(kind="gpu", memory_bytes=81 * 2**30, whole=True)
 AES = DeviceRequirements(kind="fpga", function="aes-gcm")
 MONITOR = DeviceRequirements(kind="gpu", partition=False, whole=True, monitor=True)
 
@@ -59,6 +60,7 @@ def given_to(found: NodeState, *required: DeviceRequirements) -> list[str] | Non
         ((HALF, HALF, SMALL), (), None),
         ((WHOLE,), ("gpu-0-1g-10gb-at-0",), None),
         ((FORTY_OR_WHOLE,), (), ["gpu-0-7g-80gb-at-0"]),
+        ((TOO_LARGE,), (), None),  # a class that allows whole cards gave one of 80 GB to whoever asked for 800
         ((MONITOR,), ("gpu-0",), ["gpu-0"]),  # looks on, takes nothing
     ],
 )
