@@ -14,7 +14,6 @@ import yaml
 from driver.families.registry import BUILT_IN
 from driver.kubeletplugin.backends.registry import BackendChoice, choose_families
 from tests.generate import chart
-from tests.generate.metrics import find_metrics
 from tests.image import description
 from tests.oracle.helm.chart import CHART, MANIFESTS, PROFILES, ROOT, profile
 
@@ -124,19 +123,6 @@ def test_generated_templates_are_up_to_date(tmp_path: Path) -> None:
     assert {path.name for path in (CHART / "templates/crds").iterdir()} == {
         path.name for path in (ROOT / "deploy/crds").glob("*.yaml")
     }
-
-
-def test_every_metric_of_the_alerts_exists() -> None:
-    rules = yaml.safe_load((CHART / "alerts.yaml").read_text())
-    kinds = {
-        metric.name: metric.kind for name in ("controller", "kubeletplugin", "kube") for metric in find_metrics(name)
-    }
-    kinds |= {f"{name}_count": "counter" for name, kind in kinds.items() if kind == "histogram"}
-    for rule in rules:
-        used = re.findall(r"\bkerf_\w+", rule["expr"])
-        assert used, rule
-        assert {*used} <= kinds.keys(), rule
-        assert {"summary", "description"} == rule["annotations"].keys()
 
 
 def test_every_manifest_is_of_the_chart() -> None:

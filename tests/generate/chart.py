@@ -1,4 +1,5 @@
-"""Generates the templates of the chart in ``deploy/chart/kerf`` whose contents Kerf itself prints, and its CRDs.
+"""Generates the templates of the chart in ``deploy/chart/kerf`` whose contents Kerf itself prints, its CRDs, and its
+copies of what is of use without Helm, too: a chart has no files from outside.
 
 A test generates them into another folder and compares.
 """
@@ -14,7 +15,9 @@ from driver.families.registry import BUILT_IN
 from tests.generate import crds
 
 ROOT: Final = Path(__file__).parents[2]
-TEMPLATES: Final = Path("deploy/chart/kerf/templates")
+CHART: Final = Path("deploy/chart/kerf")
+TEMPLATES: Final = CHART / "templates"
+MONITORING: Final = Path("deploy/monitoring")
 
 _DRIVERS: Final = [str(family.driver) for family in BUILT_IN]
 _KEEP: Final = "    helm.sh/resource-policy: keep # with a definition all its objects would go\n"
@@ -27,13 +30,12 @@ _VERSION: Final = """\
 
 def generate(target: Path) -> list[Path]:
     """Write the templates below ``target`` and return their paths relative to it."""
-    paths = []
-    for name, text in (*_templates(), *_definitions(target)):
-        path = TEMPLATES / name
+    texts = {TEMPLATES / name: text for name, text in (*_templates(), *_definitions(target))}
+    texts |= {CHART / "monitoring" / file.name: file.read_text("utf-8") for file in (ROOT / MONITORING).iterdir()}
+    for path, text in texts.items():
         (target / path).parent.mkdir(parents=True, exist_ok=True)
         (target / path).write_text(text, encoding="utf-8")
-        paths.append(path)
-    return paths
+    return [*texts]
 
 
 def _templates() -> Iterator[tuple[str, str]]:

@@ -22,7 +22,7 @@ EVERYTHING: Mapping[str, Any] = {
     "controller": {"nodeSelector": {"a": "b"}, "tolerations": [{"operator": "Exists"}]},
     "mpsDaemons": {"enabled": True},
     "networkPolicy": {"enabled": True},
-    "metrics": {"serviceMonitor": True, "prometheusRule": True, "labels": {"team": "gpu"}},
+    "metrics": {"serviceMonitor": True, "prometheusRule": True, "dashboard": True, "labels": {"team": "gpu"}},
     "plugins": [
         {**profile("nvidia")["plugins"][0], "sharing": True, "driverRoot": "/run/nvidia/driver"},
         {**profile("simulated")["plugins"][0], "nodeSelector": {"pool": "trial"}},
