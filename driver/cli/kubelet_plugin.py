@@ -35,7 +35,6 @@ from driver.runtime.tls import without_system_roots
 @option(
     "--profile",
     type=SubdomainParameter(),
-    default="",
     help="The profile of this node: plugins of another one are refused beside this plugin.",
 )
 @option(
@@ -69,7 +68,7 @@ def command(
     kubelet_root: Path,
     state_dir: Path | None,
     cdi_dir: Path,
-    profile: str,
+    profile: str | None,
     instance: str,
     probes_address: str,
     publish_min_interval: float,
@@ -94,7 +93,7 @@ def command(
             kubelet_root=kubelet_root.absolute(),
             state_dir=state_dir and state_dir.absolute(),
             cdi_dir=cdi_dir.absolute(),
-            profile=profile,
+            profile=profile or "",
             instance=instance,
             publish_min_interval_s=publish_min_interval,
             list_attributes=list_attributes,

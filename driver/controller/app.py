@@ -1,7 +1,6 @@
 """Entry point of the controller process: it chooses the generation of DRA that the cluster has."""
 
-from importlib.metadata import version
-
+from driver import VERSION
 from driver.controller.settings import NAME, Settings
 from driver.families.registry import installed_families
 from driver.kube.discovery import discover, discover_classic
@@ -17,7 +16,7 @@ async def run(settings: Settings) -> None:
     """
     families = installed_families()
     access = await load_access(settings.kubeconfig, settings.context)
-    async with Client(access, user_agent=f"{NAME}/{version('kerf')}") as client:
+    async with Client(access, user_agent=f"{NAME}/{VERSION}") as client:
         classic = await discover_classic(client)
         if classic is not None:
             from driver.controller.classic.app import ClassicController  # the other generation is not imported

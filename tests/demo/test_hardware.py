@@ -9,8 +9,8 @@ from click.testing import CliRunner
 from driver.cli import main
 from driver.cli.demo import command
 from driver.demo.hardware import DemoHardware, HardwareUnusableError
-from driver.kubeletplugin import settings
 from driver.kubeletplugin.backends.registry import BackendChoice, BackendUnavailableError
+from driver.runtime import boot
 
 
 def test_nodes_have_simulated_cards_that_differ(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_without_a_boot_id_the_demo_says_in_one_line_what_it_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """On macOS, and in a sandbox that hides /proc."""
-    monkeypatch.setattr(settings, "BOOT_ID", tmp_path / "boot_id")
+    monkeypatch.setattr(boot, "BOOT_ID", tmp_path / "boot_id")
     assert main(["demo"]) == 1
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith(f"kerf: {tmp_path}/boot_id cannot be read")

@@ -14,7 +14,18 @@ from tests.kubeletplugin.test_nvidia_manifest import CONTAINER, POD, ROOT, USUAL
 OURS: Final = ROOT / "deploy" / "fpga" / "20-kubelet-plugin.yaml"
 PAGES: Final = [(ROOT / "docs" / name).read_text() for name in ("fpga.md", "security.md")]
 EXPECTED: Final = {
-    # other hardware, on some nodes
+    # another profile
+    *(f"{kind}/metadata/name" for kind in ("ConfigMap", "DaemonSet")),
+    "DaemonSet/metadata/labels/kerf.dev/profile",
+    "DaemonSet/spec/selector/matchLabels/kerf.dev/profile",
+    "DaemonSet/spec/template/metadata/labels/kerf.dev/profile",
+    "DaemonSet/spec/template/metadata/annotations/kerf.dev/hardware",
+    f"{CONTAINER}/args/--profile=simulated",
+    f"{CONTAINER}/args/--profile=fpga",
+    f"{POD}/volumes/hardware/configMap/name",
+    # other hardware, on other nodes
+    f"{POD}/nodeSelector/kerf.dev/simulated",
+    f"{POD}/nodeSelector/kerf.dev/dfl",
     "ConfigMap/data/simulated.yaml",
     "ConfigMap/data/dfl.yaml",
     f"{CONTAINER}/args/--backend=simulated=/etc/kerf/simulated.yaml",

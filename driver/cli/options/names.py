@@ -14,6 +14,7 @@ import click
 
 from api.errors import KerfError
 from driver.runtime.lifecycle import iter_leaf_errors
+from driver.runtime.yaml_file import NotYamlError, parse_yaml
 
 _PATIENCE_S: Final = 3.0
 """The longest that a shell is kept waiting; kubectl's own completion has the same order of time."""
@@ -55,11 +56,9 @@ def complete_contexts(context: click.Context, _parameter: click.Parameter, incom
 
 
 def _read_contexts(file: Path) -> Iterator[str]:
-    import yaml  # a completion needs little else
-
     try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
+        document = parse_yaml(file.read_bytes())
+    except (OSError, NotYamlError):
         return
     contexts = document.get("contexts") if isinstance(document, Mapping) else None
     for entry in contexts if isinstance(contexts, list) else ():
