@@ -1,7 +1,7 @@
 """Several claims, other users and other drivers on one node with NVIDIA cards: each keeps to its own."""
 
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
