@@ -22,7 +22,7 @@ from api.model.names import ObjectRef
 from api.resource.v1alpha2 import KINDS
 from driver.controller.classic.node_model import build_node_model
 from driver.controller.classic.reconciler import ClaimReconciler
-from driver.kube.store import ObjectChange
+from driver.kube.assume_cache import UNSEEN_S
 from driver.partitions.geometry import Partition
 from tests.conftest import PROFILE
 from tests.controller.classic.cluster_builder import FINALIZER, ClusterBuilder, claim, context, pod
@@ -117,7 +117,7 @@ class Controller:
                 self.builder.put_claim(value)
                 self.known_states.by_watch(value)
             else:
-                self.forget(ref)
+                self.builder.remove_claim(ref)
                 self.known_states.of_end(ref)
 
     def may_know(self, uid: str) -> list[ClassicClaim | None]:
@@ -129,12 +129,6 @@ class Controller:
         newest = self.known_states.newest.get(uid)
         listed = [one for one in self.api.listed if one.metadata.uid == uid and self.known_states.is_news(one)]
         return [newest, *listed]
-
-    def forget(self, ref: ObjectRef) -> None:
-        old = self.builder.stores.claims.get(ref)
-        if old is not None:
-            self.builder.stores.claims.remove(ref)
-            self.builder.view.on_claim(ObjectChange(ref, old, None))
 
     def stop_passes(self) -> None:
         for work in self.passes.values():
@@ -370,6 +364,7 @@ class Cluster:
             while controller.passes:
                 controller.step("take over", None)
         assert controller.leads
+        controller.builder.clock.now += UNSEEN_S + 1  # a claim that it listed came and went while its watch was away
         self.settle(controller)
         self.no_device_is_given_away_twice()
         self.everybody_has_what_fits()
