@@ -48,6 +48,9 @@ class ClusterBuilder:
         kinds = (*CLASS_PARAMETERS, *CLAIM_PARAMETERS)
         self.stores = InformerStores(parameters={kind.kind: Store() for kind in kinds})
         self.clock = Clock()
+        self.claims_version = 0
+        """The resource version up to which the claims' store has all changes."""
+        settings = {"claims_version": lambda: self.claims_version} | settings
         self.view = ClusterView(self.stores, monotonic=self.clock, **settings)
 
     def node(self, name: str, *cards: Any, labels: dict[str, str] | None = None, **more: Any) -> None:

@@ -66,6 +66,68 @@ def test_a_claim_of_the_same_name_takes_over_nothing_where_a_list_shows_it_in_pl
     assert not builder.view.usage.on("n1")
 
 
+def missed(builder: ClusterBuilder) -> None:
+    """A new leader lists a claim that came while its watch was away, and that goes before it is back."""
+    builder.node("n1")
+    builder.claims_version = 8
+    builder.view.assume(claim(version="9", allocation=HELD, immediate=True))
+    builder.claims_version = 11
+
+
+def test_a_claim_that_came_and_went_while_the_watch_was_away_holds_nothing() -> None:
+    # found by schedules whose watches break often: its devices stayed in use for as long as the controller ran
+    builder = ClusterBuilder()
+    missed(builder)
+    assert builder.view.usage.on("n1")
+    builder.view.forget_missed()
+    assert not builder.view.usage.on("n1")
+    assert builder.view.claim(CLAIM) is None
+    builder.view.assume(claim(version="10", allocation=HELD))
+    assert not builder.view.usage.on("n1"), "an answer may be late"
+
+
+def test_a_claim_whose_watch_is_still_away_keeps_its_devices_however_long_that_lasts() -> None:
+    builder = ClusterBuilder()
+    missed(builder)
+    builder.claims_version = 8
+    builder.clock.now += 3600
+    builder.view.forget_missed()
+    assert builder.view.usage.on("n1")
+
+
+def test_a_claim_that_the_watch_has_shown_since_keeps_its_devices() -> None:
+    builder = ClusterBuilder()
+    missed(builder)
+    builder.claim(version="9", allocation=HELD)
+    builder.view.forget_missed()
+    assert builder.view.usage.on("n1")
+
+
+def test_a_claim_that_can_no_longer_be_read_keeps_its_devices() -> None:
+    builder = ClusterBuilder(unknown_claims=lambda: [CLAIM])
+    missed(builder)
+    builder.view.forget_missed()
+    assert builder.view.usage.on("n1")
+
+
+def test_without_numbers_as_versions_a_claim_keeps_its_devices() -> None:
+    builder = ClusterBuilder()
+    builder.view.assume(claim(version="x", allocation=HELD))
+    builder.view.forget_missed()
+    assert builder.view.usage.on("n1")
+
+
+def test_a_later_claim_of_a_missed_ones_name_waits_on() -> None:
+    builder = ClusterBuilder()
+    missed(builder)
+    later = claim(version="10", immediate=True)
+    builder.put_claim(replace(later, metadata=replace(later.metadata, uid="another")))
+    builder.view.forget_missed()
+    assert not builder.view.usage.on("n1")
+    assert CLAIM in builder.view.waiting
+    assert builder.view.claim(CLAIM) is builder.stores.claims.get(CLAIM)
+
+
 def test_an_answer_that_comes_after_the_claims_end_holds_nothing() -> None:
     """The claim is allocated, stripped of its finalizer and deleted, and the watch is faster than the answer."""
     stepped = SteppedController()
