@@ -12,8 +12,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from api.errors import KerfError
@@ -23,7 +21,7 @@ from api.resource.v1alpha2 import KINDS
 from driver.controller.classic.node_model import build_node_model
 from driver.controller.classic.reconciler import ClaimReconciler
 from driver.partitions.geometry import Partition
-from tests.conftest import PROFILE
+from tests.conftest import PROFILE, SEED
 from tests.controller.classic.cluster_builder import FINALIZER, ClusterBuilder, claim, context, pod
 from tests.controller.classic.hardware import DRIVER, gpu, inventory
 from tests.controller.classic.server import Server, SteppedApi, Stop, run
@@ -351,7 +349,7 @@ class Cluster:
                     uid: {device for one in held for device in one.devices or ()}
                     for uid, held in usage.on(node).items()
                 }
-                for uid in controller.known_states.newest.keys() | counted:
+                for uid in sorted(controller.known_states.newest.keys() | counted):
                     possible = [_devices(one, node) for one in controller.may_know(uid)]
                     have = counted.get(uid, set())
                     if usage.is_reserved(uid):
@@ -407,7 +405,7 @@ class Cluster:
             its_pod = self.server.pods.get(ref)
             if its_pod is None:
                 continue
-            named = [claims[name] for name in set(its_pod.claim_names().values()) if name in claims]
+            named = [claims[name] for name in dict.fromkeys(its_pod.claim_names().values()) if name in claims]
             users = {consumer.uid for value in named for consumer in value.status.reserved_for}
             if users - {its_pod.metadata.uid}:
                 continue  # a pod that has to wait for one claim holds no devices for the others (one pod a claim here)
@@ -485,13 +483,17 @@ def _with_spec(value: PodSchedulingContext, spec: PodSchedulingContextSpec) -> P
     return replace(value, spec=spec)
 
 
-_SCHEDULES, _PARTS = (500, 1) if PROFILE == "default" else (10_000, 4)
+_FIRST, _COUNT, _SHARE = (0, 500, 500) if PROFILE == "default" else (SEED, 10_000, 2_500)
+"""Seeds in order: what hypothesis would draw depends also on the constants of all modules that are loaded."""
 
 
-@pytest.mark.parametrize("part", range(_PARTS))
-@settings(max_examples=_SCHEDULES // _PARTS)
-@given(seed=st.integers(0, 2**64))
-def test_any_schedule_keeps_every_device_to_one_claim_and_comes_to_rest(part: int, seed: int) -> None:
-    cluster = Cluster(Random(seed))
-    cluster.play(120)
-    cluster.come_to_rest()
+@pytest.mark.parametrize("part", range(0, _COUNT, _SHARE))
+def test_any_schedule_keeps_every_device_to_one_claim_and_comes_to_rest(part: int) -> None:
+    for seed in range(_FIRST + part, _FIRST + part + _SHARE):
+        try:
+            cluster = Cluster(Random(seed))
+            cluster.play(120)
+            cluster.come_to_rest()
+        except Exception as error:
+            error.add_note(f"in the schedule of seed {seed}")
+            raise
