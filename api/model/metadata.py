@@ -17,6 +17,11 @@ class OwnerReference(Value):
     block_owner_deletion: bool | None = None
 
 
+def version_number(resource_version: str) -> int:
+    """A resource version as a number, which is comparable (KEP-5504); 0 for a text that is none."""
+    return int(resource_version) if resource_version.isdecimal() else 0
+
+
 class ObjectMeta(Value):
     """The fields of ``metadata`` that Kerf uses. Times are RFC 3339 strings as the server wrote them."""
 
@@ -36,7 +41,7 @@ class ObjectMeta(Value):
     @property
     def version(self) -> int:
         """``resource_version`` as a number, which is comparable (KEP-5504); 0 before the object is written."""
-        return int(self.resource_version) if self.resource_version.isdecimal() else 0
+        return version_number(self.resource_version)
 
 
 class Object(Value):

@@ -21,7 +21,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from api.errors import TransientError
-from api.model.metadata import ObjectT
+from api.model.metadata import ObjectT, version_number
 from api.model.names import ObjectRef
 from api.wire import Kind, UndecodableObjectError
 from driver.kube.http.client import Client
@@ -76,6 +76,7 @@ class Informer(Generic[ObjectT]):
         self._on_change = on_change
         self._random = random or Random()  # noqa: S311  (jitter, not a secret)
         self._version = ""  # where the next watch starts; empty: list first
+        self._shown = 0  # the last one that was known, as a number
         self._progressed = False  # in this round
         self._synced = anyio.Event()
         self._unreadable: set[ObjectRef] = set()
@@ -90,6 +91,14 @@ class Informer(Generic[ObjectT]):
     def unknown(self) -> Collection[ObjectRef]:
         """The objects that exist and have never been readable: nothing of them is in the store."""
         return [ref for ref in self._unreadable if self.store.get(ref) is None]
+
+    @property
+    def version(self) -> int:
+        """The resource version up to which the store has all changes, as a number (KEP-5504); 0: it is not known.
+
+        An object that existed at this version or before, is readable and is not in the store has been deleted.
+        """
+        return self._shown
 
     async def wait_synced(self) -> None:
         await self._synced.wait()
@@ -137,6 +146,7 @@ class Informer(Generic[ObjectT]):
             self._put(value)
         self._unreadable = set(listed.unreadable)
         self._version = listed.resource_version
+        self._shown = version_number(self._version)
         self._synced.set()
 
     async def _watch(self) -> None:
@@ -145,6 +155,7 @@ class Informer(Generic[ObjectT]):
             async for event in events:
                 self._progressed = True
                 self._version = event.resource_version or self._version
+                self._shown = version_number(self._version)
                 _events.labels(self._kind.plural, event.type).inc()
                 self._handle(event)
 

@@ -138,6 +138,33 @@ async def test_after_an_expired_version_the_difference_is_told(server: MemorySer
     assert followed.changes.index(("reborn", "old", None)) < followed.changes.index(("reborn", None, "new"))
 
 
+async def test_it_tells_up_to_which_version_the_store_has_all_changes(server: MemoryServer) -> None:
+    # so that a reader of the server itself knows whether an object that is not in the store is new, or gone
+    server.put("nodes", node("listed"))
+    followed = Followed(server)
+    assert followed.informer.version == 0
+    async with anyio.create_task_group() as group:
+        await followed.start(group)
+        assert followed.informer.version == server.version
+        server.put("nodes", node("watched"))
+        await anyio.sleep(1)
+        before = server.version
+        assert followed.informer.version == before
+        server.faults.append(failing(unreachable))
+        server.cut()
+        await anyio.sleep(1)
+        server.put("nodes", node("missed"))
+        server.remove("nodes", "missed")
+        server.forget()
+        await anyio.sleep(HOUR_S)
+        assert followed.informer.version == before, "nothing of what is missing has been shown"
+        server.faults.clear()
+        await anyio.sleep(HOUR_S)
+        assert followed.informer.version == server.version
+        group.cancel_scope.cancel()
+    assert followed.names == ["listed", "watched"]
+
+
 async def test_a_server_that_is_back_and_has_forgotten_is_listed_at_once(server: MemoryServer) -> None:
     """A restarted API server says 410 to the first watch: after a long absence that was waited for once more."""
     followed = Followed(server)

@@ -107,6 +107,7 @@ class ClassicController:
             names_are_generated=features.kubernetes >= _GENERATED_NAMES,
             pods_can_be_limited=features.kubernetes >= _POLICIES,
             unknown_claims=lambda: self._claims.unknown,
+            claims_version=lambda: self._claims.version,
         )
         self._event_handlers = ClaimEventHandlers(self._queue, self._view)
         claim_client = KubeClaimClient(client, self._kinds, lease=settings.lease, identity=settings.identity)

@@ -97,6 +97,7 @@ class ClaimReconciler:
     async def reconcile_claim(self, ref: ObjectRef) -> ReconcileResult:
         """Reconcile one claim. Raises ApiError when a write fails, NotLeadingError when another controller leads."""
         await self._resolve_uncertain()
+        self._view.forget_missed()
         claim = self._view.claim(ref)
         plan = plan_claim(claim, self._view)
         if plan.allocation is not None:
@@ -119,6 +120,7 @@ class ClaimReconciler:
         if pod is None:
             warning = WarningEvent(EventSubject.CONTEXT, f"pod {ref} does not exist")
             return ReconcileResult(rule="S-4", warnings=(warning,), requeue=Requeue.BACKOFF)
+        self._view.forget_missed()
         context = contexts.get(ref)
         plan = plan_context(context, pod, self._view)
         await self._allocate(plan.allocations)

@@ -66,12 +66,14 @@ class ClusterView:
         names_are_generated: bool = True,
         pods_can_be_limited: bool = True,
         unknown_claims: Callable[[], Collection[ObjectRef]] = tuple,
+        claims_version: Callable[[], int] = lambda: 0,
     ) -> None:
         """``monotonic`` is a clock, in seconds; a plugin without reports for ``silence_s`` is down.
 
         ``names_are_generated``: the pod's status has the name of a claim from a template (from Kubernetes 1.28), which
         else follows from the pod's. ``pods_can_be_limited``: a policy can limit the pods of a claim (from 1.30).
-        ``unknown_claims`` returns the claims that exist and cannot be read.
+        ``unknown_claims`` returns the claims that exist and cannot be read; ``claims_version`` the resource version up
+        to which the store of claims has all changes.
         """
         self.stores: Final = stores
         self.names_are_generated: Final = names_are_generated
@@ -84,9 +86,12 @@ class ClusterView:
         self._monotonic = monotonic
         self._silence_s = silence_s
         self._unknown_claims = unknown_claims
+        self._claims_version = claims_version
         self._claims = AssumeCache(stores.claims, monotonic=monotonic)
         self._counted: dict[str, int] = {}
         """The claim's version in ``usage``, by UID, because a later claim may have the same name already."""
+        self._unseen: dict[str, ClassicClaim] = {}
+        """The claims of answers that the store has not shown, by UID."""
         self._inventories: dict[str, dict[str, _ReportedInventory]] = {}
         """What each driver has reported, by node."""
         self._models: dict[str, NodeInventoryModel | None] = {}
@@ -107,8 +112,23 @@ class ClusterView:
         The devices of a claim count until its end has been seen, even if a later claim of its name is known already.
         """
         self._claims.assume(answer)
-        if not self._claims.is_deleted(answer.metadata.uid):
+        uid, stored = answer.metadata.uid, self.stores.claims.get(answer.ref)
+        if not self._claims.is_deleted(uid):
             self._count(answer)
+            if stored is None or stored.metadata.uid != uid:
+                self._unseen[uid] = answer
+
+    def forget_missed(self) -> None:
+        """Forget the claims that came and went while the watch was away: no change will ever show their end.
+
+        Such a claim existed at a version up to which the store has all changes, and the store does not have it. Where
+        versions are not numbers, nothing is forgotten.
+        """
+        known_to = self._claims_version() if self._unseen else 0
+        for claim in tuple(self._unseen.values()):
+            if 0 < claim.metadata.version <= known_to and claim.ref not in self._unknown_claims():
+                self._claims.on_change(ObjectChange(claim.ref, claim, None))
+                self._forget_claim(claim.metadata.uid)
 
     def on_claim(self, change: ObjectChange[ClassicClaim]) -> None:
         """Handle a change of the store of claims."""
@@ -119,10 +139,15 @@ class ClusterView:
             self.waiting.pop(change.ref, None)
         if change.new is None:
             assert change.old is not None, "a change has an old or a new object"
-            self.usage.put(change.old.metadata.uid, ())
-            self._counted.pop(change.old.metadata.uid, None)
+            self._forget_claim(change.old.metadata.uid)
         else:
+            self._unseen.pop(change.new.metadata.uid, None)
             self._count(change.new)
+
+    def _forget_claim(self, uid: str) -> None:
+        self.usage.put(uid, ())
+        self._counted.pop(uid, None)
+        self._unseen.pop(uid, None)
 
     def _count(self, claim: ClassicClaim) -> None:
         uid, version = claim.metadata.uid, claim.metadata.version

@@ -48,6 +48,9 @@ class ClusterBuilder:
         kinds = (*CLASS_PARAMETERS, *CLAIM_PARAMETERS)
         self.stores = InformerStores(parameters={kind.kind: Store() for kind in kinds})
         self.clock = Clock()
+        self.claims_version = 0
+        """The resource version up to which the claims' store has all changes."""
+        settings = {"claims_version": lambda: self.claims_version} | settings
         self.view = ClusterView(self.stores, monotonic=self.clock, **settings)
 
     def node(self, name: str, *cards: Any, labels: dict[str, str] | None = None, **more: Any) -> None:
@@ -95,9 +98,19 @@ class ClusterBuilder:
         return value
 
     def put_claim(self, value: ClassicClaim) -> None:
+        """Show a claim as the informer does: one that replaces another of its name ends that one first."""
         old = self.stores.claims.get(value.ref)
+        if old is not None and old.metadata.uid != value.metadata.uid:
+            self.remove_claim(value.ref)
+            old = None
         self.stores.claims.put(value)
         self.view.on_claim(ObjectChange(value.ref, old, value))
+
+    def remove_claim(self, ref: ObjectRef) -> None:
+        old = self.stores.claims.get(ref)
+        if old is not None:
+            self.stores.claims.remove(ref)
+            self.view.on_claim(ObjectChange(ref, old, None))
 
     def context(self, name: str = "pod", **fields: Any) -> PodSchedulingContext:
         value = context(name, **fields)

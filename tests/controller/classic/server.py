@@ -54,6 +54,8 @@ class Server:
     version: int = 100
     log: list[tuple[ObjectRef, ClassicClaim | None]] = field(default_factory=list)
     """Every change of a claim in order, for caches to follow."""
+    versions: list[int] = field(default_factory=list)
+    """The resource version of each of them."""
 
     def claims(self) -> list[ClassicClaim]:
         return [decoded(body) for body in self.objects.values()]
@@ -131,6 +133,7 @@ class Server:
         metadata = {**body["metadata"], "resourceVersion": str(self.version)}
         body = {**body, "metadata": {name: value for name, value in metadata.items() if value is not None}}
         claim = decoded(body)
+        self.versions.append(self.version)
         if claim.is_terminating and not claim.metadata.finalizers:
             self.objects.pop(ref, None)
             self.log.append((ref, None))

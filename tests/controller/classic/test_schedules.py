@@ -12,8 +12,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from api.errors import KerfError
@@ -22,9 +20,8 @@ from api.model.names import ObjectRef
 from api.resource.v1alpha2 import KINDS
 from driver.controller.classic.node_model import build_node_model
 from driver.controller.classic.reconciler import ClaimReconciler
-from driver.kube.store import ObjectChange
 from driver.partitions.geometry import Partition
-from tests.conftest import PROFILE
+from tests.conftest import PROFILE, SEED
 from tests.controller.classic.cluster_builder import FINALIZER, ClusterBuilder, claim, context, pod
 from tests.controller.classic.hardware import DRIVER, gpu, inventory
 from tests.controller.classic.server import Server, SteppedApi, Stop, run
@@ -89,6 +86,7 @@ class Controller:
         for value in self.server.claims():
             self.builder.put_claim(value)
             self.known_states.by_watch(value)
+        self.builder.claims_version = self.server.version
         self.api = SteppedApi(self.server, self.name)
         self.reconciler = ClaimReconciler(self.api, KINDS, self.builder.view)
         self.passes: dict[object, Coroutine[Any, Any, object]] = {}
@@ -117,24 +115,25 @@ class Controller:
                 self.builder.put_claim(value)
                 self.known_states.by_watch(value)
             else:
-                self.forget(ref)
+                self.builder.remove_claim(ref)
                 self.known_states.of_end(ref)
+        if changes:
+            self.builder.claims_version = self.server.versions[self.seen - 1]
 
     def may_know(self, uid: str) -> list[ClassicClaim | None]:
         """The states of a claim that may be the newest to this controller; None: it is gone, or unknown.
 
         It is one state, but for claims of a list that is worked through, or that was given up half way: the list's may
-        have been taken in, or not.
+        have been taken in, or not. And a claim that came and went between two lists is forgotten by the next pass.
         """
         newest = self.known_states.newest.get(uid)
         listed = [one for one in self.api.listed if one.metadata.uid == uid and self.known_states.is_news(one)]
-        return [newest, *listed]
-
-    def forget(self, ref: ObjectRef) -> None:
-        old = self.builder.stores.claims.get(ref)
-        if old is not None:
-            self.builder.stores.claims.remove(ref)
-            self.builder.view.on_claim(ObjectChange(ref, old, None))
+        is_missed = (
+            newest is not None
+            and uid not in self.known_states.uids.values()
+            and _version(newest) <= self.builder.claims_version
+        )
+        return [newest, *listed, *([None] if is_missed else [])]
 
     def stop_passes(self) -> None:
         for work in self.passes.values():
@@ -177,6 +176,8 @@ class Cluster:
     def __init__(self, chance: Random) -> None:
         self.chance = chance
         self.server = Server()
+        self.watches_break = chance.random() < 0.25
+        """Whether watches break often: then changes come late, many at once, and merged."""
         self.terms = 0
         self.sizes: dict[str, str] = {}
         """What each claim asks for, by its UID."""
@@ -314,7 +315,8 @@ class Cluster:
                 controller.step(key, failure if number == fails_at else None)
 
     def see(self, controller: Controller) -> None:
-        controller.see(self.chance.randrange(1, 8), is_merged=self.chance.random() < 0.25)
+        count = self.chance.randrange(8, 24) if self.watches_break else self.chance.randrange(1, 8)
+        controller.see(count, is_merged=self.chance.random() < (0.75 if self.watches_break else 0.25))
 
     # --- what must hold
 
@@ -347,7 +349,7 @@ class Cluster:
                     uid: {device for one in held for device in one.devices or ()}
                     for uid, held in usage.on(node).items()
                 }
-                for uid in controller.known_states.newest.keys() | counted:
+                for uid in sorted(controller.known_states.newest.keys() | counted):
                     possible = [_devices(one, node) for one in controller.may_know(uid)]
                     have = counted.get(uid, set())
                     if usage.is_reserved(uid):
@@ -403,7 +405,7 @@ class Cluster:
             its_pod = self.server.pods.get(ref)
             if its_pod is None:
                 continue
-            named = [claims[name] for name in set(its_pod.claim_names().values()) if name in claims]
+            named = [claims[name] for name in dict.fromkeys(its_pod.claim_names().values()) if name in claims]
             users = {consumer.uid for value in named for consumer in value.status.reserved_for}
             if users - {its_pod.metadata.uid}:
                 continue  # a pod that has to wait for one claim holds no devices for the others (one pod a claim here)
@@ -481,13 +483,17 @@ def _with_spec(value: PodSchedulingContext, spec: PodSchedulingContextSpec) -> P
     return replace(value, spec=spec)
 
 
-_SCHEDULES, _PARTS = (500, 1) if PROFILE == "default" else (10_000, 4)
+_FIRST, _COUNT, _SHARE = (0, 500, 500) if PROFILE == "default" else (SEED, 10_000, 2_500)
+"""Seeds in order: what hypothesis would draw depends also on the constants of all modules that are loaded."""
 
 
-@pytest.mark.parametrize("part", range(_PARTS))
-@settings(max_examples=_SCHEDULES // _PARTS)
-@given(seed=st.integers(0, 2**64))
-def test_any_schedule_keeps_every_device_to_one_claim_and_comes_to_rest(part: int, seed: int) -> None:
-    cluster = Cluster(Random(seed))
-    cluster.play(120)
-    cluster.come_to_rest()
+@pytest.mark.parametrize("part", range(0, _COUNT, _SHARE))
+def test_any_schedule_keeps_every_device_to_one_claim_and_comes_to_rest(part: int) -> None:
+    for seed in range(_FIRST + part, _FIRST + part + _SHARE):
+        try:
+            cluster = Cluster(Random(seed))
+            cluster.play(120)
+            cluster.come_to_rest()
+        except Exception as error:
+            error.add_note(f"in the schedule of seed {seed}")
+            raise
