@@ -247,3 +247,24 @@ def test_closing_ends_a_wait_inside_nvml(node: Node) -> None:
     node.plugin.backend.close()
     waiter.join(PATIENCE_S)
     assert not waiter.is_alive()
+
+
+def test_a_late_error_of_the_driver_before_takes_no_events_of_the_one_now(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two threads that met a driver that was loaded anew, the slower one closed what the other had opened, and the
+    Xids until the next look at the cards were lost."""
+    count = pynvml.nvmlDeviceGetCount
+
+    def fail_late() -> int:
+        monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", count)
+        node.hardware.reload_driver()
+        node.wait()
+        node.wait()  # watches again
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", fail_late)
+    with pytest.raises(CardAbsentError):
+        node.plugin.backend.discover()
+    node.hardware.report_xid(1, 119)
+    assert node.health() == [(node.second, None, UNHEALTHY)]

@@ -173,7 +173,7 @@ class NvmlLibrary:
         activation = self._call(name, handle, int(is_on))
         if activation != nvml.NVML_SUCCESS:  # the call succeeds also where the mode is pending only
             self._call(name, handle, int(not is_on))
-            raise self._to_error(nvml, name, nvml.NVMLError(activation))
+            raise self._to_error(nvml, name, nvml.NVMLError(activation), self.generation)
 
     def read_compute_mode(self, card_uuid: str) -> ComputeMode:
         """Return which processes may use the card."""
@@ -259,7 +259,7 @@ class NvmlLibrary:
         except nvml.NVMLError as error:
             if _is_one_of(nvml, error, {"TIMEOUT"}):
                 return None
-            raise self._to_error(nvml, name, error) from error
+            raise self._to_error(nvml, name, error, events.generation) from error
         address = ctypes.cast(data.device, ctypes.c_void_p).value
         return EventReading(
             card_uuid=next((card_uuid for card_uuid, known in events.cards.items() if known == address), None),
@@ -444,20 +444,22 @@ class NvmlLibrary:
 
     def _call(self, name: str, *arguments: Any, none_for: Collection[str] = ()) -> Any:  # noqa: ANN401
         """Call a function of the bindings; None for the errors that are an answer."""
-        nvml = self._bindings()
+        nvml, generation = self._bindings(), self.generation
         try:
             return getattr(nvml, name)(*arguments)
         except nvml.NVMLError as error:
             if _is_one_of(nvml, error, none_for):
                 return None
-            raise self._to_error(nvml, name, error) from error
+            raise self._to_error(nvml, name, error, generation) from error
 
-    def _to_error(self, nvml: Any, name: str, error: Any) -> KerfError:  # noqa: ANN401
+    def _to_error(self, nvml: Any, name: str, error: Any, generation: int) -> KerfError:  # noqa: ANN401
+        """Return Kerf's error for one of NVML's opening ``generation``, which it may end."""
         message = f"{name}: {error}"
         if _is_one_of(nvml, error, _CARD_IS_AWAY):
             if _is_one_of(nvml, error, _REOPENED):
                 with self._lock:
-                    self._shut_down()
+                    if generation == self.generation:  # else another thread has opened it anew: its event sets stay
+                        self._shut_down()
             return CardAbsentError(message)
         if _is_one_of(nvml, error, {"RESET_REQUIRED"}):
             return HardwareRefusedError(f"{message}: the card has to be reset, or the machine booted")
