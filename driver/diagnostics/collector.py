@@ -27,8 +27,8 @@ _POD_REASONS: Final = ("FailedPrepareDynamicResources", "FailedKillPod", "Failed
 one for which kube-controller-manager cannot create a claim."""
 _CONTROLLER_REASON: Final = "Failed"
 """The reason of a driver's controller's events (upstream's controller has the same); others use it as well."""
-_CONTROLLER: Final = "resource driver "
-"""How the component of a driver's controller begins (upstream's controller has the same name)."""
+CONTROLLERS: Final = ("resource driver ", "kerf-controller")
+"""How the component of a driver's controller begins: upstream's library, and Kerf's."""
 _EVENTS_OF_AN_OBJECT: Final = 8
 """The newest events that are kept of one object: a report shows each message once, and few differ."""
 
@@ -172,7 +172,7 @@ def _relevant(events: Iterable[Event], pods: Iterable[Pod]) -> Iterator[Event]:
         about = event.involved_object
         if event.reason == _CONTROLLER_REASON:
             component = event.source.component or event.reporting_component
-            is_relevant = component.startswith(_CONTROLLER)
+            is_relevant = component.startswith(CONTROLLERS)
         else:
             is_relevant = about.uid in uids
         if is_relevant and kept.setdefault(about.uid, 0) < _EVENTS_OF_AN_OBJECT:

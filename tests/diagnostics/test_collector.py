@@ -26,6 +26,7 @@ from api.core.v1 import (
 from api.model.classic import ClassicClaim, ClassicClaimSpec, ClassicClass, ClassicRequest, PodSchedulingContext
 from api.model.metadata import ObjectMeta
 from api.resource.v1alpha2 import KINDS as CLASSIC
+from driver.controller.settings import NAME as KERF_CONTROLLER
 from driver.diagnostics.cluster_state import ClusterState
 from driver.diagnostics.collector import collect_state
 from driver.kube.http.client import Client
@@ -128,6 +129,7 @@ async def test_a_classic_cluster_is_collected_as_one(tmp_path: Path) -> None:
         )
         await client.create(CLASSIC.scheduling_contexts, PodSchedulingContext(metadata=metadata))
         await report(client, about(made, kind="Pod"), ["Failed"], "resource driver gpu.example.com")
+        await report(client, about(made, kind="ResourceClaim"), ["Failed"], KERF_CONTROLLER)
         await report(client, about(made, kind="PodSchedulingContext"), ["Failed"], "kubelet")
         state = await collect(client)
     classic = state.classic
@@ -136,5 +138,6 @@ async def test_a_classic_cluster_is_collected_as_one(tmp_path: Path) -> None:
     assert [claim.metadata.name for claim in classic.claims] == ["p"]
     assert [class_.driver_name for class_ in classic.classes] == ["gpu.example.com"]
     assert [context.metadata.name for context in classic.contexts] == ["p"]
-    assert [event.involved_object.kind for event in state.events] == ["Pod"], "the kubelet's `Failed` is about images"
+    told = {event.involved_object.kind for event in state.events}
+    assert told == {"Pod", "ResourceClaim"}, "the kubelet's `Failed` is about images"
     assert (classic.inventories, state.forbidden_lists) == ((), {})

@@ -28,6 +28,7 @@ POLLS: Final = {
     "kube/test_against_the_embedded_cluster.py": "the API server is asked as its clients ask it",
     "kubeletplugin/cluster/test_classic.py": "the API server is asked as its clients ask it",
     "kubeletplugin/test_hand_cuts.py": "the API server is asked as its clients ask it; hardware is a file",
+    "kubeletplugin/test_nvidia_health.py": "an Xid that nobody hears is lost: it is reported again",
     "kubeletplugin/test_nvidia_devices.py": "the API server is asked as its clients ask it",
     "kubeletplugin/test_with_the_embedded_cluster.py": "the API server is asked as its clients ask it",
     "kubeletplugin/wait.py": "what the plugin does by itself is seen in files and stand-ins",

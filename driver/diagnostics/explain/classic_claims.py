@@ -277,9 +277,11 @@ class _ClassicExplainer:
                 message=f"{name}: the controller of {drivers} has not said which of {len(potential)} nodes do not suit"
                 f", {format_seconds(waited_s)} after the scheduler asked (status.resourceClaims of "
                 f"PodSchedulingContext {pod.ref}){says}",
-                next_step=f"see whether the controller of {drivers} runs: kubectl get pods -A and its log",
+                next_step="correct what the message names"
+                if said
+                else f"see whether the controller of {drivers} runs: kubectl get pods -A and its log",
                 objects=objects,
-                is_fault=waited_s > _PATIENCE_S,
+                is_fault=bool(said) or waited_s > _PATIENCE_S,
             )
         elif potential and unsuitable.issuperset(potential):
             yield Cause(
@@ -380,10 +382,12 @@ def _waits_for_allocation(
 ) -> Cause:
     selected = context.spec.selected_node
     what = "does not suit, and the scheduler selects another" if is_unsuitable else "is selected"
+    next_step = f"wait some seconds; if it stays, see whether the controller of {drivers} runs, and its log"
     return Cause(
         code=CauseCode.ALLOCATION_PENDING,
-        message=f"claim {claim.ref}: node {selected} {what}; the controller of {drivers} allocates next{says}",
-        next_step=f"wait some seconds; if it stays, see whether the controller of {drivers} runs, and its log",
+        message=f"claim {claim.ref}: node {selected} {what}"
+        + (says or f"; the controller of {drivers} allocates next"),
+        next_step="correct what the message names" if says else next_step,
         objects=(f"claim {claim.ref}", f"node {selected}"),
         is_fault=bool(says),
     )
