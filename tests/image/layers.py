@@ -165,7 +165,7 @@ def _install_kerf(root: Path, below: Path, scratch: Path) -> None:
         [sys.executable, "-m", "hatchling", "build", "--target=wheel", f"--directory={scratch}"],
         environment,
     )
-    (wheel,) = scratch.glob("kerf-*.whl")
+    (wheel,) = scratch.glob("*.whl")
     _pip(below, ["--no-deps", "--no-index", f"--target={root / description.SITE_PACKAGES}", str(wheel)])
     shutil.rmtree(root / description.SITE_PACKAGES / "bin", ignore_errors=True)
     _compile(below, root)
