@@ -6,7 +6,8 @@ from typing import Final
 import pytest
 
 from driver.families.fpga import FPGA
-from driver.kubeletplugin.backends.dfl.config import DflConfig, read_config
+from driver.kubeletplugin.backends.dfl.config import DflConfig
+from driver.kubeletplugin.backends.documents import read_config
 from driver.kubeletplugin.backends.registry import BackendChoice, choose_families
 from driver.kubeletplugin.settings import Settings
 from tests.kubeletplugin.test_nvidia_manifest import CONTAINER, POD, ROOT, USUAL, documents, flatten
@@ -68,7 +69,7 @@ def test_the_backend_finds_what_its_configuration_names(tmp_path: Path) -> None:
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
     assert file.rpartition("/")[0] == mounts["hardware"]["mountPath"]
     (tmp_path / "dfl.yaml").write_text(found["ConfigMap"]["data"][file.rpartition("/")[2]])
-    config = read_config(tmp_path / "dfl.yaml")
+    config = read_config(tmp_path / "dfl.yaml", DflConfig)
     assert config == DflConfig(), "the defaults are the places of the manifest"
     for folder in (config.description_folder, config.image_folder):
         assert Path(folder).is_relative_to(mounts["images"]["mountPath"])

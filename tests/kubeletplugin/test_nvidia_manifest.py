@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from driver.families.gpu import GPU
-from driver.kubeletplugin.backends.nvidia.config import NvidiaConfig, read_config
+from driver.kubeletplugin.backends.documents import read_config
+from driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
 from driver.kubeletplugin.backends.registry import BackendChoice, choose_families
 from driver.kubeletplugin.settings import Settings
 
@@ -109,7 +110,7 @@ def test_the_backend_finds_what_its_configuration_names(tmp_path: Path) -> None:
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
     assert file.rpartition("/")[0] == mounts["hardware"]["mountPath"]
     (tmp_path / "nvidia.yaml").write_text(found["ConfigMap"]["data"][file.rpartition("/")[2]])
-    config = read_config(tmp_path / "nvidia.yaml")
+    config = read_config(tmp_path / "nvidia.yaml", NvidiaConfig)
     assert config.driver_root == mounts["driver-root"]["mountPath"]
     assert config.host_driver_root == volumes["driver-root"]["hostPath"]["path"]
     assert config.mig_mode == NvidiaConfig().mig_mode

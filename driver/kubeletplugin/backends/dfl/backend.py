@@ -21,13 +21,14 @@ from driver.kubeletplugin.backends.base import (
     Journal,
 )
 from driver.kubeletplugin.backends.dfl.card import DflCard
-from driver.kubeletplugin.backends.dfl.config import DflConfig, read_config
+from driver.kubeletplugin.backends.dfl.config import DflConfig
 from driver.kubeletplugin.backends.dfl.descriptions import DescribedShell, read_descriptions
 from driver.kubeletplugin.backends.dfl.driver_calls import DflDriver, LinuxSystemCalls, SystemCalls
 from driver.kubeletplugin.backends.dfl.handles import build_edits, from_json, to_json
 from driver.kubeletplugin.backends.dfl.health import HealthWatcher, Snapshot, judge_condition
 from driver.kubeletplugin.backends.dfl.images import ImageFolder
 from driver.kubeletplugin.backends.dfl.sysfs import CardFiles, DflCardReading
+from driver.kubeletplugin.backends.documents import read_config
 from driver.partitions.geometry import Card
 
 _log = logging.getLogger(__name__)
@@ -212,4 +213,4 @@ def open_backend(config: Path | None) -> DflBackend:
 
     Raises InvalidDocumentError when the document is invalid.
     """
-    return DflBackend(read_config(config))
+    return DflBackend(read_config(config, DflConfig))

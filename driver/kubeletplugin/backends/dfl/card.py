@@ -32,9 +32,9 @@ from driver.kubeletplugin.backends.dfl.descriptions import DescribedShell, Image
 from driver.kubeletplugin.backends.dfl.driver_calls import DflDriver, PortInUseError
 from driver.kubeletplugin.backends.dfl.handles import DflHandle, SlotHandle
 from driver.kubeletplugin.backends.dfl.images import ImageFolder
-from driver.kubeletplugin.backends.dfl.processes import describe_processes, find_openers
 from driver.kubeletplugin.backends.dfl.sysfs import CardFiles, DflCardReading, PortReading
 from driver.kubeletplugin.backends.fpga_parameters import find_fpga_config, find_function, find_load_limit
+from driver.kubeletplugin.backends.kernel_files import describe_processes, find_openers, read_process_name
 from driver.partitions.geometry import Partition, Placement
 from driver.runtime import metrics
 
@@ -103,8 +103,8 @@ class DflCard:
         What is loaded in a slot that nobody uses gives way to the next load. Slots that could not be cleared after
         their use cannot be had.
         """
-        nodes = {f"dfl-port.{port.number}": port for port in self.reading.ports}
-        used = {nodes[name].slot for name in find_openers(self._files.root / "proc", nodes.keys())}
+        nodes = {f"/dev/dfl-port.{port.number}": port for port in self.reading.ports}
+        used = {nodes[node].slot for node in find_openers(self._files.root / "proc", nodes.keys())}
         there = {port.slot for port in self.reading.ports}
         found = [_found(f"port-{slot}", slot) for slot in sorted(used)]
         found += [_found(f"port-{slot}-of-a-vf", slot) for slot in range(self.reading.slots) if slot not in there]
@@ -285,10 +285,10 @@ class DflCard:
             yield held
 
     def _describe_use(self, port: PortReading) -> str:
-        proc, name = self._files.root / "proc", f"dfl-port.{port.number}"
-        pids = find_openers(proc, {name}).get(name, [])
-        by = describe_processes(proc, pids) if pids else "a process that cannot be seen from here"
-        return f"slot {port.slot} of {self._name} is in use: {by} has /dev/{name} open"
+        proc, node = self._files.root / "proc", f"/dev/dfl-port.{port.number}"
+        names = {pid: read_process_name(proc, pid) for pid in find_openers(proc, {node}).get(node, ())}
+        by = describe_processes(names) if names else "a process that cannot be seen from here"
+        return f"slot {port.slot} of {self._name} is in use: {by} has {node} open"
 
     @property
     def _name(self) -> str:

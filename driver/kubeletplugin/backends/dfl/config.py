@@ -7,14 +7,11 @@
     healthPollSeconds: 2
 """
 
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
-from api.errors import InvalidDocumentError, Problem
 from api.kerf.v1alpha1 import Strict
-from driver.runtime.yaml_file import NotYamlError, parse_yaml
 
 
 class DflConfig(Strict):
@@ -33,16 +30,3 @@ class DflConfig(Strict):
     def is_for_stand_in(self) -> bool:
         """Whether the cards are a stand-in's."""
         return self.system_root != "/"
-
-
-def read_config(path: Path | None) -> DflConfig:
-    """Read the configuration; None: the defaults.
-
-    Raises InvalidDocumentError for an unknown field, a wrong value, and a file that cannot be read.
-    """
-    if path is None:
-        return DflConfig()
-    try:
-        return msgspec.convert(parse_yaml(path.read_bytes(), DflConfig) or {}, type=DflConfig)
-    except (OSError, NotYamlError, msgspec.ValidationError) as error:
-        raise InvalidDocumentError(str(path), [Problem("", str(error))]) from error

@@ -11,8 +11,9 @@ import msgspec
 
 from api.wire import to_builtins
 from cdi import ContainerEdits, DeviceNode
-from driver.kubeletplugin.backends.base import Handle, HardwareRefusedError
+from driver.kubeletplugin.backends.base import Handle
 from driver.kubeletplugin.backends.dfl.descriptions import ImageReference
+from driver.kubeletplugin.backends.documents import read_handle
 
 _NULL_MAJOR: Final = 1
 _NULL_MINOR: Final = 3
@@ -61,10 +62,7 @@ def to_json(handle: DflHandle) -> Handle:
 
 def from_json(handle: Handle) -> DflHandle:
     """Read a handle. Raises HardwareRefusedError when another backend or a later version has written it."""
-    try:
-        return msgspec.convert(handle, type=DflHandle)
-    except msgspec.ValidationError as error:
-        raise HardwareRefusedError(f"this is no handle of the backend dfl: {error}") from error
+    return read_handle(handle, DflHandle, "dfl")
 
 
 def build_edits(handle: DflHandle) -> ContainerEdits:

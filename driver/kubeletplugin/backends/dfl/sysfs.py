@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Final
 
 from driver.kubeletplugin.backends.base import CardAbsentError, HardwareBusyError
+from driver.kubeletplugin.backends.kernel_files import find_pcie_root, read_numa_node
 
 _REGIONS: Final = "sys/class/fpga_region"
 _PCI_ADDRESS: Final = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-_PCIE_ROOT: Final = re.compile(r"pci[0-9a-f]{4}:[0-9a-f]{2}")
 _HEX_UUID: Final = re.compile(r"[0-9a-f]{32}")
 _MAX_READ: Final = 4096
 """An attribute is at most a page (Linux ``Documentation/filesystems/sysfs.rst``)."""
@@ -196,8 +196,8 @@ def _read_card(region: Path) -> DflCardReading | None:
     return DflCardReading(
         uuid=f"FPGA-{uuid.uuid5(_NAMESPACE, address)}",
         pci_address=address,
-        pcie_root=next((part for part in parts if _PCIE_ROOT.fullmatch(part)), ""),
-        numa_node=_read_numa_node(Path(*parts[: parts.index(address) + 1])),
+        pcie_root=find_pcie_root(region),
+        numa_node=read_numa_node(Path(*parts[: parts.index(address) + 1])),
         region=region.name,
         fme=int(fme.name.rpartition(".")[2]),
         interface_uuid=_read_interface(fme),
@@ -227,12 +227,6 @@ def _list_alarms(fme: Path) -> Iterator[str]:
                 for path in sorted(sensor.glob(pattern)):
                     if _read_number(path) == 1:
                         yield f"{_read_quietly(sensor / 'name')} {path.name}".strip()
-
-
-def _read_numa_node(device: Path) -> int:
-    """Return the NUMA node of a device; 0: the machine has one node, or does not say."""
-    text = _read_quietly(device / "numa_node")
-    return int(text) if text.isdecimal() else 0
 
 
 def _read_number(path: Path) -> int:

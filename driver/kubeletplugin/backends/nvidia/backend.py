@@ -32,9 +32,10 @@ from driver.kubeletplugin.backends.base import (
     HealthChange,
     Journal,
 )
+from driver.kubeletplugin.backends.documents import read_config
 from driver.kubeletplugin.backends.nvidia.card import NvidiaCard
 from driver.kubeletplugin.backends.nvidia.cdi_hook import HOOK_NAME, CdiHookMissingError, install_cdi_hook
-from driver.kubeletplugin.backends.nvidia.config import NvidiaConfig, read_config
+from driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
 from driver.kubeletplugin.backends.nvidia.device_nodes import DeviceFiles
 from driver.kubeletplugin.backends.nvidia.driver_root import DriverFiles, find_driver_files
 from driver.kubeletplugin.backends.nvidia.file_root import FileRoot
@@ -319,4 +320,4 @@ def open_backend(config: Path | None) -> NvidiaBackend:
 
     Raises InvalidDocumentError when the document is invalid.
     """
-    return NvidiaBackend(read_config(config))
+    return NvidiaBackend(read_config(config, NvidiaConfig))

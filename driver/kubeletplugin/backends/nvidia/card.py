@@ -17,6 +17,7 @@ from driver.kubeletplugin.backends.base import (
     HardwareRefusedError,
     Journal,
 )
+from driver.kubeletplugin.backends.kernel_files import describe_processes
 from driver.kubeletplugin.backends.nvidia.handles import NvidiaHandle
 from driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
 from driver.kubeletplugin.backends.nvidia.mig_mode import MigPolicy, can_switch, find_restrictions
@@ -35,8 +36,6 @@ locked for some tenths of a second after their last process (FAR, MISO). In all 
 _RETRIES: Final = metrics.counter(
     "kerf_nvidia_destroy_retries_total", "Destroys of MIG instances that NVML refused as in use and that were repeated."
 )
-_MOST_NAMED: Final = 4
-"""Processes that an error names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,10 +230,7 @@ class NvidiaCard:
         return f"GPU instance {instance.id} of card {self.uuid} is in use"
 
     def _name_processes(self, pids: Sequence[int]) -> str:
-        """Return the first processes with their names, as in "process 4711 (python3)"."""
-        named = [f"{pid} ({name})" if (name := self.system.read_process_name(pid)) else f"{pid}" for pid in pids]
-        more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
-        return f"process{'es' if len(named) > 1 else ''} {', '.join(named[:_MOST_NAMED])}{more}"
+        return describe_processes({pid: self.system.read_process_name(pid) for pid in pids})
 
     def _find_holders(self, instance: GpuInstanceReading) -> str:
         """Say who holds an instance that no process computes on: a monitor such as DCGM (NVIDIA/DCGM#276)."""

@@ -8,14 +8,8 @@
     sharingFolder: /run/kerf/sharing
 """
 
-from pathlib import Path
-
-import msgspec
-
-from api.errors import InvalidDocumentError, Problem
 from api.kerf.v1alpha1 import Strict
 from driver.kubeletplugin.backends.nvidia.mig_mode import MigPolicy
-from driver.runtime.yaml_file import NotYamlError, parse_yaml
 
 
 class NvidiaConfig(Strict, rename="camel"):
@@ -44,16 +38,3 @@ class NvidiaConfig(Strict, rename="camel"):
     def is_for_stand_in(self) -> bool:
         """Whether the cards are a stand-in's."""
         return self.system_root != "/"
-
-
-def read_config(path: Path | None) -> NvidiaConfig:
-    """Read the configuration; None: the defaults.
-
-    Raises InvalidDocumentError for an unknown field, a wrong value, and a file that cannot be read.
-    """
-    if path is None:
-        return NvidiaConfig()
-    try:
-        return msgspec.convert(parse_yaml(path.read_bytes(), NvidiaConfig) or {}, type=NvidiaConfig)
-    except (OSError, NotYamlError, msgspec.ValidationError) as error:
-        raise InvalidDocumentError(str(path), [Problem("", str(error))]) from error

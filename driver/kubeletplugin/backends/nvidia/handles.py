@@ -12,7 +12,8 @@ import msgspec
 
 from api.wire import to_builtins
 from cdi import ContainerEdits, DeviceNode
-from driver.kubeletplugin.backends.base import Handle, HardwareRefusedError
+from driver.kubeletplugin.backends.base import Handle
+from driver.kubeletplugin.backends.documents import read_handle
 from driver.kubeletplugin.backends.nvidia.container_edits import (
     build_admin_edits,
     build_driver_edits,
@@ -84,10 +85,7 @@ def to_json(handle: NvidiaHandle) -> Handle:
 
 def from_json(handle: Handle) -> NvidiaHandle:
     """Read a handle. Raises HardwareRefusedError when another backend or a later version has written it."""
-    try:
-        return msgspec.convert(handle, type=NvidiaHandle)
-    except msgspec.ValidationError as error:
-        raise HardwareRefusedError(f"this is no handle of the backend nvidia: {error}") from error
+    return read_handle(handle, NvidiaHandle, "nvidia")
 
 
 def build_edits(handle: NvidiaHandle) -> ContainerEdits:

@@ -1,0 +1,35 @@
+"""The documents of a backend, its configuration and its handles, as values of its own types."""
+
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from api.errors import InvalidDocumentError, Problem
+from api.kerf.v1alpha1 import Strict
+from driver.kubeletplugin.backends.base import Handle, HardwareRefusedError
+from driver.runtime.yaml_file import NotYamlError, parse_yaml
+
+ConfigT = TypeVar("ConfigT", bound=Strict)
+HandleT = TypeVar("HandleT", bound=msgspec.Struct)
+
+
+def read_config(path: Path | None, type_: type[ConfigT]) -> ConfigT:
+    """Read a configuration all of whose fields have defaults; None: these.
+
+    Raises InvalidDocumentError for an unknown field, a wrong value, and a file that cannot be read.
+    """
+    if path is None:
+        return type_()
+    try:
+        return msgspec.convert(parse_yaml(path.read_bytes(), type_) or {}, type=type_)
+    except (OSError, NotYamlError, msgspec.ValidationError) as error:
+        raise InvalidDocumentError(str(path), [Problem("", str(error))]) from error
+
+
+def read_handle(handle: Handle, type_: type[HandleT], backend: str) -> HandleT:
+    """Read a handle. Raises HardwareRefusedError when another backend or a later version than ``backend`` wrote it."""
+    try:
+        return msgspec.convert(handle, type=type_)
+    except msgspec.ValidationError as error:
+        raise HardwareRefusedError(f"this is no handle of the backend {backend}: {error}") from error
