@@ -196,6 +196,14 @@ class FpgaConfig(DeviceConfigBase, tag="FpgaConfig"):
     """The time limit of a load; unset: three times the load time that the image states, at least 30 s."""
 
 
+class IntelGpuConfig(DeviceConfigBase, tag="IntelGpuConfig"):
+    """Parameters of Intel GPU devices, in a class or a claim."""
+
+    hierarchy: Literal["Flat", "Composite"] = "Flat"
+    """How programs see tiles (oneAPI Level Zero, ``ZE_FLAT_DEVICE_HIERARCHY``): each as a device of its own, or as the
+    parts of its card. All devices of a request have the same."""
+
+
 DeviceConfig: TypeAlias = DeviceConfigBase
 
 

@@ -51,6 +51,8 @@ CAPACITY_COMPUTE_PERCENT: Final = "computePercent"
 """The percentage of the device's own multiprocessors."""
 CAPACITY_CLIENTS: Final = "clients"
 """The processes that MPS serves on the device at a time."""
+CAPACITY_MILLICORES: Final = "millicores"
+"""Thousandths of a whole card's time, as Intel's resource manager counted (gpu.intel.com/millicores)."""
 CAPACITY_SLOTS: Final = "slots"
 
 _MAX_STRING: Final = 64

@@ -65,6 +65,8 @@ from driver.partitions.device_names import parse_device_name
 from driver.partitions.geometry import Placement
 from driver.runtime.yaml_file import parse_manifests
 
+_INVENTORIES: Final = sum("simulated" in family.backends for family in BUILT_IN)
+"""The NodeInventories of a node: one for each family that the simulated backend has cards of."""
 _POLICIES: Final = tuple(
     identity_kind(
         Object, group="admissionregistration.k8s.io", version="v1", plural=plural, namespaced=False, kind=kind
@@ -218,7 +220,7 @@ class ClassicScenario(DemoCluster):
 
     async def _are_inventories_ready(self) -> bool:
         found = (await self.client.list(NODE_INVENTORIES)).items
-        return len([one for one in found if one.spec.ready]) == self.settings.nodes * len(BUILT_IN)
+        return len([one for one in found if one.spec.ready]) == self.settings.nodes * _INVENTORIES
 
     async def _are_running(self, pods: Iterable[str]) -> bool:
         phases = {pod.metadata.name: pod.status.phase for pod in (await self.client.list(PODS)).items}

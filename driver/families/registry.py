@@ -13,12 +13,13 @@ from api.errors import PermanentError
 from driver.families.base import Family
 from driver.families.fpga import FPGA
 from driver.families.gpu import GPU
+from driver.families.gpu_intel import GPU_INTEL
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 GROUP: Final = "kerf.families"
-BUILT_IN: Final = (GPU, FPGA)
+BUILT_IN: Final = (GPU, FPGA, GPU_INTEL)
 """Kerf's own families."""
 BUILT_IN_BY_NAME: Final[Mapping[str, Family]] = MappingProxyType({family.name: family for family in BUILT_IN})
 BUILT_IN_BY_DRIVER: Final[Mapping[str, Family]] = MappingProxyType({family.driver: family for family in BUILT_IN})

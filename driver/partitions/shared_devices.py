@@ -29,8 +29,11 @@ _DIVIDED_POLICY: Final = CapacityRequestPolicy(
     valid_range=CapacityRange(min=Quantity.of_bytes(STEP_BYTES), step=Quantity.of_bytes(STEP_BYTES)),
 )
 _COUNTED_POLICIES: Final = {
-    # A share that names no percentage is not limited, and takes nothing from those that are.
+    # A share that names no percentage, or no millicores, is not limited, and takes nothing from those that are.
     v.CAPACITY_COMPUTE_PERCENT: CapacityRequestPolicy(
+        default=Quantity(0), valid_range=CapacityRange(min=Quantity(0), step=Quantity(1))
+    ),
+    v.CAPACITY_MILLICORES: CapacityRequestPolicy(
         default=Quantity(0), valid_range=CapacityRange(min=Quantity(0), step=Quantity(1))
     ),
     v.CAPACITY_CLIENTS: CapacityRequestPolicy(

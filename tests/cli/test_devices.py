@@ -69,7 +69,10 @@ def test_a_family_without_cards_says_so(capsys: pytest.CaptureFixture[str], tmp_
 def test_an_unknown_backend_is_an_error_with_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "--backend=simulatd")
     assert code == 1
-    assert "no backend 'simulatd'; installed are: dfl, nvidia, nvidia-fake, simulated; did you mean 'simulated'?" in err
+    assert (
+        "no backend 'simulatd'; installed are: dfl, intel, nvidia, nvidia-fake, simulated; did you mean 'simulated'?"
+        in err
+    )
 
 
 def write_hardware(folder: Path, **states: object) -> None:

@@ -7,6 +7,7 @@ import yaml
 
 from driver.cli import main
 from driver.families.gpu.catalog import gpu_figures, gpu_models
+from driver.families.gpu_intel.catalog import intel_gpus
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -21,10 +22,13 @@ def test_every_model_is_listed_with_what_is_estimated_within_80_columns(capsys: 
     lines = out.splitlines()
     assert max(map(len, lines)) <= 80
     listed = {line.split()[0]: line.split(maxsplit=2)[2] for line in lines if line and "MODEL" not in line}
-    assert listed.keys() == {model.id for model in gpu_models()} | {"quad", "edge-3", "big-little"}
+    assert listed.keys() == {model.id for model in gpu_models()} | {"quad", "edge-3", "big-little"} | {
+        gpu.id for gpu in intel_gpus()
+    }
     assert listed["h100-80gb-sxm"] == "-"
     assert listed["h100-80gb-pcie"] == "placements, multiprocessors"
     assert listed["b300-269gb"] == "placements, memory, multiprocessors, engines"
+    assert listed["max-1550"] == "memory"
     assert listed["quad"] == "every figure", "no product has this shell"
 
 

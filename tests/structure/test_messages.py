@@ -169,7 +169,7 @@ def test_a_message_that_nobody_says_is_found() -> None:
 
 def environment() -> set[str]:
     """The variables that backends set in containers, without the device's name."""
-    variable = re.compile(r"((?:CUDA|KERF|NVIDIA)_[A-Z_]+?)(_…)?=.*", re.DOTALL)
+    variable = re.compile(r"((?:CUDA|KERF|NVIDIA|ZE)_[A-Z_]+?)(_…)?=.*", re.DOTALL)
     return {
         name[1]
         for path in modules("driver")

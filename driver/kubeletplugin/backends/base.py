@@ -14,7 +14,7 @@ removed or handed out. ``driver.kubeletplugin.backends.ownership`` decides this,
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from api.errors import PermanentError, TransientError
 from api.kerf.v1alpha1 import DeviceConfigBase
@@ -74,6 +74,11 @@ class AllocatedDevice:
     """The claim has admin access (KEP-5018): other claims may use the device, and preparing must not disturb them."""
     consumed_capacity: Mapping[str, Quantity]
     """The share's part of each capacity (KEP-5075), by name with or without the driver's domain."""
+
+    def consumed(self, capacity: str) -> Quantity | None:
+        """Return the share's part of a capacity; None: nothing is said of it."""
+        names = (capacity, f"{self.share.id.driver}/{capacity}")
+        return next((self.consumed_capacity[name] for name in names if name in self.consumed_capacity), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,4 +279,13 @@ class Backend(Protocol):
         The first call after ``open`` returns at once with everything that is not healthy. A call that raises has
         reported nothing: the next one reports it again.
         """
+        ...
+
+
+@runtime_checkable
+class RequestEditor(Protocol):
+    """What a Backend may have besides: edits that a container gets once for all devices of a request."""
+
+    def request_edits(self, handles: Sequence[Handle]) -> ContainerEdits:
+        """Return these edits for the handles of the request's devices. Pure and quick, as ``Backend.edits``."""
         ...

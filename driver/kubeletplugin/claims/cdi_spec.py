@@ -1,18 +1,33 @@
 """The CDI spec of a claim: what the container runtime does to containers that use the claim. Pure.
 
 All edits belong to devices, none to the spec: a container may use two claims, and edits of the spec would be applied
-once for each file. What a request needs beside its devices is one more device of the spec, whose id the request's first
-device carries: a container gets all devices of a request or none. Names begin with a letter, because runtimes before
-CDI 0.5.0 accept no other.
+once for each file. What a request needs beside its devices, such as one variable with the tiles of all of them (oneAPI
+Level Zero), is one more device of the spec, whose id the request's first device carries: a container gets all devices
+of a request or none. Names begin with a letter, because runtimes before CDI 0.5.0 accept no other.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from api.errors import PermanentError
 from api.model.names import ClaimRef
 from api.model.prepared import PreparedDevice
 from cdi import ContainerEdits, Device, Kind, QualifiedName, Spec, transient_name
+from driver.kubeletplugin.backends.base import Handle
+
+
+class ConflictingRequestsError(PermanentError):
+    """Two requests of a claim set one variable to different values: a container that uses the claim gets one of them,
+    and would use devices that are not its own.
+    """
+
+    def __init__(self, variable: str, requests: Sequence[str]) -> None:
+        super().__init__(
+            f"requests {' and '.join(requests)} each need the variable {variable} with a value of their own, and a "
+            "container that uses the claim has only one: make one request of several devices, or a claim for each "
+            "container"
+        )
 
 
 def cdi_kind(driver: str) -> Kind:
@@ -37,6 +52,27 @@ def device_name(claim: ClaimRef, device: PreparedDevice) -> str:
 
 def request_name(claim: ClaimRef, request: str) -> str:
     return f"request-{claim.uid}-{request}"
+
+
+def build_request_edits(
+    devices: Iterable[PreparedDevice], build: Callable[[str, Sequence[Handle]], ContainerEdits]
+) -> dict[str, ContainerEdits]:
+    """Build what containers get once for all devices of a request, by request, without sub-request.
+
+    ``build`` returns those of a backend, by its name, for the handles of a request's devices. Raises
+    ConflictingRequestsError.
+    """
+    handles: dict[str, dict[str, list[Handle]]] = {}
+    for device in devices:
+        for request in device.requests:
+            handles.setdefault(request, {}).setdefault(device.backend, []).append(device.handle or {})
+    edits = {
+        request: sum((build(backend, found) for backend, found in of_request.items()), ContainerEdits())
+        for request, of_request in handles.items()
+    }
+    found = {request: edit for request, edit in edits.items() if edit}
+    _check_variables(found)
+    return found
 
 
 def build_spec(
@@ -70,3 +106,13 @@ def add_cdi_ids(claim: ClaimRef, devices: Iterable[PreparedDevice], spec: Spec |
         return found
 
     return tuple(replace(device, cdi_ids=take_ids(device)) for device in devices)
+
+
+def _check_variables(edits: Mapping[str, ContainerEdits]) -> None:
+    seen: dict[str, tuple[str, str]] = {}
+    for request, edit in edits.items():
+        for entry in edit.env:
+            variable, _, value = entry.partition("=")
+            first, its = seen.setdefault(variable, (request, value))
+            if its != value:
+                raise ConflictingRequestsError(variable, (first, request))

@@ -30,11 +30,13 @@ from driver.kubeletplugin.backends.base import (
     HardwareConflictError,
     HardwareRefusedError,
     Journal,
+    RequestEditor,
 )
 from driver.kubeletplugin.backends.card_executor import CardExecutor
 from driver.kubeletplugin.backends.ownership import BEFORE, check_free, find_ours, list_before
 from driver.kubeletplugin.backends.survey_validation import survey_card
 from driver.kubeletplugin.claims.allocation import Configurations, decode_config
+from driver.kubeletplugin.claims.cdi_spec import build_request_edits
 from driver.kubeletplugin.claims.checkpoint import Checkpoint, DeviceJournal
 from driver.partitions.records import from_card_part
 from driver.runtime import logs, metrics
@@ -114,6 +116,14 @@ class HardwareExecutor:
     def identify(self, devices: Iterable[PreparedDevice]) -> list[PreparedIdentity]:
         """Return what prepared ``devices`` are, in their order, by their handles. Raises what backends raise."""
         return [self._identify(device) for device in devices]
+
+    def build_request_edits(self, devices: Iterable[PreparedDevice]) -> dict[str, ContainerEdits]:
+        """Return what each request needs beside its prepared ``devices``. Raises ConflictingRequestsError."""
+        return build_request_edits(devices, self._build_edits_of_request)
+
+    def _build_edits_of_request(self, backend: str, handles: Sequence[Handle]) -> ContainerEdits:
+        found = self._card_executor.backend(backend)
+        return found.request_edits(handles) if isinstance(found, RequestEditor) else ContainerEdits()
 
     def _identify(self, device: PreparedDevice) -> PreparedIdentity:
         handle = device.handle or {}

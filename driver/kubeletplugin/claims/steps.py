@@ -199,8 +199,11 @@ class StepExecutor:
             request: device_metadata.build_mount(self._driver, record, request, str(path))
             for request, path in self._metadata.paths(claim.uid, documents).items()
         }
+        of_requests = self._hardware.build_request_edits(record.devices)
+        for request, mount in mounts.items():
+            of_requests[request] = of_requests.get(request, cdi.ContainerEdits()) + mount
         edits = [identity.edits for identity in identities]
-        spec = cdi_spec.build_spec(self._driver, claim, record.devices, edits, mounts)
+        spec = cdi_spec.build_spec(self._driver, claim, record.devices, edits, of_requests)
         context.record = replace(record, devices=cdi_spec.add_cdi_ids(claim, record.devices, spec))
         files = await self._files.begin(self._write_files, claim, documents, spec)
         try:

@@ -48,6 +48,7 @@ MANIFESTS: Final[Mapping[str, Rendered]] = {
     "manifests/30-device-classes.yaml": Rendered(["device-classes.yaml"], []),
     "nvidia/20-kubelet-plugin.yaml": Rendered(["kubelet-plugin.yaml"], [], profile="nvidia"),
     "fpga/20-kubelet-plugin.yaml": Rendered(["kubelet-plugin.yaml"], [], profile="fpga"),
+    "intel/20-kubelet-plugin.yaml": Rendered(["kubelet-plugin.yaml"], [], profile="intel"),
     "nvidia/mps-daemons.yaml": Rendered(["mps-daemons.yaml"], ["mpsDaemons.enabled=true"]),
     "early-loading/permissions.yaml": Rendered(["early-loading.yaml"], ["earlyLoading.enabled=true"]),
     "classic/permissions.yaml": Rendered(["classic-permissions.yaml"], ["classic.enabled=true"]),

@@ -152,7 +152,6 @@ def _number(found: FoundPartition) -> int:
 
 
 def _memory_limit(device: AllocatedDevice) -> int | None:
-    """Return the bytes of the device's memory that the share has; the name may come with the driver's domain."""
-    names = (CAPACITY_MEMORY, f"{device.share.id.driver}/{CAPACITY_MEMORY}")
-    found = [amount for name, amount in device.consumed_capacity.items() if name in names]
-    return int(found[0]) if found else None
+    """Return the bytes of the device's memory that the share has."""
+    amount = device.consumed(CAPACITY_MEMORY)
+    return None if amount is None else int(amount)

@@ -3,7 +3,6 @@
 A limit is kept as it was asked for, or refused: it is never lowered or rounded.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -35,8 +34,9 @@ def find_limits(device: AllocatedDevice, config: GpuConfig | None) -> ClientLimi
     The limit of the share counts where the configuration has none; that none is beyond the share was checked before
     (``claims.allocation``). Raises HardwareRefusedError, with the field, for a limit that cannot be kept exactly.
     """
-    share_memory = _consumed(device, v.CAPACITY_MEMORY)
-    share_percent = _consumed(device, v.CAPACITY_COMPUTE_PERCENT)
+    memory, percent = device.consumed(v.CAPACITY_MEMORY), device.consumed(v.CAPACITY_COMPUTE_PERCENT)
+    share_memory = None if memory is None else int(memory)
+    share_percent = None if percent is None else int(percent)
     if config is None or config.sharing.strategy != "Mps":
         if share_percent:
             raise HardwareRefusedError(
@@ -72,10 +72,3 @@ def _to_bytes(limit: Quantity) -> int:
     if limit.nano != amount * 10**9 or amount % _MIB or amount <= 0:
         raise HardwareRefusedError(f"{_PINNED}: {limit} is no multiple of 1Mi, in which MPS counts memory")
     return amount
-
-
-def _consumed(device: AllocatedDevice, capacity: str) -> int | None:
-    """Return what the share has of a capacity; None: nothing is said of it."""
-    names: Mapping[str, Quantity] = device.consumed_capacity
-    found = [names[name] for name in (capacity, f"{device.share.id.driver}/{capacity}") if name in names]
-    return int(found[0]) if found else None

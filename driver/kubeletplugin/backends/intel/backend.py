@@ -1,0 +1,160 @@
+"""The Backend protocol over Intel's GPUs.
+
+Cards have no partitions that could be made: prepare and unprepare change nothing, and a survey finds nothing.
+"""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from api.kerf.v1alpha1 import DeviceConfigBase, IntelGpuConfig
+from api.model import device_attributes as v
+from api.model.devices import Attribute
+from cdi import ContainerEdits
+from driver.families.gpu_intel.catalog import describe_card
+from driver.families.gpu_intel.geometry import intel_geometry
+from driver.kubeletplugin.backends.base import (
+    AllocatedDevice,
+    CardAbsentError,
+    CardSurvey,
+    FoundPartition,
+    Handle,
+    HardwareRefusedError,
+    Journal,
+)
+from driver.kubeletplugin.backends.documents import read_config
+from driver.kubeletplugin.backends.eventless import EventlessBackend
+from driver.kubeletplugin.backends.intel.config import IntelConfig
+from driver.kubeletplugin.backends.intel.drm import DrmCalls, LinuxDrmCalls, UnknownMemoryError, read_memory
+from driver.kubeletplugin.backends.intel.handles import (
+    IntelHandle,
+    build_edits,
+    build_request_edits,
+    from_json,
+    to_json,
+)
+from driver.kubeletplugin.backends.intel.sysfs import IntelCardReading, list_cards, read_driver_version
+from driver.partitions.geometry import Card
+
+_log = logging.getLogger(__name__)
+
+
+class IntelBackend(EventlessBackend):
+    """A Backend of the Intel GPUs of this machine."""
+
+    name = "intel"
+
+    def __init__(self, config: IntelConfig, *, calls: DrmCalls | None = None) -> None:
+        """Tests give ``calls``."""
+        super().__init__()
+        self._root = Path(config.system_root)
+        self._is_stand_in = config.is_for_stand_in
+        self._calls = calls or LinuxDrmCalls()
+        self._indexes: dict[str, int] = {}
+        self._memory: dict[str, int] = {}
+
+    def discover(self) -> Sequence[Card]:
+        return [self._build_card(reading) for reading in list_cards(self._root)]
+
+    def survey(self, card_uuid: str) -> CardSurvey:
+        return CardSurvey(card_uuid=self._find_card(card_uuid).uuid, partitions=())
+
+    def prepare(
+        self, device: AllocatedDevice, config: DeviceConfigBase | None, journal: Journal, found: FoundPartition | None
+    ) -> Handle:
+        del journal, found
+        card = self._find_card(device.partition.card_uuid)
+        placement = device.partition.placement
+        if placement is not None and placement.start >= card.tiles:
+            raise HardwareRefusedError(f"card {card.pci_address} has {card.tiles} tiles, and none {placement.start}")
+        is_share = device.partition.shared
+        handle = IntelHandle(
+            card=card.uuid,
+            device=device.share.id.device,
+            pci_address=card.pci_address,
+            number=card.number,
+            render=card.render,
+            tiles=card.tiles,
+            tile=None if placement is None else placement.start,
+            hierarchy=config.hierarchy if isinstance(config, IntelGpuConfig) else "Flat",
+            memory_bytes=_find_amount(device, v.CAPACITY_MEMORY) if is_share else None,
+            millicores=_find_amount(device, v.CAPACITY_MILLICORES) if is_share else None,
+            is_admin=device.admin_access,
+            is_stand_in=self._is_stand_in,
+        )
+        return to_json(handle)
+
+    def unprepare(self, handle: Handle) -> None:
+        self._find_card(from_json(handle).card)
+
+    def abandon(self, device: AllocatedDevice, journal: Journal, found: FoundPartition | None) -> None:
+        del journal, found
+        self._find_card(device.partition.card_uuid)
+
+    def edits(self, handle: Handle) -> ContainerEdits:
+        return build_edits(from_json(handle))
+
+    def request_edits(self, handles: Sequence[Handle]) -> ContainerEdits:
+        return build_request_edits([from_json(handle) for handle in handles])
+
+    def _find_card(self, card_uuid: str) -> IntelCardReading:
+        for card in list_cards(self._root):
+            if card.uuid == card_uuid:
+                return card
+        raise CardAbsentError(f"there is no card {card_uuid} on this node, or its driver is not loaded")
+
+    def _build_card(self, reading: IntelCardReading) -> Card:
+        gpu = describe_card(reading.pci_device_id, self._read_memory(reading), reading.tiles)
+        return Card(
+            uuid=reading.uuid,
+            index=self._find_index(reading),
+            geometry=intel_geometry(gpu),
+            pci_bus_id=reading.pci_address,
+            pcie_root=reading.pcie_root,
+            numa_node=reading.numa_node,
+            driver_version=read_driver_version(self._root, reading.driver),
+            attributes={
+                "kernelDriver": Attribute.of(reading.driver),
+                "virtualFunction": Attribute.of(reading.is_virtual_function),
+            },
+        )
+
+    def _find_index(self, reading: IntelCardReading) -> int:
+        """Return the number in device names: that of the card's node when it was first seen, or the next free one.
+
+        A driver that is bound anew may give the node another number; the names of devices stay.
+        """
+        if reading.uuid not in self._indexes:
+            index, taken = reading.number, set(self._indexes.values())
+            while index in taken:
+                index += 1
+            self._indexes[reading.uuid] = index
+        return self._indexes[reading.uuid]
+
+    def _read_memory(self, card: IntelCardReading) -> int:
+        """Return the card's memory, asked for once; 0: it has none of its own, or does not say."""
+        if card.uuid not in self._memory:
+            try:
+                self._memory[card.uuid] = read_memory(
+                    self._calls, self._root / f"dev/dri/card{card.number}", card.driver
+                )
+            except UnknownMemoryError as error:
+                if card.local_memory_bytes:
+                    return card.local_memory_bytes * card.tiles
+                _log.warning("card %s has no memory to ask for by size: %s", card.pci_address, error)
+                return 0
+        return self._memory[card.uuid]
+
+
+def _find_amount(device: AllocatedDevice, capacity: str) -> int | None:
+    """Return a share's part of a capacity; None: nothing is said of it, or no limit."""
+    amount = device.consumed(capacity)
+    return int(amount) if amount else None
+
+
+def open_backend(config: Path | None) -> IntelBackend:
+    """Make a backend of this machine's Intel GPUs, as the YAML document ``config`` says; None: the defaults.
+
+    Raises InvalidDocumentError when the document is invalid.
+    """
+    return IntelBackend(read_config(config, IntelConfig))

@@ -1,0 +1,15 @@
+"""The configuration of the backend ``intel``: a YAML document, all of whose fields have a default."""
+
+from api.kerf.v1alpha1 import Strict
+
+
+class IntelConfig(Strict):
+    """The configuration document."""
+
+    system_root: str = "/"
+    """The directory with ``sys``, ``proc`` and ``dev`` of the cards: another one than ``/`` for a stand-in only."""
+
+    @property
+    def is_for_stand_in(self) -> bool:
+        """Whether the cards are a stand-in's."""
+        return self.system_root != "/"

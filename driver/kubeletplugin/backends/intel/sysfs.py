@@ -1,0 +1,115 @@
+"""What the kernel says of Intel's GPUs in ``/sys/class/drm`` (Linux ``Documentation/gpu``).
+
+A card is a device ``cardN`` of the vendor Intel whose kernel driver is ``i915`` or ``xe``; beside it is its render node
+``renderDN``. Both numbers may be others after a boot. With SR-IOV the virtual functions are cards of their own, and the
+physical one is none while it has some: they have its memory.
+"""
+
+import re
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from driver.families.gpu_intel.catalog import find_tiles
+from driver.kubeletplugin.backends.kernel_files import find_pcie_root, read_numa_node
+
+_CLASS: Final = "sys/class/drm"
+_CARD: Final = re.compile(r"card([0-9]+)")
+_RENDER: Final = re.compile(r"renderD([0-9]+)")
+_TILE: Final = re.compile(r"tile[0-9]+")
+_PCI_ADDRESS: Final = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_VENDOR: Final = 0x8086
+"""Intel's PCI vendor id."""
+_DRIVERS: Final = frozenset({"i915", "xe"})
+_NAMESPACE: Final = uuid.UUID("5c1d2f0e-0d8b-5c55-8f0a-3a2c9c7e4b10")
+"""The namespace of the cards' UUIDs (RFC 9562, version 5)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntelCardReading:
+    """A card as the kernel shows it."""
+
+    uuid: str
+    """Made of PCI address and device id: the kernel shows no serial number."""
+    number: int
+    """The number of its device node, ``/dev/dri/card0``."""
+    render: int | None
+    """The number of its render node, ``/dev/dri/renderD128``; None: it has none."""
+    pci_address: str
+    pcie_root: str
+    """The PCIe root complex, such as ``pci0000:00``; empty: unknown."""
+    numa_node: int
+    pci_device_id: int
+    driver: str
+    """``i915`` or ``xe``."""
+    tiles: int
+    is_virtual_function: bool
+    local_memory_bytes: int
+    """The memory that ``lmem_total_bytes`` states (Intel's own build of i915); 0: the file is not there."""
+
+
+def list_cards(root: Path) -> list[IntelCardReading]:
+    """Return the cards below ``root``, ``/`` on a node, by PCI address: programs enumerate them in this order."""
+    found = (_read_card(entry) for entry in (root / _CLASS).glob("card*"))
+    return sorted((card for card in found if card is not None), key=lambda card: card.pci_address)
+
+
+def read_driver_version(root: Path, driver: str) -> str:
+    """Return a driver's version: its own where it was built apart, else that of the kernel; empty: unknown."""
+    for path in (root / "sys/module" / driver / "version", root / "proc/sys/kernel/osrelease"):
+        if text := _read(path):
+            return text
+    return ""
+
+
+def _read_card(entry: Path) -> IntelCardReading | None:
+    """Return the card; None: it is none of Intel's, it has given its memory to virtual functions, or it goes away."""
+    match = _CARD.fullmatch(entry.name)
+    device = entry / "device"
+    if match is None or _read_number(device / "vendor") != _VENDOR or _read_number(device / "sriov_numvfs"):
+        return None
+    driver = (device / "driver").resolve().name
+    address = device.resolve().name
+    if driver not in _DRIVERS or not _PCI_ADDRESS.fullmatch(address):
+        return None
+    device_id = _read_number(device / "device")
+    return IntelCardReading(
+        uuid=f"INTEL-{uuid.uuid5(_NAMESPACE, f'{address} {device_id:#06x}')}",
+        number=int(match[1]),
+        render=_find_render(device),
+        pci_address=address,
+        pcie_root=find_pcie_root(device),
+        numa_node=read_numa_node(device),
+        pci_device_id=device_id,
+        driver=driver,
+        tiles=_count_tiles(device, device_id),
+        is_virtual_function=(device / "physfn").exists(),
+        local_memory_bytes=_read_number(entry / "lmem_total_bytes"),
+    )
+
+
+def _find_render(device: Path) -> int | None:
+    numbers = [int(match[1]) for one in (device / "drm").glob("renderD*") if (match := _RENDER.fullmatch(one.name))]
+    return min(numbers, default=None)
+
+
+def _count_tiles(device: Path, device_id: int) -> int:
+    """Count the tiles that ``xe`` shows; ``i915`` shows engines for media as tiles (``gt1``), so the product tells."""
+    shown = sum(1 for one in device.glob("tile*") if _TILE.fullmatch(one.name))
+    return shown or find_tiles(device_id)
+
+
+def _read_number(path: Path) -> int:
+    """Return a number, decimal or with 0x; 0: the file is not there, or has none."""
+    try:
+        return int(_read(path) or "0", 0)
+    except ValueError:
+        return 0
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""

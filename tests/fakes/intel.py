@@ -1,0 +1,118 @@
+"""Stand-ins of Intel GPUs: the files of ``/sys`` that the kernel has of them, and their drivers' answers.
+
+The trees are as Linux 6.12 shows them (``xe``, ``i915``), and as intel-resource-drivers-for-kubernetes makes them for
+its own tests.
+"""
+
+import ctypes
+import errno
+import os
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from driver.kubeletplugin.backends.intel.drm import I915_QUERY, XE_DEVICE_QUERY
+
+GIB: Final = 2**30
+MAX_1550: Final = 0x0BD5
+MAX_1100: Final = 0x0BDA
+B580: Final = 0xE20B
+INTEGRATED: Final = 0x7D67
+
+
+class IntelMachine:
+    """A machine below a folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        (root / "sys/class/drm").mkdir(parents=True)
+        (root / "proc/sys/kernel").mkdir(parents=True)
+        (root / "proc/sys/kernel/osrelease").write_text("6.12.48-amd64\n")
+
+    def add_card(
+        self,
+        number: int,
+        address: str,
+        device_id: int,
+        *,
+        driver: str = "xe",
+        tiles: int = 1,
+        render: int | None = 128,
+        vendor: int = 0x8086,
+        numa_node: int = 0,
+        files: dict[str, str] | None = None,
+        physical_function: str = "",
+    ) -> Path:
+        """Add a card, and return the folder of its PCI device. ``files`` are further ones, by their paths there."""
+        device = self.root / "sys/devices/pci0000:00" / address
+        card = device / "drm" / f"card{number}"
+        card.mkdir(parents=True)
+        if render is not None:
+            (device / "drm" / f"renderD{render}").mkdir()
+        (card / "device").symlink_to("../..")
+        (self.root / "sys/class/drm" / card.name).symlink_to(os.path.relpath(card, self.root / "sys/class/drm"))
+        drivers = self.root / "sys/bus/pci/drivers" / driver
+        drivers.mkdir(parents=True, exist_ok=True)
+        (device / "driver").symlink_to(os.path.relpath(drivers, device))
+        for name, text in {
+            "vendor": f"{vendor:#06x}\n",
+            "device": f"{device_id:#06x}\n",
+            "numa_node": f"{numa_node}\n",
+            **(files or {}),
+        }.items():
+            (device / name).parent.mkdir(parents=True, exist_ok=True)
+            (device / name).write_text(text)
+        for tile in range(tiles if driver == "xe" else 0):
+            (device / f"tile{tile}" / "gt0").mkdir(parents=True)
+        if physical_function:
+            (device / "physfn").symlink_to(f"../{physical_function}")
+        return device
+
+    def take_away(self, number: int) -> None:
+        (self.root / f"sys/class/drm/card{number}").rename(self.root / f"sys/class/absent-card{number}")
+
+    def bring_back(self, number: int) -> None:
+        (self.root / f"sys/class/absent-card{number}").rename(self.root / f"sys/class/drm/card{number}")
+
+
+@dataclass
+class FakeDrmCalls:
+    """Drivers of cards that answer with their memory: the machine's region first, then the card's, one a tile."""
+
+    memory: dict[str, list[int]] = field(default_factory=dict)
+    """The sizes of a card's own regions by the name of its node; a card that is not here cannot be opened."""
+    asked: list[str] = field(default_factory=list)
+    announced: int | None = None
+    """The number of regions that an answer announces, in place of the true one."""
+
+    def ioctl(self, node: Path, request: int, argument: bytearray) -> None:
+        self.asked.append(node.name)
+        if node.name not in self.memory:
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+        regions = [(0, 64 * GIB), *((1, size) for size in self.memory[node.name])]
+        count = len(regions) if self.announced is None else self.announced
+        packed = b"".join(struct.pack("=HHIQ72x", class_, 0, 4096, size) for class_, size in regions)
+        if request == XE_DEVICE_QUERY:
+            self._answer_xe(argument, struct.pack("=II", count, 0) + packed)
+        elif request == I915_QUERY:
+            self._answer_i915(argument, struct.pack("=I12x", count) + packed)
+        else:
+            raise OSError(errno.ENOTTY, os.strerror(errno.ENOTTY))
+
+    def _answer_xe(self, argument: bytearray, answer: bytes) -> None:
+        extensions, query, size, data = struct.unpack_from("=QIIQ", argument)
+        if query != 1 or size not in (0, len(answer)):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        if size:
+            ctypes.memmove(data, answer, len(answer))
+        struct.pack_into("=QIIQ", argument, 0, extensions, query, len(answer), data)
+
+    def _answer_i915(self, argument: bytearray, answer: bytes) -> None:
+        _, _, items = struct.unpack("=IIQ", argument)
+        query, length, flags, data = struct.unpack("=QiIQ", ctypes.string_at(items, 24))
+        if query != 4 or length not in (0, len(answer)):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        if length:
+            ctypes.memmove(data, answer, len(answer))
+        ctypes.memmove(items, struct.pack("=QiIQ", query, len(answer), flags, data), 24)

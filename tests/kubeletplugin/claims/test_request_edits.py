@@ -1,0 +1,65 @@
+"""What a request gets once for all its devices, in the claim's CDI spec."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from api.model.names import ClaimRef, DeviceId, ShareId
+from api.model.prepared import CardPart, PreparedDevice
+from cdi import ContainerEdits
+from driver.kubeletplugin.backends.base import Handle
+from driver.kubeletplugin.claims.cdi_spec import (
+    ConflictingRequestsError,
+    add_cdi_ids,
+    build_request_edits,
+    build_spec,
+)
+
+CLAIM = ClaimRef("default", "tiles", "uid-1")
+
+
+def device(name: str, *requests: str, backend: str = "one", value: str = "") -> PreparedDevice:
+    return PreparedDevice(
+        share=ShareId(DeviceId("gpu.example.com", "node-1", name), None),
+        backend=backend,
+        part=CardPart(kind="gpu", card_uuid="GPU-1"),
+        requests=requests,
+        handle={"value": value or name},
+    )
+
+
+def build(backend: str, handles: Sequence[Handle]) -> ContainerEdits:
+    """The edits of a backend: a variable of its own with the values of all devices; none of ``plain``."""
+    values = [str(handle["value"]) for handle in handles]
+    return ContainerEdits() if backend == "plain" else ContainerEdits(env=(f"{backend.upper()}={','.join(values)}",))
+
+
+def test_a_request_gets_what_its_backend_builds_of_all_its_devices_and_others_get_nothing() -> None:
+    devices = [device("a", "train"), device("b", "train"), device("c", "infer", backend="plain")]
+    assert build_request_edits(devices, build) == {"train": ContainerEdits(env=("ONE=a,b",))}
+
+
+def test_devices_of_several_backends_add_to_one_request() -> None:
+    devices = [device("a", "train"), device("b", "train", backend="two")]
+    assert build_request_edits(devices, build) == {"train": ContainerEdits(env=("ONE=a", "TWO=b"))}
+
+
+def test_the_requests_edits_are_in_the_container_once_beside_those_of_its_devices() -> None:
+    devices = [device("a", "train"), device("b", "train")]
+    own = [ContainerEdits(env=(f"DEVICE_{one.share.id.device.upper()}=1",)) for one in devices]
+    spec = build_spec("gpu.example.com", CLAIM, devices, own, build_request_edits(devices, build))
+    assert spec is not None
+    edits = {member.name: member.container_edits for member in spec.devices}
+    ids = [name.partition("=")[2] for one in add_cdi_ids(CLAIM, devices, spec) for name in one.cdi_ids]
+    assert [variable for name in ids for variable in edits[name].env] == ["DEVICE_A=1", "ONE=a,b", "DEVICE_B=1"]
+
+
+def test_two_requests_that_need_one_variable_with_two_values_are_refused_with_what_to_do() -> None:
+    with pytest.raises(ConflictingRequestsError, match="requests train and infer each need the variable ONE") as caught:
+        build_request_edits([device("a", "train"), device("b", "infer")], build)
+    assert "a claim for each container" in str(caught.value)
+
+
+def test_two_requests_that_need_the_same_value_are_not() -> None:
+    devices = [device("a", "train", value="0"), device("b", "infer", value="0")]
+    assert {*build_request_edits(devices, build)} == {"train", "infer"}
