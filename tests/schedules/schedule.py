@@ -566,9 +566,12 @@ class Schedule:
                 return
 
     def is_served(self) -> bool:
-        """Whether every pod runs, and nothing else is left on the node."""
+        """Whether every pod runs with its devices, and nothing else is left on the node."""
         uids = {pod.uid for pod in self.pods.values()}
-        return all(pod.phase is Phase.RUNNING for pod in self.pods.values()) and uids >= {*self._list_records()}
+        is_each = all(
+            pod.phase is Phase.RUNNING and (pod.is_prepared or not self._is_there(pod)) for pod in self.pods.values()
+        )
+        return is_each and uids >= {*self._list_records()}
 
     def is_empty(self) -> bool:
         return not self.pods and not self._list_records()

@@ -31,6 +31,7 @@ from driver.kubeletplugin.claims.transitions import (
     Step,
     classify_record,
     find_end,
+    may_run,
 )
 from driver.kubeletplugin.cluster.base import Cluster
 from driver.kubeletplugin.inventory.publisher import DevicePublisher
@@ -185,7 +186,7 @@ class ClaimPreparer:
             steps = (*steps, Step.RECORD_PREPARED)  # the kubelet now has its pod
         try:
             if state is RecordState.OUTDATED:
-                await self._release_outdated(context)
+                await self._part_with_outdated(context)
             await self._executor.execute(steps, context)
         except DeviceInUseError as error:
             self.suspects.add(error.holder)
@@ -205,12 +206,21 @@ class ClaimPreparer:
         _log.info("prepared %s (record: %s)", ", ".join(share.id.device for share in shares), state)
         return context.record
 
-    async def _release_outdated(self, context: ClaimContext) -> None:
-        """Release the devices that the claim had before; where that must wait, it keeps no new ones from the claim."""
+    async def _part_with_outdated(self, context: ClaimContext) -> None:
+        """Release the devices that the claim had before, or leave them to garbage collection.
+
+        A container may still run with what was prepared: after its own restart the kubelet calls for claims of pods
+        that run, and does not say for which pod. So it is kept for as long as that of any claim that has ended. Where a
+        release must wait, it keeps no new devices from the claim.
+        """
+        if may_run(context.existing, self._boot_id):
+            self.suspects.add(self._executor.set_aside(context))
+            _log.warning("the claim has other devices now; its earlier ones are kept until its pods have ended")
+            return
         try:
             await self._executor.execute(RELEASE, context)
         except ReleaseDeferredError as error:
-            self.deferred.add(self._executor.set_aside(context))
+            self.deferred.add(self._executor.set_aside(context).uid)
             _log.warning("the claim has other devices now, and of its earlier ones %s", error)
 
     async def _has_lost_devices(self, record: PreparedClaim | None) -> bool:
