@@ -58,6 +58,9 @@ _PAUSES_S: Final = (0.0, 0.0, 0.001, 0.02, 0.2, 1.0, 3.0, 12.0, 70.0)
 _DEADLINES_S: Final = (0.05, 1.0, 45.0, 45.0, 45.0)
 _REST_S: Final = 30.0
 """Time for the kubelet's calls, and for what the plugin does by itself."""
+_ROUNDS_OF_HELD: Final = 3
+"""Calls of the kubelet at rest until a claim that had its devices has them again: three minutes, so that nothing waits
+for the next discovery. What waits for the end of another claim has more."""
 
 
 class Phase(Enum):
@@ -538,7 +541,9 @@ class Schedule:
         if self.process is not None:
             self.process.strike = None
         await self.recover()
-        await self.until_rest(self.is_served, rounds=8)
+        await self.until_rest(self.is_served, rounds=_ROUNDS_OF_HELD)
+        assert not (waiting := self._list_refused()), f"claims {waiting} have lost devices and are refused all the same"
+        await self.until_rest(self.is_served, rounds=8 - _ROUNDS_OF_HELD)
         self.note(Rested(at=self.now, wanted=self._list_wanted()))
         self.check()
         for name in [*self.pods]:
@@ -568,10 +573,10 @@ class Schedule:
     def is_served(self) -> bool:
         """Whether every pod runs with its devices, and nothing else is left on the node."""
         uids = {pod.uid for pod in self.pods.values()}
-        is_each = all(
+        has_all = all(
             pod.phase is Phase.RUNNING and (pod.is_prepared or not self._is_there(pod)) for pod in self.pods.values()
         )
-        return is_each and uids >= {*self._list_records()}
+        return has_all and uids >= {*self._list_records()}
 
     def is_empty(self) -> bool:
         return not self.pods and not self._list_records()
@@ -584,6 +589,17 @@ class Schedule:
         """List the claims that were prepared when the kubelet has asked last, and those that nothing keeps from it."""
         there = [(name, pod) for name, pod in self.pods.items() if self._is_there(pod)]
         return frozenset(pod.uid for name, pod in there if pod.is_prepared or self._can_be_had(name, pod))
+
+    def _list_refused(self) -> list[str]:
+        """List the claims that have had their devices, can have them, and were refused them at the last call."""
+        return [
+            pod.uid
+            for name, pod in self.pods.items()
+            if pod.phase is Phase.RUNNING
+            and not pod.is_prepared
+            and self._is_there(pod)
+            and self._can_be_had(name, pod)
+        ]
 
     def _can_be_had(self, name: str, pod: Pod) -> bool:
         """Whether a claim has its cards to itself, which are in modes for it and have enough engines."""

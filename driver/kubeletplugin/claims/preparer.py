@@ -214,6 +214,8 @@ class ClaimPreparer:
         release must wait, it keeps no new devices from the claim.
         """
         if may_run(context.existing, self._boot_id):
+            # It has the name of the claim, which may have no record next: a start would take that for a lost one.
+            await self._executor.execute((Step.REMOVE_CDI,), context)
             self.suspects.add(self._executor.set_aside(context))
             _log.warning("the claim has other devices now; its earlier ones are kept until its pods have ended")
             return

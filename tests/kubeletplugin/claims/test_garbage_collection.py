@@ -351,6 +351,68 @@ async def test_a_claim_gets_its_new_devices_while_the_release_of_its_old_ones_wa
         assert (dict(core.checkpoint.records), core.backend.made) == ({}, {})
 
 
+USED = (ClaimUse(claim=ObjectRef("default", "training"), pod=ObjectRef("default", "trainer")),)
+
+
+async def test_what_a_claim_had_before_it_was_allocated_otherwise_is_kept_for_a_minute(tmp_path: Path) -> None:
+    """The kubelet was restarted and calls for claims of running pods again: one may have what the claim had before."""
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        held = core.cluster.add(claim("training", SLICE))
+        await core.preparer.prepare(held)
+        core.uses.uses = USED
+        core.cluster.add(claim("training", "gpu-1"))
+        await core.preparer.prepare(held)
+        await core.garbage_collector.collect(core.preparer.suspects.take())
+        await look(core, GRACE_S - 1)
+        assert set(core.backend.made) == {SLICE, "gpu-1"}
+        await look(core, GRACE_S)
+        assert set(core.backend.made) == {"gpu-1"}
+        assert set(core.checkpoint.records) == {held.uid}
+        assert core.cluster.reported == []
+
+
+async def test_a_claim_that_needs_a_part_of_what_it_had_before_gets_it_after_a_minute(tmp_path: Path) -> None:
+    """The pod that waits for it is listed by the kubelet, too, which says nothing of what was before."""
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        held = core.cluster.add(claim("training", SLICE))
+        await core.preparer.prepare(held)
+        core.uses.uses = USED
+        core.cluster.add(claim("training", "gpu-0"))
+        for at in (0, GRACE_S - 1):
+            with pytest.raises(DeviceInUseError):
+                await core.preparer.prepare(held)
+            core.garbage_collector.check_files()
+            await look(core, at)
+            assert set(core.backend.made) == {SLICE}
+        await look(core, GRACE_S)
+        await core.preparer.prepare(held)
+        assert set(core.backend.made) == {"gpu-0"}
+        assert core.cluster.reported == []
+
+
+async def test_what_a_claim_had_before_is_kept_while_a_process_uses_it(tmp_path: Path) -> None:
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        held = core.cluster.add(claim("training", SLICE))
+        await core.preparer.prepare(held)
+        survey(core, in_use=True)
+        core.cluster.add(claim("training", "gpu-1"))
+        await core.preparer.prepare(held)
+        await look(core, 0)
+        await look(core, 2 * GRACE_S)
+        assert set(core.backend.made) == {SLICE, "gpu-1"}
+        assert [reason for _, _, reason, _ in core.cluster.reported] == ["ClaimOrphaned"]
+
+
+async def test_what_was_prepared_early_for_a_claim_that_was_allocated_otherwise_goes_at_once(tmp_path: Path) -> None:
+    """No pod was bound, so that no container has it."""
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        held = core.cluster.add(claim("training", SLICE))
+        await core.preparer.prepare_early(held)
+        core.cluster.add(claim("training", "gpu-1"))
+        await core.preparer.prepare(held)
+        assert set(core.backend.made) == {"gpu-1"}
+
+
 async def test_what_an_earlier_boot_made_needs_no_card_to_be_released(tmp_path: Path) -> None:
     cluster = FakeCluster()
     held = cluster.add(claim("training", SLICE))
@@ -512,6 +574,7 @@ async def test_a_claim_of_the_same_name_that_pods_use_does_not_keep_its_predeces
         for uid in (first.uid, "second"):
             user = await core.garbage_collector._users.find_user(core.checkpoint.records[uid])
             assert (user is None) == (uid == first.uid)
+        assert await core.garbage_collector._list_used() == {"second"}, "the first is looked up each minute"
         await look(core, 0)
         await look(core, GRACE_S)
         assert set(core.checkpoint.records) == {"second"}
