@@ -3,8 +3,8 @@
 A claim *holds* its devices from the answer of its prepare until the kubelet asks for its unprepare, or the node boots:
 in between its containers may use them, also while no process of the plugin runs. Two things end a hold without that.
 The hardware is taken away by a reset, or by somebody's hand: then the containers have nothing left. And the API server
-has said for ``grace_s`` seconds that the claim has ended, or has other devices, while the kubelet lists no pod that uses
-it: then the plugin may take the devices back by itself.
+has said for ``grace_s`` seconds that the claim has ended, or has other devices, while the kubelet lists no pod that
+uses it: then the plugin may take the devices back by itself.
 
 A claim may be allocated otherwise while its containers run with what it had before: the kubelet, once it was restarted,
 calls for its claims again, and a call says neither for which pod nor for which devices. Such a call ends nothing. But
@@ -326,6 +326,9 @@ class Judge:
             if other_claim != claim and self._is_shared_wrongly(hold, other, other_claim, at):
                 message = f"claim {claim} was given {_describe(places)} while claim {other_claim} holds the same"
                 yield Rule.ONE_OWNER, message, subjects | {other_claim}
+        before = self._holds.get(claim)
+        if before is not None and not before.is_bereft and before.places.keys() != hold.places.keys():
+            self._earlier.setdefault(claim, []).append(before)
         self._holds[claim] = hold
 
     def _is_shared_wrongly(self, hold: _Hold, other: _Hold, other_claim: str, at: float) -> bool:

@@ -319,6 +319,16 @@ WRONG_ONES: dict[str, tuple[Rule, Story]] = {
         Rule.KEPT,
         moved().call("a").make("two", RIGHT).answer((RIGHT, "MIG-two")).wait(GRACE_S - 10).remove("one"),
     ),
+    "the plugin removes it too early where the call came before the other allocation": (
+        Rule.KEPT,
+        held()
+        .call("a")
+        .end("a", End.DEALLOCATED)
+        .allocate("a", RIGHT)
+        .make("two", RIGHT)
+        .answer((RIGHT, "MIG-two"))
+        .remove("one"),
+    ),
     "the plugin removes what a claim held that was allocated otherwise, and nobody has called for that": (
         Rule.KEPT,
         moved().wait(GRACE_S).remove("one"),

@@ -4,8 +4,6 @@ import asyncio
 import shutil
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from enum import Enum, auto
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -48,6 +46,7 @@ from tests.ownership.history import (
 from tests.ownership.judge import Judge, ViolationError
 from tests.runtime.virtual_time import pass_time
 from tests.schedules.nvidia_cards import NvidiaCards
+from tests.schedules.pods import Phase, Pod
 from tests.schedules.process import Outside, PluginProcess, answer_of
 
 NAMES: Final = ("a", "b", "c", "d")
@@ -58,31 +57,11 @@ _PAUSES_S: Final = (0.0, 0.0, 0.001, 0.02, 0.2, 1.0, 3.0, 12.0, 70.0)
 _DEADLINES_S: Final = (0.05, 1.0, 45.0, 45.0, 45.0)
 _REST_S: Final = 30.0
 """Time for the kubelet's calls, and for what the plugin does by itself."""
-_ROUNDS_OF_HELD: Final = 3
-"""Calls of the kubelet at rest until a claim that had its devices has them again: three minutes, so that nothing waits
-for the next discovery. What waits for the end of another claim has more."""
-
-
-class Phase(Enum):
-    """What the kubelet wants for a pod."""
-
-    STARTING = auto()
-    RUNNING = auto()
-    ENDING = auto()
-
-
-@dataclass(slots=True, kw_only=True)
-class Pod:
-    """A pod with one claim, as the kubelet knows it."""
-
-    claim: ResourceClaim
-    phase: Phase = Phase.STARTING
-    is_prepared: bool = False
-    """Whether the last prepare was done."""
-
-    @property
-    def uid(self) -> str:
-        return self.claim.metadata.uid
+_ROUNDS: Final = 8
+"""Calls of the kubelet at rest until each pod has what it can have, one a minute."""
+_ROUNDS_OF_HELD: Final = 4
+"""Those until a claim that had its devices has them again: too few to wait for the next discovery, and as many as the
+release of a claim takes that the kubelet has forgotten."""
 
 
 class SlowCluster(FakeCluster):
@@ -543,7 +522,7 @@ class Schedule:
         await self.recover()
         await self.until_rest(self.is_served, rounds=_ROUNDS_OF_HELD)
         assert not (waiting := self._list_refused()), f"claims {waiting} have lost devices and are refused all the same"
-        await self.until_rest(self.is_served, rounds=8 - _ROUNDS_OF_HELD)
+        await self.until_rest(self.is_served, rounds=_ROUNDS - _ROUNDS_OF_HELD)
         self.note(Rested(at=self.now, wanted=self._list_wanted()))
         self.check()
         for name in [*self.pods]:

@@ -14,7 +14,8 @@ from tests.fakes.nvml import NEEDS_COMPILER
 from tests.ownership.history import Actor, Answered, End, Ended, Outcome, Used
 from tests.runtime.virtual_time import pass_time
 from tests.schedules.player import player_in_memory
-from tests.schedules.schedule import GRACE_S, Pod, Schedule
+from tests.schedules.pods import Pod
+from tests.schedules.schedule import GRACE_S, Schedule
 
 pytestmark = NEEDS_COMPILER
 

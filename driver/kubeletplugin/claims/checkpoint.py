@@ -91,7 +91,7 @@ _UNWRITABLE: Final = "free space on its disk or make it writable; nothing was ch
 
 
 _ASIDE: Final = "-aside-"
-"""Between a claim's UID and a number, in the UIDs of records that are set aside: no UID of a claim has it (RFC 4122)."""
+"""Between a claim's UID and a number, in UIDs of records that are set aside: no claim's own UID has it (RFC 4122)."""
 
 
 def is_set_aside(uid: str) -> bool:
@@ -194,6 +194,10 @@ class Checkpoint:
         self._notes[aside] = self._notes.pop(uid, {})
         self._forget(uid)
         return moved
+
+    def list_set_aside(self, uid: str) -> list[PreparedClaim]:
+        """List the records that were set aside from that of the claim ``uid``."""
+        return [record for name, record in self._records.items() if name.startswith(f"{uid}{_ASIDE}")]
 
     def drop(self, uid: str) -> None:
         """Remove the record with its notes, if there is one. After a power cut it may be back, for garbage collection.

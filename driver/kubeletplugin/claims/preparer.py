@@ -17,7 +17,7 @@ from api.model.claims import POD_CLAIM_NAME, ResourceClaim
 from api.model.names import ClaimRef, is_dns_label
 from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
 from driver.kubeletplugin.claims.allocation import Configurations, DeviceInUseError, resolve_devices, select_results
-from driver.kubeletplugin.claims.checkpoint import Checkpoint
+from driver.kubeletplugin.claims.checkpoint import Checkpoint, is_set_aside
 from driver.kubeletplugin.claims.hardware import DevicesFailedError
 from driver.kubeletplugin.claims.refused_claims import RefusedClaims
 from driver.kubeletplugin.claims.status_writer import DeviceStatusWriter
@@ -135,9 +135,14 @@ class ClaimPreparer:
             await self._flights.do(claim.uid, "prepare early", self._prepare, claim, True)
 
     async def unprepare(self, claim: ClaimRef) -> None:
-        """Release the devices of ``claim``, if it has any. Raises the KerfError that says why they are not released."""
+        """Release the devices of ``claim``, if it has any, and those that it had before it was allocated otherwise.
+
+        Raises the KerfError that says why they are not released.
+        """
         with _operation(self._driver, "unprepare", claim):
             await self._flights.do(claim.uid, "unprepare", self._unprepare, claim)
+            for record in self._checkpoint.list_set_aside(claim.uid):
+                await self._flights.do(record.claim.uid, "unprepare", self._unprepare, record.claim)
 
     async def release_if_gone(self, claim: ClaimRef) -> None:
         """Release the devices of ``claim`` if the API server says, asked in several ways, that it needs them no longer.
@@ -155,10 +160,12 @@ class ClaimPreparer:
     async def restore_files(self) -> None:
         """Write the CDI and metadata files of all prepared claims anew, because nobody knows what became of them.
 
+        What a claim had before it was allocated otherwise has none: no container is to be started with it.
         A claim whose files cannot be written is logged: its containers cannot be created, all others' can.
         """
         for record in list(self._checkpoint.records.values()):
-            if classify_record(record, self._boot_id) is not RecordState.PREPARED:
+            is_prepared = classify_record(record, self._boot_id) is RecordState.PREPARED
+            if not is_prepared or is_set_aside(record.claim.uid):
                 continue
             try:
                 await self._executor.execute((Step.WRITE_CDI,), ClaimContext(record.claim, record))

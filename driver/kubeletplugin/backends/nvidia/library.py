@@ -151,12 +151,17 @@ class NvmlLibrary:
         return found
 
     def has_new_cards(self) -> bool:
-        """Whether a card answers that was left out of the latest listing, or was not there."""
+        """Whether a card answers that the latest listing has left out, or that was not there.
+
+        Raises OutdatedProcessError; while the driver is away there are none.
+        """
         try:
             count = self._call("nvmlDeviceGetCount")
-        except CardAbsentError:  # the driver is away
+            return any(map(self._answers, (*self._silent, *range(self._listed, count))))
+        except OutdatedProcessError:
+            raise
+        except KerfError:
             return False
-        return any(map(self._answers, (*self._silent, *range(self._listed, count))))
 
     def _answers(self, index: int) -> bool:
         try:
