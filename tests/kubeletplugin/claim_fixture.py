@@ -99,6 +99,7 @@ class WatchedCheckpoint:
         self._effects = effects
         self.records = checkpoint.records
         self.get = checkpoint.get
+        self.list_set_aside = checkpoint.list_set_aside
         self.read_notes = checkpoint.read_notes
         self.write_notes = checkpoint.write_notes
         self.drop_notes = checkpoint.drop_notes

@@ -24,8 +24,8 @@ from api.model.names import ClaimRef, DeviceId
 from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
 from driver.kubeletplugin.backends.base import HardwareBusyError, HardwareConflictError
 from driver.kubeletplugin.backends.ownership import BEFORE
-from driver.kubeletplugin.claims.checkpoint import open_checkpoint
-from driver.kubeletplugin.claims.transitions import find_end
+from driver.kubeletplugin.claims.checkpoint import is_set_aside, open_checkpoint
+from driver.kubeletplugin.claims.transitions import ClaimEnd, find_end
 from driver.partitions.geometry import Partition
 from driver.partitions.records import from_card_part
 from tests.fakes.claims import DRIVER, NODE, claim, ref, result
@@ -173,7 +173,8 @@ class AnyHistory(RuleBasedStateMachine):
         assert files <= {self._file(record.claim.uid) for record in records}, "files have a record"
         for record in records:
             if record.state is ClaimState.PREPARED and record.boot_id == f"boot-{self.boot}":
-                assert self._file(record.claim.uid) in files, "what is prepared has its file"
+                has_file = self._file(record.claim.uid) in files
+                assert has_file or self._is_outdated(record), "what is prepared has its file"
                 for device in record.devices:
                     assert device.handle is not None
                     serial = device.handle["serial"]
@@ -259,6 +260,12 @@ class AnyHistory(RuleBasedStateMachine):
             ]
         place = replace(place, function=None)
         return place in noted and not any(is_at(made, place) for made in self._hardware().values())
+
+    def _is_outdated(self, record: PreparedClaim) -> bool:
+        """Whether it has what its claim had before it was allocated otherwise: no container is started with that."""
+        now = self.cluster.claims.get(("default", record.claim.name))
+        is_taken = now is not None and find_end(now, record) is ClaimEnd.TAKEN
+        return is_taken or is_set_aside(record.claim.uid)
 
     def _ours(self) -> list[Made]:
         return [made for made in self._hardware().values() if made.serial not in self.by_hand]

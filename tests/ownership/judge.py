@@ -3,8 +3,13 @@
 A claim *holds* its devices from the answer of its prepare until the kubelet asks for its unprepare, or the node boots:
 in between its containers may use them, also while no process of the plugin runs. Two things end a hold without that.
 The hardware is taken away by a reset, or by somebody's hand: then the containers have nothing left. And the API server
-has said for ``grace_s`` seconds that the claim has ended, while the kubelet lists no pod that uses it: then the plugin
-may take the devices back by itself.
+has said for ``grace_s`` seconds that the claim has ended, or has other devices, while the kubelet lists no pod that
+uses it: then the plugin may take the devices back by itself.
+
+A claim may be allocated otherwise while its containers run with what it had before: the kubelet, once it was restarted,
+calls for its claims again, and a call says neither for which pod nor for which devices. Such a call ends nothing. But
+from then on the pods that the kubelet lists, by the claim's name, may be those that wait for the other devices: what
+the claim held *earlier* may be taken ``grace_s`` seconds after the API server has given it others, whoever is listed.
 
 An answer counts for the whole time of its call: the claim must have had just these devices at some moment of it. A
 call that the kubelet has given up goes on, so the next one of its claim counts from its beginning. Where a prepare and
@@ -109,7 +114,7 @@ class _Hold:
     places: dict[Partition, str | None]
     """The identity of the partition at each place; None: a whole card, which is no partition."""
     ended_at: float | None
-    """Since when the API server says that the claim has ended."""
+    """Since when the API server says that the claim has ended, or no longer has these devices."""
     is_bereft: bool = False
     """Whether the hardware was taken away from it."""
 
@@ -122,6 +127,7 @@ class Judge:
     latest: deque[Event] = field(default_factory=lambda: deque(maxlen=LATEST))
     _number: int = 0
     _allocated: dict[str, frozenset[Partition]] = field(default_factory=dict)
+    _allocated_at: dict[str, float] = field(default_factory=dict)
     _ended_at: dict[str, float] = field(default_factory=dict)
     _used: set[str] = field(default_factory=set)
     _calls: dict[int, _Call] = field(default_factory=dict)
@@ -131,6 +137,8 @@ class Judge:
     _taken_away: dict[Partition, int] = field(default_factory=dict)
     """The number of the last event with which the machine, or a hand, has taken what was at a place."""
     _holds: dict[str, _Hold] = field(default_factory=dict)
+    _earlier: dict[str, list[_Hold]] = field(default_factory=dict)
+    """What claims held before the kubelet called for other devices that they have been allocated since."""
 
     @property
     def holders(self) -> frozenset[str]:
@@ -156,12 +164,14 @@ class Judge:
 
     @_judge.register
     def _(self, event: Allocated) -> Iterator[tuple[Rule, str, frozenset[str]]]:
+        if self._allocated.get(event.claim) != event.places:
+            self._allocated_at[event.claim] = event.at
         self._allocated[event.claim] = event.places
         self._ended_at.pop(event.claim, None)
         for call in self._open_calls(event.claim):
             call.allocations.append(event.places)
         hold = self._holds.get(event.claim)
-        if hold is not None and event.places >= hold.places.keys():
+        if hold is not None and event.places == hold.places.keys():
             hold.ended_at = None
         yield from ()
 
@@ -200,6 +210,10 @@ class Judge:
                 call.is_disturbed |= other.is_disturbed
         self._calls[event.call] = call
         hold = self._holds.get(claim)
+        if event.operation is Operation.UNPREPARE:
+            self._earlier.pop(claim, None)
+        elif hold is not None and not hold.is_bereft and self._is_allocated_otherwise(claim, hold):
+            self._earlier.setdefault(claim, []).append(self._holds.pop(claim))
         if event.operation is Operation.UNPREPARE or (hold is not None and hold.is_bereft):
             self._holds.pop(claim, None)
         yield from ()
@@ -237,6 +251,7 @@ class Judge:
     @_judge.register
     def _(self, event: Booted) -> Iterator[tuple[Rule, str, frozenset[str]]]:
         self._holds.clear()
+        self._earlier.clear()
         self._used.clear()
         yield from ()
 
@@ -258,7 +273,7 @@ class Judge:
     @_judge.register
     def _(self, event: Disappeared) -> Iterator[tuple[Rule, str, frozenset[str]]]:
         gone = self._partitions.pop(event.partition)
-        holders = [(claim, hold) for claim, hold in self._holds.items() if event.partition in hold.places.values()]
+        holders = [(claim, hold) for claim, hold in self._all_holds() if event.partition in hold.places.values()]
         if event.by is not Actor.PLUGIN:
             self._taken_away[gone.place] = self._number
             for _, hold in holders:
@@ -270,12 +285,11 @@ class Judge:
             if not self._may_be_taken(claim, hold, event.at):
                 message = f"the plugin has removed {event.partition}, which claim {claim} holds"
                 yield Rule.KEPT, message, _names(gone.place) | {claim}
-            del self._holds[claim]
-            self._forget(claim)
+            self._end_hold(claim, hold)
 
     @_judge.register
     def _(self, event: Rested) -> Iterator[tuple[Rule, str, frozenset[str]]]:
-        held = {identity for hold in self._holds.values() for identity in hold.places.values()}
+        held = {identity for _, hold in self._all_holds() for identity in hold.places.values()}
         for identity, there in self._partitions.items():
             if there.by is Actor.PLUGIN and identity not in held:
                 yield Rule.NOTHING_LEAKED, f"{identity} is still there", _names(there.place)
@@ -294,6 +308,8 @@ class Judge:
         if places not in call.allocations:
             yield Rule.CLAIMED, f"claim {claim} was given {_describe(places)}, which it was not allocated", subjects
         hold = _Hold(places={}, ended_at=self._ended_at.get(claim))
+        if hold.ended_at is None and places != self._allocated.get(claim):
+            hold.ended_at = self._allocated_at.get(claim)
         for one in given:
             identity = self._find(one)
             hold.places[one.place] = identity
@@ -306,10 +322,13 @@ class Judge:
                 there = self._partitions[name]
                 if there.by is Actor.HAND and there.appeared < call.begun:
                     yield Rule.FOREIGN_WITHHELD, f"claim {claim} was given what {name} has", subjects
-        for other_claim, other in self._holds.items():
+        for other_claim, other in self._all_holds():
             if other_claim != claim and self._is_shared_wrongly(hold, other, other_claim, at):
                 message = f"claim {claim} was given {_describe(places)} while claim {other_claim} holds the same"
                 yield Rule.ONE_OWNER, message, subjects | {other_claim}
+        before = self._holds.get(claim)
+        if before is not None and not before.is_bereft and before.places.keys() != hold.places.keys():
+            self._earlier.setdefault(claim, []).append(before)
         self._holds[claim] = hold
 
     def _is_shared_wrongly(self, hold: _Hold, other: _Hold, other_claim: str, at: float) -> bool:
@@ -324,7 +343,22 @@ class Judge:
         return False
 
     def _may_be_taken(self, claim: str, hold: _Hold, at: float) -> bool:
-        return hold.ended_at is not None and at - hold.ended_at >= self.grace_s and claim not in self._used
+        is_used = claim in self._used and self._holds.get(claim) is hold
+        return hold.ended_at is not None and at - hold.ended_at >= self.grace_s and not is_used
+
+    def _is_allocated_otherwise(self, claim: str, hold: _Hold) -> bool:
+        return claim in self._allocated and self._allocated[claim] != hold.places.keys()
+
+    def _all_holds(self) -> list[tuple[str, _Hold]]:
+        earlier = [(claim, hold) for claim, holds in self._earlier.items() for hold in holds]
+        return [*self._holds.items(), *earlier]
+
+    def _end_hold(self, claim: str, hold: _Hold) -> None:
+        if self._holds.get(claim) is hold:
+            del self._holds[claim]
+        else:
+            self._earlier[claim].remove(hold)
+        self._forget(claim)
 
     def _find(self, given: Given) -> str | None:
         """Return the identity of the partition at exactly the place of what was given, with its UUID."""
@@ -348,8 +382,11 @@ class Judge:
 
     def _forget(self, claim: str) -> None:
         """Forget a claim that was deleted and that nothing concerns any more."""
-        if claim not in self._allocated and claim not in self._holds and not self._open_calls(claim):
+        is_held = claim in self._holds or self._earlier.get(claim)
+        if claim not in self._allocated and not is_held and not self._open_calls(claim):
             self._ended_at.pop(claim, None)
+            self._allocated_at.pop(claim, None)
+            self._earlier.pop(claim, None)
             self._used.discard(claim)
 
     def _select(self, subjects: frozenset[str]) -> Iterator[Event]:

@@ -98,6 +98,17 @@ def held() -> Story:
     return Story().add(Started(at=0)).prepare("a", "one", LEFT)
 
 
+def moved() -> Story:
+    """Claim ``a``, which a pod uses, holds the left half, and is allocated the right one."""
+    return held().use("a").end("a", End.DEALLOCATED).allocate("a", RIGHT)
+
+
+def moved_late() -> Story:
+    """The same, but it is allocated the right half while the prepare of the left one runs."""
+    story = Story().add(Started(at=0)).allocate("a", LEFT).call("a").end("a", End.DEALLOCATED).allocate("a", RIGHT)
+    return story.make("one", LEFT).answer((LEFT, "MIG-one")).use("a")
+
+
 RIGHT_ONES = {
     "a claim comes and goes, and the next one has its place": held()
     .rest("a")
@@ -171,6 +182,37 @@ RIGHT_ONES = {
     .allocate("b", WHOLE)
     .call("b")
     .answer((WHOLE, CARD)),
+    "what a claim held before it was allocated otherwise is taken a minute later": moved()
+    .call("a")
+    .make("two", RIGHT)
+    .answer((RIGHT, "MIG-two"))
+    .wait(GRACE_S)
+    .remove("one")
+    .rest("a"),
+    "the same where the answer came after the other allocation": moved_late()
+    .call("a")
+    .make("two", RIGHT)
+    .answer((RIGHT, "MIG-two"))
+    .wait(GRACE_S)
+    .remove("one")
+    .rest("a"),
+    "what a claim held is taken a minute later though its other devices wait for it": moved()
+    .call("a")
+    .answer(outcome=Outcome.FAILED)
+    .wait(GRACE_S)
+    .remove("one")
+    .call("a")
+    .make("two", RIGHT)
+    .answer((RIGHT, "MIG-two"))
+    .rest("a"),
+    "the kubelet unprepares a claim that was allocated otherwise": moved()
+    .call("a")
+    .make("two", RIGHT)
+    .answer((RIGHT, "MIG-two"))
+    .unprepare("a", "two")
+    .remove("one")
+    .end("a")
+    .rest(),
     "what somebody has made by hand stays beside claims until he removes it": Story()
     .make("his", RIGHT, HAND)
     .prepare("a", "one", LEFT)
@@ -264,6 +306,36 @@ WRONG_ONES: dict[str, tuple[Rule, Story]] = {
     "the plugin removes what a pod of the kubelet uses": (
         Rule.KEPT,
         held().use("a").end("a").wait(GRACE_S).remove("one"),
+    ),
+    "the plugin removes at once what a claim held before it was allocated otherwise": (
+        Rule.KEPT,
+        moved().call("a").remove("one"),
+    ),
+    "the plugin removes it at once where the answer came after the other allocation": (
+        Rule.KEPT,
+        moved_late().call("a").remove("one"),
+    ),
+    "the plugin removes it too early, though the claim has its other devices": (
+        Rule.KEPT,
+        moved().call("a").make("two", RIGHT).answer((RIGHT, "MIG-two")).wait(GRACE_S - 10).remove("one"),
+    ),
+    "the plugin removes it too early where the call came before the other allocation": (
+        Rule.KEPT,
+        held()
+        .call("a")
+        .end("a", End.DEALLOCATED)
+        .allocate("a", RIGHT)
+        .make("two", RIGHT)
+        .answer((RIGHT, "MIG-two"))
+        .remove("one"),
+    ),
+    "the plugin removes what a claim held that was allocated otherwise, and nobody has called for that": (
+        Rule.KEPT,
+        moved().wait(GRACE_S).remove("one"),
+    ),
+    "another claim is given what a claim held before it was allocated otherwise": (
+        Rule.ONE_OWNER,
+        moved().call("a").allocate("b", LEFT).call("b").answer((LEFT, "MIG-one")),
     ),
     "a new process removes what a claim holds": (
         Rule.KEPT,

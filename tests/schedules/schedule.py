@@ -4,8 +4,6 @@ import asyncio
 import shutil
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from enum import Enum, auto
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -48,6 +46,7 @@ from tests.ownership.history import (
 from tests.ownership.judge import Judge, ViolationError
 from tests.runtime.virtual_time import pass_time
 from tests.schedules.nvidia_cards import NvidiaCards
+from tests.schedules.pods import Phase, Pod
 from tests.schedules.process import Outside, PluginProcess, answer_of
 
 NAMES: Final = ("a", "b", "c", "d")
@@ -58,28 +57,11 @@ _PAUSES_S: Final = (0.0, 0.0, 0.001, 0.02, 0.2, 1.0, 3.0, 12.0, 70.0)
 _DEADLINES_S: Final = (0.05, 1.0, 45.0, 45.0, 45.0)
 _REST_S: Final = 30.0
 """Time for the kubelet's calls, and for what the plugin does by itself."""
-
-
-class Phase(Enum):
-    """What the kubelet wants for a pod."""
-
-    STARTING = auto()
-    RUNNING = auto()
-    ENDING = auto()
-
-
-@dataclass(slots=True, kw_only=True)
-class Pod:
-    """A pod with one claim, as the kubelet knows it."""
-
-    claim: ResourceClaim
-    phase: Phase = Phase.STARTING
-    is_prepared: bool = False
-    """Whether the last prepare was done."""
-
-    @property
-    def uid(self) -> str:
-        return self.claim.metadata.uid
+_ROUNDS: Final = 8
+"""Calls of the kubelet at rest until each pod has what it can have, one a minute."""
+_ROUNDS_OF_HELD: Final = 4
+"""Those until a claim that had its devices has them again: too few to wait for the next discovery, and as many as the
+release of a claim takes that the kubelet has forgotten."""
 
 
 class SlowCluster(FakeCluster):
@@ -538,7 +520,9 @@ class Schedule:
         if self.process is not None:
             self.process.strike = None
         await self.recover()
-        await self.until_rest(self.is_served, rounds=8)
+        await self.until_rest(self.is_served, rounds=_ROUNDS_OF_HELD)
+        assert not (waiting := self._list_refused()), f"claims {waiting} have lost devices and are refused all the same"
+        await self.until_rest(self.is_served, rounds=_ROUNDS - _ROUNDS_OF_HELD)
         self.note(Rested(at=self.now, wanted=self._list_wanted()))
         self.check()
         for name in [*self.pods]:
@@ -566,9 +550,12 @@ class Schedule:
                 return
 
     def is_served(self) -> bool:
-        """Whether every pod runs, and nothing else is left on the node."""
+        """Whether every pod runs with its devices, and nothing else is left on the node."""
         uids = {pod.uid for pod in self.pods.values()}
-        return all(pod.phase is Phase.RUNNING for pod in self.pods.values()) and uids >= {*self._list_records()}
+        has_all = all(
+            pod.phase is Phase.RUNNING and (pod.is_prepared or not self._is_there(pod)) for pod in self.pods.values()
+        )
+        return has_all and uids >= {*self._list_records()}
 
     def is_empty(self) -> bool:
         return not self.pods and not self._list_records()
@@ -581,6 +568,17 @@ class Schedule:
         """List the claims that were prepared when the kubelet has asked last, and those that nothing keeps from it."""
         there = [(name, pod) for name, pod in self.pods.items() if self._is_there(pod)]
         return frozenset(pod.uid for name, pod in there if pod.is_prepared or self._can_be_had(name, pod))
+
+    def _list_refused(self) -> list[str]:
+        """List the claims that have had their devices, can have them, and were refused them at the last call."""
+        return [
+            pod.uid
+            for name, pod in self.pods.items()
+            if pod.phase is Phase.RUNNING
+            and not pod.is_prepared
+            and self._is_there(pod)
+            and self._can_be_had(name, pod)
+        ]
 
     def _can_be_had(self, name: str, pod: Pod) -> bool:
         """Whether a claim has its cards to itself, which are in modes for it and have enough engines."""

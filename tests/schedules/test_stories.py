@@ -8,16 +8,19 @@ import pynvml
 import pytest
 
 from driver.kubeletplugin.inventory.refusals import HOLD_S, REFUSALS
+from driver.partitions.geometry import Partition
 from tests.fakes.claims import claim
 from tests.fakes.nvml import NEEDS_COMPILER
-from tests.ownership.history import Actor, Answered, Outcome
+from tests.ownership.history import Actor, Answered, End, Ended, Outcome, Used
 from tests.runtime.virtual_time import pass_time
 from tests.schedules.player import player_in_memory
-from tests.schedules.schedule import Pod, Schedule
+from tests.schedules.pods import Pod
+from tests.schedules.schedule import GRACE_S, Schedule
 
 pytestmark = NEEDS_COMPILER
 
 DEVICE = "gpu-0-1g-10gb-at-2"
+OTHER = "gpu-0-1g-10gb-at-4"
 ENOUGH_S = 60.0
 """For calls to hardware, a survey and a publication."""
 
@@ -72,6 +75,72 @@ def test_a_prepare_is_not_answered_from_the_record_while_nobody_knows_what_is_on
         await pass_time(ENOUGH_S)
         assert await call(schedule) is Outcome.DONE
         assert [one.place for one in schedule.cards.list_instances().values()] == [schedule.cards.places[DEVICE]]
+
+    tell(story)
+
+
+def list_places(schedule: Schedule) -> set[Partition]:
+    return {one.place for one in schedule.cards.list_instances().values()}
+
+
+def test_a_card_that_did_not_answer_at_a_start_is_discovered_soon_after_it_does() -> None:
+    """A claim that had lost its partition got none before the next discovery, five minutes later."""
+
+    async def story(schedule: Schedule) -> None:
+        assert await call(schedule) is Outcome.DONE
+        await schedule.kill_process()
+        with schedule.by(Actor.MACHINE):
+            schedule.cards.machine.reload_driver()
+            schedule.cards.machine.drop_card(0)
+        await schedule.start()
+        await pass_time(ENOUGH_S)
+        assert await call(schedule) is Outcome.FAILED
+        with schedule.by(Actor.MACHINE):
+            schedule.cards.machine.restore_card(0)
+        await call(schedule)
+        assert await call(schedule) is Outcome.DONE
+        assert list_places(schedule) == {schedule.cards.places[DEVICE]}
+
+    tell(story)
+
+
+def test_what_a_pod_runs_with_is_not_taken_at_once_when_its_claim_is_allocated_otherwise() -> None:
+    """The prepare of the other devices removed the partition of a pod that the kubelet listed."""
+
+    async def story(schedule: Schedule) -> None:
+        schedule.kubelet_lists_claims = True
+        assert await call(schedule) is Outcome.DONE
+        before = schedule.pods["a"].claim
+        made = claim("a", OTHER, uid=before.metadata.uid)
+        schedule.note(Ended(at=schedule.now, claim=before.metadata.uid, how=End.DEALLOCATED))
+        schedule.cluster.add(made)
+        schedule.pods["a"].claim = made
+        schedule._allocated(made)
+        schedule.call("a")
+        await pass_time(GRACE_S / 2)
+        both = {schedule.cards.places[name] for name in (DEVICE, OTHER)}
+        assert list_places(schedule) == both
+        await pass_time(GRACE_S)
+        assert list_places(schedule) == {schedule.cards.places[OTHER]}
+
+    tell(story)
+
+
+def test_a_claim_that_the_kubelet_forgot_is_taken_back_though_pods_use_another_of_its_name() -> None:
+    """It was looked up every ten minutes only, as one that pods use: the kubelet names no UIDs."""
+
+    async def story(schedule: Schedule) -> None:
+        schedule.kubelet_lists_claims = True
+        assert await call(schedule) is Outcome.DONE
+        schedule.note(Used(at=schedule.now, claim="a-1", is_used=False))
+        schedule._deleted("a")
+        made = claim("a", OTHER, uid="a-2")
+        schedule.cluster.add(made)
+        schedule.pods["a"] = Pod(claim=made)
+        schedule._allocated(made)
+        assert await call(schedule) is Outcome.DONE
+        await pass_time(3 * GRACE_S)
+        assert list_places(schedule) == {schedule.cards.places[OTHER]}
 
     tell(story)
 

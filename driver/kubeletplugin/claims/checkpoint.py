@@ -90,6 +90,15 @@ _UNSYNCED: Final = "see the kernel's log about the disk, then restart the plugin
 _UNWRITABLE: Final = "free space on its disk or make it writable; nothing was changed and the call may be repeated"
 
 
+_ASIDE: Final = "-aside-"
+"""Between a claim's UID and a number, in UIDs of records that are set aside: no claim's own UID has it (RFC 4122)."""
+
+
+def is_set_aside(uid: str) -> bool:
+    """Whether the record of this UID has what a claim had before it was allocated otherwise."""
+    return _ASIDE in uid
+
+
 class JournalClosedError(TransientError):
     """The first note comes from a call that was given up: nobody would take back what it makes."""
 
@@ -175,7 +184,7 @@ class Checkpoint:
         Raises CheckpointError when it cannot be written; the record then remains as it was.
         """
         record = self._records[uid]
-        aside = next(name for number in count(1) if (name := f"{uid}-aside-{number}") not in self._records)
+        aside = next(name for number in count(1) if (name := f"{uid}{_ASIDE}{number}") not in self._records)
         moved = replace(record, claim=record.claim._replace(uid=aside))
         changes: dict[Row, bytes | None] = {(aside, ""): v1.encode(moved)}
         for share, notes in self._notes.get(uid, {}).items():
@@ -185,6 +194,10 @@ class Checkpoint:
         self._notes[aside] = self._notes.pop(uid, {})
         self._forget(uid)
         return moved
+
+    def list_set_aside(self, uid: str) -> list[PreparedClaim]:
+        """List the records that were set aside from that of the claim ``uid``."""
+        return [record for name, record in self._records.items() if name.startswith(f"{uid}{_ASIDE}")]
 
     def drop(self, uid: str) -> None:
         """Remove the record with its notes, if there is one. After a power cut it may be back, for garbage collection.

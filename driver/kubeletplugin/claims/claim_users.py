@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from api.model.names import ObjectRef
 from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
 from api.podresources.v1 import ClaimUse
+from driver.kubeletplugin.claims.checkpoint import is_set_aside
 from driver.kubeletplugin.inventory.surveys import SurveyTracker
 from driver.partitions.records import from_card_part
 
@@ -31,7 +32,9 @@ class ClaimUsers:
     async def list_used(self) -> set[str]:
         """Return the UIDs of the records whose claims pods use, as far as the kubelet says. Raises KerfError."""
         used = {use.claim for use in await self._list_uses()}
-        return {uid for uid, record in self._records.items() if _ref(record) in used}
+        return {
+            uid for uid, record in self._records.items() if _ref(record) in used and not self._has_successor(record)
+        }
 
     async def find_user(self, record: PreparedClaim) -> str | None:
         """Return who uses what ``record`` has, for people; None: nobody is known. Raises KerfError."""
@@ -44,10 +47,16 @@ class ClaimUsers:
         return None
 
     def _has_successor(self, record: PreparedClaim) -> bool:
-        """Whether a later claim of the same name is prepared: the kubelet names no UIDs, and pods use that one."""
+        """Whether a later claim of the same name is prepared: the kubelet names no UIDs, and pods use that one.
+
+        What a claim had before it was allocated otherwise is no longer what the kubelet prepares for its pods, though
+        the claim may not have its other devices yet: they may be waiting for these.
+        """
+        if is_set_aside(record.claim.uid):
+            return True
         prepared = [other for other in self._records.values() if other.state is ClaimState.PREPARED]
         latest = [other.claim.uid for other in prepared if _ref(other) == _ref(record)][-1:]
-        return latest != [record.claim.uid]
+        return latest not in ([], [record.claim.uid])
 
     def _is_alone(self, record: PreparedClaim, device: PreparedDevice) -> bool:
         """Whether a process on the device can only be that of the claim's pods."""

@@ -34,7 +34,7 @@ from driver.kubeletplugin.claims.checkpoint import Checkpoint
 from driver.kubeletplugin.claims.claim_users import ClaimUsers
 from driver.kubeletplugin.claims.device_metadata import MetadataFileError, MetadataFiles
 from driver.kubeletplugin.claims.preparer import ClaimPreparer
-from driver.kubeletplugin.claims.transitions import ClaimEnd, RecordState, classify_record, find_end
+from driver.kubeletplugin.claims.transitions import ClaimEnd, find_end, may_run
 from driver.kubeletplugin.cluster.base import Cluster
 from driver.kubeletplugin.inventory.restrictions import OrphanedDevices
 from driver.kubeletplugin.settings import Settings
@@ -203,10 +203,10 @@ class ClaimGarbageCollector:
         if self._ended_since.get(uid, (None, 0))[0] is not end:
             self._ended_since[uid] = (end, self._clock())
         since = self._ended_since[uid][1]
-        may_run = classify_record(record, self._boot_id) is RecordState.PREPARED and not record.awaits_pod
-        if (may_run or end is ClaimEnd.UNRESERVED) and self._clock() - since < self._grace_s:
+        is_in_doubt = may_run(record, self._boot_id)
+        if (is_in_doubt or end is ClaimEnd.UNRESERVED) and self._clock() - since < self._grace_s:
             return
-        if may_run and (user := await self._users.find_user(record)):
+        if is_in_doubt and (user := await self._users.find_user(record)):
             if end is not ClaimEnd.UNRESERVED:
                 self._tell_orphan(record, end, user)
             return

@@ -17,7 +17,7 @@ from api.model.claims import POD_CLAIM_NAME, ResourceClaim
 from api.model.names import ClaimRef, is_dns_label
 from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
 from driver.kubeletplugin.claims.allocation import Configurations, DeviceInUseError, resolve_devices, select_results
-from driver.kubeletplugin.claims.checkpoint import Checkpoint
+from driver.kubeletplugin.claims.checkpoint import Checkpoint, is_set_aside
 from driver.kubeletplugin.claims.hardware import DevicesFailedError
 from driver.kubeletplugin.claims.refused_claims import RefusedClaims
 from driver.kubeletplugin.claims.status_writer import DeviceStatusWriter
@@ -31,6 +31,7 @@ from driver.kubeletplugin.claims.transitions import (
     Step,
     classify_record,
     find_end,
+    may_run,
 )
 from driver.kubeletplugin.cluster.base import Cluster
 from driver.kubeletplugin.inventory.publisher import DevicePublisher
@@ -134,9 +135,14 @@ class ClaimPreparer:
             await self._flights.do(claim.uid, "prepare early", self._prepare, claim, True)
 
     async def unprepare(self, claim: ClaimRef) -> None:
-        """Release the devices of ``claim``, if it has any. Raises the KerfError that says why they are not released."""
+        """Release the devices of ``claim``, if it has any, and those that it had before it was allocated otherwise.
+
+        Raises the KerfError that says why they are not released.
+        """
         with _operation(self._driver, "unprepare", claim):
             await self._flights.do(claim.uid, "unprepare", self._unprepare, claim)
+            for record in self._checkpoint.list_set_aside(claim.uid):
+                await self._flights.do(record.claim.uid, "unprepare", self._unprepare, record.claim)
 
     async def release_if_gone(self, claim: ClaimRef) -> None:
         """Release the devices of ``claim`` if the API server says, asked in several ways, that it needs them no longer.
@@ -154,10 +160,12 @@ class ClaimPreparer:
     async def restore_files(self) -> None:
         """Write the CDI and metadata files of all prepared claims anew, because nobody knows what became of them.
 
+        What a claim had before it was allocated otherwise has none: no container is to be started with it.
         A claim whose files cannot be written is logged: its containers cannot be created, all others' can.
         """
         for record in list(self._checkpoint.records.values()):
-            if classify_record(record, self._boot_id) is not RecordState.PREPARED:
+            is_prepared = classify_record(record, self._boot_id) is RecordState.PREPARED
+            if not is_prepared or is_set_aside(record.claim.uid):
                 continue
             try:
                 await self._executor.execute((Step.WRITE_CDI,), ClaimContext(record.claim, record))
@@ -185,7 +193,7 @@ class ClaimPreparer:
             steps = (*steps, Step.RECORD_PREPARED)  # the kubelet now has its pod
         try:
             if state is RecordState.OUTDATED:
-                await self._release_outdated(context)
+                await self._part_with_outdated(context)
             await self._executor.execute(steps, context)
         except DeviceInUseError as error:
             self.suspects.add(error.holder)
@@ -205,12 +213,23 @@ class ClaimPreparer:
         _log.info("prepared %s (record: %s)", ", ".join(share.id.device for share in shares), state)
         return context.record
 
-    async def _release_outdated(self, context: ClaimContext) -> None:
-        """Release the devices that the claim had before; where that must wait, it keeps no new ones from the claim."""
+    async def _part_with_outdated(self, context: ClaimContext) -> None:
+        """Release the devices that the claim had before, or leave them to garbage collection.
+
+        A container may still run with what was prepared: after its own restart the kubelet calls for claims of pods
+        that run, and does not say for which pod. So it is kept for as long as that of any claim that has ended. Where a
+        release must wait, it keeps no new devices from the claim.
+        """
+        if may_run(context.existing, self._boot_id):
+            # It has the name of the claim, which may have no record next: a start would take that for a lost one.
+            await self._executor.execute((Step.REMOVE_CDI,), context)
+            self.suspects.add(self._executor.set_aside(context))
+            _log.warning("the claim has other devices now; its earlier ones are kept until its pods have ended")
+            return
         try:
             await self._executor.execute(RELEASE, context)
         except ReleaseDeferredError as error:
-            self.deferred.add(self._executor.set_aside(context))
+            self.deferred.add(self._executor.set_aside(context).uid)
             _log.warning("the claim has other devices now, and of its earlier ones %s", error)
 
     async def _has_lost_devices(self, record: PreparedClaim | None) -> bool:

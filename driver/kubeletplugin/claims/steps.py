@@ -178,13 +178,13 @@ class StepExecutor:
             reason = "a process to end" if is_held else "a card that is away"
             raise ReleaseDeferredError(f"the release waits for {reason}: {error}") from error
 
-    def set_aside(self, context: ClaimContext) -> str:
-        """Keep a release that is deferred apart from the claim, which has other devices now; returns its new UID."""
-        uid = self._checkpoint.set_aside(context.claim.uid).claim.uid
-        self._held[uid] = self._held.pop(context.claim.uid, 0)
+    def set_aside(self, context: ClaimContext) -> ClaimRef:
+        """Keep the record apart from the claim, which has other devices now; returns the record's new UID."""
+        aside = self._checkpoint.set_aside(context.claim.uid).claim
+        self._held[aside.uid] = self._held.pop(context.claim.uid, 0)
         context.record = None
         self._report_change()
-        return uid
+        return aside
 
     async def _write_cdi(self, context: ClaimContext) -> None:
         """Write the claim's files, in a worker thread: a slow disk must not keep probes and other claims waiting.

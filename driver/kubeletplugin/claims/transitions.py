@@ -65,7 +65,7 @@ PREPARE: Final[Mapping[RecordState, tuple[Step, ...]]] = MappingProxyType(
         RecordState.STARTED: ACQUIRE,
         # A file with this content is left alone; one that somebody removed comes back.
         RecordState.PREPARED: (Step.WRITE_CDI,),
-        RecordState.OUTDATED: ACQUIRE,  # after RELEASE, or with the record set aside while that must wait
+        RecordState.OUTDATED: ACQUIRE,  # after RELEASE, or with the record set aside while pods or cards keep it
     }
 )
 UNPREPARE: Final[Mapping[RecordState, tuple[Step, ...]]] = MappingProxyType(
@@ -86,6 +86,11 @@ def classify_record(record: PreparedClaim | None, boot_id: str, shares: Sequence
     if record.state is ClaimState.PREPARED and record.boot_id == boot_id:
         return RecordState.PREPARED
     return RecordState.STARTED
+
+
+def may_run(record: PreparedClaim, boot_id: str) -> bool:
+    """Whether a container may have been started with the devices of ``record``, and run still."""
+    return classify_record(record, boot_id) is RecordState.PREPARED and not record.awaits_pod
 
 
 class ClaimEnd(StrEnum):

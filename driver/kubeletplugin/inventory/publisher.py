@@ -129,6 +129,8 @@ class DevicePublisher:
         """Publish now and whenever it makes a difference, until cancelled."""
         published: tuple[Pool, ...] | None = None
         next_at = -math.inf
+        settings = self._settings
+        delays = settings.retry.delays()
         while True:
             change = self._change.next_event
             await self.refresh()
@@ -136,10 +138,13 @@ class DevicePublisher:
                 published = self.devices.pools
                 self._publish(self.devices)
                 _PUBLISHED.labels(self._settings.driver_name).inc()
-                next_at = anyio.current_time() + self._settings.publish_min_interval_s
-            # A driver that is not loaded yet may be any moment: the backend is asked as often as cards are surveyed.
-            settings = self._settings
-            with anyio.move_on_after(settings.survey_interval_s if self._problems else settings.discovery_interval_s):
+                next_at = anyio.current_time() + settings.publish_min_interval_s
+            if self._problems:
+                # A driver may be loaded any moment: it is asked soon, then as often as cards are surveyed.
+                next_discovery_s = min(next(delays), settings.survey_interval_s)
+            else:
+                delays, next_discovery_s = settings.retry.delays(), settings.discovery_interval_s
+            with anyio.move_on_after(next_discovery_s):
                 await change.wait()
             noticed_at = anyio.current_time()
             await anyio.sleep_until(next_at)

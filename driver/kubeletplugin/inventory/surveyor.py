@@ -79,15 +79,17 @@ class HardwareSurveyor:
         self._request.notify()
 
     async def survey_now(self, card_uuids: Collection[str]) -> None:
-        """Survey cards before what is known of them is relied on.
+        """Survey cards before what is known of them is relied on; one that is there again is discovered soon.
 
         Raises HardwareBusyError when a survey fails or a card is not there: then nobody knows.
         """
         failures: list[Exception] = []
         for card_uuid in card_uuids:
             if card_uuid not in self._cards:
-                await self._look_for(card_uuid, failures)
-            elif await self._survey_card(*self._cards[card_uuid], failures):
+                has_changed = await self._look_for(card_uuid, failures)
+            else:
+                has_changed = await self._survey_card(*self._cards[card_uuid], failures)
+            if has_changed:
                 self._on_change()
         if failures:
             first = failures[0]

@@ -68,6 +68,22 @@ def test_a_wait_without_a_change_ends_with_its_time(node: Node) -> None:
     assert node.wait(0.01) == set()
 
 
+def test_a_card_that_did_not_answer_when_cards_were_discovered_is_reported_once_it_does(tmp_path: Path) -> None:
+    """Until then nobody knows its UUID; the next discovery may be five minutes away."""
+    machine = NvidiaMachineUnderTest(tmp_path, CardDescription(model=H100), CardDescription(model=H100))
+    machine.hardware.drop_card(1)
+    plugin = PluginStandIn(machine, GPU)
+    (first,) = (card.uuid for card in plugin.cards)
+    for _ in range(2):
+        assert plugin.backend.wait_for_events(0) == []
+    machine.hardware.restore_card(1)
+    (change,) = plugin.backend.wait_for_events(0)
+    assert [first, change.card_uuid] == [card.uuid for card in plugin.backend.discover()]
+    assert isinstance(change, CardChange)
+    assert plugin.backend.wait_for_events(0) == []
+    plugin.close()
+
+
 def test_an_xid_of_a_card_is_reported_once(node: Node) -> None:
     node.hardware.report_xid(1, 119)
     (change,) = node.wait()

@@ -327,30 +327,6 @@ async def test_a_release_that_waits_for_one_card_keeps_no_other_from_claims(tmp_
         assert [each.claim.name for each in core.checkpoint.records.values()] == ["next"]
 
 
-async def test_a_claim_gets_its_new_devices_while_the_release_of_its_old_ones_waits(tmp_path: Path) -> None:
-    """A claim that pods use in turn: its card has died, and the scheduler has allocated another one."""
-    cluster = FakeCluster()
-    async with plugin_core(tmp_path, cluster) as core:
-        held = core.cluster.add(claim("training", SLICE))
-        await core.preparer.prepare(held)
-        away = CardAbsentError("card GPU-0 fell off the bus")
-        core.backend.fail("unprepare", SLICE, away, away)
-        await core.preparer.unprepare(held)
-        core.cluster.add(claim("training", "gpu-1"))
-        await core.preparer.prepare(held)
-        assert set(core.backend.made) == {SLICE, "gpu-1"}
-        core.backend.fail("unprepare", SLICE, away)
-        core.garbage_collector.finish_releases("GPU-0")
-        await core.garbage_collector.collect(core.preparer.suspects.take())
-        assert set(core.backend.made) == {SLICE, "gpu-1"}, "still away"
-    async with plugin_core(tmp_path, cluster) as core:
-        core.garbage_collector.finish_releases("GPU-0")
-        await core.garbage_collector.collect(core.preparer.suspects.take())
-        assert set(core.backend.made) == {"gpu-1"}
-        await core.preparer.unprepare(held)
-        assert (dict(core.checkpoint.records), core.backend.made) == ({}, {})
-
-
 async def test_what_an_earlier_boot_made_needs_no_card_to_be_released(tmp_path: Path) -> None:
     cluster = FakeCluster()
     held = cluster.add(claim("training", SLICE))
@@ -512,6 +488,7 @@ async def test_a_claim_of_the_same_name_that_pods_use_does_not_keep_its_predeces
         for uid in (first.uid, "second"):
             user = await core.garbage_collector._users.find_user(core.checkpoint.records[uid])
             assert (user is None) == (uid == first.uid)
+        assert await core.garbage_collector._list_used() == {"second"}, "the first is looked up each minute"
         await look(core, 0)
         await look(core, GRACE_S)
         assert set(core.checkpoint.records) == {"second"}

@@ -1,8 +1,9 @@
 """A failed or invalid discovery is reported as a problem; it hides no other hardware, and ends with its cause."""
 
 import dataclasses
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from itertools import pairwise
 
 import anyio
 import pytest
@@ -14,6 +15,7 @@ from driver.kubeletplugin.backends.card_executor import CardExecutor
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.kubeletplugin.inventory.publisher import MAX_SETTLE_S, SETTLE_S, DevicePublisher
 from driver.kubeletplugin.settings import Settings
+from driver.partitions.geometry import Card
 from driver.runtime.backoff import Backoff
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import DRIVER, NODE
@@ -29,11 +31,26 @@ def anyio_backend() -> tuple[str, dict[str, object]]:
     return VIRTUAL_TIME
 
 
+AT_ONCE = Backoff(first_s=0.001, factor=1, limit_s=0.001, jitter=0)
+
+
+class AskedBackend(FakeBackend):
+    """A backend that notes when it is asked for its cards."""
+
+    def __init__(self, cards: Sequence[Card]) -> None:
+        super().__init__(cards)
+        self.asked_at: list[float] = []
+
+    def discover(self) -> Sequence[Card]:
+        self.asked_at.append(anyio.current_time())
+        return super().discover()
+
+
 class Node:
     """Two backends, one with a GPU and one with an FPGA."""
 
-    def __init__(self, min_interval_s: float = 0.0) -> None:
-        self.gpus = FakeBackend([gpu(0)])
+    def __init__(self, min_interval_s: float = 0.0, retry: Backoff = AT_ONCE) -> None:
+        self.gpus = AskedBackend([gpu(0)])
         self.fpgas = FakeBackend([fpga(0)])
         self.health_tracker = DeviceHealthTracker(driver=DRIVER, now=lambda: 0)
         self.cluster = FakeCluster()
@@ -57,7 +74,8 @@ class Node:
                 backends=(),
                 discovery_interval_s=60,
                 publish_min_interval_s=min_interval_s,
-                retry=Backoff(first_s=0.001, factor=1, limit_s=0.001, jitter=0),
+                survey_interval_s=10,
+                retry=retry,
             ),
         )
 
@@ -94,6 +112,23 @@ async def test_a_backend_that_cannot_be_asked_keeps_its_cards_and_hides_nobody_e
     node.gpus.discovery_error = None
     await node.publisher.refresh()
     assert node.publisher.problem is None
+
+
+async def test_a_discovery_that_fails_is_tried_again_soon_and_never_later_than_cards_are_surveyed() -> None:
+    """A plugin that started before its driver was loaded had its next look at the interval of discoveries."""
+    node = Node(retry=Backoff(first_s=1, factor=2, limit_s=60, jitter=0))
+    node.gpus.discovery_error = RuntimeError("driver not loaded")
+    async with running(node):
+        for _ in range(2):
+            node.gpus.asked_at.clear()
+            node.publisher.request_refresh()
+            await anyio.sleep(36)
+            pauses = [later - earlier for earlier, later in pairwise(node.gpus.asked_at)]
+            assert pauses[-5:] == pytest.approx([2, 4, 8, 10, 10])
+            node.gpus.discovery_error = None
+            await anyio.sleep(10)
+            assert node.whole_cards == {"gpu-0", "fpga-0"}
+            node.gpus.discovery_error = RuntimeError("driver unloaded")
 
 
 async def test_cards_that_contradict_each_other_leave_the_last_inventory(caplog: pytest.LogCaptureFixture) -> None:

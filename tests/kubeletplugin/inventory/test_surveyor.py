@@ -11,7 +11,7 @@ from api.errors import TransientError
 from api.model.names import DeviceId
 from api.model.prepared import ClaimState, PreparedClaim
 from driver.families.gpu import GPU
-from driver.kubeletplugin.backends.base import CardAbsentError, CardSurvey, FoundPartition
+from driver.kubeletplugin.backends.base import CardAbsentError, CardSurvey, FoundPartition, HardwareBusyError
 from driver.kubeletplugin.backends.card_executor import CardExecutor
 from driver.kubeletplugin.inventory.refusals import RefusalTracker
 from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, KnownAllocations, OrphanedDevices
@@ -24,7 +24,7 @@ from driver.runtime.worker_threads import Work
 from tests.fakes.cards import gpu
 from tests.fakes.claims import DRIVER, NODE
 from tests.fakes.hardware import FakeBackend
-from tests.kubeletplugin.records import BOOT, later, record
+from tests.kubeletplugin.records import BOOT, device, later, record
 from tests.runtime.virtual_time import VIRTUAL_TIME
 
 INTERVAL_S = 10.0
@@ -248,6 +248,25 @@ async def test_a_card_that_holds_what_is_to_be_released_is_looked_for_while_it_i
         assert node.changes == 1, "it is to be discovered"
         await node.meet()
         assert "GPU-0" in node.finished
+
+
+async def test_a_prepare_that_finds_its_card_back_has_it_discovered() -> None:
+    """Until then claims that have lost a partition of the card cannot be prepared: nobody knows its geometry."""
+    node = Node()
+    node.records["uid"] = record("training", device("gpu-0-2g-2gb-at-0", profile="2g.2gb", size=2))
+    node.backend.cards = [gpu(1)]
+    node.backend.survey_errors["GPU-0"] = CardAbsentError("there is no card GPU-0")
+    await node.meet()
+    with pytest.raises(HardwareBusyError, match="there is no card GPU-0"):
+        await node.surveyor.survey_now({"GPU-0"})
+    assert node.changes == 0
+    node.backend.survey_errors.clear()
+    node.backend.cards = [gpu(0), gpu(1)]
+    with pytest.raises(HardwareBusyError, match="card GPU-0 has lost partitions and is not discovered yet"):
+        await node.surveyor.survey_now({"GPU-0"})
+    assert node.changes == 1, "it is to be discovered"
+    await node.meet()
+    await node.surveyor.survey_now({"GPU-0"})
 
 
 async def test_an_event_about_an_unknown_card_has_cards_discovered() -> None:

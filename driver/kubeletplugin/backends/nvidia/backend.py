@@ -241,8 +241,8 @@ class NvidiaBackend:
         return () if self._watcher is None else self._watcher.wait(timeout_s)
 
     def _list_known(self) -> list[str]:
-        """Return the UUIDs of the cards of which this process knows."""
-        if not self._cards:
+        """Return the UUIDs of the cards of which this process knows, and of those that answer after all."""
+        if not self._cards or self._library.has_new_cards():
             self.discover()
         return list(self._cards)
 

@@ -96,6 +96,9 @@ class NvmlLibrary:
         """The library's file when it was loaded: a process never loads another one, whatever is there later."""
         self._driver_version = ""
         self._handles: dict[str, Any] = {}
+        self._listed = 0
+        """The number of cards at the latest listing, and the indexes of those that did not answer."""
+        self._silent: tuple[int, ...] = ()
         self.generation = 0
         """How often NVML was opened: another number than before means that the driver was loaded anew."""
         self._profiles: dict[str, tuple[ProfileReading, ...]] = {}
@@ -131,17 +134,43 @@ class NvmlLibrary:
         Raises CardAbsentError when the driver went away.
         """
         found: list[CardReading] = []
-        for index in range(self._call("nvmlDeviceGetCount")):
+        silent: list[int] = []
+        count = self._call("nvmlDeviceGetCount")
+        for index in range(count):
             try:
                 handle = self._call("nvmlDeviceGetHandleByIndex", index)
                 reading = self._read_card(handle)
             except KerfError as error:
                 self._call("nvmlDeviceGetCount")  # fails, too, where it is not the card but the driver
                 _log.warning("GPU %d does not answer: %s", index, error)
+                silent.append(index)
                 continue
             self._handles[reading.uuid] = handle
             found.append(reading)
+        self._listed, self._silent = count, tuple(silent)
         return found
+
+    def has_new_cards(self) -> bool:
+        """Whether a card answers that the latest listing has left out, or that was not there.
+
+        Raises OutdatedProcessError; while the driver is away there are none.
+        """
+        try:
+            count = self._call("nvmlDeviceGetCount")
+            return any(map(self._answers, (*self._silent, *range(self._listed, count))))
+        except OutdatedProcessError:
+            raise
+        except KerfError:
+            return False
+
+    def _answers(self, index: int) -> bool:
+        try:
+            self._read_card(self._call("nvmlDeviceGetHandleByIndex", index))
+        except OutdatedProcessError:
+            raise
+        except KerfError:
+            return False
+        return True
 
     def read_driver_version(self) -> str:
         """Return the version of the loaded driver."""

@@ -119,9 +119,13 @@ class EventWatcher:
     def _read_cards(self) -> None:
         try:
             known = {*self._list_cards(), *self._health}
+        except OutdatedProcessError:
+            raise
         except KerfError as error:
             _log.debug("the cards cannot be listed: %s", error)
             known = {*self._health}
+        if self._has_reported:  # what is new since then is to be discovered
+            self._changed |= known - self._health.keys()
         for card_uuid in sorted(known):
             self._read_card(card_uuid)
         if self._library.generation != self._generation:  # the driver was loaded anew, which resets every card
