@@ -228,6 +228,52 @@ def test_what_does_not_fit_on_one_node_is_not_tried_on_those_that_are_alike() ->
     assert placement.node == "n-0"
 
 
+@dataclass
+class Searches:
+    """Counts the looks at the clock: a search has one when it begins, and some on its way."""
+
+    looks: int = 0
+
+    def budget(self) -> Budget:
+        self.looks = 0
+        return Budget(clock=self.look)
+
+    def look(self) -> float:
+        self.looks += 1
+        return 0.0
+
+
+MANY = claim(request("r", f"has({ATTRIBUTES}.kind)", count=9))
+"""More devices than a node has."""
+FIVE_HALVES = claim(request("r", f"{ATTRIBUTES}.kind == 0", count=5))
+"""Devices that a node has, but not all at once: only a search finds out."""
+
+
+def test_equal_nodes_take_one_search_and_what_failed_on_them_none() -> None:
+    searches = Searches()
+    assert isinstance(alike(1).place([FIVE_HALVES], CLASSES, share_id=str, budget=searches.budget()), NoFittingNode)
+    on_one = searches.looks
+    assert on_one > 0
+    cluster = alike(5)
+    assert isinstance(cluster.place([FIVE_HALVES], CLASSES, share_id=str, budget=searches.budget()), NoFittingNode)
+    assert searches.looks == on_one
+    assert isinstance(cluster.place([FIVE_HALVES], CLASSES, share_id=str, budget=searches.budget()), NoFittingNode)
+    assert searches.looks == 0, "it is remembered until something changes"
+
+
+def test_a_node_with_too_few_devices_takes_no_search_once_the_claims_are_known_to_be_sound() -> None:
+    names = {"n-0": 0, "n-1": 1, "n-2": 1}
+    slices = [each for name, kind in names.items() for each in node_slices(name, kind)]
+    searches = Searches()
+
+    def looks(*nodes: str) -> int:
+        cluster = ClusterAllocator(ALL_FEATURES, PoolIndex.build(slices), nodes=[NodeView(name, {}) for name in nodes])
+        assert isinstance(cluster.place([MANY], CLASSES, share_id=str, budget=searches.budget()), NoFittingNode)
+        return searches.looks
+
+    assert looks("n-0", "n-1") == looks("n-0") > 0
+
+
 def test_a_node_on_which_the_budget_ran_out_is_named_and_not_remembered() -> None:
     cluster = alike(2)
     asked = ASKED["two of one card"]

@@ -20,14 +20,15 @@ Right = tuple[str, str, str]
 ACCOUNTS: Final[Mapping[str, Who]] = {"the controller": "controller", "the kubelet plugin": "plugin"}
 """The identity that asks for each account of the page."""
 _EVERYBODYS: Final = frozenset(
-    ("create", group, kind)
-    for group, kind in (
-        ("authentication.k8s.io", "selfsubjectreviews"),
-        ("authorization.k8s.io", "selfsubjectaccessreviews"),
-        ("authorization.k8s.io", "selfsubjectrulesreviews"),
-    )
+    {
+        ("create", "authentication.k8s.io", "selfsubjectreviews"),
+        ("create", "authorization.k8s.io", "selfsubjectaccessreviews"),
+        ("create", "authorization.k8s.io", "selfsubjectrulesreviews"),
+        *((verb, "certificates.k8s.io", "clustertrustbundles") for verb in ("get", "list", "watch")),
+    }
 )
-"""What an API server lets every account do, by its role ``system:basic-user``."""
+"""What an API server lets every service account do, by its roles ``system:basic-user`` and, from 1.37 on,
+``system:cluster-trust-bundle-discovery``."""
 _ONLY_IN: Final = {
     ("the controller", "manifests", "leases"): NAMESPACE,
     ("the controller", "manifests", "events"): "default",
