@@ -261,6 +261,21 @@ def test_equal_nodes_take_one_search_and_what_failed_on_them_none() -> None:
     assert searches.looks == 0, "it is remembered until something changes"
 
 
+def test_of_many_pods_that_did_not_fit_those_asked_for_last_are_remembered() -> None:
+    searches, cluster = Searches(), alike(1)
+
+    def looks(number: int) -> int:
+        asked = claim(request("r", f"{ATTRIBUTES}.kind == 0 && {number} >= 0", count=5))
+        assert isinstance(cluster.place([asked], CLASSES, share_id=str, budget=searches.budget()), NoFittingNode)
+        return searches.looks
+
+    assert all(looks(number) for number in range(64)), "each is another pod"
+    assert looks(0) == 0
+    assert looks(64) > 0, "one more than are kept"
+    assert looks(0) == 0
+    assert looks(1) > 0, "it was asked for longest ago"
+
+
 def test_a_node_with_too_few_devices_takes_no_search_once_the_claims_are_known_to_be_sound() -> None:
     names = {"n-0": 0, "n-1": 1, "n-2": 1}
     slices = [each for name, kind in names.items() for each in node_slices(name, kind)]

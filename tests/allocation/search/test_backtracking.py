@@ -346,6 +346,7 @@ def test_a_failure_that_only_a_later_choice_meets_is_met(case: tuple[list[Resour
     assert outcome.kind == "fatal"
 
 
+AT_LEAST = f'device.attributes["{DRIVER}"].kind == 0 && device.attributes["{DRIVER}"].size >= {{}}'
 FEW = Budget(steps=300)
 """Without a shortcut, each of these searches would take many millions of steps."""
 
@@ -386,6 +387,21 @@ HOPELESS = {
             sets={f"card-{card}": {"slices": 7} for card in range(8)},
         ),
         [claim(request("r", count=17))],
+    ),
+    "a shareable device whose card somebody else has, behind devices that are all different": (
+        partitioned(
+            device("card", attributes={"kind": 1}, uses={"card": {"slices": 1}}),
+            device("share", attributes={"kind": 2}, uses={"card": {"slices": 1}}, allow_multiple_allocations=True),
+            *(device(f"gpu-{size:02}", attributes={"kind": 0, "size": size}) for size in range(16)),
+            sets={"card": {"slices": 1}},
+        ),
+        [
+            claim(
+                of_kind("card", 1),
+                *(request(name, AT_LEAST.format(size)) for size, name in enumerate(GENERIC[:12])),
+                of_kind("share", 2),
+            )
+        ],
     ),
 }
 
