@@ -261,6 +261,31 @@ def test_equal_nodes_take_one_search_and_what_failed_on_them_none() -> None:
     assert searches.looks == 0, "it is remembered until something changes"
 
 
+def test_admin_access_to_devices_in_use_is_found_after_a_node_without_any() -> None:
+    slices = [slice_(device("d", attributes={"kind": 0}), pool="n-1", node_name="n-1")]
+    cluster = ClusterAllocator(ALL_FEATURES, PoolIndex.build(slices), nodes=[NodeView("n-0", {}), NodeView("n-1", {})])
+    user = claim(request("r"), name="user")
+    placed = cluster.place([user], CLASSES, share_id=str, budget=BUDGET)
+    assert isinstance(placed, NodeAllocation)
+    cluster.set_claim(replace(user, status=ResourceClaimStatus(allocation=placed.results[0])))
+    for number in range(2):
+        admin = claim(request("r", f"{number} < 2", admin_access=True))
+        found = cluster.place([admin], CLASSES, share_id=str, budget=BUDGET)
+        assert isinstance(found, NodeAllocation)
+        assert found.node == "n-1"
+
+
+def test_states_that_no_node_has_any_more_are_forgotten() -> None:
+    cluster = alike(2)
+    asked = ASKED["any device"]
+    for number in range(20):
+        placed = cluster.place([asked], CLASSES, share_id=str, budget=BUDGET)
+        assert isinstance(placed, NodeAllocation)
+        named = replace(asked.metadata, name=f"claim-{number % 3}")
+        cluster.set_claim(replace(asked, metadata=named, status=ResourceClaimStatus(allocation=placed.results[0])))
+        assert len(cluster._nodes_by_state) <= 2
+
+
 def test_of_many_pods_that_did_not_fit_those_asked_for_last_are_remembered() -> None:
     searches, cluster = Searches(), alike(1)
 

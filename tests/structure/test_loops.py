@@ -1,7 +1,7 @@
 """What goes on without end is driven on the virtual clock by some test: there a loop that does not wait is an error.
 
-The clock (``tests/runtime/virtual_time.py``) goes on only when everything waits. A collector that did not wait once read
-the API server 6,588 times a second, and no test noticed.
+The clock (``tests/runtime/virtual_time.py``) goes on only when everything waits. A collector that did not wait once
+read the API server 6,588 times a second, and no test noticed.
 """
 
 import ast
@@ -39,7 +39,9 @@ DRIVEN: Final = {
     "driver/kubeletplugin/inventory/publisher.py: DevicePublisher.watch_health": (
         "tests/kubeletplugin/inventory/test_publisher.py"
     ),
-    "driver/kubeletplugin/inventory/surveyor.py: HardwareSurveyor.run": "tests/kubeletplugin/inventory/test_surveyor.py",
+    "driver/kubeletplugin/inventory/surveyor.py: HardwareSurveyor.run": (
+        "tests/kubeletplugin/inventory/test_surveyor.py"
+    ),
     "driver/local/apiserver/registry/garbage_collector.py: GarbageCollector.run": IDLE,
     "driver/local/kubelet/node.py: Kubelet._heartbeat": IDLE,
     "driver/local/kubelet/plugins.py: PluginWatcher.run": IDLE,

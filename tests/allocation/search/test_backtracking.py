@@ -539,13 +539,18 @@ def test_shares_that_fill_a_device_exactly_are_found_after_a_failure() -> None:
     assert [each.device for each in outcome.results[0].devices.results] == ["dy", "last", "shared", "shared"]
 
 
-def test_a_device_that_is_shared_is_told_from_one_that_is_not_though_both_leave_the_same_counters() -> None:
-    """A further share of a device takes nothing of its counters."""
+@pytest.mark.parametrize("order", [["one", "two"], ["two", "one"]], ids="-".join)
+def test_a_device_that_is_shared_is_told_from_one_that_is_not_though_both_leave_the_same_counters(
+    order: list[str],
+) -> None:
+    """A further share of a device takes nothing of its counters, also where nothing is left of them."""
     devices = (
         device(f"d{kind}", attributes={"kind": kind}, uses={"card": {"slices": 1}}, allow_multiple_allocations=kind < 2)
         for kind in range(3)
     )
     slices = partitioned(*devices, sets={"card": {"slices": 2}})
-    outcome = decide(slices, claim(request("any"), of_kind("one", 1), of_kind("two", 2)))
+    requests = {"one": of_kind("one", 1), "two": of_kind("two", 2)}
+    outcome = decide(slices, claim(request("any"), *(requests[name] for name in order)))
     assert isinstance(outcome, Fits)
-    assert [each.device for each in outcome.results[0].devices.results] == ["d1", "d1", "d2"]
+    got = {each.request: each.device for each in outcome.results[0].devices.results}
+    assert got == {"any": "d1", "one": "d1", "two": "d2"}
