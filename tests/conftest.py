@@ -14,7 +14,9 @@ from pytest_timeout import Settings
 
 from tests.runtime.real_time import REAL_TIME
 
-# "default" keeps `make test` within minutes, with the same cases each time: a change is judged by what it changed.
+# "default" keeps `make test` within minutes, with the same seeds each time: a change is judged by what it changed. The
+# cases are the same where the same modules of Kerf are loaded, because hypothesis draws some of their constants, too
+# (it has no setting against that): a test that is run by itself may have other ones.
 # "long" is `make test-long`, which looks for new ones within half an hour on two cores; "all" is the same without that
 # limit. No deadline: the machine may be busy.
 settings.register_profile(

@@ -5,7 +5,7 @@ count of one Event object, as in client-go's recorder; an event that cannot be s
 """
 
 import logging
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -78,6 +78,8 @@ class EventReporter:
         self._instance = instance
         self._now = now
         self._pending: OrderedDict[_EventKey, int] = OrderedDict()
+        self._waiting: Counter[str] = Counter()
+        """How many of the pending events are about objects of each namespace."""
         self._sent: OrderedDict[_EventKey, _SentEvent] = OrderedDict()
         self._queue = WorkQueue[_EventKey]()
 
@@ -87,7 +89,9 @@ class EventReporter:
             message = f"{message[: MAX_MESSAGE - 2]} …"
         key = _EventKey(about=about, type=type, reason=reason, message=message)
         if key not in self._pending and len(self._pending) >= _MAX_PENDING:
-            self._drop(next(iter(self._pending)))
+            self._drop(self._find_displaced())
+        if key not in self._pending:
+            self._waiting[key.about.namespace] += 1
         self._pending[key] = self._pending.get(key, 0) + 1
         sent = self._sent.get(key)
         self._queue.add(key, after_s=max(0.0, sent.at + _INTERVAL_S - anyio.current_time()) if sent else 0.0)
@@ -111,7 +115,7 @@ class EventReporter:
         if key in self._pending:  # else it was dropped in the meantime
             self._pending[key] -= count
             if self._pending[key] == 0:
-                del self._pending[key]
+                self._forget(key)
 
     async def _send(self, key: _EventKey, count: int) -> None:
         sent = self._sent.pop(key, None)
@@ -132,8 +136,23 @@ class EventReporter:
         if len(self._sent) > _MAX_SENT:
             self._sent.popitem(last=False)
 
+    def _find_displaced(self) -> _EventKey:
+        """Return the oldest event of the namespace with most of them: a flood about one displaces no other's."""
+        crowded = max(self._waiting, key=self._waiting.__getitem__)
+        return next(key for key in self._pending if key.about.namespace == crowded)
+
     def _drop(self, key: _EventKey) -> None:
-        _dropped.inc(self._pending.pop(key, 0))
+        _dropped.inc(self._forget(key))
+
+    def _forget(self, key: _EventKey) -> int:
+        """Return how often an event was reported that no longer waits; 0: it did not wait."""
+        if key not in self._pending:
+            return 0
+        namespace = key.about.namespace
+        self._waiting[namespace] -= 1
+        if not self._waiting[namespace]:
+            del self._waiting[namespace]
+        return self._pending.pop(key)
 
     def _event(self, key: _EventKey, count: int) -> Event:
         suffix = f".{uuid4().hex[:16]}"

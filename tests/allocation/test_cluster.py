@@ -228,6 +228,92 @@ def test_what_does_not_fit_on_one_node_is_not_tried_on_those_that_are_alike() ->
     assert placement.node == "n-0"
 
 
+@dataclass
+class Searches:
+    """Counts the looks at the clock: a search has one when it begins, and some on its way."""
+
+    looks: int = 0
+
+    def budget(self) -> Budget:
+        self.looks = 0
+        return Budget(clock=self.look)
+
+    def look(self) -> float:
+        self.looks += 1
+        return 0.0
+
+
+MANY = claim(request("r", f"has({ATTRIBUTES}.kind)", count=9))
+"""More devices than a node has."""
+FIVE_HALVES = claim(request("r", f"{ATTRIBUTES}.kind == 0", count=5))
+"""Devices that a node has, but not all at once: only a search finds out."""
+
+
+def test_equal_nodes_take_one_search_and_what_failed_on_them_none() -> None:
+    searches = Searches()
+    assert isinstance(alike(1).place([FIVE_HALVES], CLASSES, share_id=str, budget=searches.budget()), NoFittingNode)
+    on_one = searches.looks
+    assert on_one > 0
+    cluster = alike(5)
+    assert isinstance(cluster.place([FIVE_HALVES], CLASSES, share_id=str, budget=searches.budget()), NoFittingNode)
+    assert searches.looks == on_one
+    assert isinstance(cluster.place([FIVE_HALVES], CLASSES, share_id=str, budget=searches.budget()), NoFittingNode)
+    assert searches.looks == 0, "it is remembered until something changes"
+
+
+def test_admin_access_to_devices_in_use_is_found_after_a_node_without_any() -> None:
+    slices = [slice_(device("d", attributes={"kind": 0}), pool="n-1", node_name="n-1")]
+    cluster = ClusterAllocator(ALL_FEATURES, PoolIndex.build(slices), nodes=[NodeView("n-0", {}), NodeView("n-1", {})])
+    user = claim(request("r"), name="user")
+    placed = cluster.place([user], CLASSES, share_id=str, budget=BUDGET)
+    assert isinstance(placed, NodeAllocation)
+    cluster.set_claim(replace(user, status=ResourceClaimStatus(allocation=placed.results[0])))
+    for number in range(2):
+        admin = claim(request("r", f"{number} < 2", admin_access=True))
+        found = cluster.place([admin], CLASSES, share_id=str, budget=BUDGET)
+        assert isinstance(found, NodeAllocation)
+        assert found.node == "n-1"
+
+
+def test_states_that_no_node_has_any_more_are_forgotten() -> None:
+    cluster = alike(2)
+    asked = ASKED["any device"]
+    for number in range(20):
+        placed = cluster.place([asked], CLASSES, share_id=str, budget=BUDGET)
+        assert isinstance(placed, NodeAllocation)
+        named = replace(asked.metadata, name=f"claim-{number % 3}")
+        cluster.set_claim(replace(asked, metadata=named, status=ResourceClaimStatus(allocation=placed.results[0])))
+        assert len(cluster._nodes_by_state) <= 2
+
+
+def test_of_many_pods_that_did_not_fit_those_asked_for_last_are_remembered() -> None:
+    searches, cluster = Searches(), alike(1)
+
+    def looks(number: int) -> int:
+        asked = claim(request("r", f"{ATTRIBUTES}.kind == 0 && {number} >= 0", count=5))
+        assert isinstance(cluster.place([asked], CLASSES, share_id=str, budget=searches.budget()), NoFittingNode)
+        return searches.looks
+
+    assert all(looks(number) for number in range(64)), "each is another pod"
+    assert looks(0) == 0
+    assert looks(64) > 0, "one more than are kept"
+    assert looks(0) == 0
+    assert looks(1) > 0, "it was asked for longest ago"
+
+
+def test_a_node_with_too_few_devices_takes_no_search_once_the_claims_are_known_to_be_sound() -> None:
+    names = {"n-0": 0, "n-1": 1, "n-2": 1}
+    slices = [each for name, kind in names.items() for each in node_slices(name, kind)]
+    searches = Searches()
+
+    def looks(*nodes: str) -> int:
+        cluster = ClusterAllocator(ALL_FEATURES, PoolIndex.build(slices), nodes=[NodeView(name, {}) for name in nodes])
+        assert isinstance(cluster.place([MANY], CLASSES, share_id=str, budget=searches.budget()), NoFittingNode)
+        return searches.looks
+
+    assert looks("n-0", "n-1") == looks("n-0") > 0
+
+
 def test_a_node_on_which_the_budget_ran_out_is_named_and_not_remembered() -> None:
     cluster = alike(2)
     asked = ASKED["two of one card"]

@@ -10,6 +10,7 @@ from typing import Any, Final
 import pytest
 
 from tests.e2e.permission_cases import ALLOWED, CANNOT, Case, Who, clients, send, wait_said
+from tests.e2e.permission_matrix import ACCOUNTS, find_allowed, find_rights, told
 from tests.e2e.wait import eventually
 from tests.realcluster.api import Api, Document
 from tests.realcluster.cluster import Cluster
@@ -228,6 +229,17 @@ async def test_an_account_may_do_what_the_table_says(
     expected = case.policy if is_policys else case.said
     code = "422 " if case.policy and not is_policys else "403 "
     await wait_said(accounts[case.who], case, expected, code, slice=objects)
+
+
+@pytest.mark.parametrize("namespace", ["default", NAMESPACE])
+@pytest.mark.parametrize("account", ACCOUNTS)
+async def test_of_all_that_the_api_server_has_an_account_may_do_what_the_page_says_and_nothing_else(
+    api: Api, accounts: Mapping[Who, Api], account: str, namespace: str
+) -> None:
+    rights = await find_rights(api)
+    allowed = await find_allowed(accounts[ACCOUNTS[account]], namespace, rights)
+    assert len(rights) > 400
+    assert sorted(allowed) == sorted(told(account, ["manifests"], namespace) & rights.keys())
 
 
 @pytest.fixture(scope="module")

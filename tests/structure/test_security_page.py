@@ -6,48 +6,42 @@ from typing import Any, Final
 
 import yaml
 
+from tests.structure.permission_table import PAGE, Permission, read_permissions
+from tests.structure.references import missing
 from tests.structure.sources import ROOT
 
-PAGE: Final = ROOT / "docs/security.md"
-Permission = tuple[str, str, str]
-"""An account, a verb and a resource."""
 ROLES: Final = {
     "kerf-controller": "the controller",
+    "kerf-controller-classic": "the controller",
     "kerf-controller-leader-election": "the controller",
     "kerf-kubelet-plugin": "the kubelet plugin",
-    "kerf-kubelet-plugin-early-loading": "the same",
+    "kerf-kubelet-plugin-classic": "the kubelet plugin",
+    "kerf-kubelet-plugin-early-loading": "the kubelet plugin",
 }
 """How the page calls the accounts of roles."""
 
 
-def told() -> Iterator[Permission]:
-    """The lines of the page's table of accounts."""
-    table = PAGE.read_text().partition("## Kerf's own accounts")[2]
-    account = ""
-    for line in table.splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if len(cells) == 5 and cells[1] not in {"may", "---"}:
-            account = re.split(r" \(| with ", cells[0])[0] or account
-            for verb in cells[1].split(", "):
-                yield from ((account, verb, name) for name in re.findall(r"`([a-z/]+)`", cells[2]))
+_SPAN: Final = re.compile(r"`([^`]+)`")
 
 
 def granted() -> Iterator[Permission]:
-    for folder in ("manifests", "early-loading"):
+    for folder in ("manifests", "early-loading", "classic"):
         for file in sorted((ROOT / "deploy" / folder).glob("*.yaml")):
             document: Any
             for document in yaml.safe_load_all(file.read_text()):
                 for rule in (document or {}).get("rules") or ():
                     account = ROLES[document["metadata"]["name"]]
-                    yield from ((account, verb, name) for name in rule["resources"] for verb in rule["verbs"])
+                    (group,) = rule["apiGroups"]
+                    for verb in rule["verbs"]:
+                        yield from (Permission(account, folder, verb, group, name) for name in rule["resources"])
 
 
 def test_the_page_tells_every_permission_of_deploy_and_no_other() -> None:
-    assert sorted(set(told())) == sorted(set(granted()))
+    assert sorted(set(read_permissions())) == sorted(set(granted()))
 
 
 def test_the_page_names_no_account_without_a_role() -> None:
-    assert {account for account, _, _ in told()} == set(ROLES.values())
+    assert {one.account for one in read_permissions()} == set(ROLES.values())
 
 
 def test_the_page_names_every_policy_of_deploy() -> None:
@@ -60,3 +54,20 @@ def test_the_page_names_every_policy_of_deploy() -> None:
     ]
     assert len(found) > 5
     assert [name for name in found if f"`{name}`" not in PAGE.read_text()] == []
+
+
+def test_every_row_that_is_shown_by_a_test_names_one_that_is_there() -> None:
+    """The first rows are whom Kerf does not trust, then what they try, then the policies."""
+    shown, tables = "", 0
+    for line in PAGE.read_text().splitlines():
+        last = line.strip("|").split("|")[-1].strip()
+        if not line.startswith("|"):
+            shown = ""
+        elif last == "shown by":
+            shown, tables = "a test", tables + 1
+        elif shown and set(last) != {"-"}:
+            shown = shown if last == "the same" else last
+            spans = [span for span in _SPAN.findall(shown) if "test_" in span]
+            assert spans, line
+            assert [name for span in spans for name in missing(span)] == [], line
+    assert tables == 3

@@ -15,6 +15,7 @@ CLOCK: Final = TESTS / "runtime/virtual_time.py"
 SLEEPS: Final = {"time.sleep", "anyio.sleep", "asyncio.sleep"}
 
 POLLS: Final = {
+    "attack/test_exhaustion.py": "a thread that is idle again sets no event",
     "attack/test_server_answers.py": "a server that trickles sends a byte now and then, until its client gives up",
     "cdi/runtimes/conftest.py": "containerd has started when its socket is there",
     "controller/classic/cluster.py": "the controller writes to an API server behind sockets",

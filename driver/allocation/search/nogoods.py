@@ -2,10 +2,10 @@
 
 Problem: a depth-first search meets the same subproblem again and again. A *nogood* (Dechter 1990) is a state without a
 solution; recording it in a canonical form of its symmetry class is symmetry breaking via dominance detection (Fahle,
-solution; recording it in a canonical form of its symmetry class is symmetry breaking via dominance detection (Fahle,
 Schamberger, Sellmann 2001). The key of a position is all that the rest of the search depends on: the remaining
 requests, the available devices, the remaining counters and shared capacities, the states of constraints. It
 names no device, but counts them in each component and sorts components and value groups of one class, so that
+positions that differ by exchanging equal ones (``symmetry.py``) have the same key.
 
 Invariant: positions with equal keys have the same outcome, so skipping a recorded one never loses the first
 solution. Symmetry is computed for a request when a position there first fails. The store gets one key for each failed

@@ -37,8 +37,9 @@ from driver.runtime import metrics
 from driver.runtime.backoff import Backoff
 from driver.runtime.work_queue import WorkQueue
 
-_WORKERS: Final = 8
-"""Claims prepared at once: more than most nodes have cards, and each card does one thing at a time."""
+_WORKERS: Final = 1024
+"""Claims prepared at once: more than a node has. Each card does one thing at a time, and reads of claims have a budget;
+with fewer, claims over one card that hangs would keep those over other cards waiting."""
 _RETRIES: Final = Backoff(first_s=0.5, factor=2, limit_s=30, jitter=0.2)
 """Back-off after a failed load or a conflicting write: at most half a minute apart, because a pod waits."""
 

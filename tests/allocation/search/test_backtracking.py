@@ -7,7 +7,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from api.model.claims import DeviceRequest, ResourceClaim
+from api.model.claims import DerivedAttribute, DeviceRequest, ResourceClaim
 from api.model.devices import Attribute, Device, ResourceSlice
 from api.model.names import DeviceId
 from driver.allocation import AllocatedState, Budget, DoesNotFit, Failed, Fits, Outcome, Undecided
@@ -346,6 +346,7 @@ def test_a_failure_that_only_a_later_choice_meets_is_met(case: tuple[list[Resour
     assert outcome.kind == "fatal"
 
 
+AT_LEAST = f'device.attributes["{DRIVER}"].kind == 0 && device.attributes["{DRIVER}"].size >= {{}}'
 FEW = Budget(steps=300)
 """Without a shortcut, each of these searches would take many millions of steps."""
 
@@ -386,6 +387,21 @@ HOPELESS = {
             sets={f"card-{card}": {"slices": 7} for card in range(8)},
         ),
         [claim(request("r", count=17))],
+    ),
+    "a shareable device whose card somebody else has, behind devices that are all different": (
+        partitioned(
+            device("card", attributes={"kind": 1}, uses={"card": {"slices": 1}}),
+            device("share", attributes={"kind": 2}, uses={"card": {"slices": 1}}, allow_multiple_allocations=True),
+            *(device(f"gpu-{size:02}", attributes={"kind": 0, "size": size}) for size in range(16)),
+            sets={"card": {"slices": 1}},
+        ),
+        [
+            claim(
+                of_kind("card", 1),
+                *(request(name, AT_LEAST.format(size)) for size, name in enumerate(GENERIC[:12])),
+                of_kind("share", 2),
+            )
+        ],
     ),
 }
 
@@ -493,3 +509,48 @@ def test_shares_are_alike_only_where_they_take_the_same_counters() -> None:
     outcome = decide(slices, claim(request("r", count=3)))
     assert isinstance(outcome, Fits)
     assert [result.device for result in outcome.results[0].devices.results] == ["d3", "d4", "d5"]
+
+
+def test_what_failed_because_of_a_derived_attribute_may_succeed_with_another_one() -> None:
+    """Devices that an alternative cannot tell apart the next alternative of the same devices may tell apart."""
+    numbers = {"d0": {"kind": 0, "x": 1, "y": 1}, "d1": {"kind": 0, "x": 1, "y": 2}, "d2": {"kind": 1, "x": 2, "y": 2}}
+    slices = [slice_(*(device(name, attributes=each) for name, each in numbers.items()))]
+    by_x, by_y = (
+        {"derived_attributes": (DerivedAttribute(name="near", expression=f'device.attributes["{DRIVER}"].{each}'),)}
+        for each in ("x", "y")
+    )
+    asked = claim(
+        first_of("r", alternative("x", SELECTORS[0], **by_x), alternative("y", SELECTORS[0], **by_y)),
+        of_kind("s", 1, **by_y),
+        constraints=[same("near")],
+    )
+    outcome = decide(slices, asked)
+    assert isinstance(outcome, Fits)
+    assert [each.device for each in outcome.results[0].devices.results] == ["d1", "d2"]
+
+
+def test_shares_that_fill_a_device_exactly_are_found_after_a_failure() -> None:
+    shared = device("shared", attributes={"kind": 9}, capacity={"memory": "2"}, allow_multiple_allocations=True)
+    others = (device(f"d{root}", attributes={"kind": kind, "root": root}) for kind, root in [(0, "x"), (0, "y")])
+    slices = [slice_(shared, *others, device("last", attributes={"kind": 1, "root": "y"}))]
+    shares = (of_kind(name, 9, capacity={"memory": "1"}) for name in ("one", "other"))
+    outcome = decide(slices, claim(of_kind("r", 0), of_kind("s", 1), *shares, constraints=[same(ROOT, "r", "s")]))
+    assert isinstance(outcome, Fits)
+    assert [each.device for each in outcome.results[0].devices.results] == ["dy", "last", "shared", "shared"]
+
+
+@pytest.mark.parametrize("order", [["one", "two"], ["two", "one"]], ids="-".join)
+def test_a_device_that_is_shared_is_told_from_one_that_is_not_though_both_leave_the_same_counters(
+    order: list[str],
+) -> None:
+    """A further share of a device takes nothing of its counters, also where nothing is left of them."""
+    devices = (
+        device(f"d{kind}", attributes={"kind": kind}, uses={"card": {"slices": 1}}, allow_multiple_allocations=kind < 2)
+        for kind in range(3)
+    )
+    slices = partitioned(*devices, sets={"card": {"slices": 2}})
+    requests = {"one": of_kind("one", 1), "two": of_kind("two", 2)}
+    outcome = decide(slices, claim(request("any"), *(requests[name] for name in order)))
+    assert isinstance(outcome, Fits)
+    got = {each.request: each.device for each in outcome.results[0].devices.results}
+    assert got == {"any": "d1", "one": "d1", "two": "d2"}

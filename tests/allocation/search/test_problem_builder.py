@@ -216,6 +216,18 @@ def test_all_fails_while_a_shared_device_is_used_up() -> None:
     assert isinstance(decide(slices, asked, allocated=used), DoesNotFit)
 
 
+def test_a_constraint_is_violated_by_all_devices_though_one_of_them_is_used_up() -> None:
+    devices = (
+        device(name, attributes={"root": name}, capacity={"memory": "4Gi"}, allow_multiple_allocations=True)
+        for name in ("a", "b")
+    )
+    asked = claim(request("r", count=None, capacity={"memory": "2Gi"}), constraints=[same(f"{DRIVER}/root")])
+    used = AllocatedState(shares=frozenset({ShareId(B, "1")}), consumed={B: {"memory": Quantity("4Gi")}})
+    outcome = decide([slice_(*devices)], asked, allocated=used)
+    assert isinstance(outcome, Failed)
+    assert "violates matchAttribute" in outcome.message
+
+
 def test_shares_of_a_partition_take_its_counters_once() -> None:
     """kubernetes#134100: each further share was charged again."""
     partition = device("a", uses={"card": {"slices": 3}}, allow_multiple_allocations=True)

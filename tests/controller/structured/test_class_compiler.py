@@ -177,6 +177,16 @@ def test_cards_of_one_model_are_counted_on_the_chosen_nodes_only() -> None:
     assert count_matching_devices(chosen, found.groups(), cel) == MatchingDevices(total=2, cards=2, nodes=1)
 
 
+@pytest.mark.parametrize("chosen", ["n1", "n2"])
+def test_equal_cards_of_two_nodes_are_counted_by_their_node(chosen: str) -> None:
+    found = DeviceGroupIndex(BUILT_IN)
+    for node in ("n1", "n2"):
+        for one in slices(node, gpus("a30")):
+            found.update(one.ref, one)
+    class_ = compiled({"device": "gpu", "cut": "Whole", "nodes": {"names": [chosen]}})
+    assert count_matching_devices(class_, found.groups(), cel) == MatchingDevices(total=1, cards=1, nodes=1)
+
+
 def test_cards_of_one_model_that_can_do_different_things_are_counted_apart() -> None:
     found = DeviceGroupIndex(BUILT_IN)
     both = [*gpus("a30-24gb"), *gpus("a30-24gb", 2, sharing=["Mps"])[1:]]

@@ -11,6 +11,7 @@ import pytest
 
 from tests.e2e.classic.dialects import KERF, Dialect
 from tests.e2e.permission_cases import ALLOWED, CANNOT, Case, Who, clients, wait_said
+from tests.e2e.permission_matrix import ACCOUNTS, find_allowed, find_rights, told
 from tests.realcluster.api import Api, Document
 from tests.realcluster.cluster import Cluster
 from tests.realcluster.kerf import NAMESPACE, Kerf
@@ -111,3 +112,14 @@ async def accounts(cluster: Cluster, api: Api, kerf: Kerf, dialect: Dialect) -> 
 async def test_an_account_may_do_what_the_table_says(accounts: Mapping[Who, Api], dialect: Dialect, case: Case) -> None:
     classes = f"{dialect.class_kind.lower()}es"
     await wait_said(accounts[case.who], case, case.said, "403 ", resource=dialect.api_version, classes=classes)
+
+
+@pytest.mark.parametrize("namespace", ["default", NAMESPACE])
+@pytest.mark.parametrize("account", ACCOUNTS)
+async def test_of_all_that_the_api_server_has_an_account_may_do_what_the_page_says_and_nothing_else(
+    api: Api, accounts: Mapping[Who, Api], account: str, namespace: str
+) -> None:
+    rights = await find_rights(api)
+    allowed = await find_allowed(accounts[ACCOUNTS[account]], namespace, rights)
+    assert len(rights) > 400
+    assert sorted(allowed) == sorted(told(account, ["manifests", "classic"], namespace) & rights.keys())

@@ -1,6 +1,7 @@
 """Device metadata files: what they say, where containers find them, how long they live (KEP-5304)."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,18 @@ async def test_one_file_for_each_request_comes_with_its_first_device_and_names_t
         document = documents(mounts(node, uid)[f"request-{uid}-gpus"][0])[0]
         assert document["podClaimName"] == "gpu"
         assert [(one["name"], len(one["devices"])) for one in document["requests"]] == [("gpus/small", 2)]
+
+
+async def test_any_user_of_a_container_may_read_its_files_whatever_the_plugins_umask_is() -> None:
+    umask = os.umask(0o077)
+    try:
+        with machine() as node:
+            held = node.cluster.add(claim("training", "gpu-0-1g-1gb-at-0", configs=[config(DESCRIBE)]))
+            async with node.plugin():
+                await node.kubelet.prepare(held)
+            assert {file.stat().st_mode & 0o777 for file in files(node)} == {0o644}
+    finally:
+        os.umask(umask)
 
 
 @pytest.mark.parametrize(

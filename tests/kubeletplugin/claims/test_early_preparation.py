@@ -42,10 +42,10 @@ LOADED, FAILED = "gpu.kerf.dev/Loaded", "gpu.kerf.dev/LoadFailed"
 POOLS = {"node-1/fpga", "node-1/gpu"}
 
 
-def waiting(name: str, *devices: str, uid: str = "") -> ResourceClaim:
+def waiting(name: str, *devices: str, uid: str = "", share: str | None = None) -> ResourceClaim:
     """A claim whose pod is not bound before its devices are ready."""
     results = [
-        replace(result(device), binding_conditions=(LOADED,), binding_failure_conditions=(FAILED,))
+        replace(result(device, share=share), binding_conditions=(LOADED,), binding_failure_conditions=(FAILED,))
         for device in devices
     ]
     return claim(name, *results, uid=uid)

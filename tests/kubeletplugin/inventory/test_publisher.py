@@ -10,7 +10,7 @@ import pytest
 
 from api.model.prepared import ClaimState, PreparedClaim
 from driver.families.gpu import GPU
-from driver.kubeletplugin.backends.base import HealthChange, HealthState
+from driver.kubeletplugin.backends.base import CardChange, HealthChange, HealthState
 from driver.kubeletplugin.backends.card_executor import CardExecutor
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.kubeletplugin.inventory.publisher import MAX_SETTLE_S, SETTLE_S, DevicePublisher
@@ -229,3 +229,26 @@ async def test_changes_that_never_pause_are_published_nevertheless() -> None:
             node.publisher.request_refresh()
             await anyio.sleep(SETTLE_S / 2)
             assert anyio.current_time() < begun + MAX_SETTLE_S + SETTLE_S
+
+
+class DeafExecutor(CardExecutor):
+    """One whose backends cannot watch their cards."""
+
+    asked = 0
+
+    async def wait_for_events(self, name: str) -> Sequence[HealthChange | CardChange]:
+        self.asked += 1
+        raise RuntimeError(f"{name} has no events")
+
+
+async def test_a_backend_that_cannot_watch_its_cards_is_asked_again_with_a_back_off() -> None:
+    node = Node()
+    executor = DeafExecutor({"gpus": node.gpus}, call_timeout_s=60, discovery_timeout_s=60, start=lambda work: work()())
+    node.publisher._card_executor = executor
+    retry = Backoff(first_s=1, factor=2, limit_s=60, jitter=0)
+    node.publisher._settings = dataclasses.replace(node.publisher._settings, retry=retry)
+    async with anyio.create_task_group() as group:
+        group.start_soon(node.publisher.watch_health, "gpus")
+        await anyio.sleep(3600)
+        group.cancel_scope.cancel()
+    assert executor.asked == 65, "1, 2, 4, 8, 16, 32 seconds, then one a minute"

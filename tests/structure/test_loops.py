@@ -1,0 +1,88 @@
+"""What goes on without end is driven on the virtual clock by some test: there a loop that does not wait is an error.
+
+The clock (``tests/runtime/virtual_time.py``) goes on only when everything waits. A collector that did not wait once
+read the API server 6,588 times a second, and no test noticed.
+"""
+
+import ast
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from tests.structure.sources import ROOT, modules, tree
+
+IDLE: Final = "tests/flows/test_idle_hours.py"
+HANDOVER: Final = "tests/kubeletplugin/test_handover.py"
+DRIVEN: Final = {
+    "driver/controller/structured/app.py: StructuredController._resync": IDLE,
+    "driver/controller/structured/orphaned_slices.py: OrphanedSliceCollector.run": (
+        "tests/controller/structured/test_orphaned_slices.py"
+    ),
+    "driver/kube/informer.py: Informer.run": "tests/kube/test_informer.py",
+    "driver/kube/leader_election.py: run_as_leader": "tests/kube/test_leader_election.py",
+    "driver/kube/leader_election.py: _Elector._renew": "tests/kube/test_leader_election.py",
+    "driver/kubeletplugin/app.py: HostedFamily.run": IDLE,
+    "driver/kubeletplugin/claims/garbage_collection.py: ClaimGarbageCollector.run": (
+        "tests/kubeletplugin/claims/test_collection_loop.py"
+    ),
+    "driver/kubeletplugin/cluster/classic.py: ClassicCluster._renew": "tests/kubeletplugin/cluster/test_classic.py",
+    "driver/kubeletplugin/grpc/registration.py: Registrar.run": IDLE,
+    "driver/kubeletplugin/grpc/registration.py: Registrar._wait_until_stale": IDLE,
+    "driver/kubeletplugin/handover.py: ActiveInstanceProxy._wait_for_plugin": HANDOVER,
+    "driver/kubeletplugin/handover.py: ActiveInstanceProxy.prepare": HANDOVER,
+    "driver/kubeletplugin/handover.py: ActiveInstanceProxy.unprepare": HANDOVER,
+    "driver/kubeletplugin/handover.py: InstanceLock.acquire": HANDOVER,
+    "driver/kubeletplugin/inventory/publisher.py: DevicePublisher.run": (
+        "tests/kubeletplugin/inventory/test_publisher.py"
+    ),
+    "driver/kubeletplugin/inventory/publisher.py: DevicePublisher.watch_health": (
+        "tests/kubeletplugin/inventory/test_publisher.py"
+    ),
+    "driver/kubeletplugin/inventory/surveyor.py: HardwareSurveyor.run": (
+        "tests/kubeletplugin/inventory/test_surveyor.py"
+    ),
+    "driver/local/apiserver/registry/garbage_collector.py: GarbageCollector.run": IDLE,
+    "driver/local/kubelet/node.py: Kubelet._heartbeat": IDLE,
+    "driver/local/kubelet/plugins.py: PluginWatcher.run": IDLE,
+    "driver/local/scheduler/classic.py: ClassicScheduler.run": IDLE,
+    "driver/local/scheduler/structured.py: Scheduler.run": IDLE,
+    "driver/runtime/work_queue.py: WorkQueue.run": "tests/runtime/test_work_queue.py",
+}
+"""The endless loops by module and function, and a test module on the virtual clock that drives each."""
+NOT_DRIVEN: Final = {
+    "driver/demo/environment.py: DemoEnvironment.wait_for": "waits for other processes, as long as its caller says",
+    "driver/demo/own_manifests.py: OwnManifests._wait": "waits for other processes, until a person stops it",
+    "driver/kubeletplugin/instance.py: Instance._work": "waits in InstanceLock.acquire",
+    "driver/mps/service.py: run": "each round waits for a thread, which takes real time",
+}
+
+
+def endless_loops() -> Iterator[str]:
+    """Yield each coroutine of the product with ``while True``; generators go on only when they are asked."""
+    for path in modules("driver"):
+        yield from (f"{path}: {name}" for name in _find_in(tree(path), ()))
+
+
+def _find_in(node: ast.AST, outer: tuple[str, ...]) -> Iterator[str]:
+    for child in ast.iter_child_nodes(node):
+        is_named = isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        name = (*outer, child.name) if is_named else outer  # type: ignore[attr-defined]
+        if isinstance(child, ast.AsyncFunctionDef) and _is_endless(child):
+            yield ".".join(name)
+        yield from _find_in(child, name)
+
+
+def _is_endless(function: ast.AsyncFunctionDef) -> bool:
+    inside = list(ast.walk(function))
+    loops = any(isinstance(one, ast.While) and isinstance(one.test, ast.Constant) for one in inside)
+    return loops and not any(isinstance(one, ast.Yield | ast.YieldFrom) for one in inside)
+
+
+def test_every_endless_loop_is_driven_on_the_virtual_clock_or_says_why_not() -> None:
+    assert sorted(endless_loops()) == sorted([*DRIVEN, *NOT_DRIVEN])
+
+
+@pytest.mark.parametrize("module", sorted({*DRIVEN.values()}))
+def test_what_drives_it_is_on_the_virtual_clock(module: str) -> None:
+    assert "VIRTUAL_TIME" in (ROOT / module).read_text()
