@@ -25,6 +25,7 @@ from driver.kubeletplugin.cluster.resource_classes import ResourceClassWatch
 from driver.kubeletplugin.cluster.structured import StructuredCluster
 from driver.kubeletplugin.grpc.server import check_path
 from driver.kubeletplugin.handover import InstanceLock
+from driver.kubeletplugin.hanging_calls import HangingCallError
 from driver.kubeletplugin.instance import CHECKS, Instance, acquire_free_lock
 from driver.kubeletplugin.settings import NAME, ProcessSettings, Settings
 from driver.runtime import logs, metrics
@@ -119,8 +120,8 @@ class HostedFamily:
     async def run(self, have_all_failed: Callable[[], bool]) -> None:
         """Run until cancelled, with back-off after an error while not all families of the process have failed.
 
-        Raises the KerfErrors that end this family's plugin when they have, OutdatedProcessError, and any error that is
-        no KerfError: a fault of the program, after which nothing is known about its state.
+        Raises the KerfErrors that end this family's plugin when they have, OutdatedProcessError, HangingCallError, and
+        any error that is no KerfError: a fault of the program, after which nothing is known about its state.
         """
         with logs.context(node=self._settings.node_name, driver=self._settings.driver_name):
             while True:
@@ -168,7 +169,7 @@ class HostedFamily:
 
 
 def _takes_another_process(error: Exception) -> bool:
-    return any(isinstance(leaf, OutdatedProcessError) for leaf in iter_leaf_errors(error))
+    return any(isinstance(leaf, OutdatedProcessError | HangingCallError) for leaf in iter_leaf_errors(error))
 
 
 def _problem_of(error: Exception) -> str | None:

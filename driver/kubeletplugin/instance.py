@@ -31,6 +31,7 @@ from driver.kubeletplugin.grpc.pod_resources import PodResourcesClient
 from driver.kubeletplugin.grpc.registration import Registrar
 from driver.kubeletplugin.grpc.server import serving_at, was_removed
 from driver.kubeletplugin.handover import ActiveInstanceProxy, AlreadyRunningError, InstanceLock
+from driver.kubeletplugin.hanging_calls import HangingCallWatch
 from driver.kubeletplugin.plugin import NodePlugin
 from driver.kubeletplugin.settings import Settings
 from driver.runtime import metrics
@@ -127,8 +128,8 @@ class Instance:
     async def run(self, lock: FileLock | None, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Run until cancelled; has started once the kubelet can find the instance.
 
-        ``lock`` comes from ``acquire_free_lock``. Raises SocketError, CheckpointError, and SocketRemovedError for a
-        process that is better started again.
+        ``lock`` comes from ``acquire_free_lock``. Raises SocketError, CheckpointError, and SocketRemovedError and
+        HangingCallError for a process that is better started again.
         """
         async with anyio.create_task_group() as group:
             try:
@@ -206,6 +207,7 @@ class Instance:
     async def _run_until_requested(self, plugin: NodePlugin) -> None:
         async with anyio.create_task_group() as services:
             services.start_soon(plugin.run)
+            services.start_soon(HangingCallWatch(plugin.card_executor, self._settings).run)
             await self._instance_lock.wait_for_request()
             services.cancel_scope.cancel()
 
