@@ -1,5 +1,6 @@
 """A process of the plugin in which a call of NVIDIA's library hangs, until the process ends itself."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,7 +48,7 @@ async def _prepare(root: Path) -> None:
 
     async def run() -> None:
         lock = InstanceLock(settings.state)
-        with acquire_free_lock(settings, lock, boot_id=BOOT) as acquired:
+        with acquire_free_lock(settings, lock, boot_id=BOOT) or nullcontext() as acquired:
             await Instance(settings, cluster, [hardware(root)], lock, boot_id=BOOT).run(acquired)
 
     async with anyio.create_task_group() as group:

@@ -59,16 +59,20 @@ def is_quarantined(node: Machine, device: str) -> bool:
 
 
 async def fail_to_prepare(node: Machine, device: str) -> None:
-    with pytest.raises(ClaimError, match="gave no answer within 0.1 s"):
+    with pytest.raises(ClaimError, match=r"gave no answer within 0\.1 s"):
         await node.kubelet.prepare(node.cluster.add(claim("training", device)))
 
 
 async def run_until_it_ends(node: Machine) -> None:
     """Run a plugin that is to prepare a claim until it ends by itself."""
-    with pytest.raises(ExceptionGroup) as raised:
+
+    async def run() -> None:
         async with node.plugin():
             await fail_to_prepare(node, SLICE)
             await anyio.sleep_forever()
+
+    with pytest.raises(ExceptionGroup) as raised:
+        await run()
     reason = f"the process has to start again: card GPU-0 does not answer: prepare of {SLICE}"
     assert raised.group_contains(HangingCallError, match=reason, depth=None)
 
@@ -126,9 +130,13 @@ async def test_a_backend_that_hangs_ends_the_process_too_and_its_cards_cannot_be
             return discover()
 
         node.backend.discover = discover_once  # type: ignore[method-assign]
-        with pytest.raises(ExceptionGroup) as raised:
+
+        async def run() -> None:
             async with node.plugin():
                 await anyio.sleep_forever()
+
+        with pytest.raises(ExceptionGroup) as raised:
+            await run()
         assert raised.group_contains(HangingCallError, match="backend fake does not answer: discover", depth=None)
         assert node.ended_with_lock_held == []
         gate.opened.set()

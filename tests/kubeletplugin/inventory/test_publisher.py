@@ -98,8 +98,8 @@ async def test_a_backend_that_cannot_be_asked_keeps_its_cards_and_hides_nobody_e
     assert node.events == [("Warning", "CardsNotDiscovered", node.publisher.problem)], "told once"
     node.gpus.discovery_error = None
     await node.publisher.refresh()
-    assert node.publisher.problem is None
     assert node.events[1:] == [("Normal", "CardsDiscovered", "backend gpus has discovered its cards: 1")]
+    assert node.publisher.problem is None
 
 
 async def test_cards_that_contradict_each_other_leave_the_last_inventory(caplog: pytest.LogCaptureFixture) -> None:
