@@ -95,7 +95,10 @@ def test_a_container_gets_the_nodes_and_files_of_a_whole_card_that_are_there(car
 def has_numbers(node: DeviceNode) -> bool:
     """Whether the machine's own node has the numbers that a container's is to have."""
     there = Path(node.path).stat()
-    return stat.S_ISCHR(there.st_mode) and (os.major(there.st_rdev), os.minor(there.st_rdev)) == (node.major, node.minor)
+    return stat.S_ISCHR(there.st_mode) and (os.major(there.st_rdev), os.minor(there.st_rdev)) == (
+        node.major,
+        node.minor,
+    )
 
 
 def test_the_health_of_each_card_is_watched(cards: Cards) -> None:
