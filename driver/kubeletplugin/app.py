@@ -20,12 +20,12 @@ from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
 from driver.kubeletplugin.backends.base import OutdatedProcessError
 from driver.kubeletplugin.backends.registry import load_backends
+from driver.kubeletplugin.call_watchdog import HangingCallError
 from driver.kubeletplugin.cluster.base import Cluster
 from driver.kubeletplugin.cluster.resource_classes import ResourceClassWatch
 from driver.kubeletplugin.cluster.structured import StructuredCluster
 from driver.kubeletplugin.grpc.server import check_path
 from driver.kubeletplugin.handover import InstanceLock
-from driver.kubeletplugin.hanging_calls import HangingCallError
 from driver.kubeletplugin.instance import CHECKS, Instance, acquire_free_lock
 from driver.kubeletplugin.settings import NAME, ProcessSettings, Settings
 from driver.runtime import logs, metrics

@@ -22,6 +22,7 @@ from api.checkpoint.v1 import CheckpointError
 from api.errors import PermanentError
 from api.registration.v1 import PluginInfo
 from driver.kubeletplugin.backends.base import Backend
+from driver.kubeletplugin.call_watchdog import CallWatchdog
 from driver.kubeletplugin.claims.cdi_spec import file_prefix
 from driver.kubeletplugin.claims.checkpoint import Checkpoint, open_checkpoint
 from driver.kubeletplugin.cluster.base import Cluster
@@ -31,7 +32,6 @@ from driver.kubeletplugin.grpc.pod_resources import PodResourcesClient
 from driver.kubeletplugin.grpc.registration import Registrar
 from driver.kubeletplugin.grpc.server import serving_at, was_removed
 from driver.kubeletplugin.handover import ActiveInstanceProxy, AlreadyRunningError, InstanceLock
-from driver.kubeletplugin.hanging_calls import HangingCallWatch
 from driver.kubeletplugin.plugin import NodePlugin
 from driver.kubeletplugin.settings import Settings
 from driver.runtime import metrics
@@ -192,9 +192,9 @@ class Instance:
                         await plugin.preparer.drain(self._settings.shutdown_grace_s)
                         await plugin.close()
                     if plugin.card_executor.has_hanging_calls:
-                        self._end_hanging_process(plugin.card_executor.stuck.values())
+                        self._end_watchdog_process(plugin.card_executor.stuck.values())
 
-    def _end_hanging_process(self, reasons: Iterable[str]) -> None:
+    def _end_watchdog_process(self, reasons: Iterable[str]) -> None:
         """End the process while it still has the lock: a call that hangs may yet change its card.
 
         The kernel releases the lock when the last thread is gone, and only then another instance may work on the card.
@@ -207,7 +207,7 @@ class Instance:
     async def _run_until_requested(self, plugin: NodePlugin) -> None:
         async with anyio.create_task_group() as services:
             services.start_soon(plugin.run)
-            services.start_soon(HangingCallWatch(plugin.card_executor, self._settings).run)
+            services.start_soon(CallWatchdog(plugin.card_executor, self._settings).run)
             await self._instance_lock.wait_for_request()
             services.cancel_scope.cancel()
 

@@ -17,8 +17,8 @@ from driver.families.gpu import GPU
 from driver.kubeletplugin.app import HostedFamily, host
 from driver.kubeletplugin.backends.base import Backend, OutdatedProcessError
 from driver.kubeletplugin.backends.registry import BackendChoice
+from driver.kubeletplugin.call_watchdog import HangingCallError
 from driver.kubeletplugin.claims.checkpoint import FILE_NAME
-from driver.kubeletplugin.hanging_calls import HangingCallError
 from driver.kubeletplugin.instance import SocketRemovedError
 from driver.kubeletplugin.settings import Settings
 from driver.runtime import metrics

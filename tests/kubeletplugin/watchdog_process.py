@@ -23,7 +23,7 @@ CLAIM = claim("training", "gpu-0-1g-20gb-at-0")
 def settings_of(root: Path) -> Settings:
     return Settings(
         node_name=NODE,
-        family=replace(GPU, call_timeout_s=0.3),
+        family=replace(GPU, call_timeout_s=1.0),
         backends=(BackendChoice(name="nvidia-fake"),),
         kubelet_root=root / "kubelet",
         cdi_dir=root / "cdi",
@@ -35,7 +35,7 @@ def settings_of(root: Path) -> Settings:
 
 
 def prepare_in_process(root: Path) -> None:
-    """What the process does: it prepares a claim. If it cannot, it has no other end than its own."""
+    """What the process does: it prepares a claim. While it cannot, it has no other end than its own."""
     anyio.run(_prepare, root)
 
 
@@ -54,8 +54,10 @@ async def _prepare(root: Path) -> None:
     async with anyio.create_task_group() as group:
         group.start_soon(run)
         await kubelet.register()
-        try:
-            await kubelet.prepare(held)
-        except ClaimError:
-            await anyio.sleep_forever()
+        while True:  # as the kubelet does
+            try:
+                await kubelet.prepare(held)
+                break
+            except ClaimError:
+                await anyio.sleep(0.05)
         group.cancel_scope.cancel()

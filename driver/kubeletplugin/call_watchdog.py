@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final
 
 import anyio
-from anyio import to_thread
 
 from api.errors import PermanentError
 from driver.kubeletplugin.backends.card_executor import CardExecutor, HangingCall
@@ -37,8 +36,8 @@ class HangingCallError(PermanentError):
     """A call to the hardware hangs, and another process may do without it: this one ends, and is started again."""
 
 
-class HangingCallWatch:
-    """The watch over the calls of one instance's plugin."""
+class CallWatchdog:
+    """The watchdog over the calls of one instance's plugin."""
 
     def __init__(
         self,
@@ -63,9 +62,10 @@ class HangingCallWatch:
         while True:
             await anyio.sleep(self._settings.socket_poll_s)
             if calls := self._card_executor.list_hanging(self._settings.hanging_grace_s):
-                await to_thread.run_sync(self._judge, calls)
+                self._judge(calls)
 
     def _judge(self, calls: Sequence[HangingCall]) -> None:
+        """Raise HangingCallError, or log why not. Its few calls to small files are made in the event loop."""
         problem = "; ".join(call.problem for call in calls)
         if reason := self._find_reason_to_stay(calls) or self._write_record(problem):
             self._tell(f"{problem}; the process stays, because {reason}")
