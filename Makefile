@@ -6,7 +6,7 @@ BIN     = $(VENV)/bin
 # Two workers per pair of cores keeps a laptop usable; xdist's "auto" counts hyper-threads.
 JOBS   ?= auto
 
-.PHONY: help demo test lint types tests test-long soak oracle mutants fuzz bench e2e e2e-all bench-e2e docs lock generate image sbom audit clean
+.PHONY: help demo test lint types tests test-long gpu soak oracle mutants fuzz bench e2e e2e-all bench-e2e docs lock generate image sbom audit clean
 .DEFAULT_GOAL := help
 
 help:
@@ -42,13 +42,17 @@ types: $(VENV)/.installed ## mypy --strict, tests too
 	@$(BIN)/mypy
 
 tests: $(VENV)/.installed ## unit, property and flow tests
-	@$(BIN)/pytest -q -n $(JOBS) -m "not long and not realcluster and not oracle" $(ARGS)
+	@$(BIN)/pytest -q -n $(JOBS) -m "not long and not realcluster and not oracle and not gpu" $(ARGS)
 
 # PROFILE=all: without a sample of the fault points, and with more cases: hours. The end of a run prints the seed of its
 # choices; KERF_SEED is that of a run that is to be the same.
 PROFILE ?= long
 test-long: $(VENV)/.installed ## the same properties with many more generated cases (half an hour on two cores)
-	@KERF_HYPOTHESIS_PROFILE=$(PROFILE) $(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "not realcluster and not oracle" $(ARGS)
+	@KERF_HYPOTHESIS_PROFILE=$(PROFILE) $(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "not realcluster and not oracle and not gpu" $(ARGS)
+
+# One process: it loads the driver's own library. KERF_GPU_DRIVER_ROOT is where the driver has its files, if not in /.
+gpu: $(VENV)/.installed ## Kerf on the NVIDIA cards of this machine (root), of which nothing is changed
+	@$(BIN)/pytest -q -rs -m gpu $(ARGS) tests/gpu
 
 soak: $(VENV)/.installed ## a million claims of simulated time, under faults (an hour or two on two cores)
 	@$(BIN)/python -m tests.soak --claims 1000000 $(ARGS)

@@ -186,18 +186,22 @@ def describe_error(error: Exception) -> str:
 
 
 def _lines(found: FamilyDevices) -> Iterator[str]:
-    """Yield a title, what is on the cards, and a table with a column for each capacity that classes may limit."""
+    """Yield a title, the cards, what is on them, and a table with a column for each capacity that classes may limit."""
     if found.pool is None:
         yield f"{found.family.driver}: no cards"
         return
     slices, devices = len(found.pool.slices), found.devices
     yield f"{found.family.driver}, pool {found.pool.name}"
     yield f"{_count(len(found.cards), 'card')}, {_count(len(devices), 'device')} in {_count(slices, 'slice')}"
-    names = {card.uuid: card_name(card) for card in found.cards}
-    for survey in found.surveys:
-        for line in _survey_lines(survey, found):
+    surveys = {survey.card_uuid: survey for survey in found.surveys}
+    for card in found.cards:
+        place = f", {card.pci_bus_id}" if card.pci_bus_id else ""
+        lines = [f"{card.geometry.model}, {card.uuid}{place}"]
+        if card.uuid in surveys:
+            lines += _survey_lines(surveys[card.uuid], found)
+        for line in lines:
             yield textwrap.fill(
-                f"{names[survey.card_uuid]}: {line}",
+                f"{card_name(card)}: {line}",
                 shutil.get_terminal_size().columns,
                 subsequent_indent=_INDENT,
                 break_on_hyphens=False,

@@ -20,6 +20,7 @@ from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
 from driver.kubeletplugin.backends.base import OutdatedProcessError
 from driver.kubeletplugin.backends.registry import load_backends
+from driver.kubeletplugin.call_watchdog import HangingCallError
 from driver.kubeletplugin.cluster.base import Cluster
 from driver.kubeletplugin.cluster.resource_classes import ResourceClassWatch
 from driver.kubeletplugin.cluster.structured import StructuredCluster
@@ -119,8 +120,8 @@ class HostedFamily:
     async def run(self, have_all_failed: Callable[[], bool]) -> None:
         """Run until cancelled, with back-off after an error while not all families of the process have failed.
 
-        Raises the KerfErrors that end this family's plugin when they have, OutdatedProcessError, and any error that is
-        no KerfError: a fault of the program, after which nothing is known about its state.
+        Raises the KerfErrors that end this family's plugin when they have, OutdatedProcessError, HangingCallError, and
+        any error that is no KerfError: a fault of the program, after which nothing is known about its state.
         """
         with logs.context(node=self._settings.node_name, driver=self._settings.driver_name):
             while True:
@@ -168,7 +169,7 @@ class HostedFamily:
 
 
 def _takes_another_process(error: Exception) -> bool:
-    return any(isinstance(leaf, OutdatedProcessError) for leaf in iter_leaf_errors(error))
+    return any(isinstance(leaf, OutdatedProcessError | HangingCallError) for leaf in iter_leaf_errors(error))
 
 
 def _problem_of(error: Exception) -> str | None:

@@ -22,6 +22,7 @@ from api.checkpoint.v1 import CheckpointError
 from api.errors import PermanentError
 from api.registration.v1 import PluginInfo
 from driver.kubeletplugin.backends.base import Backend
+from driver.kubeletplugin.call_watchdog import CallWatchdog
 from driver.kubeletplugin.claims.cdi_spec import file_prefix
 from driver.kubeletplugin.claims.checkpoint import Checkpoint, open_checkpoint
 from driver.kubeletplugin.cluster.base import Cluster
@@ -127,8 +128,8 @@ class Instance:
     async def run(self, lock: FileLock | None, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Run until cancelled; has started once the kubelet can find the instance.
 
-        ``lock`` comes from ``acquire_free_lock``. Raises SocketError, CheckpointError, and SocketRemovedError for a
-        process that is better started again.
+        ``lock`` comes from ``acquire_free_lock``. Raises SocketError, CheckpointError, and SocketRemovedError and
+        HangingCallError for a process that is better started again.
         """
         async with anyio.create_task_group() as group:
             try:
@@ -191,9 +192,9 @@ class Instance:
                         await plugin.preparer.drain(self._settings.shutdown_grace_s)
                         await plugin.close()
                     if plugin.card_executor.has_hanging_calls:
-                        self._end_hanging_process(plugin.card_executor.stuck.values())
+                        self._end_watchdog_process(plugin.card_executor.stuck.values())
 
-    def _end_hanging_process(self, reasons: Iterable[str]) -> None:
+    def _end_watchdog_process(self, reasons: Iterable[str]) -> None:
         """End the process while it still has the lock: a call that hangs may yet change its card.
 
         The kernel releases the lock when the last thread is gone, and only then another instance may work on the card.
@@ -206,6 +207,7 @@ class Instance:
     async def _run_until_requested(self, plugin: NodePlugin) -> None:
         async with anyio.create_task_group() as services:
             services.start_soon(plugin.run)
+            services.start_soon(CallWatchdog(plugin.card_executor, self._settings).run)
             await self._instance_lock.wait_for_request()
             services.cancel_scope.cancel()
 

@@ -177,6 +177,7 @@ class NodePlugin:
             restrictions=self._restrictions,
             on_discovered=self._surveyor.meet,
             on_card_change=self._surveyor.request,
+            report=self._report_of_node,
         )
 
     def _make_surveyor(self) -> HardwareSurveyor:

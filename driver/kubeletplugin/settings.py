@@ -98,6 +98,9 @@ class Settings:
     because the old instance is in no hurry, and a load that is cut off is a prepare that fails."""
     rpc_grace_s: float = 1.0
     """Time for calls in flight when a socket closes: they wait for the work above, so a longer time gains nothing."""
+    hanging_grace_s: float = 60.0
+    """Time from the limit of a call to the hardware until the process ends because it has not returned: the taint and
+    event of its card are out by then, and a call that is only slow has come back."""
     registration_silence_s: float = 30.0
     """Time for the kubelet to answer before a new socket is made: it checks for new ones every second."""
     socket_poll_s: float = 5.0

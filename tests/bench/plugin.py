@@ -41,6 +41,9 @@ STARTS = 5
 CLAIMS = 200
 CARDS = 5
 """35 small partitions: enough for 32 claims at once."""
+NVIDIA_CARDS = 8
+NVIDIA_GOAL = "<= 85 MB"
+"""The bindings of NVML alone cost 17 MB."""
 IN_FLIGHT = {8: "p50 <= 15 ms", 32: "p99 <= 64 ms"}
 ROUNDS = 6
 """Of 32 claims each, for every number in flight."""
@@ -107,7 +110,11 @@ async def measure() -> list[Row]:
                 await client.apply(CUSTOM_RESOURCE_DEFINITIONS, CLASSES, field_manager="bench")
                 await client.create(NODES, Node(metadata=ObjectMeta(name="node-1")))
                 await client.create(NAMESPACES, Namespace(metadata=ObjectMeta(name=LOOKING, labels=ADMIN_ACCESS)))
-                return [*await _starting(root), *await _preparing(root, client)]
+                return [
+                    *await _starting(root),
+                    *await _preparing(root, client),
+                    *await _with_nvidia_cards(root, client),
+                ]
 
 
 async def _starting(root: Path) -> list[Row]:
@@ -167,6 +174,32 @@ async def _preparing(root: Path, client: Client) -> list[Row]:
     return rows
 
 
+async def _with_nvidia_cards(root: Path, client: Client) -> list[Row]:
+    """Measure the memory of the backend ``nvidia`` on stand-ins, whose own library and controls are in it."""
+    place = root / "n"
+    place.mkdir()
+    cards = [{"model": "h100-80gb-sxm", "count": NVIDIA_CARDS}]
+    (place / "cards.yaml").write_text(yaml.safe_dump({"cards": cards}))
+    async with (
+        _started(root, place, f"nvidia-fake={place / 'cards.yaml'}") as (process, driver),
+        health_watched(driver.channel),
+    ):
+        rows = [
+            Row(
+                name=f"plugin, {NVIDIA_CARDS} NVIDIA cards: memory when registered",
+                unit="MB",
+                samples=[_rss_mb(process)],
+                goal=NVIDIA_GOAL,
+            )
+        ]
+        for _ in range(ROUNDS):
+            claims = [await allocated_claim(client, slot=slot) for slot in range(SLOTS)]
+            await in_flight(SLOTS, [partial(prepare, driver.channel, claim) for claim in claims])
+            await in_flight(SLOTS, [partial(unprepare, driver.channel, claim) for claim in claims])
+        name = f"plugin, {NVIDIA_CARDS} NVIDIA cards: memory after {ROUNDS * SLOTS} claims"
+        return [*rows, Row(name=name, unit="MB", samples=[_rss_mb(process)], goal=NVIDIA_GOAL)]
+
+
 async def _one_by_one(client: Client, plugin: grpc.aio.Channel, bare: grpc.aio.Channel) -> list[Row]:
     prepares, unprepares, answers = [], [], []
     for claim in [await allocated_claim(client) for _ in range(CLAIMS)]:
@@ -214,17 +247,17 @@ async def running(
     gpus = {"kind": "gpu", "model": "h100-80gb-sxm", "count": cards}
     with TemporaryDirectory(prefix="kerf-bench-", dir=MEMORY) as hardware:
         (place / "cards.yaml").write_text(yaml.safe_dump({"state": hardware, "cards": [gpus], **options}))
-        async with _started(root, place) as started:
+        async with _started(root, place, f"simulated={place / 'cards.yaml'}") as started:
             yield started
 
 
 @asynccontextmanager
-async def _started(root: Path, place: Path) -> AsyncIterator[tuple[subprocess.Popen[bytes], Driver]]:
+async def _started(root: Path, place: Path, backend: str) -> AsyncIterator[tuple[subprocess.Popen[bytes], Driver]]:
     arguments = {
         "--node-name": "node-1",
         "--family": "gpu",
         "--kubeconfig": root / "kubeconfig",
-        "--backend": f"simulated={place / 'cards.yaml'}",
+        "--backend": backend,
         "--kubelet-root": place,
         "--cdi-dir": place / "cdi",
         "--probes-address": "127.0.0.1:0",

@@ -1,6 +1,7 @@
 """``kerf devices``: what this node's backends see, and what is on the cards, one table for each family."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from driver.kubeletplugin.backends.simulated.backend import SimulatedBackend
 from driver.kubeletplugin.claims.checkpoint import open_checkpoint
 from driver.runtime.boot import BOOT_ID
 from tests.kubeletplugin.records import device, record
+
+UUID = r"[A-Z]+-[0-9a-f-]{36}"
 
 
 @pytest.fixture
@@ -42,11 +45,11 @@ def test_each_family_has_a_table_with_its_own_sizes_within_80_columns(
     assert code == 0
     gpus, fpgas = out.split("\n\n")
     assert gpus.splitlines()[0] == "gpu.kerf.dev, pool this-node/gpu"
-    assert gpus.splitlines()[2].split() == ["DEVICE", "CUT", "PLACEMENT", "MEMORY", "COMPUTESLICES"]
+    assert gpus.splitlines()[3].split() == ["DEVICE", "CUT", "PLACEMENT", "MEMORY", "COMPUTESLICES"]
     rows = {row[0]: row[1:] for row in map(str.split, (gpus + fpgas).splitlines())}
     assert rows["gpu-0-3g-40gb-at-4"][:2] == ["3g.40gb", "4:4"]
     assert rows["gpu-0"][:2] == ["whole", "0:8"]
-    assert fpgas.splitlines()[2].split() == ["DEVICE", "CUT", "PLACEMENT", "SLOTS", "LUT", "DSP"]
+    assert fpgas.splitlines()[3].split() == ["DEVICE", "CUT", "PLACEMENT", "SLOTS", "LUT", "DSP"]
     assert rows["fpga-0-aes-gcm-at-1"][:3] == ["aes-gcm", "1:1", "1"]
     assert max(map(len, out.splitlines())) <= 80
 
@@ -93,13 +96,15 @@ def test_what_is_on_the_cards_and_what_their_modes_forbid_is_shown_within_80_col
     code, out, err = run(capsys, backend)
     gpus, fpgas = (table.splitlines() for table in out.split("\n\n"))
     assert (code, err) == (0, "")
-    assert gpus[2:5] == [
+    assert re.fullmatch(rf"gpu-0: h100-80gb-sxm, {UUID}, 0000:00:00\.0", gpus[2])
+    assert re.fullmatch(rf"fpga-0: quad, {UUID}, \S+", fpgas[2])
+    assert gpus[3:6] == [
         "gpu-0: on the card now: 3g.40gb at 0, in use",
         "gpu-0: on the card now: 1g.10gb at 4, not in use",
         "gpu-0: cannot be had whole: MIG mode is on and off only after a reset",
     ]
-    assert fpgas[2].startswith("fpga-0: on the card now: ")
-    assert fpgas[2].endswith(" at 1, in use")
+    assert fpgas[3].startswith("fpga-0: on the card now: ")
+    assert fpgas[3].endswith(" at 1, in use")
     assert max(map(len, [*gpus, *fpgas])) <= 80
     assert json.loads((tmp_path / "hardware" / "gpu-0.json").read_text()) == gpu, "nothing was changed"
 
@@ -121,7 +126,7 @@ def test_what_is_on_a_card_is_shown_with_the_claim_that_the_records_name(
             checkpoint.journal(one.claim.uid, one.devices[0].share, boot_id).write(before=before)
     code, out, err = run(capsys, backend, "--family=gpu")
     assert (code, err) == (0, "")
-    assert out.splitlines()[2:4] == [
+    assert out.splitlines()[3:5] == [
         "gpu-0: on the card now: 3g.40gb at 0, in use, of claim default/training",
         "gpu-0: on the card now: 1g.10gb at 4, not in use, held by somebody else",
     ]
@@ -150,7 +155,7 @@ def test_what_is_wrong_with_a_card_is_shown(
 
     monkeypatch.setattr(SimulatedBackend, "wait_for_events", wait)
     _, out, _ = run(capsys, backend, "--family=gpu")
-    assert out.splitlines()[2] == "gpu-0: unhealthy: rows are to be remapped"
+    assert out.splitlines()[3] == "gpu-0: unhealthy: rows are to be remapped"
 
 
 def test_a_long_reason_is_wrapped(
@@ -159,7 +164,7 @@ def test_a_long_reason_is_wrapped(
     monkeypatch.setenv("COLUMNS", "40")
     write_hardware(tmp_path, gpu_0={"model": "h100-80gb-sxm", "mig": True, "switch": "NeedsReset"})
     _, out, _ = run(capsys, backend, "--family=gpu")
-    assert out.splitlines()[2:4] == ["gpu-0: cannot be had whole: MIG mode is", "  on and off only after a reset"]
+    assert out.splitlines()[4:6] == ["gpu-0: cannot be had whole: MIG mode is", "  on and off only after a reset"]
 
 
 @pytest.mark.parametrize("form", ["json", "yaml"])

@@ -10,13 +10,14 @@ import aiohttp
 import anyio
 import pytest
 
-from api.errors import PermanentError
+from api.errors import KerfError, PermanentError
 from driver.families.base import Family
 from driver.families.fpga import FPGA
 from driver.families.gpu import GPU
 from driver.kubeletplugin.app import HostedFamily, host
 from driver.kubeletplugin.backends.base import Backend, OutdatedProcessError
 from driver.kubeletplugin.backends.registry import BackendChoice
+from driver.kubeletplugin.call_watchdog import HangingCallError
 from driver.kubeletplugin.claims.checkpoint import FILE_NAME
 from driver.kubeletplugin.instance import SocketRemovedError
 from driver.kubeletplugin.settings import Settings
@@ -33,7 +34,10 @@ from tests.kubeletplugin.wait import until
 
 HERE = "tests.kubeletplugin.test_hosted_families"
 SLICE = "gpu-0-1g-1gb-at-0"
-OUTDATED = "another version of the driver"
+TAKING_ANOTHER_PROCESS: Mapping[str, type[KerfError]] = {
+    "another version of the driver": OutdatedProcessError,
+    "a call hangs": HangingCallError,
+}
 RETRY = Backoff(first_s=0.01, factor=1, limit_s=0.01, jitter=0)
 
 
@@ -53,7 +57,7 @@ def _open(config: Path | None, backend: FakeBackend) -> Backend:
     """Open ``backend``, unless its configuration says what is wrong."""
     if config is not None and config.exists():
         problem = config.read_text()
-        raise OutdatedProcessError(problem) if problem == OUTDATED else NoCardsError(problem)
+        raise TAKING_ANOTHER_PROCESS.get(problem, NoCardsError)(problem)
     return backend
 
 
@@ -203,12 +207,15 @@ async def test_when_no_family_can_start_the_process_ends_with_the_error() -> Non
         assert raised.group_contains(NoCardsError, match="no (GPUs|FPGAs)", depth=None)
 
 
-async def test_a_family_that_takes_another_process_ends_this_one_though_the_other_serves() -> None:
+@pytest.mark.parametrize(("problem", "error"), TAKING_ANOTHER_PROCESS.items())
+async def test_a_family_that_takes_another_process_ends_this_one_though_the_other_serves(
+    problem: str, error: type[KerfError]
+) -> None:
     async with node() as place:
-        place.break_backend("gpu", OUTDATED)
+        place.break_backend("gpu", problem)
         with pytest.raises(ExceptionGroup) as raised:
             await place.run()
-        assert raised.group_contains(OutdatedProcessError, match=OUTDATED, depth=None)
+        assert raised.group_contains(error, match=problem, depth=None)
 
 
 async def test_a_family_that_fails_after_the_other_has_failed_for_good_ends_the_process() -> None:

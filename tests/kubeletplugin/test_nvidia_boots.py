@@ -102,7 +102,7 @@ async def test_a_driver_that_is_loaded_after_the_plugin_has_started_is_found_soo
 
 
 async def test_a_driver_of_another_version_ends_the_plugin_whose_library_is_the_old_one_and_the_next_goes_on() -> None:
-    """A process never unloads NVML: without its end it would see no card until somebody restarts it."""
+    """NVIDIA/k8s-device-plugin#221: a process never unloads NVML, so without its end it would see no card for good."""
     with short_directory() as root:
         node = NvidiaNode(root)
         held = node.cluster.add(CLAIM)
@@ -121,6 +121,26 @@ async def test_a_driver_of_another_version_ends_the_plugin_whose_library_is_the_
         async with serving(node, root) as (kubelet, _):
             await kubelet.prepare(held)
             assert node.instances() == ["1g.20gb at 0"]
+
+
+async def test_while_driver_and_library_are_of_two_versions_the_node_says_so_and_its_cards_get_no_claims() -> None:
+    """NVIDIA/k8s-device-plugin#221: theirs stayed ready without a word, and had no GPUs until somebody restarted it."""
+    with short_directory() as root:
+        node = NvidiaNode(root)
+
+        def reasons() -> set[str]:
+            return {reason for _, _, reason, _ in node.cluster.reported}
+
+        def is_quarantined() -> bool:
+            return any(device.taints for device in node.published_devices())
+
+        async with serving(node, root):
+            await until(lambda: "gpu-0" in published(node))
+            node.machine.reload_driver("999.1")
+            await until(lambda: {"CardsNotDiscovered", "CardInQuarantine"} <= reasons() and is_quarantined())
+            assert not {"CardsDiscovered", "CardFree"} & reasons()
+            node.machine.reload_driver()
+            await until(lambda: {"CardsDiscovered", "CardFree"} <= reasons() and not is_quarantined())
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,25 @@ async def test_a_claim_that_somebody_is_deleting_is_unprepared_and_given_back(no
         assert (left.metadata.finalizers, left.status.devices) == (finalizers, ())
 
 
+@pytest.mark.parametrize("device", ["gpu-0-1g-20gb-at-0", "gpu-0-3g-40gb-at-0"], ids=["the same", "a larger one"])
+async def test_a_device_whose_pod_was_deleted_by_force_goes_to_the_next_claim_after_its_release_only(
+    node: NvidiaNode, device: str
+) -> None:
+    """kubernetes-sigs/dra-driver-nvidia-gpu#817: two claims were prepared on one device.
+
+    The scheduler takes a claim for ended when its pod is deleted by force, before the kubelet has stopped the pod.
+    """
+    next_claim = node.cluster.add(claim("next", device))
+    async with node.plugin() as core:
+        await core.preparer.prepare(ref(CLAIM))
+        with pytest.raises(DeviceInUseError, match="default/training"):
+            await core.preparer.prepare(next_claim)
+        assert node.instances() == [MADE]
+        await core.preparer.unprepare(ref(CLAIM))
+        await core.preparer.prepare(next_claim)
+        assert len(node.instances()) == 1
+
+
 async def test_ten_claims_that_come_and_go_leave_nothing(node: NvidiaNode) -> None:
     """kubernetes-sigs/dra-driver-nvidia-gpu, test_gpu_robustness.bats: claims in quick succession leak nothing."""
     async with node.plugin() as core:

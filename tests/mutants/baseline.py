@@ -19,7 +19,7 @@ import pytest
 from tests.mutants.operators import Mutant
 from tests.mutants.processes import run_pytest
 
-MARKS: Final = "not long and not realcluster and not oracle"
+MARKS: Final = "not long and not realcluster and not oracle and not gpu"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from typing import Final
 _LOADED: Final = (
     "pytest",  # a fork imports its parent's __main__
     "tests.kubeletplugin.crash_process",
+    "tests.kubeletplugin.watchdog_process",
     "tests.kubeletplugin.nvidia_machine",
     "tests.kubeletplugin.simulated_machine",
 )

@@ -15,7 +15,10 @@ PAGE: Final = ROOT / "docs/reliability.md"
 _TEST: Final = re.compile(r"`(tests/[\w/]+\.py::test_\w+)`")
 _TARGET: Final = re.compile(r"\bmake ([\w-]+)")
 _CI_COMMAND: Final = re.compile(r"^(?:failing_once )?make ([\w-]+)", re.MULTILINE)
-_PROGRAMS: Final = ("manifests/10-controller.yaml", "manifests/20-kubelet-plugin.yaml", "nvidia/20-kubelet-plugin.yaml")
+_PROGRAMS: Final = (
+    *("manifests/10-controller.yaml", "manifests/20-kubelet-plugin.yaml"),
+    *("nvidia/20-kubelet-plugin.yaml", "nvidia/mps-daemons.yaml", "fpga/20-kubelet-plugin.yaml"),
+)
 
 
 def rows(heading: str) -> list[tuple[str, ...]]:

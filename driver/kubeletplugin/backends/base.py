@@ -206,7 +206,7 @@ class Backend(Protocol):
     HardwareConflictError when somebody else holds what is needed, and CardAbsentError when the card is not there.
     OutdatedProcessError of ``discover`` or ``wait_for_events`` ends the process, which is started again. Anything else
     that it raises fails that call alone. A call that does not return keeps its card from further calls until it does;
-    other cards go on.
+    other cards go on. After a while the process ends with it and is started again, once an hour at most.
     """
 
     name: str

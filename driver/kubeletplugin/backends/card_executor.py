@@ -10,12 +10,13 @@ Whoever must compare hardware with records holds the card's lock meanwhile: no o
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, TypeVar, TypeVarTuple
+from typing import Final, NamedTuple, TypeVar, TypeVarTuple
 
 import anyio
 
@@ -45,9 +46,10 @@ _OPEN_S: Final = 120.0
 """Limit of opening or closing a backend: a driver that loads its first card was seen to take more than 30 s
 (dra-driver-nvidia-gpu#774)."""
 
-_LAST_SURVEYS_S: Final = 5.0
+_LAST_CALLS_S: Final = 5.0
 """Surveys that run when the plugin stops get so long: they are calls of milliseconds, and one that were taken for a
-call that hangs would cost the process its end in peace."""
+call that hangs would cost the process its end in peace. So does closing beside a call that hangs: what keeps the one in
+a library may keep the other."""
 _SURVEY: Final = "survey"
 
 _ENDS: Final = (SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError)
@@ -65,7 +67,20 @@ class _RunningCall:
     since: str
     """When it began, in UTC."""
     ended: anyio.Event
+    limit_at: float
+    """When it has taken as long as it may, in the event loop's time."""
     is_given_up: bool = False
+    thread_id: int | None = None
+    """The kernel's number of its thread (gettid(2)); None: the thread has not begun."""
+
+
+class HangingCall(NamedTuple):
+    """A call that was given up and has not returned."""
+
+    problem: str
+    """What hangs since when, for people."""
+    thread_id: int | None
+    """The kernel's number of its thread; None: the thread has not begun."""
 
 
 class CallQueue:
@@ -97,13 +112,21 @@ class CallQueue:
             return ""
         return f"{self.subject} does not answer: {call.operation}, begun at {call.since}, has not returned"
 
+    def find_hanging(self, grace_s: float) -> HangingCall | None:
+        """Return the call that hangs, once it has taken ``grace_s`` longer than it may."""
+        call = self._running
+        if call is None or not self.problem or anyio.current_time() < call.limit_at + grace_s:
+            return None
+        return HangingCall(self.problem, call.thread_id)
+
     async def call(self, operation: str, function: Callable[[*ArgsT], ResultT], *args: *ArgsT) -> ResultT:
         """Run ``function(*args)`` in a worker thread; ``operation`` names it in messages.
 
         Raises what it raises, and HardwareBusyError when it does not return in time.
         """
         ended = anyio.Event()
-        call = _RunningCall(operation, datetime.fromtimestamp(self._now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), ended)
+        since = datetime.fromtimestamp(self._now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        call = _RunningCall(operation, since, ended, anyio.current_time() + self._limit_s)
         outcome: list[Callable[[], ResultT]] = []
 
         def end(result: Callable[[], ResultT]) -> None:
@@ -113,8 +136,12 @@ class CallQueue:
             if call.is_given_up:
                 self._on_change()
 
+        def run() -> ResultT:
+            call.thread_id = threading.get_native_id()
+            return function(*args)
+
         self._running = call
-        start_call(self._start, end, function, *args)
+        start_call(self._start, end, run)
         try:
             with anyio.move_on_after(self._limit_s):
                 await ended.wait()
@@ -183,6 +210,11 @@ class CardExecutor:
     def has_hanging_calls(self) -> bool:
         """Whether a call on a card was given up and has not returned: it may still change the card."""
         return any(queue.problem for queue in self._cards.values())
+
+    def list_hanging(self, grace_s: float) -> list[HangingCall]:
+        """Return the calls, on cards and to backends, that have taken ``grace_s`` longer than they may."""
+        queues = (*self._cards.values(), *self._backend_queues.values())
+        return [call for queue in queues if (call := queue.find_hanging(grace_s)) is not None]
 
     def backend(self, name: str) -> Backend:
         """Return the backend. Raises HardwareRefusedError when it is not configured (any more)."""
@@ -256,13 +288,14 @@ class CardExecutor:
 
         A backend that cannot be closed is logged: the others are.
         """
+        limit_s = _LAST_CALLS_S if self.list_hanging(0.0) else _OPEN_S
         for name in sorted(self._open_backends):
             try:
-                await self._call_backend(name, "close", _OPEN_S, self.backend(name).close)
+                await self._call_backend(name, "close", limit_s, self.backend(name).close)
             except Exception as error:  # noqa: BLE001  (backends are third parties': the others are closed)
                 _log.error("backend %s cannot be closed: %r", name, error)
         self._open_backends.clear()
-        with anyio.move_on_after(_LAST_SURVEYS_S):
+        with anyio.move_on_after(_LAST_CALLS_S):
             for queue in self._cards.values():
                 await queue.wait_until_ended(_SURVEY)
 

@@ -47,6 +47,14 @@ def read_process_name(proc: Path, pid: int) -> str:
     return ""
 
 
+def is_uninterruptible(proc: Path, thread_id: int) -> bool:
+    """Whether a thread of this process waits in the kernel where not even SIGKILL ends it (proc(5), state D)."""
+    with suppress(OSError):
+        stat = (proc / "self" / "task" / str(thread_id) / "stat").read_text(errors="replace")
+        return stat.rpartition(")")[2].split()[:1] == ["D"]
+    return False
+
+
 def describe_processes(names: Mapping[int, str]) -> str:
     """Return the first processes by id, with their names where known, as in "process 4711 (python3)"."""
     described = [f"{pid} ({name})" if name else f"{pid}" for pid, name in sorted(names.items())]

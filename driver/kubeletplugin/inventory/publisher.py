@@ -14,6 +14,7 @@ import anyio
 from api.errors import KerfError
 from api.model.devices import Pool
 from api.model.prepared import ClaimState, PreparedClaim
+from driver.kube.events import EventKind
 from driver.kubeletplugin.backends.base import HealthChange, OutdatedProcessError
 from driver.kubeletplugin.backends.card_executor import CardExecutor
 from driver.kubeletplugin.inventory.card_metrics import CardMetrics
@@ -60,11 +61,13 @@ class DevicePublisher:
         restrictions: DeviceRestrictions | None = None,
         on_discovered: Callable[[Mapping[str, Sequence[Card]]], Awaitable[None]] | None = None,
         on_card_change: Callable[[str], None] = lambda _: None,
+        report: Callable[[EventKind, str, str], None] = lambda *_: None,
     ) -> None:
         """``records`` is a live view of the records of this node's claims.
 
         ``on_discovered`` is awaited with all cards, by backend, before their devices are computed; ``on_card_change``
-        is called with the UUID of a card on which something else than its health has changed.
+        is called with the UUID of a card on which something else than its health has changed, and ``report`` with type,
+        reason and message of an event about the node.
         """
         self._target = target
         self._card_executor = card_executor
@@ -76,6 +79,7 @@ class DevicePublisher:
         self._restrictions = restrictions
         self._on_discovered = on_discovered
         self._on_card_change = on_card_change
+        self._report = report
         self._cards: dict[str, Sequence[Card]] = {}
         self._seen: dict[str, dict[str, Card]] = {}
         self._problems: dict[str, str] = {}
@@ -152,16 +156,17 @@ class DevicePublisher:
 
     async def watch_health(self, name: str) -> None:
         """Apply the health changes that backend ``name`` reports, until cancelled. Raises OutdatedProcessError."""
-        delays = self._settings.retry.delays()
+        delays, subject = self._settings.retry.delays(), f"events of {name}"
         while True:
             try:
                 events = await self._card_executor.wait_for_events(name)
             except OutdatedProcessError:
                 raise
             except Exception as error:  # noqa: BLE001  (backends are third parties': the others go on)
-                _log.error("backend %s cannot watch its cards: %r", name, error)
+                self._note_problem(subject, f"backend {name} cannot watch its cards: {error!r}")
                 await anyio.sleep(next(delays))
                 continue
+            self._problems.pop(subject, None)
             delays = self._settings.retry.delays()
             for event in events:
                 if isinstance(event, HealthChange):
@@ -193,9 +198,12 @@ class DevicePublisher:
         except OutdatedProcessError:
             raise
         except Exception as error:  # noqa: BLE001  (as above)
-            self._note_problem(name, f"backend {name} cannot discover its cards: {error}")
+            problem = f"backend {name} cannot discover its cards: {error}"
+            if self._note_problem(name, problem):
+                self._report("Warning", "CardsNotDiscovered", problem)
         else:
-            self._problems.pop(name, None)
+            if self._problems.pop(name, None) is not None:
+                self._report("Normal", "CardsDiscovered", f"backend {name} has discovered its cards: {len(found)}")
             self._cards[name] = (*found, *self._list_lost(name, found))
 
     def _list_lost(self, name: str, found: Sequence[Card]) -> list[Card]:
@@ -215,10 +223,13 @@ class DevicePublisher:
         lost = (card for uuid, card in seen.items() if uuid in held and self._health_tracker.is_lost(uuid))
         return [card for card in lost if taken.isdisjoint(_list_places(card))]
 
-    def _note_problem(self, subject: str, problem: str) -> None:
-        if self._problems.get(subject) != problem:
+    def _note_problem(self, subject: str, problem: str) -> bool:
+        """Note a problem, and log it once for as long as it is the same; returns whether it is new."""
+        is_new = self._problems.get(subject) != problem
+        if is_new:
             _log.error("%s", problem)
         self._problems[subject] = problem
+        return is_new
 
 
 def _list_places(card: Card) -> set[str]:

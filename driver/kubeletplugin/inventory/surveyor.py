@@ -29,6 +29,9 @@ from driver.runtime.notifier import Notifier
 _log = logging.getLogger(__name__)
 
 _FAILED: Final = metrics.counter("kerf_surveys_failed_total", "Surveys of cards that failed.", ["driver"])
+_QUARANTINED: Final = metrics.gauge(
+    "kerf_quarantined_cards", "Cards that get no claims, because nobody knows what is on them.", ["driver"]
+)
 
 
 class HardwareSurveyor:
@@ -122,6 +125,7 @@ class HardwareSurveyor:
                         self._begin(group, card_uuid, is_new=True)
             with anyio.move_on_after(self._first_list_s):  # later, the next survey lists them
                 await self._list_if_held()
+        self._count_quarantined()
 
     async def run(self) -> None:
         """Survey the cards at the interval and whenever it is requested, until cancelled."""
@@ -178,9 +182,11 @@ class HardwareSurveyor:
             is_absent = isinstance(error, CardAbsentError)
             is_doubtful = is_absent or stuck is not None or isinstance(error, ContradictorySurveyError)
             changed = self._surveys.fail(card.uuid, reason, is_doubtful=is_doubtful) or is_absent
+            self._count_quarantined()
             self._tell(card, {"SurveyFailed": f"card {card.uuid} cannot be surveyed: {reason}"})
             return changed
         changed |= self._restrictions.refusals.expire(card.uuid, lambda part: bool(self._surveys.find_held(part)))
+        self._count_quarantined()
         self._tell(card, {})
         self._on_survey(card.uuid)
         return changed
@@ -234,6 +240,9 @@ class HardwareSurveyor:
             return False
         self._list_problem = ""
         return changed
+
+    def _count_quarantined(self) -> None:
+        _QUARANTINED.labels(self._driver).set(len(self._surveys.quarantine))
 
     def _tell(self, card: Card, failure: Mapping[str, str]) -> None:
         """Log and report what is new of a card, once for each change."""

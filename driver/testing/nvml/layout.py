@@ -102,7 +102,7 @@ class CardLayout(Structure):
         ("serial", c_uint32),
         ("memory_bytes", c_uint64),
         ("uuid", c_char * UUID_SIZE),
-        ("name", c_char * 64),
+        ("name", c_char * 96),
         ("profiles", ProfileLayout * MAX_PROFILES),
         ("instances", GpuInstanceLayout * MAX_GPU_INSTANCES),
         ("mig_uuids", c_char * UUID_SIZE * MAX_COMPUTE_INSTANCES * MAX_GPU_INSTANCES),

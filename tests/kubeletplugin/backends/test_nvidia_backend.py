@@ -21,9 +21,12 @@ from driver.kubeletplugin.backends.nvidia import NvidiaBackend
 from driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
 from driver.kubeletplugin.backends.nvidia.library import NvmlUnavailableError
 from driver.kubeletplugin.backends.nvidia.mig_mode import MigPolicy
+from driver.kubeletplugin.inventory.devices import DeviceSet, build_device_set
+from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.partitions.geometry import Placement
 from driver.testing.nvml import CardDescription
 from driver.testing.plugin import DeviceRecord, PluginStandIn
+from tests.fakes.cluster import FakeCluster
 from tests.fakes.nvml import NEEDS_COMPILER, open_nvml
 from tests.fakes.nvml_calls import create_gpu_instance, destroy_gpu_instance, fill_gpu_instance, list_gpu_instances
 from tests.kubeletplugin.backends.nvidia_machine import H100, PID, NvidiaMachineUnderTest
@@ -101,6 +104,27 @@ def test_cards_that_differ_from_the_table_are_warned_of_once(tmp_path: Path, cap
     assert [record.getMessage() for record in caplog.records] == [
         "h100-80gb-sxm differs from Kerf's table, the card is right: 1g.10gb is called 1g.11gb"
     ]
+
+
+def test_a_card_whose_name_is_no_text_hides_no_other(tmp_path: Path) -> None:
+    machine = NvidiaMachineUnderTest(tmp_path)
+    with machine.hardware._state() as state:
+        state.cards[0].name = b"NVIDIA \xff"
+    assert [card.index for card in PluginStandIn(machine, GPU).cards] == [1]
+
+
+@pytest.mark.parametrize(("name", "told"), [("N" * 95, "N" * 64), ("N" * 63 + "Ä", "N" * 63)])
+def test_a_name_that_is_longer_than_slices_take_is_cut_between_characters(name: str, told: str, tmp_path: Path) -> None:
+    plugin = plugin_on(tmp_path, CardDescription(model=H100, product=name), CardDescription(model=H100))
+    assert plugin.cards[0].attributes["productName"].value == told
+    devices = build_device_set(
+        FakeCluster().target,
+        {"nvidia": plugin.cards},
+        (),
+        DeviceHealthTracker(driver=GPU.driver, now=lambda: 0),
+        DeviceSet(),
+    )
+    assert len([device for pool in devices.pools for one in pool.slices for device in one.devices]) == 52
 
 
 def test_a_card_that_does_not_answer_hides_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

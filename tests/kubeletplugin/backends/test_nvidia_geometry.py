@@ -122,7 +122,11 @@ def test_whatever_an_unknown_card_reports_gives_a_geometry(readings: list[Profil
 
 
 @pytest.mark.parametrize(
-    ("product", "expected"), [("NVIDIA L40S", "l40s"), ("Tesla T4", "tesla-t4"), ("NVIDIA", "nvidia"), ("", "nvidia")]
+    ("product", "expected"),
+    [
+        *(("NVIDIA L40S", "l40s"), ("Tesla T4", "tesla-t4"), ("NVIDIA", "nvidia"), ("", "nvidia")),
+        ("NVIDIA " + 30 * "X1 ", "x1-" * 21 + "x"),  # 64 bytes, the most that an attribute takes
+    ],
 )
 def test_the_id_of_an_unknown_model_is_its_products_name(product: str, expected: str) -> None:
     assert make_model_id(product) == expected

@@ -55,6 +55,8 @@ class Node:
         self.health_tracker = DeviceHealthTracker(driver=DRIVER, now=lambda: 0)
         self.cluster = FakeCluster()
         self.told = 0
+        self.events: list[tuple[str, str, str]] = []
+        """Type, reason and message of each event about the node."""
         self.records: dict[str, PreparedClaim] = {}
         self.publisher = DevicePublisher(
             target=lambda: self.cluster.target,
@@ -77,6 +79,7 @@ class Node:
                 survey_interval_s=10,
                 retry=retry,
             ),
+            report=lambda *event: self.events.append(event),
         )
 
     @property
@@ -109,8 +112,11 @@ async def test_a_backend_that_cannot_be_asked_keeps_its_cards_and_hides_nobody_e
     await node.publisher.refresh()
     assert node.whole_cards == {"gpu-0", "fpga-1"}
     assert node.publisher.problem == "backend gpus cannot discover its cards: driver not loaded"
+    await node.publisher.refresh()
+    assert node.events == [("Warning", "CardsNotDiscovered", node.publisher.problem)], "told once"
     node.gpus.discovery_error = None
     await node.publisher.refresh()
+    assert node.events[1:] == [("Normal", "CardsDiscovered", "backend gpus has discovered its cards: 1")]
     assert node.publisher.problem is None
 
 

@@ -172,6 +172,10 @@ async def test_a_request_is_answered_at_once_for_that_card_alone() -> None:
         assert node.backend.surveyed == ["GPU-1"]
 
 
+def quarantined() -> float | None:
+    return metrics.REGISTRY.get_sample_value("kerf_quarantined_cards", {"driver": DRIVER})
+
+
 @pytest.mark.parametrize(
     ("error", "is_known_before"), [(RuntimeError("driver not loaded"), False), (CardAbsentError("gone"), True)]
 )
@@ -187,11 +191,13 @@ async def test_a_card_that_cannot_be_surveyed_gets_no_claims_and_keeps_no_other_
     async with running(node):
         await anyio.sleep(2 * INTERVAL_S + 1)
         assert set(node.restrictions.surveys.quarantine) == {"GPU-0"}
+        assert quarantined() == 1
         assert node.foreign == ["2g.2gb at 0"]
         assert sorted(node.reasons) == ["CardInQuarantine", "HeldBySomebodyElse", "SurveyFailed"], "told once"
         node.backend.survey_errors.clear()
         await anyio.sleep(INTERVAL_S)
         assert not node.restrictions.surveys.quarantine
+        assert quarantined() == 0
         assert node.finished[-2:] == ["GPU-0", "GPU-1"]
 
 

@@ -48,6 +48,7 @@ from driver.kubeletplugin.backends.nvidia.sharing import ClientLimits, DaemonHea
 from driver.kubeletplugin.backends.nvidia.system_files import SystemFiles
 from driver.mps.documents import SHARED_MEMORY
 from driver.partitions.geometry import Card, Partition
+from driver.partitions.slice_limits import MAX_VALUE
 
 _log = logging.getLogger(__name__)
 
@@ -297,7 +298,8 @@ class NvidiaBackend:
             numa_node=self._system.read_numa_node(reading.pci_address),
             driver_version=reading.driver_version,
             attributes={
-                "productName": Attribute.of(reading.product),
+                # NVML's names have up to 95 bytes; one that is too long for slices would keep all cards out of them.
+                "productName": Attribute.of(reading.product.encode()[:MAX_VALUE].decode(errors="ignore")),
                 "cudaComputeCapability": Attribute(version=coerce_version(reading.cuda_compute_capability)),
                 "cudaDriverVersion": Attribute(version=coerce_version(reading.cuda_driver_version)),
                 ATTRIBUTE_MPS: Attribute.of(self._sharing.has_mps and _has_mps_limits(reading)),

@@ -13,6 +13,7 @@ from typing import Final
 from driver.families.gpu.model import Engines, GpuModel, Profile
 from driver.kubeletplugin.backends.nvidia.readings import CardReading, ProfileReading
 from driver.partitions.geometry import Placement
+from driver.partitions.slice_limits import MAX_VALUE
 
 _GIB: Final = 2**30
 _AMOUNTS: Final = ("compute_slices", "memory_bytes", "multiprocessors", "engines", "placements", "max_instances")
@@ -64,7 +65,8 @@ def make_model_id(product: str) -> str:
     >>> make_model_id("NVIDIA L40S")
     'l40s'
     """
-    return re.sub(r"[^a-z0-9]+", "-", product.lower().removeprefix("nvidia")).strip("-") or "nvidia"
+    name = re.sub(r"[^a-z0-9]+", "-", product.lower().removeprefix("nvidia"))
+    return name.strip("-")[:MAX_VALUE].strip("-") or "nvidia"
 
 
 def _from_card_alone(card: CardReading, readings: Sequence[ProfileReading]) -> GpuModel:

@@ -480,6 +480,8 @@ class NvmlLibrary:
             if _is_one_of(nvml, error, none_for):
                 return None
             raise self._to_error(nvml, name, error, generation) from error
+        except UnicodeDecodeError as error:
+            raise HardwareRefusedError(f"{name}: the answer is no text: {error}") from error
 
     def _to_error(self, nvml: Any, name: str, error: Any, generation: int) -> KerfError:  # noqa: ANN401
         """Return Kerf's error for one of NVML's opening ``generation``, which it may end."""

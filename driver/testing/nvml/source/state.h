@@ -77,7 +77,7 @@ struct card {
     struct engines engines, exclusive; /* exclusive: not 0 for those that instances compete for */
     uint32_t n_profiles, serial;
     uint64_t memory_bytes;
-    char uuid[UUID_SIZE], name[64];
+    char uuid[UUID_SIZE], name[96];
     struct profile profiles[MAX_PROFILES];
     struct gpu_instance instances[MAX_GPU_INSTANCES];
     char mig_uuids[MAX_GPU_INSTANCES][MAX_COMPUTE_INSTANCES][UUID_SIZE]; /* by the ids of both instances */
