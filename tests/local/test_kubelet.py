@@ -109,7 +109,7 @@ async def watching(root: Path, versions: tuple[str, ...] = KNOWN) -> AsyncIterat
 
 
 async def until(is_true: Callable[[], object]) -> None:
-    with anyio.fail_after(20):
+    with anyio.fail_after(120):
         while not is_true():  # noqa: ASYNC110  (the watcher under test looks at a directory, which sets no event)
             await anyio.sleep(0.005)
 
