@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
@@ -24,8 +25,7 @@ DEADLINE_S = 240
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A short TMPDIR of its own, in which nothing may be left."""
-    root = Path("/tmp") / f"kd{os.getpid()}"
-    root.mkdir()
+    root = Path(tempfile.mkdtemp(prefix="kd", dir="/tmp"))
     yield root
     left = list(root.iterdir())
     for path in left:
