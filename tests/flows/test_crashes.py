@@ -22,7 +22,7 @@ SETTINGS = DemoSettings(
     fpgas=1,
     keep=False,
     verbose=False,
-    step_timeout_s=120,
+    step_timeout_s=240,
 )
 OBJECTS = list(yaml.safe_load_all((find_packaged_folder("examples") / "gpu-small.yaml").read_text()))
 PODS = [body for body in OBJECTS if body["kind"] == "Pod"]

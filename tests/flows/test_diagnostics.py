@@ -29,7 +29,7 @@ SETTINGS = DemoSettings(
     fpgas=0,
     keep=False,
     verbose=False,
-    step_timeout_s=120,
+    step_timeout_s=240,
 )
 Document = dict[str, Any]
 

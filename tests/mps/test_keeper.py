@@ -42,7 +42,7 @@ class Node:
         self.keepers: list[DaemonKeeper] = []
         self.restart()
 
-    def restart(self, command_s: float = 5.0) -> None:
+    def restart(self, command_s: float = 60.0) -> None:
         self.keeper = DaemonKeeper(self.folder, self.driver_root, now=self.clock, command_s=command_s)
         self.keepers.append(self.keeper)
 
