@@ -33,6 +33,8 @@ SEED: Final = int(os.environ.setdefault("KERF_SEED", str(Random().randrange(10**
 it, and the end of the run prints it."""
 
 IS_LONG: Final = PROFILE != "default"
+_WITH_PROGRAMS: Final = ("tests/flows/", "tests/testing/")
+"""Folders whose tests run demos: up to a quarter of a minute each."""
 
 LIMITS_S: Final = {"realcluster": 1800, "oracle": 1800, "long": 3600}
 """For tests with these marks instead of the limit in pyproject.toml: real clusters start and settle, oracles
@@ -49,8 +51,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         marks = [mark for mark in LIMITS_S if item.get_closest_marker(mark) or (mark == "long" and IS_LONG)]
         if marks and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(max(LIMITS_S[mark] for mark in marks)))
-    if IS_LONG:  # those of minutes first: processes that have no others left share out the short ones
+    # Those that take longest first: processes that have no others left share out the short ones.
+    if IS_LONG:
         items.sort(key=lambda item: item.get_closest_marker("long") is None)
+    else:
+        items.sort(key=lambda item: not item.nodeid.startswith(_WITH_PROGRAMS))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

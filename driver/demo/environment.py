@@ -92,8 +92,8 @@ class DemoSettings:
     """The user's backends, in place of simulated cards."""
     families: tuple[str, ...] = ()
     """The families that the user has chosen; empty: all that have one of the backends."""
-    step_timeout_s: float = 60.0
-    """Longest wait for any one event: on a loaded machine twenty times what it takes."""
+    step_timeout_s: float = 120.0
+    """Longest wait for any one event: on a loaded machine forty times what it takes."""
 
     @property
     def hardware(self) -> DemoHardware:

@@ -150,12 +150,20 @@ class _Elector:
         """Release the lease, if this process holds it, so that others need not wait."""
         if self._held is None:
             return
-        free = replace(self._held.spec, holder_identity="", lease_duration_seconds=1, renew_time=self._timestamp())
+        held, self._held = self._held, None
         try:
-            await self._client.update(LEASES, replace(self._held, spec=free))
+            try:
+                await self._free(held)
+            except ConflictError:  # written by another, or by our own renewal, which was cancelled before its answer
+                held = await self._client.get(LEASES, self._ref.name, self._ref.namespace)
+                if held.spec.holder_identity == self._identity:
+                    await self._free(held)
         except KerfError as error:
             _log.info("lease %s is not released, it will expire: %s", self._ref, error)
-        self._held = None
+
+    async def _free(self, held: Lease) -> None:
+        free = replace(held.spec, holder_identity="", lease_duration_seconds=1, renew_time=self._timestamp())
+        await self._client.update(LEASES, replace(held, spec=free))
 
     async def _acquire_in_time(self) -> bool:
         try:

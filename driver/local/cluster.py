@@ -27,8 +27,8 @@ from driver.local.kubelet import Kubelet, KubeletSettings
 from driver.local.scheduler.classic import ClassicScheduler
 from driver.local.scheduler.structured import Scheduler
 
-_ESTABLISH_S: Final = 10.0
-"""The time for the API server to establish a new kind, which it does at once."""
+_ESTABLISH_S: Final = 60.0
+"""The time for the API server to establish a new kind, which it does at once, on a machine that is busy as well."""
 _POLL_S: Final = 0.02
 """Seconds between two requests for a definition that is not established yet."""
 _FIELD_MANAGER: Final = "local-cluster"

@@ -77,7 +77,7 @@ async def test_silent_connections_take_no_more_descriptors_than_a_few_and_keep_n
 
 @pytest.mark.parametrize("sent", [b"", b"GET /hea", b"GET /metrics HTTP/1.1\r\nHost: a\r\nX: "])
 async def test_a_request_that_does_not_come_ends_its_connection(sent: bytes) -> None:
-    async with serving(connection_s=0.05) as port, await anyio.connect_tcp("127.0.0.1", port) as stream:
+    async with serving(connection_s=0.25) as port, await anyio.connect_tcp("127.0.0.1", port) as stream:
         if sent:
             await stream.send(sent)
         assert await until_closed(stream) == b""
@@ -118,7 +118,7 @@ async def test_a_body_is_not_waited_for() -> None:
 async def test_connections_to_the_plugins_socket_are_few_and_those_that_say_nothing_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = dict(server.OPTIONS) | {"grpc.server_handshake_timeout_ms": 100}
+    options = dict(server.OPTIONS) | {"grpc.server_handshake_timeout_ms": 250}
     monkeypatch.setattr(server, "OPTIONS", tuple(options.items()))
     path = tmp_path / "dra.sock"
     async with server.serving_at(path, {}, grace_s=0), AsyncExitStack() as stack:

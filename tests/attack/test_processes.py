@@ -16,7 +16,7 @@ from api.registration.v1 import PluginInfo
 from driver.kubeletplugin.grpc.registration import Registrar, remove_abandoned_sockets
 from driver.runtime.backoff import Backoff
 
-TIMEOUT_S = 60
+TIMEOUT_S = 240
 CHILD = """
 import sys, anyio
 from driver.runtime import lifecycle

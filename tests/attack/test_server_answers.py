@@ -2,6 +2,7 @@
 
 import socket
 import struct
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final, Literal
 
@@ -18,7 +19,7 @@ from tests.attack.kinds import cases
 from tests.attack.test_api_server_faults import Bytes
 from tests.kube.http_stub import QUICK
 
-PATIENT: Final = replace(QUICK, attempt_timeout_s=10, object_timeout_s=10, call_timeout_s=20, longest_answer=2**16)
+PATIENT: Final = replace(QUICK, longest_answer=2**16)
 IMPATIENT: Final = replace(QUICK, attempts=2, attempt_timeout_s=0.02, object_timeout_s=0.02)
 """For answers that do not end: nobody knows that but by waiting."""
 LONGEST_MESSAGE: Final = 700
@@ -95,6 +96,9 @@ async def test_an_answer_is_what_it_says_or_an_error(answer: Answer, caplog: pyt
             await call(client, answer.call)
         except KerfError as raised:
             error = raised
+        while answer.then in {"hang", "trickle"} and not server.asked:
+            with suppress(KerfError):  # on a busy machine that time may pass before anything is sent
+                await call(client, answer.call)
     message = str(error or "")
     assert (type(error).__name__ if error else "") == answer.raises, message
     assert answer.says in message

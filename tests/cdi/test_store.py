@@ -315,7 +315,7 @@ def test_a_killed_process_leaves_readers_nothing_half_written(tmp_path: Path) ->
         "        os._exit(0)\n"
         "    assert os.WIFSIGNALED(os.waitpid(child, 0)[1])\n"
     )
-    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, timeout=240)
     for directory in tmp_path.iterdir():
         expected = NEW if directory.name == "7" else OLD
         assert visible(directory) == {f"{NAME}.json": encode_json(expected)}

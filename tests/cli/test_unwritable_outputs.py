@@ -17,7 +17,7 @@ WRITES = ["models", "version -o json", "claim gpu --memory 18Gi", "--help", "cdi
 
 def run(arguments: str, output: int | None) -> tuple[int, str]:
     command = [sys.executable, "-m", "driver.cli", *arguments.split()]
-    done = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    done = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True, check=False, timeout=240)
     return done.returncode, done.stderr
 
 

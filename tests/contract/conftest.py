@@ -124,7 +124,7 @@ async def _embedded_server() -> AsyncIterator[ClusterUnderTest]:
             kubeconfig = Path(root) / "kubeconfig"
             kubeconfig.write_text(yaml.safe_dump(server.kubeconfig()))
             async with Api(kubeconfig) as api:
-                yield ClusterUnderTest(api=api, forget=anyio.lowlevel.checkpoint, bookmark_s=5)
+                yield ClusterUnderTest(api=api, forget=anyio.lowlevel.checkpoint, bookmark_s=60)
             tasks.cancel_scope.cancel()
 
 

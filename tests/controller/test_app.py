@@ -27,7 +27,7 @@ from driver.runtime.metrics import REGISTRY
 from tests.controller.structured.hardware import gpus, slices
 from tests.generate import crds
 
-PATIENCE_S = 10.0
+PATIENCE_S = 120.0
 """For something that takes some ten milliseconds, on a busy machine."""
 LEASE = ObjectRef("default", "kerf-controller")
 
@@ -47,7 +47,7 @@ class EmbeddedCluster:
             kubeconfig=self.kubeconfig,
             identity=identity,
             lease=LEASE,
-            leading=LeaseSettings(duration_s=1.0, renew_deadline_s=0.6, retry_s=0.1),
+            leading=LeaseSettings(duration_s=60, renew_deadline_s=40, retry_s=0.1),
             recount_s=0.01,
             settle_s=0.01,
             orphan_check_s=self.orphan_check_s,

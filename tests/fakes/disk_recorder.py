@@ -143,7 +143,7 @@ def recording_disk(folder: Path) -> Iterator[tuple[RecordingDisk, Path]]:
                 _run("umount", str(root))
         finally:
             _run("umount", "--lazy", str(disk_folder))
-            server.join(timeout=60)
+            server.join(timeout=240)
     finally:
         os.close(device)
 
@@ -181,4 +181,4 @@ def _mount_fuse(folder: Path, device: int) -> None:
 
 
 def _run(*command: str) -> None:
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    subprocess.run(command, check=True, capture_output=True, timeout=240)

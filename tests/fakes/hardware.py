@@ -30,7 +30,7 @@ from driver.kubeletplugin.backends.base import (
 from driver.partitions.device_names import device_name
 from driver.partitions.geometry import Card, Partition, Placement
 
-GATE_S = 60.0
+GATE_S = 240.0
 """A gate that a test forgot to open lets its thread go after so long."""
 
 

@@ -38,7 +38,7 @@ def ask(folder: DaemonFolder, driver_root: Path, command: str) -> str:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     return done.stdout

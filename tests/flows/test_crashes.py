@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+import yaml
 
 from driver.demo.environment import DemoEnvironment, DemoSettings, find_packaged_folder, open_environment
-from driver.demo.manifests import load_manifests
 from driver.demo.processes import Program
 from driver.families.fpga.catalog import shell
 from driver.families.gpu.catalog import gpu_model
@@ -22,9 +22,9 @@ SETTINGS = DemoSettings(
     fpgas=1,
     keep=False,
     verbose=False,
-    step_timeout_s=120,
+    step_timeout_s=240,
 )
-OBJECTS = [manifest.body for manifest in load_manifests([find_packaged_folder("examples") / "gpu-small.yaml"])]
+OBJECTS = list(yaml.safe_load_all((find_packaged_folder("examples") / "gpu-small.yaml").read_text()))
 PODS = [body for body in OBJECTS if body["kind"] == "Pod"]
 
 

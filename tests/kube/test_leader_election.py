@@ -293,6 +293,21 @@ async def test_a_body_that_returns_ends_the_leadership(server: MemoryServer) -> 
     assert lease(server)["holderIdentity"] == ""
 
 
+async def test_a_lease_is_released_though_its_leader_ended_during_a_renewal(server: MemoryServer) -> None:
+    real_call, renewed = server.call, anyio.Event()
+
+    async def keep_first_answer(request: HttpRequest) -> bytes:
+        answer = await real_call(request)
+        if request.method == "PUT" and not renewed.is_set():
+            renewed.set()
+            await anyio.sleep_forever()
+        return answer
+
+    server.call = keep_first_answer  # type: ignore[method-assign]
+    await run_as_leader(server.client(), LEASE, "a", SETTINGS, renewed.wait)
+    assert lease(server)["holderIdentity"] == ""
+
+
 async def test_a_candidate_waits_out_a_server_that_is_away(server: MemoryServer) -> None:
     server.faults.append(failing(unreachable, times=20))
     candidates = Candidates(server)

@@ -51,7 +51,7 @@ def test_a_copy_made_beside_a_plugin_that_writes_is_whole(tmp_path: Path) -> Non
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        assert ready.wait(30)
+        assert ready.wait(120)
         for _ in range(20):
             with open_copy(tmp_path, boot_id=BOOT) as checkpoint:
                 assert len(checkpoint.records) <= 1

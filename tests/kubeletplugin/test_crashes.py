@@ -83,7 +83,7 @@ FILE = "k8s.gpu.kerf.dev-claim_uid-of-training.json"
 def run(root: Path, operation: str) -> "subprocess.CompletedProcess[str]":
     """Do all of an operation."""
     command = [sys.executable, "-m", "tests.kubeletplugin.crash_process", str(root), operation, "0"]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
 
 
 def found(root: Path, boot_id: str = "boot-1") -> tuple[str, int, bool]:

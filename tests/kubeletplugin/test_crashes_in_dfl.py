@@ -32,7 +32,7 @@ def run(root: Path, operation: str) -> int:
     """A process of its own does ``operation``; its exit status."""
     command = [sys.executable, "-m", "tests.kubeletplugin.dfl_machine", str(root), operation]
     environment = {**os.environ, "LD_PRELOAD": str(build_library())}
-    return subprocess.run(command, check=False, timeout=120, env=environment).returncode
+    return subprocess.run(command, check=False, timeout=240, env=environment).returncode
 
 
 def left(root: Path) -> tuple[int, str]:

@@ -83,7 +83,7 @@ async def test_the_plugin_is_killed_in_a_change_of_the_mode(operation: str, deat
         if operation == "unprepare":
             await call(tmp_path, "prepare")
         NvidiaMachine(tmp_path / "machine").add_fault("nvmlDeviceSetComputeMode", death=death)
-        assert start(tmp_path, operation).wait(60) == -signal.SIGKILL
+        assert start(tmp_path, operation).wait(240) == -signal.SIGKILL
         if operation == "prepare":
             await call(tmp_path, "prepare")
             check_shared(tmp_path)

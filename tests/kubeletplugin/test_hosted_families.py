@@ -1,6 +1,5 @@
 """One process hosts the plugins of several families: what fails in one does not end the others."""
 
-import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -31,6 +30,7 @@ from tests.fakes.hardware import FakeBackend
 from tests.fakes.kubelet import FakeKubelet
 from tests.kubeletplugin.harness import BOOT, LONGEST_S, short_directory
 from tests.kubeletplugin.wait import until
+from tests.runtime.ports import reserved_port
 
 HERE = "tests.kubeletplugin.test_hosted_families"
 SLICE = "gpu-0-1g-1gb-at-0"
@@ -248,13 +248,13 @@ async def test_a_family_whose_socket_is_removed_serves_again_while_the_other_goe
 
 async def test_one_server_has_the_probes_of_all_families() -> None:
     async with node() as place:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            place.address = f"127.0.0.1:{server.getsockname()[1]}"
-        async with place.running():
-            await place.kubelet(GPU).register()
-            await until(lambda: "gpu/kubelet" not in place.problems and "fpga/kubelet" in place.problems)
-            async with aiohttp.ClientSession() as session, session.get(f"http://{place.address}/readyz") as answer:
-                text = await answer.text()
-            assert answer.status == 503
-            assert "[+] gpu/kubelet" in text
-            assert "[-] fpga/kubelet: the kubelet has not asked" in text
+        with reserved_port() as port:
+            place.address = f"127.0.0.1:{port}"
+            async with place.running():
+                await place.kubelet(GPU).register()
+                await until(lambda: "gpu/kubelet" not in place.problems and "fpga/kubelet" in place.problems)
+                async with aiohttp.ClientSession() as session, session.get(f"http://{place.address}/readyz") as answer:
+                    text = await answer.text()
+                assert answer.status == 503
+                assert "[+] gpu/kubelet" in text
+                assert "[-] fpga/kubelet: the kubelet has not asked" in text

@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 import grpc.aio
+from anyio.abc import TaskStatus
 
 from api._generated.registration_v1 import api_pb2 as registration
 from api.model.names import ClaimRef
@@ -114,12 +115,23 @@ async def test_a_call_that_waits_at_an_instance_that_ends_fails_so_that_the_kube
             except (ClaimError, grpc.aio.AioRpcError) as error:
                 failed.append(error)
 
-        async with anyio.create_task_group() as calls, instance(node, "new"), instance(node, "newest"):
-            await until(lambda: node.cluster.runs == 2)
-            node.kubelet.info = endpoint(node, "new")
-            calls.start_soon(prepare)
-            await anyio.sleep(POLL_S)
-            assert not failed
+        may_end = anyio.Event()
+
+        async def run_new(*, task_status: TaskStatus[None]) -> None:
+            async with instance(node, "new"):
+                task_status.started()
+                await may_end.wait()
+
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(run_new)
+            async with instance(node, "newest"):
+                await until(lambda: node.cluster.runs == 2)
+                node.kubelet.info = endpoint(node, "new")
+                tasks.start_soon(prepare)
+                await anyio.sleep(POLL_S)
+                assert not failed
+                may_end.set()
+                await until(lambda: bool(failed))  # before the newest ends, too: the other one would take over
         (error,) = failed
         assert "its successor" in str(error)
 

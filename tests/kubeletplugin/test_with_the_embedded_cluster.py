@@ -4,7 +4,7 @@ import dataclasses
 import json
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
@@ -279,7 +279,8 @@ async def test_where_the_api_server_drops_counters_from_some_day_on_only_whole_c
         await place.until_published(SLICE)
         dropped["resourceslices"] = COUNTERS
         for held in await place.slices():
-            await place.client.delete(place.kinds.resource_slices, held.metadata.name)
+            with suppress(NotFoundError):  # the plugin repairs the pool as soon as one is gone, and may be faster
+                await place.client.delete(place.kinds.resource_slices, held.metadata.name)
         await place.until_published("gpu-0", without=SLICE)
 
 

@@ -1,6 +1,8 @@
 """The kubelet stand-in follows the kubelet's protocol (kubernetes/pkg/kubelet: pluginmanager, cm/dra)."""
 
 import json
+import os
+import socket
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -31,6 +33,7 @@ from api.resource.v1 import KINDS
 from driver.kube.http.client import Client
 from driver.kube.http.errors import NotFoundError
 from driver.kubeletplugin.grpc.server import serving_at, unary
+from driver.local.kubelet import plugins
 from driver.local.kubelet.claims import ClaimNotReadyError, NodeClaims
 from driver.local.kubelet.containers import ContainerBundles
 from driver.local.kubelet.plugins import DriverCallError, PluginWatcher
@@ -109,7 +112,7 @@ async def watching(root: Path, versions: tuple[str, ...] = KNOWN) -> AsyncIterat
 
 
 async def until(is_true: Callable[[], object]) -> None:
-    with anyio.fail_after(20):
+    with anyio.fail_after(120):
         while not is_true():  # noqa: ASYNC110  (the watcher under test looks at a directory, which sets no event)
             await anyio.sleep(0.005)
 
@@ -164,6 +167,18 @@ async def test_a_driver_is_registered_while_its_socket_is_there_and_the_newest_i
 def endpoint(watcher: PluginWatcher) -> str | None:
     driver = watcher.get(DRIVER)
     return Path(driver.endpoint).name if driver else None
+
+
+def test_a_socket_that_has_got_the_inode_of_its_predecessor_is_another_one(root: Path) -> None:
+    """As ext4 does for the successor of a killed plugin, which replaces its socket between two looks."""
+    path = root / "dra-reg.sock"
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(path))
+    killed = plugins._identify(path)
+    path.chmod(0o600)
+    assert plugins._identify(path) == killed is not None
+    os.utime(path, ns=(0, 0))
+    assert plugins._identify(path) != killed
 
 
 async def test_what_is_no_socket_or_hidden_is_passed_over(root: Path) -> None:

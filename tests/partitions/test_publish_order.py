@@ -277,14 +277,15 @@ def test_first_fit_over_what_is_published_chooses_as_over_the_new_order_unless_i
 
 
 def test_ordering_eight_gpus_takes_well_under_5_ms() -> None:
-    """Plugins order at each allocation. Measured: 0.5 ms; the best of ten ignores the machine's other work."""
+    """Plugins order at each allocation. Measured: 0.5 ms of this thread's processor time; the best of ten
+    ignores the machine's other work."""
     cards = gpus(8)
     taken = [gpu_partition(cards[number], "3g.40gb", 4) for number in range(4)]
 
     def once() -> float:
-        start = time.perf_counter()
+        start = time.thread_time()
         publish_order(cards, taken)
-        return time.perf_counter() - start
+        return time.thread_time() - start
 
     once()
     assert min(once() for _ in range(10)) < 0.005

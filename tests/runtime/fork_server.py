@@ -14,7 +14,7 @@ _LOADED: Final = (
     "tests.kubeletplugin.nvidia_machine",
     "tests.kubeletplugin.simulated_machine",
 )
-_LONGEST_S: Final = 60.0
+_LONGEST_S: Final = 240.0
 """A process that has not ended by then hangs, and is killed."""
 
 

@@ -82,7 +82,7 @@ async def test_none_waits_for_another() -> None:
     async def work(number: int) -> None:
         if number == 1:
             second_has_begun.set()
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             await second_has_begun.wait()
 
     await for_each(work, range(2))

@@ -64,9 +64,10 @@ class Driver:
 
 @dataclass(slots=True)
 class _Socket:
-    """One socket file; its inode distinguishes it from a later one of the same name."""
+    """One socket file."""
 
-    inode: int
+    identity: tuple[int, int]
+    """Distinguishes it from a later one of the same name (``_identify``)."""
     driver: str | None = None
     retry_at: float = 0.0
     retry_s: float = _FIRST_RETRY_S
@@ -100,11 +101,11 @@ class PluginWatcher:
                     await self._deregister(path)
 
     async def _scan(self) -> None:
-        found = {path: inode for path in self.directory.iterdir() if (inode := _socket_inode(path)) is not None}
-        for path in [path for path, socket in self._sockets.items() if found.get(path) != socket.inode]:
+        found = {path: identity for path in self.directory.iterdir() if (identity := _identify(path)) is not None}
+        for path in [path for path, socket in self._sockets.items() if found.get(path) != socket.identity]:
             await self._deregister(path)
-        for path, inode in sorted(found.items()):
-            socket = self._sockets.setdefault(path, _Socket(inode))
+        for path, identity in sorted(found.items()):
+            socket = self._sockets.setdefault(path, _Socket(identity))
             if socket.driver is None and anyio.current_time() >= socket.retry_at:
                 await self._register(path, socket)
 
@@ -153,10 +154,16 @@ class PluginWatcher:
             self.on_change(socket.driver, False)
 
 
-def _socket_inode(path: Path) -> int | None:
-    """Return the inode of a socket; None for all other files, hidden names, and files that have just gone."""
+def _identify(path: Path) -> tuple[int, int] | None:
+    """Return what tells a socket from its successor at this path; None for all other files, hidden names, and files
+    that have just gone.
+
+    The inode alone does not: ext4 gives the next file that of the one that was removed. Nobody writes into a socket, so
+    the time of its modification is that of its creation.
+    """
     try:
         status = path.lstat()
     except FileNotFoundError:
         return None
-    return status.st_ino if stat.S_ISSOCK(status.st_mode) and not path.name.startswith(".") else None
+    is_offer = stat.S_ISSOCK(status.st_mode) and not path.name.startswith(".")
+    return (status.st_ino, status.st_mtime_ns) if is_offer else None

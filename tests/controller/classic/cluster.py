@@ -17,7 +17,7 @@ from driver.partitions.geometry import Card
 from tests.controller.classic.cluster_builder import FINALIZER
 from tests.controller.classic.hardware import DRIVER, inventory
 
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 """For something that takes some ten milliseconds, on a busy machine."""
 PARAMETERS = {kind.kind: kind for kind in (*CLASS_PARAMETERS, *CLAIM_PARAMETERS)}
 

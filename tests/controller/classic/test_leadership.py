@@ -15,7 +15,7 @@ async def test_who_leads_again_first_makes_sure_that_nothing_begun_before_can_be
     await cluster.has("first")
     await cluster.claim("begun", allocationMode="WaitForFirstConsumer")
     await cluster.edit("begun", {"metadata": {"finalizers": [FINALIZER]}})
-    stolen = {"spec": {"holderIdentity": "somebody-else"}}
+    stolen = {"spec": {"holderIdentity": "somebody-else", "leaseDurationSeconds": 1}}
     await cluster.admin.patch(LEASES, "lease", stolen, type=PatchType.MERGE, namespace="default")
 
     async def fenced() -> bool:

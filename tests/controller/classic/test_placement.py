@@ -280,7 +280,7 @@ def test_a_function_has_to_be_named_by_somebody() -> None:
 
 
 def test_two_hundred_nodes_of_eight_cards_are_looked_at_in_milliseconds() -> None:
-    """Measured: about 1 ms; the bound is what a loaded machine keeps in every run."""
+    """Measured: about 1 ms of this thread's processor time; the best of ten ignores the machine's other work."""
     builder = ClusterBuilder()
     names = tuple(f"n{number:03}" for number in range(128))
     for name in names:
@@ -288,7 +288,10 @@ def test_two_hundred_nodes_of_eight_cards_are_looked_at_in_milliseconds() -> Non
     builder.resource_class("gpu", {})
     builder.claim()
     asking = context(potential=names)
-    plan_context(asking, pod(), builder.view)
-    began = time.perf_counter()
-    plan_context(asking, pod(), builder.view)
-    assert time.perf_counter() - began < 0.05
+
+    def once() -> float:
+        began = time.thread_time()
+        plan_context(asking, pod(), builder.view)
+        return time.thread_time() - began
+
+    assert min(once() for _ in range(10)) < 0.05

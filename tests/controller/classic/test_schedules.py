@@ -483,7 +483,7 @@ def _with_spec(value: PodSchedulingContext, spec: PodSchedulingContextSpec) -> P
     return replace(value, spec=spec)
 
 
-_FIRST, _COUNT, _SHARE = (0, 500, 500) if PROFILE == "default" else (SEED, 10_000, 2_500)
+_FIRST, _COUNT, _SHARE = (0, 250, 125) if PROFILE == "default" else (SEED, 10_000, 2_500)
 """Seeds in order: what hypothesis would draw depends also on the constants of all modules that are loaded."""
 
 

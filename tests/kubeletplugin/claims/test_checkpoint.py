@@ -482,7 +482,7 @@ def test_a_checkpoint_of_which_one_call_failed_is_opened_to_be_written_or_refuse
     """
     command = [sys.executable, "-m", "tests.kubeletplugin.claims.checkpoint_process", str(tmp_path)]
     environment = {**os.environ, "LD_PRELOAD": str(build_library())}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True, env=environment)
     messages = [(call, message) for call, message in map(json.loads, done.stdout.splitlines()) if message]
     assert len(messages) > 20
     assert [call for call, message in messages if "cannot be written" in message] == []

@@ -23,6 +23,7 @@ from driver.partitions.records import from_card_part
 from tests.fakes.cards import gpu
 from tests.fakes.claims import CONFIGURATIONS, claim, ref
 from tests.fakes.hardware import FakeBackend
+from tests.kubeletplugin.backends.test_card_executor import be_patient
 from tests.kubeletplugin.harness import LONGEST_S
 from tests.kubeletplugin.records import BOOT, device, record
 
@@ -69,7 +70,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
 
 @pytest.fixture
 def impatient(tmp_path: Path) -> Iterator[Node]:
-    yield from open_node(tmp_path, 0.1)
+    yield from open_node(tmp_path, 0.5)
 
 
 def open_node(root: Path, timeout_s: float) -> Iterator[Node]:
@@ -148,6 +149,7 @@ async def test_a_backend_that_hangs_is_given_up_and_only_its_card_waits_for_it(i
         await node.prepare([FIRST])
     with pytest.raises(DevicesFailedError, match=r"prepare of gpu-0-1g-1gb-at-0, begun at .* has not returned"):
         await node.release(raised.value.devices)
+    be_patient(node.card_executor)
     await node.prepare([ELSEWHERE], OTHER)
     gate.opened.set()
     while node.card_executor.stuck:

@@ -13,7 +13,7 @@ import msgspec
 
 from driver.local.apiserver import ApiServer
 
-IN_TIME_S = 20
+IN_TIME_S = 120
 """For what takes milliseconds on an idle machine."""
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"

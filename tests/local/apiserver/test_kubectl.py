@@ -196,7 +196,7 @@ async def test_a_wrong_claim_is_refused_with_its_causes(kubectl: Kubectl) -> Non
 
 async def test_a_definition_is_waited_for_and_its_objects_used(kubectl: Kubectl) -> None:
     await kubectl("apply", "-f", "-", text=DEFINITION)
-    waited = await kubectl("wait", "--for=condition=established", "crd/widgets.test.dev", "--timeout=10s")
+    waited = await kubectl("wait", "--for=condition=established", "crd/widgets.test.dev", "--timeout=60s")
     assert waited == "customresourcedefinition.apiextensions.k8s.io/widgets.test.dev condition met\n"
     assert await kubectl("apply", "-f", "-", text=WIDGET) == "widget.test.dev/w created\n"
     assert await kubectl("apply", "-f", "-", text=WIDGET) == "widget.test.dev/w unchanged\n"
@@ -225,7 +225,7 @@ async def test_a_deletion_is_waited_for(api: Api, kubectl: Kubectl) -> None:
 
     async with anyio.create_task_group() as group:
         group.start_soon(let_go)
-        await kubectl("wait", "--for=delete", "configmap/m", "--timeout=10s")
+        await kubectl("wait", "--for=delete", "configmap/m", "--timeout=60s")
     assert (await api.get(f"{path}/m")).status == 404
 
 

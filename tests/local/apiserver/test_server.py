@@ -8,6 +8,7 @@ import pytest
 
 from driver.local.apiserver import ApiServer
 from tests.local.apiserver.api_client import IN_TIME_S, Api
+from tests.runtime.ports import reserved_port
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 
@@ -22,14 +23,12 @@ async def test_a_kubeconfig_leads_to_the_server(api: Api) -> None:
 
 
 async def test_a_chosen_port_is_used() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     server = ApiServer()
-    async with anyio.create_task_group() as group:
-        await group.start(lambda *, task_status: server.serve(port=port, task_status=task_status))
-        assert server.address == f"http://127.0.0.1:{port}"
-        group.cancel_scope.cancel()
+    with reserved_port() as port:
+        async with anyio.create_task_group() as group:
+            await group.start(lambda *, task_status: server.serve(port=port, task_status=task_status))
+            assert server.address == f"http://127.0.0.1:{port}"
+            group.cancel_scope.cancel()
 
 
 async def test_a_taken_port_is_an_error() -> None:

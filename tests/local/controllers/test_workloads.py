@@ -19,7 +19,7 @@ from driver.kube.informer import Informer
 from driver.local.apiserver import ApiServer
 from driver.local.controllers.workloads import WorkloadController
 
-TIMEOUT_S = 60
+TIMEOUT_S = 240
 
 
 @asynccontextmanager

@@ -74,7 +74,7 @@ def test_a_machine_of_the_command_line_is_found_by_the_variables_that_it_prints(
     code = "import pynvml; pynvml.nvmlInit(); print(pynvml.nvmlDeviceGetCount())"
     environment = {**os.environ, **dict(printed)}
     command = [sys.executable, "-c", code]
-    assert subprocess.check_output(command, env=environment, text=True, timeout=60) == "2\n"
+    assert subprocess.check_output(command, env=environment, text=True, timeout=240) == "2\n"
     assert make_machine([str(tmp_path / "m"), "a30"]) == 1
     assert "is there already" in capsys.readouterr().err
     assert make_machine([str(tmp_path / "m")]) == 2
@@ -95,4 +95,4 @@ def test_a_reset_by_hand_ends_instances_and_takes_the_pending_mode(tmp_path: Pat
 
 def test_the_stand_in_needs_nothing_of_what_the_contract_suite_needs() -> None:
     code = "import sys, driver.testing.nvml.demonstration; print({'pytest', 'hypothesis', 'pynvml'} & {*sys.modules})"
-    assert subprocess.check_output([sys.executable, "-c", code], text=True, timeout=60) == "set()\n"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True, timeout=240) == "set()\n"

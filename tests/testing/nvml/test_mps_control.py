@@ -15,7 +15,7 @@ def run(machine: NvidiaMachine, pipes: Path, *arguments: str, commands: str = ""
     program = machine.driver_root / "usr/bin/nvidia-cuda-mps-control"
     environment = {**os.environ, "CUDA_MPS_PIPE_DIRECTORY": str(pipes)}
     return subprocess.run(
-        [program, *arguments], input=commands, env=environment, capture_output=True, text=True, timeout=60, check=False
+        [program, *arguments], input=commands, env=environment, capture_output=True, text=True, timeout=240, check=False
     )
 
 
