@@ -39,24 +39,26 @@ _RECHECK_S: Final = 3.0
 """Seconds that a class without a matching device may still find one: the controller may see the slices later than the
 demo, and counts again a second after that."""
 _ALONE: Final[Mapping[str, tuple[str, str]]] = {
-    "gpu-by-size.yaml": (
+    "gpu-by-size": (
         "A pod asks for a size",
         "the smallest part of a GPU that has 18Gi of memory, whatever the model",
     ),
-    "fpga-function.yaml": ("A pod asks for a function", "a part of an FPGA that does AES-GCM"),
+    "fpga-function": ("A pod asks for a function", "a part of an FPGA that does AES-GCM"),
 }
 """Title and class of the example that is shown alone, the first of these that this hardware can run."""
 _ASKS: Final[Mapping[str, str]] = {
-    "gpu-small.yaml": "the smallest part there is",
-    "gpu-resize.yaml": "one and three compute slices",
-    "gpu-whole.yaml": "a whole card",
-    "gpu-in-shares.yaml": "4Gi each of one card that two share",
-    "shared-claim.yaml": "one part for two containers",
-    "extended-resource.yaml": "a limit as for a device plugin, without a claim",
-    "fpga-function.yaml": "an FPGA that does AES-GCM",
-    "fpga-two-slots.yaml": "two slots of an FPGA, with what to load",
+    "gpu-small": "the smallest part there is",
+    "gpu-resize": "one and three compute slices",
+    "gpu-whole": "a whole card",
+    "gpu-in-shares": "4Gi each of one card that two share",
+    "shared-claim": "one part for two containers",
+    "extended-resource": "a limit as for a device plugin, without a claim",
+    "fpga-function": "an FPGA that does AES-GCM",
+    "fpga-two-slots": "two slots of an FPGA, with what to load",
 }
 """What pods of each example ask for."""
+EXAMPLES: Final = tuple(dict.fromkeys((*_ALONE, *_ASKS, "resource-classes")))
+"""The folders of the examples that run. The last has classes that no pod of them uses, to be tried with ``--keep``."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -93,17 +95,17 @@ class Scenario(PodRunner):
             unmatched = await self._unmatched(asked & {m.name for m in classes if m.kind == "ResourceClass"})
         skipped: dict[str, str] = {}
         examples = self._runnable(unmatched, skipped)
-        by_name = {example[0].file.name: example for example in examples}
+        by_name = {example[0].file.stem: example for example in examples}
         alone = next((by_name[name] for name in _ALONE if name in by_name), None)
         if alone is not None:
-            title, class_ = _ALONE[alone[0].file.name]
+            title, class_ = _ALONE[alone[0].file.stem]
             async with self.step(title, "run"):
                 await self._run_alone(alone, class_)
         others = [example for example in examples if example is not alone]
-        others.sort(key=lambda example: [*_ASKS, example[0].file.name].index(example[0].file.name))
+        others.sort(key=lambda example: [*_ASKS, example[0].file.stem].index(example[0].file.stem))
         async with self.step("Other ways to ask, one example each", "run"):
             skipped |= await self._examples(others, kept=alone or ())
-            names = [example[0].file.name for example in others]
+            names = [example[0].file.stem for example in others]
             said = [_ASKS.get(name, name) for name in names if name not in skipped]
             if said:
                 self.display.say(f"Pods ask for {'; '.join(said)}.")
@@ -150,7 +152,7 @@ class Scenario(PodRunner):
                 running.clear()
                 obstacle = await self._try_example(example)
             if obstacle:
-                skipped[example[0].file.name] = obstacle
+                skipped[example[0].file.stem] = obstacle
                 self._leave_out(example)
                 await self.delete(example)
             else:
@@ -200,7 +202,7 @@ class Scenario(PodRunner):
             asked = {name for manifest in example for _, name in named_classes(manifest.body)}
             if why := "; ".join(dict.fromkeys(unmatched[name] for name in sorted(asked & unmatched.keys()))):
                 if skipped is not None:
-                    skipped[file.name] = why
+                    skipped[file.stem] = why
                 self._leave_out(examples.pop(file))
         return list(examples.values())
 

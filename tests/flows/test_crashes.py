@@ -24,7 +24,7 @@ SETTINGS = DemoSettings(
     verbose=False,
     step_timeout_s=120,
 )
-OBJECTS = [manifest.body for manifest in load_manifests([find_packaged_folder("examples") / "gpu-small.yaml"])]
+OBJECTS = [manifest.body for manifest in load_manifests([find_packaged_folder("examples") / "gpu-small"])]
 PODS = [body for body in OBJECTS if body["kind"] == "Pod"]
 
 
