@@ -297,7 +297,7 @@ class _DemoRun:
         every = "got what it asked for" if len(report.pods) == 1 else "got what they asked for"
         text = f"OK {pods} {every}, and nothing is left, in {took_s:.0f} s."
         if not (self._settings.keep or self._settings.files):
-            text += " Next: kerf demo --keep, or kerf demo -f with manifests of yours."
+            text += " Next: kerf demo --keep, or kerf demo -f with your manifests."
         self._display.verdict(text, is_good=True)
         return 0
 
