@@ -29,6 +29,8 @@ class DeviceStatus(Strict, tag_field="kind", tag="DeviceStatus"):
     """The profile of the partition."""
     function: str = ""
     """The function that is loaded."""
+    simulated: bool = False
+    """Whether there is no such hardware, and the device computes nothing."""
     device_nodes: tuple[str, ...] = ()
     """The paths of the device nodes in the container."""
     cdi_devices: tuple[str, ...] = ()

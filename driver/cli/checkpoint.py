@@ -14,7 +14,7 @@ from api.errors import KerfError
 from api.model.names import ShareId
 from api.model.prepared import DeviceNotes, PreparedClaim
 from driver.cli.options import DIRECTORY, option, state_options
-from driver.cli.output import EXIT_FAILED, OutputFormat, format_table, output_option, print_document
+from driver.cli.output import EXIT_FAILED, OutputFormat, describe_error, format_table, output_option, print_document
 from driver.families.base import Family
 from driver.families.registry import find_families, installed_families
 from driver.kubeletplugin.checkpoint_copy import copy_checkpoint, has_checkpoint, open_copy
@@ -72,7 +72,7 @@ def show(families: tuple[str, ...], kubelet_root: Path, state_dir: Path | None, 
         try:
             reports.append(_read(family, folder, boot_id))
         except (KerfError, OSError) as error:
-            problems.append(str(error))
+            problems.append(describe_error(error))
     if output != "text":
         print_document({"checkpoints": [_document(report) for report in reports]}, output)
     elif reports:
@@ -98,9 +98,9 @@ def export(target: Path, families: tuple[str, ...], kubelet_root: Path, state_di
     problems: list[str] = []
     for family, folder in _find_folders(families, kubelet_root, state_dir):
         try:
-            written = _export(folder, target / family.driver, boot_id)
+            written = _export(folder, target.absolute() / family.driver, boot_id)
         except (KerfError, OSError) as error:
-            problems.append(str(error))
+            problems.append(describe_error(error))
         else:
             click.echo(f"{family.driver}: {written}")
     for problem in problems:
@@ -109,14 +109,14 @@ def export(target: Path, families: tuple[str, ...], kubelet_root: Path, state_di
 
 
 def _export(folder: Path, target: Path, boot_id: str) -> Path:
-    """Write the copy beside ``target`` and move it there whole. Raises FileExistsError, OSError, CheckpointError."""
+    """Write the copy beside ``target`` and move it there whole. Raises KerfError and OSError."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as name:
         copy = Path(name) / "copy"
         copy.mkdir(mode=0o700)
         copy_checkpoint(folder, copy, boot_id=boot_id)
         if target.exists():
-            raise FileExistsError(f"{target} is there already: name another folder")
+            raise KerfError(f"{target} is there already: name another folder")
         os.rename(copy, target)  # noqa: PTH104  (a directory in place of an empty one, whole)
     return target
 

@@ -31,7 +31,7 @@ from driver.demo.manifests import CLASSIC_CHECKS, BadManifestsError, Manifest, l
 from driver.demo.own_manifests import OwnManifests
 from driver.demo.processes import kill_programs
 from driver.demo.report import Report, to_document
-from driver.demo.scenario import Scenario, close_cluster, show_kept_cluster
+from driver.demo.scenario import EXAMPLES, Scenario, close_cluster, show_kept_cluster
 from driver.diagnostics.cluster_index import ClusterIndex
 from driver.diagnostics.collector import collect_state
 from driver.diagnostics.dump import redact
@@ -177,7 +177,7 @@ def command(
         if classic:
             manifests = load_manifests(files, CLASSIC_CHECKS) if files else []
             return anyio.run(_run_in_folder, _ClassicRun(settings, manifests, display, output))
-        manifests = load_manifests(files or [find_packaged_folder("examples")])
+        manifests = load_manifests(files or [find_packaged_folder("examples") / name for name in EXAMPLES])
     except BadManifestsError as error:
         for line in error.lines:
             click.echo(line, err=True)
@@ -297,7 +297,7 @@ class _DemoRun:
         every = "got what it asked for" if len(report.pods) == 1 else "got what they asked for"
         text = f"OK {pods} {every}, and nothing is left, in {took_s:.0f} s."
         if not (self._settings.keep or self._settings.files):
-            text += " Next: kerf demo --keep, or kerf demo -f with manifests of yours."
+            text += " Next: kerf demo --keep, or kerf demo -f with your manifests."
         self._display.verdict(text, is_good=True)
         return 0
 

@@ -15,12 +15,11 @@ from typing import Any, Final
 import click
 
 from api.checkpoint.v1 import CheckpointError
-from api.errors import KerfError
 from api.model.device_attributes import pool_name
 from api.model.devices import Device, Pool
 from driver.cli.checkpoint import state_folder
 from driver.cli.options import backend_option, family_option, option, state_options
-from driver.cli.output import EXIT_FAILED, OutputFormat, format_table, output_formats, print_document
+from driver.cli.output import EXIT_FAILED, OutputFormat, describe_error, format_table, output_formats, print_document
 from driver.families.base import Family
 from driver.kubeletplugin.backends.base import CardSurvey, FoundPartition, HealthChange
 from driver.kubeletplugin.backends.ownership import came_later
@@ -135,7 +134,7 @@ def find_devices(choice: FamilyChoice, node_name: str, state: Path) -> FamilyDev
     try:
         holders = _find_holders(surveys, state)
     except (CheckpointError, OSError) as error:
-        problems.append(str(error))
+        problems.append(describe_error(error))
     name = pool_name(node_name, choice.family.name)
     words = choice.family.vocabulary
     pool = compile_pool(name, node_name, cards, vocabulary=words, layout=SliceLayout.SPLIT).pool if cards else None
@@ -178,11 +177,6 @@ def _find_holders(surveys: Iterable[CardSurvey], state: Path) -> Mapping[str, Ma
         survey.card_uuid: {found.id: names(survey.card_uuid, found) for found in survey.partitions}
         for survey in surveys
     }
-
-
-def describe_error(error: Exception) -> str:
-    """Return the message of Kerf's own errors, and of another, which is a third party's, its kind as well."""
-    return str(error) if isinstance(error, KerfError) else repr(error)
 
 
 def _lines(found: FamilyDevices) -> Iterator[str]:

@@ -5,6 +5,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import click
 
+from api.errors import KerfError
 from api.wire import to_builtins
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -36,6 +37,13 @@ def output_formats(*formats: str) -> Callable[[Command], Command]:
 
 
 output_option: Final = output_formats("text", "json", "yaml")
+
+
+def describe_error(error: Exception) -> str:
+    """Return the message of an error; of one that is neither Kerf's nor about a file its kind as well."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error) if isinstance(error, KerfError) else repr(error)
 
 
 def print_document(value: object, output: OutputFormat) -> None:

@@ -129,8 +129,8 @@ class ClassicScenario(DemoCluster):
         cards = await self._cards([])
         self.report.nodes = self._node_reports(await self._models())
         self.display.say(
-            "This is a small Kubernetes 1.30 on this machine with simulated cards, in which Kerf's controller "
-            "allocates, not the scheduler. No container runs, but Kerf's programs are the real ones."
+            "Kerf's own programs run with a small Kubernetes 1.30 and simulated cards; no container runs. Here Kerf's "
+            "controller allocates, not the scheduler."
         )
         logs = {program.name: program.log for program in self.programs} if self.settings.verbose else {}
         introduce(self.display, cards, self.cluster.kubeconfig, logs)
@@ -180,6 +180,7 @@ class ClassicScenario(DemoCluster):
             "pods share. The controller has chosen devices on a node that the scheduler proposed:"
         )
         self.display.items([(pod.name, f"{pod.node}: {_list_devices(pod)}") for pod in pods])
+        self.display.say("")
         draw_cluster(self.display, await self._cards(pods), pods)
         await self.display.hold()
 
@@ -200,6 +201,7 @@ class ClassicScenario(DemoCluster):
         pods = [pod for pod in await self._pod_reports() if pod.phase == "Running"]
         self.report.pods += pods
         show_pods(self.display, pods, anyio.current_time() - begin)
+        self.display.say("")
         draw_cluster(self.display, await self._cards(pods), pods)
         show_containers(self.display, pods)
         await self.display.hold()
@@ -301,7 +303,6 @@ class ClassicScenario(DemoCluster):
         await self._draw_pair("two pods")
         await self.delete(pods[:1])
         await self._until("pair-3 runs", partial(self._are_running, ["pair-3"]))
-        self.display.say("")
         self.display.say("One of them is deleted, and the third runs, on the same partition.")
         await self._draw_pair("then")
         await self.display.hold()

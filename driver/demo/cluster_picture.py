@@ -2,7 +2,10 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
+from string import digits
 from typing import Final
 
 from api.model.names import ObjectRef
@@ -39,7 +42,7 @@ def introduce(display: Display, cards: Iterable[CardState], kubeconfig: Path, lo
         display.say(f"{names} {'each have' if ' ' in names else 'has'}:")
         display.cards(drawn, {})
     display.say("")
-    display.items([("look in", f"kubectl --kubeconfig {kubeconfig} get pods -A")])
+    display.items([("look inside", f"kubectl --kubeconfig {kubeconfig} get pods -A")])
     display.items([(f"log of {name}", str(path)) for name, path in logs.items()])
 
 
@@ -116,20 +119,37 @@ def describe_container(container: ContainerReport) -> str:
         for key, value in container.env.items()
         if key.startswith(_VALUES)
     ]
-    return "  ".join([*values, *container.device_nodes]) or "no device"
+    return "  ".join([*values, *_join_device_nodes(container.device_nodes)]) or "no device"
+
+
+def _join_device_nodes(paths: Sequence[str]) -> list[str]:
+    """Return device nodes, those that follow one another and differ in a number only as one.
+
+    >>> _join_device_nodes(["/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap57", "/dev/nvidia-caps/nvidia-cap58"])
+    ['/dev/nvidia0', '/dev/nvidia-caps/nvidia-cap57,58']
+    """
+    names = [(path.rstrip(digits), path) for path in paths]
+    runs = [[path for _, path in run] for _, run in groupby(names, key=itemgetter(0))]
+    return [",".join([run[0], *(path[len(path.rstrip(digits)) :] for path in run[1:])]) for run in runs]
 
 
 def label_users(pods: Iterable[PodReport]) -> dict[str, str]:
     """Return who uses each device, by ``device_key``: the names of pods, and the part of the card."""
     pods = [*pods]
-    parts = label_parts(pods)
+    parts = {device_key(one.pool, one.device): describe_part(one) for pod in pods for one in pod.devices}
     return {key: f"{', '.join(pod.name for pod in users)}: {parts[key]}" for key, users in find_users(pods).items()}
 
 
-def label_parts(pods: Iterable[PodReport]) -> dict[str, str]:
-    """Return what part of a card each device is, by ``device_key``."""
-    devices = [device for pod in pods for device in pod.devices]
-    return {device_key(device.pool, device.device): describe_part(device) for device in devices}
+def label_profiles(pods: Iterable[PodReport]) -> dict[str, str]:
+    """Return the profile or function of each device, by ``device_key``."""
+    return {device_key(one.pool, one.device): one.profile or "the whole card" for pod in pods for one in pod.devices}
+
+
+def label_functions(pods: Iterable[PodReport]) -> dict[str, str]:
+    """Return what each pod's first container sees, by the ``device_key`` of the pod's devices."""
+    return {
+        device_key(one.pool, one.device): describe_container(pod.containers[0]) for pod in pods for one in pod.devices
+    }
 
 
 def describe_nodes(nodes: Sequence[Sequence[CardState]]) -> list[tuple[str, list[DrawnCard]]]:

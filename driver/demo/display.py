@@ -81,7 +81,6 @@ class TextDisplay(Display):
             self._line(f"{_INDENT if self._steps else ''}{line}".rstrip())
 
     def cards(self, cards: Sequence[DrawnCard], labels: Mapping[str, str]) -> None:
-        self._line("")
         self.quote(draw_cards(cards, labels, self.width))
 
     def items(self, rows: Sequence[tuple[str, str]]) -> None:

@@ -116,6 +116,7 @@ class OwnManifests(PodRunner):
         if not pods:
             return
         show_pods(self.display, pods, took_s)
+        self.display.say("")
         self.draw_cluster()
         show_containers(self.display, pods)
 

@@ -1,7 +1,7 @@
 """What the steps of a demo do with pods: apply, wait, look, delete; and draw the cards between."""
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 from api.errors import KerfError
 from api.model.base import JsonObject
 from api.model.names import ObjectRef
-from driver.demo.cluster_picture import Explanation, count, draw_card, draw_cluster, label_parts, label_users
+from driver.demo.cluster_picture import Explanation, count, draw_cluster
 from driver.demo.display import Display
 from driver.demo.environment import DemoEnvironment, DemoSettings
 from driver.demo.manifests import Manifest
@@ -100,10 +100,6 @@ class PodRunner:
     def card(self, node: str, name: str) -> CardState:
         """Return one card as it is now."""
         return next(card for card in self.environment.card_states() if (card.node, card.name) == (node, name))
-
-    def draw(self, cards: Mapping[str, CardState], pods: Sequence[PodReport] = (), *, with_names: bool = True) -> None:
-        """Draw one card at several times, with ``pods`` as its users; the legend says what part each has."""
-        draw_card(self.display, cards, label_users(pods) if with_names else label_parts(pods))
 
     def draw_cluster(self) -> None:
         """Draw every card that somebody uses, with the names of pods."""

@@ -16,7 +16,15 @@ from typing import Final
 from api.model.base import JsonObject
 from api.model.names import ObjectRef
 from driver.demo import generated_objects
-from driver.demo.cluster_picture import describe_container, describe_left, introduce
+from driver.demo.cluster_picture import (
+    describe_container,
+    describe_left,
+    draw_card,
+    introduce,
+    label_functions,
+    label_profiles,
+    label_users,
+)
 from driver.demo.display import Display
 from driver.demo.environment import WaitTimeoutError
 from driver.demo.manifests import Manifest, named_classes
@@ -39,24 +47,26 @@ _RECHECK_S: Final = 3.0
 """Seconds that a class without a matching device may still find one: the controller may see the slices later than the
 demo, and counts again a second after that."""
 _ALONE: Final[Mapping[str, tuple[str, str]]] = {
-    "gpu-by-size.yaml": (
+    "gpu-by-size": (
         "A pod asks for a size",
-        "the smallest part of a GPU that has 18Gi of memory, whatever the model",
+        "the smallest part of any GPU that has 18Gi of memory",
     ),
-    "fpga-function.yaml": ("A pod asks for a function", "a part of an FPGA that does AES-GCM"),
+    "fpga-function": ("A pod asks for a function", "a part of an FPGA that does AES-GCM"),
 }
 """Title and class of the example that is shown alone, the first of these that this hardware can run."""
 _ASKS: Final[Mapping[str, str]] = {
-    "gpu-small.yaml": "the smallest part there is",
-    "gpu-resize.yaml": "one and three compute slices",
-    "gpu-whole.yaml": "a whole card",
-    "gpu-in-shares.yaml": "4Gi each of one card that two share",
-    "shared-claim.yaml": "one part for two containers",
-    "extended-resource.yaml": "a limit as for a device plugin, without a claim",
-    "fpga-function.yaml": "an FPGA that does AES-GCM",
-    "fpga-two-slots.yaml": "two slots of an FPGA, with what to load",
+    "gpu-small": "the smallest part",
+    "gpu-resize": "one and three compute slices",
+    "gpu-whole": "a whole card",
+    "gpu-in-shares": "4Gi each of a shared card",
+    "shared-claim": "one part for two containers",
+    "extended-resource": "a limit instead of a claim",
+    "fpga-function": "an FPGA that does AES-GCM",
+    "fpga-two-slots": "two slots of an FPGA",
 }
 """What pods of each example ask for."""
+EXAMPLES: Final = tuple(dict.fromkeys((*_ALONE, *_ASKS, "resource-classes")))
+"""The folders of the examples that run. The last has classes that no pod of them uses, to be tried with ``--keep``."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -93,17 +103,17 @@ class Scenario(PodRunner):
             unmatched = await self._unmatched(asked & {m.name for m in classes if m.kind == "ResourceClass"})
         skipped: dict[str, str] = {}
         examples = self._runnable(unmatched, skipped)
-        by_name = {example[0].file.name: example for example in examples}
+        by_name = {example[0].file.stem: example for example in examples}
         alone = next((by_name[name] for name in _ALONE if name in by_name), None)
         if alone is not None:
-            title, class_ = _ALONE[alone[0].file.name]
+            title, class_ = _ALONE[alone[0].file.stem]
             async with self.step(title, "run"):
                 await self._run_alone(alone, class_)
         others = [example for example in examples if example is not alone]
-        others.sort(key=lambda example: [*_ASKS, example[0].file.name].index(example[0].file.name))
+        others.sort(key=lambda example: [*_ASKS, example[0].file.stem].index(example[0].file.stem))
         async with self.step("Other ways to ask, one example each", "run"):
             skipped |= await self._examples(others, kept=alone or ())
-            names = [example[0].file.name for example in others]
+            names = [example[0].file.stem for example in others]
             said = [_ASKS.get(name, name) for name in names if name not in skipped]
             if said:
                 self.display.say(f"Pods ask for {'; '.join(said)}.")
@@ -128,10 +138,10 @@ class Scenario(PodRunner):
         name = next(name for manifest in example for _, name in named_classes(manifest.body))
         got = f"made {device.profile} there" if device.profile else "gave it a whole card there"
         self.display.say(
-            f"An administrator has made the class {name}: {class_}. The claim of pod {pod.name} names it. The "
-            f"scheduler chose {pod.node}, Kerf {got}, and the pod ran after {took_s:.1f} s."
+            f"The administrator's class {name} is {class_}. Pod {pod.name} claims one. The scheduler chose "
+            f"{pod.node}, Kerf {got}, and the pod ran after {took_s:.1f} s."
         )
-        self.draw({"before": before[after.node, after.name], "after": after}, [pod])
+        draw_card(self.display, {"before": before[after.node, after.name], "after": after}, label_users([pod]))
         self.display.items([("its container sees", describe_container(pod.containers[0]))])
         await self.display.hold()
 
@@ -150,7 +160,7 @@ class Scenario(PodRunner):
                 running.clear()
                 obstacle = await self._try_example(example)
             if obstacle:
-                skipped[example[0].file.name] = obstacle
+                skipped[example[0].file.stem] = obstacle
                 self._leave_out(example)
                 await self.delete(example)
             else:
@@ -200,7 +210,7 @@ class Scenario(PodRunner):
             asked = {name for manifest in example for _, name in named_classes(manifest.body)}
             if why := "; ".join(dict.fromkeys(unmatched[name] for name in sorted(asked & unmatched.keys()))):
                 if skipped is not None:
-                    skipped[file.name] = why
+                    skipped[file.stem] = why
                 self._leave_out(examples.pop(file))
         return list(examples.values())
 
@@ -213,21 +223,20 @@ class Scenario(PodRunner):
             begin = self.clock()
             before = await self._partition_card([plan.small] * plan.count, node)
             self.display.say(
-                f"{_pods(plan.count)} ask for {plan.small.name} of one card. Nobody has configured it: Kerf cuts "
+                f"{_pods(plan.count)} ask for {plan.small.name} of one card, which nobody has configured: Kerf cuts "
                 f"each part when its pod comes. All ran after {self.clock() - begin:.1f} s."
             )
-            self.draw({"before": empty, "cut": self.card(node, empty.name)}, before, with_names=False)
+            states = {"before": empty, "cut": self.card(node, empty.name)}
+            draw_card(self.display, states, label_profiles(before))
             await self.display.hold()
             await self._show_full(plan.small, node)
             begin = self.clock()
             await self.delete_everything(self.manifests)
             after = await self._partition_card(plan.large, node)
+            took_s = self.clock() - begin
             self.display.say("")
-            self.display.say(
-                f"The pods end, and their parts go. Other pods ask for {large}: the same card, cut anew, "
-                f"{self.clock() - begin:.1f} s later."
-            )
-            self.draw({"cut anew": self.card(node, empty.name)}, after, with_names=False)
+            self.display.say(f"The pods end, and others ask for {large}: the card is cut anew, {took_s:.1f} s later.")
+            draw_card(self.display, {"anew": self.card(node, empty.name)}, label_profiles(after))
             await self.display.hold()
             await self.delete_everything(self.manifests)
         card = _one_card([*before, *after])
@@ -243,9 +252,9 @@ class Scenario(PodRunner):
         about = ObjectRef(generated_objects.NAMESPACE, name)
         [explanation] = await self.explain(self.environment.client, [about], self.display.width - 2)
         headline, *others = split_blocks(explanation.lines)
-        steps = first_step([line for block in others[-2:] for line in block])
+        steps = first_step(others[-1]) if others else []
         self.display.say("")
-        self.display.say(f"One more pod has to wait. `kerf why pod {name}` says what for, and what would help:")
+        self.display.say(f"One more pod waits. `kerf why pod/{name} -n {about.namespace}` says:")
         self.display.quote(f"  {line}" for line in _shorten([*headline, *steps], self.display.width - 2))
 
     async def _partition_card(self, profiles: Sequence[Profile], node: str) -> list[PodReport]:
@@ -261,7 +270,7 @@ class Scenario(PodRunner):
         functions = generated_objects.choose_functions(self.settings.shell)
         names = ", then ".join(function.name for function in functions)
         async with self.step(f"One FPGA: {names}", "load"):
-            self.display.say("A pod asks for a function. Kerf loads it into free slots when the pod comes.")
+            self.display.say("A pod asks for a function; Kerf loads it into free slots when the pod comes.")
             states = {"before": self.card(node, f"fpga-{_CARD}")}
             pods: list[PodReport] = []
             for function in functions:
@@ -270,8 +279,7 @@ class Scenario(PodRunner):
                 pods.append(pod)
                 states[function.name] = self.card(node, f"fpga-{_CARD}")
                 await self.delete_everything(self.manifests)
-            self.draw(states, pods, with_names=False)
-            self.display.items([(f"{pod.name} sees", describe_container(pod.containers[0])) for pod in pods])
+            draw_card(self.display, states, label_functions(pods))
             await self.display.hold()
 
     async def _load_one(self, function: Function, node: str) -> tuple[PodReport, LoadReport]:
@@ -301,11 +309,13 @@ class Scenario(PodRunner):
                 raise ScenarioError(f"pod {kept.ref} had {running[0].claims}, and has {kept.claims} after the restart")
             states["after"] = self.card(node, f"gpu-{_CARD}")
             self.display.say(
-                f"Pod {kept.name} runs when the plugin of {node} is killed (kill -9). It keeps running, and keeps "
-                "what it has: Kerf has written down what it cut, and for whom."
-                + (f" Pod {came[0].name} comes meanwhile; the next plugin cuts its part." if came else "")
+                f"Kerf's plugin on {node} is killed (kill -9); pod {kept.name} keeps its part."
+                + "".join(
+                    f" Pod {pod.name} comes meanwhile. The next plugin reads what was cut, and cuts for {pod.name}."
+                    for pod in came
+                )
             )
-            self.draw(states, [kept, *came])
+            draw_card(self.display, states, label_users([kept, *came]))
             await self.display.hold()
 
     def _card_uuid(self, node: str, kind: str) -> str:
@@ -330,8 +340,8 @@ async def open_cluster(runner: PodRunner) -> None:
         runner.report.nodes = environment.node_reports()
     hardware = "your backends' hardware" if runner.settings.backends else "simulated cards"
     display.say(
-        "Kerf cuts GPUs and FPGAs to size when a pod asks for a part of one. This is a small Kubernetes on this "
-        f"machine with {hardware}. No container runs, but Kerf's programs are the real ones."
+        "Kerf cuts GPUs and FPGAs to size when a pod asks for a part of one. Here its own programs run with a small "
+        f"Kubernetes and {hardware}, no containers."
     )
     logs = {program.name: program.log for program in environment.programs} if runner.settings.verbose else {}
     introduce(display, environment.card_states(), environment.cluster.kubeconfig, logs)

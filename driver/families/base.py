@@ -8,6 +8,7 @@ from typing import Final
 
 from api.errors import PermanentError
 from api.kerf.v1alpha1 import DeviceConfigBase
+from api.model.device_attributes import ATTRIBUTE_SIMULATED
 from api.model.devices import Attribute
 from api.model.names import DriverName, is_dns_label, is_dns_subdomain
 from driver.partitions.device_attributes import Vocabulary
@@ -18,7 +19,7 @@ MAX_DRIVER: Final = 63
 """The most characters of a DRA driver's name (KEP-4381)."""
 MAX_PROPERTIES: Final = 32
 """The most attributes and capacities of a device, together (``k8s.io/api/resource/v1``, Kubernetes 1.33 to 1.37)."""
-FREE_PROPERTIES: Final = 6
+FREE_PROPERTIES: Final = 5
 """Of those, what a family leaves free for later versions and for attributes that Kubernetes adds."""
 
 CLASS_FIELDS: Final = frozenset({"profile", "minimum", "function", "sharing", "allocation", "config"})
@@ -60,6 +61,10 @@ COMMON_ATTRIBUTES: Final[Mapping[str, AttributeDefinition]] = MappingProxyType(
             neutral=Attribute.of(""),
         ),
         "productName": AttributeDefinition(description="The product's name.", neutral=Attribute.of("")),
+        ATTRIBUTE_SIMULATED: AttributeDefinition(
+            description="Whether the hardware is simulated: a container gets device nodes that compute nothing.",
+            neutral=Attribute.of(False),
+        ),
         "driverVersion": AttributeDefinition(
             description="The version of the kernel driver.", neutral=Attribute(version="0.0.0")
         ),

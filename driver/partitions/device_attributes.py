@@ -56,6 +56,14 @@ def check_vocabulary(card: Card, vocabulary: Vocabulary) -> None:
         raise CompileError(card=name, reason=f"{problem} (family {vocabulary.kind!r})")
 
 
+def mark_simulated(card: Card) -> Card:
+    """Return ``card`` as one whose devices say that they are simulated: by name and by attribute."""
+    product = {**dict(card.geometry.attributes), **card.attributes}.get(v.ATTRIBUTE_PRODUCT_NAME)
+    name = f"{product.string if product is not None else ''} (simulated)".strip()
+    marks = {v.ATTRIBUTE_PRODUCT_NAME: Attribute.of(name), v.ATTRIBUTE_SIMULATED: Attribute.of(True)}
+    return replace(card, attributes={**card.attributes, **marks})
+
+
 def card_attributes(card: Card, node: str, vocabulary: Vocabulary) -> dict[str, Attribute]:
     """Return the attributes that all devices of one card share, with the neutral values of all others."""
     generic = {

@@ -45,7 +45,7 @@ def run(main: Callable[[], Awaitable[None]]) -> int:
     """Run ``main`` until it returns, raises or is stopped by a signal; returns the exit code.
 
     The code is 0 when ``main`` returned, or was stopped and cleaned up. It is FAILED when ``main`` raised: a KerfError
-    is logged as a message, any other error with its traceback.
+    and a file that cannot be used are logged as a message, any other error with its traceback.
     """
     _share_one_heap()
     _shrink_tls_buffers()
@@ -59,6 +59,9 @@ def run(main: Callable[[], Awaitable[None]]) -> int:
         for leaf in iter_leaf_errors(error):
             if isinstance(leaf, KerfError):
                 _log.critical("%s", leaf)
+            elif isinstance(leaf, OSError) and leaf.filename is not None:  # a folder that an option names, or its disk
+                _log.critical("%s: %s", leaf.filename, leaf.strerror)
+                _log.debug("where that was", exc_info=leaf)
             else:
                 _log.critical("unexpected error", exc_info=leaf)
         return FAILED

@@ -2,8 +2,6 @@
 
 import json
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -128,27 +126,3 @@ def test_every_alert_is_tried_by_promtool() -> None:
 def load_rule_tests() -> dict[str, Any]:
     document: dict[str, Any] = yaml.safe_load(RULE_TESTS.read_text())
     return document
-
-
-NEEDS_PROMTOOL: Final = pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="there is no promtool (Debian: apt install prometheus)"
-)
-
-
-@pytest.mark.long
-@NEEDS_PROMTOOL
-def test_prometheus_accepts_every_expression_of_the_dashboard(tmp_path: Path) -> None:
-    found = [target["expr"] for panel in panels() for target in panel.get("targets", ())]
-    records = [{"record": f"panel:{number}", "expr": expression} for number, expression in enumerate(found)]
-    file = tmp_path / "panels.yaml"
-    file.write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": records}]}))
-    done = subprocess.run(["promtool", "check", "rules", str(file)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-@pytest.mark.long
-@NEEDS_PROMTOOL
-@pytest.mark.parametrize("words", [("check", "rules", str(RULES)), ("test", "rules", str(RULE_TESTS))], ids=" ".join)
-def test_prometheus_accepts_the_rules_and_they_fire_when_they_should(words: tuple[str, ...]) -> None:
-    done = subprocess.run(["promtool", *words], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr

@@ -80,6 +80,19 @@ def test_a_copy_is_one_database_that_others_can_open(
     assert run(capsys, "show", f"--state-dir={tmp_path / 'copies'}")[0] == 0
 
 
+def test_a_copy_is_written_to_a_folder_relative_to_this_one(
+    capsys: pytest.CaptureFixture[str], state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(capsys, "export", "copies", f"--state-dir={state}")[0] == 0
+    assert (tmp_path / "copies" / GPU_FOLDER / "checkpoint.db").is_file()
+
+
+def test_a_folder_that_cannot_be_written_is_named(capsys: pytest.CaptureFixture[str], state: Path) -> None:
+    code, _, err = run(capsys, "export", "/proc/copies", f"--state-dir={state}")
+    assert (code, err) == (1, "kerf: /proc/copies: No such file or directory\n")
+
+
 def test_a_copy_is_never_written_over_another(capsys: pytest.CaptureFixture[str], state: Path, tmp_path: Path) -> None:
     there = tmp_path / "copies" / GPU_FOLDER
     there.mkdir(parents=True)

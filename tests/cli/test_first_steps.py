@@ -20,11 +20,11 @@ RUN_HERE: Final[Mapping[str, tuple[int, str]]] = {
     "kerf models h100-80gb-sxm": (0, "7g.80gb"),
     "kerf why pod/trainer --from docs/examples/full-card/cluster.json": (1, "default/notebook on node-1 ends"),
     "kerf frag --from docs/examples/full-card/cluster.json": (0, "1 of 8 units are free, 1 of them stranded"),
-    "kerf plan -f deploy/examples/gpu-by-size.yaml --from docs/examples/full-card/cluster.json": (1, "would wait"),
+    "kerf plan -f deploy/examples/gpu-by-size --from docs/examples/full-card/cluster.json": (1, "would wait"),
 }
 RUN_ELSEWHERE: Final[Mapping[str, str]] = {
     "make demo": "the story: tests/flows/test_demo.py",
-    "kerf demo -f deploy/examples/gpu-by-size.yaml": "the same example: tests/flows/test_demo.py",
+    "kerf demo -f deploy/examples/gpu-by-size": "the same example: tests/flows/test_demo.py",
     "kerf demo --keep": "tests/flows/test_demo.py",
 }
 """Commands that take longer, with the tests that run them."""

@@ -34,6 +34,10 @@ NODE: Final = "bare1"
 CARDS: Final = 8
 """As many as a large node has."""
 CLASSES: Final = sorted((Path(__file__).parents[1] / "controller" / "structured" / "classes").glob("*.yaml"))
+EXAMPLES: Final = sorted(
+    path for path in (DEPLOY / "examples").glob("*/*.yaml") if path.parent.name not in ("classic", "quota")
+)
+"""All but those of other releases, and of Kueue."""
 FAMILIES: Final = {family.name: family for family in BUILT_IN}
 
 
@@ -151,7 +155,7 @@ async def test_definitions_of_our_own_kinds(server: Api, document: Document) -> 
     assert conditions.get("NonStructuralSchema", "False") == "False"
 
 
-@pytest.mark.parametrize("path", sorted((DEPLOY / "examples").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 async def test_the_examples(server: Api, space: str, path: Path) -> None:
     for document in yaml.safe_load_all(path.read_text()):
         if document and document["kind"] != "Namespace":

@@ -22,7 +22,7 @@ from tests.realcluster.kerf import DEPLOY
 
 pytestmark = pytest.mark.realcluster
 
-EXAMPLE: Final = DEPLOY / "examples" / "gpu-by-size.yaml"
+EXAMPLE: Final = DEPLOY / "examples" / "gpu-by-size"
 UP_S: Final = 60.0
 """For the demo's story: some 10 s on an idle machine."""
 CALL_S: Final = 60.0
@@ -76,7 +76,7 @@ async def kubectl(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Kub
     """On a demo that is kept."""
     requirements.ensure()
     program, folder = build(chosen_version()).kube, tmp_path_factory.mktemp("kubectl")
-    command = [sys.executable, "-m", "driver.cli", "demo", "--keep", "-f", str(DEPLOY / "examples" / "gpu-small.yaml")]
+    command = [sys.executable, "-m", "driver.cli", "demo", "--keep", "-f", str(DEPLOY / "examples" / "gpu-small")]
     async with await anyio.open_process(command, stderr=subprocess.STDOUT) as demo:
         try:
             assert demo.stdout is not None
@@ -134,7 +134,7 @@ async def test_apply_wait_and_delete_go_through_a_pods_life(kubectl: Kubectl) ->
 
 
 async def test_server_side_apply_and_patch(kubectl: Kubectl) -> None:
-    path = str(DEPLOY / "examples" / "resource-classes.yaml")
+    path = str(DEPLOY / "examples" / "resource-classes")
     kubectl("apply", "--server-side", "--filename", path)
     name = found(kubectl, "resourceclasses")["items"][0]["metadata"]["name"]
     kubectl("label", "resourceclass", name, "tried=yes")

@@ -49,7 +49,7 @@ def test_a_pod_gets_its_function_and_the_slot_is_blank_after_it(tmp_path: Path) 
     command = [sys.executable, "-m", "driver.cli", "demo", f"--backend=dfl={tmp_path}/dfl.yaml", "--nodes=1"]
     environment = {**os.environ, "LD_PRELOAD": str(build_library())}
     done = subprocess.run(
-        [*command, f"--filename={tmp_path}/pods.yaml"],
+        [*command, f"--filename={tmp_path}/pods.yaml", "--output=json"],
         capture_output=True,
         text=True,
         check=False,

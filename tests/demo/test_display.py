@@ -13,7 +13,7 @@ from driver.demo.cluster_picture import (
     draw_card,
     draw_cluster,
     introduce,
-    label_parts,
+    label_profiles,
     label_users,
     show_containers,
     show_explanation,
@@ -78,7 +78,7 @@ async def tell(display: Display) -> None:
     display.begin_step("One card, seven pods, and another one that two pods share")
     units = [f"node-1/gpu/gpu-0-1g-10gb-at-{number}" for number in range(7)]
     full = card("node-1", "gpu-0", *units, "")
-    draw_card(display, {"before": before, "cut": full}, label_parts(SMALL))
+    draw_card(display, {"before": before, "cut": full}, label_profiles(SMALL))
     draw_cluster(display, [full, card("node-1", "gpu-1", *["node-1/gpu/gpu-1-shared"] * 8)], [*SMALL, *SHARED])
     show_pods(display, [BY_SIZE, *SHARED], 1.26)
     show_explanation(display, WHY)

@@ -6,6 +6,7 @@ import pytest
 
 from driver.demo.environment import find_packaged_folder
 from driver.demo.manifests import BadManifestsError, load_manifests
+from driver.demo.scenario import EXAMPLES
 
 CLASS = """
 apiVersion: kerf.dev/v1alpha1
@@ -108,7 +109,9 @@ def test_an_empty_selection_of_files_is_an_error(tmp_path: Path) -> None:
 
 
 def test_the_shipped_examples_are_good() -> None:
-    assert {manifest.kind for manifest in load_manifests([find_packaged_folder("examples")])} >= {
+    assert {
+        manifest.kind for manifest in load_manifests([find_packaged_folder("examples") / name for name in EXAMPLES])
+    } >= {
         "ResourceClass",
         "ResourceClaimTemplate",
         "Pod",

@@ -1,6 +1,6 @@
-"""The workloads of ``deploy/examples`` on a real cluster do what their pages say.
+"""The examples of ``deploy/examples`` on a real cluster do what their pages say.
 
-``tests/generate/examples.py`` has them placed by the allocator; the examples of one pod are run by ``kerf demo``.
+``tests/generate/examples.py`` has them placed by the allocator; ``kerf demo`` runs those of single pods.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -36,13 +36,22 @@ class Outcome:
     succeeded: int
     """Pods of Jobs."""
     profiles: tuple[str, ...]
-    """The profiles of the partitions on the card."""
+    """The profiles of the partitions on the GPU."""
 
 
 OUTCOMES: Final[Mapping[str, Outcome]] = {
     "deployment": Outcome(3, 0, ("1g.10gb",) * 3),
+    "extended-resource": Outcome(1, 0, ("1g.10gb",)),
+    "fpga-function": Outcome(1, 0, ()),
+    "fpga-two-slots": Outcome(1, 0, ()),
     "gpu-and-fpga": Outcome(1, 0, ("1g.10gb",)),
+    "gpu-by-size": Outcome(1, 0, ("1g.20gb",)),
+    "gpu-in-shares": Outcome(2, 0, ()),
+    "gpu-resize": Outcome(1, 1, ("3g.40gb",)),
+    "gpu-small": Outcome(2, 0, ("1g.10gb",) * 2),
+    "gpu-whole": Outcome(1, 0, ()),
     "job": Outcome(0, 4, ()),
+    "shared-claim": Outcome(1, 0, ("1g.10gb",)),
     "statefulset": Outcome(2, 0, ("3g.40gb",) * 2),
     "training-and-inference": Outcome(3, 1, ("1g.10gb",) * 3),
 }

@@ -65,7 +65,7 @@ def test_own_manifests_run_and_are_reported_as_a_document_and_with_the_logs(tmp_
 
 
 def test_a_kind_that_the_classic_cluster_has_not_is_refused_before_it_starts(tmp_path: Path) -> None:
-    example = EXAMPLES.parent / "gpu-by-size.yaml"
+    example = EXAMPLES.parent / "gpu-by-size"
     result = CliRunner().invoke(command, ["--classic", "-f", str(example)], standalone_mode=False)
     assert result.return_value == 2
     assert "resource.k8s.io/v1 ResourceClaimTemplate is not known here" in result.output

@@ -24,7 +24,7 @@ SETTINGS = DemoSettings(
     verbose=False,
     step_timeout_s=240,
 )
-OBJECTS = list(yaml.safe_load_all((find_packaged_folder("examples") / "gpu-small.yaml").read_text()))
+OBJECTS = list(yaml.safe_load_all((find_packaged_folder("examples") / "gpu-small/gpu-small.yaml").read_text()))
 PODS = [body for body in OBJECTS if body["kind"] == "Pod"]
 
 

@@ -100,7 +100,7 @@ def test_the_whole_story_is_observed_and_nothing_is_left(folder: Path) -> None:
     ],
 )
 def test_a_claim_by_size_gets_the_smallest_partition_of_every_geometry(folder: Path, model: str, profile: str) -> None:
-    example = find_packaged_folder("examples") / "gpu-by-size.yaml"
+    example = find_packaged_folder("examples") / "gpu-by-size"
     code, out, err = run(folder, "-f", str(example), "--gpu-model", model, "--nodes", "1", "-o", "json")
     assert (code, err) == (0, "")
     [pod] = json.loads(out)["pods"]
@@ -108,7 +108,9 @@ def test_a_claim_by_size_gets_the_smallest_partition_of_every_geometry(folder: P
 
 
 def test_eight_pods_at_once_share_two_of_eight_cards(folder: Path, tmp_path: Path) -> None:
-    documents = list(yaml.safe_load_all((find_packaged_folder("examples") / "gpu-by-size.yaml").read_text()))
+    documents = list(
+        yaml.safe_load_all((find_packaged_folder("examples") / "gpu-by-size/gpu-by-size.yaml").read_text())
+    )
     documents[0]["spec"] = {"device": "gpu", "profile": "1g.10gb"}
     pod = documents.pop()
     documents += [{**pod, "metadata": {"name": f"p{number}"}} for number in range(8)]
@@ -128,10 +130,10 @@ def normalized(text: str) -> list[str]:
 
 def test_what_the_readme_shows_of_the_demo_is_what_it_prints(folder: Path) -> None:
     readme = (Path(__file__).parents[2] / "README.md").read_text()
-    command, _, rest = readme.partition("`kerf demo -f deploy/examples/gpu-by-size.yaml`")[2].partition("```text\n")
+    command, _, rest = readme.partition("`kerf demo -f deploy/examples/gpu-by-size`")[2].partition("```text\n")
     assert rest, command
     shown = normalized(rest.partition("```")[0])
-    example = find_packaged_folder("examples") / "gpu-by-size.yaml"
+    example = find_packaged_folder("examples") / "gpu-by-size"
     code, out, err = run(folder, "-f", str(example))
     assert (code, err) == (0, "")
     assert [line for line in shown if line not in normalized(out)] == []
@@ -141,7 +143,7 @@ def test_what_the_readme_shows_of_the_demo_is_what_it_prints(folder: Path) -> No
 def test_workloads_make_their_pods_and_of_a_pod_that_fits_nowhere_the_reason_is_told(
     folder: Path, tmp_path: Path
 ) -> None:
-    *others, pod = yaml.safe_load_all((find_packaged_folder("examples") / "gpu-small.yaml").read_text())
+    *others, pod = yaml.safe_load_all((find_packaged_folder("examples") / "gpu-small/gpu-small.yaml").read_text())
     others = [each for each in others if each["kind"] != "Pod"]
     spec = dict(pod["spec"])
     spec["initContainers"] = [{**spec["containers"][0], "name": "first"}]
@@ -238,7 +240,7 @@ def test_ctrl_c_cleans_up_at_any_moment(folder: Path, seen: str) -> None:
 
 
 def test_a_kept_cluster_stays_up_until_ctrl_c_and_then_proves_that_nothing_is_left(folder: Path) -> None:
-    example = find_packaged_folder("examples") / "gpu-whole.yaml"
+    example = find_packaged_folder("examples") / "gpu-whole"
     with start(folder, "-f", str(example), "--keep", "--nodes", "1") as process:
         assert process.stdout is not None
         line = next(line for line in process.stdout if "export KUBECONFIG=" in line)

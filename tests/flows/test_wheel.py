@@ -20,7 +20,7 @@ def test_an_installed_wheel_runs_the_demo(tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="kw", dir="/tmp") as folder:
         # Before the checkout on the path, and run from elsewhere: nothing of the checkout is found.
         environment = {**os.environ, "PYTHONPATH": str(site), "TMPDIR": folder}
-        arguments = ["demo", "-f", str(site / "driver/deploy/examples/gpu-small.yaml"), "--nodes", "1", "-o", "json"]
+        arguments = ["demo", "-f", str(site / "driver/deploy/examples/gpu-small"), "--nodes", "1", "-o", "json"]
         command = [sys.executable, "-m", "driver.cli", *arguments]
         run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
         where = (

@@ -1,4 +1,4 @@
-"""Generates what ``kerf plan`` says of the workloads in ``deploy/examples`` into their pages.
+"""Generates what ``kerf plan`` says of the examples in ``deploy/examples`` into their pages.
 
 The cluster is one node with an H100 and an FPGA, with ResourceSlices as the plugin compiles them. A test generates the
 pages into another folder and compares.
@@ -23,16 +23,25 @@ from tests.generate.page_block import ROOT, write_page
 __all__ = ["FOLDERS", "ROOT", "generate"]
 
 _EXAMPLES: Final = Path("deploy/examples")
+_OTHERS: Final = frozenset({"classic", "quota", "resource-classes"})
+"""For other releases, for Kueue, and without pods: they have tests of their own."""
 FOLDERS: Final = tuple(
-    _EXAMPLES / name for name in ("deployment", "gpu-and-fpga", "job", "statefulset", "training-and-inference")
+    sorted(folder.relative_to(ROOT) for folder in (ROOT / _EXAMPLES).iterdir() if folder.name not in _OTHERS)
 )
-"""The examples of workloads; each folder has a page."""
+"""The examples with pods; each folder has a page."""
+_NOT_PLANNED: Final = frozenset({"gpu-in-shares"})
+"""Shares of cards are published once a class asks for them: before, no pod fits."""
 _COLUMNS: Final = "100"
 
 
 def generate(target: Path) -> list[Path]:
     """Write the pages with the present plans below ``target`` and return their paths relative to it."""
-    return [page for folder in FOLDERS for page in write_page(target, folder / "README.md", "plan", _plan(folder))]
+    return [
+        page
+        for folder in FOLDERS
+        if folder.name not in _NOT_PLANNED
+        for page in write_page(target, folder / "README.md", "plan", _plan(folder))
+    ]
 
 
 def one_node() -> ClusterState:

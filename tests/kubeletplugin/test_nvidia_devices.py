@@ -50,7 +50,7 @@ async def test_a_card_that_cannot_be_cut_beside_one_that_can_is_published_whole(
     async with published(H100, WITHOUT_MIG) as (_, machine, devices):
         assert [name for name in devices if name.startswith("gpu-1")] == ["gpu-1"]
         assert {"gpu-0", "gpu-0-1g-10gb-at-0"} < devices.keys()
-        assert devices["gpu-1"].attributes["productName"].value == "NVIDIA L4"
+        assert devices["gpu-1"].attributes["productName"].value == "NVIDIA L4 (simulated)"
         # test_gpu_robustness.bats: as many whole devices as the node has cards.
         with open_nvml(machine):
             count = pynvml.nvmlDeviceGetCount()
@@ -67,7 +67,8 @@ async def test_whole_cards_and_partitions_are_published_with_what_the_driver_say
             card = pynvml.nvmlDeviceGetHandleByIndex(0)
             told = {
                 "uuid": pynvml.nvmlDeviceGetUUID(card),
-                "productName": pynvml.nvmlDeviceGetName(card),
+                "productName": f"{pynvml.nvmlDeviceGetName(card)} (simulated)",
+                "simulated": True,
                 "cudaComputeCapability": "9.0.0",
                 "cudaDriverVersion": "13.0.0",
                 "driverVersion": "580.95.5",

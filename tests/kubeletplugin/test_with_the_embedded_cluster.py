@@ -215,6 +215,7 @@ async def test_a_claim_shows_what_it_got_from_its_prepare_to_its_end() -> None:
             "card": read_card(gpu),
             "pciBusID": "0000:00:00.0",
             "profile": "1g.10gb",
+            "simulated": True,
             "deviceNodes": ["/dev/nvidiactl", "/dev/nvidia0", *caps(gpu)],
             "cdiDevices": [f"k8s.gpu.kerf.dev/claim=claim-{held.uid}-{SLICE}"],
         }
@@ -222,7 +223,10 @@ async def test_a_claim_shows_what_it_got_from_its_prepare_to_its_end() -> None:
         fpga = await place.until_shown(held, FUNCTION)
         assert fpga.data is not None
         assert (fpga.data["function"], fpga.data["deviceNodes"]) == ("aes-gcm", ["/dev/dfl-port.1"])
-        assert [(one.type, one.status, one.reason) for one in fpga.conditions] == [("Ready", "True", "Prepared")]
+        assert [(one.type, one.status, one.reason) for one in fpga.conditions] == [
+            ("Ready", "True", "Prepared"),
+            ("Simulated", "True", "SimulatedHardware"),
+        ]
         await place.kubelet.unprepare(held)
         while SLICE in await entries():  # noqa: ASYNC110  (as elsewhere)
             await anyio.sleep(0.005)

@@ -102,6 +102,7 @@ def test_a_gpu_partition_as_it_is_published() -> None:
             "mps": {"bool": False},
             "node": {"string": "node-1"},
             "productName": {"string": "NVIDIA H100 80GB HBM3"},
+            "simulated": {"bool": False},
             "profile": {"string": "1g.10gb+me"},
             "shared": {"bool": False},
             "timeSlicing": {"bool": False},

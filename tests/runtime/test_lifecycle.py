@@ -37,6 +37,10 @@ async def breaks():
     print("ready", flush=True)
     raise ValueError("a defect")
 
+async def finds_no_folder():
+    print("ready", flush=True)
+    open("/nonexistent/checkpoint.db")
+
 async def serves():
     try:
         print("ready", flush=True)
@@ -93,6 +97,12 @@ def test_a_tls_connection_reads_into_a_buffer_of_64_kib(program: Path) -> None:
 def test_an_error_for_people_is_logged_as_its_message_and_exits_with_1(program: Path) -> None:
     with start(program, "fails") as process:
         assert process.communicate(timeout=120)[1] == "CRITICAL no kubelet here\n"
+        assert process.returncode == 1
+
+
+def test_a_file_that_cannot_be_used_is_named_without_a_traceback(program: Path) -> None:
+    with start(program, "finds_no_folder") as process:
+        assert process.communicate(timeout=20)[1] == "CRITICAL /nonexistent/checkpoint.db: No such file or directory\n"
         assert process.returncode == 1
 
 

@@ -18,7 +18,7 @@ from api.kerf.v1alpha1 import API_VERSION
 from api.model.allocations import AllocatedDeviceStatus
 from api.model.base import JsonObject
 from api.model.claims import AllocatedClaim, ResourceClaim
-from api.model.device_attributes import ATTRIBUTE_PCI_BUS_ID
+from api.model.device_attributes import ATTRIBUTE_PCI_BUS_ID, ATTRIBUTE_SIMULATED
 from api.model.names import ClaimRef, DeviceId, DriverName
 from api.model.prepared import PreparedClaim, PreparedDevice
 from driver.kube.http.errors import ConflictError, ForbiddenError, NotFoundError
@@ -228,7 +228,8 @@ class DeviceStatusWriter:
 
     def _describe_device(self, device: PreparedDevice, identity: PreparedIdentity) -> JsonObject:
         published = self._find_device(device.share.id)
-        address = published.attributes.get(ATTRIBUTE_PCI_BUS_ID) if published is not None else None
+        attributes = published.attributes if published is not None else {}
+        address, simulated = attributes.get(ATTRIBUTE_PCI_BUS_ID), attributes.get(ATTRIBUTE_SIMULATED)
         status = DeviceStatus(
             api_version=API_VERSION,
             uuid=identity.uuid,
@@ -236,6 +237,7 @@ class DeviceStatusWriter:
             pci_bus_id=(address.string or "") if address is not None else "",
             profile=device.part.profile or "",
             function=identity.function,
+            simulated=simulated is not None and simulated.value is True,
             device_nodes=identity.device_nodes,
             cdi_devices=device.cdi_ids,
         )

@@ -20,6 +20,9 @@ from driver.kubeletplugin.inventory.binding_conditions import BindingConditions,
 READY: Final = "Ready"
 """The type that KEP-4817 recommends for a device that is configured as class and claim say."""
 
+SIMULATED: Final = "Simulated"
+"""The type of the condition that only devices of simulated hardware have."""
+
 DeviceKey: TypeAlias = tuple[str, str, str, str | None]
 
 
@@ -57,12 +60,13 @@ def compose_device_statuses(
         had = reported[key].conditions if key in reported else ()
         binding = new[key].conditions if key in new else tuple(each for each in had if each.type in conditions.types)
         ready = (_build_ready(now),) if key in prepared else ()
+        simulated = (_build_simulated(now),) if prepared.get(key, {}).get("simulated") else ()
         entry = AllocatedDeviceStatus(
             driver=result.driver,
             pool=result.pool,
             device=result.device,
             share_id=result.share_id,
-            conditions=tuple(_keep_time(each, had) for each in (*binding, *ready)),
+            conditions=tuple(_keep_time(each, had) for each in (*binding, *ready, *simulated)),
             data=prepared.get(key),
         )
         if entry.conditions or entry.data:
@@ -88,6 +92,16 @@ def _build_ready(now: float) -> Condition:
         status="True",
         reason="Prepared",
         message="the device is ready for containers",
+        last_transition_time=format_time(now),
+    )
+
+
+def _build_simulated(now: float) -> Condition:
+    return Condition(
+        type=SIMULATED,
+        status="True",
+        reason="SimulatedHardware",
+        message="there is no such hardware: the device computes nothing",
         last_transition_time=format_time(now),
     )
 

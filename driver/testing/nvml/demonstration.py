@@ -8,6 +8,7 @@
 """
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -20,6 +21,8 @@ from api.kerf.v1alpha1 import Strict
 from driver.kubeletplugin.backends.nvidia.backend import NvidiaBackend
 from driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
 from driver.kubeletplugin.backends.nvidia.mig_mode import MigPolicy
+from driver.partitions.device_attributes import mark_simulated
+from driver.partitions.geometry import Card
 from driver.runtime.yaml_file import NotYamlError, parse_yaml
 from driver.testing.nvml.description import CardDescription, MachineDescription
 from driver.testing.nvml.machine import NvidiaMachine
@@ -61,6 +64,9 @@ class StandInBackend(NvidiaBackend):
         )
         super().__init__(config)
         self._machine = machine
+
+    def discover(self) -> Sequence[Card]:
+        return [mark_simulated(card) for card in super().discover()]
 
     def open(self) -> None:
         """Open NVML of the machine: a process loads one library only, and the variable says which machine it is of."""

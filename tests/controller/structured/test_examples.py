@@ -30,6 +30,10 @@ def documents(path: Path) -> list[dict[str, Any]]:
     return list(yaml.safe_load_all(path.read_text()))
 
 
+def example(name: str) -> list[dict[str, Any]]:
+    return documents(EXAMPLES / name / f"{name}.yaml")
+
+
 def of_kind(kind: str, found: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {one["metadata"]["name"]: one for one in found if one["kind"] == kind}
 
@@ -89,8 +93,8 @@ def test_an_example_stands_alone(path: Path) -> None:
 
 def test_every_example_is_in_the_list_of_examples() -> None:
     listed = (EXAMPLES.parents[1] / "docs" / "examples" / "README.md").read_text()
-    for path in (*EXAMPLES.glob("*.yaml"), *EXAMPLES.glob("*/README.md")):
-        assert f"(../../{path.relative_to(EXAMPLES.parents[1])})" in listed
+    for folder in EXAMPLES.iterdir():
+        assert f"(../../deploy/examples/{folder.name}/README.md)" in listed
 
 
 def test_no_two_examples_make_the_same_object() -> None:
@@ -109,7 +113,7 @@ def test_no_two_examples_make_the_same_object() -> None:
     ],
 )
 def test_by_size_gets_the_smallest_partition_of_18_gib(model: str, profiles: set[str]) -> None:
-    [document] = of_kind("ResourceClass", documents(EXAMPLES / "gpu-by-size.yaml")).values()
+    [document] = of_kind("ResourceClass", example("gpu-by-size")).values()
     device = first_match(document, gpus(model))
     assert device is not None
     assert device.attributes["profile"].string in profiles
@@ -117,7 +121,7 @@ def test_by_size_gets_the_smallest_partition_of_18_gib(model: str, profiles: set
 
 @pytest.mark.parametrize("model", ["h100-80gb-sxm", "a30-24gb"])
 def test_or_whole_comes_to_whole_cards_after_every_partition_of_every_card(model: str) -> None:
-    document = of_kind("ResourceClass", documents(EXAMPLES / "resource-classes.yaml"))["gpu-20gi-or-whole"]
+    document = of_kind("ResourceClass", example("resource-classes"))["gpu-20gi-or-whole"]
     matches = compile_selector(compiled(document).expression).matches
     devices = [(one.spec.driver, device) for one in slices("n1", gpus(model, 2)) for device in one.spec.devices]
     cuts = [device.attributes["cut"].string for driver, device in devices if matches(driver, device)]
@@ -126,9 +130,9 @@ def test_or_whole_comes_to_whole_cards_after_every_partition_of_every_card(model
 
 
 @pytest.mark.parametrize("model", [model.id for model in gpu_models()])
-@pytest.mark.parametrize("example", ["gpu-small", "gpu-whole", "shared-claim"])
-def test_every_gpu_can_serve_what_asks_for_no_size(example: str, model: str) -> None:
-    classes = of_kind("ResourceClass", documents(EXAMPLES / f"{example}.yaml")).values()
+@pytest.mark.parametrize("name", ["gpu-small", "gpu-whole", "shared-claim"])
+def test_every_gpu_can_serve_what_asks_for_no_size(name: str, model: str) -> None:
+    classes = of_kind("ResourceClass", example(name)).values()
     assert classes
     for document in classes:
         assert first_match(document, gpus(model)) is not None
@@ -136,7 +140,7 @@ def test_every_gpu_can_serve_what_asks_for_no_size(example: str, model: str) -> 
 
 @pytest.mark.parametrize("model", ["h100-80gb-sxm", "a30-24gb", "rtx-pro-6000", "thor-igpu"])
 def test_resize_goes_from_small_to_large(model: str) -> None:
-    classes = of_kind("ResourceClass", documents(EXAMPLES / "gpu-resize.yaml"))
+    classes = of_kind("ResourceClass", example("gpu-resize"))
     small = first_match(classes["gpu-one-slice"], gpus(model))
     large = first_match(classes["gpu-three-slices"], gpus(model))
     assert small is not None
@@ -146,14 +150,14 @@ def test_resize_goes_from_small_to_large(model: str) -> None:
 
 @pytest.mark.parametrize("shell", [shell.name for shell in shells()])
 def test_every_shell_can_serve_the_function(shell: str) -> None:
-    [document] = of_kind("ResourceClass", documents(EXAMPLES / "fpga-function.yaml")).values()
+    [document] = of_kind("ResourceClass", example("fpga-function")).values()
     device = first_match(document, fpgas(shell))
     assert device is not None
     assert device.attributes["function"].string == "aes-gcm"
 
 
 def test_two_slots_are_two_slots_without_a_function_of_their_own() -> None:
-    [document] = of_kind("ResourceClass", documents(EXAMPLES / "fpga-two-slots.yaml")).values()
+    [document] = of_kind("ResourceClass", example("fpga-two-slots")).values()
     device = first_match(document, fpgas("quad"))
     assert device is not None
     assert (int(device.capacity["slots"].value), device.attributes["function"].string) == (2, "")

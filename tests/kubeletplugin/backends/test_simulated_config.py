@@ -7,9 +7,13 @@ import pytest
 from api.errors import InvalidDocumentError, PermanentError
 from api.model.devices import Attribute
 from api.model.names import ClaimRef, DeviceId, ShareId
+from driver.families.gpu.catalog import gpu_models
+from driver.families.registry import BUILT_IN
 from driver.kubeletplugin.backends.base import AllocatedDevice
 from driver.kubeletplugin.backends.simulated import open_backend, open_fpgas, open_gpus
 from driver.kubeletplugin.backends.simulated.config import read_config
+from driver.partitions.device_attributes import card_attributes, check_vocabulary
+from driver.partitions.slice_limits import MAX_VALUE
 from tests.kubeletplugin.backends.claims import Notes
 from tests.partitions.cards import gpu_partition
 
@@ -128,10 +132,24 @@ def test_cards_say_what_the_document_says_of_sharing_and_drivers(tmp_path: Path)
     able, plain = open_gpus(write(tmp_path, f"state: x\ncards: [{row}, {{kind: gpu, model: a30}}]\n")).discover()
     assert (able.driver_version, able.attributes["mps"]) == ("550.54.15", Attribute.of(True))
     assert "timeSlicing" not in able.attributes
-    assert plain.attributes.keys() == {"cudaDriverVersion"}, "no process runs on a simulated card"
+    assert plain.attributes.keys() == {"cudaDriverVersion", "productName", "simulated"}, (
+        "no process runs on a simulated card"
+    )
 
 
 def test_simulated_gpus_say_which_cuda_their_driver_supports(tmp_path: Path) -> None:
     cards = open_backend(write(tmp_path, GOOD)).discover()
     versions = {card.kind: card.attributes.get("cudaDriverVersion") for card in cards}
     assert versions == {"gpu": Attribute(version="13.0.0"), "fpga": None}
+
+
+@pytest.mark.parametrize("model", [model.id for model in gpu_models()])
+def test_every_simulated_card_says_that_it_is_none(tmp_path: Path, model: str) -> None:
+    text = f"state: hardware\ncards:\n- {{kind: gpu, model: {model}}}\n- {{kind: fpga, shell: quad}}\n"
+    for card, family in zip(open_backend(write(tmp_path, text)).discover(), BUILT_IN, strict=True):
+        published = card_attributes(card, "node-1", family.vocabulary)
+        product = published["productName"].string or ""
+        assert product.endswith(" (simulated)")
+        assert len(product) <= MAX_VALUE
+        assert published["simulated"].value is True
+        check_vocabulary(card, family.vocabulary)

@@ -98,6 +98,13 @@ def test_a_condition_that_stays_keeps_the_time_of_its_last_transition() -> None:
     assert {one.last_transition_time for one in status.devices[0].conditions} == {format_time(20)}
 
 
+def test_a_device_of_simulated_hardware_says_so_as_long_as_it_is_prepared() -> None:
+    status = compose(ALLOCATED, {KEYS["gpu-1"]: {"uuid": "a", "simulated": True}, KEYS[DEVICES[0]]: {"uuid": "b"}})
+    assert true_types(status, "gpu-1") == {"Ready", "Simulated"}
+    assert true_types(status, DEVICES[0]) == {"Ready"}
+    assert true_types(compose(status, {}), "gpu-1") == set()
+
+
 def test_an_entry_is_of_the_share_that_the_claim_has_and_of_no_device_that_it_does_not_have() -> None:
     shared = device_key(result("gpu-0", share="s"))
     gone = device_key(result("gpu-7"))

@@ -27,6 +27,7 @@ from driver.families.gpu.catalog import gpu_model
 from driver.families.gpu.geometry import gpu_geometry
 from driver.families.model_names import UnknownModelError
 from driver.kubeletplugin.backends.simulated.steps import HardwareStep
+from driver.partitions.device_attributes import mark_simulated
 from driver.partitions.geometry import Card
 from driver.runtime.yaml_file import NotYamlError, parse_yaml
 
@@ -114,10 +115,11 @@ def cards_of(config: SimulatedConfig) -> tuple[Card, ...]:
     gpus = [row for row in config.cards if isinstance(row, GpuCards) for _ in range(row.count)]
     fpgas = [row for row in config.cards if isinstance(row, FpgaCards) for _ in range(row.count)]
     seed = config.seed or config.state
-    return (
+    cards = (
         *(_gpu(seed, index, row) for index, row in enumerate(gpus)),
         *(_fpga(seed, index, row) for index, row in enumerate(fpgas)),
     )
+    return tuple(map(mark_simulated, cards))
 
 
 def _gpu(seed: str, index: int, row: GpuCards) -> Card:
