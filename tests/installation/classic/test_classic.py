@@ -1,0 +1,35 @@
+"""What ``tests/e2e/classic`` does with Kerf as processes, with Kerf as pods, on a release where drivers allocate."""
+
+from tests.e2e.classic.namespace import ClassicNamespace
+from tests.e2e.classic.test_lifecycle import (
+    ONE,
+    test_a_claim_is_deallocated_after_its_last_pod_and_allocated_again_for_the_next,
+    test_a_pod_may_have_a_gpu_and_an_fpga_function,
+    test_a_pod_with_a_template_gets_a_partition_of_the_size_it_asks_for,
+    test_pods_that_do_not_fit_wait_and_run_when_there_is_room,
+    test_two_pods_share_a_claim_and_the_device_stays_with_the_last,
+)
+from tests.installation.kerf_pods import KerfPods
+
+__all__ = [
+    "test_a_claim_is_deallocated_after_its_last_pod_and_allocated_again_for_the_next",
+    "test_a_pod_may_have_a_gpu_and_an_fpga_function",
+    "test_a_pod_with_a_template_gets_a_partition_of_the_size_it_asks_for",
+    "test_pods_that_do_not_fit_wait_and_run_when_there_is_room",
+    "test_two_pods_share_a_claim_and_the_device_stays_with_the_last",
+]
+
+
+async def test_running_pods_do_not_notice_that_the_plugin_is_updated(
+    namespace: ClassicNamespace, kerf: KerfPods
+) -> None:
+    for name in ("one", "two"):
+        await namespace.claim(name, "gpu-small")
+    await namespace.pod("first", {"gpu": ONE})
+    await namespace.wait_running("first")
+    cut = namespace.node.gpu_partitions
+    await kerf.update_plugin(namespace.node.name)
+    assert namespace.node.gpu_partitions == cut
+    await namespace.pod("second", {"gpu": {"resourceClaimName": "two"}})
+    await namespace.wait_running("second")
+    assert len(namespace.node.gpu_partitions) == 2
