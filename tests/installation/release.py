@@ -178,11 +178,15 @@ class Release:
         await eventually(f"the pod {name} has ended", has_gone, within_s=ready_s())
 
     def log(self, pod: Document) -> str:
-        """Return what the pod's containers have written, all of their starts."""
+        """Return what the pod's containers have written, all of their starts.
+
+        In the kubelet's files time, stream and a flag stand before each line.
+        """
         metadata = pod["metadata"]
         folder = f"{metadata['namespace']}_{metadata['name']}_{metadata['uid']}"
         files = sorted((self.cluster.node_paths(NODE).pod_logs / folder).glob("*/*.log"))
-        return "\n".join(map(Path.read_text, files))
+        lines = (line for file in files for line in file.read_text().splitlines())
+        return "\n".join(line.split(" ", 3)[-1] for line in lines)
 
 
 def is_pod_ready(pod: Document) -> bool:

@@ -105,7 +105,7 @@ async def test_an_uninstall_is_refused_while_claims_are_held_and_pods_end_in_eit
     with pytest.raises(RefusedError, match="kerf-uninstall-check"):
         await release.run("uninstall")
     (check,) = await release.uninstall_checks()
-    said = release.log(check)
+    said = " ".join(release.log(check).split())  # lines are wrapped
     assert "namespace default: 1 claim has devices: held-gpu-" in said
     assert "kubectl delete pod -n default held" in said
     await release.wait_plugin()
