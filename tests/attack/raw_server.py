@@ -2,8 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import anyio
 import msgspec
@@ -13,21 +12,10 @@ from driver.kube.http.client import Client
 from driver.kube.http.credentials import Access
 from driver.kube.http.errors import build_status_error
 from driver.kube.http.transport import HttpRequest
+from tests.kube.open_transport import OpenTransport
 
 DEEP = b"[" * 5000 + b"]" * 5000
 """As deep as 10 KiB can be, the most that the API server takes as opaque parameters."""
-
-
-class OpenTransport:
-    """What is opened and closed of a Transport that has nothing to open."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        pass
 
 
 @dataclass

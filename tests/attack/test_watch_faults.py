@@ -17,7 +17,7 @@ from driver.kube.http.transport import HttpRequest
 from driver.kube.informer import Informer
 from driver.kube.store import ObjectChange
 from tests.attack.kinds import cases
-from tests.attack.raw_server import OpenTransport
+from tests.kube.open_transport import OpenTransport
 from tests.runtime.virtual_time import VIRTUAL_TIME
 
 FAULTS: Final = 20

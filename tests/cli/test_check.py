@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from itertools import dropwhile, takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -76,12 +77,21 @@ def test_a_node_is_checked_without_a_cluster_and_nothing_is_made(
     assert not (folder / "cdi").exists()
 
 
-def test_a_problem_is_exit_code_1_with_what_to_do(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("columns", [80, 200])
+def test_a_problem_is_exit_code_1_with_what_to_do(
+    columns: int, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
     (folder / "config.toml").write_text('version = 2\n[plugins."io.containerd.grpc.v1.cri"]\nenable_cdi = false\n')
     assert main(arguments(folder)) == 1
     lines = capsys.readouterr().out.splitlines()
-    at = next(number for number, line in enumerate(lines) if line.startswith("problem  container-runtime"))
-    assert lines[at + 1].split() == ["->", "set", "enable_cdi", "=", "true", "there,", "and", "restart", "containerd"]
+    problem, *others = dropwhile(lambda line: not line.startswith("problem  container-runtime"), lines)
+    (message, *_, step) = [problem, *takewhile(lambda line: line.startswith(" "), others)]
+    indent = len(message) - len(message.split(maxsplit=2)[2])
+    assert step.startswith(" " * indent)
+    words = " ".join(line.strip() for line in (problem, *others))
+    assert "-> set enable_cdi = true there, and restart containerd" in words
+    assert max(len(line) for line in lines if "/" not in line) <= columns, "paths stay whole"
     assert lines[-1].startswith("node: 1 problem, ")
 
 

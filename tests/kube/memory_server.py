@@ -7,8 +7,7 @@ import json
 import math
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import anyio
 
@@ -17,6 +16,7 @@ from driver.kube.http.credentials import Access
 from driver.kube.http.errors import StatusError, UnreachableError, build_status_error
 from driver.kube.http.transport import HttpRequest
 from driver.runtime.notifier import Notifier
+from tests.kube.open_transport import OpenTransport
 
 Json = dict[str, Any]
 Fault = Callable[[HttpRequest], "Exception | None"]
@@ -69,7 +69,7 @@ class Entry:
 
 
 @dataclass
-class MemoryServer:
+class MemoryServer(OpenTransport):
     """Objects by collection, with a history that can be watched and forgotten."""
 
     objects: dict[tuple[str, str, str], Json] = field(default_factory=dict)
@@ -132,14 +132,6 @@ class MemoryServer:
         return [request for _, request in self.requests if request.method == method]
 
     # Transport
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        pass
 
     async def call(self, request: HttpRequest) -> bytes:
         await self._begin(request)

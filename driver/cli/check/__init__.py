@@ -1,5 +1,8 @@
 """``kerf check``: whether a cluster and a node have what Kerf needs, and whether it can be uninstalled."""
 
+import shutil
+import textwrap
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -25,6 +28,10 @@ from driver.kubeletplugin.settings import CDI_DIR
 _COLORS: Final = {CheckLevel.OK: "green", CheckLevel.WARNING: "yellow", CheckLevel.PROBLEM: "red"}
 _CONTAINERD_CONFIG: Final = Path("/etc/containerd/config.toml")
 """Containerd's own default."""
+_LEVEL_WIDTH: Final = 9
+"""The longest level, and a space."""
+_NARROWEST: Final = 20
+"""Columns that a message has on the narrowest terminal: with fewer each word would be a line."""
 
 
 @click.group(short_help="Check whether a cluster or a node has what Kerf needs.")
@@ -167,9 +174,8 @@ def _print(report: PreflightReport, output: OutputFormat) -> int:
     if output == "text":
         width = max((len(result.check) for result in report.results), default=0)
         for result in report.results:
-            click.echo(_line(result, width))
-            if result.next_step:
-                click.echo(f"{'':9}{'':{width}}  -> {result.next_step}")
+            for line in _lines(result, width):
+                click.echo(line)
         problems, warnings, fine = (
             sum(result.level is level for result in report.results)
             for level in (CheckLevel.PROBLEM, CheckLevel.WARNING, CheckLevel.OK)
@@ -181,6 +187,20 @@ def _print(report: PreflightReport, output: OutputFormat) -> int:
     return EXIT_FAILED if report.worst is CheckLevel.PROBLEM else 0
 
 
-def _line(result: CheckResult, width: int) -> str:
-    level = click.style(f"{result.level:<9}", fg=_COLORS[result.level])
-    return f"{level}{result.check:<{width}}  {result.message}"
+def _lines(result: CheckResult, width: int) -> Iterator[str]:
+    """Yield a result with its next step, wrapped beside the name of its check, which has ``width`` columns."""
+    indent = f"{'':{_LEVEL_WIDTH + width}}  "
+    columns = max(shutil.get_terminal_size().columns, len(indent) + _NARROWEST)
+    first, *others = _wrap(result.message, columns, indent, indent)
+    level = click.style(f"{result.level:<{_LEVEL_WIDTH}}", fg=_COLORS[result.level])
+    yield f"{level}{result.check:<{width}}  {first.removeprefix(indent)}"
+    yield from others
+    if result.next_step:
+        yield from _wrap(result.next_step, columns, f"{indent}-> ", f"{indent}   ")
+
+
+def _wrap(text: str, columns: int, first: str, others: str) -> list[str]:
+    """Wrap between words: a path or a name that is longer than the line stays whole, so that it can be copied."""
+    return textwrap.wrap(
+        text, columns, initial_indent=first, subsequent_indent=others, break_long_words=False, break_on_hyphens=False
+    )

@@ -3,8 +3,7 @@
 import json
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -19,6 +18,7 @@ from driver.kube.http.errors import ServerError, build_status_error
 from driver.kube.http.transport import HttpRequest
 from driver.kubeletplugin.cluster.base import AbsenceUnprovenError, confirm_absence, read_claim
 from driver.local.apiserver import ApiServer, ApiServerSettings
+from tests.kube.open_transport import OpenTransport
 
 REF = ClaimRef("default", "training", "uid-1")
 CLAIMS = kinds_of_model_shape("v1").resource_claims
@@ -48,21 +48,13 @@ PROXY = (404, b"404 page not found\n")
 
 
 @dataclass
-class Answers:
+class Answers(OpenTransport):
     """A Transport with an answer for each path."""
 
     of: dict[str, tuple[int, bytes]] = field(default_factory=dict)
 
     def client(self) -> Client:
         return Client(Access(server="http://answers"), user_agent="test/1", transport=self)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        pass
 
     async def call(self, request: HttpRequest) -> bytes:
         await anyio.lowlevel.checkpoint()
