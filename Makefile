@@ -86,7 +86,7 @@ E2E         = tests/e2e tests/installation tests/contract tests/cdi/runtimes
 CLASSIC ?= 1.30
 
 e2e: $(VENV)/.installed ## Kerf on a real Kubernetes (Linux, root, Go; builds it once, some 40 minutes)
-	@$(BIN)/python -m tests.realcluster build --kueue $(KUBERNETES) $(CLASSIC)
+	@$(BIN)/python -m tests.realcluster build --kueue --helm $(KUBERNETES) $(CLASSIC)
 	@KERF_E2E_VERSION=$(KUBERNETES) KERF_E2E_CLASSIC=$(CLASSIC) $(BIN)/pytest -q -n $(CLUSTERS) --dist loadfile -m realcluster $(ARGS) $(E2E)
 
 # The other releases, each with the tests that docs/compatibility.md names; it says what fails there, and why.

@@ -11,8 +11,19 @@ import anyio
 import pytest
 import yaml
 
+from api.model.allocations import (
+    AllocationResult,
+    DeviceAllocationResult,
+    DeviceRequestAllocationResult,
+    ResourceClaimStatus,
+)
+from api.model.names import DriverName
 from driver.cli import main
+from driver.kube.discovery import discover
+from driver.kube.http.client import Client
+from driver.kube.http.config import load_access
 from driver.local.apiserver import ApiServer, ApiServerSettings
+from tests.diagnostics.clusters import claim, replace, request
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:click")
 
@@ -154,3 +165,28 @@ def test_the_page_names_every_check(folder: Path, capsys: pytest.CaptureFixture[
     _, document = run(capsys, *arguments(folder))
     page = PAGE.read_text(encoding="utf-8")
     assert not [name for name in levels(document) if f"| `{name}` |" not in page]
+
+
+async def test_a_cluster_with_claims_of_kerfs_may_not_lose_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    server = ApiServer(settings=ApiServerSettings())
+    kubeconfig = folder / "kubeconfig"
+    ask = ["check", "uninstall", "--output=json", f"--kubeconfig={kubeconfig}"]
+    results = DeviceAllocationResult(
+        results=(DeviceRequestAllocationResult(request="r", driver=DriverName("gpu.kerf.dev"), pool="p", device="d"),)
+    )
+    status = ResourceClaimStatus(allocation=AllocationResult(devices=results))
+    async with anyio.create_task_group() as group:
+        await group.start(server.serve)
+        kubeconfig.write_text(yaml.safe_dump(server.kubeconfig()))
+        codes = [await anyio.to_thread.run_sync(main, ask)]
+        async with Client(await load_access(kubeconfig), user_agent="kerf-test/1") as client:
+            claims = (await discover(client)).resource.resource_claims
+            created = await client.create(claims, claim("c", request("r", "small")))
+            await client.update(claims, replace(created, status=status), subresource="status")
+        codes.append(await anyio.to_thread.run_sync(main, ask))
+        codes.append(await anyio.to_thread.run_sync(main, [*ask, "--driver=npu.acme.example"]))
+        group.cancel_scope.cancel()
+    assert codes == [0, 1, 0]
+    text = capsys.readouterr().out
+    assert "namespace default: 1 claim has devices: c (no pod uses it)" in text
+    assert "no claim has devices of npu.acme.example" in text

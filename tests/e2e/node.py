@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import aiohttp
 
@@ -15,13 +15,36 @@ from driver.partitions.geometry import Placement
 from driver.runtime import file_lock
 from tests.e2e.hardware import NodeHardware, SimulatedCards, StandInCards
 from tests.realcluster.cluster import Cluster
-from tests.realcluster.kerf import NVIDIA_FAKE, Kerf
+from tests.realcluster.kerf import NVIDIA_FAKE, Hardware
+
+
+class NodePlugins(Protocol):
+    """Kerf's plugins on the nodes of a cluster: processes of this machine (``Kerf``), or pods (``tests/installation``).
+
+    Methods take the name of a node.
+    """
+
+    def hardware(self, node: str) -> Hardware: ...
+
+    def hardware_state(self, node: str) -> Path:
+        """Return the folder with the state of the simulated cards."""
+        ...
+
+    def stand_in_folder(self, node: str) -> Path:
+        """Return the folder of the stand-in machine."""
+        ...
+
+    def plugin_probes(self, node: str) -> str:
+        """Return the address of the plugin's metrics and probes."""
+        ...
+
+    def plugin_is_running(self, node: str) -> bool: ...
 
 
 class NodeView:
     """One node with a kubelet."""
 
-    def __init__(self, cluster: Cluster, kerf: Kerf, name: str) -> None:
+    def __init__(self, cluster: Cluster, kerf: NodePlugins, name: str) -> None:
         self._kerf = kerf
         self.hardware = open_hardware(kerf, name)
         self._state = kerf.hardware_state(name)
@@ -123,7 +146,7 @@ class NodeView:
         return [(file.stem, json.loads(file.read_text())) for file in sorted(self._state.glob(pattern))]
 
 
-def open_hardware(kerf: Kerf, node: str) -> NodeHardware:
+def open_hardware(kerf: NodePlugins, node: str) -> NodeHardware:
     """Return what befalls the cards of a node, by its backend for GPUs."""
     hardware = kerf.hardware(node)
     if hardware.gpu_backend == NVIDIA_FAKE:

@@ -15,10 +15,12 @@ import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, Final
 
+from driver.runtime import file_lock
 from tests.image import description
 from tests.image.archive import add_file
 from tests.supply_chain.lock import ROOT
@@ -34,12 +36,14 @@ _PACKAGE_FIELDS: Final = ("Package", "Version", "Architecture", "Maintainer", "S
 _STATUS: Final = "var/lib/dpkg/status.d"
 """Where scanners look for Debian's packages in an image without dpkg."""
 _PACKAGE_FILES: Final = "usr/share/kerf/debian.json"
-_SOURCES: Final = ("api", "cdi", "driver", "deploy/classic", "deploy/crds", "deploy/examples")
-_SOURCE_FILES: Final = ("pyproject.toml", "README.md", "LICENSE", description.PROGRAM_SOURCE)
+SOURCES: Final = ("api", "cdi", "driver", "deploy/classic", "deploy/crds", "deploy/examples")
+SOURCE_FILES: Final = ("pyproject.toml", "README.md", "LICENSE", description.PROGRAM_SOURCE)
+"""The folders and files that Kerf's wheel is made of, and its program."""
 _HOOK_MODULE: Final = ROOT / "tests" / "oracle" / "nvidia"
 _HOOK_PACKAGE: Final = "github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook"
-_KEPT: Final = 3
-"""Layers of a kind that stay in the cache: for a few checkouts beside one another."""
+_KEPT: Final = 4
+"""Layers of a kind that stay in the cache: for a few checkouts beside one another, and for the earlier version of
+``tests/upgrade``."""
 _TAIL: Final = 20
 """The number of lines of a failed command that are shown."""
 
@@ -48,37 +52,61 @@ class ImageBuildError(RuntimeError):
     """The image cannot be made; the message says what is missing, or how the output of a command ended."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageInputs:
+    """What an image is made of."""
+
+    locks: Sequence[Path]
+    """The lock files of its packages."""
+    wheel: Path | None = None
+    """Kerf's wheel; None: it is built from this checkout."""
+
+
+OWN: Final = ImageInputs(locks=tuple(ROOT / lock for lock in description.LOCKS))
+"""What this checkout's image is made of."""
+
+
 def cache() -> Path:
     """Return the folder of the layers."""
     home = os.environ.get("XDG_CACHE_HOME")
     return (Path(home) if home else Path.home() / ".cache") / "kerf" / "image"
 
 
-def build_layers(*, with_cdi_hook: bool) -> Sequence[Path]:
-    """Return the files of the layers, from the lowest, made if needed.
+def build_layers(inputs: ImageInputs = OWN, *, with_cdi_hook: bool) -> Sequence[Path]:
+    """Return the files of the layers, from the lowest, made if needed; other processes wait meanwhile.
 
     Without the hook for containers with NVIDIA GPUs no Go is needed. Raises ImageBuildError.
     """
-    locks = [(ROOT / lock).read_bytes() for lock in description.LOCKS]
+    cache().mkdir(parents=True, exist_ok=True)
+    with file_lock.acquire(cache()):
+        layers = _build_layers(inputs, with_cdi_hook=with_cdi_hook)
+        for layer in layers:
+            layer.touch()  # those that were not used for the longest time go first
+    return layers
+
+
+def _build_layers(inputs: ImageInputs, *, with_cdi_hook: bool) -> Sequence[Path]:
+    locks = [lock.read_bytes() for lock in inputs.locks]
     lower_key = _key([Path(__file__).read_bytes(), json.dumps(description.lower_layer()).encode(), *locks])
     lower = cache() / f"packages-{lower_key}.tar"
     if not lower.exists():
         with _stage() as (root, scratch):
             _unpack_debian(root, scratch)
-            _install_packages(root)
+            _install_packages(root, inputs.locks)
             _compile(root, root)
             _write_layer(root, lower)
             _remove_old("packages-*.tar")
     modules = [(_HOOK_MODULE / "go.sum").read_bytes()] if with_cdi_hook else []
-    upper_key = _key([lower_key.encode(), *modules, *_sources()])
+    contents = _sources() if inputs.wheel is None else iter([inputs.wheel.read_bytes()])
+    upper_key = _key([lower_key.encode(), *modules, *contents])
     upper = cache() / f"kerf-{upper_key}.tar"
     if not upper.exists():
         with _stage() as (root, scratch):
             below = scratch / "below"
             with tarfile.open(lower) as tar:
                 tar.extractall(below, filter="tar")
-            _install_kerf(root, below, scratch)
-            _write_sbom(root, below)
+            _install_kerf(root, below, inputs.wheel or _build_wheel(scratch))
+            _write_sbom(root, below, inputs.locks)
             if with_cdi_hook:
                 _build_cdi_hook(root / description.CDI_HOOK)
             _write_layer(root, upper)
@@ -88,8 +116,8 @@ def build_layers(*, with_cdi_hook: bool) -> Sequence[Path]:
 
 def _sources() -> Iterator[bytes]:
     """Yield the names and contents of all files that Kerf's wheel is made of."""
-    folders = [path for name in _SOURCES for path in sorted((ROOT / name).rglob("*"))]
-    for path in (*folders, *(ROOT / name for name in _SOURCE_FILES)):
+    folders = [path for name in SOURCES for path in sorted((ROOT / name).rglob("*"))]
+    for path in (*folders, *(ROOT / name for name in SOURCE_FILES)):
         if path.is_file() and path.suffix != ".pyc":
             yield path.relative_to(ROOT).as_posix().encode()
             yield path.read_bytes()
@@ -150,15 +178,15 @@ def _control_fields(deb: Path) -> Mapping[str, str]:
     return {name: value for name, _, value in fields}
 
 
-def _install_packages(root: Path) -> None:
+def _install_packages(root: Path, locks: Sequence[Path]) -> None:
     """Install the packages of the lock files, with hashes, and with nothing built from source."""
-    locks = [f"--requirement={ROOT / lock}" for lock in description.LOCKS]
-    _pip(root, ["--require-hashes", "--only-binary=:all:", f"--target={root / description.SITE_PACKAGES}", *locks])
+    given = [f"--requirement={lock}" for lock in locks]
+    _pip(root, ["--require-hashes", "--only-binary=:all:", f"--target={root / description.SITE_PACKAGES}", *given])
     shutil.rmtree(root / description.SITE_PACKAGES / "bin", ignore_errors=True)  # started by this machine's linker
 
 
-def _install_kerf(root: Path, below: Path, scratch: Path) -> None:
-    """Install Kerf's wheel into ``root``, with the Python in ``below``."""
+def _build_wheel(scratch: Path) -> Path:
+    """Build Kerf's wheel from this checkout into ``scratch``, and return its file."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     _run(
         "building Kerf's wheel",
@@ -166,6 +194,11 @@ def _install_kerf(root: Path, below: Path, scratch: Path) -> None:
         environment,
     )
     (wheel,) = scratch.glob("*.whl")
+    return wheel
+
+
+def _install_kerf(root: Path, below: Path, wheel: Path) -> None:
+    """Install Kerf's wheel into ``root``, with the Python in ``below``."""
     _pip(below, ["--no-deps", "--no-index", f"--target={root / description.SITE_PACKAGES}", str(wheel)])
     shutil.rmtree(root / description.SITE_PACKAGES / "bin", ignore_errors=True)
     _compile(below, root)
@@ -174,9 +207,9 @@ def _install_kerf(root: Path, below: Path, scratch: Path) -> None:
     program.chmod(0o755)
 
 
-def _write_sbom(root: Path, below: Path) -> None:
+def _write_sbom(root: Path, below: Path, locks: Sequence[Path]) -> None:
     """Write the bill of materials, with Debian's packages beside those of the lock file."""
-    sbom = dict(build_sbom(*(ROOT / lock for lock in description.LOCKS)))
+    sbom = dict(build_sbom(*locks))
     packages: list[dict[str, str]] = json.loads((below / _PACKAGE_FILES).read_text())
     sbom["components"] = [*sbom["components"], *map(_component, packages)]
     _write(root / description.SBOM, json.dumps(sbom, indent=1))

@@ -9,7 +9,7 @@ import click
 
 from tests.realcluster import instances, requirements
 from tests.realcluster.api import Api
-from tests.realcluster.builds import BuildError, build, build_kueue
+from tests.realcluster.builds import BuildError, build, build_helm, build_kueue
 from tests.realcluster.cluster import Cluster, NotReadyError, stop_leftover
 from tests.realcluster.kerf import DEFAULT_HARDWARE, Kerf
 from tests.realcluster.paths import ROOTS, ClusterPaths
@@ -42,7 +42,8 @@ def realcluster() -> None:
 @realcluster.command("build")
 @click.argument("versions", type=_Version(), nargs=-1)
 @click.option("--kueue", is_flag=True, help="Kueue's manager, too.")
-def build_command(versions: tuple[KubernetesVersion, ...], kueue: bool) -> None:
+@click.option("--helm", is_flag=True, help="Helm, too.")
+def build_command(versions: tuple[KubernetesVersion, ...], kueue: bool, helm: bool) -> None:
     """Build the programs of VERSIONS into the cache; say what the machine lacks."""
     requirements.ensure()
     for version in versions or (NEWEST,):
@@ -50,6 +51,8 @@ def build_command(versions: tuple[KubernetesVersion, ...], kueue: bool) -> None:
         click.echo(f"{programs.kube}\n{programs.containerd}")
     if kueue:
         click.echo(build_kueue())
+    if helm:
+        click.echo(build_helm())
 
 
 @realcluster.command("up")

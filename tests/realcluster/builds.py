@@ -1,4 +1,4 @@
-"""Builds of Kubernetes, containerd and Kueue from Go modules, in a cache outside the checkout.
+"""Builds of Kubernetes, containerd, Kueue and Helm from Go modules, in a cache outside the checkout.
 
 A build is kept under a key of everything that it is made of: release, module files, our Go sources and the Go version.
 Go's own checksums (``go.sum``, and the checksum database for containerd) say that the modules are the right ones.
@@ -20,6 +20,8 @@ from typing import Final
 from tests.realcluster.versions import CONTAINERD, EXAMPLE_DRIVER, KUEUE, KubernetesVersion
 
 SOURCES: Final = Path(__file__).parent / "kube"
+_HELM_SOURCES: Final = Path(__file__).parents[1] / "oracle" / "helm"
+_HELM: Final = "helm.sh/helm/v3/cmd/helm"
 _CONTAINERD: Final = "github.com/containerd/containerd/v2/cmd"
 _CONTAINERD_PROGRAMS: Final = ("containerd", "containerd-shim-runc-v2", "ctr")
 _KUEUE: Final = "sigs.k8s.io/kueue"
@@ -30,6 +32,7 @@ _VERSION_PACKAGE: Final = "k8s.io/component-base/version"
 _COLD_KUBERNETES: Final = "9 minutes on two cores with empty caches, else half a minute"
 _COLD_CONTAINERD: Final = "3 minutes on two cores with empty caches, else seconds"
 _COLD_KUEUE: Final = "17 minutes on two busy cores with empty caches, else seconds"
+_COLD_HELM: Final = "3 minutes on two busy cores with empty caches, else seconds"
 _COLD_EXAMPLE_DRIVER: Final = "4 minutes on two busy cores with empty caches, else seconds"
 _SAY_S: Final = 30.0
 """Seconds between two lines of progress when stderr is not a terminal."""
@@ -118,6 +121,21 @@ def build_example_driver() -> Path:
             common = ["-C", str(sources), "-v", "-trimpath", "-mod=readonly", "-ldflags=-s -w"]
             command = ["build", *common, "-o", str(folder / program.name), "./cmd/dra-example-kubeletplugin"]
             _run(f"building dra-example-driver {EXAMPLE_DRIVER} ({_COLD_EXAMPLE_DRIVER})", command, _environment())
+    return program
+
+
+def build_helm() -> Path:
+    """Return Helm, unmodified, built if needed. Raises BuildError when a Go command fails."""
+    modules = [_HELM_SOURCES / name for name in ("go.mod", "go.sum")]
+    program = cache() / f"helm-{_key([_go_version(), *(file.read_text() for file in modules)])}" / "helm"
+    if not program.exists():
+        with _create_atomically(program.parent) as folder:
+            common = ["-C", str(_HELM_SOURCES), "-v", "-trimpath", "-mod=readonly", "-ldflags=-s -w"]
+            _run(
+                f"building Helm ({_COLD_HELM})",
+                ["build", *common, "-o", str(folder / program.name), _HELM],
+                _environment(),
+            )
     return program
 
 

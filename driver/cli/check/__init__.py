@@ -1,4 +1,4 @@
-"""``kerf check``: whether a cluster and a node have what Kerf needs, before it is installed and after."""
+"""``kerf check``: whether a cluster and a node have what Kerf needs, and whether it can be uninstalled."""
 
 import shutil
 import textwrap
@@ -36,7 +36,7 @@ _NARROWEST: Final = 20
 
 @click.group(short_help="Check whether a cluster or a node has what Kerf needs.")
 def command() -> None:
-    """Check whether a cluster or a node has what Kerf needs, and say what to do where it has not.
+    """Check whether a cluster or a node has what Kerf needs, and whether Kerf can be uninstalled; say what to do.
 
     Each line is ok, a warning (Kerf works, but something is missing or could not be found out), or a problem. Exit code
     0: no problem; 1: a problem; 2: bad input; 3: the cluster cannot be read.
@@ -139,6 +139,31 @@ def node(
         containerd_config=containerd_config,
     )
     return _print(check_node(anyio.run(read_node, options, _now)), output)
+
+
+@command.command(short_help="Check whether Kerf can be uninstalled: no claim has its devices.")
+@access_options
+@option(
+    "--driver",
+    "drivers",
+    type=SubdomainParameter(),
+    multiple=True,
+    help="A DRA driver that is to be uninstalled. Repeatable. [default: those of all installed families]",
+)
+@output_option
+@with_exit_codes
+def uninstall(kubeconfig: Path | None, context: str | None, drivers: tuple[str, ...], output: OutputFormat) -> int:
+    """Check whether Kerf can be uninstalled: only its plugins can release the devices of claims.
+
+    Each namespace with claims that have devices is a problem, with the pods to delete first. The chart asks it before
+    `helm uninstall`.
+    """
+    from driver.cli.check.cluster_reader import read_uninstall  # needs aiohttp
+    from driver.diagnostics.preflight.uninstall import check_uninstall
+    from driver.families.registry import installed_families
+
+    asked = drivers or tuple(family.driver for family in installed_families().values())
+    return _print(check_uninstall(anyio.run(read_uninstall, kubeconfig, context, asked, _now)), output)
 
 
 def _now() -> datetime:

@@ -21,6 +21,8 @@ from api.core.authorization import (
 )
 from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, NODE_SETUPS, CustomResourceDefinition, NodeSetup
 from api.errors import KerfError
+from api.model.claims import ResourceClaim
+from api.model.classic import ClassicClaim
 from api.model.devices import ResourceSlice
 from driver.diagnostics.preflight.cluster import (
     CLASSIC_KINDS,
@@ -35,9 +37,10 @@ from driver.diagnostics.preflight.permissions import (
     plugin_permissions,
 )
 from driver.diagnostics.preflight.results import Unread
+from driver.diagnostics.preflight.uninstall import UninstallFacts
 from driver.families.registry import BUILT_IN, installed_families
 from driver.kube.discovery import discover, discover_classic, list_versions, parse_version
-from driver.kube.http.client import Client
+from driver.kube.http.client import Client, ListResult
 from driver.kube.http.config import load_access
 from driver.kube.http.credentials import Access
 from driver.kube.http.errors import NotFoundError
@@ -129,6 +132,31 @@ async def read_cluster(
             own_drivers=frozenset(family.driver for family in installed_families().values()),
             skew_s=connection.skew_s,
         )
+
+
+async def read_uninstall(
+    kubeconfig: Path | None, context: str | None, drivers: Iterable[str], now: Callable[[], datetime]
+) -> UninstallFacts:
+    """Read whether ``drivers`` have claims. Raises AccessError, and ApiError when the API server does not answer."""
+    access = await load_access(kubeconfig, context)
+    async with connect(access, now) as connection:
+        listed = await read_or_unread(_list_claims(connection.client))
+    if isinstance(listed, Unread):
+        return UninstallFacts(claims=listed, drivers=frozenset(drivers))
+    claims = tuple(claim for found in listed for claim in found.items)
+    unreadable = tuple(sorted(str(ref) for found in listed for ref in found.unreadable))
+    return UninstallFacts(claims=claims, unreadable=unreadable, drivers=frozenset(drivers))
+
+
+async def _list_claims(client: Client) -> Sequence[ListResult[ResourceClaim] | ListResult[ClassicClaim]]:
+    """Return the claims of all namespaces; none where DRA is off. Raises UnsupportedError and ApiError."""
+    if not await list_versions(client):
+        return ()
+    classic = await discover_classic(client)
+    if classic is not None:
+        return [await client.list_all(classic.resource.claims)]
+    api = await discover(client)
+    return [await client.list_all(api.resource.resource_claims)]
 
 
 async def read_or_unread(reading: Awaitable[T]) -> T | Unread:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
-from tests.oracle.judge import build
+from tests.realcluster.builds import build_helm
 
 ROOT: Final = Path(__file__).parents[3]
 CHART: Final = ROOT / "deploy" / "chart" / "kerf"
@@ -68,9 +68,9 @@ class Helm:
         self._program = program
 
     @classmethod
-    def built(cls, folder: Path) -> "Helm":
-        """Build it into ``folder``: minutes without Go's cache, seconds with it."""
-        return cls(build(Path(__file__).parent, folder / "helm", package="helm.sh/helm/v3/cmd/helm"))
+    def built(cls) -> "Helm":
+        """Build it, if needed: minutes without Go's cache. Raises BuildError."""
+        return cls(build_helm())
 
     def run(self, *arguments: str) -> str:
         """Run Helm with no files of this user. Raises RefusedError."""

@@ -39,8 +39,8 @@ EVERYTHING: Mapping[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
-    return Helm.built(tmp_path_factory.mktemp("helm"))
+def helm() -> Helm:
+    return Helm.built()
 
 
 @pytest.mark.parametrize("values", [{}, profile("simulated"), profile("nvidia"), EVERYTHING], ids=str)
@@ -88,6 +88,28 @@ def test_only_definitions_stay_when_the_release_goes(helm: Helm) -> None:
     for document in documents(helm.template(EVERYTHING)):
         kept = document["metadata"].get("annotations", {}).get("helm.sh/resource-policy") == "keep"
         assert kept == (document["kind"] == "CustomResourceDefinition"), document["metadata"]["name"]
+
+
+def test_an_uninstall_is_checked_first_for_all_drivers_by_an_account_that_goes_with_the_check(helm: Helm) -> None:
+    drivers = [*yaml.safe_load((CHART / "values.yaml").read_text())["drivers"], "npu.acme.example"]
+    found = [
+        document
+        for document in documents(helm.template({**EVERYTHING, "drivers": drivers}))
+        if document["metadata"]["name"] == "kerf-uninstall-check"
+    ]
+    assert {one["kind"] for one in found} == {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Job"}
+    for one in found:
+        annotations = one["metadata"]["annotations"]
+        assert annotations["helm.sh/hook"] == "pre-delete"
+        assert annotations["helm.sh/hook-delete-policy"] == "before-hook-creation,hook-succeeded"
+        is_before_the_job = int(annotations.get("helm.sh/hook-weight", 0)) < 0
+        assert is_before_the_job == (one["kind"] != "Job")
+    (role,) = (one for one in found if one["kind"] == "ClusterRole")
+    assert role["rules"] == [{"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["list"]}]
+    (job,) = (one for one in found if one["kind"] == "Job")
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    access = "--kubeconfig=/etc/kerf-api-server/kubeconfig"
+    assert container["args"] == ["check", "uninstall", *(f"--driver={one}" for one in drivers), access]
 
 
 def test_no_plugin_runs_on_all_nodes_unless_that_is_said(helm: Helm) -> None:

@@ -1,0 +1,24 @@
+"""An earlier version of Kerf, as it was: its chart, and what its image is made of. Upgrades in tests begin with it.
+
+The files do not change. They were made at the first commit that had a chart and an image whose upgrade was tested:
+
+- ``kerf-0.1.0.tgz``: ``helm package deploy/chart/kerf``
+- ``kerf_dra-0.1.0-py3-none-any.whl``: ``python -m hatchling build --target=wheel``
+- ``requirements.lock`` and ``nvidia.lock``: the packages of the image (``tests/image``)
+
+When Kerf has a released version, its files take their place.
+"""
+
+from pathlib import Path
+from typing import Final
+
+from tests.image.layers import ImageInputs
+
+_FOLDER: Final = Path(__file__).parent
+CHART: Final = _FOLDER / "kerf-0.1.0.tgz"
+INPUTS: Final = ImageInputs(
+    locks=(_FOLDER / "requirements.lock", _FOLDER / "nvidia.lock"), wheel=_FOLDER / "kerf_dra-0.1.0-py3-none-any.whl"
+)
+TAG: Final = "earlier"
+IMAGE: Final = f"localhost/kerf:{TAG}"
+"""What its image is called in tests: the version has not changed since."""
