@@ -23,6 +23,7 @@ DRIVEN: Final = {
     "driver/kube/leader_election.py: run_as_leader": "tests/kube/test_leader_election.py",
     "driver/kube/leader_election.py: _Elector._renew": "tests/kube/test_leader_election.py",
     "driver/kubeletplugin/app.py: HostedFamily.run": IDLE,
+    "driver/kubeletplugin/call_watchdog.py: CallWatchdog.run": "tests/kubeletplugin/test_call_watchdog.py",
     "driver/kubeletplugin/claims/garbage_collection.py: ClaimGarbageCollector.run": (
         "tests/kubeletplugin/claims/test_collection_loop.py"
     ),
