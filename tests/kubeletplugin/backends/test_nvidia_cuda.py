@@ -96,6 +96,23 @@ def test_without_the_hook_nothing_is_offered_and_the_survey_says_why(machine: Nv
         plugin.prepare(allocate(plugin, None, None))
 
 
+def test_a_hook_that_comes_and_goes_while_the_plugin_runs_is_noticed_by_the_next_survey(
+    machine: NvidiaMachineUnderTest, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hook = tmp_path / "later"
+    machine.cdi_hook = str(hook)
+    plugin = PluginStandIn(machine, GPU)
+    restrictions = []
+    for is_there in (False, False, True, False):
+        hook.write_bytes(b"\x7fELF") if is_there else hook.unlink(missing_ok=True)
+        restrictions.append([plugin.survey(card.uuid).no_whole for card in plugin.cards])
+    missing = f"there is no nvidia-cdi-hook at {hook} "
+    assert [[why.startswith(missing) for why in each] for each in restrictions] == [
+        *([True, True], [True, True], [False, False], [True, True])
+    ]
+    assert caplog.text.count("no GPU of this node can be used in containers") == 2, "each time it is told once"
+
+
 def test_admin_access_sees_all_partitions_and_makes_none(plugin: PluginStandIn) -> None:
     record = allocate(plugin, None, None)
     device = AllocatedDevice(

@@ -39,9 +39,10 @@ async def test_events_are_applied_also_after_a_failure(caplog: pytest.LogCapture
             backend.report("GPU-0", "Xid 79")
             await until(lambda: bool(health_tracker.unhealthy))
             backend.break_events(RuntimeError("event set lost"))
-            await until(lambda: "event set lost" in caplog.text)
+            await until(lambda: "event set lost" in (publisher.problem or ""))
             backend.report("GPU-0")
             await until(lambda: not health_tracker.unhealthy)
+            assert publisher.problem is None, "it was told by a readiness check, until events are watched again"
             group.cancel_scope.cancel()
     backend.close()
     assert len(changes) == 2

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import structs
 
@@ -61,6 +61,15 @@ _OLDEST_MPS: Final = (7, 0)
 """The CUDA compute capability (Volta) from which on MPS has limits for each client (NVIDIA MPS, "Volta MPS")."""
 
 
+class _Hook(NamedTuple):
+    """Where the hook is on the host. Both fields change at once: prepares run beside the survey that finds it gone."""
+
+    path: str
+    """Empty: it is missing, or a stand-in does without."""
+    missing: str
+    """The reason why no container can use CUDA; empty: none, the hook is there, or a stand-in does without."""
+
+
 class NvidiaBackend:
     """A Backend of the NVIDIA cards of this machine.
 
@@ -97,9 +106,8 @@ class NvidiaBackend:
         self._watcher: EventWatcher | None = None
         self._indexes: dict[str, int] = {}
         self._warned: set[tuple[str, ...]] = set()
-        self._hook_path = ""
-        self._no_hook = ""
-        """The reason why no container can use CUDA; empty: the hook is on the host, or a stand-in does without."""
+        self._hook_lock = threading.Lock()
+        self._hook = _Hook(path="", missing="")
 
     def open(self) -> None:
         """Open NVML, and bring the hook to the host. Raises NvmlBindingsMissingError and NvmlUnavailableError."""
@@ -131,9 +139,8 @@ class NvidiaBackend:
 
     def survey(self, card_uuid: str) -> CardSurvey:
         found = self._card(card_uuid).survey()
-        if not self._no_hook:
-            return found
-        return replace(found, no_whole=self._no_hook, no_partitions=self._no_hook, no_static=self._no_hook)
+        missing = self._install_hook().missing
+        return replace(found, no_whole=missing, no_partitions=missing, no_static=missing) if missing else found
 
     def prepare(
         self, device: AllocatedDevice, config: DeviceConfigBase | None, journal: Journal, found: FoundPartition | None
@@ -144,15 +151,16 @@ class NvidiaBackend:
         self._sharing.check(sharing.strategy, is_whole=device.partition.placement is None)
         limits = find_limits(device, config)
         card = self._card(device.partition.card_uuid)
-        if self._no_hook:
-            raise HardwareBusyError(self._no_hook)
+        hook = self._hook
+        if hook.missing:
+            raise HardwareBusyError(hook.missing)
         is_stand_in = self._config.is_for_stand_in
         # What is missing is found out before the card is changed.
-        driver = self._find_driver() if self._hook_path else None
-        control_nodes = self._devices.find_control_nodes() if self._hook_path else ()
+        driver = self._find_driver() if hook.path else None
+        control_nodes = self._devices.find_control_nodes() if hook.path else ()
         handle = card.prepare(device, journal, found, is_stand_in=is_stand_in)
         if driver is not None:
-            handle = structs.replace(handle, driver=driver, control_nodes=control_nodes, hook_path=self._hook_path)
+            handle = structs.replace(handle, driver=driver, control_nodes=control_nodes, hook_path=hook.path)
             handle = self._add_nodes(handle, card.reading.pci_address)
         if device.admin_access:
             return to_json(handle)
@@ -207,16 +215,25 @@ class NvidiaBackend:
     def edits(self, handle: Handle) -> ContainerEdits:
         return build_edits(from_json(handle))
 
-    def _install_hook(self) -> None:
+    def _install_hook(self) -> "_Hook":
+        """Bring the hook to the host, unless it is there: an administrator may install it later, or remove it."""
         config = self._config
         if config.is_for_stand_in and not config.cdi_hook:
-            return
+            return self._hook
         source, folder = config.cdi_hook or f"/usr/bin/{HOOK_NAME}", config.cdi_hook_folder
-        try:
-            self._hook_path, self._no_hook = str(install_cdi_hook(Path(source), Path(folder) if folder else None)), ""
-        except (CdiHookMissingError, OSError) as error:
-            self._hook_path, self._no_hook = "", str(error)
-            _log.error("no GPU of this node can be used in containers: %s", error)
+        with self._hook_lock:
+            before = self._hook
+            if before.path and Path(before.path).is_file():
+                return before
+            try:
+                installed = install_cdi_hook(Path(source), Path(folder) if folder else None)
+            except (CdiHookMissingError, OSError) as error:
+                self._hook = _Hook(path="", missing=str(error))
+                if self._hook != before:
+                    _log.error("no GPU of this node can be used in containers: %s", error)
+            else:
+                self._hook = _Hook(path=str(installed), missing="")
+            return self._hook
 
     def _find_driver(self) -> DriverFiles:
         machine = os.uname()
