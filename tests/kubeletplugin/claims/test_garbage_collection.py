@@ -278,18 +278,6 @@ async def test_a_claim_that_was_released_after_some_tries_is_tried_as_often_when
             assert not core.checkpoint.records
 
 
-async def test_a_claim_that_a_pod_uses_keeps_its_devices_when_others_were_prepared_after_it(tmp_path: Path) -> None:
-    """The kubelet names no UIDs: of the claims of one name the latest is the pod's, and others' names do not matter."""
-    async with plugin_core(tmp_path, FakeCluster()) as core:
-        held = core.cluster.add(claim("training", SLICE))
-        await core.preparer.prepare(held)
-        await core.preparer.prepare(core.cluster.add(claim("later", "gpu-1")))
-        core.cluster.remove(held)
-        core.uses.uses = (ClaimUse(claim=ObjectRef("default", "training"), pod=POD),)
-        for at in (0, GRACE_S, 10 * GRACE_S):
-            assert await look(core, at) == ["later", "training"]
-
-
 async def test_hardware_that_is_busy_for_another_reason_is_not_given_up(tmp_path: Path) -> None:
     async with plugin_core(tmp_path, FakeCluster()) as core:
         held = core.cluster.add(claim("training", SLICE))
