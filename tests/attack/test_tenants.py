@@ -92,6 +92,11 @@ async def test_claims_over_a_card_that_hangs_keep_none_over_another_card_waiting
         gate.opened.set()
 
 
+def names(server: MemoryServer) -> set[str]:
+    """What the events of the server are about."""
+    return {value["involvedObject"]["name"] for value in server.objects.values()}
+
+
 async def test_a_flood_of_events_about_one_tenants_claims_drops_none_about_anothers() -> None:
     server = MemoryServer()
     reporter = EventReporter(server.client(), component="kerf-kubelet-plugin", instance="n1")
@@ -108,7 +113,6 @@ async def test_a_flood_of_events_about_one_tenants_claims_drops_none_about_anoth
     async with anyio.create_task_group() as group:
         group.start_soon(reporter.run)
         report("other", "last")
-        written = lambda: {value["involvedObject"]["name"] for value in server.objects.values()}  # noqa: E731
-        await until(lambda: written() >= {"first", "between", "last", "claim-999"})
+        await until(lambda: names(server) >= {"first", "between", "last", "claim-999"})
         group.cancel_scope.cancel()
     assert len(server.objects) == 256, "what waits is bounded all the same"

@@ -1,5 +1,7 @@
 """What Kerf is made of is pinned, hashed, under known licences, and told in a bill of materials."""
 
+import shutil
+import subprocess
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -64,3 +66,25 @@ def test_the_bill_of_materials_has_every_package_of_the_lock_and_what_it_needs()
         waiting += [each for each in graph[one] if each not in reached]
     alone = {each["bom-ref"] for each in document["components"] if not each["licenses"]}
     assert reached >= set(references) - alone
+
+
+@pytest.mark.parametrize(
+    ("program", "code", "said"),
+    [
+        ("", 2, "there is no pip-audit (pipx install pip-audit): nothing was checked"),
+        ("echo no database >&2; exit 1", 2, "no database"),
+        ('echo "$*"', 0, "--strict --require-hashes --disable-pip -r requirements.lock"),
+    ],
+    ids=["no pip-audit", "no database", "a database"],
+)
+def test_make_audit_checks_the_lock_or_fails_and_says_that_it_did_not(
+    program: str, code: int, said: str, tmp_path: Path
+) -> None:
+    if program:
+        (tmp_path / "pip-audit").write_text(f"#!/bin/sh\n{program}\n")
+        (tmp_path / "pip-audit").chmod(0o755)
+    make = shutil.which("make")
+    assert make is not None
+    environment = {"PATH": str(tmp_path)}
+    done = subprocess.run([make, "audit"], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done

@@ -515,13 +515,16 @@ def test_what_failed_because_of_a_derived_attribute_may_succeed_with_another_one
     """Devices that an alternative cannot tell apart the next alternative of the same devices may tell apart."""
     numbers = {"d0": {"kind": 0, "x": 1, "y": 1}, "d1": {"kind": 0, "x": 1, "y": 2}, "d2": {"kind": 1, "x": 2, "y": 2}}
     slices = [slice_(*(device(name, attributes=each) for name, each in numbers.items()))]
-    by_x, by_y = (
-        {"derived_attributes": (DerivedAttribute(name="near", expression=f'device.attributes["{DRIVER}"].{each}'),)}
-        for each in ("x", "y")
+    near_x, near_y = (
+        (DerivedAttribute(name="near", expression=f'device.attributes["{DRIVER}"].{each}'),) for each in ("x", "y")
     )
     asked = claim(
-        first_of("r", alternative("x", SELECTORS[0], **by_x), alternative("y", SELECTORS[0], **by_y)),
-        of_kind("s", 1, **by_y),
+        first_of(
+            "r",
+            alternative("x", SELECTORS[0], derived_attributes=near_x),
+            alternative("y", SELECTORS[0], derived_attributes=near_y),
+        ),
+        of_kind("s", 1, derived_attributes=near_y),
         constraints=[same("near")],
     )
     outcome = decide(slices, asked)

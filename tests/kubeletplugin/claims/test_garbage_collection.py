@@ -325,6 +325,7 @@ async def test_a_release_that_waits_for_one_card_keeps_no_other_from_claims(tmp_
         await core.garbage_collector.collect(core.preparer.suspects.take())
         assert set(core.backend.made) == {"gpu-1"}
         assert [each.claim.name for each in core.checkpoint.records.values()] == ["next"]
+        assert core.preparer.deferred == set(), "it waits for nothing any more"
 
 
 async def test_what_an_earlier_boot_made_needs_no_card_to_be_released(tmp_path: Path) -> None:
