@@ -38,7 +38,11 @@ async def published(*cards: CardDescription) -> AsyncIterator[tuple[Site, Nvidia
             group.start_soon(partial(app.run, dataclasses.replace(place.settings, plugins=(gpus,))))
             await place.kubelet.register()
             await place.until_published(f"gpu-{len(cards) - 1}")
-            yield place, machine, {device.name: device for one in await place.slices() for device in one.spec.devices}
+            yield (
+                place,
+                machine,
+                {device.name: device for one in await place.complete_slices() for device in one.spec.devices},
+            )
             group.cancel_scope.cancel()
 
 
