@@ -210,7 +210,7 @@ class ClaimGarbageCollector:
             if end is not ClaimEnd.UNRESERVED:
                 self._tell_orphan(record, end, user)
             return
-        await self._preparer.release_if_gone(record.claim)
+        await self._preparer.release_if_gone(record)
         self._forget(uid)
         self._count(uid, "claim")
 

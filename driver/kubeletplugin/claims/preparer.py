@@ -144,13 +144,13 @@ class ClaimPreparer:
             for record in self._checkpoint.list_set_aside(claim.uid):
                 await self._flights.do(record.claim.uid, "unprepare", self._unprepare, record.claim)
 
-    async def release_if_gone(self, claim: ClaimRef) -> None:
-        """Release the devices of ``claim`` if the API server says, asked in several ways, that it needs them no longer.
+    async def release_if_gone(self, record: PreparedClaim) -> None:
+        """Release the devices of ``record`` if the API server says, asked in several ways, that nobody needs them now.
 
-        Raises KerfError.
+        What was prepared since the record was judged is left alone: a container may run with it. Raises KerfError.
         """
-        with _operation(self._driver, "collect", claim):
-            await self._flights.do(claim.uid, "collect", self._collect, claim)
+        with _operation(self._driver, "collect", record.claim):
+            await self._flights.do(record.claim.uid, "collect", self._collect, record)
 
     async def finish_release(self, claim: ClaimRef) -> None:
         """Go on with a release that waited for its card. Raises KerfError."""
@@ -263,9 +263,12 @@ class ClaimPreparer:
         if record is not None and record.state is ClaimState.RELEASING:  # else it was prepared anew meanwhile
             await self._unprepare(ref)
 
-    async def _collect(self, ref: ClaimRef) -> None:
+    async def _collect(self, judged: PreparedClaim) -> None:
+        ref = judged.claim
         record = self._checkpoint.get(ref.uid)
-        end = find_end(await self._cluster.read_claim(ref), record) if record is not None else None
+        if record is None or (record != judged and may_run(record, self._boot_id)):
+            return
+        end = find_end(await self._cluster.read_claim(ref), record)
         if end is ClaimEnd.ABSENT:
             await self._cluster.confirm_absence(ref)
         if end is not None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from api.errors import TransientError
 from api.model.claims import ResourceClaim
@@ -125,6 +126,18 @@ async def test_what_was_only_begun_is_taken_back_at_once(tmp_path: Path) -> None
         assert await look(core, 1) == []
 
 
+async def test_what_was_only_begun_and_is_prepared_by_its_turn_is_no_longer_taken_back_at_once(tmp_path: Path) -> None:
+    """The claim was deleted while its prepare ran: the kubelet was answered, and 50 ms later its device was gone."""
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        held = core.cluster.add(claim("training", SLICE))
+        await core.preparer.prepare(held)
+        core.cluster.remove(held)
+        begun = replace(core.checkpoint.records[held.uid], state=ClaimState.STARTED)
+        await core.preparer.release_if_gone(begun)
+        assert await look(core, 0) == ["training"]
+        assert await look(core, GRACE_S) == []
+
+
 async def test_a_prepared_claim_of_an_earlier_boot_is_taken_back_at_once(tmp_path: Path) -> None:
     cluster = FakeCluster()
     held = cluster.add(claim("training", SLICE))
@@ -165,7 +178,7 @@ async def test_nothing_is_taken_back_while_the_api_server_is_silent(tmp_path: Pa
         for at in (0, GRACE_S, 10 * GRACE_S):
             assert await look(core, at) == ["training"]
         with pytest.raises(TransientError):
-            await core.preparer.release_if_gone(held)
+            await core.preparer.release_if_gone(core.checkpoint.records[held.uid])
 
 
 async def test_a_claim_that_the_kubelet_unprepared_meanwhile_is_no_longer_looked_at(tmp_path: Path) -> None:
