@@ -21,9 +21,9 @@ from anyio.abc import TaskStatus
 from api.errors import KerfError
 from api.model.names import ObjectRef
 from driver.allocation import Budget
+from driver.cli.cluster.why import render_report
 from driver.cli.options import BackendParameter, option
 from driver.cli.output import EXIT_BAD_INPUT, EXIT_FAILED, OutputFormat, output_option, print_document
-from driver.cli.why import render_report
 from driver.demo.cluster_picture import Explanation
 from driver.demo.display import Display, TextDisplay
 from driver.demo.environment import DemoCluster, DemoEnvironment, DemoSettings, find_packaged_folder, open_environment
