@@ -183,6 +183,8 @@ def command(
     except BadManifestsError as error:
         for line in error.lines:
             click.echo(line, err=True)
+        if not all(file.exists() for file in files):
+            click.echo(f"Kerf's own examples are in {find_packaged_folder('examples')}", err=True)
         return EXIT_BAD_INPUT
     return anyio.run(_run_in_folder, _DemoRun(settings, manifests, display, output))
 
