@@ -1,5 +1,8 @@
 """The command line ``kerf``: one module for each subcommand, which turns arguments into settings and runs an app.
 
+``daemons`` run until SIGTERM, ``cluster`` reads a cluster, ``node`` the node that it runs on, ``check`` both, and
+``catalog`` prints what the installed families know. ``options`` has the options of several commands.
+
 Subcommands are imported when they are called, so that a daemon starts without the tables and colors of the others.
 """
 
@@ -25,7 +28,7 @@ from driver.runtime.lifecycle import iter_leaf_errors
 TRACEBACK: Final = "KERF_TRACEBACK"
 """The environment variable that has the traceback of an unexpected error shown."""
 COMMANDS: Final[Mapping[str, str]] = {
-    # name: what `kerf --help` says; the module is driver.cli.<name with _>, the command its attribute `command`
+    # name: what `kerf --help` says
     "demo": "Show Kerf at work on an embedded cluster.",
     "controller": "Run the cluster's controller.",
     "kubelet-plugin": "Run the plugin of one node.",
@@ -46,6 +49,13 @@ COMMANDS: Final[Mapping[str, str]] = {
     "completion": "Print the shell code that completes kerf's arguments.",
     "version": "Print the version and what it speaks.",
 }
+_PACKAGES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("controller", "kubelet-plugin", "mps-daemons"), "daemons."),
+    **dict.fromkeys(("why", "plan", "frag", "gather", "migrate"), "cluster."),
+    **dict.fromkeys(("devices", "checkpoint"), "node."),
+    **dict.fromkeys(("claim", "families", "rbac", "models"), "catalog."),
+}
+"""The packages of this one that have the modules of commands, for those that are not beside this file."""
 
 
 class _LazyGroup(click.Group):
@@ -57,7 +67,7 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"driver.cli.{cmd_name.replace('-', '_')}")
+        module = importlib.import_module(f"driver.cli.{_PACKAGES.get(cmd_name, '')}{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
         return command
 

@@ -21,9 +21,9 @@ from anyio.abc import TaskStatus
 from api.errors import KerfError
 from api.model.names import ObjectRef
 from driver.allocation import Budget
+from driver.cli.cluster.why import render_report
 from driver.cli.options import BackendParameter, option
 from driver.cli.output import EXIT_BAD_INPUT, EXIT_FAILED, OutputFormat, output_option, print_document
-from driver.cli.why import render_report
 from driver.demo.cluster_picture import Explanation
 from driver.demo.display import Display, TextDisplay
 from driver.demo.environment import DemoCluster, DemoEnvironment, DemoSettings, find_packaged_folder, open_environment
@@ -37,9 +37,9 @@ from driver.diagnostics.collector import collect_state
 from driver.diagnostics.dump import redact
 from driver.diagnostics.explain.report import Verdict
 from driver.diagnostics.explain.why import explain_pod
-from driver.families.fpga.catalog import shell
+from driver.families.fpga.catalog import shell, shells
 from driver.families.fpga.shell import Shell
-from driver.families.gpu.catalog import gpu_model
+from driver.families.gpu.catalog import gpu_model, gpu_models
 from driver.families.gpu.model import GpuModel
 from driver.families.model_names import UnknownModelError
 from driver.kube.http.client import Client
@@ -96,6 +96,7 @@ class _Geometry(click.ParamType[object]):
     "model",
     type=_Geometry("MODEL", gpu_model),
     default="h100-80gb-sxm",
+    shell_complete=lambda *words: [model.id for model in gpu_models() if model.id.startswith(words[-1])],
     help="GPU model; `kerf models` lists them.",
 )
 @option("--gpus", type=click.IntRange(0, 16), default=2, help="GPUs on each node.")
@@ -104,6 +105,7 @@ class _Geometry(click.ParamType[object]):
     "fpga_shell",
     type=_Geometry("SHELL", shell),
     default="quad",
+    shell_complete=lambda *words: [each.name for each in shells() if each.name.startswith(words[-1])],
     help="Shell of the FPGA on each node; `kerf models` lists them.",
 )
 @option(
@@ -181,6 +183,8 @@ def command(
     except BadManifestsError as error:
         for line in error.lines:
             click.echo(line, err=True)
+        if not all(file.exists() for file in files):
+            click.echo(f"Kerf's own examples are in {find_packaged_folder('examples')}", err=True)
         return EXIT_BAD_INPUT
     return anyio.run(_run_in_folder, _DemoRun(settings, manifests, display, output))
 

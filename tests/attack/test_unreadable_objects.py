@@ -285,7 +285,7 @@ def _load(path: Path) -> None:
 
 
 def _plan(path: Path) -> None:
-    from driver.cli.plan import _documents
+    from driver.cli.cluster.plan import _documents
 
     list(_documents(path))
 

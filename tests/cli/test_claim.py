@@ -13,7 +13,8 @@ from api.model.devices import Attribute
 from api.model.names import DriverName
 from api.resource.registry import VERSIONS, load_kinds
 from driver.cel.compile import compile_selector
-from driver.cli import claim, main
+from driver.cli import main
+from driver.cli.catalog import claim
 from driver.families.base import AttributeDefinition, Family
 from driver.families.fpga import FPGA
 from driver.families.gpu import GPU

@@ -69,6 +69,8 @@ def test_commands_kinds_models_and_files_are_completed(completions: Complete) ->
     kinds = ["deployment", "deployments", "deploy", "deployments.apps", "deployment.apps"]
     assert completions("why", "deploy") == [*kinds, ":4"]
     assert completions("models", "h200") == ["h200-141gb", ":4"]
+    assert completions("demo", "--gpu-model", "a30") == ["a30-24gb", ":4"]
+    assert completions("demo", "--fpga-shell", "qu") == ["quad", ":4"]
     assert completions("plan", "-f", "") == [":0"], "the shell offers files"
 
 

@@ -15,7 +15,7 @@ from api.kerf.decoder import decode_resource_class
 from api.resource import v1
 from api.resource.v1alpha2 import KINDS
 from api.wire import Kind
-from driver.cli.migrate import command
+from driver.cli.cluster.migrate import command
 from driver.kube.http.client import Client
 from driver.kube.http.credentials import Access
 from driver.local.apiserver import ApiServer, ApiServerSettings

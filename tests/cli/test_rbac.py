@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from driver.cli import main
-from driver.cli.rbac import build_early_loading, build_permissions
+from driver.cli.catalog.rbac import build_early_loading, build_permissions
 from tests.generate import rbac
 from tests.local.apiserver.policy_server import PolicyServer, account
 

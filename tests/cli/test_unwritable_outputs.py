@@ -47,7 +47,7 @@ def test_a_file_that_cannot_be_written_is_named(
     def write(**_: object) -> None:
         (tmp_path / "none" / "dump.json").write_bytes(b"")
 
-    monkeypatch.setattr("driver.cli.gather.command", click.Command("gather", callback=write))
+    monkeypatch.setattr("driver.cli.cluster.gather.command", click.Command("gather", callback=write))
     assert main(["gather"]) == 1
     assert capsys.readouterr().err == f"kerf: {tmp_path}/none/dump.json: No such file or directory\n"
 

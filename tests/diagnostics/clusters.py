@@ -37,7 +37,7 @@ from api.model.device_attributes import pool_name
 from api.model.devices import Attribute, Device, DeviceTaintRule, ResourcePool, ResourceSlice, ResourceSliceSpec
 from api.model.metadata import Condition, ObjectMeta, OwnerReference
 from driver.allocation import Fits
-from driver.cli.plan import compile_classes
+from driver.cli.cluster.plan import compile_classes
 from driver.diagnostics.cluster_index import ClusterIndex
 from driver.diagnostics.cluster_state import ClusterState
 from driver.diagnostics.workload import ParsedManifests, read_workloads

@@ -2,6 +2,7 @@
 
 import pytest
 
+from api.model.claims import DeviceConstraint
 from api.model.names import ObjectRef
 from driver.diagnostics.cluster_index import ClusterIndex
 from driver.diagnostics.explain.report import Verdict, WhyReport
@@ -58,6 +59,22 @@ def test_another_fault_of_an_expression_is_told_as_it_is() -> None:
     answer = explain('device.attributes["gpu.kerf.dev"].?nothing.orValue(0) == 0', 'int("x") == 0')
     assert answer.verdict is Verdict.INVALID
     assert "no device has" not in answer.message
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("gpu.kerf.dev/uid", "no device has the attribute gpu.kerf.dev/uid; did you mean gpu.kerf.dev/uuid?"),
+        ("example.com/xyz", "no device has the attribute example.com/xyz"),
+    ],
+)
+def test_an_attribute_of_a_constraint_that_no_device_has_is_named(name: str, said: str) -> None:
+    """It cannot hold over any devices, which reads as if they were taken."""
+    pair = claim("c", request("r", "any", count=2), constraints=(DeviceConstraint(match_attribute=name),))
+    now = replace(gpu_cluster(), classes=(device_class("any", DRIVER),), claims=(pair,))
+    answer = explain_claim(ClusterIndex(now), ObjectRef("default", "c"))
+    assert answer.verdict is Verdict.INVALID
+    assert answer.message == f"claim default/c, spec.devices.constraints[0].matchAttribute: {said}"
 
 
 def test_a_plan_names_it_too() -> None:

@@ -10,7 +10,7 @@ from api.core.v1 import ContainerState, ContainerStateWaiting, ContainerStatus
 from api.model.metadata import Condition
 from api.model.names import ObjectRef
 from driver.cli import main
-from driver.cli.why import command
+from driver.cli.cluster.why import command
 from driver.diagnostics.cluster_index import ClusterIndex
 from driver.diagnostics.cluster_state import ClusterState
 from driver.diagnostics.dump import encode_dump, redact

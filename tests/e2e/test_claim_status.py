@@ -15,6 +15,8 @@ from tests.realcluster.kerf import NAMESPACE, PLUGIN, Kerf
 
 GPU, FPGA = "gpu.kerf.dev", "fpga.kerf.dev"
 RBAC = "rbac.authorization.k8s.io/v1"
+CONDITIONS = [("Ready", "True"), ("Simulated", "True")]
+"""Of a device that is prepared, on hardware that is not real."""
 FORBIDDEN = f'kerf_claim_status_writes_total{{driver="{GPU}",outcome="forbidden"}}'
 
 
@@ -80,9 +82,7 @@ async def test_uuid_and_profile_are_public_before_the_container_starts(namespace
     assert (gpu["apiVersion"], gpu["kind"], gpu["profile"]) == ("kerf.dev/v1alpha1", "DeviceStatus", "1g.10gb")
     assert gpu["cdiDevices"][0] in namespace.node.cdi_devices()
     assert (fpga["function"], fpga["deviceNodes"]) == ("aes-gcm", ["/dev/dfl-port.0"])
-    assert all(
-        [(one["type"], one["status"]) for one in entry["conditions"]] == [("Ready", "True")] for entry in found.values()
-    )
+    assert all([(one["type"], one["status"]) for one in entry["conditions"]] == CONDITIONS for entry in found.values())
 
 
 @BOTH_BACKENDS

@@ -218,6 +218,7 @@ def test_bad_manifests_are_all_told_and_nothing_is_started(folder: Path, tmp_pat
     assert any(line.startswith(f"{bad}: document 1: ResourceClass x: spec.devise: ") for line in lines)
     assert any(line.startswith(f"{bad}: document 1: ResourceClass x: spec.cut: ") for line in lines)
     assert any(line.startswith(f"{tmp_path / 'missing.yaml'}: ") for line in lines)
+    assert lines[-1] == f"Kerf's own examples are in {find_packaged_folder('examples')}", "a wheel has them elsewhere"
 
 
 def test_an_unknown_model_is_told_with_close_names(folder: Path) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from api.resource.registry import VERSIONS
-from driver.cli.families import format_device_classes, format_policies
-from driver.cli.rbac import NAMESPACE, build_early_loading, build_permissions
+from driver.cli.catalog.families import format_device_classes, format_policies
+from driver.cli.catalog.rbac import NAMESPACE, build_early_loading, build_permissions
 from driver.families.registry import BUILT_IN
 from tests.generate import crds
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from api.resource.registry import VERSIONS
-from driver.cli.families import format_device_classes
+from driver.cli.catalog.families import format_device_classes
 from driver.families.registry import BUILT_IN
 
 ROOT: Final = Path(__file__).parents[2]

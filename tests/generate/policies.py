@@ -6,7 +6,7 @@ A test generates them into another folder and compares.
 from pathlib import Path
 from typing import Final
 
-from driver.cli.families import format_policies
+from driver.cli.catalog.families import format_policies
 from driver.families.registry import BUILT_IN
 
 ROOT: Final = Path(__file__).parents[2]

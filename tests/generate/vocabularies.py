@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from driver.cli.families import type_of
+from driver.cli.catalog.families import type_of
 from driver.families.base import Family
 from driver.families.registry import BUILT_IN
 

@@ -12,7 +12,7 @@ import anyio.to_thread
 
 from api.core.v1 import NODE_SETUPS
 from driver.cli.check.cluster_reader import connect, list_slices, read_or_unread, review_self
-from driver.cli.devices import FamilyDevices, find_devices
+from driver.cli.node.devices import FamilyDevices, find_devices
 from driver.cli.output import describe_error
 from driver.diagnostics.preflight.node import ApiServerFacts, CardFacts, FolderFacts, HardwareFacts, NodeFacts
 from driver.diagnostics.preflight.permissions import plugin_permissions

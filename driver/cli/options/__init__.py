@@ -114,7 +114,7 @@ def family_option(command: Command) -> Command:
         "--family",
         "families",
         multiple=True,
-        help="A family to serve; `kerf families` lists them. Repeatable. [default: all that have a chosen backend]",
+        help="A family of devices; `kerf families` lists them. Repeatable. [default: all that have a chosen backend]",
     )(command)
 
 

@@ -81,6 +81,23 @@ def find_unknown_names(cluster: ClusterIndex, claims: Sequence[ResourceClaim]) -
                 yield read.id, f"{where}.selectors[{index}]: no device has {_path(read)}{meant}"
 
 
+def find_unknown_constraints(cluster: ClusterIndex, claims: Sequence[ResourceClaim]) -> Iterator[str]:
+    """Yield a sentence for each constraint of ``claims`` on an attribute that no device has: it can hold for none."""
+    published = _published_names(cluster)
+    for claim in claims:
+        for index, constraint in enumerate(claim.spec.devices.constraints):
+            kind = "matchAttribute" if constraint.match_attribute else "distinctAttribute"
+            name = constraint.match_attribute or constraint.distinct_attribute or ""
+            domain, _, short = name.rpartition("/")
+            if Read("attributes", domain, short) in published:
+                continue
+            known = sorted(f"{read.domain}/{read.id}" for read in published if read.map == "attributes")
+            near = get_close_matches(name, known, n=1)
+            meant = f"; did you mean {near[0]}?" if near else ""
+            where = f"claim {claim.ref}, spec.devices.constraints[{index}].{kind}"
+            yield f"{where}: no device has the attribute {name}{meant}"
+
+
 def _published_names(cluster: ClusterIndex) -> frozenset[Read]:
     """Return what selectors can read of some published device; names without a domain belong to the driver's."""
     named: set[tuple[Map, str, str]] = set()

@@ -20,6 +20,7 @@ from driver.diagnostics.errors import QueryError
 from driver.diagnostics.explain.class_faults import (
     find_classes_without_devices,
     find_missing_classes,
+    find_unknown_constraints,
     find_unknown_names,
 )
 from driver.diagnostics.explain.classic_claims import explain_classic_claim, explain_classic_pod
@@ -194,13 +195,12 @@ class _Explainer:
             is_compiled_later = missing[0].code == CauseCode.CLASS_NOT_COMPILED
             return self._report(Verdict.BLOCKED if is_compiled_later else Verdict.INVALID, missing[0].message, missing)
         unknown = [said for name, said in find_unknown_names(self.cluster, self._unallocated) if name in message]
-        message = unknown[0] if unknown else message
-        invalid = Cause(
-            code=CauseCode.CLAIM_INVALID,
-            message=message,
-            next_step="correct the claim, its template or the class that the message names: no node can evaluate it",
-            objects=tuple(f"claim {claim.ref}" for claim in self._unallocated),
-        )
+        step = "correct the claim, its template or the class that the message names: no node can evaluate it"
+        return self._report_fault_of_claim(unknown[0] if unknown else message, step)
+
+    def _report_fault_of_claim(self, message: str, next_step: str) -> WhyReport:
+        objects = tuple(f"claim {claim.ref}" for claim in self._unallocated)
+        invalid = Cause(code=CauseCode.CLAIM_INVALID, message=message, next_step=next_step, objects=objects)
         return self._report(Verdict.INVALID, message, (invalid,))
 
     def _report_fit(self, checks: Sequence[NodeCheck]) -> WhyReport:
@@ -238,6 +238,9 @@ class _Explainer:
         )
 
     def _report_misfit(self, checks: Sequence[NodeCheck]) -> WhyReport:
+        for message in find_unknown_constraints(self.cluster, self._unallocated) if checks else ():
+            step = "correct the attribute in the claim or its template; kerf families NAME lists those of a family"
+            return self._report_fault_of_claim(message, step)
         total = len(checks)
         message = f"it fits on none of {total} nodes" if total != 1 else "it does not fit on the one node there is"
         candidates = [

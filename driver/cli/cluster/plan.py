@@ -14,6 +14,7 @@ from api.model.claims import DeviceClass
 from api.model.devices import ResourceSlice
 from api.model.json_limits import check_levels
 from api.model.names import DriverName
+from driver.cli.cluster.why import reason_lines
 from driver.cli.options import option
 from driver.cli.options.cluster import (
     Progress,
@@ -36,7 +37,6 @@ from driver.cli.output import (
     output_formats,
     print_document,
 )
-from driver.cli.why import reason_lines
 from driver.controller.device_types import device_type_of, known_device_types
 from driver.controller.structured.class_compiler import compile_class
 from driver.diagnostics.explain.report import Verdict

@@ -17,7 +17,7 @@ import click
 from api.checkpoint.v1 import CheckpointError
 from api.model.device_attributes import pool_name
 from api.model.devices import Device, Pool
-from driver.cli.checkpoint import state_folder
+from driver.cli.node.checkpoint import state_folder
 from driver.cli.options import backend_option, family_option, option, state_options
 from driver.cli.output import EXIT_FAILED, OutputFormat, describe_error, format_table, output_formats, print_document
 from driver.families.base import Family

@@ -22,7 +22,7 @@ from api.kerf.classic_parameters import (
 )
 from api.kerf.decoder import decode_parameters_object
 from api.model.classic import ClassicClass, ClassicTemplate, ParametersReference
-from driver.cli.options import access_option
+from driver.cli.options.cluster import access_options, with_exit_codes
 from driver.families.registry import BUILT_IN
 from driver.kube.discovery import discover_classic
 from driver.kube.http.client import Client
@@ -31,15 +31,16 @@ from driver.migration.classic import MigrationResult, migrate_class, migrate_tem
 
 
 @click.command(short_help="Write a classic cluster's classes and templates for a newer one.")
-@access_option
-def command(kubeconfig: Path | None) -> int:
+@access_options
+@with_exit_codes
+def command(kubeconfig: Path | None, context: str | None) -> int:
     """Read classes, parameters and templates of a cluster in which drivers allocate (Kubernetes 1.27 to 1.30).
 
     Prints ResourceClasses of kerf.dev and ResourceClaimTemplates of resource.k8s.io/v1 as YAML.
 
-    What has no equivalent is said on standard error. Nothing is changed.
+    What has no equivalent is said on standard error. Nothing is changed. Exit code 3: the cluster cannot be read.
     """
-    found = anyio.run(_read, kubeconfig)
+    found = anyio.run(_read, kubeconfig, context)
     documents = [document for result in found for document in result.documents]
     click.echo(yaml.safe_dump_all(documents, sort_keys=False, allow_unicode=True), nl=False)
     for result in found:
@@ -48,8 +49,8 @@ def command(kubeconfig: Path | None) -> int:
     return 0
 
 
-async def _read(kubeconfig: Path | None) -> list[MigrationResult]:
-    async with Client(await load_access(kubeconfig), user_agent="kerf-migrate") as client:
+async def _read(kubeconfig: Path | None, context: str | None) -> list[MigrationResult]:
+    async with Client(await load_access(kubeconfig, context), user_agent="kerf-migrate") as client:
         features = await discover_classic(client)
         if features is None or features.resource.version != "v1alpha2":
             raise UnsupportedError("this cluster has no resource.k8s.io/v1alpha2: there is nothing to migrate")

@@ -147,6 +147,8 @@ def _parse_subject(subject: Sequence[str]) -> _Question:
     kind = _KINDS.get(parts[0].lower())
     if kind is None:
         known = ", ".join(names[0] for names in _NAMES.values())
+        if len(parts) == 1:
+            raise click.UsageError(f"say what {parts[0]!r} is, such as `kerf why pod/{parts[0]}`; there is {known}")
         raise click.UsageError(f"{parts[0]!r} is no kind that uses devices; there is {known}")
     if len(parts) == 1 and kind == "Pod":
         return _Question(kind, "")

@@ -1,0 +1,1 @@
+"""Commands that print what the installed families know, without cluster and hardware."""

@@ -1,0 +1,1 @@
+"""Commands that read the hardware and the state of the node on which they run, and change nothing."""

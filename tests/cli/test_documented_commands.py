@@ -1,0 +1,163 @@
+"""Every command of the pages is run by tests: here, or where the tables below say; or there is a reason not to."""
+
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+import yaml
+
+from driver.cli import main
+from tests.generate.examples import FOLDERS
+from tests.structure.references import missing
+from tests.structure.sources import ROOT, check, files, text
+
+_BLOCK: Final = re.compile(r"^```(?:sh|shell)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_COMMENT: Final = re.compile(r"\s+# .*$")
+_CLUSTER: Final = "docs/examples/full-card/cluster.json"
+
+RUN_HERE: Final[Mapping[str, tuple[int, str]]] = {
+    # command: its exit code, and a part of what it prints
+    "kerf claim gpu --memory 18Gi": (0, 'compareTo(quantity("18Gi")) >= 0'),
+    "kerf claim gpu --profile 1g.10gb --count 2 --same-card": (0, "count: 2"),
+    "kerf claim gpu --cut whole --architecture hopper": (0, "hopper"),
+    "kerf claim fpga --function zstd --kind claim": (0, "kind: ResourceClaim"),
+    "kerf claim fpga --slots 2": (0, "slots"),
+    "kerf models h100-80gb-sxm": (0, "7g.80gb"),
+    f"kerf why pod/trainer --from {_CLUSTER}": (1, "default/notebook on node-1 ends"),
+    f"kerf frag --from {_CLUSTER}": (0, "1 of 8 units are free, 1 of them stranded"),
+    f"kerf plan -f deploy/examples/gpu-by-size --from {_CLUSTER}": (1, "would wait"),
+}
+_DEMO: Final = "tests/flows/test_demo.py"
+_KUBECTL: Final = "tests/contract/test_kubectl.py"
+_QUESTIONS: Final = "tests/flows/test_diagnostics.py"
+_NPU: Final = "tests/testing/test_npu_programs.py"
+_QUOTA: Final = "tests/e2e/test_quota.py"
+RUN_ELSEWHERE: Final[Mapping[str, str]] = {
+    "make demo": f"{_DEMO}::test_the_whole_story_is_observed_and_nothing_is_left",
+    "kerf demo -f deploy/examples/gpu-by-size": f"{_DEMO}::test_what_the_readme_shows_of_the_demo_is_what_it_prints",
+    "kerf demo --keep": (f"{_DEMO}::test_a_kept_cluster_stays_up_until_ctrl_c_and_then_proves_that_nothing_is_left"),
+    "kubectl get pods,resourceclaims": f"{_KUBECTL}::test_get_shows_what_there_is",
+    "kubectl get pods,resourceclaims --watch": f"{_KUBECTL}::test_watch_tells_of_a_pods_life_as_it_happens",
+    "kubectl get resourceclasses,deviceclasses": f"{_KUBECTL}::test_get_shows_what_there_is",
+    "kubectl apply -f deploy/examples/resource-classes": f"{_KUBECTL}::test_server_side_apply_and_patch",
+    "kerf claim gpu --memory 18Gi | kubectl apply -f -": (
+        "tests/e2e/test_own_size.py::test_a_size_of_ones_own_is_applied_and_its_pod_runs"
+    ),
+    "kerf check cluster": (
+        "tests/cli/test_check.py::test_the_embedded_cluster_is_checked_and_what_it_does_not_serve_is_said"
+    ),
+    "kerf check node --backend nvidia --node-name $(hostname)": (
+        "tests/cli/test_check.py::test_a_node_is_checked_without_a_cluster_and_nothing_is_made"
+    ),
+    "kerf checkpoint export /root/copies": (
+        "tests/cli/test_checkpoint.py::test_a_copy_is_one_database_that_others_can_open"
+    ),
+    "kerf why pod/trainer -n research": (
+        "tests/diagnostics/test_commands.py::test_why_tells_obstacles_holders_and_remedies"
+    ),
+    "kerf why deployment/web": "tests/diagnostics/test_workload_pods.py",
+    "kerf plan -f job.yaml --count 10": f"{_QUESTIONS}::test_a_plan_says_what_the_scheduler_then_does",
+    "kerf frag": f"{_QUESTIONS}::test_every_question_is_answered_by_the_cluster_and_alike_by_its_dump",
+    "kerf gather --output-file dump.json.gz": (
+        f"{_QUESTIONS}::test_every_question_is_answered_by_the_cluster_and_alike_by_its_dump"
+    ),
+    "kerf devices --backend nvidia": (
+        "tests/testing/nvml/test_demonstration.py::test_the_cards_are_shown_as_any_others_within_80_columns"
+    ),
+    "kerf devices --backend dfl": "tests/kubeletplugin/backends/test_dfl_backend.py",
+    "kubectl apply -f deploy/examples/quota/kueue-queues.yaml -f deploy/examples/quota/kueue-job.yaml": _QUOTA,
+    "kubectl get workloads": _QUOTA,
+    "kubectl get clusterqueue team -o yaml": _QUOTA,
+    "kubectl apply -f deploy/examples/classic/classes.yaml -f deploy/examples/classic/gpu-by-size.yaml": (
+        "tests/flows/test_classic_demo.py"
+    ),
+    "python -m driver.testing.nvml /tmp/machine h100-80gb h100-80gb a30": (
+        "tests/testing/nvml/test_demonstration.py"
+        "::test_a_machine_of_the_command_line_is_found_by_the_variables_that_it_prints"
+    ),
+    "cd tests/oracle/nvidia": "tests/oracle/nvidia/test_hooks_in_containers.py",
+    "go build -o nvidia-cdi-hook github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook": (
+        "tests/oracle/nvidia/test_hooks_in_containers.py"
+    ),
+    "pip install ./docs/examples/npu": _NPU,
+    "mkdir -p /tmp/npus/npu-0 /tmp/npus/npu-1": _NPU,
+    "kerf devices --family npu --backend acme=/tmp/npus": f"{_NPU}::test_its_devices_are_shown",
+    "kerf demo --backend acme=/tmp/npus -f docs/examples/npu/pods.yaml": (
+        f"{_NPU}::test_pods_of_its_manifests_run_in_the_demo"
+    ),
+    **{f"kubectl apply -f {folder}": "tests/e2e/test_examples.py" for folder in FOLDERS},
+}
+"""The tests that run a command, or what it does, on a cluster or with programs."""
+PAGES_RUN_ELSEWHERE: Final[Mapping[str, str]] = {
+    "docs/install.md": "tests/installation/test_installation.py",
+    "docs/metrics.md": "tests/cli/test_documented_commands.py::test_the_alerts_become_an_object_of_the_operator",
+}
+"""Pages whose blocks belong together, with the tests that go that way."""
+NOT_RUN: Final[Mapping[str, str]] = {
+    "make test": "it runs this test",
+    "cat /sys/class/fpga_region/region*/dfl-fme.*/dfl-fme-region.*/fpga_region/region*/compat_id": "needs a card",
+    "cat /sys/class/fpga_region/region*/dfl-fme.*/ports_num": "needs a card",
+    "kubectl label node node-1 kerf.dev/dfl=true": "needs a card",
+    "kubectl apply -f deploy/crds -f deploy/manifests -f deploy/fpga": "needs a card; the manifests are compared",
+    (
+        "kubectl get resourceclaims -A -o jsonpath="
+        "'{range .items[*].status.devices[*]}{.device} {.data.uuid}{\"\\n\"}{end}'"
+    ): "kubectl's own language; the fields are read by tests/kubeletplugin/test_with_the_embedded_cluster.py",
+}
+PAGES_NOT_RUN: Final[Mapping[str, str]] = {
+    "docs/reliability.md": "records of runs that took hours, with their output; make has a target for each",
+}
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:click")
+
+
+def documented() -> Iterator[tuple[str, str]]:
+    """Each page with each command of its blocks, without its comment."""
+    for page in sorted(files()):
+        name = page.as_posix()
+        if page.suffix != ".md" or page.parts[0] == "tests" or name in {**PAGES_RUN_ELSEWHERE, **PAGES_NOT_RUN}:
+            continue
+        for block in _BLOCK.findall(text(page)):
+            yield from ((name, _COMMENT.sub("", line)) for line in block.splitlines() if line)
+
+
+def test_every_command_of_a_page_is_run_or_has_a_reason() -> None:
+    known = {**RUN_HERE, **RUN_ELSEWHERE, **NOT_RUN}
+    check("no test runs it", {f"{page}: {command}" for page, command in documented() if command not in known})
+
+
+def test_every_command_of_the_tables_is_in_a_page() -> None:
+    in_pages = {command for _, command in documented()}
+    check("in no page", {*RUN_HERE, *RUN_ELSEWHERE, *NOT_RUN} - in_pages)
+
+
+def test_the_tests_of_the_tables_are_there() -> None:
+    named = [*RUN_ELSEWHERE.values(), *PAGES_RUN_ELSEWHERE.values()]
+    check("no such test", {fault for name in named for fault in missing(name)})
+
+
+@pytest.mark.parametrize("command", RUN_HERE)
+def test_a_command_of_a_page_does_what_it_says(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("COLUMNS", "200")
+    code = main(shlex.split(command)[1:])
+    output = capsys.readouterr()
+    expected, said = RUN_HERE[command]
+    assert (code, output.err) == (expected, "")
+    assert said in " ".join(output.out.split())
+
+
+def test_the_alerts_become_an_object_of_the_operator() -> None:
+    [block] = _BLOCK.findall(text(Path("docs/metrics.md")))
+    script = block.replace("kubectl apply -f -", "cat")
+    assert script != block
+    made = subprocess.run(["sh", "-c", script], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    rule = yaml.safe_load(made)
+    assert (rule["apiVersion"], rule["kind"]) == ("monitoring.coreos.com/v1", "PrometheusRule")
+    assert rule["spec"] == yaml.safe_load(text(Path("deploy/monitoring/rules.yaml")))
