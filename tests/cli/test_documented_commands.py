@@ -36,7 +36,24 @@ _KUBECTL: Final = "tests/contract/test_kubectl.py"
 _QUESTIONS: Final = "tests/flows/test_diagnostics.py"
 _NPU: Final = "tests/testing/test_npu_programs.py"
 _QUOTA: Final = "tests/e2e/test_quota.py"
+_ON_A_CLUSTER: Final = dict.fromkeys(
+    (
+        "make image",
+        "ctr --namespace k8s.io images import dist/kerf-image.tar",
+        "helm install kerf deploy/chart/kerf --namespace kerf-system --create-namespace \\",
+        "    --values deploy/chart/kerf/profiles/simulated.yaml",
+        "kubectl label node NODE kerf.dev/simulated=true",
+        "kubectl --namespace kerf-system rollout status daemonset kerf-kubelet-plugin-simulated",
+        "kubectl apply --filename deploy/examples/gpu-by-size",
+        "kubectl wait pod/gpu-by-size --for=condition=Ready --timeout=2m",
+        "kubectl kerf why pod/gpu-by-size",
+    ),
+    "tests/installation/test_readme.py"
+    "::test_the_commands_of_the_readme_lead_from_an_empty_cluster_to_a_pod_with_a_partition",
+)
+"""README's section on clusters, whose commands one test runs word by word."""
 RUN_ELSEWHERE: Final[Mapping[str, str]] = {
+    **_ON_A_CLUSTER,
     "make demo": f"{_DEMO}::test_the_whole_story_is_observed_and_nothing_is_left",
     "kerf demo -f deploy/examples/gpu-by-size": f"{_DEMO}::test_what_the_readme_shows_of_the_demo_is_what_it_prints",
     "kerf demo --keep": (f"{_DEMO}::test_a_kept_cluster_stays_up_until_ctrl_c_and_then_proves_that_nothing_is_left"),
@@ -65,9 +82,8 @@ RUN_ELSEWHERE: Final[Mapping[str, str]] = {
     "kerf gather --output-file dump.json.gz": (
         f"{_QUESTIONS}::test_every_question_is_answered_by_the_cluster_and_alike_by_its_dump"
     ),
-    "kerf devices --backend nvidia": (
-        "tests/testing/nvml/test_demonstration.py::test_the_cards_are_shown_as_any_others_within_80_columns"
-    ),
+    "kerf check uninstall": "tests/cli/test_check.py::test_a_cluster_with_claims_of_kerfs_may_not_lose_it",
+    "kerf devices --backend intel": "tests/kubeletplugin/backends/test_intel_backend.py",
     "kerf devices --backend dfl": "tests/kubeletplugin/backends/test_dfl_backend.py",
     "kubectl apply -f deploy/examples/quota/kueue-queues.yaml -f deploy/examples/quota/kueue-job.yaml": _QUOTA,
     "kubectl get workloads": _QUOTA,
@@ -99,6 +115,8 @@ PAGES_RUN_ELSEWHERE: Final[Mapping[str, str]] = {
 """Pages whose blocks belong together, with the tests that go that way."""
 NOT_RUN: Final[Mapping[str, str]] = {
     "make test": "it runs this test",
+    "make gpu": "needs a card; on the stand-in `make test` runs tests/gpu",
+    "KERF_GPU_DRIVER_ROOT=/run/nvidia/driver make gpu": "needs a card",
     "cat /sys/class/fpga_region/region*/dfl-fme.*/dfl-fme-region.*/fpga_region/region*/compat_id": "needs a card",
     "cat /sys/class/fpga_region/region*/dfl-fme.*/ports_num": "needs a card",
     "kubectl label node node-1 kerf.dev/dfl=true": "needs a card",
