@@ -139,6 +139,8 @@ class Judge:
     _holds: dict[str, _Hold] = field(default_factory=dict)
     _earlier: dict[str, list[_Hold]] = field(default_factory=dict)
     """What claims held before the kubelet called for other devices that they have been allocated since."""
+    _left: dict[str, _Hold] = field(default_factory=dict)
+    """What claims held before something of it was taken away and the kubelet called again: pods may use the rest."""
 
     @property
     def holders(self) -> frozenset[str]:
@@ -212,7 +214,10 @@ class Judge:
         hold = self._holds.get(claim)
         if event.operation is Operation.UNPREPARE:
             self._earlier.pop(claim, None)
-        elif hold is not None and not hold.is_bereft and self._is_allocated_otherwise(claim, hold):
+            self._left.pop(claim, None)
+        elif hold is not None and hold.is_bereft:
+            self._left[claim] = hold
+        elif hold is not None and self._is_allocated_otherwise(claim, hold):
             self._earlier.setdefault(claim, []).append(self._holds.pop(claim))
         if event.operation is Operation.UNPREPARE or (hold is not None and hold.is_bereft):
             self._holds.pop(claim, None)
@@ -252,6 +257,7 @@ class Judge:
     def _(self, event: Booted) -> Iterator[tuple[Rule, str, frozenset[str]]]:
         self._holds.clear()
         self._earlier.clear()
+        self._left.clear()
         self._used.clear()
         yield from ()
 
@@ -289,7 +295,9 @@ class Judge:
 
     @_judge.register
     def _(self, event: Rested) -> Iterator[tuple[Rule, str, frozenset[str]]]:
-        held = {identity for _, hold in self._all_holds() for identity in hold.places.values()}
+        left = [hold for claim, hold in self._left.items() if claim in self._used]
+        holds = [*(hold for _, hold in self._all_holds()), *left]
+        held = {identity for hold in holds for identity in hold.places.values()}
         for identity, there in self._partitions.items():
             if there.by is Actor.PLUGIN and identity not in held:
                 yield Rule.NOTHING_LEAKED, f"{identity} is still there", _names(there.place)
@@ -329,6 +337,7 @@ class Judge:
         before = self._holds.get(claim)
         if before is not None and not before.is_bereft and before.places.keys() != hold.places.keys():
             self._earlier.setdefault(claim, []).append(before)
+        self._left.pop(claim, None)
         self._holds[claim] = hold
 
     def _is_shared_wrongly(self, hold: _Hold, other: _Hold, other_claim: str, at: float) -> bool:
@@ -382,11 +391,12 @@ class Judge:
 
     def _forget(self, claim: str) -> None:
         """Forget a claim that was deleted and that nothing concerns any more."""
-        is_held = claim in self._holds or self._earlier.get(claim)
+        is_held = claim in self._holds or self._earlier.get(claim) or (claim in self._left and claim in self._used)
         if claim not in self._allocated and not is_held and not self._open_calls(claim):
             self._ended_at.pop(claim, None)
             self._allocated_at.pop(claim, None)
             self._earlier.pop(claim, None)
+            self._left.pop(claim, None)
             self._used.discard(claim)
 
     def _select(self, subjects: frozenset[str]) -> Iterator[Event]:

@@ -109,6 +109,13 @@ def moved_late() -> Story:
     return story.make("one", LEFT).answer((LEFT, "MIG-one")).use("a")
 
 
+def robbed() -> Story:
+    """Claim ``a`` was deleted while a pod uses it, one of its two partitions removed by hand, and it is called for."""
+    story = Story().allocate("a", LEFT, RIGHT).call("a").make("one", LEFT).make("two", RIGHT)
+    story.answer((LEFT, "MIG-one"), (RIGHT, "MIG-two")).use("a").end("a").remove("one", HAND)
+    return story.call("a").answer(outcome=Outcome.FAILED)
+
+
 RIGHT_ONES = {
     "a claim comes and goes, and the next one has its place": held()
     .rest("a")
@@ -213,6 +220,7 @@ RIGHT_ONES = {
     .remove("one")
     .end("a")
     .rest(),
+    "what is left to a pod whose claim was deleted stays while the kubelet lists the pod": robbed().rest(),
     "what somebody has made by hand stays beside claims until he removes it": Story()
     .make("his", RIGHT, HAND)
     .prepare("a", "one", LEFT)
@@ -362,6 +370,14 @@ WRONG_ONES: dict[str, tuple[Rule, Story]] = {
     "a partition stays after the end of its claim": (
         Rule.NOTHING_LEAKED,
         held().call("a", Operation.UNPREPARE).answer().end("a").rest(),
+    ),
+    "what is left to a pod whose claim was deleted stays after the pod": (
+        Rule.NOTHING_LEAKED,
+        robbed().use("a", is_used=False).rest(),
+    ),
+    "what is left to a pod stays after the unprepare of its claim": (
+        Rule.NOTHING_LEAKED,
+        robbed().call("a", Operation.UNPREPARE).answer().rest(),
     ),
     "a partition of a prepare that has failed stays": (
         Rule.NOTHING_LEAKED,
