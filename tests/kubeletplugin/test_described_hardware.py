@@ -40,9 +40,7 @@ class DescribedFake(FakeBackend):
         cards = super().discover()
         return cards if self.documents and self.documents[-1] else [card for card in cards if card.kind != "fpga"]
 
-    def wait_for_events(  # type: ignore[override]  (the fake of other tests says less)
-        self, timeout_s: float
-    ) -> Sequence[HealthChange | CardChange | DiscoveryChange]:
+    def wait_for_events(self, timeout_s: float) -> Sequence[HealthChange | CardChange | DiscoveryChange]:
         if self.is_changed:
             self.is_changed = False
             return [DiscoveryChange()]

@@ -37,6 +37,7 @@ EXPECTED: Final = {
         for field in ("name", "mountPath")
     ),
     *(f"{CONTAINER}/volumeMounts/images/{field}" for field in ("name", "mountPath", "readOnly")),
+    *(f"{CONTAINER}/volumeMounts/image-cache/{field}" for field in ("name", "mountPath")),
     # rights
     f"{POD}/hostPID",
     f"{POD}/securityContext/seccompProfile/type",
@@ -46,7 +47,7 @@ EXPECTED: Final = {
     *(f"{CONTAINER}/volumeMounts/dev/{field}" for field in ("name", "mountPath")),
     *(
         f"{POD}/volumes/{name}/{field}"
-        for name in ("plugin-gpu", "simulated", "images", "dev")
+        for name in ("plugin-gpu", "simulated", "images", "image-cache", "dev")
         for field in ("name", "hostPath/path", "hostPath/type")
     ),
 }
@@ -73,6 +74,9 @@ def test_the_backend_finds_what_its_configuration_names(tmp_path: Path) -> None:
     assert config == DflConfig(), "the defaults are the places of the manifest"
     for folder in (config.description_folder, config.image_folder):
         assert Path(folder).is_relative_to(mounts["images"]["mountPath"])
+    assert mounts["images"]["readOnly"]
+    assert "readOnly" not in mounts["image-cache"]
+    assert config.cache_folder == mounts["image-cache"]["mountPath"]
     assert volumes["dev"]["hostPath"]["path"] == mounts["dev"]["mountPath"] == "/dev"
     settings = Settings(node_name="node-1", family=FPGA, backends=())
     for path in (settings.dra_socket, settings.state):

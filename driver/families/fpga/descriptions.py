@@ -97,6 +97,13 @@ class Descriptions:
         """The faults as sentences."""
         return tuple(f"{source}: {fault}" for source, fault in self.faults.items())
 
+    def list_images(self) -> Iterator[ImageReference]:
+        """Yield all image files, blank ones first: without its own a shell's cards cannot be used."""
+        for described in self.shells.values():
+            yield from described.blanks.values()
+        for described in self.shells.values():
+            yield from described.images.values()
+
 
 def build_descriptions(found: Iterable[Description]) -> Descriptions:
     """Put images and shells together; of two that contradict one another, the first counts."""

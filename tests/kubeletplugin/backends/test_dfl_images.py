@@ -8,7 +8,9 @@ import pytest
 
 from driver.families.fpga.descriptions import ImageReference
 from driver.kubeletplugin.backends.base import HardwareRefusedError
-from driver.kubeletplugin.backends.dfl.images import ImageFolder
+from driver.kubeletplugin.backends.dfl.images import ImageFiles
+from driver.kubeletplugin.backends.fpga_images.cache import ImageCache
+from driver.kubeletplugin.backends.fpga_images.signatures import KeyRing
 from tests.fakes.dfl import build_gbs
 from tests.fakes.dfl.machine import AES_ID, FFT_ID, INTERFACE, DflMachine
 
@@ -24,7 +26,7 @@ class Images:
         described = self.machine.add_image("aes.gbs", AES_ID)
         self.image = ImageReference(**described, interface_uuid=INTERFACE, afu_id=AES_ID, load_s=0)
         self.file = self.machine.images / "aes.gbs"
-        self.folder = ImageFolder(self.machine.images)
+        self.folder = ImageFiles(self.machine.images, ImageCache(folder / "cache", 1 << 20), KeyRing({}))
 
     def describe(self, content: bytes) -> None:
         """Replace the file, and describe the new one."""

@@ -1,5 +1,6 @@
 """The backend ``dfl`` with shells and images that objects of the cluster describe, and what it says of refused ones."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -8,14 +9,20 @@ from typing import Any, Final
 import pytest
 
 from api.errors import InvalidDocumentError
-from driver.kubeletplugin.backends.dfl import open_backend
+from driver.kubeletplugin.backends.base import DiscoveryChange
+from driver.kubeletplugin.backends.dfl import DflBackend, open_backend
 from driver.partitions.geometry import Card
-from tests.fakes.dfl import NEEDS_COMPILER, DflMachine
+from tests.fakes.dfl import NEEDS_COMPILER, DflMachine, build_gbs
 from tests.fakes.dfl.machine import AES_ID, FFT_ID, INTERFACE, build_document
+from tests.fakes.image_server import CERTIFICATE, image_server
 from tests.kubeletplugin.backends.dfl_node import Node
 
 pytestmark = NEEDS_COMPILER
 
+KEY: Final = """-----BEGIN PUBLIC KEY-----
+MCowBQYDK2VwAyEAzfKO4nul3qPPnhV8pw+VSfrrEywXUYLsGA0JcMUTeuY=
+-----END PUBLIC KEY-----
+"""
 OTHER_ID: Final = "44444444-4444-4444-8444-444444444444"
 
 
@@ -94,13 +101,99 @@ def describe_in_cluster(hardware: DflMachine) -> tuple[dict[str, Any], dict[str,
     return shell, image
 
 
-def write_config(hardware: DflMachine) -> Path:
+def write_config(hardware: DflMachine, more: str = "") -> Path:
     file = hardware.folder / "dfl.yaml"
     file.write_text(
         f"descriptionFolder: {hardware.descriptions}\nimageFolder: {hardware.images}\nsystemRoot: {hardware.folder}\n"
+        f"cacheFolder: {hardware.folder}/cache\ncaFile: {CERTIFICATE}\nhealthPollSeconds: 0.01\n{more}"
     )
     return file
 
 
 def find_functions(card: Card) -> set[str]:
     return {spec.function for spec in card.geometry.specs if spec.function is not None}
+
+
+# Fetched images
+
+
+def test_an_image_is_fetched_ahead_of_use_and_loaded_from_the_cache(tmp_path: Path) -> None:
+    with image_server() as server:
+        hardware = DflMachine.create(tmp_path)
+        shell, image = describe_fetched(hardware, server.url("/aes.gbs"))
+        server.files["/aes.gbs"] = (hardware.images / "aes.gbs").read_bytes()
+        (hardware.images / "aes.gbs").unlink()
+        backend = open_backend(write_config(hardware))
+        backend.open()
+        backend.describe([shell, image])
+        [first, _] = backend.discover()
+        assert first.attributes["refusedImages"].string == "aes=NotFetched"
+        assert server.asked == [], "whoever only looks fetches nothing"
+        wait_for_discovery(backend)
+        [first, _] = backend.discover()
+        assert find_functions(first) == {"aes"}
+        assert first.attributes["refusedImages"].string == ""
+        backend.close()
+    again = open_backend(write_config(hardware))
+    again.describe([shell, image])
+    assert find_functions(again.discover()[0]) == {"aes"}, "the file outlives the process"
+
+
+@pytest.mark.parametrize("damage", ["changed", "replaced by a link"])
+def test_a_file_that_was_changed_in_the_cache_is_not_loaded_and_fetched_again(damage: str, tmp_path: Path) -> None:
+    with image_server() as server:
+        hardware = DflMachine.create(tmp_path)
+        shell, image = describe_fetched(hardware, server.url("/aes.gbs"))
+        content = server.files["/aes.gbs"] = (hardware.images / "aes.gbs").read_bytes()
+        cached = hardware.folder / "cache" / image["spec"]["files"][0]["sha256"]
+        backend = open_backend(write_config(hardware))
+        backend.describe([shell, image])
+        backend.discover()
+        wait_for_discovery(backend)
+        assert find_functions(backend.discover()[0]) == {"aes"}
+        cached.unlink()
+        if damage == "changed":
+            cached.write_bytes(build_gbs(FFT_ID))
+        else:
+            cached.symlink_to(hardware.images / "aes.gbs")
+        [first, _] = backend.discover()
+        assert find_functions(first) == set()
+        wait_for_discovery(backend)
+        assert find_functions(backend.discover()[0]) == {"aes"}
+        assert (cached.read_bytes(), cached.is_symlink()) == (content, False)
+        backend.close()
+
+
+def test_a_node_without_a_cache_fetches_nothing(tmp_path: Path) -> None:
+    hardware = DflMachine.create(tmp_path)
+    shell, image = describe_fetched(hardware, "https://127.0.0.1:1/aes.gbs")
+    backend = open_backend(write_config(hardware, "cacheBytes: 0\n"))
+    backend.describe([shell, image])
+    assert find_functions(backend.discover()[0]) == set()
+    assert backend.wait_for_events(0) == []
+    assert find_functions(backend.discover()[0]) == set()
+
+
+def test_with_keys_a_node_offers_what_was_signed_alone(tmp_path: Path) -> None:
+    """FP-06 (the signature)."""
+    pytest.importorskip("cryptography")
+    hardware = DflMachine.create(tmp_path)
+    shell, image = describe_in_cluster(hardware)
+    keys = "keys: {release: " + json.dumps(KEY) + "}\n"
+    backend = open_backend(write_config(hardware, keys))
+    backend.describe([shell, image])
+    [first, _] = backend.discover()
+    assert find_functions(first) == set()
+    assert first.attributes["refusedImages"].string == "aes=Unsigned"
+
+
+def describe_fetched(hardware: DflMachine, url: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    shell, image = describe_in_cluster(hardware)
+    [file] = image["spec"]["files"]
+    image["spec"]["files"] = [{"url": url, "sha256": file["sha256"], "slots": file["slots"]}]
+    return shell, image
+
+
+def wait_for_discovery(backend: DflBackend) -> None:
+    while DiscoveryChange() not in backend.wait_for_events(5):
+        pass

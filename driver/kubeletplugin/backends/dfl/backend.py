@@ -1,6 +1,7 @@
 """The Backend protocol over DFL cards."""
 
 import logging
+import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -30,10 +31,13 @@ from driver.kubeletplugin.backends.dfl.config import DflConfig
 from driver.kubeletplugin.backends.dfl.driver_calls import DflDriver, LinuxSystemCalls, SystemCalls
 from driver.kubeletplugin.backends.dfl.handles import build_edits, from_json, to_json
 from driver.kubeletplugin.backends.dfl.health import HealthWatcher, Snapshot, judge_condition
-from driver.kubeletplugin.backends.dfl.images import ImageFolder
+from driver.kubeletplugin.backends.dfl.images import MAX_BYTES, ImageFiles
 from driver.kubeletplugin.backends.dfl.sysfs import CardFiles, DflCardReading
 from driver.kubeletplugin.backends.documents import read_config
 from driver.kubeletplugin.backends.fpga_descriptions import read_description_files
+from driver.kubeletplugin.backends.fpga_images.cache import ImageCache
+from driver.kubeletplugin.backends.fpga_images.fetcher import FetchLimits, ImageFetcher
+from driver.kubeletplugin.backends.fpga_images.signatures import KeyRing
 from driver.partitions.geometry import Card
 
 _log = logging.getLogger(__name__)
@@ -54,13 +58,23 @@ class DflBackend:
         calls: SystemCalls | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Tests give ``calls`` and ``now``."""
+        """Tests give ``calls`` and ``now``. Raises InvalidKeyError."""
         self._config = config
         self._files = CardFiles(Path(config.system_root))
-        self._images = ImageFolder(Path(config.image_folder))
+        self._cache = ImageCache(Path(config.cache_folder), config.cache_bytes)
+        self._images = ImageFiles(Path(config.image_folder), self._cache, KeyRing(config.keys))
+        self._fetcher = ImageFetcher(
+            self._cache,
+            FetchLimits(max_bytes=MAX_BYTES, timeout_s=config.fetch_timeout_seconds),
+            check=self._images.check,
+            make_context=lambda: ssl.create_default_context(cafile=config.ca_file or None),
+            now=time.monotonic,
+        )
         self._driver = DflDriver(self._files, calls or LinuxSystemCalls())
         self._now = now
         self._descriptions: tuple[Description, ...] = ()
+        self._is_described = False
+        """Whether this process is a plugin, which fetches: others, such as ``kerf devices``, only look."""
         self._shells: Mapping[str, DescribedShell] = {}
         self._refused: dict[str, str] = {}
         """What is published of refused images, by interface."""
@@ -74,6 +88,7 @@ class DflBackend:
         self._watcher = self._make_watcher()
 
     def close(self) -> None:
+        self._fetcher.stop()
         self._watcher.close()
 
     def discover(self) -> Sequence[Card]:
@@ -91,6 +106,7 @@ class DflBackend:
             self._refused[interface] = _summarize(refused)
             shells[interface] = _leave_out(described, refused)
         self._shells = shells
+        self._fetcher.want(image for image in descriptions.list_images() if image.url)
         found: list[Card] = []
         for reading in self._files.list_cards():
             self._seen[reading.uuid] = reading
@@ -126,16 +142,22 @@ class DflBackend:
         return build_edits(from_json(handle))
 
     def wait_for_events(self, timeout_s: float) -> Sequence[HealthChange | CardChange | DiscoveryChange]:
+        if self._is_described and self._config.cache_bytes:
+            self._fetcher.start()
         return self._watcher.wait(timeout_s)
 
     def describe(self, documents: Sequence[JsonObject]) -> None:
         """Take the shells and images of the cluster; what files of this node say counts first."""
         named = [Description(f"{one['kind']} {one['metadata']['name']}", one) for one in documents]
         self._descriptions = tuple(sorted(named, key=lambda description: description.source))
+        self._is_described = True
 
     def _make_watcher(self) -> HealthWatcher:
         return HealthWatcher(
-            list_cards=self._list_seen, read=self._read_snapshot, poll_s=self._config.health_poll_seconds
+            list_cards=self._list_seen,
+            read=self._read_snapshot,
+            poll_s=self._config.health_poll_seconds,
+            has_news=self._fetcher.take_news,
         )
 
     def _list_seen(self) -> list[str]:
@@ -185,13 +207,26 @@ class DflBackend:
         """Return the images that cannot be loaded, with the reasons."""
         refused = {}
         for (_, slots), image in described.images.items():
-            fault = self._images.find_fault(image) if slots.size == 1 else _refuse_wide(image)
+            fault = self._find_fault(image) if slots.size == 1 else _refuse_wide(image)
             if fault is not None:
                 refused[image] = fault
         for image in described.blanks.values():
-            if (fault := self._images.find_fault(image)) is not None:
+            if (fault := self._find_fault(image)) is not None:
                 refused[image] = fault
         return refused
+
+    def _find_fault(self, image: ImageReference) -> ImageRefusal | None:
+        """Return why an image cannot be loaded. A fetched file that is another one is fetched again."""
+        fault = self._images.find_fault(image)
+        if fault is None or image.file:
+            return fault
+        if fault.reason == "WrongDigest":
+            self._cache.remove(image.sha256)
+        elif fault.reason != "NotFetched":
+            return fault
+        if not self._config.cache_bytes:
+            return ImageRefusal("NotFetched", f"image {image.name} is not fetched: this node fetches none")
+        return self._fetcher.find_state(image)
 
     def _find_problem(self, reading: DflCardReading) -> str:
         """Return why a card cannot be offered; empty: it can."""

@@ -1,6 +1,7 @@
-"""The folder of image files: which of them are what their descriptions say, and their bits for the card.
+"""The image files: which of them are what their descriptions say, and their bits for the card.
 
-A file is checked when its description is read, so that no function is offered whose image is wrong, and again from the
+A file lies in a folder that the administrator fills, or was fetched into the cache. It is checked before it is stored
+in the cache, when its description is read, so that no function is offered whose image is wrong, and again from the
 very bytes that are loaded.
 """
 
@@ -9,7 +10,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -19,6 +20,8 @@ from driver.families.fpga.descriptions import ImageReference
 from driver.families.fpga.refused_images import ImageRefusal
 from driver.kubeletplugin.backends.base import HardwareRefusedError
 from driver.kubeletplugin.backends.dfl.gbs import HEAD_BYTES, GbsHeader, parse_gbs
+from driver.kubeletplugin.backends.fpga_images.cache import ImageCache
+from driver.kubeletplugin.backends.fpga_images.signatures import KeyRing
 
 MAX_BYTES: Final = 256 * 1024 * 1024
 """Several times the configuration of a large Agilex FPGA: a load reads its file into memory, of which the plugin's pod
@@ -56,28 +59,31 @@ class ImageBits:
         return ctypes.addressof(ctypes.c_char.from_buffer(self.data, self.offset))
 
 
-class ImageFolder:
-    """The image files below one folder."""
+class ImageFiles:
+    """The image files of one node."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, cache: ImageCache, keys: KeyRing) -> None:
+        """``folder`` has the files that an administrator puts there."""
         self._folder = folder
+        self._cache = cache
+        self._keys = keys
         self._checked: dict[ImageReference, tuple[_Version, ImageRefusal | None]] = {}
 
     def find_fault(self, image: ImageReference) -> ImageRefusal | None:
         """Return why the image's file cannot be loaded; None: it is as described. Unchanged files are read once."""
         try:
-            with _open(self._folder, image) as descriptor:
+            with self._open(image) as descriptor:
                 version = _read_version(descriptor)
                 known = self._checked.get(image)
                 if known is None or known[0] != version:
-                    known = self._checked[image] = (version, _find_fault(descriptor, image))
+                    known = self._checked[image] = (version, self.check(image, descriptor))
                 return known[1]
         except ImageRefusedError as error:
             return ImageRefusal(error.reason, str(error))
 
     def read(self, image: ImageReference) -> ImageBits:
         """Read the image's file and check what was read. Raises ImageRefusedError."""
-        with _open(self._folder, image) as descriptor:
+        with self._open(image) as descriptor:
             size = os.fstat(descriptor).st_size
             data = bytearray(size)
             try:
@@ -88,8 +94,30 @@ class ImageFolder:
             except OSError as error:
                 raise ImageRefusedError("Unreadable", f"image {image.name} cannot be read: {error.strerror}") from error
         _check_digest(hashlib.sha256(data).hexdigest(), image)
+        if (fault := self._keys.find_fault(image)) is not None:
+            raise ImageRefusedError(*fault)
         header = _check_header(bytes(data[:HEAD_BYTES]), size, image)
         return ImageBits(data=data, offset=header.bits_offset)
+
+    def check(self, image: ImageReference, descriptor: int) -> ImageRefusal | None:
+        """Return what is wrong with the file of ``descriptor``, from its present offset, as that of ``image``."""
+        return self._keys.find_fault(image) or _find_fault(descriptor, image)
+
+    @contextmanager
+    def _open(self, image: ImageReference) -> Iterator[int]:
+        """Open the image's file. Raises ImageRefusedError: it is not there, outside of the folder, or too large."""
+        if image.file:
+            with _open(self._folder, image) as descriptor:
+                yield descriptor
+            return
+        with ExitStack() as stack:
+            try:
+                descriptor = stack.enter_context(self._cache.open(image.sha256))
+            except OSError as error:
+                message = f"image {image.name} has not been fetched: {error.strerror or error}"
+                raise ImageRefusedError("NotFetched", message) from error
+            _check_size(descriptor, image)
+            yield descriptor
 
 
 @contextmanager
@@ -108,12 +136,16 @@ def _open(folder: Path, image: ImageReference) -> Iterator[int]:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise ImageRefusedError("NoFile", f"image {image.name} is no file")
-        if found.st_size > MAX_BYTES:
-            message = f"image {image.name} has {found.st_size} bytes; at most {MAX_BYTES} are read"
-            raise ImageRefusedError("TooLarge", message)
+        _check_size(descriptor, image)
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _check_size(descriptor: int, image: ImageReference) -> None:
+    size = os.fstat(descriptor).st_size
+    if size > MAX_BYTES:
+        raise ImageRefusedError("TooLarge", f"image {image.name} has {size} bytes; at most {MAX_BYTES} are read")
 
 
 def _read_version(descriptor: int) -> _Version:
