@@ -79,6 +79,7 @@ class StructuredController:
             features.resource.device_classes,
             caches,
             families=families,
+            described_types=lambda: self._fpga_status.device_types,
             compile_selector=_compile_selector,
             events=self._events,
             now=lambda: datetime.now(UTC),
@@ -98,6 +99,7 @@ class StructuredController:
             fpga_slices.store.values if fpga_slices is not None else tuple,
             interval_s=settings.recount_s,
             now=lambda: datetime.now(UTC),
+            on_change=self._event_handlers.requeue_all,
         )
 
     async def run(self) -> None:

@@ -16,8 +16,11 @@ from api.model.base import JsonObject
 from api.model.devices import ResourceSlice
 from api.model.metadata import ObjectT
 from api.wire import Kind, ObjectList, to_builtins
+from driver.controller.device_types import DeviceType, device_types_of
 from driver.controller.fpga_status import FpgaObject, build_status, describe_objects, summarize_slices
 from driver.controller.settings import NAME
+from driver.families.fpga.descriptions import Descriptions
+from driver.families.fpga.geometry import fpga_geometry
 from driver.kube.http.client import PatchType
 from driver.kube.http.errors import ForbiddenError, NotFoundError
 
@@ -53,8 +56,14 @@ class FpgaStatusWriter:
         *,
         interval_s: float,
         now: Callable[[], datetime],
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        """``slices`` returns the cached slices of the FPGA driver."""
+        """``slices`` returns the cached slices of the FPGA driver; ``on_change`` is called when ``device_types`` are
+        others.
+        """
+        self._on_change = on_change
+        self.device_types: frozenset[DeviceType] = frozenset()
+        """The types of the devices that described cards can have, whether or not a node publishes them."""
         self._client = client
         self._slices = slices
         self._interval_s = interval_s
@@ -82,14 +91,22 @@ class FpgaStatusWriter:
                 objects += [(kind, held) for held in listed.items]
             except (NotFoundError, ForbiddenError):
                 return
+        descriptions = describe_objects(held for _, held in objects)
+        self._note_device_types(descriptions)
         if not objects:
             return
-        descriptions = describe_objects(held for _, held in objects)
         published = summarize_slices(self._slices())
         for kind, held in objects:
             status = build_status(held, descriptions, published, now=self._now())
             if status != held.status and not held.is_terminating:
                 await self._write(kind, held, to_builtins(status))
+
+    def _note_device_types(self, descriptions: Descriptions) -> None:
+        shells = (described.shell for described in descriptions.shells.values())
+        types = frozenset(one for shell in shells for one in device_types_of(fpga_geometry(shell)))
+        if types != self.device_types:
+            self.device_types = types
+            self._on_change()
 
     async def _write(self, kind: Kind[Any], held: FpgaObject, status: Mapping[str, Any]) -> None:
         metadata = {"uid": held.metadata.uid}
