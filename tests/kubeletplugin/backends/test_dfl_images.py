@@ -1,5 +1,6 @@
 """The folder of image files."""
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -8,12 +9,16 @@ import pytest
 
 from driver.families.fpga.descriptions import ImageReference
 from driver.kubeletplugin.backends.base import HardwareRefusedError
-from driver.kubeletplugin.backends.dfl.images import ImageFiles
+from driver.kubeletplugin.backends.dfl.images import MAX_BYTES, ImageFiles
 from driver.kubeletplugin.backends.fpga_images.cache import ImageCache
 from driver.kubeletplugin.backends.fpga_images.signatures import KeyRing
 from tests.fakes.dfl import build_gbs
 from tests.fakes.dfl.machine import AES_ID, FFT_ID, INTERFACE, DflMachine
 
+KEY: Final = """-----BEGIN PUBLIC KEY-----
+MCowBQYDK2VwAyEAzfKO4nul3qPPnhV8pw+VSfrrEywXUYLsGA0JcMUTeuY=
+-----END PUBLIC KEY-----
+"""
 OTHER: Final = "33333333-3333-4333-8333-333333333333"
 
 
@@ -58,12 +63,19 @@ def _replace_by_a_circle(images: Images) -> None:
     images.file.symlink_to(images.file)
 
 
+def _replace_by_a_pipe(images: Images) -> None:
+    images.file.unlink()
+    os.mkfifo(images.file)
+
+
 FAULTS: Final[Mapping[str, tuple[Callable[[Images], object], str]]] = {
     "gone": (lambda images: images.file.unlink(), "cannot be opened"),
     "changed": (lambda images: images.file.write_bytes(build_gbs(AES_ID, padding=1)), "is another file"),
     "a folder": (_replace_by_a_folder, "is no file"),
     "a link out of the folder": (_replace_by_a_link_out, "leads out of"),
     "a link to itself": (_replace_by_a_circle, "cannot be opened"),
+    "too large": (lambda images: os.truncate(images.file, MAX_BYTES + 1), f"has {MAX_BYTES + 1} bytes; at most"),
+    "a pipe": (_replace_by_a_pipe, "is no file"),
     "no GBS file": (lambda images: images.describe(b"\x7fELF"), "does not begin with"),
     "for another interface": (
         lambda images: images.describe(build_gbs(AES_ID, interface=OTHER)),
@@ -102,3 +114,26 @@ def test_an_image_that_is_right_again_is_taken_again(tmp_path: Path) -> None:
     assert images.folder.find_fault(images.image)
     images.file.write_bytes(content)
     assert images.folder.find_fault(images.image) is None
+
+
+def test_an_image_is_checked_by_the_keys_again_when_it_is_loaded(tmp_path: Path) -> None:
+    """FP-06 (the signature)."""
+    pytest.importorskip("cryptography")
+    images = Images(tmp_path)
+    node = ImageFiles(images.machine.images, ImageCache(tmp_path / "cache", 0), KeyRing({"release": KEY}))
+    fault = node.find_fault(images.image)
+    assert fault is not None
+    assert fault.reason == "Unsigned"
+    with pytest.raises(HardwareRefusedError, match="has no signature"):
+        node.read(images.image)
+
+
+def test_what_is_loaded_is_what_was_checked_though_the_file_is_swapped_for_a_link_in_between(tmp_path: Path) -> None:
+    images = Images(tmp_path)
+    assert images.folder.find_fault(images.image) is None
+    other = images.machine.images / "other.gbs"
+    other.write_bytes(build_gbs(AES_ID, padding=128))
+    images.file.unlink()
+    images.file.symlink_to(other)
+    with pytest.raises(HardwareRefusedError, match="is another file"):
+        images.folder.read(images.image)

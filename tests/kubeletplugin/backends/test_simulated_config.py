@@ -1,5 +1,6 @@
 """The document that describes simulated cards, and opening a backend with it."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from api.model.names import ClaimRef, DeviceId, ShareId
 from driver.kubeletplugin.backends.base import AllocatedDevice
 from driver.kubeletplugin.backends.simulated import open_backend, open_fpgas, open_gpus
 from driver.kubeletplugin.backends.simulated.config import read_config
+from driver.partitions.geometry import Placement
+from tests.fakes.dfl.machine import AES_ID, INTERFACE, build_document
 from tests.kubeletplugin.backends.claims import Notes
 from tests.partitions.cards import gpu_partition
 
@@ -135,3 +138,24 @@ def test_simulated_gpus_say_which_cuda_their_driver_supports(tmp_path: Path) -> 
     cards = open_backend(write(tmp_path, GOOD)).discover()
     versions = {card.kind: card.attributes.get("cudaDriverVersion") for card in cards}
     assert versions == {"gpu": Attribute(version="13.0.0"), "fpga": None}
+
+
+def test_a_card_may_have_a_shell_that_an_administrator_describes(tmp_path: Path) -> None:
+    shells = tmp_path / "shells"
+    shells.mkdir()
+    shell = {"interfaceUUID": INTERFACE, "slots": [{"lut": 7}, {"lut": 9}]}
+    file = {"file": "aes.gbs", "sha256": "a0" * 32, "slots": [[0, 1]]}
+    image = {"function": "aes", "interfaceUUID": INTERFACE, "afuID": AES_ID, "loadSeconds": 0.1, "files": [file]}
+    (shells / "shell.yaml").write_text(json.dumps(build_document("FpgaShell", "mine", **shell)))
+    (shells / "image.yaml").write_text(json.dumps(build_document("FpgaImage", "aes", **image)))
+    path = tmp_path / "cards.yaml"
+    cards = "[{kind: fpga, shell: mine}, {kind: fpga, shell: quad}]"
+    path.write_text(f"state: state\ndescriptionFolder: shells\ncards: {cards}\n")
+    mine, quad = open_fpgas(path).discover()
+    assert (mine.geometry.model, mine.units, quad.geometry.model) == ("mine", 2, "quad")
+    assert {(spec.function, spec.placement) for spec in mine.geometry.specs if spec.function} == {
+        ("aes", Placement(0, 2))
+    }
+    (shells / "image.yaml").write_text(json.dumps(build_document("FpgaImage", "aes", **{**image, "slots": 1})))
+    with pytest.raises(InvalidDocumentError, match=r"spec\.slots: unknown field"):
+        read_config(path)
