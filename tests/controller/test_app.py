@@ -213,7 +213,7 @@ async def _has_status(cluster: EmbeddedCluster, name: str) -> bool:
 
 
 def _has_conditions(expected: Any, held: Any) -> bool:
-    return {one.type: one.status for one in held.status.conditions} == expected
+    return bool({one.type: one.status for one in held.status.conditions} == expected)
 
 
 async def _is(found: Any, expected: Any) -> bool:

@@ -150,7 +150,7 @@ CASES: Final = (
     Case("plugin", "list", f"/apis/{KERF}/resourceclasses", ALLOWED),
     # FPGA shells and images: it reads them, and nothing else.
     Case("plugin", "list", f"/apis/{KERF}/fpgaimages", ALLOWED),
-    Case("plugin", "watch", f"/apis/{KERF}/fpgashells", ALLOWED),
+    Case("plugin", "list", f"/apis/{KERF}/fpgashells", ALLOWED),
     Case("plugin", "patch", f"/apis/{KERF}/fpgaimages/any", CANNOT, LABEL),
     Case("plugin", "patch", f"/apis/{KERF}/fpgaimages/any/status", CANNOT, LABEL),
     Case("plugin", "delete", f"/apis/{KERF}/fpgashells/any", CANNOT),

@@ -1,22 +1,29 @@
 """Objects of the cluster that describe hardware come to a backend as documents, and change what is published."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+import yaml
 
+from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS
 from api.kerf.fpga_objects import FPGA_IMAGES, FPGA_SHELLS
 from api.model.base import JsonObject
 from driver.families.registry import BUILT_IN_BY_NAME
+from driver.kube.http.client import Client, PatchType
+from driver.kube.http.config import load_access
 from driver.kube.http.errors import ForbiddenError, NotFoundError
 from driver.kubeletplugin.backends.base import CardChange, DescribedBackend, DiscoveryChange, HealthChange
 from driver.kubeletplugin.cluster.descriptions import DescriptionWatch
+from driver.local.apiserver import ApiServer
 from driver.partitions.geometry import Card
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.dfl.machine import INTERFACE, build_document
 from tests.fakes.hardware import FakeBackend
+from tests.generate import crds
 from tests.kubeletplugin.harness import Machine, machine
 from tests.kubeletplugin.wait import until
 
@@ -97,7 +104,7 @@ def test_only_backends_that_take_descriptions_get_them(tmp_path: Path) -> None:
     assert BUILT_IN_BY_NAME["gpu"].description_kinds == ()
 
 
-class Client:
+class ListingClient:
     """The one call of ``driver.kube.http.client.Client`` that ``list_now`` makes."""
 
     def __init__(self, **answers: Any) -> None:
@@ -115,7 +122,41 @@ class Client:
 async def test_kinds_that_are_not_there_or_may_not_be_read_are_none(error: Exception) -> None:
     shells = FPGA_SHELLS.decode_list(b'{"items": []}')
     for answers in ({"fpgashells": error}, {"fpgashells": shells, "fpgaimages": error}):
-        watch = DescriptionWatch(Client(**answers), (FPGA_SHELLS, FPGA_IMAGES), poll_s=1)  # type: ignore[arg-type]
+        watch = DescriptionWatch(ListingClient(**answers), (FPGA_SHELLS, FPGA_IMAGES), poll_s=1)  # type: ignore[arg-type]
         assert await watch.list_now() is None
-    both = Client(fpgashells=shells, fpgaimages=FPGA_IMAGES.decode_list(b'{"items": []}'))
+    both = ListingClient(fpgashells=shells, fpgaimages=FPGA_IMAGES.decode_list(b'{"items": []}'))
     assert await DescriptionWatch(both, (FPGA_SHELLS, FPGA_IMAGES), poll_s=1).list_now() == []  # type: ignore[arg-type]
+
+
+async def test_what_others_write_into_the_status_of_an_object_is_no_change_of_it(tmp_path: Path) -> None:
+    async with embedded_cluster(tmp_path) as admin, anyio.create_task_group() as group:
+        await admin.apply(FPGA_SHELLS, SHELL, field_manager="admin")
+        told: list[Sequence[JsonObject]] = []
+        watch = DescriptionWatch(admin, (FPGA_SHELLS, FPGA_IMAGES), poll_s=0.01)
+        group.start_soon(watch.follow, told.append)
+        await until(lambda: bool(told))
+        status = {"status": {"nodes": {"total": 1}}}
+        await admin.patch(FPGA_SHELLS, "lab", status, type=PatchType.MERGE, subresource="status")
+        file = {"file": "a", "sha256": "a0" * 32, "slots": [[0]]}
+        spec = {"function": "aes", "interfaceUUID": INTERFACE, "afuID": INTERFACE, "loadSeconds": 1, "files": [file]}
+        await admin.apply(FPGA_IMAGES, build_document("FpgaImage", "aes", **spec), field_manager="admin")
+        await until(lambda: len(told[-1]) == 2)
+        assert [len(one) for one in told] == [1, 2], "the status was written in between"
+        assert told[0] == [SHELL]
+        group.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def embedded_cluster(tmp_path: Path) -> AsyncIterator[Client]:
+    """An API server with Kerf's kinds, and an administrator's client."""
+    server = ApiServer()
+    async with anyio.create_task_group() as group:
+        await group.start(server.serve)
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_text(yaml.safe_dump(server.kubeconfig()))
+        async with Client(await load_access(kubeconfig), user_agent="tests") as admin:
+            for crd in crds.documents():
+                await admin.apply(CUSTOM_RESOURCE_DEFINITIONS, crd, field_manager="admin")
+            with anyio.fail_after(60):
+                yield admin
+        group.cancel_scope.cancel()

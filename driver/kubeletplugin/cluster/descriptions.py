@@ -22,7 +22,7 @@ class DescriptionSource(Protocol):
     """What the plugin needs of the objects that describe its hardware."""
 
     async def list_now(self) -> Sequence[JsonObject] | None:
-        """List them now, as manifests; None: they cannot be read now."""
+        """List them now, as manifests without a status; None: they cannot be read now."""
         ...
 
     async def follow(self, on_change: Callable[[Sequence[JsonObject]], None]) -> None:
@@ -43,7 +43,7 @@ class DescriptionWatch:
         found: list[JsonObject] = []
         for kind in self._kinds:
             try:
-                found += map(kind.encode, (await self._client.list(kind)).items)
+                found += (_to_document(kind, held) for held in (await self._client.list(kind)).items)
             except ApiError as error:
                 _log.warning("%s cannot be read, devices are published without them: %s", kind.plural, error)
                 return None
@@ -53,11 +53,16 @@ class DescriptionWatch:
         if not self._kinds:
             return
         informers: list[tuple[Kind[Any], Informer[Any]]] = []
+        told: list[list[JsonObject]] = []
 
         def tell(_change: object) -> None:
             # Until the first lists are complete, an object that is missing may still come.
-            if all(informer.synced for _, informer in informers):
-                on_change([kind.encode(held) for kind, informer in informers for held in informer.store.values()])
+            if not all(informer.synced for _, informer in informers):
+                return
+            now = [_to_document(kind, held) for kind, informer in informers for held in informer.store.values()]
+            if told != [now]:
+                told[:] = [now]
+                on_change(now)
 
         informers += ((kind, Informer(self._client, kind, on_change=tell)) for kind in self._kinds)
         async with anyio.create_task_group() as group:
@@ -80,3 +85,10 @@ class DescriptionWatch:
         except ApiError:
             return True  # the informer tries again by itself
         return True
+
+
+def _to_document(kind: Kind[Any], held: Any) -> JsonObject:  # noqa: ANN401  (an object of the kind)
+    """Return what an administrator has written of an object: its status changes with every node that publishes."""
+    document = kind.encode(held)
+    written: JsonObject = {field: document[field] for field in ("apiVersion", "kind", "spec") if field in document}
+    return {**written, "metadata": {"name": held.metadata.name}}
