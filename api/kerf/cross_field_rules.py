@@ -22,6 +22,7 @@ from api.kerf.classic_parameters import (
     GpuClassParametersSpec,
     GpuMinimum,
 )
+from api.kerf.fpga_objects import FpgaFile
 from api.kerf.v1alpha1 import (
     ClassToleration,
     GpuSharing,
@@ -235,6 +236,14 @@ RULES: Final[Mapping[type[msgspec.Struct], tuple[CrossFieldRule, ...]]] = {
         _is_strategy_or_unset("Mps", "mps", "mps"),
     ),
     ClassToleration: _TOLERATION_RULES,
+    FpgaFile: (
+        CrossFieldRule(
+            field="",
+            message="needs one of file and url",
+            holds=lambda file: (file.file is None) != (file.url is None),
+            cel="has(self.file) != has(self.url)",
+        ),
+    ),
 }
 
 

@@ -7,14 +7,20 @@ All functions raise InvalidDocumentError with every problem of the document, eac
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 from api.errors import InvalidDocumentError, Problem
 from api.kerf.classic_parameters import SPECS, ClaimParameters, ClassParameters, ParametersObject
 from api.kerf.cross_field_rules import find_broken_rules
+from api.kerf.fpga_objects import FpgaImage, FpgaShell
 from api.kerf.v1alpha1 import API_VERSION, DeviceConfigBase, ResourceClass, ResourceClassObject, ResourceClassSpec
 from api.kerf.validation import check_document, convert_document, join_path, quote, suggest
 from api.model.base import JsonObject
+
+_FPGA_KINDS: Final[Mapping[str, type[FpgaShell] | type[FpgaImage]]] = MappingProxyType(
+    {"FpgaShell": FpgaShell, "FpgaImage": FpgaImage}
+)
 
 
 def decode_device_config(
@@ -37,15 +43,20 @@ def decode_device_config(
 
 def decode_resource_class(document: JsonObject) -> ResourceClass:
     """Decode the ResourceClass in a manifest."""
-    fields = dict(document)
-    found = list(_type_problems(fields.pop("apiVersion", None), fields.pop("kind", None)))
-    metadata = fields.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, Mapping) else None
-    if not name:
-        found.append(Problem("metadata.name", "is required"))
-    subject = f'ResourceClass "{name}"' if name else "ResourceClass"
-    resource_class: ResourceClass = _decode(fields, ResourceClass, subject=subject, path="", found=found)
+    resource_class: ResourceClass = _decode_manifest(document, "ResourceClass", ResourceClass)
     return resource_class
+
+
+def decode_fpga_object(document: object) -> FpgaShell | FpgaImage:
+    """Decode the FpgaShell or FpgaImage in a manifest, as it is in a file or as the server stores it."""
+    kind = document.get("kind") if isinstance(document, Mapping) else None
+    type_ = _FPGA_KINDS.get(kind) if isinstance(kind, str) else None
+    if type_ is None or not isinstance(document, Mapping):
+        known = ", ".join(_FPGA_KINDS)
+        message = f"is required: one of {known}" if kind is None else f"{quote(kind)} is none of {known}"
+        raise InvalidDocumentError("FPGA description", [Problem("kind", message)])
+    found: FpgaShell | FpgaImage = _decode_manifest(document, str(kind), type_)
+    return found
 
 
 def decode_resource_class_object(held: ResourceClassObject) -> ResourceClass:
@@ -81,6 +92,16 @@ def decode_parameters(parameters: JsonObject, path: str) -> ClassParameters | Cl
     return spec
 
 
+def _decode_manifest(document: Mapping[str, Any], kind: str, type_: Any) -> Any:  # noqa: ANN401  (as _decode)
+    fields = dict(document)
+    found = list(_type_problems(fields.pop("apiVersion", None), fields.pop("kind", None), kind))
+    metadata = fields.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    if not name:
+        found.append(Problem("metadata.name", "is required"))
+    return _decode(fields, type_, subject=f'{kind} "{name}"' if name else kind, path="", found=found)
+
+
 def _decode(document: JsonObject, type_: Any, *, subject: str, path: str, found: list[Problem] | None = None) -> Any:  # noqa: ANN401  (type_ may be a union, which no type variable can say)
     checked = check_document(document, type_, path)
     problems = [*(found or ()), *checked.problems]
@@ -93,7 +114,7 @@ def _decode(document: JsonObject, type_: Any, *, subject: str, path: str, found:
     return value
 
 
-def _type_problems(api_version: object, kind: object) -> Iterator[Problem]:
-    for field, found, expected in (("apiVersion", api_version, API_VERSION), ("kind", kind, "ResourceClass")):
+def _type_problems(api_version: object, kind: object, wanted: str) -> Iterator[Problem]:
+    for field, found, expected in (("apiVersion", api_version, API_VERSION), ("kind", kind, wanted)):
         if found != expected:
             yield Problem(field, f"is required: {expected}" if found is None else f'"{found}" is not {expected}')

@@ -71,6 +71,8 @@ class InventoryPartitions(Value):
     """What a device consumes of the card's further counters."""
     load_milliseconds: int = 0
     """How long it may take to make a partition ready, in milliseconds."""
+    attributes: tuple[InventoryAttribute, ...] = ()
+    """Further attributes of the devices, in place of those of the card."""
 
 
 class InventoryGeometry(Value):

@@ -162,6 +162,8 @@ def _list(value: object, node: inspect.VarTupleType, path: str, problems: list[P
         return _wrong(value, "a list", path, problems)
     if node.max_length is not None and len(value) > node.max_length:
         return _too_many(len(value), node.max_length, path, problems)
+    if node.min_length is not None and len(value) < node.min_length:
+        return _empty(path, problems)
     items = [_walk(item, node.item_type, f"{path}[{index}]", problems) for index, item in enumerate(value)]
     # Without the invalid item, the following items would be reported with wrong indices.
     return _BROKEN if any(isinstance(item, _Broken) for item in items) else items
@@ -173,8 +175,7 @@ def _map(value: object, node: inspect.DictType, path: str, problems: list[Proble
     if node.max_length is not None and len(value) > node.max_length:
         return _too_many(len(value), node.max_length, path, problems)
     if node.min_length is not None and len(value) < node.min_length:
-        problems.append(Problem(path, "is empty: give one entry at least, or leave it out"))
-        return _BROKEN
+        return _empty(path, problems)
     cleaned: dict[object, object] = {}
     key_type = node.key_type.type if isinstance(node.key_type, inspect.Metadata) else node.key_type
     as_field = isinstance(key_type, inspect.StrType) and key_type.pattern == IDENTIFIER
@@ -195,16 +196,26 @@ def _scalar_fault(value: object, node: inspect.Type, title: str) -> str | None:
             return f"{quote(value)} is none of {', '.join(quote(one) for one in values)}"
         case inspect.StrType():
             return _string_fault(value, node, title)
-        case inspect.IntType(ge=least, le=most):
+        case inspect.IntType():
             if not isinstance(value, int) or isinstance(value, bool):
                 return f"{quote(value)} is no whole number"
-            in_range = (least is None or value >= least) and (most is None or value <= most)
-            return None if in_range else f"{value} is not between {least} and {most}"
+            return _range_fault(value, node)
+        case inspect.FloatType():
+            if not isinstance(value, int | float) or isinstance(value, bool):
+                return f"{quote(value)} is no number"
+            return _range_fault(value, node)
         case inspect.BoolType():
             return None if isinstance(value, bool) else f"{quote(value)} is neither true nor false"
         case inspect.CustomType() if node.cls is Quantity:
             return _quantity_fault(value)
     raise TypeError(f"no check for {node}")  # a type that no struct has had before
+
+
+def _range_fault(value: float, node: inspect.IntType | inspect.FloatType) -> str | None:
+    """Return what is wrong with a number; one that is none (NaN) is in no range."""
+    least, most = node.ge, node.le
+    in_range = (least is None or value >= least) and (most is None or value <= most)
+    return None if in_range else f"{value} is not between {least} and {most}"
 
 
 def _string_fault(value: object, node: inspect.StrType, title: str) -> str | None:
@@ -230,6 +241,11 @@ def _quantity_fault(value: object) -> str | None:
 
 def _wrong(value: object, expected: str, path: str, problems: list[Problem]) -> _Broken:
     problems.append(Problem(path, "must not be null" if value is None else f"{quote(value)} is not {expected}"))
+    return _BROKEN
+
+
+def _empty(path: str, problems: list[Problem]) -> _Broken:
+    problems.append(Problem(path, "is empty: give one entry at least, or leave it out"))
     return _BROKEN
 
 

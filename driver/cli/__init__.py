@@ -44,6 +44,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "gather": "Write what why, plan and frag read to one file.",
     "families": "List the installed families of devices, their attributes and capacities.",
     "rbac": "Print the permissions of the kubelet plugin for the drivers of families.",
+    "fpga": "Show FPGA shells, images and slots, and check documents and image files.",
     "models": "List the GPU models and FPGA shells that Kerf knows.",
     "cdi": "Inspect, validate and apply CDI specs.",
     "completion": "Print the shell code that completes kerf's arguments.",

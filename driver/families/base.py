@@ -4,13 +4,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from api.errors import PermanentError
 from api.kerf.v1alpha1 import DeviceConfigBase
 from api.model.device_attributes import ATTRIBUTE_SIMULATED
 from api.model.devices import Attribute
 from api.model.names import DriverName, is_dns_label, is_dns_subdomain
+from api.wire import Kind
 from driver.partitions.device_attributes import Vocabulary
 from driver.partitions.geometry import Geometry
 from driver.partitions.slice_limits import MAX_NAME, is_qualified_name
@@ -143,6 +144,9 @@ class Family:
     (``driver.families.model_names``) when it means none, or several."""
     backends: Mapping[str, str] = field(default_factory=dict)
     """The factories of its backends by name, each as ``module:function`` (``driver.kubeletplugin.backends``)."""
+    description_kinds: tuple[Kind[Any], ...] = ()
+    """The kinds of objects of the cluster by which administrators describe its hardware: plugins read them, and its
+    backends get them (``DescribedBackend``)."""
     call_timeout_s: float = 120.0
     """How long a call to its hardware may take before its card is quarantined; above the slowest honest one."""
 

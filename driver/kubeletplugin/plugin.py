@@ -13,10 +13,11 @@ from anyio.abc import TaskGroup
 
 import cdi
 from api.dra.health import DeviceHealth
+from api.model.base import JsonObject
 from api.model.names import ShareId
 from api.podresources.v1 import ClaimUse
 from driver.kube.events import EventKind
-from driver.kubeletplugin.backends.base import Backend
+from driver.kubeletplugin.backends.base import Backend, DescribedBackend
 from driver.kubeletplugin.backends.card_executor import CardExecutor
 from driver.kubeletplugin.backends.ownership import came_later
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
@@ -126,6 +127,7 @@ class NodePlugin:
 
         Files of prepared claims may have been removed while no plugin ran; a CDI file without a record is told.
         """
+        self._describe(await self._cluster.descriptions.list_now() or ())
         await self.publisher.refresh()
         self._garbage_collector.check_files()
         await self.preparer.restore_files()
@@ -152,8 +154,18 @@ class NodePlugin:
             services.start_soon(self._surveyor.run)
             services.start_soon(self._refused_claims.run)
             services.start_soon(self._status_writer.run)
+            services.start_soon(self._cluster.descriptions.follow, self._describe_anew)
             for name in self._backends:
                 services.start_soon(self.publisher.watch_health, name)
+
+    def _describe(self, documents: Sequence[JsonObject]) -> None:
+        for backend in self._backends.values():
+            if isinstance(backend, DescribedBackend):
+                backend.describe(documents)
+
+    def _describe_anew(self, documents: Sequence[JsonObject]) -> None:
+        self._describe(documents)
+        self.publisher.request_refresh()
 
     async def _prepare_early(self) -> None:
         """Prepare claims early from the moment on when there are devices that need it: nobody else watches claims."""

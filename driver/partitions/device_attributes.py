@@ -96,7 +96,8 @@ def partition_attributes(card: Card, spec: PartitionSpec, vocabulary: Vocabulary
         v.ATTRIBUTE_LOAD_SECONDS: Attribute.of(math.ceil(spec.load_s)),
     }
     own = {} if spec.placement else card.whole_attributes
-    return {**{name: value for name, value in generic.items() if name in vocabulary.attributes}, **own}
+    known = {name: value for name, value in generic.items() if name in vocabulary.attributes}
+    return {**known, **dict(spec.attributes), **own}
 
 
 def capacities(spec: PartitionSpec, vocabulary: Vocabulary) -> dict[str, Capacity]:
@@ -125,6 +126,8 @@ def _geometry_problem(geometry: Geometry, vocabulary: Vocabulary) -> str:
         ]
         if unknown:
             return f"{', '.join(map(repr, unknown))} of a partition is not in the vocabulary"
+        if problem := _attributes_problem(dict(spec.attributes), vocabulary):
+            return problem
     return _attributes_problem(dict(geometry.attributes), vocabulary)
 
 

@@ -81,6 +81,8 @@ class PartitionSpec:
     """What the device consumes of the card's further counters, such as memory, beside units and engines."""
     load_s: float = 0.0
     """How long it may take to make the partition ready, as far as that is a load whose time is known."""
+    attributes: tuple[tuple[str, Attribute], ...] = ()
+    """Further attributes of the device, in place of those of the card."""
 
     def of(self, card_uuid: str) -> "Partition":
         """Return this partition of one card."""

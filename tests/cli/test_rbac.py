@@ -86,6 +86,8 @@ def test_the_plugin_may_do_this_and_nothing_else() -> None:
         ("", "pods"): ["get"],
         ("", "events"): ["create", "patch"],
         ("kerf.dev", "resourceclasses"): ["list", "watch"],
+        ("kerf.dev", "fpgashells"): ["get", "list", "watch"],
+        ("kerf.dev", "fpgaimages"): ["get", "list", "watch"],
         ("resource.k8s.io", "resourceclaims"): ["get"],
         ("resource.k8s.io", "resourceclaims/status"): ["patch"],
         ("resource.k8s.io", "resourceclaims/driver"): ["associated-node:patch"],

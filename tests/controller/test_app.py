@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, EVENTS, LEASES, NODES, Node
+from api.kerf.fpga_objects import FPGA_IMAGES, FPGA_SHELLS
 from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
 from api.model.claims import DeviceClass
 from api.model.metadata import ObjectMeta
@@ -25,6 +26,7 @@ from driver.kube.leader_election import LeaseSettings
 from driver.local.apiserver import ApiServer
 from driver.runtime.metrics import REGISTRY
 from tests.controller.structured.hardware import gpus, slices
+from tests.fakes.dfl.machine import AES_ID, INTERFACE, build_document
 from tests.generate import crds
 
 PATIENCE_S = 120.0
@@ -133,6 +135,27 @@ async def test_a_node_that_gets_a_label_joins_the_class(cluster: EmbeddedCluster
         await eventually(lambda: _selects(cluster, "racked", 'node in ["n1"]'))
 
 
+async def test_a_class_for_a_function_that_no_image_offers_is_told_so_and_accepted_once_one_is_registered(
+    cluster: EmbeddedCluster,
+) -> None:
+    async with cluster.controller():
+        await cluster.put_class("hashing", {"device": "fpga", "function": "sha3"})
+        wrong = {"Accepted": "False", "Ready": "False", "Matching": "Unknown"}
+        await eventually(lambda: _is(cluster.conditions("hashing"), wrong))
+        [accepted, *_] = (await cluster.resource_class("hashing")).status.conditions
+        assert accepted.reason == "UnknownFunction"
+        assert '"sha3" is no function of any known model' in accepted.message
+        shell = {"interfaceUUID": INTERFACE, "slots": [{}]}
+        await cluster.admin.apply(FPGA_SHELLS, build_document("FpgaShell", "lab", **shell), field_manager="admin")
+        file = {"url": "https://images.example.com/sha3.gbs", "sha256": "a0" * 32, "slots": [[0]]}
+        image = {"function": "sha3", "interfaceUUID": INTERFACE, "afuID": AES_ID, "loadSeconds": 1, "files": [file]}
+        await cluster.admin.apply(FPGA_IMAGES, build_document("FpgaImage", "sha3", **image), field_manager="admin")
+        awaited = {"Accepted": "True", "Ready": "True", "Matching": "False"}  # no node has it yet
+        await eventually(lambda: _is(cluster.conditions("hashing"), awaited))
+        registered = {"Verified": "True", "Fetched": "Unknown", "Refused": "False"}
+        await eventually(lambda: _has(cluster.admin.get(FPGA_IMAGES, "sha3"), partial(_has_conditions, registered)))
+
+
 async def test_a_quiet_cluster_sees_no_writes(cluster: EmbeddedCluster) -> None:
     for one in slices("n1", gpus("a30")):
         await cluster.admin.create(KINDS.resource_slices, one)
@@ -187,6 +210,10 @@ async def _holder(cluster: EmbeddedCluster) -> str | None:
 
 async def _has_status(cluster: EmbeddedCluster, name: str) -> bool:
     return bool((await cluster.resource_class(name)).status.conditions)
+
+
+def _has_conditions(expected: Any, held: Any) -> bool:
+    return bool({one.type: one.status for one in held.status.conditions} == expected)
 
 
 async def _is(found: Any, expected: Any) -> bool:

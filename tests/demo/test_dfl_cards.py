@@ -57,7 +57,7 @@ def test_a_pod_gets_its_function_and_the_slot_is_blank_after_it(tmp_path: Path) 
         env=environment,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "KERF_DEVICE_FPGA_0_AES_AT_" in done.stdout
+    assert "KERF_PORT_FPGA_0_AES_AT_" in done.stdout
     assert "/dev/dfl-port." in done.stdout
     assert "dfl-fme" not in done.stdout
     assert [call.split()[0] for call in machine.calls()] == ["pr", "reset", "pr", "reset"]

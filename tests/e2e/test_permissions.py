@@ -149,6 +149,14 @@ CASES: Final = (
     Case("plugin", "list", "/api/v1/secrets", CANNOT),
     Case("plugin", "list", f"/api/v1/namespaces/{NAMESPACE}/secrets", CANNOT),
     Case("plugin", "list", f"/apis/{KERF}/resourceclasses", ALLOWED),
+    # FPGA shells and images: it reads them, and nothing else.
+    Case("plugin", "list", f"/apis/{KERF}/fpgaimages", ALLOWED),
+    Case("plugin", "list", f"/apis/{KERF}/fpgashells", ALLOWED),
+    Case("plugin", "patch", f"/apis/{KERF}/fpgaimages/any", CANNOT, LABEL),
+    Case("plugin", "patch", f"/apis/{KERF}/fpgaimages/any/status", CANNOT, LABEL),
+    Case("plugin", "delete", f"/apis/{KERF}/fpgashells/any", CANNOT),
+    Case("controller", "list", f"/apis/{KERF}/fpgaimages", ALLOWED),
+    Case("controller", "patch", f"/apis/{KERF}/fpgaimages/any", CANNOT, LABEL),
     Case("plugin", "create", CLASSES, CANNOT, COMPILED),
     Case("plugin", "create", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{PLUGIN}/token", CANNOT, {}),
     # The controller's DeviceClasses: those that it has compiled.

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from api.core.v1 import ObjectReference, Pod
 from api.dra.registry import STRUCTURED_SERVICES
 from api.model.allocations import AllocatedDeviceStatus
+from api.model.base import JsonObject
 from api.model.claims import AllocatedClaim, ResourceClaim
 from api.model.devices import Pool
 from api.model.names import ClaimRef, DriverName, ObjectRef
@@ -43,11 +44,33 @@ class FakeClaimInformer:
         await self.synced.wait()
 
 
+class FakeDescriptions:
+    """Implements ``DescriptionSource``: what is put is told at once."""
+
+    def __init__(self) -> None:
+        self.documents: list[JsonObject] | None = []
+        """None: they cannot be read."""
+        self._on_change: Callable[[Sequence[JsonObject]], None] = lambda _: None
+
+    def put(self, *documents: JsonObject) -> None:
+        self.documents = [*documents]
+        self._on_change(self.documents)
+
+    async def list_now(self) -> Sequence[JsonObject] | None:
+        await anyio.lowlevel.checkpoint()
+        return self.documents
+
+    async def follow(self, on_change: Callable[[Sequence[JsonObject]], None]) -> None:
+        self._on_change = on_change
+        await anyio.sleep_forever()
+
+
 class FakeCluster:
     """Implements ``driver.kubeletplugin.cluster.base.Cluster``."""
 
     def __init__(self, driver: str = DRIVER, layout: SliceLayout = SliceLayout.SPLIT) -> None:
         self.kubelet_services = STRUCTURED_SERVICES
+        self.descriptions = FakeDescriptions()
         self.target = PublishTarget(driver=DriverName(driver), node=NODE, layout=layout, vocabularies=VOCABULARIES)
         self.claims: dict[tuple[str, str], ResourceClaim] = {}
         self.is_down = False

@@ -20,6 +20,7 @@ from driver.kubeletplugin.backends.base import (
     CardAbsentError,
     CardChange,
     CardSurvey,
+    DiscoveryChange,
     FoundPartition,
     Handle,
     HardwareConflictError,
@@ -226,7 +227,7 @@ class FakeBackend:
             self._event_error = error
             self._events.notify_all()
 
-    def wait_for_events(self, timeout_s: float) -> Sequence[HealthChange | CardChange]:
+    def wait_for_events(self, timeout_s: float) -> Sequence[HealthChange | CardChange | DiscoveryChange]:
         with self._events:
             self._events.wait_for(lambda: self._told or self._event_error or not self.is_open, timeout_s)
             error, self._event_error = self._event_error, None

@@ -21,6 +21,7 @@ from api.kerf.classic_parameters import (
     GpuClassParameters,
 )
 from api.kerf.cross_field_rules import RULES, SERVER_RULES, ServerRule
+from api.kerf.fpga_objects import FPGA_IMAGES, FPGA_SHELLS, FpgaImage, FpgaShell
 from api.kerf.node_inventory import NODE_INVENTORIES, NodeInventory
 from api.kerf.scalar_types import POSITIVE_QUANTITY
 from api.kerf.v1alpha1 import GROUP, RESOURCE_CLASSES, VERSION, ResourceClass
@@ -42,6 +43,7 @@ _RESOURCE_CLASS_COLUMNS: Final = (
     ("Ready", '.status.conditions[?(@.type=="Ready")].status', "string"),
     _AGE,
 )
+_VERIFIED: Final = ("Verified", '.status.conditions[?(@.type=="Verified")].status', "string")
 _POSITIVE_QUANTITY: Final[JsonObject] = {
     "anyOf": [{"type": "integer"}, {"type": "string"}],
     "minimum": 1,  # for integers; strings have the pattern
@@ -101,6 +103,32 @@ DEFINITIONS: Final[tuple[CrdDefinition, ...]] = (
         type=NodeInventory,
         short_name="inventory",
         columns=(("Driver", ".spec.driver", "string"), ("Ready", ".spec.ready", "boolean"), _AGE),
+    ),
+    CrdDefinition(
+        kind=FPGA_SHELLS,
+        type=FpgaShell,
+        short_name="fshell",
+        columns=(
+            ("Interface", ".spec.interfaceUUID", "string"),
+            ("Nodes", ".status.nodes.total", "integer"),
+            _VERIFIED,
+            _AGE,
+        ),
+        has_status=True,
+    ),
+    CrdDefinition(
+        kind=FPGA_IMAGES,
+        type=FpgaImage,
+        short_name="fimage",
+        columns=(
+            ("Function", ".spec.function", "string"),
+            ("Version", ".spec.version", "string"),
+            ("Nodes", ".status.nodes.total", "integer"),
+            ("Fetched", ".status.nodes.fetched", "integer"),
+            _VERIFIED,
+            _AGE,
+        ),
+        has_status=True,
     ),
 )
 """The CRDs of all kinds of the group."""
@@ -245,6 +273,8 @@ def _list(node: inspect.VarTupleType, docs: FieldDocs) -> JsonObject:
     item = node.item_type
     key = _LIST_KEYS.get(item.cls) if isinstance(item, inspect.StructType) else None
     schema: JsonObject = {"type": "array", "items": _schema(item, docs)}
+    if node.min_length is not None:
+        schema["minItems"] = node.min_length
     if node.max_length is not None:
         schema["maxItems"] = node.max_length
     schema["x-kubernetes-list-type"] = "map" if key else "atomic"
@@ -262,6 +292,9 @@ def _scalar(node: inspect.Type) -> JsonObject:
             bounds = {"minimum": least, "maximum": most}
             known = {name: bound for name, bound in bounds.items() if bound is not None}
             return {"type": "integer", "format": "int64"} | known
+        case inspect.FloatType(ge=least, le=most):
+            limits = {"minimum": least, "maximum": most}
+            return {"type": "number"} | {name: limit for name, limit in limits.items() if limit is not None}
         case inspect.BoolType():
             return {"type": "boolean"}
         case inspect.CustomType() if node.cls is Quantity:

@@ -25,9 +25,10 @@ EXPECTED: Final = {
         for field in ("name", "mountPath")
     ),
     *(f"{CONTAINER}/volumeMounts/images/{field}" for field in ("name", "mountPath", "readOnly")),
+    *(f"{CONTAINER}/volumeMounts/image-cache/{field}" for field in ("name", "mountPath")),
     *(
         f"{POD}/volumes/{name}/{field}"
-        for name in ("plugin-gpu", "simulated", "images", "dev")
+        for name in ("plugin-gpu", "simulated", "images", "image-cache", "dev")
         for field in ("name", "hostPath/path", "hostPath/type")
     ),
 }
@@ -44,6 +45,9 @@ def test_the_backend_finds_what_its_configuration_names(tmp_path: Path) -> None:
     assert config == DflConfig(), "the defaults are the places of the manifest"
     for folder in (config.description_folder, config.image_folder):
         assert Path(folder).is_relative_to(OURS.mounts["images"]["mountPath"])
+    assert OURS.mounts["images"]["readOnly"]
+    assert "readOnly" not in OURS.mounts["image-cache"]
+    assert config.cache_folder == OURS.mounts["image-cache"]["mountPath"]
     assert OURS.volumes["dev"]["hostPath"]["path"] == OURS.mounts["dev"]["mountPath"] == "/dev"
     settings = Settings(node_name="node-1", family=FPGA, backends=())
     for path in (settings.dra_socket, settings.state):

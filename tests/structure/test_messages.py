@@ -117,10 +117,17 @@ def taints() -> set[str]:
 
 def test_every_reason_of_conditions_and_events_is_listed() -> None:
     tables = [
-        section(title) for title in ("Conditions of a ResourceClass", "Conditions of a claim's devices", "Events")
+        section(title)
+        for title in (
+            "Conditions of a ResourceClass",
+            "Conditions of a FpgaImage or FpgaShell",
+            "Conditions of a claim's devices",
+            "Events",
+        )
     ]
     listed = {word for table in tables for row in rows(table) for word in _WORD.findall(spans(row))}
     conditions = {"Accepted", "Ready", "Matching", "TolerationsInClaims", "Simulated"}
+    conditions |= {"Verified", "Fetched", "Refused"}
     check("not in the page", reasons() - listed)
     check("not in the code", listed - reasons() - KUBERNETES - conditions)
 

@@ -39,6 +39,9 @@ rules:
 - apiGroups: [kerf.dev]
   resources: [resourceclasses] # which devices to publish as shared or monitor devices
   verbs: [list, watch]
+- apiGroups: [kerf.dev]
+  resources: [fpgashells, fpgaimages] # what FPGA cards are, and what they may load
+  verbs: [get, list, watch]
 - apiGroups: [""]
   resources: [events] # about the node, and about claims and pods that the hardware refuses, in their namespaces
   verbs: [create, patch]

@@ -217,6 +217,7 @@ def _specs(geometry: InventoryGeometry, partitions: InventoryPartitions) -> Iter
             capacity=_amounts(partitions.capacity),
             quota=_amounts(partitions.quota),
             load_s=partitions.load_milliseconds / 1000,
+            attributes=tuple((attribute.name, attribute.value) for attribute in partitions.attributes),
         )
 
 

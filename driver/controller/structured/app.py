@@ -22,10 +22,12 @@ from api.kerf.v1alpha1 import RESOURCE_CLASSES
 from driver.controller.candidate import run_candidate
 from driver.controller.settings import NAME, Settings
 from driver.controller.structured.event_handlers import ClassCaches, ClassEventHandlers
+from driver.controller.structured.fpga_objects import FpgaStatusWriter
 from driver.controller.structured.matching_devices import DeviceGroupIndex, DevicePredicate
 from driver.controller.structured.orphaned_slices import OrphanedSliceCollector
 from driver.controller.structured.reconciler import ClassReconciler
 from driver.families.base import Family
+from driver.families.fpga import FPGA
 from driver.kube.assume_cache import AssumeCache
 from driver.kube.discovery import ApiFeatures
 from driver.kube.events import EventReporter
@@ -77,6 +79,7 @@ class StructuredController:
             features.resource.device_classes,
             caches,
             families=families,
+            described_types=lambda: self._fpga_status.device_types,
             compile_selector=_compile_selector,
             events=self._events,
             now=lambda: datetime.now(UTC),
@@ -88,6 +91,15 @@ class StructuredController:
             lambda: chain.from_iterable(informer.store.values() for informer in self._slices.values()),
             self._nodes.store.values,
             interval_s=settings.orphan_check_s,
+        )
+
+        fpga_slices = self._slices.get(FPGA.name)
+        self._fpga_status = FpgaStatusWriter(
+            client,
+            fpga_slices.store.values if fpga_slices is not None else tuple,
+            interval_s=settings.recount_s,
+            now=lambda: datetime.now(UTC),
+            on_change=self._event_handlers.requeue_all,
         )
 
     async def run(self) -> None:
@@ -105,6 +117,7 @@ class StructuredController:
         async with anyio.create_task_group() as group:
             group.start_soon(self._resync)
             group.start_soon(self._orphaned_slices.run)
+            group.start_soon(self._fpga_status.run)
             await self._queue.run(self._reconciler.reconcile, workers=self._settings.workers)
 
     async def _resync(self) -> None:

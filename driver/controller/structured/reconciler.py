@@ -11,7 +11,7 @@ from api.kerf.v1alpha1 import API_VERSION, ResourceClassObject
 from api.model.claims import DeviceClass
 from api.model.names import ObjectRef
 from api.wire import Kind
-from driver.controller.device_types import known_device_types
+from driver.controller.device_types import DeviceType, known_device_types
 from driver.controller.structured.class_compiler import CompiledClass
 from driver.controller.structured.event_handlers import ClassCaches
 from driver.controller.structured.matching_devices import (
@@ -64,10 +64,13 @@ class ClassReconciler:
         *,
         families: Mapping[str, Family],
         compile_selector: SelectorCompiler,
+        described_types: Callable[[], frozenset[DeviceType]] = frozenset,
         events: EventRecorder,
         now: Callable[[], datetime],
         monotonic: Callable[[], float],
     ) -> None:
+        """``described_types`` returns the types of devices that administrators have described."""
+        self._described_types = described_types
         self._client = client
         self._device_classes = device_classes
         self._caches = caches
@@ -95,7 +98,7 @@ class ClassReconciler:
             device_class=self._caches.device_classes.get(ref),
             written=self._recent_write(name),
             nodes=tuple(self._caches.nodes.values()),
-            device_types=known_device_types(self._caches.published.device_types()),
+            device_types=known_device_types(self._caches.published.device_types() | self._described_types()),
         )
         with _passes.time():
             await self._reconcile(snapshot)

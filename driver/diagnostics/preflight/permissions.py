@@ -47,6 +47,8 @@ def controller_permissions(namespace: str, lease: str = CONTROLLER, *, is_classi
     """Return what the controller needs, with its Lease in ``namespace``."""
     every = [
         *_rules("kerf.dev", {"resourceclasses": "list watch", "resourceclasses/status": "patch"}),
+        *_rules("kerf.dev", {"fpgashells": "list watch", "fpgashells/status": "patch"}),
+        *_rules("kerf.dev", {"fpgaimages": "list watch", "fpgaimages/status": "patch"}),
         *_rules("resource.k8s.io", {"deviceclasses": "list watch create patch", "resourceslices": "list watch delete"}),
         *_rules("", {"nodes": "get list watch"}),
         *_rules("coordination.k8s.io", {"leases": "create"}, namespace=namespace),
@@ -63,6 +65,7 @@ def plugin_permissions(drivers: Iterable[str], *, minor: int, is_classic: bool =
         *_rules("resource.k8s.io", {"resourceclaims": "get", "resourceclaims/status": "patch"}),
         *_rules("resource.k8s.io", {"resourceslices": "list watch create update delete"}),
         *_rules("kerf.dev", {"resourceclasses": "list watch"}),
+        *_rules("kerf.dev", {"fpgashells": "get list watch", "fpgaimages": "get list watch"}),
     ]
     if minor >= _DRIVER_PERMISSION_SINCE:
         for driver in drivers:

@@ -1,7 +1,8 @@
 """The family ``fpga``: FPGAs into whose slots functions are loaded (partial reconfiguration).
 
-``shell`` has what is known of a shell, ``catalog`` the shells that Kerf ships (``data``), ``geometry`` the partitions
-of a shell, ``family`` the family itself.
+``shell`` has what is known of a shell, ``descriptions`` makes shells from what administrators write (FpgaShells and
+FpgaImages), ``catalog`` has a few such documents as ``examples``, ``geometry`` the partitions of a shell,
+``refused_images`` what nodes say of images that they cannot load, ``family`` the family itself.
 """
 
 from driver.families.fpga.family import FPGA

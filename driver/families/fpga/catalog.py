@@ -1,27 +1,32 @@
-"""The FPGA shells that Kerf ships, from the tables in ``data``."""
+"""Examples of FPGA shells, for simulated hardware and tests: no product has them.
 
+They are descriptions as administrators write them, FpgaShells and FpgaImages (``examples``). What a cluster's cards
+are, its own descriptions say.
+"""
+
+import json
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Final
-
-import msgspec
+from typing import Any, Final
 
 from driver.families.base import EVERY, Estimate, ModelFigures
-from driver.families.fpga.shell import Function, Logic, Shell
+from driver.families.fpga.descriptions import Description, build_descriptions
+from driver.families.fpga.shell import Shell
 from driver.families.model_names import find_model
-from driver.partitions.geometry import Placement
 
-_DATA: Final = Path(__file__).with_name("data")
+_EXAMPLES: Final = Path(__file__).with_name("examples")
+_ABOUT: Final = "kerf.dev/about"
+"""The annotation of a shell that says what it is an example of."""
 
 
 def shells() -> tuple[Shell, ...]:
-    """Every known FPGA shell, by name."""
+    """Every example of a shell, by name."""
     return tuple(_shells().values())
 
 
 def shell(name: str) -> Shell:
-    """The shell named ``name``, or the only one whose name begins with it; letter case does not matter.
+    """The example named ``name``, or the only one whose name begins with it; letter case does not matter.
 
     Raises UnknownModelError when no shell matches, or several do.
     """
@@ -29,60 +34,25 @@ def shell(name: str) -> Shell:
 
 
 def shell_figures() -> Mapping[str, ModelFigures]:
-    """Where the figures of each shell come from, by its name: none is of a product."""
+    """Where the figures of each example come from, by its name: none is of a product."""
     return {
-        table.name: ModelFigures(estimated=(Estimate(part=EVERY, figure=EVERY, how=table.about),))
-        for table in _tables()
+        document["metadata"]["name"]: ModelFigures(
+            estimated=(Estimate(part=EVERY, figure=EVERY, how=document["metadata"]["annotations"][_ABOUT]),)
+        )
+        for document in _documents()
+        if document["kind"] == "FpgaShell"
     }
 
 
-class _Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An object of the tables: an unknown field is an error when the tables are first read."""
-
-
-class _Function(_Row, frozen=True, kw_only=True):
-    name: str
-    version: str
-    afu_id: str
-    load_s: float
-    placements: tuple[tuple[int, int], ...]
-
-
-class _ShellTable(_Row, frozen=True, kw_only=True):
-    schema: int
-    about: str
-    name: str
-    uuid: str
-    family: str
-    slots: tuple[dict[str, int], ...]
-    functions: tuple[_Function, ...]
-
-
 @cache
-def _tables() -> tuple[_ShellTable, ...]:
-    files = sorted((file for file in _DATA.iterdir() if file.name.endswith(".json")), key=lambda f: f.name)
-    return tuple(msgspec.json.decode(file.read_bytes(), type=_ShellTable) for file in files)
+def _documents() -> tuple[dict[str, Any], ...]:
+    files = sorted((file for file in _EXAMPLES.iterdir() if file.name.endswith(".json")), key=lambda f: f.name)
+    return tuple(document for file in files for document in json.loads(file.read_bytes()))
 
 
 @cache
 def _shells() -> dict[str, Shell]:
-    return {table.name: _shell(table) for table in _tables()}
-
-
-def _shell(table: _ShellTable) -> Shell:
-    return Shell(
-        name=table.name,
-        uuid=table.uuid,
-        family=table.family,
-        slots=tuple(Logic(**slot) for slot in table.slots),
-        functions=tuple(
-            Function(
-                name=row.name,
-                version=row.version,
-                afu_id=row.afu_id,
-                placements=tuple(Placement(*placement) for placement in row.placements),
-                load_s=row.load_s,
-            )
-            for row in table.functions
-        ),
-    )
+    named = (Description(f"{one['kind']} {one['metadata']['name']}", one) for one in _documents())
+    found = build_descriptions(named)
+    assert not found.problems, found.problems
+    return {described.shell.name: described.shell for described in found.shells.values()}

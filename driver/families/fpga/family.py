@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Final
 
+from api.kerf.fpga_objects import FPGA_IMAGES, FPGA_SHELLS
 from api.kerf.v1alpha1 import FpgaConfig
 from api.model.devices import Attribute
 from api.model.names import DriverName
@@ -46,6 +47,14 @@ FPGA: Final = Family(
             "interfaceUUID": AttributeDefinition(
                 description="The shell's interface UUID: images with another parent are refused.", neutral=_TEXT
             ),
+            "imageDigest": AttributeDefinition(
+                description="The SHA-256 of the file that a load of the function takes; empty: there is none.",
+                neutral=_TEXT,
+            ),
+            "refusedImages": AttributeDefinition(
+                description="Functions of the card's interface that the node cannot load, each with the reason.",
+                neutral=_TEXT,
+            ),
         }
     ),
     capacities=MappingProxyType(
@@ -70,6 +79,7 @@ FPGA: Final = Family(
             "dfl": "driver.kubeletplugin.backends.dfl:open_backend",
         }
     ),
+    description_kinds=(FPGA_SHELLS, FPGA_IMAGES),
     call_timeout_s=3700.0,
 )
 """The timeout: above the 3600 s that a FpgaConfig may allow for one load."""

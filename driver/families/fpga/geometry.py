@@ -61,6 +61,7 @@ def _spec(shell: Shell, placement: Placement | None, function: Function | None) 
         size=_size(shell, slots, function),
         weight=slots.size,
         capacity=capacity,
+        attributes=() if function is None else (("imageDigest", Attribute.of(function.digest(slots))),),
         load_s=max((each.load_s for each in shell.functions if function in (None, each)), default=0.0),
     )
 

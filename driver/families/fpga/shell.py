@@ -31,6 +31,12 @@ class Function:
     placements: tuple[Placement, ...]
     load_s: float
     """The load time in seconds that the image's vendor states; simulated hardware takes exactly this long."""
+    digests: tuple[str, ...] = ()
+    """The SHA-256 of the image's file for each of ``placements``; empty: there are no files."""
+
+    def digest(self, placement: Placement) -> str:
+        """Return the SHA-256 of the file for ``placement``; empty: there is none."""
+        return dict(zip(self.placements, self.digests, strict=False)).get(placement, "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

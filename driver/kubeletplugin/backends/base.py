@@ -179,6 +179,11 @@ class CardChange:
     card_uuid: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiscoveryChange:
+    """``discover`` returns something else now, without a change on a card: what may be loaded into it has come."""
+
+
 class Journal(Protocol):
     """The notes of one device's prepare, which survive the death of the process.
 
@@ -273,7 +278,7 @@ class Backend(Protocol):
         """Return the edits of the container. Pure and quick: it runs in no thread, also when files are written anew."""
         ...
 
-    def wait_for_events(self, timeout_s: float) -> Sequence[HealthChange | CardChange]:
+    def wait_for_events(self, timeout_s: float) -> Sequence[HealthChange | CardChange | DiscoveryChange]:
         """Wait at most ``timeout_s`` seconds for changes, and return them; none is no error.
 
         The first call after ``open`` returns at once with everything that is not healthy. A call that raises has
@@ -288,4 +293,17 @@ class RequestEditor(Protocol):
 
     def request_edits(self, handles: Sequence[Handle]) -> ContainerEdits:
         """Return these edits for the handles of the request's devices. Pure and quick, as ``Backend.edits``."""
+        ...
+
+
+@runtime_checkable
+class DescribedBackend(Protocol):
+    """A backend whose hardware administrators describe by objects of the cluster (``Family.description_kinds``)."""
+
+    def describe(self, documents: Sequence[JsonObject]) -> None:
+        """Take these manifests, which are all there are, in place of those before; ``discover`` follows.
+
+        They are not validated. Called before the first ``discover`` where they can be read by then, and after each
+        change; returns at once, and runs in no thread.
+        """
         ...

@@ -24,6 +24,7 @@ from driver.kubeletplugin.backends.base import (
     Backend,
     CardChange,
     CardSurvey,
+    DiscoveryChange,
     HardwareBusyError,
     HardwareRefusedError,
     HealthChange,
@@ -270,7 +271,7 @@ class CardExecutor:
         self._units.update((card.uuid, card.units) for card in cards)
         return cards
 
-    async def wait_for_events(self, backend_name: str) -> Sequence[HealthChange | CardChange]:
+    async def wait_for_events(self, backend_name: str) -> Sequence[HealthChange | CardChange | DiscoveryChange]:
         """Wait for a backend's events for at most a minute, from the moment that ``discover`` has opened it.
 
         Raises as ``discover`` does, and HardwareRefusedError when what it returns is no sequence of events.
@@ -279,7 +280,9 @@ class CardExecutor:
         wait = self.backend(backend_name).wait_for_events
         await self._find_opened(backend_name).wait()
         events: object = await self._call_backend(backend_name, operation, limit_s, wait, EVENTS_S)
-        if isinstance(events, Sequence) and all(isinstance(event, HealthChange | CardChange) for event in events):
+        if isinstance(events, Sequence) and all(
+            isinstance(event, HealthChange | CardChange | DiscoveryChange) for event in events
+        ):
             return events
         raise HardwareRefusedError(f"backend {backend_name}: {operation} returned {events!r:.200}, which is no events")
 

@@ -15,7 +15,6 @@ from api.errors import InvalidDocumentError, KerfError, PermanentError, Transien
 from api.model.allocations import DeviceRequestAllocationResult
 from api.model.claims import AllocatedClaim
 from api.model.names import ClaimRef, ObjectRef
-from api.model.prepared import PreparedDevice
 from driver.kube.http.errors import ConflictError, ForbiddenError, NotFoundError
 from driver.kube.store import ObjectChange
 from driver.kubeletplugin.claims.allocation import NotAllocatedError
@@ -142,13 +141,15 @@ class EarlyPreparer:
                 raise TransientError(str(error)) from error
             _log.error("claim %s cannot be prepared, the scheduler is to try elsewhere: %s", claim.ref, error)
             if isinstance(error, DevicesFailedError):
-                self._record_load_failures(error.failed, str(error))
+                self._record_load_failures(error)
             return str(error)
         return None
 
-    def _record_load_failures(self, devices: Iterable[PreparedDevice], reason: str) -> None:
-        for device in devices:
-            self._health_tracker.record_load_failure(from_card_part(device.part), reason, self._hold_s)
+    def _record_load_failures(self, error: DevicesFailedError) -> None:
+        """Taint what failed, unless the claim is at fault: others may have the device."""
+        for device, failure in zip(error.failed, error.failures, strict=True):
+            if not isinstance(failure, InvalidDocumentError):
+                self._health_tracker.record_load_failure(from_card_part(device.part), str(error), self._hold_s)
         self._publisher.request_refresh()
 
     def _find_load_failure(self, results: Iterable[DeviceRequestAllocationResult]) -> str | None:

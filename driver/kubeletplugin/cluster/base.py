@@ -16,6 +16,7 @@ from driver.kube.events import EventKind
 from driver.kube.http.client import Client
 from driver.kube.http.errors import ForbiddenError, MissingObject, NotFoundError
 from driver.kube.store import ObjectChange, Store
+from driver.kubeletplugin.cluster.descriptions import DescriptionSource
 from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
 
 
@@ -45,6 +46,11 @@ class Cluster(Protocol):
     @property
     def target(self) -> PublishTarget:
         """The target of published devices, as far as known now."""
+        ...
+
+    @property
+    def descriptions(self) -> DescriptionSource:
+        """The objects that describe hardware of the family."""
         ...
 
     @property

@@ -91,6 +91,7 @@ def _partitions(spec: PartitionSpec, placements: Iterable[Placement]) -> Invento
         capacity=_amounts(spec.capacity),
         quota=_amounts(spec.quota),
         load_milliseconds=round(spec.load_s * 1000),
+        attributes=_attributes(spec.attributes),
     )
 
 

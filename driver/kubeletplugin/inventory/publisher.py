@@ -15,7 +15,7 @@ from api.errors import KerfError
 from api.model.devices import Pool
 from api.model.prepared import ClaimState, PreparedClaim
 from driver.kube.events import EventKind
-from driver.kubeletplugin.backends.base import HealthChange, OutdatedProcessError
+from driver.kubeletplugin.backends.base import CardChange, HealthChange, OutdatedProcessError
 from driver.kubeletplugin.backends.card_executor import CardExecutor
 from driver.kubeletplugin.inventory.card_metrics import CardMetrics
 from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, build_device_set
@@ -171,8 +171,10 @@ class DevicePublisher:
             for event in events:
                 if isinstance(event, HealthChange):
                     self._apply_health_change(event)
-                else:
+                elif isinstance(event, CardChange):
                     self._on_card_change(event.card_uuid)
+                else:
+                    self.request_refresh()
 
     def _apply_health_change(self, change: HealthChange) -> None:
         if self._health_tracker.update(change):

@@ -67,7 +67,7 @@ def test_the_schema_is_structural(path: str, schema: dict[str, Any]) -> None:
         assert schema["anyOf"] == [{"type": "integer"}, {"type": "string"}]
         assert "type" not in schema
     else:
-        assert schema["type"] in {"object", "array", "string", "integer", "boolean"}
+        assert schema["type"] in {"object", "array", "string", "integer", "number", "boolean"}
     if schema.get("type") == "object":
         assert ("properties" in schema) + ("additionalProperties" in schema) <= 1
     assert set(schema.get("required", ())) <= schema.get("properties", {}).keys()

@@ -47,6 +47,11 @@ def build_gbs(
     return MAGIC + struct.pack("<I", len(metadata)) + metadata + bits
 
 
+def build_document(kind: str, name: str, **spec: object) -> dict[str, object]:
+    """A description, as an administrator writes it."""
+    return {"apiVersion": "kerf.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardLayout:
     """A card and where it is."""
@@ -90,26 +95,32 @@ class DflMachine:
         """Describe the shell and two functions: ``aes`` for every slot, with one file; ``fft`` for slots 0 and 1."""
         blank = self.add_image("blank.gbs", BLANK_ID)
         every = list(range(slots))
+        any_slot = [[slot] for slot in every]
         self.write_description(
             "shell.yaml",
-            {
-                "kind": "Shell",
-                "name": "lab",
-                "interfaceUUID": INTERFACE,
-                "family": "agilex",
-                "slots": [{"lut": 60000, "ff": 120000, "bram": 120, "dsp": 300}] * slots,
-                **({"blank": {"afuID": BLANK_ID, "files": [{**blank, "slots": every}]}} if has_blank else {}),
-            },
+            build_document(
+                "FpgaShell",
+                "lab",
+                interfaceUUID=INTERFACE,
+                family="agilex",
+                slots=[{"lut": 60000, "ff": 120000, "bram": 120, "dsp": 300}] * slots,
+                **({"blank": {"afuID": BLANK_ID, "files": [{**blank, "slots": any_slot}]}} if has_blank else {}),
+            ),
         )
         self.describe_function("aes", AES_ID, every, parameters={"LANES": "8"})
         self.describe_function("fft", FFT_ID, [slot for slot in every if slot < 2])
 
     def describe_function(self, name: str, afu_id: str, slots: list[int], **fields: object) -> None:
         """Add a function with one image for ``slots``."""
+        self.write_description(f"{name}.yaml", self.build_image(name, afu_id, slots, **fields))
+
+    def build_image(self, name: str, afu_id: str, slots: list[int], **fields: object) -> dict[str, object]:
+        """The FpgaImage of a function with one file for any of ``slots``, which is written, too."""
         file = self.add_image(f"{name}.gbs", afu_id)
-        document = {"kind": "Image", "function": name, "version": "1.2.0", "interfaceUUID": INTERFACE, "afuID": afu_id}
-        extra = {"loadSeconds": 0.4, "files": [{**file, "slots": slots}], **fields}
-        self.write_description(f"{name}.yaml", {**document, **extra})
+        spec = {"function": name, "version": "1.2.0", "interfaceUUID": INTERFACE, "afuID": afu_id, "loadSeconds": 0.4}
+        return build_document(
+            "FpgaImage", name, **{**spec, "files": [{**file, "slots": [[slot] for slot in slots]}], **fields}
+        )
 
     def write_description(self, name: str, document: object) -> None:
         """Write a description; JSON is YAML."""

@@ -27,6 +27,7 @@ class DflMachineUnderTest(MachineUnderTest):
             image_folder=str(self.hardware.images),
             system_root=str(folder),
             health_poll_seconds=0.01,
+            cache_folder=str(folder / "cache"),
         )
         self._now = now
         self._points_left: int | None = None

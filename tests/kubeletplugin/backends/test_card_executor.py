@@ -100,6 +100,7 @@ def impatient() -> Iterator[Node]:
 
 
 async def test_a_card_does_one_call_at_a_time_and_different_cards_work_at_the_same_time(node: Node) -> None:
+    """FP-11."""
     with anyio.fail_after(LONGEST_S):
         async with anyio.create_task_group() as group:
             for card in ("GPU-0", "GPU-0", "GPU-1"):

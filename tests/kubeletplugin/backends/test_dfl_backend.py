@@ -15,10 +15,9 @@ import pytest
 
 from api.errors import KerfError
 from api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig, GpuConfig
-from cdi import DeviceNode
-from driver.families.fpga import FPGA
 from driver.kubeletplugin.backends.base import (
     CardAbsentError,
+    CardChange,
     HardwareBusyError,
     HardwareConflictError,
     HardwareHeldError,
@@ -30,69 +29,14 @@ from driver.kubeletplugin.backends.dfl import DflBackend, open_backend
 from driver.kubeletplugin.backends.dfl.driver_calls import FME_PORT_PR, PORT_PR, PORT_RESET
 from driver.kubeletplugin.backends.dfl.handles import build_edits, from_json
 from driver.partitions.device_names import device_name
-from driver.partitions.geometry import Card, Partition, Placement
-from driver.testing.plugin import DeviceRecord, PluginStandIn
+from driver.partitions.geometry import Placement
 from tests.fakes.dfl import NEEDS_COMPILER, CardLayout, DflMachine, FakeSystemCalls, build_gbs
 from tests.fakes.dfl.machine import AES_ID, BLANK_ID, FFT_ID, INTERFACE
-from tests.kubeletplugin.backends.dfl_machine import DflMachineUnderTest
+from tests.kubeletplugin.backends.dfl_node import Node
 
 pytestmark = NEEDS_COMPILER
 
 OTHER_ID: Final = "44444444-4444-4444-8444-444444444444"
-
-
-class Clock:
-    """A clock of which each reading is ``step_s`` later."""
-
-    def __init__(self, step_s: float = 0.1) -> None:
-        self.step_s = step_s
-        self._at = 0.0
-
-    def now(self) -> float:
-        self._at += self.step_s
-        return self._at
-
-
-class Node:
-    """A plugin on a machine whose first card is ``card``."""
-
-    def __init__(self, folder: Path) -> None:
-        self.clock = Clock()
-        self.machine = DflMachineUnderTest(folder / "machine", now=self.clock.now)
-        self.hardware = self.machine.hardware
-        self.plugin = PluginStandIn(self.machine, FPGA)
-
-    @property
-    def backend(self) -> DflBackend:
-        assert isinstance(self.plugin.backend, DflBackend)
-        return self.plugin.backend
-
-    @property
-    def card(self) -> Card:
-        return self.plugin.cards[0]
-
-    def part(self, start: int = 0, size: int = 1, function: str | None = None) -> Partition:
-        return Partition(kind="fpga", card_uuid=self.card.uuid, placement=Placement(start, size), function=function)
-
-    def allocate(self, partition: Partition, **config: Any) -> DeviceRecord:
-        """Allocate the device; its claim has a FpgaConfig only with parameters."""
-        record = self.plugin.allocate(partition, f"claim-{len(self.plugin.records)}")
-        record.config = FpgaConfig(api_version="kerf.dev/v1alpha1", **config) if config else None
-        return record
-
-    def prepare(self, partition: Partition, **config: Any) -> DeviceRecord:
-        record = self.allocate(partition, **config)
-        self.plugin.prepare(record)
-        return record
-
-    def edits(self, record: DeviceRecord) -> tuple[set[str], tuple[DeviceNode, ...]]:
-        assert record.handle is not None
-        found = self.backend.edits(record.handle)
-        return {*found.env}, found.device_nodes
-
-    def loaded(self) -> list[str]:
-        """What the ports of the first card report."""
-        return [self.hardware.read_afu_id(port) for port in range(4)]
 
 
 @pytest.fixture
@@ -134,7 +78,10 @@ def test_a_card_has_as_many_slots_as_ports(ports: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda hardware: (hardware.descriptions / "shell.yaml").unlink(), "has no shell"),
+        (
+            lambda hardware: (hardware.descriptions / "shell.yaml").unlink(),
+            "nor a FpgaShell of the cluster has a shell",
+        ),
         (lambda hardware: hardware.describe(2), "has 4 ports, but its shell lab is described with 2"),
         (
             lambda hardware: [file.unlink() for file in hardware.folder.glob("sys/devices/*/*/*/*/*/*/*/*/compat_id")],
@@ -509,8 +456,7 @@ def test_a_card_that_answers_with_ones_only_is_lost(node: Node) -> None:
 def test_a_change_of_what_is_loaded_is_told(node: Node) -> None:
     node.backend.wait_for_events(0)
     node.hardware.set_afu_id(5, AES_ID)
-    [event] = node.backend.wait_for_events(5)
-    assert event.card_uuid == node.plugin.cards[1].uuid
+    assert node.backend.wait_for_events(5) == [CardChange(card_uuid=node.plugin.cards[1].uuid)]
     assert dict(node.backend.discover()[1].loaded) == {Placement(1, 1): "aes"}
 
 

@@ -11,6 +11,7 @@ from driver.families.gpu import GPU
 from driver.kubeletplugin.backends.base import (
     CardAbsentError,
     CardChange,
+    DiscoveryChange,
     HardwareHeldError,
     HealthChange,
     HealthState,
@@ -39,7 +40,7 @@ class Node:
         self.first, self.second = (card.uuid for card in self.plugin.cards)
         assert self.plugin.backend.wait_for_events(PATIENCE_S) == []
 
-    def wait(self, timeout_s: float = PATIENCE_S) -> set[HealthChange | CardChange]:
+    def wait(self, timeout_s: float = PATIENCE_S) -> set[HealthChange | CardChange | DiscoveryChange]:
         return {*self.plugin.backend.wait_for_events(timeout_s)}
 
     def health(self, timeout_s: float = PATIENCE_S) -> list[tuple[str, Partition | None, HealthState]]:
@@ -78,8 +79,8 @@ def test_a_card_that_did_not_answer_when_cards_were_discovered_is_reported_once_
         assert plugin.backend.wait_for_events(0) == []
     machine.hardware.restore_card(1)
     (change,) = plugin.backend.wait_for_events(0)
-    assert [first, change.card_uuid] == [card.uuid for card in plugin.backend.discover()]
     assert isinstance(change, CardChange)
+    assert [first, change.card_uuid] == [card.uuid for card in plugin.backend.discover()]
     assert plugin.backend.wait_for_events(0) == []
     plugin.close()
 

@@ -1,5 +1,6 @@
 """The document that describes simulated cards, and opening a backend with it."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ from driver.kubeletplugin.backends.base import AllocatedDevice
 from driver.kubeletplugin.backends.simulated import open_backend, open_fpgas, open_gpus
 from driver.kubeletplugin.backends.simulated.config import read_config
 from driver.partitions.device_attributes import card_attributes, check_vocabulary
+from driver.partitions.geometry import Placement
 from driver.partitions.slice_limits import MAX_VALUE
+from tests.fakes.dfl.machine import AES_ID, INTERFACE, build_document
 from tests.kubeletplugin.backends.claims import Notes
 from tests.partitions.cards import gpu_partition
 
@@ -153,3 +156,24 @@ def test_every_simulated_card_says_that_it_is_none(tmp_path: Path, model: str) -
         assert len(product) <= MAX_VALUE
         assert published["simulated"].value is True
         check_vocabulary(card, family.vocabulary)
+
+
+def test_a_card_may_have_a_shell_that_an_administrator_describes(tmp_path: Path) -> None:
+    shells = tmp_path / "shells"
+    shells.mkdir()
+    shell = {"interfaceUUID": INTERFACE, "slots": [{"lut": 7}, {"lut": 9}]}
+    file = {"file": "aes.gbs", "sha256": "a0" * 32, "slots": [[0, 1]]}
+    image = {"function": "aes", "interfaceUUID": INTERFACE, "afuID": AES_ID, "loadSeconds": 0.1, "files": [file]}
+    (shells / "shell.yaml").write_text(json.dumps(build_document("FpgaShell", "mine", **shell)))
+    (shells / "image.yaml").write_text(json.dumps(build_document("FpgaImage", "aes", **image)))
+    path = tmp_path / "cards.yaml"
+    cards = "[{kind: fpga, shell: mine}, {kind: fpga, shell: quad}]"
+    path.write_text(f"state: state\ndescriptionFolder: shells\ncards: {cards}\n")
+    mine, quad = open_fpgas(path).discover()
+    assert (mine.geometry.model, mine.units, quad.geometry.model) == ("mine", 2, "quad")
+    assert {(spec.function, spec.placement) for spec in mine.geometry.specs if spec.function} == {
+        ("aes", Placement(0, 2))
+    }
+    (shells / "image.yaml").write_text(json.dumps(build_document("FpgaImage", "aes", **{**image, "slots": 1})))
+    with pytest.raises(InvalidDocumentError, match=r"spec\.slots: unknown field"):
+        read_config(path)

@@ -10,7 +10,7 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from api.errors import PermanentError
+from api.errors import InvalidDocumentError, PermanentError, Problem
 from api.model.allocations import AllocatedDeviceStatus
 from api.model.claims import AllocatedClaim, ResourceClaim
 from api.model.metadata import Condition
@@ -168,6 +168,22 @@ async def test_a_load_that_fails_in_vain_sends_the_pod_elsewhere_and_sets_the_ca
         fixture.allocate(waiting("later", FUNCTION))
         await until(lambda: len(fixture.cluster.written) == 4)
         assert fixture.to_reported_devices()[3][1] == LOADED
+
+
+async def test_a_claim_that_may_not_have_a_function_keeps_it_from_no_other_claim(tmp_path: Path) -> None:
+    """FP-06 (the allow-list of namespaces, before a pod is bound)."""
+    async with early_preparation(tmp_path) as fixture:
+        refused = InvalidDocumentError("claim a/b", [Problem("", "namespace a may not use aes")])
+        fixture.core.backend.fail("prepare", FUNCTION, refused)
+        fixture.allocate(waiting("forbidden", FUNCTION))
+        await until(lambda: bool(fixture.cluster.written))
+        [(name, condition, message)] = fixture.to_reported_devices()
+        assert (name, condition) == ("forbidden", FAILED)
+        assert "namespace a may not use aes" in message
+        fixture.cluster.claims.clear()
+        fixture.allocate(waiting("allowed", FUNCTION))
+        await until(lambda: len(fixture.cluster.written) == 2)
+        assert fixture.to_reported_devices()[1][:2] == ("allowed", LOADED)
 
 
 async def test_one_device_that_could_not_be_loaded_is_enough(tmp_path: Path) -> None:

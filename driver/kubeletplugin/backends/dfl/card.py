@@ -16,7 +16,9 @@ from typing import Final
 
 from msgspec import structs
 
+from api.errors import InvalidDocumentError, Problem
 from api.kerf.v1alpha1 import DeviceConfigBase
+from driver.families.fpga.descriptions import DescribedShell, ImageReference
 from driver.kubeletplugin.backends.base import (
     AllocatedDevice,
     CardAbsentError,
@@ -28,10 +30,9 @@ from driver.kubeletplugin.backends.base import (
     HardwareRefusedError,
     Journal,
 )
-from driver.kubeletplugin.backends.dfl.descriptions import DescribedShell, ImageReference
 from driver.kubeletplugin.backends.dfl.driver_calls import DflDriver, PortInUseError
 from driver.kubeletplugin.backends.dfl.handles import DflHandle, SlotHandle
-from driver.kubeletplugin.backends.dfl.images import ImageFolder
+from driver.kubeletplugin.backends.dfl.images import ImageFiles
 from driver.kubeletplugin.backends.dfl.sysfs import CardFiles, DflCardReading, PortReading
 from driver.kubeletplugin.backends.fpga_parameters import find_fpga_config, find_function, find_load_limit
 from driver.kubeletplugin.backends.kernel_files import describe_processes, find_openers, read_process_name
@@ -65,7 +66,7 @@ class DflCard:
         reading: DflCardReading,
         described: DescribedShell | None,
         files: CardFiles,
-        images: ImageFolder,
+        images: ImageFiles,
         driver: DflDriver,
         now: Callable[[], float],
     ) -> None:
@@ -129,6 +130,7 @@ class DflCard:
         if device.admin_access:
             return handle
         name = find_function(device, fpga_config)
+        self._check_namespace(name, device)
         wanted = self._choose_images(name, ports)
         for image in wanted.values():
             self._check_image(image)
@@ -146,7 +148,7 @@ class DflCard:
             function=name,
             function_slot=function_slot,
             version=self._find_version(name),
-            parameters=dict(self.shell.parameters.get(name, {})),
+            parameters=dict(spec.parameters) if (spec := self.shell.specs.get(name)) is not None else {},
         )
 
     def unprepare(self, handle: DflHandle) -> None:
@@ -183,12 +185,12 @@ class DflCard:
         for port in ports:
             if (image := self._find_image(name, port.slot)) is not None:
                 return {**wanted, port.slot: image}
-        slots = " and ".join(str(slot) for function, slot in sorted(self.shell.images) if function == name)
+        slots = " and ".join(str(slots.start) for function, slots in sorted(self.shell.images) if function == name)
         wished = ", ".join(str(port.slot) for port in ports)
         raise HardwareRefusedError(f"{name} has no image for slot {wished} of {self._name}; it has for {slots}")
 
     def _find_image(self, name: str, slot: int) -> ImageReference | None:
-        return self.shell.images.get((name, slot))
+        return self.shell.images.get((name, Placement(slot, 1)))
 
     def _find_version(self, name: str) -> str:
         function = self.shell.shell.function(name)
@@ -196,8 +198,16 @@ class DflCard:
 
     def _check_image(self, image: ImageReference) -> None:
         """Refuse an image that is not what was described: the card's interface chooses the descriptions."""
-        if fault := self._images.find_fault(image):
-            raise HardwareRefusedError(fault)
+        if (fault := self._images.find_fault(image)) is not None:
+            raise HardwareRefusedError(fault.message)
+
+    def _check_namespace(self, name: str, device: AllocatedDevice) -> None:
+        """Refuse a function that the claim's namespace may not use: the hardware is not at fault."""
+        spec = self.shell.specs.get(name)
+        namespace = device.claim.namespace
+        if spec is not None and spec.namespaces and namespace not in spec.namespaces:
+            message = f"namespace {namespace} may not use {name}: its FpgaImage names other namespaces"
+            raise InvalidDocumentError(f"claim {namespace}/{device.claim.name}", [Problem("", message)])
 
     def _describe_slot(self, port: PortReading, image: ImageReference | None) -> SlotHandle:
         return SlotHandle(

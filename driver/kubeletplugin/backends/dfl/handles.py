@@ -11,8 +11,8 @@ import msgspec
 
 from api.wire import to_builtins
 from cdi import ContainerEdits, DeviceNode
+from driver.families.fpga.descriptions import ImageReference
 from driver.kubeletplugin.backends.base import Handle
-from driver.kubeletplugin.backends.dfl.descriptions import ImageReference
 from driver.kubeletplugin.backends.documents import read_handle
 
 _NULL_MAJOR: Final = 1

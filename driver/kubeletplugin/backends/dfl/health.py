@@ -9,7 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from driver.families.fpga.geometry import KIND
-from driver.kubeletplugin.backends.base import CardAbsentError, CardChange, HealthChange, HealthState, UnhealthyState
+from driver.kubeletplugin.backends.base import (
+    CardAbsentError,
+    CardChange,
+    DiscoveryChange,
+    HealthChange,
+    HealthState,
+    UnhealthyState,
+)
 from driver.kubeletplugin.backends.dfl.sysfs import ALL_ONES, CardCondition, PortCondition
 from driver.partitions.geometry import Partition, Placement
 
@@ -66,9 +73,17 @@ class HealthWatcher:
     """Reports changes of the cards that a process knows."""
 
     def __init__(
-        self, *, list_cards: Callable[[], Sequence[str]], read: Callable[[str], Snapshot], poll_s: float
+        self,
+        *,
+        list_cards: Callable[[], Sequence[str]],
+        read: Callable[[str], Snapshot],
+        poll_s: float,
+        has_news: Callable[[], bool] = lambda: False,
     ) -> None:
-        """``list_cards`` returns the UUIDs of all cards ever seen; ``read`` raises CardAbsentError."""
+        """``list_cards`` returns the UUIDs of all cards ever seen; ``read`` raises CardAbsentError; ``has_news`` says
+        whether discovery has changed since it was called last.
+        """
+        self._has_news = has_news
         self._list_cards = list_cards
         self._read = read
         self._poll_s = poll_s
@@ -79,11 +94,11 @@ class HealthWatcher:
         """End waits."""
         self._closed.set()
 
-    def wait(self, timeout_s: float) -> Sequence[HealthChange | CardChange]:
+    def wait(self, timeout_s: float) -> Sequence[HealthChange | CardChange | DiscoveryChange]:
         """Return the changes since the last call, as soon as there are some, after ``timeout_s`` at the latest."""
         left_s = timeout_s
         while not self._closed.is_set():
-            events = self._list_changes()
+            events = [*self._list_changes(), *([DiscoveryChange()] if self._has_news() else ())]
             if events or left_s <= 0:
                 return events
             self._closed.wait(min(left_s, self._poll_s))

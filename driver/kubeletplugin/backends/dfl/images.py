@@ -1,6 +1,7 @@
-"""The folder of image files: which of them are what their descriptions say, and their bits for the card.
+"""The image files: which of them are what their descriptions say, and their bits for the card.
 
-A file is checked when its description is read, so that no function is offered whose image is wrong, and again from the
+A file lies in a folder that the administrator fills, or was fetched into the cache. It is checked before it is stored
+in the cache, when its description is read, so that no function is offered whose image is wrong, and again from the
 very bytes that are loaded.
 """
 
@@ -9,15 +10,18 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from api.errors import KerfError
+from driver.families.fpga.descriptions import ImageReference
+from driver.families.fpga.refused_images import ImageRefusal
 from driver.kubeletplugin.backends.base import HardwareRefusedError
-from driver.kubeletplugin.backends.dfl.descriptions import ImageReference
 from driver.kubeletplugin.backends.dfl.gbs import HEAD_BYTES, GbsHeader, parse_gbs
+from driver.kubeletplugin.backends.fpga_images.cache import ImageCache
+from driver.kubeletplugin.backends.fpga_images.signatures import KeyRing
 
 MAX_BYTES: Final = 256 * 1024 * 1024
 """Several times the configuration of a large Agilex FPGA: a load reads its file into memory, of which the plugin's pod
@@ -26,6 +30,14 @@ _CHUNK: Final = 1024 * 1024
 
 _Version: TypeAlias = tuple[int, int, int, int]
 """Inode, size, and the times of the last change of content and state: another one, another file."""
+
+
+class ImageRefusedError(HardwareRefusedError):
+    """An image file cannot be loaded; ``reason`` is one word for it."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        self.reason = reason
+        super().__init__(message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,28 +59,31 @@ class ImageBits:
         return ctypes.addressof(ctypes.c_char.from_buffer(self.data, self.offset))
 
 
-class ImageFolder:
-    """The image files below one folder."""
+class ImageFiles:
+    """The image files of one node."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, cache: ImageCache, keys: KeyRing) -> None:
+        """``folder`` has the files that an administrator puts there."""
         self._folder = folder
-        self._checked: dict[ImageReference, tuple[_Version, str]] = {}
+        self._cache = cache
+        self._keys = keys
+        self._checked: dict[ImageReference, tuple[_Version, ImageRefusal | None]] = {}
 
-    def find_fault(self, image: ImageReference) -> str:
-        """Return why the image's file cannot be loaded; empty: it is as described. Unchanged files are read once."""
+    def find_fault(self, image: ImageReference) -> ImageRefusal | None:
+        """Return why the image's file cannot be loaded; None: it is as described. Unchanged files are read once."""
         try:
-            with _open(self._folder, image) as descriptor:
+            with self._open(image) as descriptor:
                 version = _read_version(descriptor)
                 known = self._checked.get(image)
                 if known is None or known[0] != version:
-                    known = self._checked[image] = (version, _find_fault(descriptor, image))
+                    known = self._checked[image] = (version, self.check(image, descriptor))
                 return known[1]
-        except HardwareRefusedError as error:
-            return str(error)
+        except ImageRefusedError as error:
+            return ImageRefusal(error.reason, str(error))
 
     def read(self, image: ImageReference) -> ImageBits:
-        """Read the image's file and check what was read. Raises HardwareRefusedError."""
-        with _open(self._folder, image) as descriptor:
+        """Read the image's file and check what was read. Raises ImageRefusedError."""
+        with self._open(image) as descriptor:
             size = os.fstat(descriptor).st_size
             data = bytearray(size)
             try:
@@ -77,33 +92,60 @@ class ImageFolder:
                     while done < size and (count := stream.readinto(view[done:])):
                         done += count
             except OSError as error:
-                raise HardwareRefusedError(f"image {image.file} cannot be read: {error.strerror}") from error
+                raise ImageRefusedError("Unreadable", f"image {image.name} cannot be read: {error.strerror}") from error
         _check_digest(hashlib.sha256(data).hexdigest(), image)
+        if (fault := self._keys.find_fault(image)) is not None:
+            raise ImageRefusedError(*fault)
         header = _check_header(bytes(data[:HEAD_BYTES]), size, image)
         return ImageBits(data=data, offset=header.bits_offset)
+
+    def check(self, image: ImageReference, descriptor: int) -> ImageRefusal | None:
+        """Return what is wrong with the file of ``descriptor``, from its present offset, as that of ``image``."""
+        return self._keys.find_fault(image) or _find_fault(descriptor, image)
+
+    @contextmanager
+    def _open(self, image: ImageReference) -> Iterator[int]:
+        """Open the image's file. Raises ImageRefusedError: it is not there, outside of the folder, or too large."""
+        if image.file:
+            with _open(self._folder, image) as descriptor:
+                yield descriptor
+            return
+        with ExitStack() as stack:
+            try:
+                descriptor = stack.enter_context(self._cache.open(image.sha256))
+            except OSError as error:
+                message = f"image {image.name} has not been fetched: {error.strerror or error}"
+                raise ImageRefusedError("NotFetched", message) from error
+            _check_size(descriptor, image)
+            yield descriptor
 
 
 @contextmanager
 def _open(folder: Path, image: ImageReference) -> Iterator[int]:
-    """Open the image's file. Raises HardwareRefusedError: it is not there, outside of the folder, or too large."""
+    """Open the image's file. Raises ImageRefusedError: it is not there, outside of the folder, or too large."""
     try:
         root = folder.resolve(strict=True)
         path = (root / image.file).resolve(strict=True)
         if not path.is_relative_to(root):
-            raise HardwareRefusedError(f"image {image.file} is a link that leads out of {folder}")
+            raise ImageRefusedError("Outside", f"image {image.name} is a link that leads out of {folder}")
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
         reason = getattr(error, "strerror", None) or str(error)
-        raise HardwareRefusedError(f"image {image.file} cannot be opened in {folder}: {reason}") from error
+        raise ImageRefusedError("Missing", f"image {image.name} cannot be opened in {folder}: {reason}") from error
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            raise HardwareRefusedError(f"image {image.file} is no file")
-        if found.st_size > MAX_BYTES:
-            raise HardwareRefusedError(f"image {image.file} has {found.st_size} bytes; at most {MAX_BYTES} are read")
+            raise ImageRefusedError("NoFile", f"image {image.name} is no file")
+        _check_size(descriptor, image)
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _check_size(descriptor: int, image: ImageReference) -> None:
+    size = os.fstat(descriptor).st_size
+    if size > MAX_BYTES:
+        raise ImageRefusedError("TooLarge", f"image {image.name} has {size} bytes; at most {MAX_BYTES} are read")
 
 
 def _read_version(descriptor: int) -> _Version:
@@ -111,7 +153,7 @@ def _read_version(descriptor: int) -> _Version:
     return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-def _find_fault(descriptor: int, image: ImageReference) -> str:
+def _find_fault(descriptor: int, image: ImageReference) -> ImageRefusal | None:
     digest, size, head = hashlib.sha256(), 0, b""
     try:
         with os.fdopen(os.dup(descriptor), "rb", buffering=0) as stream:
@@ -122,17 +164,18 @@ def _find_fault(descriptor: int, image: ImageReference) -> str:
         _check_digest(digest.hexdigest(), image)
         _check_header(head, size, image)
     except OSError as error:
-        return f"image {image.file} cannot be read: {error.strerror}"
-    except KerfError as error:
-        return str(error)
-    return ""
+        return ImageRefusal("Unreadable", f"image {image.name} cannot be read: {error.strerror}")
+    except ImageRefusedError as error:
+        return ImageRefusal(error.reason, str(error))
+    return None
 
 
 def _check_digest(digest: str, image: ImageReference) -> None:
     if digest != image.sha256:
-        raise HardwareRefusedError(
-            f"image {image.file} is another file than the one that was described: its SHA-256 is {digest}, not "
-            f"{image.sha256}"
+        raise ImageRefusedError(
+            "WrongDigest",
+            f"image {image.name} is another file than the one that was described: its SHA-256 is {digest}, not "
+            f"{image.sha256}",
         )
 
 
@@ -141,13 +184,15 @@ def _check_header(head: bytes, size: int, image: ImageReference) -> GbsHeader:
     try:
         header = parse_gbs(head, size)
     except KerfError as error:
-        raise HardwareRefusedError(f"image {image.file}: {error}") from error
+        raise ImageRefusedError("WrongFormat", f"image {image.name}: {error}") from error
     if header.interface_uuid != image.interface_uuid:
-        raise HardwareRefusedError(
-            f"image {image.file} was built for the interface {header.interface_uuid}, not for {image.interface_uuid}"
+        raise ImageRefusedError(
+            "WrongInterface",
+            f"image {image.name} was built for the interface {header.interface_uuid}, not for {image.interface_uuid}",
         )
     if header.afu_id != image.afu_id:
-        raise HardwareRefusedError(
-            f"image {image.file} is the accelerator {header.afu_id}, but is described as {image.afu_id}"
+        raise ImageRefusedError(
+            "WrongFunction",
+            f"image {image.name} is the accelerator {header.afu_id}, but is described as {image.afu_id}",
         )
     return header

@@ -12,7 +12,6 @@ import msgspec
 from api.errors import PermanentError
 from api.kerf.v1alpha1 import DeviceConfigBase
 from cdi import ContainerEdits
-from driver.families.fpga.catalog import shell
 from driver.families.gpu import GPU
 from driver.families.gpu.catalog import gpu_model
 from driver.kubeletplugin.backends.base import (
@@ -29,7 +28,14 @@ from driver.kubeletplugin.backends.base import (
     Journal,
     UnhealthyState,
 )
-from driver.kubeletplugin.backends.simulated.config import FpgaCards, GpuCards, SimulatedConfig, cards_of, read_config
+from driver.kubeletplugin.backends.simulated.config import (
+    FpgaCards,
+    GpuCards,
+    SimulatedConfig,
+    cards_of,
+    find_shell,
+    read_config,
+)
 from driver.kubeletplugin.backends.simulated.fpga import FpgaState
 from driver.kubeletplugin.backends.simulated.fpga_card import SimulatedFpga
 from driver.kubeletplugin.backends.simulated.gpu import GpuState
@@ -72,7 +78,7 @@ class SimulatedBackend:
             self._faults, delays_s=config.delays, pace=config.pace, sleep=sleep or self._sleep, crash=crash
         )
         self._cards: Mapping[str, SimulatedCard] = {
-            card.uuid: _simulated(card, self._directory, step_runner) for card in cards_of(config)
+            card.uuid: _simulated(config, card, step_runner) for card in cards_of(config)
         }
 
     def open(self) -> None:
@@ -217,15 +223,15 @@ def _open(config: Path | None, rows: tuple[type[GpuCards] | type[FpgaCards], ...
     return SimulatedBackend(msgspec.structs.replace(document, cards=cards))
 
 
-def _simulated(card: Card, directory: Path, step_runner: StepRunner) -> SimulatedCard:
-    model = card.geometry.model
+def _simulated(config: SimulatedConfig, card: Card, step_runner: StepRunner) -> SimulatedCard:
+    model, directory = card.geometry.model, Path(config.state)
     if card.kind == GPU.name:
         gpu_file = StateFile(directory, card_name(card), GpuState(model=model))
         _check_same(card, gpu_file.read().model, model, directory)
         return SimulatedGpu(card, gpu_model(model), gpu_file, step_runner)
     fpga_file = StateFile(directory, card_name(card), FpgaState(shell=model))
     _check_same(card, fpga_file.read().shell, model, directory)
-    return SimulatedFpga(card, shell(model), fpga_file, step_runner)
+    return SimulatedFpga(card, find_shell(config, model), fpga_file, step_runner)
 
 
 def _check_same(card: Card, remembered: str, configured: str, directory: Path) -> None:

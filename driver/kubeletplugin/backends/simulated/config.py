@@ -22,10 +22,13 @@ from api.kerf.scalar_types import DriverVersion
 from api.kerf.v1alpha1 import SHARING_ATTRIBUTES, Strict
 from api.model.devices import Attribute
 from driver.families.fpga.catalog import shell
+from driver.families.fpga.descriptions import build_descriptions
 from driver.families.fpga.geometry import fpga_geometry
+from driver.families.fpga.shell import Shell
 from driver.families.gpu.catalog import gpu_model
 from driver.families.gpu.geometry import gpu_geometry
 from driver.families.model_names import UnknownModelError
+from driver.kubeletplugin.backends.fpga_descriptions import read_description_files
 from driver.kubeletplugin.backends.simulated.steps import HardwareStep
 from driver.partitions.device_attributes import mark_simulated
 from driver.partitions.geometry import Card
@@ -68,6 +71,7 @@ class FpgaCards(Strict, tag_field="kind", tag="fpga"):
     """Some FPGAs with one shell."""
 
     shell: str
+    """The name of a described shell, or of an example (``driver.families.fpga.catalog``)."""
     count: CardCount = 1
     driver_version: DriverVersion = _DRIVER_VERSION
     """The version of the host's driver."""
@@ -79,6 +83,10 @@ class SimulatedConfig(Strict):
     state: str
     """Directory of the hardware's state, relative to the document; made when it is not there."""
     cards: tuple[GpuCards | FpgaCards, ...]
+    description_folder: str = ""
+    """Directory with FpgaShells and FpgaImages for cards, beside Kerf's examples, relative to the document; empty:
+    none.
+    """
     delays: dict[HardwareStep, Delay] = {}
     """Seconds that a step takes in place of ``steps.DELAYS_S``."""
     pace: Delay = 1.0
@@ -104,10 +112,29 @@ def read_config(path: Path) -> SimulatedConfig:
         raise InvalidDocumentError(str(path), [Problem("", str(error))]) from error
     except msgspec.ValidationError as error:
         raise InvalidDocumentError(str(path), [_problem(str(error))]) from error
+    folder = str((path.parent / config.description_folder).resolve()) if config.description_folder else ""
+    config = msgspec.structs.replace(
+        config, state=str((path.parent / config.state).resolve()), description_folder=folder
+    )
     problems = list(_unknown_models(config))
     if problems:
         raise InvalidDocumentError(str(path), problems)
-    return msgspec.structs.replace(config, state=str((path.parent / config.state).resolve()))
+    return config
+
+
+def find_shell(config: SimulatedConfig, name: str) -> Shell:
+    """Return the shell that ``name`` means: a described one, else an example. Raises UnknownModelError."""
+    described, _ = _read_shells(config)
+    return described.get(name) or shell(name)
+
+
+def _read_shells(config: SimulatedConfig) -> tuple[dict[str, Shell], tuple[str, ...]]:
+    """Read the described shells, by name, and what is wrong with descriptions."""
+    if not config.description_folder:
+        return {}, ()
+    files, problems = read_description_files(Path(config.description_folder))
+    found = build_descriptions(files)
+    return {one.shell.name: one.shell for one in found.shells.values()}, (*problems, *found.problems)
 
 
 def cards_of(config: SimulatedConfig) -> tuple[Card, ...]:
@@ -117,7 +144,7 @@ def cards_of(config: SimulatedConfig) -> tuple[Card, ...]:
     seed = config.seed or config.state
     cards = (
         *(_gpu(seed, index, row) for index, row in enumerate(gpus)),
-        *(_fpga(seed, index, row) for index, row in enumerate(fpgas)),
+        *(_fpga(config, seed, index, row) for index, row in enumerate(fpgas)),
     )
     return tuple(map(mark_simulated, cards))
 
@@ -136,11 +163,11 @@ def _gpu(seed: str, index: int, row: GpuCards) -> Card:
     )
 
 
-def _fpga(seed: str, index: int, row: FpgaCards) -> Card:
+def _fpga(config: SimulatedConfig, seed: str, index: int, row: FpgaCards) -> Card:
     return Card(
         uuid=f"FPGA-{_uuid(seed, 'fpga', index)}",
         index=index,
-        geometry=fpga_geometry(shell(row.shell)),
+        geometry=fpga_geometry(find_shell(config, row.shell)),
         pci_bus_id=_address(_FPGA_DOMAIN, index),
         pcie_root=_PCIE_ROOTS[index % _SOCKETS],
         numa_node=index % _SOCKETS,
@@ -157,12 +184,13 @@ def _uuid(seed: str, kind: str, index: int) -> uuid.UUID:
 
 
 def _unknown_models(config: SimulatedConfig) -> Iterator[Problem]:
+    yield from (Problem("descriptionFolder", problem) for problem in _read_shells(config)[1])
     for number, row in enumerate(config.cards):
         try:
             if isinstance(row, GpuCards):
                 gpu_model(row.model)
             else:
-                shell(row.shell)
+                find_shell(config, row.shell)
         except UnknownModelError as error:
             field = "model" if isinstance(row, GpuCards) else "shell"
             yield Problem(f"cards[{number}].{field}", str(error))

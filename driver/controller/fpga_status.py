@@ -1,0 +1,174 @@
+"""The status of FpgaShells and FpgaImages, from what nodes publish of their cards. Pure.
+
+| condition | True | False | Unknown |
+|---|---|---|---|
+| Verified | the spec is valid, and contradicts no other | it does not: the message says why | |
+| Fetched | every node with a card of the interface has checked and has the image | some have not | no node has one |
+| Refused | some node cannot load a file of it: the message names nodes and reasons | none says so | |
+
+A node has an image when each of its cards with the interface has a device of the function whose ``imageDigest`` is
+that of one of its files.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final, TypeAlias
+
+from api.kerf.fpga_objects import (
+    FPGA_IMAGES,
+    FPGA_SHELLS,
+    FpgaImageObject,
+    FpgaNodes,
+    FpgaShellObject,
+    FpgaStatus,
+)
+from api.model.base import JsonObject
+from api.model.device_attributes import ATTRIBUTE_FUNCTION, ATTRIBUTE_UUID
+from api.model.devices import Attribute, Device, ResourceSlice
+from api.model.metadata import Condition
+from driver.families.fpga.descriptions import Description, Descriptions, build_descriptions, normalize_uuid
+from driver.families.fpga.refused_images import BLANK, parse_refusals
+
+FpgaObject: TypeAlias = FpgaShellObject | FpgaImageObject
+
+_VERIFIED: Final = "Verified"
+_FETCHED: Final = "Fetched"
+_REFUSED: Final = "Refused"
+_NAMED: Final = 5
+"""Nodes that a message names."""
+_MAX_MESSAGE: Final = 32768
+"""The most characters of a condition's message (``metav1.Condition``)."""
+_ABSENT: Final = Attribute()
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedNode:
+    """What a node publishes of its cards with one interface."""
+
+    images: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
+    """The functions of each card with the digests of their files, by the card's UUID."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """The reasons by function, for what it refuses."""
+
+    def has_image(self, function: str, digests: Iterable[str]) -> bool:
+        """Whether every card has the function, from one of these files."""
+        wanted = {(function, digest) for digest in digests}
+        return all(wanted & found for found in self.images.values())
+
+
+Published: TypeAlias = Mapping[str, Mapping[str, PublishedNode]]
+"""What nodes publish, by interface UUID and node."""
+
+
+def summarize_slices(slices: Iterable[ResourceSlice]) -> Published:
+    """Return what the slices of the FPGA driver say, by interface and node."""
+    found: dict[str, dict[str, PublishedNode]] = {}
+    for one in slices:
+        for device in one.spec.devices if one.spec.node_name else ():
+            _add_device(found, one.spec.node_name or "", device)
+    return found
+
+
+def describe_objects(objects: Iterable[FpgaObject]) -> Descriptions:
+    """Put the objects together as every node does: in the order of their names, without files of nodes."""
+    found = [Description(source_of(held), to_document(held)) for held in objects]
+    return build_descriptions(sorted(found, key=lambda one: one.source))
+
+
+def source_of(held: FpgaObject) -> str:
+    """Return what messages call an object."""
+    return f"{_kind_of(held)} {held.metadata.name}"
+
+
+def to_document(held: FpgaObject) -> JsonObject:
+    """Return the manifest of an object."""
+    return FPGA_IMAGES.encode(held) if isinstance(held, FpgaImageObject) else FPGA_SHELLS.encode(held)
+
+
+def build_status(held: FpgaObject, descriptions: Descriptions, published: Published, *, now: datetime) -> FpgaStatus:
+    """Build the status that ``held`` should have; a condition with an unchanged status keeps its transition time."""
+    fault = descriptions.faults.get(source_of(held), "")
+    conditions = [_verified(fault)]
+    nodes = None
+    if not fault:
+        on_nodes = published.get(normalize_uuid(held.spec["interfaceUUID"]), {})
+        name = held.spec["function"] if isinstance(held, FpgaImageObject) else BLANK
+        nodes = FpgaNodes(total=len(on_nodes))
+        if isinstance(held, FpgaImageObject):
+            digests = {file["sha256"] for file in held.spec["files"]}
+            without = sorted(node for node, one in on_nodes.items() if not one.has_image(name, digests))
+            nodes = FpgaNodes(total=len(on_nodes), fetched=len(on_nodes) - len(without))
+            conditions.append(_fetched(nodes, without))
+        conditions.append(_refused({node: one.refused[name] for node, one in on_nodes.items() if name in one.refused}))
+    return FpgaStatus(
+        observed_generation=held.metadata.generation,
+        conditions=tuple(_since(condition, held, now) for condition in conditions),
+        nodes=nodes,
+    )
+
+
+def _kind_of(held: FpgaObject) -> str:
+    return FPGA_IMAGES.kind if isinstance(held, FpgaImageObject) else FPGA_SHELLS.kind
+
+
+def _add_device(found: dict[str, dict[str, PublishedNode]], node: str, device: Device) -> None:
+    interface, card = _word(device, "interfaceUUID"), _word(device, ATTRIBUTE_UUID)
+    if not interface or not card:
+        return
+    published = found.setdefault(interface, {}).setdefault(node, PublishedNode())
+    images = published.images.setdefault(card, set())
+    if function := _word(device, ATTRIBUTE_FUNCTION):
+        images.add((function, _word(device, "imageDigest")))
+    published.refused.update(parse_refusals(_word(device, "refusedImages")))
+
+
+def _word(device: Device, name: str) -> str:
+    return device.attributes.get(name, _ABSENT).string or ""
+
+
+def _verified(fault: str) -> Condition:
+    if fault:
+        return Condition(type=_VERIFIED, status="False", reason="Invalid", message=fault)
+    return Condition(type=_VERIFIED, status="True", reason="Valid", message="the spec is valid")
+
+
+def _fetched(nodes: FpgaNodes, without: Sequence[str]) -> Condition:
+    if not nodes.total:
+        message = "no node publishes a card with its interface"
+        return Condition(type=_FETCHED, status="Unknown", reason="NoCards", message=message)
+    message = f"{nodes.fetched} of {nodes.total} nodes with such cards have it"
+    if without:
+        message += f"; not {_list_nodes(without)}"
+    state = "False" if without else "True"
+    return Condition(type=_FETCHED, status=state, reason="Missing" if without else "OnAllNodes", message=message)
+
+
+def _refused(reasons: Mapping[str, str]) -> Condition:
+    if not reasons:
+        return Condition(type=_REFUSED, status="False", reason="NotRefused", message="no node refuses it")
+    by_reason: dict[str, list[str]] = {}
+    for node, reason in sorted(reasons.items()):
+        by_reason.setdefault(reason, []).append(node)
+    said = "; ".join(f"{reason} on {_list_nodes(nodes)}" for reason, nodes in by_reason.items())
+    message = f"{said}: the logs of Kerf's kubelet plugin there say more"
+    return Condition(type=_REFUSED, status="True", reason="RefusedByNodes", message=message)
+
+
+def _list_nodes(nodes: Sequence[str]) -> str:
+    more = f" and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else ""
+    return f"{', '.join(nodes[:_NAMED])}{more}"
+
+
+def _since(condition: Condition, held: FpgaObject, now: datetime) -> Condition:
+    """``condition`` of this generation, with the time of its last transition."""
+    previous = next((one for one in held.status.conditions if one.type == condition.type), None)
+    unchanged = previous is not None and previous.status == condition.status and previous.last_transition_time
+    return Condition(
+        type=condition.type,
+        status=condition.status,
+        reason=condition.reason,
+        message=condition.message[:_MAX_MESSAGE],
+        last_transition_time=unchanged or now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        observed_generation=held.metadata.generation,
+    )

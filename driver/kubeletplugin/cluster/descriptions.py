@@ -1,0 +1,94 @@
+"""The objects of the cluster that describe hardware of a family, watched for its backends: they get them as documents.
+
+Only read: what becomes of an object on a node is said by the devices that the node publishes.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import anyio
+
+from api.model.base import JsonObject
+from api.wire import Kind
+from driver.kube.http.client import Client
+from driver.kube.http.errors import ApiError, ForbiddenError, NotFoundError
+from driver.kube.informer import Informer
+
+_log = logging.getLogger(__name__)
+
+
+class DescriptionSource(Protocol):
+    """What the plugin needs of the objects that describe its hardware."""
+
+    async def list_now(self) -> Sequence[JsonObject] | None:
+        """List them now, as manifests without a status; None: they cannot be read now."""
+        ...
+
+    async def follow(self, on_change: Callable[[Sequence[JsonObject]], None]) -> None:
+        """Have ``on_change`` called with all of them after each change until cancelled."""
+        ...
+
+
+class DescriptionWatch:
+    """A DescriptionSource on the API server. The kinds' definitions may be installed after the plugin."""
+
+    def __init__(self, client: Client, kinds: Sequence[Kind[Any]], *, poll_s: float) -> None:
+        """``poll_s`` is the time in seconds between two tries to read a kind that cannot be read."""
+        self._client = client
+        self._kinds = kinds
+        self._poll_s = poll_s
+
+    async def list_now(self) -> Sequence[JsonObject] | None:
+        found: list[JsonObject] = []
+        for kind in self._kinds:
+            try:
+                found += (_to_document(kind, held) for held in (await self._client.list(kind)).items)
+            except ApiError as error:
+                _log.warning("%s cannot be read, devices are published without them: %s", kind.plural, error)
+                return None
+        return found
+
+    async def follow(self, on_change: Callable[[Sequence[JsonObject]], None]) -> None:
+        if not self._kinds:
+            return
+        informers: list[tuple[Kind[Any], Informer[Any]]] = []
+        told: list[list[JsonObject]] = []
+
+        def tell(_change: object) -> None:
+            # Until the first lists are complete, an object that is missing may still come.
+            if not all(informer.synced for _, informer in informers):
+                return
+            now = [_to_document(kind, held) for kind, informer in informers for held in informer.store.values()]
+            if told != [now]:
+                told[:] = [now]
+                on_change(now)
+
+        informers += ((kind, Informer(self._client, kind, on_change=tell)) for kind in self._kinds)
+        async with anyio.create_task_group() as group:
+            for kind, informer in informers:
+                group.start_soon(self._run, kind, informer)
+            for _, informer in informers:
+                await informer.wait_synced()
+            tell(None)
+
+    async def _run(self, kind: Kind[Any], informer: Informer[Any]) -> None:
+        while not await self._can_read(kind):  # noqa: ASYNC110  (nothing tells when a definition is installed)
+            await anyio.sleep(self._poll_s)
+        await informer.run()
+
+    async def _can_read(self, kind: Kind[Any]) -> bool:
+        try:
+            await self._client.list(kind)
+        except (NotFoundError, ForbiddenError):
+            return False
+        except ApiError:
+            return True  # the informer tries again by itself
+        return True
+
+
+def _to_document(kind: Kind[Any], held: Any) -> JsonObject:  # noqa: ANN401  (an object of the kind)
+    """Return what an administrator has written of an object: its status changes with every node that publishes."""
+    document = kind.encode(held)
+    written: JsonObject = {field: document[field] for field in ("apiVersion", "kind", "spec") if field in document}
+    return {**written, "metadata": {"name": held.metadata.name}}

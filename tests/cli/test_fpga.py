@@ -1,0 +1,200 @@
+"""``kerf fpga``: shells and images of a cluster, slots, checks of documents and files, what a load would do."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import anyio.to_thread
+import pytest
+import yaml
+
+from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS
+from api.kerf.fpga_objects import FPGA_IMAGES, FPGA_SHELLS
+from driver.cli import main
+from driver.controller.structured.fpga_objects import FpgaStatusWriter
+from driver.diagnostics.dump import encode_dump
+from driver.kube.http.client import Client
+from driver.kube.http.config import load_access
+from driver.kube.http.errors import InvalidError
+from driver.local.apiserver import ApiServer
+from driver.partitions.geometry import Placement
+from tests.controller.structured.hardware import fpgas, slices
+from tests.controller.test_fpga_status import NOW, slice_of
+from tests.diagnostics.clusters import allocate_claims, claim, device_class, node, state
+from tests.fakes.dfl.machine import AES_ID, FFT_ID, INTERFACE, DflMachine, build_document, build_gbs
+from tests.generate import crds
+
+SHA: Final = "a0" * 32
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(["fpga", *arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def image(**changes: Any) -> dict[str, Any]:
+    file = {"file": "aes.gbs", "sha256": SHA, "slots": [[0]]}
+    spec = {"function": "aes", "interfaceUUID": INTERFACE, "afuID": AES_ID, "loadSeconds": 0.4, "files": [file]}
+    return build_document("FpgaImage", "aes-1", **{**spec, **changes})
+
+
+def shell(**changes: Any) -> dict[str, Any]:
+    return build_document("FpgaShell", "lab", **{"interfaceUUID": INTERFACE, "slots": [{"lut": 1}] * 4, **changes})
+
+
+async def test_what_administrators_register_is_judged_by_the_server_summed_by_the_controller_and_listed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = ApiServer()
+    async with anyio.create_task_group() as group:
+        await group.start(server.serve)
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_text(yaml.safe_dump(server.kubeconfig()))
+        async with Client(await load_access(kubeconfig), user_agent="tests") as admin:
+            for crd in crds.documents():
+                await admin.apply(CUSTOM_RESOURCE_DEFINITIONS, crd, field_manager="admin")
+            await admin.apply(FPGA_SHELLS, shell(), field_manager="admin")
+            await admin.apply(FPGA_IMAGES, image(), field_manager="admin")
+            for wrong in (
+                image(loadSeconds=-1),
+                image(files=[{"sha256": SHA, "slots": [[0]]}]),
+                image(files=[{"url": "http://h/x", "sha256": SHA, "slots": [[0]]}]),
+                image(files=[{"file": "../x", "sha256": SHA, "slots": [[0]]}]),
+            ):
+                with pytest.raises(InvalidError):
+                    await admin.apply(FPGA_IMAGES, wrong, field_manager="admin")
+            published = [slice_of("node-1", "aes"), slice_of("node-2", refused="aes=WrongDigest")]
+            await FpgaStatusWriter(admin, lambda: published, interval_s=1, now=lambda: NOW).write()
+            listed = {
+                what: await anyio.to_thread.run_sync(run, capsys, what, f"--kubeconfig={kubeconfig}")
+                for what in ("images", "shells")
+            }
+        group.cancel_scope.cancel()
+    code, out, _ = listed["images"]
+    assert code == 0
+    assert [line.split()[:5] for line in out.splitlines()] == [
+        ["NAME", "FUNCTION", "VERSION", "FETCHED", "NODES"],
+        ["aes-1", "aes", "0", "1", "2"],
+    ]
+    assert "WrongDigest on node-2" in out
+    assert [line.split()[:4] for line in listed["shells"][1].splitlines()][1] == ["lab", INTERFACE, "4", "2"]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """A shell, an image that is right, and one of another function, with their files."""
+    machine = DflMachine.create(tmp_path / "machine")
+    (tmp_path / "shell.yaml").write_text(yaml.safe_dump(shell()))
+    for name, afu_id in (("aes", AES_ID), ("fft", FFT_ID)):
+        document = machine.build_image(name, afu_id, [0, 1])
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(document))
+    (tmp_path / "images").symlink_to(machine.images)
+    return tmp_path
+
+
+def test_documents_and_the_files_that_they_name_are_checked_as_a_node_does(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [str(files / name) for name in ("shell.yaml", "aes.yaml", "fft.yaml")]
+    code, out, err = run(capsys, "verify", *given, f"--images={files / 'images'}")
+    assert (code, err) == (0, "")
+    assert out.count("is valid") == 3
+    assert "aes.gbs: as described" in out
+    (files / "images/aes.gbs").write_bytes(build_gbs(FFT_ID))
+    code, out, err = run(capsys, "verify", *given, f"--images={files / 'images'}")
+    assert code == 1
+    assert "is another file than the one that was described" in err
+
+
+def test_an_image_without_its_shell_and_a_field_that_is_wrong_are_said(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = run(capsys, "verify", str(files / "aes.yaml"))
+    assert (code, "no shell is described" in err) == (1, True)
+    (files / "aes.yaml").write_text(yaml.safe_dump(image(checksum=1)))
+    code, _, err = run(capsys, "verify", str(files / "shell.yaml"), str(files / "aes.yaml"))
+    assert (code, "spec.checksum: unknown field" in err) == (1, True)
+    (files / "aes.yaml").write_text("kind: [")
+    assert run(capsys, "verify", str(files / "aes.yaml"))[0] == 2
+
+
+def test_an_image_file_says_what_to_write_into_its_document(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "verify", str(files / "images/aes.gbs"))
+    assert code == 0
+    document = yaml.safe_load((files / "aes.yaml").read_text())
+    for said in (INTERFACE, AES_ID, document["spec"]["files"][0]["sha256"]):
+        assert said in out
+    (files / "images/aes.gbs").write_bytes(build_gbs(AES_ID, clusters=2))
+    code, _, err = run(capsys, "verify", str(files / "images/aes.gbs"))
+    assert (code, "2 accelerator clusters" in err) == (1, True)
+
+
+def test_signatures_are_checked_by_the_keys_that_are_given(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """FP-06 (the signature)."""
+    pytest.importorskip("cryptography")
+    key = files / "release.pem"
+    key.write_text(
+        "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAzfKO4nul3qPPnhV8pw+VSfrrEywXUYLsGA0JcMUTeuY=\n"
+        "-----END PUBLIC KEY-----\n"
+    )
+    signature = "x/AJHtDTkOGM+VgRTdLv36NxpccSjwRLrE9G5QzkYdU6UF0cGUIgruJ2lF53AfKtV4z3yCXPuCKDZrGPvMY0CQ=="
+    file = {"file": "aes.gbs", "sha256": SHA, "slots": [[0]], "signature": signature}
+    (files / "aes.yaml").write_text(yaml.safe_dump(image(version="1.2.0", files=[file])))
+    given = [str(files / "shell.yaml"), str(files / "aes.yaml"), f"--key={key}"]
+    code, out, _ = run(capsys, "verify", *given)
+    assert (code, "its signature is right" in out) == (0, True)
+    (files / "aes.yaml").write_text(yaml.safe_dump(image(version="1.2.1", files=[file])))
+    code, _, err = run(capsys, "verify", *given)
+    assert (code, "was not signed as this by any key" in err) == (1, True)
+
+
+def write_dump(path: Path) -> Path:
+    """A cluster with a card of four slots, of which a claim has two."""
+    [card] = fpgas("quad")
+    published = slices("node-1", [replace(card, loaded={Placement(3, 1): "zstd"})])
+    fft = device_class("fft", 'device.attributes["fpga.kerf.dev"].function == "fft-large"')
+    now = state(node("node-1"), published=published, classes=[fft])
+    path.write_bytes(encode_dump(allocate_claims(now, claim("big", "fft"))))
+    return path
+
+
+def test_slots_show_what_is_loaded_and_which_claim_has_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """FP-09 (a function of two slots takes both)."""
+    dump = write_dump(tmp_path / "cluster.json")
+    code, out, _ = run(capsys, "slots", f"--from={dump}", "-o", "json")
+    assert code == 0
+    found = {row["device"]: (row["loaded"], row["claim"]) for row in json.loads(out)["slots"]}
+    held = [device for device, (_, by) in found.items() if by == "default/big"]
+    assert len(held) == 2
+    assert found["fpga-0-slot-3"][0] == "zstd"
+    code, out, _ = run(capsys, "slots", f"--from={dump}")
+    assert out.splitlines()[0].split() == ["NODE", "DEVICE", "SHELL", "LUT", "DSP", "LOADED", "CLAIM"]
+
+
+def test_a_dry_run_says_what_a_load_would_do_and_changes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = DflMachine.create(tmp_path / "machine")
+    machine.describe()
+    config = tmp_path / "dfl.yaml"
+    config.write_text(
+        f"descriptionFolder: {machine.descriptions}\nimageFolder: {machine.images}\nsystemRoot: {machine.folder}\n"
+    )
+    backend = f"--backend=dfl={config}"
+    code, out, err = run(capsys, "load", "--dry-run", backend, "fpga-0-aes-at-1")
+    assert (code, err) == (0, "")
+    assert "function: aes" in out
+    assert "it is loaded already: no; a load takes 0.4 s" in out
+    machine.set_afu_id(1, AES_ID)
+    assert "it is loaded already: yes" in run(capsys, "load", "--dry-run", backend, "fpga-0-aes-at-1")[1]
+    machine.use(1)
+    code, _, err = run(capsys, "load", "--dry-run", backend, "fpga-0-aes-at-1")
+    assert (code, "held by somebody else" in err) == (1, True)
+    (machine.images / "aes.gbs").unlink()
+    code, _, err = run(capsys, "load", "--dry-run", backend, "fpga-0-aes-at-1")
+    assert (code, "refused images: aes=Missing" in err) == (1, True)
+    assert machine.calls() == []
+    assert run(capsys, "load", backend, "fpga-0-aes-at-1")[0] == 2

@@ -1,0 +1,162 @@
+"""Objects of the cluster that describe hardware come to a backend as documents, and change what is published."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import yaml
+
+from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS
+from api.kerf.fpga_objects import FPGA_IMAGES, FPGA_SHELLS
+from api.model.base import JsonObject
+from driver.families.registry import BUILT_IN_BY_NAME
+from driver.kube.http.client import Client, PatchType
+from driver.kube.http.config import load_access
+from driver.kube.http.errors import ForbiddenError, NotFoundError
+from driver.kubeletplugin.backends.base import CardChange, DescribedBackend, DiscoveryChange, HealthChange
+from driver.kubeletplugin.cluster.descriptions import DescriptionWatch
+from driver.local.apiserver import ApiServer
+from driver.partitions.geometry import Card
+from tests.fakes.cards import fpga, gpu
+from tests.fakes.dfl.machine import INTERFACE, build_document
+from tests.fakes.hardware import FakeBackend
+from tests.generate import crds
+from tests.kubeletplugin.harness import Machine, machine
+from tests.kubeletplugin.wait import until
+
+SHELL = build_document("FpgaShell", "lab", interfaceUUID=INTERFACE, slots=[{}])
+
+
+class DescribedFake(FakeBackend):
+    """A FakeBackend whose FPGA is there once it is described, and that can say that discovery has changed."""
+
+    def __init__(self, cards: Sequence[Card], file: Path) -> None:
+        super().__init__(cards, file)
+        self.documents: list[Sequence[JsonObject]] = []
+        self.is_changed = False
+        self.discoveries = 0
+
+    def describe(self, documents: Sequence[JsonObject]) -> None:
+        self.documents.append(documents)
+
+    def discover(self) -> Sequence[Card]:
+        self.discoveries += 1
+        cards = super().discover()
+        return cards if self.documents and self.documents[-1] else [card for card in cards if card.kind != "fpga"]
+
+    def wait_for_events(self, timeout_s: float) -> Sequence[HealthChange | CardChange | DiscoveryChange]:
+        if self.is_changed:
+            self.is_changed = False
+            return [DiscoveryChange()]
+        return super().wait_for_events(timeout_s)
+
+
+def describe(node: Machine) -> DescribedFake:
+    backend = DescribedFake([gpu(0), fpga(0)], node.root / "hardware.json")
+    node.backend = backend
+    return backend
+
+
+def published_devices(node: Machine) -> set[str]:
+    pools = node.cluster.published[-1] if node.cluster.published else ()
+    return {device.name for pool in pools for content in pool.slices for device in content.devices}
+
+
+async def test_what_is_described_is_known_before_the_first_discovery_and_followed_from_then_on() -> None:
+    with machine() as node:
+        backend = describe(node)
+        node.cluster.descriptions.put(SHELL)
+        async with node.plugin():
+            await until(lambda: "fpga-0" in published_devices(node))
+            assert backend.documents[0] == [SHELL]
+            node.cluster.descriptions.put()
+            await until(lambda: "fpga-0" not in published_devices(node))
+            node.cluster.descriptions.put(SHELL)
+            await until(lambda: "fpga-0" in published_devices(node))
+
+
+async def test_descriptions_that_cannot_be_read_keep_nothing_else_from_being_published() -> None:
+    with machine() as node:
+        backend = describe(node)
+        node.cluster.descriptions.documents = None
+        async with node.plugin():
+            await until(lambda: "gpu-0" in published_devices(node))
+        assert backend.documents[0] == ()
+
+
+async def test_a_backend_that_says_so_is_discovered_again() -> None:
+    with machine() as node:
+        backend = describe(node)
+        async with node.plugin():
+            await until(lambda: "gpu-0" in published_devices(node))
+            before = backend.discoveries
+            backend.is_changed = True
+            await until(lambda: backend.discoveries > before)
+
+
+def test_only_backends_that_take_descriptions_get_them(tmp_path: Path) -> None:
+    assert isinstance(DescribedFake([], tmp_path / "a"), DescribedBackend)
+    assert not isinstance(FakeBackend([], tmp_path / "b"), DescribedBackend)
+    assert BUILT_IN_BY_NAME["fpga"].description_kinds == (FPGA_SHELLS, FPGA_IMAGES)
+    assert BUILT_IN_BY_NAME["gpu"].description_kinds == ()
+
+
+class ListingClient:
+    """The one call of ``driver.kube.http.client.Client`` that ``list_now`` makes."""
+
+    def __init__(self, **answers: Any) -> None:
+        self._answers = answers
+
+    async def list(self, kind: Any) -> Any:
+        await anyio.lowlevel.checkpoint()
+        answer = self._answers[kind.plural]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.mark.parametrize("error", [NotFoundError("GET", 404, "NotFound", ""), ForbiddenError("GET", 403, "", "")])
+async def test_kinds_that_are_not_there_or_may_not_be_read_are_none(error: Exception) -> None:
+    shells = FPGA_SHELLS.decode_list(b'{"items": []}')
+    for answers in ({"fpgashells": error}, {"fpgashells": shells, "fpgaimages": error}):
+        watch = DescriptionWatch(ListingClient(**answers), (FPGA_SHELLS, FPGA_IMAGES), poll_s=1)  # type: ignore[arg-type]
+        assert await watch.list_now() is None
+    both = ListingClient(fpgashells=shells, fpgaimages=FPGA_IMAGES.decode_list(b'{"items": []}'))
+    assert await DescriptionWatch(both, (FPGA_SHELLS, FPGA_IMAGES), poll_s=1).list_now() == []  # type: ignore[arg-type]
+
+
+async def test_what_others_write_into_the_status_of_an_object_is_no_change_of_it(tmp_path: Path) -> None:
+    async with embedded_cluster(tmp_path) as admin, anyio.create_task_group() as group:
+        await admin.apply(FPGA_SHELLS, SHELL, field_manager="admin")
+        told: list[Sequence[JsonObject]] = []
+        watch = DescriptionWatch(admin, (FPGA_SHELLS, FPGA_IMAGES), poll_s=0.01)
+        group.start_soon(watch.follow, told.append)
+        await until(lambda: bool(told))
+        status = {"status": {"nodes": {"total": 1}}}
+        await admin.patch(FPGA_SHELLS, "lab", status, type=PatchType.MERGE, subresource="status")
+        file = {"file": "a", "sha256": "a0" * 32, "slots": [[0]]}
+        spec = {"function": "aes", "interfaceUUID": INTERFACE, "afuID": INTERFACE, "loadSeconds": 1, "files": [file]}
+        await admin.apply(FPGA_IMAGES, build_document("FpgaImage", "aes", **spec), field_manager="admin")
+        await until(lambda: len(told[-1]) == 2)
+        assert [len(one) for one in told] == [1, 2], "the status was written in between"
+        assert told[0] == [SHELL]
+        group.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def embedded_cluster(tmp_path: Path) -> AsyncIterator[Client]:
+    """An API server with Kerf's kinds, and an administrator's client."""
+    server = ApiServer()
+    async with anyio.create_task_group() as group:
+        await group.start(server.serve)
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_text(yaml.safe_dump(server.kubeconfig()))
+        async with Client(await load_access(kubeconfig), user_agent="tests") as admin:
+            for crd in crds.documents():
+                await admin.apply(CUSTOM_RESOURCE_DEFINITIONS, crd, field_manager="admin")
+            with anyio.fail_after(60):
+                yield admin
+        group.cancel_scope.cancel()
