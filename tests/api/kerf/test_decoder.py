@@ -186,6 +186,28 @@ MISTAKES: Final = [
         ["spec.extendedResourceName: must not be in the domain kubernetes.io, which is the cluster's own"],
     ),
     (
+        "{device: gpu, devicePlugin: {resource: gpu, perNode: 0, shared: true}}",
+        [
+            'spec.devicePlugin.resource: "gpu" is no extended resource name such as example.com/gpu',
+            "spec.devicePlugin.perNode: 0 is not between 1 and 256",
+            "spec.devicePlugin.shared: unknown field; spec.devicePlugin has perNode, preferred, resource",
+        ],
+    ),
+    ("{device: gpu, devicePlugin: {resource: example.com/gpu}}", ["spec.devicePlugin.perNode: is required"]),
+    (
+        "{device: gpu, cut: Monitor, devicePlugin: {resource: requests.kubernetes.io/gpu, perNode: 1}}",
+        [
+            "spec.devicePlugin: excludes cut: Monitor and allocation: Shared: the kubelet gives a device to one container",
+            "spec.devicePlugin.resource: must not be in the domain kubernetes.io, which is the cluster's own",
+        ],
+    ),
+    (
+        "{device: gpu, extendedResourceName: example.com/a, devicePlugin: {resource: example.com/a, perNode: 1}}",
+        [
+            "spec.devicePlugin.resource: must differ from extendedResourceName, which the scheduler counts by itself",
+        ],
+    ),
+    (
         "{device: gpu, tolerations: [{operator: Exists, value: a}, {value: a}, {key: a, tolerationSeconds: 5}]}",
         [
             "spec.tolerations[0].value: must be empty with operator: Exists",
