@@ -38,6 +38,7 @@ class DevicePluginVerdict:
     message: str
 
 
+NAME_FREE: Final = "NameFree"
 NAME_TAKEN: Final = "NameTaken"
 
 
@@ -83,4 +84,4 @@ def judge_device_plugin(resource_class: ResourceClass, names: ResourceNames) -> 
         )
         return DevicePluginVerdict(status="False", reason=NAME_TAKEN, message=message)
     message = f"each node of the class keeps {offer.per_node} placements for {offer.resource}, as far as it has them"
-    return DevicePluginVerdict(status="True", reason="NameFree", message=message)
+    return DevicePluginVerdict(status="True", reason=NAME_FREE, message=message)

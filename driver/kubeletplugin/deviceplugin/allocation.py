@@ -116,6 +116,8 @@ class ResourceAllocator:
         """How often it has allocated it."""
         self.changed = Notifier()
         """Notified when what is listed may have changed."""
+        self.starting = Notifier()
+        """Notified when a container is about to start: from now on the kubelet lists its pod."""
 
     @property
     def resources(self) -> Sequence[str]:
@@ -170,6 +172,7 @@ class ResourceAllocator:
         unknown = [each for each in ids if self._checkpoint.get(record_uid(resource, each)) is None]
         self._check_listed(resource, unknown)
         self._calls.update(record_uid(resource, each) for each in ids)
+        self.starting.notify()
         await self._prepare_all(resource, sorted(set(ids)), for_start=True)
 
     def note_used(self, uids: Collection[str]) -> None:

@@ -77,10 +77,15 @@ class ResourceCollector:
         self._doubts: dict[str, str] = {}
 
     async def run(self) -> None:
-        """Ask the kubelet at the interval while there is anything to release, until cancelled."""
+        """Ask the kubelet at the interval, and when a container starts, until cancelled.
+
+        A pod may end before the interval does: it should have been seen with its devices.
+        """
         while True:
+            start = self._allocator.starting.next_event
             await self.collect()
-            await anyio.sleep(self._settings.usage_interval_s)
+            with anyio.move_on_after(self._settings.usage_interval_s):
+                await start.wait()
 
     async def collect(self) -> None:
         """Ask the kubelet once, and release what is to be released."""
@@ -120,11 +125,12 @@ class ResourceCollector:
             return
         if record.state is not ClaimState.RELEASING:  # else it was found to be over before
             absence = self._absent.get(uid)
-            if absence is None or absence.calls != calls:
-                self._absent[uid] = absence = _Absence(self._clock(), calls)
             seen = self._seen.get(uid)
             if seen is not None and seen.allocations != self._allocator.count_allocations(uid):
                 del self._seen[uid]
+            if absence is None or absence.calls != calls:
+                self._absent[uid] = _Absence(self._clock(), calls)
+                return
             settings = self._settings
             grace_s = settings.unused_grace_s if uid in self._seen else settings.unlisted_grace_s
             if self._clock() - absence.since < grace_s or await self._is_contradicted(record):

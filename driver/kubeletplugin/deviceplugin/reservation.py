@@ -20,7 +20,7 @@ import anyio
 
 from api.errors import KerfError
 from api.model.devices import ResourceSlice
-from driver.kubeletplugin.cluster.base import Cluster
+from driver.kubeletplugin.cluster.base import Cluster, NotPublishedYetError
 from driver.kubeletplugin.inventory.devices import DeviceSet
 from driver.kubeletplugin.inventory.reservations import Reservations, fits, list_excluded
 from driver.kubeletplugin.settings import Settings
@@ -63,6 +63,8 @@ class ReservationKeeper:
             problem = ""
             try:
                 problem = await self._step()
+            except NotPublishedYetError:
+                problem = self._told
             except KerfError as error:
                 problem = f"nobody says yet what is published and what claims have: {error}"
             is_waiting = bool(self._reservations.unconfirmed)

@@ -19,7 +19,7 @@ from driver.kubeletplugin.backends.card_executor import CardExecutor
 from driver.kubeletplugin.inventory.card_metrics import CardMetrics
 from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, build_device_set, selects_partition
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
-from driver.kubeletplugin.inventory.reservations import NodeState, list_in_use
+from driver.kubeletplugin.inventory.reservations import ReservationContext, list_in_use
 from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions
 from driver.kubeletplugin.settings import Settings
 from driver.partitions.device_names import card_name
@@ -134,7 +134,7 @@ class DevicePublisher:
         if not (target.plugin_resources or reservations.kept or any(each.resource for each in self._records.values())):
             return
         claims = _list_taken(record for record in self._records.values() if not record.resource)
-        state = NodeState(
+        state = ReservationContext(
             cards=tuple(card for card in self.cards if card.kind in target.vocabularies),
             in_use=list_in_use(self._records.values()),
             taken=(*claims, *(reservations.claimed or ()), *restrictions.surveys.list_foreign()),

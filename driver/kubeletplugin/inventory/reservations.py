@@ -31,7 +31,7 @@ Placements: TypeAlias = Mapping[str, tuple[Partition, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeState:
+class ReservationContext:
     """What a choice of placements depends on."""
 
     cards: Sequence[Card]
@@ -46,7 +46,7 @@ class NodeState:
     is_healthy: Callable[[Partition], bool]
 
 
-def choose_placements(resources: Iterable[PluginResource], kept: Placements, state: NodeState) -> Placements:
+def choose_placements(resources: Iterable[PluginResource], kept: Placements, state: ReservationContext) -> Placements:
     """Return what is kept for each resource, given what was ``kept`` before.
 
     What is in use stays. Free placements stay as long as their class wants them and nobody has a part of them; where
@@ -78,7 +78,11 @@ def choose_placements(resources: Iterable[PluginResource], kept: Placements, sta
 
 
 def _find_free(
-    resource: PluginResource, count: int, taken: Collection[Partition], cards: Mapping[str, Card], state: NodeState
+    resource: PluginResource,
+    count: int,
+    taken: Collection[Partition],
+    cards: Mapping[str, Card],
+    state: ReservationContext,
 ) -> list[Partition]:
     found: list[Partition] = []
     if count <= 0:
@@ -172,7 +176,7 @@ class Reservations:
         ready += [each for each in kept if each not in used and each in self._confirmed]
         return tuple(ready[: resource.per_node if resource is not None else 0])
 
-    def update(self, resources: tuple[PluginResource, ...], state: NodeState) -> None:
+    def update(self, resources: tuple[PluginResource, ...], state: ReservationContext) -> None:
         """Choose anew what is kept, for what is offered and in use now."""
         self._set(resources, state.in_use, choose_placements(resources, self.kept, state))
 

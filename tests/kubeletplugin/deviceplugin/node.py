@@ -5,16 +5,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-import anyio
-
 from api.kerf.v1alpha1 import DevicePluginOffer, ResourceClassObject, ResourceClassSpec, ResourceClassStatus
 from api.model.metadata import Condition, ObjectMeta
 from api.wire import to_builtins
 from driver.kubeletplugin.inventory.plugin_resources import PluginResource, find_plugin_resources
 from driver.runtime.backoff import Backoff
 from tests.fakes.claims import FAMILY
-from tests.fakes.device_manager import FakeDeviceManager
+from tests.fakes.device_plugins import FakeDevicePluginKubelet
 from tests.kubeletplugin.harness import Machine, machine
+from tests.kubeletplugin.wait import until
 
 RESOURCE = "kerf.dev/gpu-1g-1gb"
 LARGE = "kerf.dev/gpu-2g-2gb"
@@ -25,7 +24,7 @@ class OfferingNode:
     """A node and its kubelet's device manager."""
 
     machine: Machine
-    kubelet: FakeDeviceManager
+    kubelet: FakeDevicePluginKubelet
 
     def offer(self, **per_node: int) -> None:
         """Have classes offer so many placements, by profile (``_1g_1gb=2``), from now on."""
@@ -50,8 +49,7 @@ class OfferingNode:
 
     async def wait_published(self, *absent: str, present: tuple[str, ...] = ()) -> None:
         """Wait until what is published has none of ``absent`` and all of ``present``."""
-        while not (self.published.isdisjoint(absent) and self.published.issuperset(present)):  # noqa: ASYNC110  (no event)
-            await anyio.sleep(0.01)
+        await until(lambda: self.published.isdisjoint(absent) and self.published.issuperset(present))
 
 
 def resource(profile: str, per_node: int, **offer: Any) -> PluginResource:
@@ -93,6 +91,6 @@ async def offering_node(**settings: Any) -> AsyncIterator[OfferingNode]:
         **settings,
     }
     with machine(**quick) as node:
-        kubelet = FakeDeviceManager(node.settings.kubelet_root)
+        kubelet = FakeDevicePluginKubelet(node.settings.kubelet_root)
         async with kubelet.running():
             yield OfferingNode(node, kubelet)

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-import anyio
 import grpc
 import grpc.aio
 import pytest
@@ -21,6 +20,7 @@ from api.deviceplugin.v1beta1 import (
 from driver.kubeletplugin.backends.base import HardwareRefusedError, HealthState
 from tests.fakes.cards import gpu
 from tests.kubeletplugin.deviceplugin.node import LARGE, RESOURCE, offering_node
+from tests.kubeletplugin.wait import until
 
 FIRST, SECOND = "gpu-0-1g-1gb-at-0", "gpu-0-1g-1gb-at-1"
 
@@ -229,8 +229,7 @@ async def test_dp_15_a_class_without_a_device_plugin_is_not_registered() -> None
         await node.kubelet.wait_list(RESOURCE, 1)
         node.offer()
         await node.wait_published(present=(FIRST,))
-        while list(node.kubelet.folder.glob("gpu.kerf.dev-*.sock")):  # noqa: ASYNC110  (no event)
-            await anyio.sleep(0.01)
+        await until(lambda: not (list(node.kubelet.folder.glob("gpu.kerf.dev-*.sock"))))
 
 
 def test_dp_16_messages_are_those_of_go_peers() -> None:

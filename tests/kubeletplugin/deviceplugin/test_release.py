@@ -1,6 +1,5 @@
 """What no container has any more is released, although the interface has no call for it (DP-12)."""
 
-import anyio
 import grpc
 import pytest
 
@@ -10,6 +9,7 @@ from api.model.names import ObjectRef
 from driver.kubeletplugin.backends.base import HardwareRefusedError
 from tests.kubeletplugin.deviceplugin.node import RESOURCE, OfferingNode, offering_node
 from tests.kubeletplugin.deviceplugin.test_interface import FIRST, SECOND, refused
+from tests.kubeletplugin.wait import until
 
 NEVER_S = 1e6
 
@@ -20,8 +20,7 @@ def put_pod(node: OfferingNode, name: str, *, uid: str = "uid-1", phase: str = "
 
 
 async def wait_made(node: OfferingNode, *names: str) -> None:
-    while node.made != {*names}:  # noqa: ASYNC110  (no event)
-        await anyio.sleep(0.005)
+    await until(lambda: node.made == {*names})
 
 
 async def allocate_and_show(node: OfferingNode, pod: str) -> None:
@@ -131,24 +130,21 @@ async def test_a_release_that_fails_is_tried_again_and_outlives_the_process() ->
             await allocate_and_show(node, "a")
             node.machine.backend.fail("unprepare", FIRST, *[HardwareRefusedError("busy")] * 1000)
             node.kubelet.end("a")
-            while not node.machine.backend.calls.count(("unprepare", FIRST)):  # noqa: ASYNC110  (no event)
-                await anyio.sleep(0.005)
+            await until(lambda: bool(node.machine.backend.calls.count(("unprepare", FIRST))))
         assert node.made == {FIRST}
         node.machine.backend.failures.clear()
         async with node.machine.plugin():
             await wait_made(node)
-            while node.machine.cdi_files:  # noqa: ASYNC110  (no event)
-                await anyio.sleep(0.005)
+            await until(lambda: not (node.machine.cdi_files))
 
 
-async def test_a_device_that_is_called_for_while_it_is_judged_is_not_released() -> None:
-    """Pod follows pod on one ID while the plugin judges, as fast as it can, whether the one before has ended."""
-    async with offering_node(unused_grace_s=0.03, usage_interval_s=0.001) as node, node.machine.plugin():
-        node.offer(_1g_1gb=1)
-        await node.kubelet.wait_list(RESOURCE, 1)
-        for turn in range(10):
-            await node.kubelet.allocate(RESOURCE, FIRST, pod=f"pod-{turn}")
-            await node.kubelet.wait_lists_asked(3 + turn)
-            assert node.made == {FIRST}
-            node.kubelet.end(f"pod-{turn}")
-            await node.kubelet.wait_lists_asked(turn)
+async def test_a_device_that_the_kubelet_names_while_it_answers_is_not_released() -> None:
+    """The answer is older than the call: a container may start while the plugin hears that there is none."""
+    async with offering_node(unused_grace_s=0.0) as node, node.machine.plugin():
+        await allocate_and_show(node, "a")
+        node.kubelet.end("a")
+        node.kubelet.before_answer = lambda: node.kubelet.pre_start(RESOURCE, FIRST)
+        await node.kubelet.wait_lists_asked(6)
+        assert node.made == {FIRST}
+        node.kubelet.before_answer = None
+        await wait_made(node)

@@ -18,6 +18,7 @@ from tests.fakes.claims import claim
 from tests.fakes.kubelet import ClaimError
 from tests.kubeletplugin.deviceplugin.node import LARGE, RESOURCE, OfferingNode, offering_node
 from tests.kubeletplugin.deviceplugin.test_interface import FIRST, SECOND, refused
+from tests.kubeletplugin.wait import until
 
 
 def excluded(*ids: str) -> set[str]:
@@ -52,8 +53,7 @@ async def test_nothing_is_listed_while_the_slices_are_not_written() -> None:
         async with node.machine.plugin():
             node.offer(_1g_1gb=2)
             await node.wait_published(FIRST, SECOND)
-            while node.machine.cluster.slice_lists < 3:  # noqa: ASYNC110  (no event)
-                await anyio.sleep(0.01)
+            await until(lambda: not (node.machine.cluster.slice_lists < 3))
             assert node.kubelet.registrations == []
             node.machine.cluster.holds_writes = False
             await node.kubelet.wait_list(RESOURCE, 2)
@@ -61,14 +61,12 @@ async def test_nothing_is_listed_while_the_slices_are_not_written() -> None:
 
 async def test_nothing_is_listed_while_the_api_server_still_has_it_in_a_slice() -> None:
     async with offering_node() as node, node.machine.plugin():
-        while not node.machine.cluster.published:  # noqa: ASYNC110  (no event)
-            await anyio.sleep(0.01)
+        await until(lambda: bool(node.machine.cluster.published))
         node.machine.cluster.stale = node.machine.cluster.published[-1]
         node.offer(_1g_1gb=2)
         await node.wait_published(FIRST, SECOND)
         asked = node.machine.cluster.slice_lists
-        while node.machine.cluster.slice_lists < asked + 3:  # noqa: ASYNC110  (no event)
-            await anyio.sleep(0.01)
+        await until(lambda: not (node.machine.cluster.slice_lists < asked + 3))
         assert node.kubelet.registrations == []
         node.machine.cluster.stale = None
         await node.kubelet.wait_list(RESOURCE, 2)
@@ -255,8 +253,7 @@ async def test_without_the_list_of_claims_nothing_is_offered_and_it_is_told() ->
         node.machine.cluster.may_list = False
         async with node.machine.plugin():
             node.offer(_1g_1gb=2)
-            while not node.machine.cluster.reported:  # noqa: ASYNC110  (no event)
-                await anyio.sleep(0.01)
+            await until(lambda: bool(node.machine.cluster.reported))
             [(kind, _, reason, message)] = node.machine.cluster.reported
             assert (kind, reason) == ("Node", "ResourceNotOffered")
             assert "may not list ResourceClaims" in message

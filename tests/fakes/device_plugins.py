@@ -5,7 +5,7 @@ its start removes all sockets of plugins. Paths are spelled out here, apart from
 kubelet's account of pods, too (``pods``), which the plugin reads as pod resources.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ TIMEOUT_S = 30.0
 """Of one call: far longer than any takes, so that only a call that hangs fails."""
 
 
-class FakeDeviceManager:
+class FakeDevicePluginKubelet:
     """The device manager of a kubelet with its root directory."""
 
     def __init__(self, root: Path) -> None:
@@ -42,11 +42,13 @@ class FakeDeviceManager:
         self.is_silent = False
         """Whether pod resources are not served."""
         self.lists_asked = 0
+        self.before_answer: Callable[[], Awaitable[None]] | None = None
+        """What happens between the moment of which an account of pods is, and its arrival."""
         self._changed = anyio.Event()
         self._servers: list[grpc.aio.Server] = []
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator["FakeDeviceManager"]:
+    async def running(self) -> AsyncIterator["FakeDevicePluginKubelet"]:
         """The kubelet runs inside."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.pod_resources.parent.mkdir(parents=True, exist_ok=True)
@@ -160,6 +162,8 @@ class FakeDeviceManager:
             DeviceUse(resource=resource, id=id_, pod=ObjectRef("default", pod))
             for (resource, id_), pod in self.pods.items()
         ]
+        if self.before_answer is not None:
+            await self.before_answer()
         return LIST.encode_response(PodUses(devices=tuple(uses)))
 
     async def wait_lists_asked(self, more: int) -> None:
