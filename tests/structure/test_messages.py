@@ -120,7 +120,7 @@ def test_every_reason_of_conditions_and_events_is_listed() -> None:
         section(title) for title in ("Conditions of a ResourceClass", "Conditions of a claim's devices", "Events")
     ]
     listed = {word for table in tables for row in rows(table) for word in _WORD.findall(spans(row))}
-    conditions = {"Accepted", "Ready", "Matching", "TolerationsInClaims"}
+    conditions = {"Accepted", "Ready", "Matching", "DevicePlugin", "TolerationsInClaims"}
     check("not in the page", reasons() - listed)
     check("not in the code", listed - reasons() - KUBERNETES - conditions)
 

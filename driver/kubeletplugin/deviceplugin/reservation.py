@@ -15,6 +15,7 @@ prepared, and gets the placement if no container has it (``Reservations.note_rec
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Final
 
 import anyio
 
@@ -27,7 +28,7 @@ from driver.kubeletplugin.settings import Settings
 from driver.partitions.device_names import device_name, exclusive_name
 from driver.partitions.geometry import Card, Partition
 
-_REASON = "ResourceNotOffered"
+_REASON: Final = "ResourceNotOffered"
 """The reason of events about extended resources that the node does not offer, or not in full."""
 
 _log = logging.getLogger(__name__)
