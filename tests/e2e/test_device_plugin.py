@@ -20,13 +20,17 @@ ROUNDS = 6
 """Of pods of both kinds, each of which fills the card: some two minutes."""
 
 
-async def offer(namespace: Namespace, name: str, profile: str, resource: str, per_node: int) -> str:
-    """Have a class offer a resource, and wait until the node has so many of it."""
+async def offer(namespace: Namespace, per_node: int, resource: str = "") -> tuple[str, str]:
+    """Have a class offer a resource, and wait until the node has so many of it; returns class and resource.
+
+    Each test has a name of its own: a node's status may show for seconds what it had of one before.
+    """
+    resource = resource or f"kerf.dev/{namespace.name}"
     made = await namespace.resource_class(
-        name, device="gpu", profile=profile, devicePlugin={"resource": resource, "perNode": per_node}
+        "small", device="gpu", profile="1g.10gb", devicePlugin={"resource": resource, "perNode": per_node}
     )
     await wait_allocatable(namespace, resource, per_node)
-    return made
+    return made, resource
 
 
 async def allocatable(namespace: Namespace, resource: str) -> int:
@@ -41,13 +45,26 @@ async def wait_allocatable(namespace: Namespace, resource: str, count: int) -> N
     await eventually(f"{count} of {resource} are allocatable", has_count, but=lambda: allocatable(namespace, resource))
 
 
+async def wait_registered(cluster: Cluster, namespace: Namespace) -> None:
+    """Wait until the plugin has made its socket anew beside that of a new kubelet."""
+    folder = cluster.node_paths(namespace.node.name).device_plugins
+
+    def made(pattern: str) -> float:
+        return max((path.stat().st_ctime for path in folder.glob(pattern)), default=0.0)
+
+    async def is_later() -> bool:
+        return 0 < made("kubelet.sock") < made("gpu.kerf.dev-*.sock")
+
+    await eventually("the plugin serves beside the new kubelet", is_later)
+
+
 async def create(namespace: Namespace, resource: str, *names: str, count: int = 1) -> None:
     for name in names:
         await namespace.apply(pods.pod(name, limits={resource: str(count)}))
 
 
 async def test_a_pod_with_a_limit_gets_its_partition_cut_at_that_moment(namespace: Namespace) -> None:
-    small = await offer(namespace, "small", "1g.10gb", SMALL, 2)
+    small, _ = await offer(namespace, 2, SMALL)
     assert namespace.node.gpu_partitions == []  # listed, not cut
     await create(namespace, SMALL, "p")
     told = (await namespace.wait_running("p")).main
@@ -69,9 +86,9 @@ async def test_a_pod_with_a_limit_gets_its_partition_cut_at_that_moment(namespac
 
 
 async def test_what_a_pod_had_is_released_and_the_next_one_gets_it(namespace: Namespace) -> None:
-    await offer(namespace, "small", "1g.10gb", SMALL, 1)
+    _, resource = await offer(namespace, 1)
     for name in ("first", "second"):
-        await create(namespace, SMALL, name)
+        await create(namespace, resource, name)
         await namespace.wait_running(name)
         assert len(namespace.node.gpu_partitions) == 1
         await namespace.delete_pod(name)
@@ -81,14 +98,15 @@ async def test_what_a_pod_had_is_released_and_the_next_one_gets_it(namespace: Na
 async def test_a_kubelet_that_restarts_has_the_resource_and_its_pods_again(
     namespace: Namespace, cluster: Cluster
 ) -> None:
-    await offer(namespace, "small", "1g.10gb", SMALL, 2)
-    await create(namespace, SMALL, "p")
+    _, resource = await offer(namespace, 2)
+    await create(namespace, resource, "p")
     before = (await namespace.wait_running("p")).starts
     partitions = namespace.node.gpu_partitions
     await cluster.processes.stop(f"{namespace.node.name}-kubelet")
     cluster.start_kubelet(namespace.node.name)
-    await wait_allocatable(namespace, SMALL, 2)
-    await create(namespace, SMALL, "q")
+    await wait_registered(cluster, namespace)
+    await wait_allocatable(namespace, resource, 2)
+    await create(namespace, resource, "q")
     told = (await namespace.wait_running("q")).main
     assert (await namespace.wait_running("p")).starts == before
     assert {*partitions} < {*namespace.node.gpu_partitions}
@@ -97,15 +115,15 @@ async def test_a_kubelet_that_restarts_has_the_resource_and_its_pods_again(
 
 
 async def test_a_plugin_that_restarts_keeps_what_pods_have(namespace: Namespace, kerf: Kerf) -> None:
-    await offer(namespace, "small", "1g.10gb", SMALL, 2)
-    await create(namespace, SMALL, "p")
+    _, resource = await offer(namespace, 2)
+    await create(namespace, resource, "p")
     before = await namespace.wait_running("p")
     partitions = namespace.node.gpu_partitions
     await kerf.stop_plugin(namespace.node.name)
-    await wait_allocatable(namespace, SMALL, 0)
+    await wait_allocatable(namespace, resource, 0)
     await kerf.start_plugin(namespace.node.name)
-    await wait_allocatable(namespace, SMALL, 2)
-    await create(namespace, SMALL, "q")
+    await wait_allocatable(namespace, resource, 2)
+    await create(namespace, resource, "q")
     await namespace.wait_running("q")
     assert (await namespace.wait_running("p")).starts == before.starts
     assert {*partitions} < {*namespace.node.gpu_partitions}
@@ -129,14 +147,14 @@ async def test_a_name_that_a_device_class_has_is_not_offered(namespace: Namespac
 
 async def test_pods_of_both_kinds_churn_on_one_card_without_double_use(namespace: Namespace) -> None:
     """Seven partitions of a card at a time, four of them by the kubelet's count, three by the scheduler's."""
-    small = await offer(namespace, "small", "1g.10gb", SMALL, 4)
+    small, resource = await offer(namespace, 4)
     await namespace.template("claimed", pods.exactly("gpu", small))
     seen: Counter[str] = Counter()
     for turn in range(ROUNDS):
         by_limit = [f"limit-{turn}-{number}" for number in range(4)]
         by_claim = [f"claim-{turn}-{number}" for number in range(3)]
         async with anyio.create_task_group() as group:
-            group.start_soon(create, namespace, SMALL, *by_limit)
+            group.start_soon(create, namespace, resource, *by_limit)
             group.start_soon(namespace.create_pods, "claimed", *by_claim)
         told = [(await namespace.wait_running(name)).main for name in (*by_limit, *by_claim)]
         devices = [device for each in told for device in each.kerf_devices]

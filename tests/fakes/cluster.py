@@ -1,6 +1,6 @@
 """The cluster, as the kubelet plugin sees it, in memory."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
 from msgspec.structs import replace
@@ -75,6 +75,8 @@ class FakeCluster:
         self.stale: tuple[Pool, ...] | None = None
         """What the API server has instead of what was published last."""
         self.may_list = True
+        self.before_pod: Callable[[], Awaitable[None]] | None = None
+        """What happens while a pod is read."""
         self.pods: dict[ObjectRef, Pod] = {}
         self.reported: list[tuple[str, str, str, str]] = []
         """Events: kind and name of what they are about, reason, message."""
@@ -115,6 +117,8 @@ class FakeCluster:
         await anyio.lowlevel.checkpoint()
         if self.is_down:
             raise UnreachableError(f"GET pod {ref}", "connection refused")
+        if self.before_pod is not None:
+            await self.before_pod()
         return self.pods.get(ref)
 
     def report(self, about: ObjectReference | None, *, type: str, reason: str, message: str) -> None:  # noqa: A002

@@ -88,6 +88,18 @@ async def test_a_plugin_that_dies_between_reservation_and_listing_begins_again()
             assert await node.machine.kubelet.prepare(ref)
 
 
+async def test_what_a_claim_got_by_the_slices_before_is_never_listed() -> None:
+    async with offering_node() as node:
+        node.machine.cluster.holds_writes = True
+        async with node.machine.plugin():
+            node.offer(_1g_1gb=2)
+            await node.wait_published(FIRST, SECOND)
+            node.machine.cluster.add(claim("theirs", FIRST))
+            node.machine.cluster.holds_writes = False
+            await node.kubelet.wait_list(RESOURCE, 2)
+            assert not any(FIRST in each for each in node.kubelet.lists[RESOURCE])
+
+
 async def test_what_a_claim_has_when_the_slices_change_is_not_listed_but_something_else() -> None:
     async with offering_node() as node, node.machine.plugin():
         node.machine.cluster.add(claim("theirs", "gpu-0-2g-2gb-at-0"))

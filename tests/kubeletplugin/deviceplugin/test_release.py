@@ -148,3 +148,16 @@ async def test_a_device_that_the_kubelet_names_while_it_answers_is_not_released(
         assert node.made == {FIRST}
         node.kubelet.before_answer = None
         await wait_made(node)
+
+
+async def test_a_device_that_the_kubelet_names_after_its_answer_is_not_released() -> None:
+    async with offering_node(unused_grace_s=0.0) as node, node.machine.plugin():
+        put_pod(node, "a")
+        await allocate_and_show(node, "a")
+        node.machine.cluster.pods.clear()
+        node.machine.cluster.before_pod = lambda: node.kubelet.pre_start(RESOURCE, FIRST)
+        node.kubelet.end("a")
+        await node.kubelet.wait_lists_asked(6)
+        assert node.made == {FIRST}
+        node.machine.cluster.before_pod = None
+        await wait_made(node)
