@@ -1,8 +1,10 @@
-"""Schema 1 of the kubelet plugin's checkpoint: one record for each prepared claim, and notes on its devices.
+"""Schemas 1 and 2 of the kubelet plugin's checkpoint: one record for each prepared claim, and notes on its devices.
 
 A record is a JSON envelope ``{"schema": 1, "sha256": "...", "record": {...}}``. The checksum covers the bytes of
 ``record``, so a field that is added later does not make old records unreadable. Such a field needs a default here; a
-reader that does not know it ignores it. Only a change that an older reader would misunderstand increases the schema.
+reader that does not know it ignores it. Only a change that an older reader would misunderstand increases the schema:
+a record of an extended resource has schema 2, because an older plugin would take it for a claim that does not exist,
+and release what a container uses.
 """
 
 import hashlib
@@ -19,8 +21,10 @@ from api.wire import dec_hook, enc_hook
 
 ValueT = TypeVar("ValueT")
 
-SCHEMA: Final = 1
-"""The schema that is written, and the newest that is read."""
+SCHEMA: Final = 2
+"""The newest schema that is read."""
+_OF_CLAIMS: Final = 1
+"""The schema of everything but records of extended resources."""
 _DAMAGED: Final = "restore the file, or drain the node, remove the partitions by the vendor's tool, then the file"
 
 
@@ -62,6 +66,7 @@ class ClaimRecord(Value):
     boot_id: str = msgspec.field(default="", name="bootID")
     pod_claim_name: str = ""
     awaits_pod: bool = False
+    resource: str = ""
     devices: tuple[DeviceRecord, ...] = ()
 
 
@@ -107,7 +112,7 @@ _ENCODER: Final = msgspec.json.Encoder(enc_hook=enc_hook)
 
 def encode(claim: PreparedClaim) -> bytes:
     """Encode a claim; equal claims give equal bytes."""
-    return _seal(to_record(claim))
+    return _seal(to_record(claim), SCHEMA if claim.resource else _OF_CLAIMS)
 
 
 def decode(data: bytes, where: str) -> PreparedClaim:
@@ -137,9 +142,9 @@ def decode_contents(data: bytes, where: str, remedy: str) -> ContentRecord:
     return _open_envelope(data, _CONTENTS, where, remedy)
 
 
-def _seal(value: Value) -> bytes:
+def _seal(value: Value, schema: int = _OF_CLAIMS) -> bytes:
     record = _ENCODER.encode(value)
-    return _ENCODER.encode(Envelope(schema=SCHEMA, sha256=_checksum(record), record=msgspec.Raw(record)))
+    return _ENCODER.encode(Envelope(schema=schema, sha256=_checksum(record), record=msgspec.Raw(record)))
 
 
 def _open_envelope(data: bytes, decoder: "msgspec.json.Decoder[ValueT]", where: str, remedy: str = _DAMAGED) -> ValueT:
@@ -196,6 +201,7 @@ def to_record(claim: PreparedClaim) -> ClaimRecord:
         boot_id=claim.boot_id,
         pod_claim_name=claim.pod_claim_name,
         awaits_pod=claim.awaits_pod,
+        resource=claim.resource,
         devices=devices,
     )
 
@@ -223,5 +229,6 @@ def _to_model(record: ClaimRecord) -> PreparedClaim:
         boot_id=record.boot_id,
         pod_claim_name=record.pod_claim_name,
         awaits_pod=record.awaits_pod,
+        resource=record.resource,
         devices=devices,
     )

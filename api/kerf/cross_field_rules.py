@@ -25,6 +25,7 @@ from api.kerf.classic_parameters import (
 from api.kerf.fpga_objects import FpgaFile
 from api.kerf.v1alpha1 import (
     ClassToleration,
+    DevicePluginOffer,
     GpuSharing,
     NodeLabelRequirement,
     ResourceClassSpec,
@@ -183,6 +184,33 @@ _SPEC_RULES: Final = (
         holds=lambda spec: "kubernetes.io/" not in (spec.extended_resource_name or ""),
         cel="!has(self.extendedResourceName) || !self.extendedResourceName.contains('kubernetes.io/')",
     ),
+    CrossFieldRule(
+        field="devicePlugin",
+        message="excludes cut: Monitor and allocation: Shared: the kubelet gives a device to one container",
+        holds=lambda spec: spec.device_plugin is None or (spec.cut != "Monitor" and spec.allocation == "Exclusive"),
+        cel=(
+            "!has(self.devicePlugin) || !(has(self.cut) && self.cut == 'Monitor' ||"
+            " has(self.allocation) && self.allocation == 'Shared')"
+        ),
+    ),
+    CrossFieldRule(
+        field="devicePlugin.resource",
+        message="must differ from extendedResourceName, which the scheduler counts by itself",
+        holds=lambda spec: spec.device_plugin is None or spec.device_plugin.resource != spec.extended_resource_name,
+        cel=(
+            "!has(self.devicePlugin) || !has(self.extendedResourceName)"
+            " || self.devicePlugin.resource != self.extendedResourceName"
+        ),
+    ),
+)
+
+_DEVICE_PLUGIN_RULES: Final = (
+    CrossFieldRule(
+        field="resource",
+        message="must not be in the domain kubernetes.io, which is the cluster's own",
+        holds=lambda offer: "kubernetes.io/" not in offer.resource,
+        cel="!self.resource.contains('kubernetes.io/')",
+    ),
 )
 
 _TOLERATION_RULES: Final = (
@@ -244,6 +272,7 @@ RULES: Final[Mapping[type[msgspec.Struct], tuple[CrossFieldRule, ...]]] = {
             cel="has(self.file) != has(self.url)",
         ),
     ),
+    DevicePluginOffer: _DEVICE_PLUGIN_RULES,
 }
 
 

@@ -46,6 +46,9 @@ Cut: TypeAlias = Literal["Whole", "Partition"]
 ClassCut: TypeAlias = Literal["Whole", "Partition", "Monitor"]
 Allocation: TypeAlias = Literal["Exclusive", "Shared"]
 PrepareTime: TypeAlias = Literal["AtStart", "BeforeBinding"]
+PreferredDevices: TypeAlias = Literal["Packed", "Spread"]
+PerNode: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=256)]
+"""At most 256 placements: more than the partitions that the cards of a node can have at a time."""
 MaxPods: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=256)]
 """At most 256 pods: the API's own limit (``ResourceClaimReservedForMaxSize``)."""
 Models: TypeAlias = Annotated[tuple[DeviceWord, ...], msgspec.Meta(max_length=64)]
@@ -222,6 +225,18 @@ class ClassToleration(DeviceToleration, forbid_unknown_fields=True):
     """With effect NoExecute: the seconds for which a running pod stays; unset: forever."""
 
 
+class DevicePluginOffer(Strict):
+    """An extended resource that each node of the class offers by the kubelet's device plugin interface."""
+
+    resource: ExtendedResourceName
+    """The name in a pod's ``limits``, such as ``example.com/gpu-small``; no other class may have it."""
+    per_node: PerNode
+    """The placements of the class that each node keeps for the resource: claims cannot have them."""
+    preferred: PreferredDevices = "Packed"
+    """Whether a container with several gets them on few cards or (Spread) on many, on one PCIe root complex or NUMA
+    node where it can."""
+
+
 class ResourceClassSpec(Strict):
     """The devices that a class provides."""
 
@@ -261,6 +276,8 @@ class ResourceClassSpec(Strict):
     """Whether containers find files that describe their devices (KEP-5304); as ``config.deviceMetadata``."""
     extended_resource_name: ExtendedResourceName | None = None
     """The name that requests a device in a pod's ``limits``, without a claim (Kubernetes 1.34, DRAExtendedResource)."""
+    device_plugin: DevicePluginOffer | None = None
+    """An extended resource for pods that can use neither claims nor ``extendedResourceName``."""
     tolerations: Annotated[tuple[ClassToleration, ...], msgspec.Meta(max_length=16)] = ()
     """Device taints to tolerate. A DeviceClass cannot hold them, so a condition says what claims must contain."""
 
@@ -282,7 +299,8 @@ class ResourceClassStatus(Value):
     observed_generation: int | None = None
     """The generation of the spec from which the status was computed."""
     conditions: tuple[Condition, ...] = ()
-    """Accepted: the spec is valid. Ready: its DeviceClass exists. Matching: devices are published for it."""
+    """Accepted: the spec is valid. Ready: its DeviceClass exists. Matching: devices are published for it.
+    DevicePlugin: nodes may offer its extended resource."""
     size: str | None = None
     """A short description of the devices of a claim."""
     device_class_name: str | None = None
@@ -313,6 +331,10 @@ class ResourceClassObject(Object):
 RESOURCE_CLASSES: Kind[ResourceClassObject] = identity_kind(
     ResourceClassObject, group=GROUP, version=VERSION, plural="resourceclasses", namespaced=False, kind="ResourceClass"
 )
+
+
+DEVICE_PLUGIN: Final = "DevicePlugin"
+"""The condition by which the controller lets nodes offer the extended resource of a class."""
 
 
 def config_to_parameters(config: DeviceConfigBase) -> JsonObject:

@@ -65,7 +65,7 @@ class PreparedDevice(Value):
 
 
 class PreparedClaim(Value):
-    """The record of one claim, with its devices in the order of the allocation."""
+    """The record of one claim, or of one device of an extended resource, with the devices in order of allocation."""
 
     claim: ClaimRef
     state: ClaimState
@@ -75,6 +75,9 @@ class PreparedClaim(Value):
     """The pod's name for a claim that was created from a template; else empty."""
     awaits_pod: bool = False
     """Whether the claim was prepared before its pod was bound (KEP-5007) and the kubelet has not requested it yet."""
+    resource: str = ""
+    """The extended resource for which the kubelet's device plugin interface has the devices: then there is no claim of
+    this name; empty: a claim has them."""
     devices: tuple[PreparedDevice, ...]
 
 

@@ -1,4 +1,4 @@
-"""``v1.PodResourcesLister``: a service of the kubelet, which lists the pods that run and the claims that they use.
+"""``v1.PodResourcesLister``: a service of the kubelet: the pods that run, the claims and the device IDs that they use.
 
 Kubelets list claims from Kubernetes 1.34 on (KEP-3695, feature gate KubeletPodResourcesDynamicResources), and pods with
 no claims in them before. So an entry says that a claim is in use, and no entry does not say that it is not.
@@ -21,6 +21,21 @@ class ClaimUse(Value):
     pod: ObjectRef
 
 
+class DeviceUse(Value):
+    """One device ID of an extended resource that a container on this node has."""
+
+    resource: str
+    id: str
+    pod: ObjectRef
+
+
+class PodUses(Value):
+    """What the pods on this node use."""
+
+    claims: tuple[ClaimUse, ...] = ()
+    devices: tuple[DeviceUse, ...] = ()
+
+
 def _encode_request(_: None) -> bytes:
     return api_pb2.ListPodResourcesRequest().SerializeToString()
 
@@ -29,36 +44,49 @@ def _decode_request(data: bytes) -> None:
     api_pb2.ListPodResourcesRequest.FromString(data)
 
 
-def _encode_uses(uses: tuple[ClaimUse, ...]) -> bytes:
-    pods = [
-        api_pb2.PodResources(
-            name=use.pod.name,
-            namespace=use.pod.namespace,
-            containers=[
-                api_pb2.ContainerResources(
-                    dynamic_resources=[
-                        api_pb2.DynamicResource(claim_name=use.claim.name, claim_namespace=use.claim.namespace)
-                    ]
-                )
-            ],
+def _encode_uses(uses: PodUses) -> bytes:
+    claims = [
+        (
+            use.pod,
+            api_pb2.ContainerResources(
+                dynamic_resources=[
+                    api_pb2.DynamicResource(claim_name=use.claim.name, claim_namespace=use.claim.namespace)
+                ]
+            ),
         )
-        for use in uses
+        for use in uses.claims
+    ]
+    devices = [
+        (
+            use.pod,
+            api_pb2.ContainerResources(
+                devices=[api_pb2.ContainerDevices(resource_name=use.resource, device_ids=[use.id])]
+            ),
+        )
+        for use in uses.devices
+    ]
+    pods = [
+        api_pb2.PodResources(name=pod.name, namespace=pod.namespace, containers=[container])
+        for pod, container in (*claims, *devices)
     ]
     return api_pb2.ListPodResourcesResponse(pod_resources=pods).SerializeToString()
 
 
-def _decode_uses(data: bytes) -> tuple[ClaimUse, ...]:
-    answer = api_pb2.ListPodResourcesResponse.FromString(data)
-    uses = {
-        ClaimUse(claim=ObjectRef(used.claim_namespace, used.claim_name), pod=ObjectRef(pod.namespace, pod.name)): None
-        for pod in answer.pod_resources
-        for container in pod.containers
-        for used in container.dynamic_resources
-    }
-    return tuple(uses)
+def _decode_uses(data: bytes) -> PodUses:
+    claims: dict[ClaimUse, None] = {}
+    devices: dict[DeviceUse, None] = {}
+    for pod in api_pb2.ListPodResourcesResponse.FromString(data).pod_resources:
+        ref = ObjectRef(pod.namespace, pod.name)
+        for container in pod.containers:
+            for used in container.dynamic_resources:
+                claims[ClaimUse(claim=ObjectRef(used.claim_namespace, used.claim_name), pod=ref)] = None
+            for held in container.devices:  # an entry for each NUMA node
+                for id_ in held.device_ids:
+                    devices[DeviceUse(resource=held.resource_name, id=id_, pod=ref)] = None
+    return PodUses(claims=tuple(claims), devices=tuple(devices))
 
 
-LIST: Final[GrpcMethod[None, tuple[ClaimUse, ...]]] = GrpcMethod(
+LIST: Final[GrpcMethod[None, PodUses]] = GrpcMethod(
     service=_SERVICE,
     name="List",
     encode_request=_encode_request,

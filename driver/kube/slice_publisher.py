@@ -125,6 +125,8 @@ class SlicePublisher:
         )
         self._queue = WorkQueue[str]()
         self._desired: dict[str, Pool] | None = None  # None: publish was not called yet
+        self._unsettled: set[str] = set()
+        """The pools of which not all of the last ``publish`` is known to be on the server."""
         self._changes = Notifier()  # an own write was seen
         self._awaited: set[ObjectRef] = set()  # own writes that the watch has not shown yet
         self._generations: dict[str, int] = {}
@@ -140,6 +142,14 @@ class SlicePublisher:
         """
         return frozenset(path for accepted in self._accepted.values() for path in accepted.dropped)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether everything that ``publish`` was given last has been seen on the server, and nothing is being written.
+
+        Others may have changed slices since: that is repaired, always to the same content.
+        """
+        return self._desired is not None and not self._unsettled
+
     def publish(self, pools: Sequence[Pool]) -> None:
         """Keep these pools, and no others, on the server from now on. It returns at once.
 
@@ -148,8 +158,13 @@ class SlicePublisher:
         for pool in pools:
             if found := find_pool_problems(pool):
                 raise InvalidDocumentError(f"pool {pool.name}", found)
+        before = self._desired or {}
         self._desired = {pool.name: pool for pool in pools}
+        # A pool that is to go leaves nothing behind that could be allocated again, once it is gone: it counts, too.
+        self._unsettled |= {*before, *self._desired}
         self._queue_all()
+        for name in self._unsettled:
+            self._queue.add(name)
 
     async def run(self) -> None:
         """Publish until cancelled."""
@@ -172,6 +187,7 @@ class SlicePublisher:
         writes = plan_pool(self._desired.get(name), self._informer.store.indexed("pool", name), self._context())
         if not writes:
             self._problems.pop(name, None)
+            self._unsettled.discard(name)
             return
         wait_s = self._written_at.get(name, -math.inf) + self._settings.min_interval_s - anyio.current_time()
         if wait_s > 0:

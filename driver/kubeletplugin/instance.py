@@ -26,6 +26,7 @@ from driver.kubeletplugin.call_watchdog import CallWatchdog
 from driver.kubeletplugin.claims.cdi_spec import file_prefix
 from driver.kubeletplugin.claims.checkpoint import Checkpoint, open_checkpoint
 from driver.kubeletplugin.cluster.base import Cluster
+from driver.kubeletplugin.grpc.device_plugin import DevicePluginServer
 from driver.kubeletplugin.grpc.dra_service import NodeClaimService
 from driver.kubeletplugin.grpc.health_service import HealthFeed
 from driver.kubeletplugin.grpc.pod_resources import PodResourcesClient
@@ -168,6 +169,7 @@ class Instance:
     async def _work_once(self) -> None:
         with _open_checkpoint(self._settings, self._boot_id) as checkpoint:
             async with anyio.create_task_group() as tasks:
+                pod_resources = PodResourcesClient(self._settings.pod_resources_socket)
                 plugin = NodePlugin(
                     self._settings,
                     self._cluster,
@@ -176,7 +178,8 @@ class Instance:
                     boot_id=self._boot_id,
                     tasks=tasks,
                     on_health_change=self._health_feed.notify,
-                    list_uses=PodResourcesClient(self._settings.pod_resources_socket).list_uses,
+                    list_uses=pod_resources.list_uses,
+                    list_device_uses=pod_resources.list_device_uses,
                 )
                 try:
                     await plugin.initialize()
@@ -185,11 +188,11 @@ class Instance:
                     await self._is_serving.wait()
                     await self._run_until_requested(plugin)
                     self._deactivate()
-                    await plugin.preparer.drain(self._settings.handover_grace_s)
+                    await plugin.drain(self._settings.handover_grace_s)
                 finally:
                     self._deactivate()
                     with anyio.CancelScope(shield=True):
-                        await plugin.preparer.drain(self._settings.shutdown_grace_s)
+                        await plugin.drain(self._settings.shutdown_grace_s)
                         await plugin.close()
                     if plugin.card_executor.has_hanging_calls:
                         self._end_watchdog_process(plugin.card_executor.stuck.values())
@@ -208,6 +211,7 @@ class Instance:
         async with anyio.create_task_group() as services:
             services.start_soon(plugin.run)
             services.start_soon(CallWatchdog(plugin.card_executor, self._settings).run)
+            services.start_soon(DevicePluginServer(self._settings, plugin.allocator).run)
             await self._instance_lock.wait_for_request()
             services.cancel_scope.cancel()
 

@@ -32,6 +32,9 @@ from driver.kubeletplugin.claims.refused_claims import RefusedClaims
 from driver.kubeletplugin.claims.status_writer import DeviceStatusWriter
 from driver.kubeletplugin.claims.steps import StepExecutor
 from driver.kubeletplugin.cluster.base import Cluster
+from driver.kubeletplugin.deviceplugin.allocation import ListDeviceUses, ResourceAllocator
+from driver.kubeletplugin.deviceplugin.release import ResourceCollector
+from driver.kubeletplugin.deviceplugin.reservation import ReservationKeeper
 from driver.kubeletplugin.inventory.claim_metrics import ClaimMetrics
 from driver.kubeletplugin.inventory.devices import PublishTarget
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
@@ -41,7 +44,22 @@ from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, Know
 from driver.kubeletplugin.inventory.surveyor import HardwareSurveyor
 from driver.kubeletplugin.inventory.surveys import SurveyTracker
 from driver.kubeletplugin.settings import Settings
+from driver.partitions.geometry import Card, Partition
+from driver.partitions.records import from_card_part
+from driver.runtime.notifier import Notifier
 from driver.runtime.worker_threads import Work
+
+
+async def _nobody_says() -> None:
+    """Stand for a kubelet that says nothing about device IDs."""
+
+
+async def _forward(change: Notifier, to: Notifier) -> None:
+    """Notify ``to`` whenever ``change`` is notified, and once at the start, until cancelled."""
+    while True:
+        event = change.next_event
+        to.notify()
+        await event.wait()
 
 
 class NodePlugin:
@@ -58,13 +76,14 @@ class NodePlugin:
         tasks: TaskGroup,
         on_health_change: Callable[[], None],
         list_uses: Callable[[], Awaitable[Sequence[ClaimUse]]],
+        list_device_uses: ListDeviceUses = _nobody_says,
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
         start_call: Callable[[Work], None] | None = None,
     ) -> None:
         """``backends`` are by name. Claims are worked on in ``tasks``, which outlives the kubelet's calls;
         ``on_health_change`` is called when the health of a device in use may have changed, and ``list_uses`` asks the
-        kubelet which claims its pods use.
+        kubelet which claims its pods use, ``list_device_uses`` which device IDs of extended resources.
 
         Tests on a virtual clock give the last three: Unix time and monotonic time in seconds, and how work that blocks
         is begun: calls to hardware, and files that are written.
@@ -72,6 +91,7 @@ class NodePlugin:
         self._now = now
         self._clock = clock
         self._list_uses = list_uses
+        self._list_device_uses = list_device_uses
         self._settings = settings
         self._cluster = cluster
         self._backends = backends
@@ -111,9 +131,13 @@ class NodePlugin:
             self.card_executor, settings.family.configurations, checkpoint, boot_id=boot_id
         )
         self._status_writer = self._make_status_writer()
+        self._executor = self._make_executor()
         self.preparer = self._make_preparer(tasks)
+        self.allocator = self._make_allocator(tasks)
         self._garbage_collector = self._make_garbage_collector()
         self._early_preparer = self._make_early_preparer()
+        self._reservation_keeper = self._make_reservation_keeper()
+        self._resource_collector = self._make_resource_collector()
 
     def report_health(self) -> Sequence[DeviceHealth]:
         """Return the health of every device in use."""
@@ -131,6 +155,12 @@ class NodePlugin:
         await self.publisher.refresh()
         self._garbage_collector.check_files()
         await self.preparer.restore_files()
+
+    async def drain(self, grace_s: float) -> None:
+        """Begin no more work, wait at most ``grace_s`` seconds for the running work, and cancel the rest."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self.preparer.drain, grace_s)
+            group.start_soon(self.allocator.drain, grace_s)
 
     async def close(self) -> None:
         """Close the backends. No more work may run: calls that hang would go on (``has_hanging_calls``)."""
@@ -155,6 +185,10 @@ class NodePlugin:
             services.start_soon(self._refused_claims.run)
             services.start_soon(self._status_writer.run)
             services.start_soon(self._cluster.descriptions.follow, self._describe_anew)
+            services.start_soon(self._reservation_keeper.run)
+            services.start_soon(self._resource_collector.run)
+            for change in (self.publisher.refreshed, self._restrictions.reservations.changed):
+                services.start_soon(_forward, change, self.allocator.changed)
             for name in self._backends:
                 services.start_soon(self.publisher.watch_health, name)
 
@@ -232,8 +266,8 @@ class NodePlugin:
         early_load_s = self._settings.early_load_s if is_active else None
         return replace(self._cluster.target, early_load_s=early_load_s, sets_conditions=is_active)
 
-    def _make_preparer(self, tasks: TaskGroup) -> ClaimPreparer:
-        executor = StepExecutor(
+    def _make_executor(self) -> StepExecutor:
+        return StepExecutor(
             driver=self._settings.driver_name,
             boot_id=self._boot_id,
             checkpoint=self._checkpoint,
@@ -244,12 +278,14 @@ class NodePlugin:
             start=self.card_executor.start,
             on_change=self._records_changed,
         )
+
+    def _make_preparer(self, tasks: TaskGroup) -> ClaimPreparer:
         return ClaimPreparer(
             driver=self._settings.driver_name,
             configurations=self._settings.family.configurations,
             boot_id=self._boot_id,
             checkpoint=self._checkpoint,
-            executor=executor,
+            executor=self._executor,
             cluster=self._cluster,
             publisher=self.publisher,
             tasks=tasks,
@@ -259,6 +295,51 @@ class NodePlugin:
             survey_cards=self._surveyor.survey_now,
             on_prepared=self._claim_metrics.note_prepared,
         )
+
+    def _make_allocator(self, tasks: TaskGroup) -> ResourceAllocator:
+        return ResourceAllocator(
+            boot_id=self._boot_id,
+            checkpoint=self._checkpoint,
+            executor=self._executor,
+            reservations=self._restrictions.reservations,
+            target=lambda: self._cluster.target,
+            devices=lambda: self.publisher.devices,
+            cards=self._list_cards,
+            find_problem=self._find_problem,
+            survey_cards=self._surveyor.survey_now,
+            is_missing=self._restrictions.surveys.is_missing,
+            list_uses=self._list_device_uses,
+            tasks=tasks,
+        )
+
+    def _make_reservation_keeper(self) -> ReservationKeeper:
+        return ReservationKeeper(
+            settings=self._settings,
+            cluster=self._cluster,
+            reservations=self._restrictions.reservations,
+            devices=lambda: self.publisher.devices,
+            cards=self._list_cards,
+            request_refresh=self.publisher.request_refresh,
+        )
+
+    def _make_resource_collector(self) -> ResourceCollector:
+        return ResourceCollector(
+            settings=self._settings,
+            cluster=self._cluster,
+            checkpoint=self._checkpoint,
+            allocator=self.allocator,
+            list_uses=self._list_device_uses,
+            is_in_use=lambda device: self._restrictions.surveys.is_in_use(from_card_part(device.part)),
+            clock=self._clock,
+        )
+
+    def _list_cards(self) -> Mapping[str, Card]:
+        return {card.uuid: card for card in self.publisher.cards}
+
+    def _find_problem(self, partition: Partition) -> str | None:
+        """Return why no container should get a placement now; None: it may."""
+        taints = (*self._health_tracker.build_taints(partition), *self._restrictions.build_taints(partition))
+        return ", ".join(taint.key for taint in taints) or None
 
     def _make_status_writer(self) -> DeviceStatusWriter:
         return DeviceStatusWriter(
@@ -317,5 +398,8 @@ class NodePlugin:
         self._records_changed()
 
     def _records_changed(self) -> None:
+        reservations = self._restrictions.reservations
+        if reservations.resources or reservations.kept:
+            reservations.note_records(tuple(self._checkpoint.records.values()), self._list_cards())
         self.publisher.request_refresh()
         self._on_health_change()

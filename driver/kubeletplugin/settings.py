@@ -15,6 +15,8 @@ from driver.runtime.backoff import Backoff
 
 KUBELET_ROOT: Final = Path("/var/lib/kubelet")
 """The kubelet's own default of ``--root-dir``."""
+DEVICE_PLUGINS_DIR: Final = Path("/var/lib/kubelet/device-plugins")
+"""The folder of the device plugin interface, which is part of it: a kubelet with another ``--root-dir`` has it, too."""
 NAME: Final = "kerf-kubelet-plugin"
 """The program's name: the user agent of its calls, and the beginning of its field managers."""
 CDI_DIR: Final = Path("/var/run/cdi")
@@ -36,6 +38,8 @@ class Settings:
     """The kubelet's ``--root-dir``; the plugin must see it under the same path as the kubelet."""
     state_dir: Path | None = None
     """The directory in which each family has a folder for its checkpoint and locks, on a disk; None: ``plugin_dir``."""
+    device_plugins_dir: Path = DEVICE_PLUGINS_DIR
+    """The directory of the kubelet's socket of the device plugin interface, and of those of extended resources."""
     cdi_dir: Path = CDI_DIR
     """The directory where the container runtime looks for generated CDI specs."""
     profile: str = ""
@@ -88,6 +92,18 @@ class Settings:
     gone_grace_s: float = 60.0
     """Time for which a prepared claim must be gone, or reserved for no pod, before its devices are released: the
     kubelet unprepares before it reports a pod's end, and again every minute what it missed, and should come first."""
+    unused_grace_s: float = 30.0
+    """Time for which the kubelet must not list a device of an extended resource for any pod before it is released:
+    two more answers at least after the first, in which a kubelet that starts may leave out pods."""
+    unlisted_grace_s: float = 3600.0
+    """The same for a device that the kubelet has never listed for a pod: its pod was rejected, or has an init container
+    with it that runs for so long, which the kubelet does not list."""
+    reservation_retry_s: float = 30.0
+    """Time between two checks whether placements that extended resources lack have become free, each a list of all
+    claims: only where a class wants more than a node can give."""
+    device_plugin_poll_s: float = 1.0
+    """Time between two checks that a resource's socket and the kubelet's own are still those of the registration: a
+    kubelet that starts removes the first and makes the second anew, and pods wait for the resource meanwhile."""
     status_removal_s: float = 10.0
     """Time from an unprepare to the removal of what the claim shows in its status. The pod has ended: within seconds
     most claims are deleted or deallocated, and to find that takes one read, where the removal takes a write, too."""

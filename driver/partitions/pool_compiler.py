@@ -8,7 +8,7 @@ from being allocated that units and engines allow. A partition that may be share
 counters.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
@@ -36,7 +36,7 @@ from driver.partitions.device_attributes import (
     partition_attributes,
 )
 from driver.partitions.device_names import card_name, device_name, monitor_name
-from driver.partitions.geometry import Card, Geometry, Partition
+from driver.partitions.geometry import NOTHING, Card, Geometry, Partition, PartitionSpec
 from driver.partitions.publish_order import PublishOrder, publish_order
 from driver.partitions.shared_devices import build_shared_device
 from driver.partitions.slice_limits import MAX_DEVICES, MAX_SETS, CompileError, SliceLayout, check_pool
@@ -83,6 +83,7 @@ def compile_pool(
     order: PublishOrder | None = None,
     shared: Sequence[Partition] = (),
     taints: Mapping[str, tuple[DeviceTaint, ...]] = _NO_TAINTS,
+    reserved: Collection[Partition] = (),
 ) -> CompiledPool:
     """Compile the pool ``name`` of the ``cards`` of ``node``, in slices of ``layout``.
 
@@ -90,7 +91,8 @@ def compile_pool(
     ``order`` is that of ``publish_order`` for the same cards; None: as if nothing is taken. SliceLayout.COMBINED keeps
     the devices of a card together: the order holds inside each card, and cards follow in the order of their first
     devices. ``shared`` (``order_shared_partitions``) become shared devices, after all others and in this order.
-    ``taints`` are by device name. A pool without cards has one empty slice, which shows that it is empty.
+    ``taints`` are by device name. What ``reserved`` partitions consume is missing in the counters. A pool without cards
+    has one empty slice, which shows that it is empty.
 
     Raises CompileError when a card cannot be described in ``vocabulary``, a limit of the API is broken, two devices
     have one name, ``order`` or ``shared`` is for other cards, a taint names no device, or there are shared devices with
@@ -116,7 +118,7 @@ def compile_pool(
     for tainted in taints:
         if tainted not in partitions:
             raise CompileError(device=tainted, reason="it is to be tainted but there is no such device")
-    sets = {card_name(card): _counter_set(card) for card in cards}
+    sets = {card_name(card): _counter_set(card, reserved) for card in cards}
     if layout is SliceLayout.SPLIT:
         slices = _split((exclusive_devices, shared_devices), sets)
     else:
@@ -124,6 +126,15 @@ def compile_pool(
     pool = Pool(name=name, slices=tuple(slices) or (SliceContent(),))
     check_pool(pool, layout)
     return CompiledPool(pool=pool, partitions=MappingProxyType(partitions))
+
+
+def build_exclusive_device(card: Card, spec: PartitionSpec, node: str, vocabulary: Vocabulary) -> Device:
+    """Build the device of one partition without its counters, as selectors see it."""
+    return Device(
+        name=device_name(card, spec.of(card.uuid)),
+        attributes={**card_attributes(card, node, vocabulary), **partition_attributes(card, spec, vocabulary)},
+        capacity=capacities(spec, vocabulary),
+    )
 
 
 def build_monitor_slices(
@@ -166,8 +177,28 @@ def _devices(
         yield partition, _CardDevice(card=card, device=device)
 
 
-def _counter_set(card: Card) -> CounterSet:
-    return CounterSet(name=card_name(card), counters=_counters(card.geometry).totals)
+def _counter_set(card: Card, reserved: Collection[Partition]) -> CounterSet:
+    totals = _counters(card.geometry).totals
+    own = {partition for partition in reserved if partition.card_uuid == card.uuid}
+    if own:
+        consumed = [
+            counters
+            for spec, counters in zip(card.geometry.specs, _counters(card.geometry).consumed, strict=True)
+            if spec.of(card.uuid) in own
+        ]
+        totals = {
+            name: _without(counter, [each[name] for each in consumed if name in each])
+            for name, counter in totals.items()
+        }
+    return CounterSet(name=card_name(card), counters=totals)
+
+
+def _without(counter: Counter, consumed: Iterable[Counter]) -> Counter:
+    """Return what is left of ``counter``, which partitions that overlap would consume more than once."""
+    left = counter.value
+    for each in consumed:
+        left = max(NOTHING, left - each.value)
+    return counter if left == counter.value else Counter(value=left)
 
 
 @lru_cache(maxsize=_GEOMETRIES)

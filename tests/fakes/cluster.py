@@ -1,6 +1,6 @@
 """The cluster, as the kubelet plugin sees it, in memory."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
 from msgspec.structs import replace
@@ -10,10 +10,12 @@ from api.dra.registry import STRUCTURED_SERVICES
 from api.model.allocations import AllocatedDeviceStatus
 from api.model.base import JsonObject
 from api.model.claims import AllocatedClaim, ResourceClaim
-from api.model.devices import Pool
+from api.model.devices import Pool, ResourcePool, ResourceSlice, ResourceSliceSpec
+from api.model.metadata import ObjectMeta
 from api.model.names import ClaimRef, DriverName, ObjectRef
 from driver.kube.http.errors import ConflictError, NotFoundError, UnreachableError
 from driver.kube.store import ObjectChange, Store
+from driver.kubeletplugin.cluster.base import NotPublishedYetError
 from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
 from driver.partitions.slice_limits import SliceLayout
 from tests.fakes.claims import DRIVER, NODE, VOCABULARIES
@@ -90,6 +92,14 @@ class FakeCluster:
         self.has_device_status = True
         self.can_evict = True
         self.lists = 0
+        self.slice_lists = 0
+        self.holds_writes = False
+        """Whether what was published is not written yet."""
+        self.stale: tuple[Pool, ...] | None = None
+        """What the API server has instead of what was published last."""
+        self.may_list = True
+        self.before_pod: Callable[[], Awaitable[None]] | None = None
+        """What happens while a pod is read."""
         self.pods: dict[ObjectRef, Pod] = {}
         self.reported: list[tuple[str, str, str, str]] = []
         """Events: kind and name of what they are about, reason, message."""
@@ -120,12 +130,18 @@ class FakeCluster:
     async def list_claims(self) -> Sequence[AllocatedClaim] | None:
         self.lists += 1
         await anyio.lowlevel.checkpoint()
+        if not self.may_list:
+            return None
         if self.is_down:
             raise UnreachableError("GET claims", "connection refused")
         return [AllocatedClaim(metadata=claim.metadata, status=claim.status) for claim in self.claims.values()]
 
     async def read_pod(self, ref: ObjectRef) -> Pod | None:
         await anyio.lowlevel.checkpoint()
+        if self.is_down:
+            raise UnreachableError(f"GET pod {ref}", "connection refused")
+        if self.before_pod is not None:
+            await self.before_pod()
         return self.pods.get(ref)
 
     def report(self, about: ObjectReference | None, *, type: str, reason: str, message: str) -> None:  # noqa: A002
@@ -134,6 +150,29 @@ class FakeCluster:
 
     def publish(self, devices: DeviceSet) -> None:
         self.published.append(devices.pools)
+
+    async def list_published(self) -> Sequence[ResourceSlice]:
+        """The slices of what was published last, unless a test holds writes back."""
+        self.slice_lists += 1
+        await anyio.lowlevel.checkpoint()
+        if self.is_down:
+            raise UnreachableError("GET slices", "connection refused")
+        if self.holds_writes:
+            raise NotPublishedYetError
+        return [
+            ResourceSlice(
+                metadata=ObjectMeta(name=f"{pool.name}-{index}"),
+                spec=ResourceSliceSpec(
+                    driver=self.target.driver,
+                    pool=ResourcePool(name=pool.name, generation=1, resource_slice_count=len(pool.slices)),
+                    node_name=NODE,
+                    devices=content.devices,
+                    shared_counters=content.shared_counters,
+                ),
+            )
+            for pool in (self.stale or (self.published[-1] if self.published else ()))
+            for index, content in enumerate(pool.slices)
+        ]
 
     def watch_claims(self, on_change: Callable[[ObjectChange[AllocatedClaim]], None]) -> FakeClaimInformer:
         self.claim_informer = FakeClaimInformer(on_change)

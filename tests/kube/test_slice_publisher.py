@@ -126,6 +126,34 @@ async def test_slices_of_an_earlier_process_are_taken_over_without_a_write(serve
     assert len(writes(server)) == before
 
 
+async def test_it_is_settled_only_while_the_server_has_what_was_published_last(server: MemoryServer) -> None:
+    """Until then what was published before may still arrive: nobody may rely on what the server has."""
+    seen: list[tuple[str, bool]] = []
+    async with Published(server).running() as publisher:
+
+        def look(when: str) -> None:
+            seen.append((when, publisher.is_settled))
+
+        look("start")
+        publisher.publish([pool("ab")])
+        look("to be created")
+        await publisher.wait_published()
+        look("created")
+        server.faults.append(failing(answering(422, "Invalid"), method="PUT", times=2))
+        publisher.publish([pool("a")])
+        await anyio.sleep(SETTINGS.refused_retry_s + SETTINGS.min_interval_s)
+        assert contents(server) == ["ab"]
+        look("refused")
+        await publisher.wait_published()
+        assert contents(server) == ["a"]
+        look("changed")
+        publisher.publish([])
+        look("to be deleted")
+        await publisher.wait_published()
+        look("deleted")
+    assert [when for when, is_settled in seen if is_settled] == ["created", "changed", "deleted"]
+
+
 async def test_slices_stay_when_the_process_ends(server: MemoryServer) -> None:
     async with Published(server).running() as publisher:
         publisher.publish([pool("ab")])

@@ -98,6 +98,7 @@ def machine(**settings: Any) -> Iterator[Machine]:
             family=FAMILY,
             backends=(BackendChoice(name="fake"),),
             kubelet_root=root / "kubelet",
+            device_plugins_dir=root / "kubelet" / "device-plugins",
             cdi_dir=root / "cdi",
             socket_poll_s=0.02,
             rpc_grace_s=0.1,

@@ -29,6 +29,8 @@ _BOOT_S: Final = 10.0
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 _PRIVATE: Final = ("/run/netns", "/run/containerd", "/var/lib/cni", "/var/log/containers", "/var/log/pods")
 """Network namespaces, shims' sockets, CNI's results, the kubelet's links to logs."""
+_DEVICE_PLUGINS: Final = Path("/var/lib/kubelet/device-plugins")
+"""The folder of the device plugin interface, which a kubelet has whatever its ``--root-dir`` is."""
 
 
 class Machine:
@@ -46,7 +48,7 @@ class Machine:
         is_up = self._paths.root / "is-up"
         is_up.unlink(missing_ok=True)
         mounts = [f"mount -t tmpfs tmpfs {directory}" for directory in _PRIVATE]
-        mounts.append(_bind_boot_id(self._paths))
+        mounts += _binds(self._paths)
         # The shell stays as the init that reaps orphans: `wait` without arguments waits for any child.
         script = " && ".join([*mounts, f"touch {shlex.quote(str(is_up))}", "{ sleep infinity & wait; }"])
         launcher = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
@@ -85,7 +87,8 @@ class Machine:
         return self._paths.root / "made-directories"
 
     def _make_mount_points(self) -> None:
-        missing = [directory for directory in _PRIVATE if not Path(directory).exists()]
+        self._paths.device_plugins.mkdir(parents=True, exist_ok=True)
+        missing = [directory for directory in (*_PRIVATE, str(_DEVICE_PLUGINS)) if not Path(directory).exists()]
         with self._made.open("a") as made:
             made.writelines(f"{directory}\n" for directory in missing)
         for directory in missing:
@@ -96,12 +99,16 @@ class Machine:
 
 
 def with_boot_id(paths: NodePaths, command: Sequence[str]) -> Sequence[str]:
-    """Return ``command`` in a new mount namespace in which it sees the node's boot ID, as in a container."""
-    return ["unshare", "--mount", "sh", "-c", f'{_bind_boot_id(paths)} && exec "$@"', "sh", *command]
+    """Return ``command`` in a new mount namespace in which it sees what a container on the node does.
+
+    That is the node's boot ID, and the folder of its kubelet's device plugins.
+    """
+    return ["unshare", "--mount", "sh", "-c", f'{" && ".join(_binds(paths))} && exec "$@"', "sh", *command]
 
 
-def _bind_boot_id(paths: NodePaths) -> str:
-    return f"mount --bind {shlex.quote(str(paths.boot_id))} {BOOT_ID}"
+def _binds(paths: NodePaths) -> Sequence[str]:
+    binds = {paths.boot_id: BOOT_ID, paths.device_plugins: _DEVICE_PLUGINS}
+    return [f"mount --bind {shlex.quote(str(own))} {there}" for own, there in binds.items()]
 
 
 def _remove_control_groups(container: str) -> None:

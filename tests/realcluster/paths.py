@@ -113,6 +113,11 @@ class NodePaths:
         return self.kubelet / "pod-resources" / "kubelet.sock"
 
     @property
+    def device_plugins(self) -> Path:
+        """What the kubelet has as the folder of its device plugins."""
+        return self.root / "device-plugins"
+
+    @property
     def pod_logs(self) -> Path:
         return self.root / "pod-logs"
 

@@ -87,23 +87,50 @@ class ContainerResources(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
+    DEVICES_FIELD_NUMBER: _builtins.int
     DYNAMIC_RESOURCES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
+    @_builtins.property
+    def devices(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContainerDevices]: ...
     @_builtins.property
     def dynamic_resources(self) -> _containers.RepeatedCompositeFieldContainer[Global___DynamicResource]: ...
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
+        devices: _abc.Iterable[Global___ContainerDevices] | None = ...,
         dynamic_resources: _abc.Iterable[Global___DynamicResource] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dynamic_resources", b"dynamic_resources", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "dynamic_resources", b"dynamic_resources", "name", b"name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ContainerResources: _TypeAlias = ContainerResources  # noqa: Y015
+
+@_typing.final
+class ContainerDevices(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESOURCE_NAME_FIELD_NUMBER: _builtins.int
+    DEVICE_IDS_FIELD_NUMBER: _builtins.int
+    resource_name: _builtins.str
+    @_builtins.property
+    def device_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        resource_name: _builtins.str = ...,
+        device_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_ids", b"device_ids", "resource_name", b"resource_name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ContainerDevices: _TypeAlias = ContainerDevices  # noqa: Y015
 
 @_typing.final
 class DynamicResource(_message.Message):

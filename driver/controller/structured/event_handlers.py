@@ -1,6 +1,6 @@
 """Event handlers of the informers: they update derived indexes and queue the classes to reconcile."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -9,6 +9,7 @@ from api.kerf.v1alpha1 import ResourceClassObject
 from api.model.claims import DeviceClass
 from api.model.devices import ResourceSlice
 from driver.controller.structured.matching_devices import DeviceGroupIndex, SliceChange
+from driver.controller.structured.resource_names import resource_of
 from driver.kube.assume_cache import AssumeCache
 from driver.kube.store import ObjectChange, Store
 
@@ -43,11 +44,20 @@ class ClassEventHandlers:
     def on_resource_class(self, change: ObjectChange[ResourceClassObject]) -> None:
         self._caches.resource_classes.on_change(change)
         self._queue.add(change.ref.name)
+        self._requeue_resources({resource_of(held.spec) for held in (change.old, change.new) if held is not None})
 
     def on_device_class(self, change: ObjectChange[DeviceClass]) -> None:
         """Queue the class of the same name; reconciling a name without a class does nothing."""
         self._caches.device_classes.on_change(change)
         self._queue.add(change.ref.name)
+        held = (each for each in (change.old, change.new) if each is not None)
+        self._requeue_resources({each.spec.extended_resource_name or "" for each in held})
+
+    def _requeue_resources(self, resources: Collection[str]) -> None:
+        """Queue the classes whose device plugins have one of ``resources``: who may offer it may be another one now."""
+        for held in self._caches.resource_classes.values():
+            if (resource := resource_of(held.spec)) and resource in resources:
+                self._queue.add(held.metadata.name)
 
     def on_slice(self, change: ObjectChange[ResourceSlice]) -> None:
         """Queue all classes: soon if a new kind of device makes a class possible, later if only counts change."""

@@ -30,6 +30,7 @@ from api.model.claims import DeviceClass
 from api.model.metadata import ObjectMeta, OwnerReference
 from driver.controller.device_types import DeviceType
 from driver.controller.structured.class_compiler import CompiledClass, compile_class
+from driver.controller.structured.resource_names import DevicePluginVerdict, ResourceNames, judge_device_plugin
 from driver.families.base import Family
 from driver.families.class_validation import FamilyNotInstalledError
 
@@ -60,6 +61,8 @@ class ClassSnapshot:
     """All nodes of the cluster."""
     device_types: frozenset[DeviceType]
     """All device types that can exist."""
+    resource_names: ResourceNames = ResourceNames()  # noqa: RUF009  (frozen)
+    """The extended resources of the cluster's classes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +101,8 @@ class ClassPlan:
     compiled: CompiledClass | None
     refusal: InvalidDocumentError | None
     action: Action
+    device_plugin: DevicePluginVerdict | None = None
+    """Whether nodes may offer the class's extended resource; None: it has none, or is not accepted."""
 
 
 def plan_class(snapshot: ClassSnapshot, families: Mapping[str, Family]) -> ClassPlan:
@@ -116,7 +121,13 @@ def plan_class(snapshot: ClassSnapshot, families: Mapping[str, Family]) -> Class
         action = NotInPlace(reason=reason, message=f"the class is not accepted; {message}")
         return ClassPlan(resource_class=resource_class, compiled=None, refusal=refusal, action=action)
     chosen = _choose_action(held.metadata, compiled.device_class, snapshot.device_class, snapshot.written)
-    return ClassPlan(resource_class=resource_class, compiled=compiled, refusal=None, action=chosen)
+    return ClassPlan(
+        resource_class=resource_class,
+        compiled=compiled,
+        refusal=None,
+        action=chosen,
+        device_plugin=judge_device_plugin(resource_class, snapshot.resource_names),
+    )
 
 
 def owns(resource_class: ObjectMeta, device_class: DeviceClass) -> bool:

@@ -21,6 +21,7 @@ from driver.controller.structured.matching_devices import (
     find_unsupported,
 )
 from driver.controller.structured.plan import ClassSnapshot, WriteRecord, plan_class
+from driver.controller.structured.resource_names import ResourceNames, collect_resource_names, resource_of
 from driver.controller.structured.status import (
     ClassEvent,
     MatchCount,
@@ -99,6 +100,11 @@ class ClassReconciler:
             written=self._recent_write(name),
             nodes=tuple(self._caches.nodes.values()),
             device_types=known_device_types(self._caches.published.device_types() | self._described_types()),
+            resource_names=collect_resource_names(
+                self._caches.resource_classes.values(), self._caches.device_classes.values()
+            )
+            if resource_of(held.spec)
+            else ResourceNames(),
         )
         with _passes.time():
             await self._reconcile(snapshot)

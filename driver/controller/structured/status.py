@@ -5,6 +5,7 @@
 | Accepted | the spec is valid | its family is not installed, a field is invalid, or requires impossible hardware |
 | Ready | the DeviceClass is as the spec says | not accepted, name taken, not kept by the server, no device can do it |
 | Matching | published devices match | no device matches: the message names the faulty field |
+| DevicePlugin | nodes may offer the class's extended resource | another class has its name (absent: it has none) |
 | TolerationsInClaims | claims must carry the class's tolerations, or those for monitor devices, themselves | (absent) |
 """
 
@@ -15,7 +16,7 @@ from typing import Final, Literal
 
 import yaml
 
-from api.kerf.v1alpha1 import MatchingDevices, ResourceClass, ResourceClassObject, ResourceClassStatus
+from api.kerf.v1alpha1 import DEVICE_PLUGIN, MatchingDevices, ResourceClass, ResourceClassObject, ResourceClassStatus
 from api.model.base import JsonObject
 from api.model.device_attributes import monitor_taint_key
 from api.model.metadata import Condition
@@ -30,7 +31,7 @@ READY: Final = "Ready"
 MATCHING: Final = "Matching"
 TOLERATIONS: Final = "TolerationsInClaims"
 
-_OURS: Final = frozenset({ACCEPTED, READY, MATCHING, TOLERATIONS})
+_OURS: Final = frozenset({ACCEPTED, READY, MATCHING, TOLERATIONS, DEVICE_PLUGIN})
 _SAID_BY_ACCEPTED: Final = frozenset({NOT_ACCEPTED, FamilyNotInstalledError.reason})
 """The reasons of Ready for which the event of Accepted is the only one."""
 _MAX_MESSAGE: Final = 32768
@@ -68,6 +69,10 @@ def build_status(
     conditions = [_accepted(plan), _ready(name, result, matched.unsupported), _matching(matched)]
     if plan.resource_class is not None and (request := _tolerant_request(plan.resource_class, plan.compiled)):
         conditions.append(_tolerations(request))
+    if (verdict := plan.device_plugin) is not None:
+        conditions.append(
+            Condition(type=DEVICE_PLUGIN, status=verdict.status, reason=verdict.reason, message=verdict.message)
+        )
     is_there = plan.compiled is not None and isinstance(result, UpToDate)
     return ResourceClassStatus(
         observed_generation=held.metadata.generation,

@@ -57,10 +57,10 @@ class DeviceInUseError(TransientError):
 
     def __init__(self, device: ShareId, other: PreparedClaim, others: ShareId, namespace: str) -> None:
         self.holder = other.claim
-        super().__init__(
-            f"two claims for one exclusive device: {device} is taken by {others}, held by "
-            f"{describe_other_claim(other.claim, namespace)}, which has not been unprepared yet"
-        )
+        holder = f"{describe_other_claim(other.claim, namespace)}, which has not been unprepared yet"
+        if other.resource:
+            holder = f"a container as {other.resource}"
+        super().__init__(f"two claims for one exclusive device: {device} is taken by {others}, held by {holder}")
 
 
 class _Config(NamedTuple):

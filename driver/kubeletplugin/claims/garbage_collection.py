@@ -161,7 +161,7 @@ class ClaimGarbageCollector:
         """Check the claims ``uids`` once; an error with one does not keep the others from being checked."""
         for uid in sorted(uids):
             record = self._checkpoint.get(uid)
-            if record is None:
+            if record is None or record.resource:
                 self._forget(uid)
                 continue
             try:
@@ -178,7 +178,8 @@ class ClaimGarbageCollector:
         schedule = CollectionSchedule(self._interval_s, self._unused_interval_s)
         while True:
             change = self._preparer.suspects.next_event
-            due = schedule.find_due(self._clock(), set(self._checkpoint.records), await self._list_used())
+            uids = {uid for uid, record in self._checkpoint.records.items() if not record.resource}
+            due = schedule.find_due(self._clock(), uids, await self._list_used())
             await self.collect(due | self._preparer.suspects.take() | self._ended_since.keys())
             with anyio.move_on_after(self._usage_interval_s):
                 await change.wait()

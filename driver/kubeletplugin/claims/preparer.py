@@ -118,7 +118,11 @@ class ClaimPreparer:
         self._status_writer = status_writer
         self._refused = refused
         self.suspects = SuspectClaims()
-        self.deferred = {uid for uid, record in checkpoint.records.items() if record.state is ClaimState.RELEASING}
+        self.deferred = {
+            uid
+            for uid, record in checkpoint.records.items()
+            if record.state is ClaimState.RELEASING and not record.resource
+        }
         """UIDs of records whose release waits for a card or a process; at the start, of all that are *releasing*."""
         self._flights: SingleFlight[str, PreparedClaim | None] = SingleFlight(tasks, stopping=StoppingError)
 

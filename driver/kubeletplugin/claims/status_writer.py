@@ -153,7 +153,8 @@ class DeviceStatusWriter:
     async def run(self) -> None:
         """Write what is missing or out of date at the start, and what was requested, until cancelled."""
         for record in self._records.values():
-            self.request(record.claim)
+            if not record.resource:
+                self.request(record.claim)
         await self._queue.run(self._reconcile, workers=1)  # nothing waits for these
 
     async def _reconcile(self, ref: ClaimRef, claim: ResourceClaim | None = None) -> None:

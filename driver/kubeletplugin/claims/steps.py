@@ -65,6 +65,8 @@ class ClaimContext:
     """The pod's name for the claim; empty: the claim was not made from a template."""
     awaits_pod: bool = False
     """Whether the claim is prepared before its pod is bound."""
+    resource: str = ""
+    """The extended resource whose device is to be prepared; empty: the claim is one."""
     read: ResourceClaim | None = None
     """The claim as it was read, which is to show what it got; None: it shows that already, or later."""
 
@@ -146,6 +148,7 @@ class StepExecutor:
             boot_id=self._boot_id,
             pod_claim_name=context.pod_claim_name,
             awaits_pod=context.awaits_pod,
+            resource=context.resource,
             devices=context.wanted,
         )
         self._put(context, record)

@@ -8,6 +8,7 @@ from api.dra.registry import PluginServices
 from api.errors import PermanentError, TransientError
 from api.model.allocations import AllocatedDeviceStatus
 from api.model.claims import AllocatedClaim, ResourceClaim
+from api.model.devices import ResourceSlice
 from api.model.metadata import OwnerReference
 from api.model.names import ClaimRef, ObjectRef
 from api.resource.kinds import GROUP
@@ -27,6 +28,13 @@ class StatusDroppedError(PermanentError):
         super().__init__(
             f"claim {claim}: the API server drops status.devices: its gate DRAResourceClaimDeviceStatus is off"
         )
+
+
+class NotPublishedYetError(TransientError):
+    """What the API server has may be about to change to what was published before."""
+
+    def __init__(self) -> None:
+        super().__init__("the slices of this node are not written yet")
 
 
 class ClaimInformer(Protocol):
@@ -91,6 +99,13 @@ class Cluster(Protocol):
 
     def publish(self, devices: DeviceSet) -> None:
         """Have these devices published from now on. Returns at once."""
+        ...
+
+    async def list_published(self) -> Sequence[ResourceSlice]:
+        """List this driver's slices of this node, as the API server has them now.
+
+        Raises NotPublishedYetError while not all that ``publish`` was given last is written, and ApiError.
+        """
         ...
 
     def watch_claims(self, on_change: Callable[[ObjectChange[AllocatedClaim]], None]) -> ClaimInformer:

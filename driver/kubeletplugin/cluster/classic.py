@@ -18,6 +18,7 @@ from api.errors import KerfError, UnsupportedError
 from api.kerf.node_inventory import NODE_INVENTORIES, NodeInventorySpec, inventory_name
 from api.model.allocations import AllocatedDeviceStatus
 from api.model.claims import AllocatedClaim, ResourceClaim
+from api.model.devices import ResourceSlice
 from api.model.names import ClaimRef, ObjectRef
 from api.wire import to_builtins
 from driver.kube.discovery import ClassicFeatures
@@ -113,6 +114,10 @@ class ClassicCluster:
             self._settings.driver_name, self._settings.node_name, cards, taints, ready=True, renewed_at=""
         )
         self._change.notify()
+
+    async def list_published(self) -> Sequence[ResourceSlice]:
+        """A NodeInventory is no slice: extended resources are not offered where a controller allocates."""
+        return ()
 
     def watch_claims(self, on_change: Callable[[ObjectChange[AllocatedClaim]], None]) -> ClaimInformer:  # noqa: ARG002  (no claim changes)
         return _NoClaims()

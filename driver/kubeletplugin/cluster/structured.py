@@ -12,6 +12,7 @@ from api.dra.registry import STRUCTURED_SERVICES, PluginServices
 from api.model.allocations import AllocatedDeviceStatus
 from api.model.base import JsonObject
 from api.model.claims import AllocatedClaim, ResourceClaim
+from api.model.devices import ResourceSlice
 from api.model.names import ClaimRef, ObjectRef
 from api.resource.kinds import allocated_claim_kind
 from api.wire import to_builtins
@@ -24,6 +25,7 @@ from driver.kube.slice_publisher import PublishSettings, SlicePublisher
 from driver.kube.store import ObjectChange
 from driver.kubeletplugin.cluster.base import (
     ClaimInformer,
+    NotPublishedYetError,
     StatusDroppedError,
     confirm_absence,
     node_owner,
@@ -37,6 +39,7 @@ from driver.kubeletplugin.cluster.resource_classes import ResourceClassWatch
 from driver.kubeletplugin.inventory.binding_conditions import device_key
 from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
 from driver.kubeletplugin.inventory.optional_devices import OptionalDevices, find_optional_devices
+from driver.kubeletplugin.inventory.plugin_resources import find_plugin_resources, merge_plugin_resources
 from driver.kubeletplugin.settings import Settings
 from driver.partitions.slice_limits import SliceLayout
 from driver.scheduling.scheduler_faults import Feature, Release, find_fault
@@ -83,12 +86,14 @@ class StructuredCluster:
         )
         self._client = client
         self._claims = features.resource.resource_claims
+        self._slices = features.resource.resource_slices
         self._allocated = allocated_claim_kind(features.resource.version)
         self._on_target_change: Callable[[], None] = lambda: None
         self._classes = classes
         self._classes_poll_s = settings.classes_poll_s
         self._field_manager = settings.field_manager
         self.target = target
+        self._own_node = node
         self._node = node_reference(node)
         self._events = EventReporter(client, component=settings.field_manager, instance=settings.node_name)
         self._family = settings.family
@@ -118,6 +123,7 @@ class StructuredCluster:
             vocabularies={settings.family.name: settings.family.vocabulary},
             layout=SliceLayout.SPLIT if features.split_counter_slices else SliceLayout.COMBINED,
             optional_devices=find_optional_devices(listed or (), settings.family),
+            plugin_resources=find_plugin_resources(listed or (), settings.family, node),
         )
         if find_fault(Release(*features.kubernetes, features.patch), Feature.SHARES) is not None:
             target = replace(target, withholds_shares=True)
@@ -154,6 +160,12 @@ class StructuredCluster:
 
     def publish(self, devices: DeviceSet) -> None:
         self._publisher.publish(devices.pools)
+
+    async def list_published(self) -> Sequence[ResourceSlice]:
+        if not self._publisher.is_settled:
+            raise NotPublishedYetError
+        selector = f"spec.driver={self._family.driver},spec.nodeName={self.target.node}"
+        return (await self._client.list(self._slices, field_selector=selector)).items
 
     def watch_claims(self, on_change: Callable[[ObjectChange[AllocatedClaim]], None]) -> ClaimInformer:
         return Informer(self._client, self._allocated, on_change=on_change)
@@ -224,7 +236,10 @@ class StructuredCluster:
         wanted = find_optional_devices(self._classes.classes, self._family)
         # Until the first list is complete, a class that is missing may still come.
         known = OptionalDevices() if self._classes.synced else self.target.optional_devices
-        self._set_target(replace(self.target, optional_devices=wanted.union(known)))
+        resources = find_plugin_resources(self._classes.classes, self._family, self._own_node)
+        if not self._classes.synced:
+            resources = merge_plugin_resources(resources, self.target.plugin_resources)
+        self._set_target(replace(self.target, optional_devices=wanted.union(known), plugin_resources=resources))
 
     def _note_problem(self, _problem: str) -> None:
         """Restrict the target where the server no longer keeps fields; the publisher has logged the problem."""

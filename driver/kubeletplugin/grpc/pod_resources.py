@@ -1,4 +1,4 @@
-"""The client of the kubelet's pod-resources service: which claims the pods on this node use, by its own account."""
+"""The client of the kubelet's pod-resources service: what the pods on this node use, by its own account."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ import grpc
 import grpc.aio
 
 from api.errors import TransientError
-from api.podresources.v1 import LIST, ClaimUse
+from api.podresources.v1 import LIST, ClaimUse, DeviceUse, PodUses
 
 TIMEOUT_S: Final = 10.0
 """Limit of one call: the kubelet answers from memory, in milliseconds."""
@@ -30,9 +30,21 @@ class PodResourcesClient:
 
         Raises PodResourcesError while the kubelet does not answer, or the folder cannot be looked at.
         """
+        uses = await self._list()
+        return () if uses is None else uses.claims
+
+    async def list_device_uses(self) -> Sequence[DeviceUse] | None:
+        """Return which device IDs of extended resources pods have; None: the plugin has no access to the folder.
+
+        Raises PodResourcesError as ``list_uses`` does.
+        """
+        uses = await self._list()
+        return None if uses is None else uses.devices
+
+    async def _list(self) -> PodUses | None:
         try:
             if not await anyio.Path(self._socket.parent).is_dir():
-                return ()
+                return None
         except OSError as error:
             raise PodResourcesError(f"cannot see whether {self._socket.parent} is there: {error.strerror}") from error
         async with grpc.aio.insecure_channel(f"unix:{self._socket}") as channel:
@@ -43,5 +55,5 @@ class PodResourcesClient:
                 return await call(None, timeout=TIMEOUT_S)
             except grpc.aio.AioRpcError as error:
                 raise PodResourcesError(
-                    f"the kubelet does not say at {self._socket} which claims are in use: {error.details()}"
+                    f"the kubelet does not say at {self._socket} what its pods use: {error.details()}"
                 ) from error

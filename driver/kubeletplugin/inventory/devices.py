@@ -18,14 +18,23 @@ from api.model.names import DeviceId, DriverName
 from api.model.quantity import Quantity
 from driver.kubeletplugin.inventory.binding_conditions import BindingConditions, add_binding_conditions, loads_slowly
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
-from driver.kubeletplugin.inventory.optional_devices import OptionalDevices
+from driver.kubeletplugin.inventory.optional_devices import DeviceSelection, OptionalDevices
+from driver.kubeletplugin.inventory.plugin_resources import PluginResource
+from driver.kubeletplugin.inventory.reservations import list_excluded
 from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions
 from driver.partitions.device_names import device_name, exclusive_name, monitored_name
 from driver.partitions.geometry import Card, Partition
-from driver.partitions.pool_compiler import CompiledPool, Vocabulary, build_monitor_slices, compile_pool
+from driver.partitions.pool_compiler import (
+    CompiledPool,
+    Vocabulary,
+    build_exclusive_device,
+    build_monitor_slices,
+    compile_pool,
+)
 from driver.partitions.publish_order import PublishOrder, needs_republish, publish_order
 from driver.partitions.shared_devices import order_shared_partitions
 from driver.partitions.slice_limits import MAX_DEVICES, MAX_TAINTS, MAX_TAINTS_COMBINED, SliceLayout
+from driver.partitions.unit_map import get_unit_map
 
 
 class AmbiguousCardError(PermanentError):
@@ -54,6 +63,8 @@ class PublishTarget:
     """False: the API server drops what makes devices shareable (its gate DRAConsumableCapacity is off)."""
     withholds_shares: bool = False
     """Whether the cluster's scheduler would give shares and what overlaps them to two pods (``scheduler_faults``)."""
+    plugin_resources: tuple[PluginResource, ...] = ()
+    """The extended resources that the node offers by the kubelet's device plugin interface."""
     early_load_s: float | None = None
     """Functions whose load takes at least this long are published with binding conditions (KEP-5007); None: none is."""
     sets_conditions: bool = False
@@ -97,6 +108,8 @@ class PoolInputs(NamedTuple):
     """The taints by device name."""
     withdrawn: frozenset[str]
     """The names of devices that are not published, because nobody could get them now."""
+    reserved: tuple[Partition, ...] = ()
+    """What is kept for extended resources: neither it nor what it excludes is published, nor its counters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,8 +181,8 @@ def build_device_set(
 ) -> DeviceSet:
     """Build the device set of ``cards`` (by backend) while the partitions ``taken`` are in use by claims of this node.
 
-    What ``restrictions`` withdraw is not published; what others hold counts as taken. The order of ``previous`` is kept
-    where a new one changes nothing that the scheduler could choose now.
+    What ``restrictions`` withdraw or reserve is not published; what others hold counts as taken. The order of
+    ``previous`` is kept where a new one changes nothing that the scheduler could choose now.
 
     Raises AmbiguousCardError when two cards cannot be told apart, UnknownFamilyError for a card of a family without a
     vocabulary in ``target``, and CompileError when a pool does not fit into slices.
@@ -201,7 +214,8 @@ def _build_pool(
     restrictions: DeviceRestrictions | None,
 ) -> PublishedPool:
     cards = tuple(card for card, _ in members)
-    taken = taken if restrictions is None else (*taken, *restrictions.surveys.list_foreign())
+    reserved = () if restrictions is None else _list_reserved(cards, restrictions)
+    taken = taken if restrictions is None else (*taken, *restrictions.surveys.list_foreign(), *reserved)
     order = publish_order(cards, taken)
     if previous is not None and not needs_republish(previous.inputs.order, order):
         order = previous.inputs.order
@@ -215,13 +229,15 @@ def _build_pool(
         order,
         shared,
         _build_taints(cards, order, health_tracker, restrictions, target.layout),
-        _find_withdrawn(target, cards, (*order.partitions, *shared), restrictions),
+        _find_withdrawn(target, cards, (*order.partitions, *shared), restrictions)
+        | _find_excluded(cards, (*order.partitions, *shared), reserved),
+        reserved,
     )
     return previous if previous is not None and previous.inputs == inputs else _compile(inputs)
 
 
 def _compile(inputs: PoolInputs) -> PublishedPool:
-    target, cards, backends, order, shared, taints, withdrawn = inputs
+    target, cards, backends, order, shared, taints, withdrawn, reserved = inputs
     name = pool_name(target.node, cards[0].kind)
     vocabulary = target.vocabularies[cards[0].kind]
     compiled = compile_pool(
@@ -233,6 +249,7 @@ def _compile(inputs: PoolInputs) -> PublishedPool:
         order=order,
         shared=shared,
         taints=taints,
+        reserved=reserved,
     )
     backend_of = {card.uuid: backend for card, backend in zip(cards, backends, strict=True)}
     capacity_of = {spec.of(card.uuid): dict(spec.capacity) for card in cards for spec in card.geometry.specs}
@@ -273,6 +290,15 @@ def _find_early_devices(inputs: PoolInputs, compiled: CompiledPool) -> set[str]:
         published = (device for content in compiled.pool.slices for device in content.devices)
         early.update(device.name for device in published if target.optional_devices.is_early(kind, device))
     return early
+
+
+def selects_partition(selection: DeviceSelection, target: PublishTarget, card: Card, partition: Partition) -> bool:
+    """Whether ``selection`` has the exclusive device of ``partition`` on ``card``, published or not."""
+    spec = get_unit_map(card).find(partition)
+    if spec is None:
+        return False
+    device = build_exclusive_device(card, spec, target.node, target.vocabularies[card.kind])
+    return selection.selects(card.kind, device)
 
 
 def _as_shared(device_entry: PartitionDevice) -> PartitionDevice:
@@ -349,6 +375,26 @@ def _find_withdrawn(
         and not restrictions.allocated.has(
             DeviceId(target.driver, pool, name := device_name(by_uuid[partition.card_uuid], partition))
         )
+    )
+
+
+def _list_reserved(cards: Sequence[Card], restrictions: DeviceRestrictions) -> tuple[Partition, ...]:
+    uuids = {card.uuid for card in cards}
+    return tuple(each for each in restrictions.reservations.partitions if each.card_uuid in uuids)
+
+
+def _find_excluded(
+    cards: Sequence[Card], partitions: Iterable[Partition], reserved: Collection[Partition]
+) -> frozenset[str]:
+    """Return the names of devices that cannot be had beside what is ``reserved``."""
+    if not reserved:
+        return frozenset()
+    by_uuid = {card.uuid: card for card in cards}
+    excluded = {partition for card in cards for partition in list_excluded(card, reserved)}
+    return frozenset(
+        device_name(by_uuid[partition.card_uuid], partition)
+        for partition in partitions
+        if dataclasses.replace(partition, shared=False) in excluded
     )
 
 

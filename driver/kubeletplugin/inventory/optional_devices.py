@@ -92,11 +92,11 @@ def find_optional_devices(classes: Iterable[ResourceClassObject], family: Family
             None if spec.cut == "Whole" else spec.profile for spec in specs if spec.allocation == "Shared"
         ),
         monitors=frozenset(spec.device for spec in specs if spec.cut == "Monitor"),
-        early=frozenset(_selection(spec, checked) for spec, checked in found if spec.prepare == "BeforeBinding"),
+        early=frozenset(select_devices(spec, checked) for spec, checked in found if spec.prepare == "BeforeBinding"),
     )
 
 
-def _selection(spec: ResourceClassSpec, checked: FamilyClass) -> DeviceSelection:
+def select_devices(spec: ResourceClassSpec, checked: FamilyClass) -> DeviceSelection:
     return DeviceSelection(
         kind=spec.device,
         cuts=frozenset({spec.cut.lower(), "whole"} if spec.or_whole else {spec.cut.lower()}),

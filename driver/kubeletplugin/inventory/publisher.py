@@ -18,8 +18,9 @@ from driver.kube.events import EventKind
 from driver.kubeletplugin.backends.base import CardChange, HealthChange, OutdatedProcessError
 from driver.kubeletplugin.backends.card_executor import CardExecutor
 from driver.kubeletplugin.inventory.card_metrics import CardMetrics
-from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, build_device_set
+from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, build_device_set, selects_partition
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from driver.kubeletplugin.inventory.reservations import ReservationContext, list_in_use
 from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions
 from driver.kubeletplugin.settings import Settings
 from driver.partitions.device_names import card_name
@@ -117,6 +118,8 @@ class DevicePublisher:
         if self._on_discovered is not None:
             await self._on_discovered(self._cards)
         taken = _list_taken(self._records.values())
+        if self._restrictions is not None:
+            self._reserve(self._restrictions)
         try:
             self.devices = build_device_set(
                 self._target(), self._cards, taken, self._health_tracker, self.devices, self._restrictions
@@ -128,6 +131,25 @@ class DevicePublisher:
         foreign = self._restrictions.surveys.list_foreign() if self._restrictions else ()
         self._metrics.update(self.cards, taken, foreign)
         self.refreshed.notify()
+
+    def _reserve(self, restrictions: DeviceRestrictions) -> None:
+        """Choose which placements are kept for extended resources, before what is published is computed."""
+        target, reservations = self._target(), restrictions.reservations
+        is_used = any(each.resource for each in self._records.values())
+        if not (target.plugin_resources or reservations.resources or reservations.kept or is_used):
+            return
+        claims = _list_taken(record for record in self._records.values() if not record.resource)
+        state = ReservationContext(
+            cards=tuple(card for card in self.cards if card.kind in target.vocabularies),
+            in_use=list_in_use(self._records.values()),
+            taken=(*claims, *(reservations.claimed or ()), *restrictions.surveys.list_foreign()),
+            can_grow=reservations.claimed is not None,
+            selects=lambda resource, card, partition: selects_partition(resource.selection, target, card, partition),
+            is_healthy=lambda partition: (
+                not (self._health_tracker.build_taints(partition) or restrictions.build_taints(partition))
+            ),
+        )
+        reservations.update(target.plugin_resources, state)
 
     async def run(self) -> None:
         """Publish now and whenever it makes a difference, until cancelled."""

@@ -1,12 +1,13 @@
-"""What keeps devices of healthy cards from claims: what others hold, modes, quarantine, refusals, orphans. Pure."""
+"""What keeps devices of healthy cards from claims: others, modes, quarantine, refusals, orphans, reservations. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from api.model.devices import DeviceTaint
 from api.model.names import DeviceId
 from api.model.prepared import PreparedClaim
 from driver.kubeletplugin.inventory.refusals import RefusalTracker
+from driver.kubeletplugin.inventory.reservations import Reservations
 from driver.kubeletplugin.inventory.surveys import SurveyTracker
 from driver.partitions.geometry import Partition
 from driver.partitions.records import from_card_part
@@ -84,6 +85,7 @@ class DeviceRestrictions:
     refusals: RefusalTracker
     allocated: KnownAllocations
     orphaned: OrphanedDevices
+    reservations: Reservations = field(default_factory=Reservations)
 
     @property
     def has_taints(self) -> bool:

@@ -48,8 +48,16 @@ def test_any_bytes_give_an_error_that_names_the_file_and_the_remedy(data: bytes)
 
 
 def test_a_record_of_a_newer_schema_is_refused_not_guessed() -> None:
-    with pytest.raises(CheckpointError, match=r"newer Kerf \(schema 2, this one reads up to 1\)"):
-        v1.decode(envelope(b"{}", schema=2), WHERE)
+    with pytest.raises(CheckpointError, match=r"newer Kerf \(schema 3, this one reads up to 2\)"):
+        v1.decode(envelope(b"{}", schema=3), WHERE)
+
+
+def test_a_record_of_an_extended_resource_is_refused_by_releases_that_would_take_it_for_a_claim() -> None:
+    """They read up to schema 1, and would release what a container uses, because there is no claim of its name."""
+    claim = v1.decode((DATA / "v1-prepared.json").read_bytes(), WHERE)
+    resource = msgspec.structs.replace(claim, resource="kerf.dev/small")
+    assert v1.decode(v1.encode(resource), WHERE) == resource
+    assert [msgspec.json.decode(v1.encode(each))["schema"] for each in (claim, resource)] == [1, 2]
 
 
 def test_a_field_that_a_newer_version_added_is_skipped() -> None:

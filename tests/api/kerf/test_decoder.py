@@ -65,6 +65,7 @@ NO_MAX_PODS: Final = (
     "cannot be kept to: kube-scheduler knows no such limit, and would try to bind further pods for ever; use a claim "
     "for each pod, with allocation: Shared and a share of the memory where pods share a device"
 )
+NOT_SHARED: Final = "excludes cut: Monitor and allocation: Shared: the kubelet gives a device to one container"
 NO_WORD: Final = "is no name of a model, profile or function (letters, digits, '.', '_', '+', '-'; at most 64)"
 NO_FAMILY: Final = (
     "is no name of a family of devices such as gpu (a DNS label: lower-case letters, digits, '-'; at most 63)"
@@ -184,6 +185,28 @@ MISTAKES: Final = [
     (
         "{device: gpu, extendedResourceName: deviceclass.resource.kubernetes.io/gpu}",
         ["spec.extendedResourceName: must not be in the domain kubernetes.io, which is the cluster's own"],
+    ),
+    (
+        "{device: gpu, devicePlugin: {resource: gpu, perNode: 0, shared: true}}",
+        [
+            'spec.devicePlugin.resource: "gpu" is no extended resource name such as example.com/gpu',
+            "spec.devicePlugin.perNode: 0 is not between 1 and 256",
+            "spec.devicePlugin.shared: unknown field; known: perNode, preferred, resource",
+        ],
+    ),
+    ("{device: gpu, devicePlugin: {resource: example.com/gpu}}", ["spec.devicePlugin.perNode: is required"]),
+    (
+        "{device: gpu, cut: Monitor, devicePlugin: {resource: requests.kubernetes.io/gpu, perNode: 1}}",
+        [
+            f"spec.devicePlugin: {NOT_SHARED}",
+            "spec.devicePlugin.resource: must not be in the domain kubernetes.io, which is the cluster's own",
+        ],
+    ),
+    (
+        "{device: gpu, extendedResourceName: example.com/a, devicePlugin: {resource: example.com/a, perNode: 1}}",
+        [
+            "spec.devicePlugin.resource: must differ from extendedResourceName, which the scheduler counts by itself",
+        ],
     ),
     (
         "{device: gpu, tolerations: [{operator: Exists, value: a}, {value: a}, {key: a, tolerationSeconds: 5}]}",

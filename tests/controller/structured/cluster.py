@@ -195,6 +195,22 @@ class Cluster:
                     store.put(value)
                     cache.on_change(ObjectChange(value.ref, old, value))
 
+    @property
+    def caches(self) -> ClassCaches:
+        return self._caches
+
+    @staticmethod
+    def device_class_change(name: str, spec: JsonObject) -> ObjectChange[DeviceClass]:
+        """The event of a DeviceClass that somebody has created."""
+        value = decode(DEVICE_CLASSES, {"metadata": {"name": name}, "spec": spec})
+        return ObjectChange(value.ref, None, value)
+
+    @staticmethod
+    def resource_class_change(name: str, spec: JsonObject) -> ObjectChange[ResourceClassObject]:
+        """The event of a ResourceClass that somebody has created."""
+        value = decode(RESOURCE_CLASSES, {"metadata": {"name": name}, "spec": spec})
+        return ObjectChange(value.ref, None, value)
+
     # --- what there is ------------------------------------------------------------------------------------------------
 
     def resource_class(self, name: str) -> ResourceClassObject:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from api.model.names import ObjectRef
-from api.podresources.v1 import LIST, ClaimUse
+from api.podresources.v1 import LIST, ClaimUse, DeviceUse, PodUses
 from driver.kubeletplugin.grpc.pod_resources import PodResourcesClient, PodResourcesError
 from driver.kubeletplugin.grpc.server import serving_at, unary
 from tests.kubeletplugin.harness import machine, short_directory
@@ -15,11 +15,15 @@ USES = (
     ClaimUse(claim=ObjectRef("default", "one"), pod=ObjectRef("default", "first")),
     ClaimUse(claim=ObjectRef("default", "one"), pod=ObjectRef("default", "second")),
 )
+DEVICES = (
+    DeviceUse(resource="kerf.dev/small", id="gpu-0-a", pod=ObjectRef("default", "first")),
+    DeviceUse(resource="kerf.dev/small", id="gpu-0-b", pod=ObjectRef("default", "first")),
+)
 
 
 async def list_from(socket: Path, uses: tuple[ClaimUse, ...]) -> Sequence[ClaimUse]:
-    async def answer(_: None) -> tuple[ClaimUse, ...]:
-        return uses
+    async def answer(_: None) -> PodUses:
+        return PodUses(claims=uses, devices=DEVICES)
 
     path, handler = unary(LIST, answer)
     async with serving_at(socket, {path: handler}, grace_s=0.1):
@@ -34,7 +38,22 @@ async def test_the_claims_of_all_pods_are_listed(uses: tuple[ClaimUse, ...]) -> 
 
 def test_the_service_has_the_kubelets_name_and_a_claim_of_two_containers_is_used_once() -> None:
     assert LIST.path == "/v1.PodResourcesLister/List"
-    assert LIST.decode_response(LIST.encode_response((*USES, USES[0]))) == USES
+    assert LIST.decode_response(LIST.encode_response(PodUses(claims=(*USES, USES[0])))).claims == USES
+
+
+async def test_the_device_ids_of_all_containers_are_listed() -> None:
+    async def answer(_: None) -> PodUses:
+        return PodUses(claims=USES, devices=DEVICES)
+
+    path, handler = unary(LIST, answer)
+    with short_directory() as root:
+        async with serving_at(root / "kubelet.sock", {path: handler}, grace_s=0.1):
+            assert await PodResourcesClient(root / "kubelet.sock").list_device_uses() == DEVICES
+
+
+async def test_a_kubelet_whose_folder_is_not_there_is_not_one_whose_pods_have_no_devices() -> None:
+    with short_directory() as root:
+        assert await PodResourcesClient(root / "pod-resources/kubelet.sock").list_device_uses() is None
 
 
 async def test_without_the_folder_nothing_is_listed() -> None:
@@ -43,7 +62,7 @@ async def test_without_the_folder_nothing_is_listed() -> None:
 
 
 async def test_a_kubelet_that_does_not_answer_says_nothing() -> None:
-    with short_directory() as root, pytest.raises(PodResourcesError, match=r"does not say at .*kubelet.sock which"):
+    with short_directory() as root, pytest.raises(PodResourcesError, match=r"does not say at .*kubelet.sock what"):
         await PodResourcesClient(root / "kubelet.sock").list_uses()
 
 

@@ -1,0 +1,13 @@
+"""The kubelet's device plugin interface (v1beta1) over a node's placements: what is kept, listed, given and released.
+
+Terms: an *extended resource* is what a pod counts in its ``limits``; a *device ID* names one placement of it to the
+kubelet, by its device's name in slices. A class offers a resource (``devicePlugin``), and each node keeps so many of
+the class's placements for it, apart from the slices (``inventory.reservations``).
+
+``reservation`` sees to it that what is kept is in no slice and no claim before it is listed. ``allocation`` answers the
+kubelet: which devices there are, and Allocate, which prepares a placement by the same steps as a claim's
+(``claims.transitions``), with a record of its own. ``preference`` (pure) chooses among free devices. The interface has
+no call that ends an allocation: ``release`` takes back what the kubelet's account of pods no longer has.
+
+The package never imports the kubelet's services (``driver.kubeletplugin.grpc``), which serve it at a socket.
+"""

@@ -1,0 +1,304 @@
+"""Lists devices of extended resources to the kubelet, and prepares what it allocates.
+
+A device ID is the name of the placement's device. What was allocated has a record in the checkpoint, keyed by resource
+and device ID, and is prepared by the steps of a claim's preparation: the placement is cut when Allocate asks for it.
+Whether an ID may be allocated is decided in the same moment in which its record is written, so that what has just been
+given up, or given to a claim, is not given to a container as well.
+
+- A repeated Allocate finds the record and answers from it: containers of one pod that follow one another share IDs.
+- An ID that a pod was seen with, and no pod has any more, is given to the next one: what the first one had is released,
+  and the placement prepared anew.
+- An ID that a pod has, by the kubelet's own account, is refused to another one: a kubelet that has lost its checkpoint
+  gives IDs out again.
+- PreStartContainer comes before each start of a container, also after a reboot, when nothing calls Allocate again and
+  nothing of what was prepared is there any more: what is missing is prepared anew.
+"""
+
+import hashlib
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+
+from anyio.abc import TaskGroup
+
+from api.deviceplugin.v1beta1 import ContainerAllocation, ListedDevice, PreferenceRequest
+from api.errors import KerfError, PermanentError, TransientError
+from api.model.device_attributes import pool_name
+from api.model.names import ClaimRef, DeviceId, ShareId
+from api.model.prepared import PreparedClaim, PreparedDevice
+from api.podresources.v1 import DeviceUse
+from driver.kubeletplugin.claims.checkpoint import Checkpoint
+from driver.kubeletplugin.claims.steps import ClaimContext, StepExecutor
+from driver.kubeletplugin.claims.transitions import PREPARE, RELEASE, RecordState, Step, classify_record
+from driver.kubeletplugin.deviceplugin.preference import DevicePlace, choose_devices
+from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
+from driver.kubeletplugin.inventory.reservations import Reservations
+from driver.partitions.device_names import device_name
+from driver.partitions.geometry import Card, Partition
+from driver.partitions.records import to_card_part
+from driver.runtime.concurrency import SingleFlight, for_each
+from driver.runtime.notifier import Notifier
+
+ListDeviceUses = Callable[[], Awaitable[Sequence[DeviceUse] | None]]
+"""Asks the kubelet which device IDs its pods have; None: nobody can say. Raises KerfError when it does not answer."""
+
+_log = logging.getLogger(__name__)
+
+
+class UnknownIdError(PermanentError):
+    """The kubelet names device IDs that are not listed for the resource; nothing was changed."""
+
+    def __init__(self, resource: str, ids: Collection[str]) -> None:
+        super().__init__(f"{', '.join(sorted(ids))}: not among the devices of {resource} on this node")
+
+
+class IdInUseError(TransientError):
+    """The kubelet gives a container what another one has, by its own account."""
+
+    def __init__(self, resource: str, use: DeviceUse) -> None:
+        super().__init__(
+            f"{use.id} of {resource} is in use by pod {use.pod}, says the kubelet, which has lost account of devices: "
+            "end the pods of this node that have extended resources"
+        )
+
+
+class ResourceStoppingError(TransientError):
+    """The plugin is stopping."""
+
+    def __init__(self) -> None:
+        super().__init__("the kubelet plugin is stopping")
+
+
+def record_uid(resource: str, device_id: str) -> str:
+    """Return the key of a device's record, of which CDI names and files are made; no claim has such a UID."""
+    return f"resource-{hashlib.sha256(resource.encode()).hexdigest()[:16]}-{device_id}"
+
+
+class ResourceAllocator:
+    """The devices of one node's extended resources."""
+
+    def __init__(
+        self,
+        *,
+        boot_id: str,
+        checkpoint: Checkpoint,
+        executor: StepExecutor,
+        reservations: Reservations,
+        target: Callable[[], PublishTarget],
+        devices: Callable[[], DeviceSet],
+        cards: Callable[[], Mapping[str, Card]],
+        find_problem: Callable[[Partition], str | None],
+        survey_cards: Callable[[Collection[str]], Awaitable[None]],
+        is_missing: Callable[[str, PreparedDevice], bool],
+        list_uses: ListDeviceUses,
+        tasks: TaskGroup,
+    ) -> None:
+        """The work runs in ``tasks``, which outlives the kubelet's calls. ``find_problem`` says why nobody should get
+        a placement now; the other functions are those of ``NodePlugin``'s parts.
+        """
+        self._boot_id = boot_id
+        self._checkpoint = checkpoint
+        self._executor = executor
+        self._reservations = reservations
+        self._target = target
+        self._devices = devices
+        self._cards = cards
+        self._find_problem = find_problem
+        self._survey_cards = survey_cards
+        self._is_missing = is_missing
+        self._list_uses = list_uses
+        self._flights: SingleFlight[str, PreparedClaim | None] = SingleFlight(tasks, stopping=ResourceStoppingError)
+        self._used: set[str] = set()
+        """The records whose devices a pod was seen with."""
+        self._calls: Counter[str] = Counter()
+        """How often the kubelet has named the device of a record."""
+        self._allocations: Counter[str] = Counter()
+        """How often it has allocated it."""
+        self.changed = Notifier()
+        """Notified when what is listed may have changed."""
+        self.starting = Notifier()
+        """Notified when a container is about to start: from now on the kubelet lists its pod."""
+
+    @property
+    def resources(self) -> Sequence[str]:
+        """The resources that are to be served: what has been confirmed for them is listed, or containers have some."""
+        return tuple(
+            name
+            for name in self._reservations.names
+            if self._reservations.list_placements(name) or self._reservations.in_use.get(name)
+        )
+
+    def list_devices(self, resource: str) -> tuple[ListedDevice, ...]:
+        """Return the complete list of a resource's devices, by ID."""
+        listed = [
+            ListedDevice(
+                id=device_name(card, partition),
+                health="Unhealthy" if self._find_problem(partition) else "Healthy",
+                numa_nodes=(card.numa_node,) if card.numa_node or card.pcie_root else (),
+            )
+            for partition, card in self._list_placements(resource)
+        ]
+        return tuple(sorted(listed, key=lambda device: device.id))
+
+    def prefer(self, resource: str, requests: Sequence[PreferenceRequest]) -> Sequence[Sequence[str]]:
+        """Return the IDs that containers should get, for each of ``requests``."""
+        offered = self._reservations.find_resource(resource)
+        places = {
+            device_name(card, partition): DevicePlace(
+                card=card.uuid,
+                pcie_root=card.pcie_root,
+                numa_node=card.numa_node,
+                is_prepared=self._checkpoint.get(record_uid(resource, device_name(card, partition))) is not None,
+            )
+            for partition, card in self._list_placements(resource)
+        }
+        preferred = "Packed" if offered is None else offered.preferred
+        return [choose_devices(request, places, preferred) for request in requests]
+
+    async def allocate(self, resource: str, containers: Sequence[Sequence[str]]) -> Sequence[ContainerAllocation]:
+        """Prepare the devices of containers. Raises UnknownIdError before anything is changed, and the KerfError of a
+        device that cannot be prepared; what was prepared with it is released as what no container has.
+        """
+        ids = sorted({each for container in containers for each in container})
+        self._check_listed(resource, ids)
+        for counter in (self._calls, self._allocations):
+            counter.update(record_uid(resource, each) for each in ids)
+        await self._check_unused(resource, ids)
+        records = await self._prepare_all(resource, ids, for_start=False)
+        return [_answer(resource, [records[each] for each in container]) for container in containers]
+
+    async def ensure_prepared(self, resource: str, ids: Sequence[str]) -> None:
+        """Prepare again what is no longer there, because a container is about to start. Raises as ``allocate`` does."""
+        unknown = [each for each in ids if self._checkpoint.get(record_uid(resource, each)) is None]
+        self._check_listed(resource, unknown)
+        self._calls.update(record_uid(resource, each) for each in ids)
+        self.starting.notify()
+        await self._prepare_all(resource, sorted(set(ids)), for_start=True)
+
+    def note_used(self, uids: Collection[str]) -> None:
+        """Note of which records pods have the devices."""
+        self._used |= {*uids}
+
+    def count_calls(self, uid: str) -> int:
+        """Return how often the kubelet has named the device of a record, for ``release``."""
+        return self._calls[uid]
+
+    def count_allocations(self, uid: str) -> int:
+        """Return how often the kubelet has allocated the device of a record."""
+        return self._allocations[uid]
+
+    async def release(self, record: PreparedClaim, calls: int) -> None:
+        """Release what no container has any more, unless the kubelet has named it since there were ``calls``.
+
+        Raises KerfError; then it is to be tried again.
+        """
+        await self._flights.do(record.claim.uid, "release", self._release_unless_called, record.claim, calls)
+
+    async def drain(self, grace_s: float) -> None:
+        """Begin no more work, wait at most ``grace_s`` seconds for the running work, and cancel the rest."""
+        await self._flights.drain(grace_s)
+
+    def _list_placements(self, resource: str) -> list[tuple[Partition, Card]]:
+        cards = self._cards()
+        placements = self._reservations.list_placements(resource)
+        return [(each, cards[each.card_uuid]) for each in placements if each.card_uuid in cards]
+
+    def _check_listed(self, resource: str, ids: Collection[str]) -> None:
+        known = {device_name(card, partition) for partition, card in self._list_placements(resource)}
+        if unknown := set(ids) - known:
+            raise UnknownIdError(resource, unknown)
+
+    async def _check_unused(self, resource: str, ids: Collection[str]) -> None:
+        """Raise IdInUseError when the kubelet says that a pod has one of ``ids``, and the error of a kubelet that says
+        nothing when a pod was seen with one.
+        """
+        uids = {uid for each in ids if self._checkpoint.get(uid := record_uid(resource, each)) is not None}
+        if not uids:
+            return  # nobody can have what has no record
+        try:
+            uses = await self._list_uses()
+        except KerfError as error:
+            if uids & self._used:
+                raise
+            _log.warning("nobody says whether %s of %s is in use: %s", ", ".join(ids), resource, error)
+            return
+        for use in uses or ():
+            if use.resource == resource and use.id in ids:
+                raise IdInUseError(resource, use)
+
+    async def _prepare_all(self, resource: str, ids: Sequence[str], *, for_start: bool) -> Mapping[str, PreparedClaim]:
+        results = await for_each(lambda each: self._prepare_one(resource, each, for_start), ids) if ids else []
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+        return {each: result for each, result in zip(ids, results, strict=True) if isinstance(result, PreparedClaim)}
+
+    async def _prepare_one(self, resource: str, device_id: str, for_start: bool) -> PreparedClaim | Exception:
+        """Prepare one device; an error is returned, so that it does not cut off the others."""
+        ref = ClaimRef("", f"{resource}/{device_id}", record_uid(resource, device_id))
+        try:
+            verb = "prepare for start" if for_start else "prepare"
+            record = await self._flights.do(ref.uid, verb, self._prepare, resource, device_id, ref, for_start)
+        except KerfError as error:
+            _log.error("%s cannot be prepared: %s", ref.name, error)
+            return error
+        assert record is not None, "a prepare ends with a record or an error"
+        return record
+
+    async def _prepare(self, resource: str, device_id: str, ref: ClaimRef, for_start: bool) -> PreparedClaim | None:
+        context = ClaimContext(ref, self._checkpoint.get(ref.uid), resource=resource)
+        if context.record is not None and ref.uid in self._used and not for_start:
+            _log.info("%s goes from a pod that has ended to the next one", ref.name)
+            await self._execute_release(context)
+        state = classify_record(context.record, self._boot_id)
+        if context.record is not None and state is RecordState.PREPARED and await self._has_lost(context.record):
+            _log.warning("%s is no longer on its card: preparing it anew", ref.name)
+            state = RecordState.STARTED
+        steps = PREPARE[state]
+        if Step.PREPARE_HARDWARE in steps:
+            context.wanted = (self._resolve(resource, device_id, context.record),)
+        await self._executor.execute(steps, context)  # writes the record before it waits for anything
+        _log.info("prepared %s (record: %s)", ref.name, state)
+        return context.record
+
+    def _resolve(self, resource: str, device_id: str, record: PreparedClaim | None) -> PreparedDevice:
+        """Return the device to prepare. Raises UnknownIdError when it is neither listed nor recorded any more."""
+        target = self._target()
+        if record is None:
+            self._check_listed(resource, [device_id])
+        kinds = [kind for kind in target.vocabularies if device_id.startswith(f"{kind}-")]
+        found = (DeviceId(target.driver, pool_name(target.node, kind), device_id) for kind in kinds)
+        share = next((ShareId(each, None) for each in found if self._devices().find(each) is not None), None)
+        offered = None if share is None else self._devices().find(share.id)
+        if share is None or offered is None:
+            raise UnknownIdError(resource, [device_id])
+        resource_offer = self._reservations.find_resource(resource)
+        config = resource_offer.config if resource_offer is not None else record.devices[0].config if record else None
+        return PreparedDevice(
+            requests=(), share=share, part=to_card_part(offered.partition), backend=offered.backend, config=config
+        )
+
+    async def _has_lost(self, record: PreparedClaim) -> bool:
+        await self._survey_cards({device.part.card_uuid for device in record.devices})
+        return any(self._is_missing(record.claim.uid, device) for device in record.devices)
+
+    async def _release_unless_called(self, ref: ClaimRef, calls: int) -> None:
+        record = self._checkpoint.get(ref.uid)
+        if record is not None and self._calls[ref.uid] == calls:
+            await self._execute_release(ClaimContext(ref, record, resource=record.resource))
+
+    async def _execute_release(self, context: ClaimContext) -> None:
+        await self._executor.execute(RELEASE, context)  # raises before the record is dropped when it must wait
+        self._used.discard(context.claim.uid)
+        _log.info("released %s", context.claim.name)
+
+
+def _answer(resource: str, records: Sequence[PreparedClaim]) -> ContainerAllocation:
+    """Return what a container gets: device nodes, mounts and environment are in the CDI devices."""
+    ids = ",".join(device.share.id.device for record in records for device in record.devices)
+    name = "".join(letter if letter.isalnum() else "_" for letter in resource.upper())
+    return ContainerAllocation(
+        cdi_devices=tuple(each for record in records for device in record.devices for each in device.cdi_ids),
+        environment={f"KERF_RESOURCE_{name}": ids},
+        annotations={resource: ids},
+    )

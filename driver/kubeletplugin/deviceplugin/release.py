@@ -1,0 +1,156 @@
+"""Releases devices of extended resources that no container has any more: the interface has no call for it.
+
+The kubelet says which pods have which device IDs. A device is released when it is missing in two of its answers, apart
+by a grace, and in all between, and nothing contradicts:
+
+- a process on the hardware;
+- the pod that was seen with it, by the API server's account. A kubelet that starts while it cannot reach the API server
+  lists no pods, though their containers run; then the plugin cannot reach it either, and releases nothing;
+- a call of the kubelet for the device since the first of the two answers.
+
+A device that no answer has had was allocated for a pod that was rejected, or has only an init container so far: the
+kubelet's answers leave those out. It gets far more time (``Settings.unlisted_grace_s``), and the kubelet may allocate
+it meanwhile. A kubelet that does not answer frees nothing.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import anyio
+
+from api.errors import KerfError
+from api.model.names import ObjectRef
+from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
+from driver.kubeletplugin.claims.checkpoint import Checkpoint
+from driver.kubeletplugin.cluster.base import Cluster
+from driver.kubeletplugin.deviceplugin.allocation import ListDeviceUses, ResourceAllocator, record_uid
+from driver.kubeletplugin.settings import Settings
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sighting:
+    """The pod that the kubelet has listed with a device last."""
+
+    pod: ObjectRef
+    uid: str
+    """The pod's UID; empty: the API server did not say."""
+    allocations: int
+    """How often the kubelet had allocated the device until then: a later call may be for another pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Absence:
+    """Since when no answer of the kubelet has a device."""
+
+    since: float
+    calls: int
+    """How often the kubelet had named the device until then."""
+
+
+class ResourceCollector:
+    """Releases what one node's containers no longer have. ``clock`` returns monotonic seconds."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        cluster: Cluster,
+        checkpoint: Checkpoint,
+        allocator: ResourceAllocator,
+        list_uses: ListDeviceUses,
+        is_in_use: Callable[[PreparedDevice], bool],
+        clock: Callable[[], float],
+    ) -> None:
+        """``is_in_use`` says whether a process uses a device, as far as its hardware can tell."""
+        self._settings = settings
+        self._cluster = cluster
+        self._checkpoint = checkpoint
+        self._allocator = allocator
+        self._list_uses = list_uses
+        self._is_in_use = is_in_use
+        self._clock = clock
+        self._seen: dict[str, _Sighting] = {}
+        self._absent: dict[str, _Absence] = {}
+        self._doubts: dict[str, str] = {}
+
+    async def run(self) -> None:
+        """Ask the kubelet at the interval, and when a container starts, until cancelled.
+
+        A pod may end before the interval does: it should have been seen with its devices.
+        """
+        while True:
+            start = self._allocator.starting.next_event
+            await self.collect()
+            with anyio.move_on_after(self._settings.usage_interval_s):
+                await start.wait()
+
+    async def collect(self) -> None:
+        """Ask the kubelet once, and release what is to be released."""
+        records = {uid: record for uid, record in self._checkpoint.records.items() if record.resource}
+        for known in (self._seen, self._absent, self._doubts):
+            for uid in known.keys() - records.keys():
+                del known[uid]
+        if not records:
+            return
+        calls = {uid: self._allocator.count_calls(uid) for uid in records}
+        try:
+            uses = await self._list_uses()
+        except KerfError as error:
+            _log.debug("%s", error)
+            return
+        if uses is None:
+            return
+        pods = {record_uid(use.resource, use.id): use.pod for use in uses}
+        self._allocator.note_used(pods.keys() & records.keys())
+        for uid, record in records.items():
+            try:
+                await self._judge(record, pods.get(uid), calls[uid])
+            except KerfError as error:
+                if self._doubts.get(uid) != str(error):
+                    _log.warning("%s is not released: %s", record.claim.name, error)
+                self._doubts[uid] = str(error)
+            else:
+                self._doubts.pop(uid, None)
+
+    async def _judge(self, record: PreparedClaim, pod: ObjectRef | None, calls: int) -> None:
+        uid = record.claim.uid
+        if pod is not None:
+            self._absent.pop(uid, None)
+            seen = self._seen.get(uid)
+            pod_uid = seen.uid if seen is not None and seen.pod == pod else await self._read_uid(pod)
+            self._seen[uid] = _Sighting(pod, pod_uid, self._allocator.count_allocations(uid))
+            return
+        if record.state is not ClaimState.RELEASING:  # else it was found to be over before
+            absence = self._absent.get(uid)
+            seen = self._seen.get(uid)
+            if seen is not None and seen.allocations != self._allocator.count_allocations(uid):
+                del self._seen[uid]
+            if absence is None or absence.calls != calls:
+                self._absent[uid] = _Absence(self._clock(), calls)
+                return
+            settings = self._settings
+            grace_s = settings.unused_grace_s if uid in self._seen else settings.unlisted_grace_s
+            if self._clock() - absence.since < grace_s or await self._is_contradicted(record):
+                return
+        await self._allocator.release(record, calls)
+
+    async def _read_uid(self, pod: ObjectRef) -> str:
+        try:
+            found = await self._cluster.read_pod(pod)
+        except KerfError:
+            return ""
+        return "" if found is None else found.metadata.uid
+
+    async def _is_contradicted(self, record: PreparedClaim) -> bool:
+        """Whether somebody else says that a container has the device. Raises KerfError when nobody can say."""
+        if any(map(self._is_in_use, record.devices)):
+            return True
+        seen = self._seen.get(record.claim.uid)
+        if seen is None:
+            await self._cluster.list_published()  # the API server answers us, so it answers the kubelet as well
+            return False
+        pod = await self._cluster.read_pod(seen.pod)
+        return pod is not None and not pod.is_finished and seen.uid in {"", pod.metadata.uid}

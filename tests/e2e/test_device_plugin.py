@@ -1,0 +1,173 @@
+"""Extended resources that a class offers by the kubelet's device plugin interface, on a real kubelet (DP rows)."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import anyio
+
+from tests.e2e import pods
+from tests.e2e.namespace import Namespace
+from tests.e2e.wait import eventually
+from tests.realcluster.cluster import Cluster
+from tests.realcluster.kerf import Hardware, Kerf
+
+HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "h100-80gb-sxm"}], options={})
+EARLY_LOADING = True
+"""Which also lets plugins list claims: before a placement is listed to the kubelet, no claim may have it."""
+
+SMALL = "kerf.dev/gpu-1g-10gb"
+ROUNDS = 6
+"""Of pods of both kinds, each of which fills the card: some two minutes."""
+
+
+async def offer(namespace: Namespace, per_node: int, resource: str = "") -> tuple[str, str]:
+    """Have a class offer a resource, and wait until the node has so many of it; returns class and resource.
+
+    Each test has a name of its own: a node's status may show for seconds what it had of one before.
+    """
+    resource = resource or f"kerf.dev/{namespace.name}"
+    made = await namespace.resource_class(
+        "small", device="gpu", profile="1g.10gb", devicePlugin={"resource": resource, "perNode": per_node}
+    )
+    await wait_allocatable(namespace, resource, per_node)
+    return made, resource
+
+
+async def allocatable(namespace: Namespace, resource: str) -> int:
+    node = await namespace.api.get("v1", "Node", namespace.node.name)
+    return int(node["status"]["allocatable"].get(resource, 0))
+
+
+async def wait_allocatable(namespace: Namespace, resource: str, count: int) -> None:
+    async def has_count() -> bool:
+        return await allocatable(namespace, resource) == count
+
+    await eventually(f"{count} of {resource} are allocatable", has_count, but=lambda: allocatable(namespace, resource))
+
+
+async def wait_registered(cluster: Cluster, namespace: Namespace) -> None:
+    """Wait until the plugin has made its socket anew beside that of a new kubelet."""
+    folder = cluster.node_paths(namespace.node.name).device_plugins
+
+    def made(pattern: str) -> float:
+        return max((path.stat().st_ctime for path in folder.glob(pattern)), default=0.0)
+
+    async def is_later() -> bool:
+        return 0 < made("kubelet.sock") < made("gpu.kerf.dev-*.sock")
+
+    await eventually("the plugin serves beside the new kubelet", is_later)
+
+
+async def create(namespace: Namespace, resource: str, *names: str, count: int = 1) -> None:
+    for name in names:
+        await namespace.apply(pods.pod(name, limits={resource: str(count)}))
+
+
+async def test_a_pod_with_a_limit_gets_its_partition_cut_at_that_moment(namespace: Namespace) -> None:
+    small, _ = await offer(namespace, 2, SMALL)
+    assert namespace.node.gpu_partitions == []  # listed, not cut
+    await create(namespace, SMALL, "p")
+    told = (await namespace.wait_running("p")).main
+    [(card, profile, start)] = namespace.node.gpu_partitions
+    assert (card, profile) == ("gpu-0", "1g.10gb")
+    assert [*told.kerf_devices] == [f"gpu-0-1g-10gb-at-{start}"]
+    assert namespace.node.holds(told.kerf_devices[f"gpu-0-1g-10gb-at-{start}"])
+    assert told.environment["KERF_RESOURCE_KERF_DEV_GPU_1G_10GB"] == f"gpu-0-1g-10gb-at-{start}"
+    assert "/dev/nvidia0" in told.card_nodes
+    # A claim of the same class gets one of the others.
+    await namespace.template("claimed", pods.exactly("gpu", small))
+    await namespace.create_pods("claimed", "q")
+    other = (await namespace.wait_running("q")).main
+    assert told.kerf_devices.keys().isdisjoint(other.kerf_devices)
+    published = await namespace.published_devices()
+    assert published
+    assert not any(name in published for name in told.kerf_devices)
+    assert "gpu-0" not in published
+
+
+async def test_what_a_pod_had_is_released_and_the_next_one_gets_it(namespace: Namespace) -> None:
+    _, resource = await offer(namespace, 1)
+    for name in ("first", "second"):
+        await create(namespace, resource, name)
+        await namespace.wait_running(name)
+        assert len(namespace.node.gpu_partitions) == 1
+        await namespace.delete_pod(name)
+    await namespace.wait_clean()
+
+
+async def test_a_kubelet_that_restarts_has_the_resource_and_its_pods_again(
+    namespace: Namespace, cluster: Cluster
+) -> None:
+    _, resource = await offer(namespace, 2)
+    await create(namespace, resource, "p")
+    before = (await namespace.wait_running("p")).starts
+    partitions = namespace.node.gpu_partitions
+    await cluster.processes.stop(f"{namespace.node.name}-kubelet")
+    cluster.start_kubelet(namespace.node.name)
+    await wait_registered(cluster, namespace)
+    await wait_allocatable(namespace, resource, 2)
+    await create(namespace, resource, "q")
+    told = (await namespace.wait_running("q")).main
+    assert (await namespace.wait_running("p")).starts == before
+    assert {*partitions} < {*namespace.node.gpu_partitions}
+    assert len(namespace.node.gpu_partitions) == 2
+    assert len(told.kerf_devices) == 1
+
+
+async def test_a_plugin_that_restarts_keeps_what_pods_have(namespace: Namespace, kerf: Kerf) -> None:
+    _, resource = await offer(namespace, 2)
+    await create(namespace, resource, "p")
+    before = await namespace.wait_running("p")
+    partitions = namespace.node.gpu_partitions
+    await kerf.stop_plugin(namespace.node.name)
+    await wait_allocatable(namespace, resource, 0)
+    await kerf.start_plugin(namespace.node.name)
+    await wait_allocatable(namespace, resource, 2)
+    await create(namespace, resource, "q")
+    await namespace.wait_running("q")
+    assert (await namespace.wait_running("p")).starts == before.starts
+    assert {*partitions} < {*namespace.node.gpu_partitions}
+
+
+async def test_a_name_that_a_device_class_has_is_not_offered(namespace: Namespace) -> None:
+    resource = "kerf.dev/gpu-taken"
+    await namespace.resource_class("theirs", device="gpu", profile="1g.10gb", extendedResourceName=resource)
+    made = await namespace.resource_class(
+        "ours", device="gpu", profile="1g.10gb", devicePlugin={"resource": resource, "perNode": 1}
+    )
+
+    async def is_refused() -> bool:
+        held = await namespace.api.get("kerf.dev/v1alpha1", "ResourceClass", made)
+        conditions = {each["type"]: each for each in held["status"].get("conditions", ())}
+        return bool(conditions.get("DevicePlugin", {}).get("reason") == "NameTaken")
+
+    await eventually("the class is told that its name is taken", is_refused)
+    assert await allocatable(namespace, resource) == 0
+
+
+async def test_pods_of_both_kinds_churn_on_one_card_without_double_use(namespace: Namespace) -> None:
+    """Seven partitions of a card at a time, four of them by the kubelet's count, three by the scheduler's."""
+    small, resource = await offer(namespace, 4)
+    await namespace.template("claimed", pods.exactly("gpu", small))
+    seen: Counter[str] = Counter()
+    for turn in range(ROUNDS):
+        by_limit = [f"limit-{turn}-{number}" for number in range(4)]
+        by_claim = [f"claim-{turn}-{number}" for number in range(3)]
+        async with anyio.create_task_group() as group:
+            group.start_soon(create, namespace, resource, *by_limit)
+            group.start_soon(namespace.create_pods, "claimed", *by_claim)
+        told = [(await namespace.wait_running(name)).main for name in (*by_limit, *by_claim)]
+        devices = [device for each in told for device in each.kerf_devices]
+        uuids = [uuid for each in told for uuid in each.kerf_devices.values()]
+        check_distinct(devices, uuids, namespace)
+        seen.update(devices)
+        async with anyio.create_task_group() as group:
+            for name in (*by_limit, *by_claim):
+                group.start_soon(namespace.delete_pod, name)
+    assert len(seen) == 7
+
+
+def check_distinct(devices: Sequence[str], uuids: Sequence[str], namespace: Namespace) -> None:
+    """Check that pods that run at the same time have different partitions, all of which are on the card."""
+    assert len({*devices}) == len({*uuids}) == 7, devices
+    assert {*uuids} <= {*namespace.node.hardware.uuids}

@@ -1,0 +1,163 @@
+"""What no container has any more is released, although the interface has no call for it (DP-12)."""
+
+import grpc
+import pytest
+
+from api.core.v1 import Pod, PodStatus
+from api.model.metadata import ObjectMeta
+from api.model.names import ObjectRef
+from driver.kubeletplugin.backends.base import HardwareRefusedError
+from tests.kubeletplugin.deviceplugin.node import RESOURCE, OfferingNode, offering_node
+from tests.kubeletplugin.deviceplugin.test_interface import FIRST, SECOND, refused
+from tests.kubeletplugin.wait import until
+
+NEVER_S = 1e6
+
+
+def put_pod(node: OfferingNode, name: str, *, uid: str = "uid-1", phase: str = "Running") -> None:
+    pod = Pod(metadata=ObjectMeta(namespace="default", name=name, uid=uid), status=PodStatus(phase=phase))
+    node.machine.cluster.pods[ObjectRef("default", name)] = pod
+
+
+async def wait_made(node: OfferingNode, *names: str) -> None:
+    await until(lambda: node.made == {*names})
+
+
+async def allocate_and_show(node: OfferingNode, pod: str) -> None:
+    """A pod gets the first device, and the plugin sees it there."""
+    node.offer(_1g_1gb=2)
+    await node.kubelet.wait_list(RESOURCE, 2)
+    await node.kubelet.allocate(RESOURCE, FIRST, pod=pod)
+    await node.kubelet.wait_lists_asked(3)  # the second of them had it, and was applied before the third
+
+
+@pytest.mark.parametrize("fate", ["deleted", "finished", "replaced by another of the name"])
+async def test_dp_12_the_device_of_a_pod_that_has_ended_is_free_after_the_grace(fate: str) -> None:
+    async with offering_node(unused_grace_s=0.05, unlisted_grace_s=NEVER_S) as node, node.machine.plugin():
+        put_pod(node, "a")
+        await allocate_and_show(node, "a")
+        node.kubelet.end("a")
+        if fate == "deleted":
+            node.machine.cluster.pods.clear()
+        else:
+            put_pod(node, "a", phase="Succeeded" if fate == "finished" else "Running", uid=f"uid of {fate}")
+            if fate == "finished":
+                put_pod(node, "a", phase="Succeeded")
+        await wait_made(node)
+        assert node.machine.cdi_files == []
+        assert {*await node.kubelet.wait_list(RESOURCE, 2)} == {FIRST, SECOND}  # still kept for the resource
+
+
+async def test_dp_12_two_answers_apart_by_the_grace_are_needed() -> None:
+    async with offering_node(unused_grace_s=NEVER_S) as node, node.machine.plugin():
+        await allocate_and_show(node, "a")
+        node.kubelet.end("a")
+        await node.kubelet.wait_lists_asked(5)
+        assert node.made == {FIRST}
+
+
+async def test_dp_12_a_kubelet_that_does_not_answer_frees_nothing() -> None:
+    async with offering_node(unused_grace_s=0.0) as node, node.machine.plugin():
+        await allocate_and_show(node, "a")
+        node.kubelet.end("a")
+        node.kubelet.is_silent = True
+        node.machine.cluster.is_down = False
+        await node.kubelet.wait_lists_asked(5)
+        made = node.made
+        node.kubelet.is_silent = False
+        assert made == {FIRST}
+        await wait_made(node)
+
+
+async def test_a_kubelet_that_lists_no_pods_while_the_api_server_is_away_frees_nothing() -> None:
+    """It has started and knows no pods yet, but their containers run."""
+    async with offering_node(unused_grace_s=0.0) as node, node.machine.plugin():
+        put_pod(node, "a")
+        await allocate_and_show(node, "a")
+        node.machine.cluster.is_down = True
+        node.kubelet.end("a")
+        await node.kubelet.wait_lists_asked(5)
+        assert node.made == {FIRST}
+
+
+async def test_a_pod_that_the_api_server_has_keeps_its_device_though_the_kubelet_does_not_list_it() -> None:
+    async with offering_node(unused_grace_s=0.0) as node, node.machine.plugin():
+        put_pod(node, "a")
+        await allocate_and_show(node, "a")
+        node.kubelet.end("a")
+        await node.kubelet.wait_lists_asked(5)
+        assert node.made == {FIRST}
+        node.machine.cluster.pods.clear()
+        await wait_made(node)
+
+
+async def test_a_device_that_no_pod_was_ever_listed_with_has_a_grace_of_its_own() -> None:
+    """Its pod was rejected after Allocate, or has only an init container with it, which the kubelet does not list."""
+    async with offering_node(unused_grace_s=0.0, unlisted_grace_s=NEVER_S) as node, node.machine.plugin():
+        node.offer(_1g_1gb=1)
+        await node.kubelet.wait_list(RESOURCE, 1)
+        await node.kubelet.allocate(RESOURCE, FIRST)
+        await node.kubelet.wait_lists_asked(5)
+        assert node.made == {FIRST}
+    async with offering_node(unused_grace_s=NEVER_S, unlisted_grace_s=0.05) as node, node.machine.plugin():
+        node.offer(_1g_1gb=1)
+        await node.kubelet.wait_list(RESOURCE, 1)
+        await node.kubelet.allocate(RESOURCE, FIRST)
+        await wait_made(node)
+
+
+async def test_the_next_pod_gets_the_placement_prepared_anew() -> None:
+    """The kubelet gives an ID to the next pod at once, long before the grace is over."""
+    async with offering_node(unused_grace_s=NEVER_S) as node, node.machine.plugin():
+        await allocate_and_show(node, "a")
+        before = node.machine.backend.made[FIRST]
+        node.kubelet.end("a")
+        await node.kubelet.allocate(RESOURCE, FIRST, pod="b")
+        after = node.machine.backend.made[FIRST]
+        assert (before.start, before.serial) == (after.start, after.serial - 1)
+
+
+async def test_a_device_that_was_seen_with_a_pod_is_not_given_again_by_a_kubelet_that_is_silent_about_it() -> None:
+    async with offering_node(unused_grace_s=NEVER_S) as node, node.machine.plugin():
+        await allocate_and_show(node, "a")
+        node.kubelet.is_silent = True
+        await refused(node.kubelet.allocate(RESOURCE, FIRST), grpc.StatusCode.UNAVAILABLE, "does not say")
+
+
+async def test_a_release_that_fails_is_tried_again_and_outlives_the_process() -> None:
+    async with offering_node(unused_grace_s=0.0) as node:
+        async with node.machine.plugin():
+            await allocate_and_show(node, "a")
+            node.machine.backend.fail("unprepare", FIRST, *[HardwareRefusedError("busy")] * 1000)
+            node.kubelet.end("a")
+            await until(lambda: bool(node.machine.backend.calls.count(("unprepare", FIRST))))
+        assert node.made == {FIRST}
+        node.machine.backend.failures.clear()
+        async with node.machine.plugin():
+            await wait_made(node)
+            await until(lambda: not (node.machine.cdi_files))
+
+
+async def test_a_device_that_the_kubelet_names_while_it_answers_is_not_released() -> None:
+    """The answer is older than the call: a container may start while the plugin hears that there is none."""
+    async with offering_node(unused_grace_s=0.0) as node, node.machine.plugin():
+        await allocate_and_show(node, "a")
+        node.kubelet.end("a")
+        node.kubelet.before_answer = lambda: node.kubelet.pre_start(RESOURCE, FIRST)
+        await node.kubelet.wait_lists_asked(6)
+        assert node.made == {FIRST}
+        node.kubelet.before_answer = None
+        await wait_made(node)
+
+
+async def test_a_device_that_the_kubelet_names_after_its_answer_is_not_released() -> None:
+    async with offering_node(unused_grace_s=0.0) as node, node.machine.plugin():
+        put_pod(node, "a")
+        await allocate_and_show(node, "a")
+        node.machine.cluster.pods.clear()
+        node.machine.cluster.before_pod = lambda: node.kubelet.pre_start(RESOURCE, FIRST)
+        node.kubelet.end("a")
+        await node.kubelet.wait_lists_asked(6)
+        assert node.made == {FIRST}
+        node.machine.cluster.before_pod = None
+        await wait_made(node)
