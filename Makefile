@@ -118,6 +118,7 @@ lock: ## the three lock files, from pyproject.toml (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --extra dev -o requirements-dev.lock pyproject.toml
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --extra docs --constraint requirements-dev.lock -o requirements-docs.lock pyproject.toml
 	@sed -n '/^nvidia-ml-py==/,/[^\\]$$/p' requirements-dev.lock >deploy/image/nvidia.lock
+	@sed -n -E '/^(cffi|cryptography|pycparser)==/,/[^\\]$$/p' requirements-dev.lock >deploy/image/fpga.lock
 
 image: $(VENV)/.installed ## the container image, dist/kerf-image.tar (mmdebstrap, Go; ARGS=--without-cdi-hook: no Go)
 	@$(BIN)/python -m tests.image $(ARGS)

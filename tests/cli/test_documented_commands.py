@@ -36,6 +36,9 @@ _KUBECTL: Final = "tests/contract/test_kubectl.py"
 _QUESTIONS: Final = "tests/flows/test_diagnostics.py"
 _NPU: Final = "tests/testing/test_npu_programs.py"
 _QUOTA: Final = "tests/e2e/test_quota.py"
+_FPGA: Final = "tests/cli/test_fpga.py"
+_SIGNATURES: Final = "tests/kubeletplugin/backends/test_fpga_images.py"
+"""Its keys and its signature were made by these commands."""
 _ON_A_CLUSTER: Final = dict.fromkeys(
     (
         "make image",
@@ -83,6 +86,23 @@ RUN_ELSEWHERE: Final[Mapping[str, str]] = {
         f"{_QUESTIONS}::test_every_question_is_answered_by_the_cluster_and_alike_by_its_dump"
     ),
     "kerf check uninstall": "tests/cli/test_check.py::test_a_cluster_with_claims_of_kerfs_may_not_lose_it",
+    "kerf fpga images": _FPGA,
+    "kerf fpga shells": _FPGA,
+    "kerf fpga slots": f"{_FPGA}::test_slots_show_what_is_loaded_and_which_claim_has_them",
+    "kerf fpga load --dry-run --backend dfl fpga-0-aes-gcm-at-0": (
+        f"{_FPGA}::test_a_dry_run_says_what_a_load_would_do_and_changes_nothing"
+    ),
+    "kerf fpga verify aes-gcm.gbs": f"{_FPGA}::test_an_image_file_says_what_to_write_into_its_document",
+    "kerf fpga verify shell.yaml aes-gcm.yaml --images . --key release.pem": (
+        f"{_FPGA}::test_signatures_are_checked_by_the_keys_that_are_given"
+    ),
+    "kubectl get fpgashells,fpgaimages": _FPGA,
+    "kubectl describe fpgaimage aes-gcm": _FPGA,
+    "openssl genpkey -algorithm ed25519 -out release.pem": _SIGNATURES,
+    "openssl pkey -in release.pem -pubout": _SIGNATURES,
+    "printf '%s\\n' kerf.dev/v1alpha1 aes-gcm 1.2.0 1d0b24b2-6a5f-5c0e-9b0e-6a0e7a1f3c55 \\": _SIGNATURES,
+    "  \"$(sha256sum < aes-gcm.gbs | cut -d' ' -f1)\" > statement": _SIGNATURES,
+    "openssl pkeyutl -sign -rawin -in statement -inkey release.pem | base64 -w0": _SIGNATURES,
     "kerf devices --backend intel": "tests/kubeletplugin/backends/test_intel_backend.py",
     "kerf devices --backend dfl": "tests/kubeletplugin/backends/test_dfl_backend.py",
     "kubectl apply -f deploy/examples/quota/kueue-queues.yaml -f deploy/examples/quota/kueue-job.yaml": _QUOTA,

@@ -14,7 +14,7 @@ DEBIAN_PACKAGES: Final = ("libpython3.11-stdlib", "libstdc++6", "python3.11-mini
 cel-expr-python."""
 NOT_INSTALLED: Final = ("debconf", "dpkg")
 """Dependencies of Debian's packages that only their installation needs. There is none: they are unpacked."""
-LOCKS: Final = ("requirements.lock", "deploy/image/nvidia.lock")
+LOCKS: Final = ("requirements.lock", "deploy/image/nvidia.lock", "deploy/image/fpga.lock")
 """The packages, with hashes: those of Kerf, and that of the backend for NVIDIA cards."""
 SITE_PACKAGES: Final = "usr/lib/python3/dist-packages"
 """Where Debian's Python looks for packages; a further family of devices is installed there, too."""

@@ -85,9 +85,11 @@ def test_neither_names_a_registry() -> None:
     assert {*bases} == {"${BASE}", "${GO_BASE}"}
 
 
-def test_the_package_for_nvidia_cards_is_the_one_that_is_tested() -> None:
-    (package,) = read_lock(ROOT / "deploy/image/nvidia.lock")
-    assert package in read_lock(ROOT / "requirements-dev.lock"), "run `make lock`"
+@pytest.mark.parametrize(("lock", "packages"), [("nvidia", 1), ("fpga", 3)])
+def test_the_packages_for_hardware_are_those_that_are_tested(lock: str, packages: int) -> None:
+    found = read_lock(ROOT / f"deploy/image/{lock}.lock")
+    assert len(found) == packages
+    assert {*found} <= {*read_lock(ROOT / "requirements-dev.lock")}, "run `make lock`"
 
 
 def test_the_program_starts_without_a_shell_and_imports_nothing_of_where_it_runs() -> None:

@@ -12,7 +12,10 @@ _GROUPS: Final = {
     "": ("nodes", "pods", "events"),
     "coordination.k8s.io": ("leases",),
     "kerf.dev": (
+        "resourceclasses",
         "nodeinventories",
+        "fpgashells",
+        "fpgaimages",
         "gpuclassparameters",
         "fpgaclassparameters",
         "gpuclaimparameters",

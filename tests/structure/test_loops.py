@@ -13,9 +13,11 @@ import pytest
 from tests.structure.sources import ROOT, modules, tree
 
 IDLE: Final = "tests/flows/test_idle_hours.py"
+NODES: Final = "tests/flows/test_idle_nodes.py"
 HANDOVER: Final = "tests/kubeletplugin/test_handover.py"
 DRIVEN: Final = {
     "driver/controller/structured/app.py: StructuredController._resync": IDLE,
+    "driver/controller/structured/fpga_objects.py: FpgaStatusWriter.run": NODES,
     "driver/controller/structured/orphaned_slices.py: OrphanedSliceCollector.run": (
         "tests/controller/structured/test_orphaned_slices.py"
     ),
@@ -28,6 +30,9 @@ DRIVEN: Final = {
         "tests/kubeletplugin/claims/test_collection_loop.py"
     ),
     "driver/kubeletplugin/cluster/classic.py: ClassicCluster._renew": "tests/kubeletplugin/cluster/test_classic.py",
+    "driver/kubeletplugin/deviceplugin/release.py: ResourceCollector.run": NODES,
+    "driver/kubeletplugin/deviceplugin/reservation.py: ReservationKeeper.run": NODES,
+    "driver/kubeletplugin/grpc/device_plugin.py: DevicePluginServer.run": NODES,
     "driver/kubeletplugin/grpc/registration.py: Registrar.run": IDLE,
     "driver/kubeletplugin/grpc/registration.py: Registrar._wait_until_stale": IDLE,
     "driver/kubeletplugin/handover.py: ActiveInstanceProxy._wait_for_plugin": HANDOVER,
@@ -43,6 +48,7 @@ DRIVEN: Final = {
     "driver/kubeletplugin/inventory/surveyor.py: HardwareSurveyor.run": (
         "tests/kubeletplugin/inventory/test_surveyor.py"
     ),
+    "driver/kubeletplugin/plugin.py: _forward": NODES,
     "driver/local/apiserver/registry/garbage_collector.py: GarbageCollector.run": IDLE,
     "driver/local/kubelet/node.py: Kubelet._heartbeat": IDLE,
     "driver/local/kubelet/plugins.py: PluginWatcher.run": IDLE,
@@ -54,6 +60,12 @@ DRIVEN: Final = {
 NOT_DRIVEN: Final = {
     "driver/demo/environment.py: DemoEnvironment.wait_for": "waits for other processes, as long as its caller says",
     "driver/demo/own_manifests.py: OwnManifests._wait": "waits for other processes, until a person stops it",
+    "driver/kubeletplugin/grpc/device_plugin.py: ResourceServer._wait_until_stale": (
+        "each round waits for a thread, which takes real time"
+    ),
+    "driver/kubeletplugin/grpc/device_plugin.py: ResourceServer.run": (
+        "each round waits for a thread, which takes real time"
+    ),
     "driver/kubeletplugin/instance.py: Instance._work": "waits in InstanceLock.acquire",
     "driver/mps/service.py: run": "each round waits for a thread, which takes real time",
 }

@@ -1,0 +1,125 @@
+"""What nodes and the controller do for hardware and resources that nobody has waits between two rounds, too."""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import anyio
+import pytest
+
+from api.errors import TransientError
+from driver.controller.structured.fpga_objects import FpgaStatusWriter
+from driver.families.gpu import GPU
+from driver.kubeletplugin.deviceplugin.release import ResourceCollector
+from driver.kubeletplugin.deviceplugin.reservation import ReservationKeeper
+from driver.kubeletplugin.grpc.device_plugin import DevicePluginServer
+from driver.kubeletplugin.inventory.reservations import Reservations
+from driver.kubeletplugin.plugin import _forward
+from driver.kubeletplugin.settings import Settings
+from driver.runtime.notifier import Notifier
+from tests.flows.test_idle_hours import HOUR_S, pass_hour
+from tests.runtime.virtual_time import VIRTUAL_TIME
+
+SETTINGS = Settings(node_name="n", family=GPU, backends=())
+NOTHING: Any = None
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, object]]:
+    return VIRTUAL_TIME
+
+
+class CountedNotifier(Notifier):
+    """A notifier that counts how often somebody begins to wait."""
+
+    rounds = 0
+
+    @property
+    def next_event(self) -> anyio.Event:
+        self.rounds += 1
+        return super().next_event
+
+
+@dataclass
+class FailingClient:
+    """An API server that does not answer."""
+
+    asked: list[float] = field(default_factory=list)
+
+    async def list(self, _kind: object) -> Any:
+        self.asked.append(anyio.current_time())
+        raise TransientError("no answer")
+
+    async def patch(self, *_: object, **__: object) -> Any:
+        raise AssertionError
+
+
+async def test_the_status_of_fpga_objects_is_tried_at_an_interval_while_nobody_answers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    client = FailingClient()
+    await pass_hour(FpgaStatusWriter(client, tuple, interval_s=5, now=lambda: datetime.now(UTC)).run)
+    assert len(client.asked) == pytest.approx(HOUR_S / 5, abs=1)
+    assert len([one for one in caplog.records if "cannot be written: no answer" in one.message]) == 1
+
+
+async def test_the_keeper_of_reservations_looks_twice_a_minute_where_nothing_is_offered() -> None:
+    reservations = Reservations(changed=CountedNotifier())
+    keeper = ReservationKeeper(
+        settings=SETTINGS,
+        cluster=NOTHING,
+        reservations=reservations,
+        devices=NOTHING,
+        cards=NOTHING,
+        request_refresh=NOTHING,
+    )
+    await pass_hour(keeper.run)
+    assert isinstance(reservations.changed, CountedNotifier)
+    assert reservations.changed.rounds == pytest.approx(HOUR_S / SETTINGS.reservation_retry_s, abs=1)
+
+
+async def test_the_collector_of_resources_asks_no_kubelet_where_no_container_has_any() -> None:
+    starting = CountedNotifier()
+    allocator: Any = SimpleNamespace(starting=starting)
+    checkpoint: Any = SimpleNamespace(records={})
+    collector = ResourceCollector(
+        settings=SETTINGS,
+        cluster=NOTHING,
+        checkpoint=checkpoint,
+        allocator=allocator,
+        list_uses=NOTHING,
+        is_in_use=NOTHING,
+        clock=anyio.current_time,
+    )
+    await pass_hour(collector.run)
+    assert starting.rounds == pytest.approx(HOUR_S / SETTINGS.usage_interval_s, abs=1)
+
+
+async def test_the_server_of_resources_waits_while_there_are_none() -> None:
+    changed = CountedNotifier()
+    handler: Any = SimpleNamespace(changed=changed, resources=())
+    await pass_hour(DevicePluginServer(SETTINGS, handler).run)
+    assert changed.rounds == 1
+
+
+async def test_a_change_is_passed_on_once() -> None:
+    change, to = Notifier(), CountedNotifier()
+    told: list[float] = []
+
+    async def listen() -> None:
+        while len(told) < 2:
+            await to.next_event.wait()
+            told.append(anyio.current_time())
+
+    async def run() -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(listen)
+            await anyio.lowlevel.checkpoint()
+            group.start_soon(_forward, change, to)
+            await anyio.sleep(60)
+            change.notify()
+
+    began = anyio.current_time()
+    await pass_hour(run)
+    assert told == [began, began + 60]
