@@ -148,6 +148,7 @@ async def test_the_function_is_loaded_before_the_pod_is_bound() -> None:
             "fpga.kerf.dev/Loaded": "True",
             "fpga.kerf.dev/LoadFailed": "False",
             "Ready": "True",
+            "Simulated": "True",
         }
         assert device.data is not None
         assert device.data["function"] == "aes-gcm"

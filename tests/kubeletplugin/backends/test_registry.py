@@ -72,7 +72,7 @@ def test_named_families_are_hosted_once_each_in_the_order_of_their_names() -> No
 
 
 def test_an_unknown_family_is_an_error_with_the_installed_ones_and_a_suggestion() -> None:
-    message = r"no family 'fgpa'; installed are: fpga, gpu, npu; did you mean 'fpga'\?"
+    message = r"no family 'fgpa'; installed are: fpga, gpu, gpu-intel, npu; did you mean 'fpga'\?"
     with pytest.raises(FamilyUnavailableError, match=message):
         choose(("fgpa",), "simulated")
 

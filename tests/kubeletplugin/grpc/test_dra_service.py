@@ -351,12 +351,17 @@ async def test_a_failed_unprepare_is_an_error_and_prepare_makes_the_device_anew_
             records_agree(node)
 
 
-async def test_a_claim_that_was_allocated_anew_gives_its_old_devices_back_first() -> None:
+async def test_a_claim_that_was_allocated_anew_keeps_its_old_devices_until_the_kubelet_unprepares_it() -> None:
+    """A container may run with them still: the kubelet, once it was restarted, calls for claims of pods that run."""
     with machine() as node:
         held = node.cluster.add(claim("training", SLICE))
         async with node.plugin():
             await node.kubelet.prepare(held)
             node.cluster.add(claim("training", "gpu-0-2g-2gb-at-0"))
+            with pytest.raises(ClaimError, match="held by claim default/training, which has not been unprepared yet"):
+                await node.kubelet.prepare(held)
+            assert set(node.backend.made) == {SLICE}
+            await node.kubelet.unprepare(held)
             (device,) = await node.kubelet.prepare(held)
         assert device.device_name == "gpu-0-2g-2gb-at-0"
         assert node.backend.calls == [("prepare", SLICE), ("unprepare", SLICE), ("prepare", "gpu-0-2g-2gb-at-0")]
