@@ -9,7 +9,7 @@ import anyio
 from api.model.names import ObjectRef
 from driver.demo.cluster_picture import Explanation, count, show_containers, show_explanation, show_pods
 from driver.demo.manifests import Manifest
-from driver.demo.observation import is_processed
+from driver.demo.observation import find_refusal, is_processed
 from driver.demo.pod_runner import KEPT, PodRunner
 from driver.demo.report import PodReport, WaitingReport
 from driver.demo.scenario import open_cluster
@@ -55,6 +55,10 @@ class OwnManifests(PodRunner):
             "the controller's status on every class",
             lambda: len(found()) == len(names) and all(map(is_processed, found())),
         )
+        for held in sorted(found(), key=lambda held: held.metadata.name):
+            if refusal := find_refusal(held):
+                self.report.refused_classes[held.metadata.name] = refusal
+                self.display.say(f"ResourceClass {held.metadata.name} is not ready: {refusal}")
         await self.environment.apply(manifest.body for manifest in self.manifests if manifest.kind not in KEPT)
 
     async def _wait(self) -> None:

@@ -134,6 +134,8 @@ class Report:
     nodes: Sequence[NodeReport] = ()
     pods: list[PodReport] = field(default_factory=list)
     waiting: list[WaitingReport] = field(default_factory=list)
+    refused_classes: dict[str, str] = field(default_factory=dict)
+    """Of the user's ResourceClasses those that are not ready: the controller's message by name."""
     resized: ResizeReport | None = None
     loaded: list[LoadReport] = field(default_factory=list)
     left: LeftoverReport | None = None

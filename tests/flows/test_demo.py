@@ -189,6 +189,7 @@ def test_workloads_make_their_pods_and_of_a_pod_that_fits_nowhere_the_reason_is_
     assert "spec.minimum.memory" in err
     assert "timed out" not in err, "it waited for what cannot come"
     assert [waiting["pod"] for waiting in json.loads(out)["waiting"]] == ["default/cannot"]
+    assert "spec.minimum.memory" in json.loads(out)["refused_classes"]["huge"]
     pods = {pod["name"]: pod for pod in json.loads(out)["pods"]}
     assert Counter(name.partition("-")[0] for name in pods) == {"web": 2, "db": 2, "train": 1}
     assert {"db-0", "db-1"} <= pods.keys()
