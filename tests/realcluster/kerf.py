@@ -138,7 +138,7 @@ class Kerf:
     async def start_bare_plugin(self, node: str, hardware: Hardware, arguments: Sequence[str] = ()) -> None:
         """Start the plugin of a node without a kubelet, which publishes devices and does not register."""
         paths = self._cluster.node_paths(node)
-        for directory in (paths.root, paths.kubelet, paths.cdi):
+        for directory in (paths.root, paths.kubelet, paths.cdi, paths.device_plugins):
             directory.mkdir(exist_ok=True)
         paths.boot_id.write_text(f"{uuid.uuid4()}\n")
         self.describe_hardware(node, hardware)
