@@ -66,11 +66,11 @@ class Machine:
         shutil.rmtree(self._paths.containerd_state, ignore_errors=True)
 
     async def remove(self) -> None:
-        """Switch the machine off and remove what it needed on the host."""
+        """Switch the machine off. Empty folders stay on the host: the machines of other clusters may be mounted there.
+
+        Linux ends mounts of all namespaces on a folder that is removed (mount_namespaces(7)).
+        """
         await self.switch_off()
-        for directory in self._made.read_text().splitlines() if self._made.exists() else ():
-            with suppress(OSError):  # somebody else has begun to use it
-                Path(directory).rmdir()
 
     def start(self, name: str, command: Sequence[str], *, path: Sequence[Path] = ()) -> None:
         """Start ``command`` on the machine as the cluster's process ``name``, with ``path`` before the default PATH."""
@@ -82,17 +82,9 @@ class Machine:
         done = subprocess.run([*self._enter(), *command], capture_output=True, text=True, check=True)
         return done.stdout
 
-    @property
-    def _made(self) -> Path:
-        return self._paths.root / "made-directories"
-
     def _make_mount_points(self) -> None:
-        self._paths.device_plugins.mkdir(parents=True, exist_ok=True)
-        missing = [directory for directory in (*_PRIVATE, str(_DEVICE_PLUGINS)) if not Path(directory).exists()]
-        with self._made.open("a") as made:
-            made.writelines(f"{directory}\n" for directory in missing)
-        for directory in missing:
-            Path(directory).mkdir(parents=True)
+        for directory in (self._paths.device_plugins, *map(Path, _PRIVATE), _DEVICE_PLUGINS):
+            directory.mkdir(parents=True, exist_ok=True)
 
     def _enter(self) -> Sequence[str]:
         return ["nsenter", f"--target={self._processes.pid(self._name)}", "--mount", "--pid", "--"]
