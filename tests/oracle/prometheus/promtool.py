@@ -3,6 +3,7 @@
 The package is unpacked and not installed, because it would start a server.
 """
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -18,10 +19,16 @@ class NoPromtoolError(RuntimeError):
     """There is no promtool, and none can be had; the message has the remedy."""
 
 
-def find_promtool(folder: Path) -> Path:
-    """Return the program, which is unpacked below ``folder`` if it is not on the PATH. Raises NoPromtoolError."""
+def find_promtool(folder: Path, cache: Path) -> Path:
+    """Return the program: that on the PATH, that in ``cache``, or one that is unpacked below ``folder`` and kept there.
+
+    Raises NoPromtoolError.
+    """
     if found := shutil.which("promtool"):
         return Path(found)
+    kept = cache / "promtool"
+    if kept.exists():
+        return kept
     if shutil.which("apt-get") is None:
         raise NoPromtoolError(f"there is no promtool: {_REMEDY}")
     try:
@@ -31,7 +38,9 @@ def find_promtool(folder: Path) -> Path:
         _call("apt-get", "download", "-qq", _PACKAGE, folder=folder)
     [archive] = folder.glob("*.deb")
     _call("dpkg-deb", "-x", archive.name, ".", folder=folder)
-    return folder / "usr/bin/promtool"
+    cache.mkdir(parents=True, exist_ok=True)
+    partial = shutil.copy(folder / "usr/bin/promtool", cache / f"promtool.{os.getpid()}")
+    return Path(partial).rename(kept)
 
 
 def _call(*command: str, folder: Path) -> None:

@@ -8,13 +8,14 @@ import yaml
 
 from tests.alerts.test_alerts_and_dashboard import RULE_TESTS, RULES, panels
 from tests.oracle.prometheus import promtool
+from tests.realcluster.builds import cache
 
 pytestmark = pytest.mark.oracle
 
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return promtool.find_promtool(tmp_path_factory.mktemp("promtool"))
+    return promtool.find_promtool(tmp_path_factory.mktemp("promtool"), cache().with_name("prometheus"))
 
 
 def judge(program: Path, *words: str) -> None:
@@ -40,4 +41,4 @@ def test_without_promtool_and_packages_the_error_says_what_to_install(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(promtool.NoPromtoolError, match="install the package prometheus"):
-        promtool.find_promtool(tmp_path)
+        promtool.find_promtool(tmp_path, tmp_path / "cache")
