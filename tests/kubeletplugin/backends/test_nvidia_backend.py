@@ -1,5 +1,6 @@
 """The backend ``nvidia`` on stand-ins of cards: what the contract of backends does not ask."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import pynvml
@@ -305,6 +306,21 @@ def test_while_no_driver_is_loaded_the_error_says_so(tmp_path: Path) -> None:
             plugin.backend.discover()
     machine_of(plugin).hardware.reload_driver()
     assert len(plugin.backend.discover()) == 2
+
+
+def test_a_driver_that_goes_while_nvml_is_opened_is_found_when_it_is_back(tmp_path: Path) -> None:
+    """NVML counts its openings: one that was not closed kept every later one at the driver that was gone, for good."""
+    plugin = plugin_on(tmp_path)
+    hardware = machine_of(plugin).hardware
+    hardware.reload_driver()
+    hardware.add_fault("nvmlSystemGetDriverVersion", error=pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+    for _ in range(2):  # the old driver is gone; the new one goes while it is opened
+        with pytest.raises(CardAbsentError):
+            survey(plugin)
+    hardware.reload_driver()
+    with suppress(CardAbsentError):  # once, where it was opened before
+        survey(plugin)
+    assert survey(plugin).partitions == ()
 
 
 def test_a_driver_of_another_version_than_the_library_is_waited_for(tmp_path: Path) -> None:

@@ -14,12 +14,29 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 _MAX_LINKS: Final = 40
 """Symbolic links in one resolution, as in Linux (MAXSYMLINKS); more are taken for a circle."""
 _PLAIN_PATH: Final = re.compile(r"/|(/[A-Za-z0-9._+@=~-]+)+")
 """Paths that hooks take as they are: they split their arguments at ``,`` and ``::``. No file of a driver has others."""
+
+
+class FileIdentity(NamedTuple):
+    """What a file has to itself (stat(2)); the time is there because numbers are given out again."""
+
+    device: int
+    inode: int
+    modified_ns: int
+
+
+def identify_file(path: Path | None) -> FileIdentity | None:
+    """Return what tells a file from another one at its path, links followed; None: there is none."""
+    try:
+        status = None if path is None else path.stat()
+    except OSError:
+        return None
+    return None if status is None else FileIdentity(status.st_dev, status.st_ino, status.st_mtime_ns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from driver.kubeletplugin.backends.base import (
     HardwareRefusedError,
     OutdatedProcessError,
 )
+from driver.kubeletplugin.backends.nvidia.file_root import FileIdentity, identify_file
 from driver.kubeletplugin.backends.nvidia.readings import (
     CardReading,
     ComputeMode,
@@ -74,14 +75,6 @@ class EventSet(NamedTuple):
     """The address that NVML's handle of each card is, by UUID: a lost card does not say its UUID any more."""
 
 
-class _FileIdentity(NamedTuple):
-    """What a file has to itself (stat(2)); the time is there because numbers are given out again."""
-
-    device: int
-    inode: int
-    modified_ns: int
-
-
 class NvmlLibrary:
     """NVML of one driver installation. Cards are named by UUID; all methods may be called in several threads."""
 
@@ -92,7 +85,7 @@ class NvmlLibrary:
         self._is_wanted = False
         self._lock = threading.Lock()
         self._loaded: ctypes.CDLL | None = None
-        self._file: _FileIdentity | None = None
+        self._file: FileIdentity | None = None
         """The library's file when it was loaded: a process never loads another one, whatever is there later."""
         self._driver_version = ""
         self._handles: dict[str, Any] = {}
@@ -509,8 +502,7 @@ class NvmlLibrary:
             raise NvmlBindingsMissingError(message) from error
         self._load()
         try:
-            pynvml.nvmlInit()
-            self._driver_version = _decode(pynvml.nvmlSystemGetDriverVersion())
+            self._driver_version = _open(pynvml)
         except pynvml.NVMLError as error:
             if _is_one_of(pynvml, error, {_OTHER_VERSION}) and self._is_replaced():
                 raise OutdatedProcessError(
@@ -552,7 +544,7 @@ class NvmlLibrary:
         if self._loaded is not None:
             return
         path = self._find()
-        self._file = self._file or _identify(path)
+        self._file = self._file or identify_file(path)
         if self._root == Path("/"):  # the linker finds it
             return
         if path is None:
@@ -569,17 +561,23 @@ class NvmlLibrary:
 
     def _is_replaced(self) -> bool:
         """Whether another process would load another file."""
-        now = _identify(self._find())
+        now = identify_file(self._find())
         return now is not None and now != self._file
 
 
-def _identify(path: Path | None) -> _FileIdentity | None:
-    """Return what tells a file from another one at its path, links followed; None: there is none."""
+def _open(nvml: Any) -> str:  # noqa: ANN401  (the bindings have no types)
+    """Open NVML, and return the driver's version. Raises NVMLError.
+
+    NVML counts how often it is opened, and works with a driver that was loaded anew only once it was closed as often:
+    so what fails after the opening ends it.
+    """
+    nvml.nvmlInit()
     try:
-        status = None if path is None else path.stat()
-    except OSError:
-        return None
-    return None if status is None else _FileIdentity(status.st_dev, status.st_ino, status.st_mtime_ns)
+        return _decode(nvml.nvmlSystemGetDriverVersion())
+    except nvml.NVMLError:
+        with suppress(nvml.NVMLError):
+            nvml.nvmlShutdown()
+        raise
 
 
 def _is_one_of(nvml: Any, error: Any, names: Collection[str]) -> bool:  # noqa: ANN401
