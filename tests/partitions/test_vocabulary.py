@@ -9,7 +9,7 @@ from api.model.devices import Attribute
 from api.model.quantity import Quantity
 from driver.families.fpga import FPGA
 from driver.families.gpu import GPU
-from driver.partitions.device_attributes import Vocabulary
+from driver.partitions.device_attributes import Vocabulary, card_attributes, mark_simulated
 from driver.partitions.device_names import device_name, parse_device_name
 from driver.partitions.geometry import Card, Geometry, InvalidGeometryError, Partition, PartitionSpec, Placement
 from driver.partitions.pool_compiler import CompileError, SliceLayout, build_monitor_slices, compile_pool
@@ -150,6 +150,19 @@ def test_an_fpgas_devices_say_what_is_loaded_and_how_long_a_load_takes() -> None
     assert {attributes["interfaceUUID"].string for attributes in found.values()} == {
         dict(card.geometry.attributes)["interfaceUUID"].string
     }
+
+
+@pytest.mark.parametrize("product", [None, "Acme One"], ids=["of the geometry", "of the card"])
+def test_every_device_of_a_simulated_card_says_so_by_name_and_by_attribute(product: str | None) -> None:
+    card = gpu("h100-80gb-sxm")
+    usual = dict(card.geometry.attributes)["productName"].string
+    if product is not None:
+        card = replace(card, attributes={"brand": Attribute.of("Acme"), "productName": Attribute.of(product)})
+    marked = card_attributes(mark_simulated(card), "node-1", GPU.vocabulary)
+    unmarked = card_attributes(card, "node-1", GPU.vocabulary)
+    assert {name for name in marked if marked[name] != unmarked[name]} == {"productName", "simulated"}
+    assert marked["productName"] == Attribute.of(f"{product or usual} (simulated)")
+    assert (marked["simulated"], unmarked["simulated"]) == (Attribute.of(True), Attribute.of(False))
 
 
 def test_a_partition_is_found_by_what_it_is() -> None:

@@ -135,9 +135,6 @@ class DevicePublisher:
     def _reserve(self, restrictions: DeviceRestrictions) -> None:
         """Choose which placements are kept for extended resources, before what is published is computed."""
         target, reservations = self._target(), restrictions.reservations
-        is_used = any(each.resource for each in self._records.values())
-        if not (target.plugin_resources or reservations.resources or reservations.kept or is_used):
-            return
         claims = _list_taken(record for record in self._records.values() if not record.resource)
         state = ReservationContext(
             cards=tuple(card for card in self.cards if card.kind in target.vocabularies),
