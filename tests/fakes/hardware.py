@@ -115,7 +115,7 @@ class FakeBackend:
         self.without_edits: set[str] = set()
         self.is_open = True
         self._events = threading.Condition()
-        self._told: list[HealthChange | CardChange] = []
+        self._told: list[HealthChange | CardChange | DiscoveryChange] = []
         self._event_error: Exception | None = None
         self.discovery_error: Exception | None = None
         self._changes = threading.Lock()
@@ -215,7 +215,7 @@ class FakeBackend:
         state = state if reason else HealthState.HEALTHY
         self.tell(HealthChange(card_uuid=card, partition=None, state=state, reason=reason))
 
-    def tell(self, event: HealthChange | CardChange) -> None:
+    def tell(self, event: HealthChange | CardChange | DiscoveryChange) -> None:
         """Report an event."""
         with self._events:
             self._told.append(event)

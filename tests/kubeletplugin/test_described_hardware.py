@@ -16,7 +16,7 @@ from driver.families.registry import BUILT_IN_BY_NAME
 from driver.kube.http.client import Client, PatchType
 from driver.kube.http.config import load_access
 from driver.kube.http.errors import ForbiddenError, NotFoundError
-from driver.kubeletplugin.backends.base import CardChange, DescribedBackend, DiscoveryChange, HealthChange
+from driver.kubeletplugin.backends.base import DescribedBackend, DiscoveryChange
 from driver.kubeletplugin.cluster.descriptions import DescriptionWatch
 from driver.local.apiserver import ApiServer
 from driver.partitions.geometry import Card
@@ -31,12 +31,11 @@ SHELL = build_document("FpgaShell", "lab", interfaceUUID=INTERFACE, slots=[{}])
 
 
 class DescribedFake(FakeBackend):
-    """A FakeBackend whose FPGA is there once it is described, and that can say that discovery has changed."""
+    """A FakeBackend whose FPGA is there once it is described."""
 
     def __init__(self, cards: Sequence[Card], file: Path) -> None:
         super().__init__(cards, file)
         self.documents: list[Sequence[JsonObject]] = []
-        self.is_changed = False
         self.discoveries = 0
 
     def describe(self, documents: Sequence[JsonObject]) -> None:
@@ -46,12 +45,6 @@ class DescribedFake(FakeBackend):
         self.discoveries += 1
         cards = super().discover()
         return cards if self.documents and self.documents[-1] else [card for card in cards if card.kind != "fpga"]
-
-    def wait_for_events(self, timeout_s: float) -> Sequence[HealthChange | CardChange | DiscoveryChange]:
-        if self.is_changed:
-            self.is_changed = False
-            return [DiscoveryChange()]
-        return super().wait_for_events(timeout_s)
 
 
 def describe(node: Machine) -> DescribedFake:
@@ -93,7 +86,7 @@ async def test_a_backend_that_says_so_is_discovered_again() -> None:
         async with node.plugin():
             await until(lambda: "gpu-0" in published_devices(node))
             before = backend.discoveries
-            backend.is_changed = True
+            backend.tell(DiscoveryChange())
             await until(lambda: backend.discoveries > before)
 
 
