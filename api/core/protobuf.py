@@ -8,7 +8,6 @@ Source: the encoding is described in apimachinery ``pkg/runtime/serializer/proto
 
 import base64
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -17,6 +16,7 @@ from google.protobuf.message import DecodeError, Message
 from api._generated.kubernetes_objects import api_pb2
 from api.errors import InvalidDocumentError, Problem, UnsupportedError
 from api.model.base import JsonObject
+from api.model.times import format_unix_time
 
 MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
 _MAGIC: Final = b"k8s\x00"
@@ -93,4 +93,4 @@ def _time(value: api_pb2.Time) -> str | None:
     """Return the time as RFC 3339 in whole seconds; None: Go's zero time, which is encoded as an empty message."""
     if not value.ListFields():
         return None
-    return datetime.fromtimestamp(value.seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return format_unix_time(value.seconds)

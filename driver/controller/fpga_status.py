@@ -12,7 +12,7 @@ that of one of its files.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final, TypeAlias
 
 from api.kerf.fpga_objects import (
@@ -27,6 +27,7 @@ from api.model.base import JsonObject
 from api.model.device_attributes import ATTRIBUTE_FUNCTION, ATTRIBUTE_UUID
 from api.model.devices import Attribute, Device, ResourceSlice
 from api.model.metadata import Condition
+from driver.controller.conditions import continue_conditions
 from driver.families.fpga.descriptions import Description, Descriptions, build_descriptions, normalize_uuid
 from driver.families.fpga.refused_images import BLANK, parse_refusals
 
@@ -37,8 +38,6 @@ _FETCHED: Final = "Fetched"
 _REFUSED: Final = "Refused"
 _NAMED: Final = 5
 """Nodes that a message names."""
-_MAX_MESSAGE: Final = 32768
-"""The most characters of a condition's message (``metav1.Condition``)."""
 _ABSENT: Final = Attribute()
 
 
@@ -103,7 +102,9 @@ def build_status(held: FpgaObject, descriptions: Descriptions, published: Publis
         conditions.append(_refused({node: one.refused[name] for node, one in on_nodes.items() if name in one.refused}))
     return FpgaStatus(
         observed_generation=held.metadata.generation,
-        conditions=tuple(_since(condition, held, now) for condition in conditions),
+        conditions=continue_conditions(
+            conditions, held.status.conditions, generation=held.metadata.generation, now=now
+        ),
         nodes=nodes,
     )
 
@@ -158,17 +159,3 @@ def _refused(reasons: Mapping[str, str]) -> Condition:
 def _list_nodes(nodes: Sequence[str]) -> str:
     more = f" and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else ""
     return f"{', '.join(nodes[:_NAMED])}{more}"
-
-
-def _since(condition: Condition, held: FpgaObject, now: datetime) -> Condition:
-    """``condition`` of this generation, with the time of its last transition."""
-    previous = next((one for one in held.status.conditions if one.type == condition.type), None)
-    unchanged = previous is not None and previous.status == condition.status and previous.last_transition_time
-    return Condition(
-        type=condition.type,
-        status=condition.status,
-        reason=condition.reason,
-        message=condition.message[:_MAX_MESSAGE],
-        last_transition_time=unchanged or now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        observed_generation=held.metadata.generation,
-    )

@@ -19,6 +19,7 @@ from api.core.v1 import EVENTS, Event, EventSource, ObjectReference
 from api.errors import KerfError, TransientError
 from api.model.metadata import ObjectMeta
 from api.model.names import MAX_SUBDOMAIN, ObjectRef
+from api.model.times import format_time
 from driver.kube.http.client import Client, PatchType
 from driver.kube.http.errors import NotFoundError
 from driver.runtime import metrics
@@ -173,7 +174,7 @@ class EventReporter:
         )
 
     def _timestamp(self) -> str:
-        return self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        return format_time(self._now())
 
 
 def _namespace(about: ObjectReference) -> str:

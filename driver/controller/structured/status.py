@@ -11,7 +11,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final, Literal
 
 import yaml
@@ -21,6 +21,7 @@ from api.model.base import JsonObject
 from api.model.device_attributes import monitor_taint_key
 from api.model.metadata import Condition
 from api.wire import to_builtins
+from driver.controller.conditions import continue_conditions
 from driver.controller.device_types import UnsatisfiableError
 from driver.controller.structured.class_compiler import CompiledClass
 from driver.controller.structured.plan import NOT_ACCEPTED, ClassPlan, NotInPlace, UpToDate
@@ -34,8 +35,6 @@ TOLERATIONS: Final = "TolerationsInClaims"
 _OURS: Final = frozenset({ACCEPTED, READY, MATCHING, TOLERATIONS, DEVICE_PLUGIN})
 _SAID_BY_ACCEPTED: Final = frozenset({NOT_ACCEPTED, FamilyNotInstalledError.reason})
 """The reasons of Ready for which the event of Accepted is the only one."""
-_MAX_MESSAGE: Final = 32768
-"""The most characters of a condition's message (``metav1.Condition``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +75,9 @@ def build_status(
     is_there = plan.compiled is not None and isinstance(result, UpToDate)
     return ResourceClassStatus(
         observed_generation=held.metadata.generation,
-        conditions=tuple(_since(condition, held, now) for condition in conditions),
+        conditions=continue_conditions(
+            conditions, held.status.conditions, generation=held.metadata.generation, now=now
+        ),
         size=plan.compiled.size if plan.compiled else None,
         device_class_name=name if is_there else None,
         matching_devices=matched.devices,
@@ -162,21 +163,3 @@ def _tolerations(request: JsonObject) -> Condition:
         + yaml.safe_dump({"exactly": request}, sort_keys=False)
     )
     return Condition(type=TOLERATIONS, status="True", reason="DeviceClassHasNone", message=message)
-
-
-def _since(condition: Condition, held: ResourceClassObject, now: datetime) -> Condition:
-    """``condition`` of this generation, with the time of its last transition."""
-    previous = next((one for one in held.status.conditions if one.type == condition.type), None)
-    unchanged = previous is not None and previous.status == condition.status and previous.last_transition_time
-    return Condition(
-        type=condition.type,
-        status=condition.status,
-        reason=condition.reason,
-        message=condition.message[:_MAX_MESSAGE],
-        last_transition_time=unchanged or _rfc3339(now),
-        observed_generation=held.metadata.generation,
-    )
-
-
-def _rfc3339(time: datetime) -> str:
-    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

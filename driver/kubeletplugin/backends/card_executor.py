@@ -15,11 +15,11 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final, NamedTuple, TypeVar, TypeVarTuple
 
 import anyio
 
+from api.model.times import format_unix_time
 from driver.kubeletplugin.backends.base import (
     Backend,
     CardChange,
@@ -126,7 +126,7 @@ class CallQueue:
         Raises what it raises, and HardwareBusyError when it does not return in time.
         """
         ended = anyio.Event()
-        since = datetime.fromtimestamp(self._now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        since = format_unix_time(self._now())
         call = _RunningCall(operation, since, ended, anyio.current_time() + self._limit_s)
         outcome: list[Callable[[], ResultT]] = []
 

@@ -6,7 +6,6 @@ another node (docs/early-loading.md).
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
 from msgspec.structs import replace
@@ -15,6 +14,7 @@ from api.model.allocations import AllocatedDeviceStatus, DeviceRequestAllocation
 from api.model.devices import Device, Pool
 from api.model.metadata import Condition
 from api.model.names import DriverName
+from api.model.times import format_unix_time
 from driver.partitions.geometry import Card, Partition
 from driver.partitions.unit_map import get_unit_map
 
@@ -82,11 +82,6 @@ def device_key(device: DeviceRequestAllocationResult | AllocatedDeviceStatus) ->
     return (device.driver, device.pool, device.device, device.share_id)
 
 
-def format_time(now: float) -> str:
-    """Return Unix time in seconds as the time of a condition."""
-    return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def build_device_statuses(
     results: Iterable[DeviceRequestAllocationResult], conditions: BindingConditions, *, failure: str | None, now: float
 ) -> tuple[AllocatedDeviceStatus, ...]:
@@ -94,7 +89,7 @@ def build_device_statuses(
 
     ``now`` is Unix time in seconds.
     """
-    since = format_time(now)
+    since = format_unix_time(now)
     loaded = Condition(
         type=conditions.loaded,
         status="True" if failure is None else "False",

@@ -14,8 +14,9 @@ from api.kerf.device_status import MAX_DATA_BYTES, DeviceStatus
 from api.model.allocations import AllocatedDeviceStatus, ResourceClaimStatus
 from api.model.base import JsonObject
 from api.model.metadata import Condition
+from api.model.times import format_unix_time
 from api.wire import to_builtins
-from driver.kubeletplugin.inventory.binding_conditions import BindingConditions, device_key, format_time
+from driver.kubeletplugin.inventory.binding_conditions import BindingConditions, device_key
 
 READY: Final = "Ready"
 """The type that KEP-4817 recommends for a device that is configured as class and claim say."""
@@ -92,7 +93,7 @@ def _build_ready(now: float) -> Condition:
         status="True",
         reason="Prepared",
         message="the device is ready for containers",
-        last_transition_time=format_time(now),
+        last_transition_time=format_unix_time(now),
     )
 
 
@@ -102,7 +103,7 @@ def _build_simulated(now: float) -> Condition:
         status="True",
         reason="SimulatedHardware",
         message="there is no such hardware: the device computes nothing",
-        last_transition_time=format_time(now),
+        last_transition_time=format_unix_time(now),
     )
 
 

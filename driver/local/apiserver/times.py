@@ -1,13 +1,8 @@
 """Times as Kubernetes stores and prints them."""
 
 import math
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
-
-
-def format_time(moment: datetime) -> str:
-    """Return a ``metav1.Time``: RFC 3339 in seconds, UTC."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def parse_time(text: str) -> datetime | None:

@@ -16,6 +16,7 @@ from api.model.base import JsonObject
 from api.model.metadata import ObjectMeta
 from api.model.names import ClaimRef, ObjectRef
 from api.model.prepared import ReportedDevice
+from api.model.times import format_time
 from api.resource.classic import ClassicKinds
 from api.resource.kinds import ResourceKinds
 from api.wire import to_builtins
@@ -128,7 +129,7 @@ class Kubelet:
         for container in (*pod.spec.init_containers, *pod.spec.containers):
             self._containers.start(pod, container, self._claims.cdi_ids(pod, container))
         if pod.status.phase != "Running":
-            await self._set_status(pod, _running_status(pod, _rfc3339(self._clock())))
+            await self._set_status(pod, _running_status(pod, format_time(self._clock())))
             self._events.report(reference(pod), type="Normal", reason="Started", message="Started the pod's containers")
         self._started[pod.ref] = pod
 
@@ -169,7 +170,7 @@ class Kubelet:
                 log.warning("cannot report node %s as ready: %s", self._settings.node_name, error)
 
     async def _report_ready(self) -> None:
-        now = _rfc3339(self._clock())
+        now = format_time(self._clock())
         ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "the stand-in is running"}
         status = {
             "conditions": [{**ready, "lastHeartbeatTime": now, "lastTransitionTime": now}],
@@ -225,7 +226,3 @@ def _container_status(container: Container, now: str) -> JsonObject:
         "restartCount": 0,
         "state": {"running": {"startedAt": now}},
     }
-
-
-def _rfc3339(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -37,6 +37,7 @@ from api.model.claims import DeviceClass, DeviceRequest, ResourceClaim
 from api.model.devices import ResourceSlice
 from api.model.metadata import Condition, ObjectMeta
 from api.model.names import ObjectRef
+from api.model.times import format_time
 from api.wire import to_builtins
 from driver.allocation import (
     Budget,
@@ -388,7 +389,7 @@ def _stamped(allocation: AllocationResult, now: datetime) -> AllocationResult:
     """Return the allocation with its time, when somebody waits for its devices (KEP-5007)."""
     if not any(result.binding_conditions for result in allocation.devices.results):
         return allocation
-    return replace(allocation, allocation_timestamp=now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+    return replace(allocation, allocation_timestamp=format_time(now))
 
 
 def _pool(slice_: ResourceSlice) -> tuple[str, str]:

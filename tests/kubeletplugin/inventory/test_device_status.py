@@ -10,11 +10,11 @@ from api.kerf.v1alpha1 import API_VERSION
 from api.model.allocations import AllocatedDeviceStatus, ResourceClaimStatus
 from api.model.base import JsonObject
 from api.model.names import DriverName
+from api.model.times import format_unix_time
 from driver.kubeletplugin.inventory.binding_conditions import (
     BindingConditions,
     build_device_statuses,
     device_key,
-    format_time,
 )
 from driver.kubeletplugin.inventory.device_status import (
     DeviceKey,
@@ -92,10 +92,10 @@ def test_a_condition_that_stays_keeps_the_time_of_its_last_transition() -> None:
     status = compose(status, {KEYS["gpu-1"]: {"uuid": "b"}}, now=20)
     (entry,) = status.devices
     assert entry.data == {"uuid": "b"}
-    assert [one.last_transition_time for one in entry.conditions] == [format_time(10)]
+    assert [one.last_transition_time for one in entry.conditions] == [format_unix_time(10)]
     status = compose(ALLOCATED, {}, loads("gpu-1", failure="no", now=10))
     status = compose(status, {}, loads("gpu-1", now=20))
-    assert {one.last_transition_time for one in status.devices[0].conditions} == {format_time(20)}
+    assert {one.last_transition_time for one in status.devices[0].conditions} == {format_unix_time(20)}
 
 
 def test_a_device_of_simulated_hardware_says_so_as_long_as_it_is_prepared() -> None:

@@ -10,6 +10,7 @@ from http import HTTPStatus
 from typing import Final
 
 from api.model.base import JsonObject
+from api.model.times import format_time
 from driver.local.apiserver.http.query_options import DeleteOptions, ListOptions, WriteOptions
 from driver.local.apiserver.http.request_info import RequestInfo
 from driver.local.apiserver.http.serializer import ObjectEncoder, encode, negotiate_form
@@ -25,7 +26,6 @@ from driver.local.apiserver.registry.subresources import bind_pod, finalize_name
 from driver.local.apiserver.registry.watch import Watch, WatchNotifier
 from driver.local.apiserver.settings import ApiServerSettings
 from driver.local.apiserver.storage import ObjectKey, Storage, StoredObject
-from driver.local.apiserver.times import format_time
 
 _log: Final = logging.getLogger(__name__)
 

@@ -19,6 +19,7 @@ from typing import Final, Literal, TypeAlias
 from api.errors import InvalidQuantityError
 from api.model.base import JsonObject
 from api.model.quantity import Quantity
+from api.model.times import format_time
 from driver.local.apiserver.admission.admission import (
     check_namespace,
     validate_admin_access,
@@ -45,7 +46,6 @@ from driver.local.apiserver.meta.status_errors import (
 )
 from driver.local.apiserver.registry.delete import is_gone
 from driver.local.apiserver.storage import ObjectKey, Storage, StoredObject
-from driver.local.apiserver.times import format_time
 
 _SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 """Letters of generated names: no vowels and no digits that look like letters, lest they form words (``util/rand``)."""

@@ -9,13 +9,14 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from api.model.base import JsonObject
+from api.model.times import format_time
 from driver.local.apiserver.http.query_options import DeleteOptions
 from driver.local.apiserver.kinds.types import ResourceType
 from driver.local.apiserver.kinds.validation.core import NAMESPACE_FINALIZER
 from driver.local.apiserver.meta.documents import deep_copy, lookup
 from driver.local.apiserver.meta.status_errors import conflict, object_not_found
 from driver.local.apiserver.storage import GroupResource, ObjectKey, Storage, StoredObject
-from driver.local.apiserver.times import format_time, parse_time
+from driver.local.apiserver.times import parse_time
 
 ORPHAN: Final = "orphan"
 FOREGROUND: Final = "foregroundDeletion"

@@ -15,6 +15,7 @@ from api.core import protobuf
 from api.errors import InvalidDocumentError, UnsupportedError
 from api.model.base import JsonObject
 from api.model.json_limits import MAX_LEVELS, check_levels
+from api.model.times import format_time
 from driver.local.apiserver.crd.structural_schema import prune
 from driver.local.apiserver.meta import managed_fields
 from driver.local.apiserver.meta.documents import JsonValue, deep_copy, without
@@ -29,7 +30,6 @@ from driver.local.apiserver.meta.status_errors import (
 )
 from driver.local.apiserver.meta.strategic_merge import apply_strategic_merge_patch
 from driver.local.apiserver.registry.create_update import UpdateFunction, WriteRequest
-from driver.local.apiserver.times import format_time
 
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
