@@ -81,6 +81,9 @@ class Settings:
     usage_interval_s: float = 15.0
     """Time between two questions to the kubelet which claims its pods use: a local call of milliseconds, and a claim
     that it has forgotten should be looked up within a minute of its end."""
+    usage_retry_s: float = 1.0
+    """Time until a kubelet that did not answer is asked again which pods have devices of extended resources: what no
+    answer has had is kept for ``unlisted_grace_s``, and a pod may run for seconds only."""
     collect_interval_s: float = 600.0
     """Time between two checks whether a claim that pods use still exists: one GET for each, on thousands of nodes."""
     collect_unused_interval_s: float = 60.0

@@ -79,30 +79,32 @@ class ResourceCollector:
     async def run(self) -> None:
         """Ask the kubelet at the interval, and when a container starts, until cancelled.
 
-        A pod may end before the interval does: it should have been seen with its devices.
+        A pod may end before the interval does: it should have been seen with its devices. So a kubelet that does not
+        answer, as a busy one may, is asked again soon.
         """
         while True:
             start = self._allocator.starting.next_event
-            await self.collect()
-            with anyio.move_on_after(self._settings.usage_interval_s):
+            is_answered = await self.collect()
+            settings = self._settings
+            with anyio.move_on_after(settings.usage_interval_s if is_answered else settings.usage_retry_s):
                 await start.wait()
 
-    async def collect(self) -> None:
-        """Ask the kubelet once, and release what is to be released."""
+    async def collect(self) -> bool:
+        """Ask the kubelet once, and release what is to be released. Returns whether it answered, if asked."""
         records = {uid: record for uid, record in self._checkpoint.records.items() if record.resource}
         for known in (self._seen, self._absent, self._doubts):
             for uid in known.keys() - records.keys():
                 del known[uid]
         if not records:
-            return
+            return True
         calls = {uid: self._allocator.count_calls(uid) for uid in records}
         try:
             uses = await self._list_uses()
         except KerfError as error:
             _log.debug("%s", error)
-            return
+            return False
         if uses is None:
-            return
+            return True
         pods = {record_uid(use.resource, use.id): use.pod for use in uses}
         self._allocator.note_used(pods.keys() & records.keys())
         for uid, record in records.items():
@@ -114,6 +116,7 @@ class ResourceCollector:
                 self._doubts[uid] = str(error)
             else:
                 self._doubts.pop(uid, None)
+        return True
 
     async def _judge(self, record: PreparedClaim, pod: ObjectRef | None, calls: int) -> None:
         uid = record.claim.uid

@@ -87,6 +87,7 @@ async def offering_node(**settings: Any) -> AsyncIterator[OfferingNode]:
         "retry": Backoff(first_s=0.01, factor=1.5, limit_s=0.1, jitter=0),
         "device_plugin_poll_s": 0.02,
         "usage_interval_s": 0.02,
+        "usage_retry_s": 0.02,
         "reservation_retry_s": 0.05,
         **settings,
     }

@@ -106,6 +106,22 @@ async def test_a_device_that_no_pod_was_ever_listed_with_has_a_grace_of_its_own(
         await wait_made(node)
 
 
+async def test_a_kubelet_that_is_silent_when_a_container_starts_is_asked_again_before_the_interval() -> None:
+    """On a busy node the answer that was to show a pod of seconds came too late, and the next question came when the
+    pod was gone: its partition was kept as one that no pod was ever listed with, for an hour.
+    """
+    settings = {"unused_grace_s": NEVER_S, "usage_interval_s": NEVER_S, "usage_retry_s": 0.02}
+    async with offering_node(**settings) as node, node.machine.plugin():
+        node.offer(_1g_1gb=1)
+        await node.kubelet.wait_list(RESOURCE, 1)
+        node.kubelet.is_silent = True
+        await node.kubelet.allocate(RESOURCE, FIRST, pod="a")
+        await node.kubelet.pre_start(RESOURCE, FIRST)
+        await node.kubelet.wait_lists_asked(3)
+        node.kubelet.is_silent = False
+        await node.kubelet.wait_lists_asked(1)
+
+
 async def test_the_next_pod_gets_the_placement_prepared_anew() -> None:
     """The kubelet gives an ID to the next pod at once, long before the grace is over."""
     async with offering_node(unused_grace_s=NEVER_S) as node, node.machine.plugin():
