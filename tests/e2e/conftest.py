@@ -13,7 +13,7 @@ from typing import Final
 import anyio
 import pytest
 
-from tests.e2e.log_capture import KEPT, keep_logs_on_failure
+from tests.e2e.log_capture import KEPT, keep_logs_on_failure, note_failure
 from tests.e2e.namespace import Namespace
 from tests.e2e.node import NodeView
 from tests.e2e.wait import eventually
@@ -142,25 +142,31 @@ async def idle_order(api: Api, nodes: Mapping[str, NodeView]) -> Sequence[str]:
 
 @pytest.fixture
 async def namespace(
-    api: Api, nodes: Mapping[str, NodeView], idle_order: Sequence[str], why_audit: WhyAudit
+    api: Api,
+    nodes: Mapping[str, NodeView],
+    idle_order: Sequence[str],
+    why_audit: WhyAudit,
+    request: pytest.FixtureRequest,
 ) -> AsyncIterator[Namespace]:
     """A new namespace on idle nodes, of which nothing may be left at the end."""
     namespace = Namespace(api, f"t{secrets.token_hex(3)}", nodes, why_audit)
     await namespace.wait_published(idle_order)
     await namespace.open()
     yield namespace
-    await why_audit.audit(at_once=True)
-    for node in nodes.values():
-        node.hardware.repair()
-    await namespace.close()
+    with note_failure(request.session):
+        await why_audit.audit(at_once=True)
+        for node in nodes.values():
+            node.hardware.repair()
+        await namespace.close()
 
 
 @pytest.fixture(autouse=True)
-def _why_is_known(why_audit: WhyAudit) -> Iterator[None]:
+def _why_is_known(why_audit: WhyAudit, request: pytest.FixtureRequest) -> Iterator[None]:
     """Fails the test during which ``kerf why`` has not said why a pod waits or ends, and what to do."""
     yield
     flaws = why_audit.take_flaws()
-    assert not flaws, "\n".join(flaws)
+    with note_failure(request.session):
+        assert not flaws, "\n".join(flaws)
 
 
 @pytest.fixture(autouse=True)
