@@ -47,6 +47,37 @@
 {{- end -}}
 {{- end -}}
 
+{{- /* What plugins need to fetch FPGA images: the proxy, and the authorities that are trusted beside the image's. */ -}}
+{{- define "kerf.imageServerVariables" -}}
+{{- if .Values.certificateAuthorities }}
+        - name: SSL_CERT_FILE # as OpenSSL calls it
+          value: /etc/kerf-certificates/ca.crt
+{{- end }}
+{{- if .Values.proxy.httpsProxy }}
+        - name: HTTPS_PROXY
+          value: {{ .Values.proxy.httpsProxy | quote }}
+        - name: NO_PROXY # always with the API server
+{{- $server := regexReplaceAll "^https://" .Values.apiServer.address "" }}
+          value: {{ join "," (concat (list "$(KUBERNETES_SERVICE_HOST)") (compact (list $server)) .Values.proxy.noProxy) | quote }}
+{{- end -}}
+{{- end -}}
+
+{{- define "kerf.certificatesMount" -}}
+{{- if .Values.certificateAuthorities }}
+        - name: certificates
+          mountPath: /etc/kerf-certificates
+          readOnly: true
+{{- end -}}
+{{- end -}}
+
+{{- define "kerf.certificatesVolume" -}}
+{{- if .Values.certificateAuthorities }}
+      - name: certificates
+        configMap:
+          name: kerf-certificate-authorities
+{{- end -}}
+{{- end -}}
+
 {{- /* The configuration of one backend of a profile, with what the chart knows: mounts and folders. */ -}}
 {{- define "kerf.backend" -}}
 {{- $config := deepCopy (default (dict) .config) -}}
