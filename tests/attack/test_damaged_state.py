@@ -144,4 +144,4 @@ async def test_an_old_backup_of_the_state_folder_takes_nothing_from_claims_that_
             assert (node.backend.made, node.cdi_files) == (made, files)
         told = [(reason, message) for _, _, reason, message in node.cluster.reported]
         assert [reason for reason, _ in told].count("RecordLost") == 2
-        assert any(reason == "HeldBySomebodyElse" and "1g.1gb at 1" in message for reason, message in told)
+        assert any(reason == "InUseOutsideKerf" and "1g.1gb at 1" in message for reason, message in told)

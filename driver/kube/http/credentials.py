@@ -114,7 +114,7 @@ class Credentials:
         except AccessError:
             if self._material is None:
                 raise
-            _log.warning("credentials could not be read again; the last ones stay in use", exc_info=True)
+            _log.warning("credentials could not be read again; the earlier ones stay in use", exc_info=True)
         self._read_at = anyio.current_time()
 
     async def _load(self, *, run_plugin: bool) -> _Material:

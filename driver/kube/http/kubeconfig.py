@@ -80,7 +80,7 @@ class _Config(msgspec.Struct, frozen=True, rename="kebab"):
 EntryT = TypeVar("EntryT", _NamedCluster, _NamedUser, _NamedContext)
 
 _REFUSED: Final = {
-    "as_": "Kerf does not impersonate: use a user of its own",
+    "as_": "Kerf does not support impersonation: use a user of its own",
     "username": "basic authentication was removed in Kubernetes 1.19: use a token or a certificate",
 }
 """Fields that change the server or the identity: to ignore them would connect to the wrong one."""
@@ -121,7 +121,7 @@ def read(paths: Sequence[Path], context: str | None = None, *, environ: Mapping[
     if problems:
         raise AccessError(f"{where}: " + "; ".join(map(str, problems)))
     if not access.verify:
-        _log.warning("%s: insecure-skip-tls-verify is set: whoever answers is taken for the API server", where)
+        _log.warning("%s: insecure-skip-tls-verify is set: any server that answers is trusted as the API server", where)
     return access
 
 
@@ -173,7 +173,7 @@ def _combine(
     cluster_entry.refuse(cluster)
     user_entry.refuse(user)
     if not cluster.server.startswith(("https://", "http://")):
-        cluster_entry.problem("server", f"{cluster.server!r} is no http or https address")
+        cluster_entry.problem("server", f"{cluster.server!r} is not an http or https address")
     return Access(
         server=cluster.server.rstrip("/"),
         namespace=namespace,

@@ -45,7 +45,7 @@ def parse_proxy(address: str) -> HttpsProxy:
         parts = urlsplit(address if "://" in address else f"http://{address}")
         port = parts.port
     except ValueError:
-        raise InvalidProxyError("the proxy's address is no URL: write http://HOST:PORT") from None
+        raise InvalidProxyError("the proxy's address is not a URL: write http://HOST:PORT") from None
     if parts.scheme != "http":
         raise InvalidProxyError(f"the proxy's address begins with {parts.scheme}://: Kerf uses proxies at http:// only")
     if not parts.hostname:

@@ -36,7 +36,7 @@ async def test_a_missing_class_is_told_of_at_the_context_and_waited_for(cluster:
 REFERENCES: dict[str, tuple[JsonObject, str]] = {
     "another kind": (
         {"apiGroup": "kerf.dev", "kind": "ConfigMap", "name": "p"},
-        "parametersRef: ConfigMap p: the kind is none of GpuClassParameters, FpgaClassParameters, ",
+        "parametersRef: ConfigMap p: the kind is not one of GpuClassParameters, FpgaClassParameters, ",
     ),
     "another group": (
         {"apiGroup": "other.example", "kind": "GpuClaimParameters", "name": "p"},

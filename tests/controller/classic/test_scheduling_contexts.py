@@ -102,7 +102,7 @@ def test_a_claim_that_was_made_for_another_pod_is_not_taken() -> None:
     builder.claim("stolen", owner=pod("another"))
     found = plan_context(context(selected="n1"), its_pod, builder.view)
     assert (found.rule, found.allocations) == ("S-7", ())
-    assert "was not made for this pod" in found.warnings[0].message
+    assert "was not created for this pod" in found.warnings[0].message
 
 
 SKIPPED = {

@@ -94,7 +94,7 @@ async def test_a_context_may_be_chosen_and_brings_its_namespace(tmp_path: Path) 
 async def test_insecure_access_is_taken_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     access = await load(config({"insecure-skip-tls-verify": True}), tmp_path)
     assert not access.verify
-    assert "whoever answers is taken for the API server" in caplog.text
+    assert "any server that answers is trusted as the API server" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -140,13 +140,13 @@ async def test_users_with_a_login_program_get_their_credentials_from_it_later(us
             config({"server": "https://h:port"}),
             r"clusters\[c\].cluster.server: 'https://h:port' has no valid host and port",
         ),
-        (config(user={"as": "admin"}), r"users\[u\].user.as: Kerf does not impersonate"),
+        (config(user={"as": "admin"}), r"users\[u\].user.as: Kerf does not support impersonation"),
         (
             config(user={"username": "x", "password": "y"}),
             r"users\[u\].user.username: basic authentication was removed",
         ),
-        (config({"server": ""}), r"clusters\[c\].cluster.server: '' is no http or https address"),
-        (config({"server": "ftp://x"}), "'ftp://x' is no http or https address"),
+        (config({"server": ""}), r"clusters\[c\].cluster.server: '' is not an http or https address"),
+        (config({"server": "ftp://x"}), "'ftp://x' is not an http or https address"),
         (config({"certificate-authority": "gone.crt"}), r"certificate-authority: there is no file .*/gone.crt"),
         (config({"certificate-authority-data": "not base64!"}), "certificate-authority-data: this is not base64"),
         (config(user={"tokenFile": "gone"}), r"users\[u\].user.tokenFile: there is no file"),
@@ -174,7 +174,7 @@ async def test_every_problem_is_named_at_once(tmp_path: Path) -> None:
 
 async def test_a_file_that_is_no_yaml_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config").write_text("{")
-    with pytest.raises(AccessError, match="is no YAML"):
+    with pytest.raises(AccessError, match="is not YAML"):
         await load_access(tmp_path / "config")
 
 

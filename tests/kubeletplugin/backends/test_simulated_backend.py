@@ -229,7 +229,7 @@ def test_partitions_made_by_hand_are_never_touched(machine: Machine, gpu: Card) 
     backend, by_hand = machine.open(), machine.device(gpu_partition(gpu, "3g.40gb", 4))
     backend.cut_by_hand(by_hand)
     for partition in (by_hand.partition, whole(gpu)):
-        with pytest.raises(HardwareConflictError, match=r"held by somebody else: 3g\.40gb at 4"):
+        with pytest.raises(HardwareConflictError, match=r"in use outside of Kerf: 3g\.40gb at 4"):
             machine.prepare(machine.device(partition, "wanting"), None)
         machine.release(machine.device(partition, "wanting"))
     beside = machine.device(gpu_partition(gpu, "4g.40gb", 0), "beside")
@@ -512,7 +512,7 @@ def test_a_lost_card_refuses_new_work_but_lets_go_of_old(machine: Machine, gpu: 
 def test_an_ill_card_does_what_it_is_told(machine: Machine, gpu: Card) -> None:
     """Whoever got it tolerates its taint."""
     backend = machine.open()
-    backend.inject(HardwareFaults(ill={"gpu-0": "Xid 63"}))
+    backend.inject(HardwareFaults(degraded={"gpu-0": "Xid 63"}))
     machine.prepare(machine.device(gpu_partition(gpu, "1g.10gb", 1)), None)
     assert len(backend.partitions()) == 1
 

@@ -22,6 +22,7 @@ EVERYTHING: Mapping[str, Any] = {
     "proxy": {"httpsProxy": "http://proxy.example:3128", "noProxy": ["10.0.0.0/8", ".lab"]},
     "log": {"level": "debug", "format": "text"},
     "controller": {"nodeSelector": {"a": "b"}, "tolerations": [{"operator": "Exists"}]},
+    "plugin": {"check": True},
     "mpsDaemons": {"enabled": True},
     "networkPolicy": {"enabled": True},
     "metrics": {"serviceMonitor": True, "prometheusRule": True, "dashboard": True, "labels": {"team": "gpu"}},
@@ -148,6 +149,23 @@ def test_only_profiles_that_say_so_are_privileged(helm: Helm) -> None:
         assert bool(pod.get("hostPID")) == is_privileged, name
         assert container["image"] == f"localhost/kerf@sha256:{'0' * 64}"
         assert container["imagePullPolicy"] == "Always"
+
+
+def test_the_check_before_a_plugin_has_its_rights_mounts_and_options(helm: Helm) -> None:
+    for name, pod in workloads(helm.template(EVERYTHING)):
+        if not name.startswith("kerf-kubelet-plugin-"):
+            assert "initContainers" not in pod
+            continue
+        (check,), (plugin,) = pod["initContainers"], pod["containers"]
+        for field in ("image", "imagePullPolicy", "env", "resources", "securityContext", "volumeMounts"):
+            assert check[field] == plugin[field], (name, field)
+        assert check["args"][:3] == ["check", "node", "--node-name=$(NODE_NAME)"]
+        others = ("kubelet-plugin", "--profile=", "--probes-address=", "--log-")
+        assert check["args"][2:] == [one for one in plugin["args"] if not one.startswith(others)], name
+
+
+def test_without_that_value_there_is_no_check(helm: Helm) -> None:
+    assert "initContainers" not in helm.template(profile("nvidia"))
 
 
 def test_plugins_alone_have_the_proxy_and_the_authorities_of_image_servers(helm: Helm) -> None:

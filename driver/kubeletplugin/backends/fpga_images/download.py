@@ -109,14 +109,14 @@ def _copy(response: http.client.HTTPResponse, sink: BinaryIO, max_bytes: int, is
     if response.status != http.client.OK:
         raise DownloadError(f"the server answers {response.status} {response.reason}"[:200])
     if response.length is not None and response.length > max_bytes:
-        raise TooLongError(f"it has {response.length} bytes; at most {max_bytes} are wanted")
+        raise TooLongError(f"it has {response.length} bytes; at most {max_bytes} are allowed")
     count = 0
     while chunk := response.read1(_CHUNK):
         count += len(chunk)
         if count > max_bytes:
             raise TooLongError(f"it has more than {max_bytes} bytes")
         if is_stopped():
-            raise DownloadError("it was given up")
+            raise DownloadError("the fetch was stopped")
         sink.write(chunk)
     if response.length:
         raise DownloadError(f"it ended {response.length} bytes too early")
