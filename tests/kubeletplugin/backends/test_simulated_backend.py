@@ -123,7 +123,7 @@ def test_a_card_that_is_away_does_nothing_and_is_found_again(machine: Machine, g
 
 
 def test_a_foreign_handle_is_refused(machine: Machine) -> None:
-    with pytest.raises(HardwareRefusedError, match="no handle of the simulated backend"):
+    with pytest.raises(HardwareRefusedError, match="not a handle of the simulated backend"):
         machine.open().unprepare({"kind": "tpu"})
 
 
@@ -210,7 +210,7 @@ def test_an_illegal_placement_is_refused(machine: Machine, gpu: Card, profile: s
 
 def test_a_card_of_another_kind_is_refused(machine: Machine, gpu: Card, fpga: Card) -> None:
     wrong = machine.device(Partition(kind=fpga.kind, card_uuid=gpu.uuid))
-    with pytest.raises(HardwareRefusedError, match="gpu-0 is no fpga"):
+    with pytest.raises(HardwareRefusedError, match="gpu-0 is not of the kind fpga"):
         machine.prepare(wrong, None)
 
 

@@ -172,7 +172,7 @@ async def test_what_is_free_again_at_the_second_look_costs_nobody_its_node() -> 
         ("another share", "claim default/other uses another share of the device"),
         ("another share that was refused, too", "claim default/other uses another share of the device"),
         ("another tenant's share", "because a claim of another namespace uses another share of the device"),
-        ("nobody", "nobody is to be evicted"),
+        ("nobody", "there is no pod to evict"),
     ],
 )
 async def test_where_eviction_cannot_work_or_loses_work_a_person_is_told_what_to_delete(

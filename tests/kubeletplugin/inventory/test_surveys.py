@@ -155,7 +155,7 @@ def test_what_a_prepared_claim_has_and_the_card_does_not_is_missing_until_it_is_
     assert tracker.is_missing(ours.claim.uid, held)
     assert "has lost" in tracker.describe(CARD)["PartitionGone"]
     health = HEALTH.build_reports([ours], is_missing=tracker.is_missing)
-    assert [(each.health, "its partition is gone" in each.message) for each in health] == [(Health.UNHEALTHY, True)]
+    assert [(each.health, "its partition was removed" in each.message) for each in health] == [(Health.UNHEALTHY, True)]
     assert not surveyed(records=(of_ours(2, 2, boot_id="boot-0"),)).describe(CARD), "of an earlier boot"
     for state in (ClaimState.STARTED, ClaimState.RELEASING):
         assert not surveyed(records=(replace(ours, state=state),)).describe(CARD), "nobody knows what it has"
