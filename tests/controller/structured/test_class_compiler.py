@@ -124,7 +124,7 @@ def test_a_class_of_another_family_reads_nothing_but_what_the_family_has() -> No
 def test_hardware_that_another_family_does_not_have_is_refused_once_some_of_it_is_known() -> None:
     impossible = {"models": ["acme-2"], "minimum": {"cores": 64}}
     assert npu_class(impossible).size == "cores >= 64"
-    with pytest.raises(UnsatisfiableError, match="there is not a model of npu 'acme-2': did you mean acme-1"):
+    with pytest.raises(UnsatisfiableError, match="there is no model of npu 'acme-2': did you mean acme-1"):
         npu_class(impossible, npu_type(2))
     with pytest.raises(UnsatisfiableError, match=r"more than any known model has; the largest is 2 \(a partition of"):
         npu_class({"minimum": {"cores": 64}}, npu_type(2))

@@ -115,7 +115,7 @@ def test_what_is_removed_before_or_after_the_survey_is_not_made_anew(machine: St
     with open_nvml(machine.hardware):
         destroy_gpu_instance(pynvml.nvmlDeviceGetHandleByIndex(0), 2)
     record = plugin.allocate(half(plugin), "user")
-    with pytest.raises(HardwareBusyError, match=f"MIG device {found.uuid} of card .* is gone"):
+    with pytest.raises(HardwareBusyError, match=f"MIG device {found.uuid} of card .* does not exist any more"):
         plugin.backend.prepare(record.device, record.config, record.journal, found)
     with pytest.raises(HardwareBusyError, match=f"is not available in partitions now: {STATIC}"):
         plugin.prepare(record)

@@ -31,8 +31,8 @@ def test_an_address_is_read(address: str, proxy: HttpsProxy) -> None:
         ("socks5://user:S3CRET@proxy.example", "begins with socks5://: Kerf uses proxies at http:// only"),
         ("https://user:S3CRET@proxy.example", "begins with https://"),
         ("http://user:S3CRET@", "has no host"),
-        ("http://user:S3CRET@proxy.example:port", "is no URL: write http://HOST:PORT"),
-        ("http://user:S3CRET@[proxy.example", "is no URL"),
+        ("http://user:S3CRET@proxy.example:port", "is not a URL: write http://HOST:PORT"),
+        ("http://user:S3CRET@[proxy.example", "is not a URL"),
     ],
 )
 def test_another_address_is_refused_without_its_password(address: str, said: str) -> None:
