@@ -50,7 +50,7 @@ class InvalidQuantityError(KerfError, ValueError):
     def __init__(self, text: object) -> None:
         self.text = text
         super().__init__(
-            f"{text!r} is no quantity: write a number with an optional suffix such as 500m, 16, 20Gi or 1e3"
+            f"{text!r} is not a quantity: write a number with an optional suffix such as 500m, 16, 20Gi or 1e3"
         )
 
 

@@ -210,7 +210,7 @@ def _is_stale(path: Path, now: float) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise _store_error(error, path, "looked at") from error
+        raise _store_error(error, path, "read") from error
     return stat.S_ISREG(status.st_mode) and now - status.st_mtime > STALE_AFTER_S
 
 

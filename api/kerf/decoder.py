@@ -31,11 +31,11 @@ def decode_device_config(
     type_ = configurations.get(kind) if isinstance(kind, str) else None
     if type_ is None:
         if not configurations:
-            message = "is known of no configuration: this family of devices has none"
+            message = "does not exist: this family of devices has no configuration"
         elif kind is None:
             message = f"is required: {known}"
         else:
-            message = f"{quote(kind)} is none of {known}"
+            message = f"{quote(kind)} is not one of {known}"
         raise InvalidDocumentError("device config", [Problem(join_path(path, "kind"), message)])
     config: DeviceConfigBase = _decode(parameters, type_, subject="device config", path=path)
     return config
@@ -53,7 +53,7 @@ def decode_fpga_object(document: object) -> FpgaShell | FpgaImage:
     type_ = _FPGA_KINDS.get(kind) if isinstance(kind, str) else None
     if type_ is None or not isinstance(document, Mapping):
         known = ", ".join(_FPGA_KINDS)
-        message = f"is required: one of {known}" if kind is None else f"{quote(kind)} is none of {known}"
+        message = f"is required: one of {known}" if kind is None else f"{quote(kind)} is not one of {known}"
         raise InvalidDocumentError("FPGA description", [Problem("kind", message)])
     found: FpgaShell | FpgaImage = _decode_manifest(document, str(kind), type_)
     return found

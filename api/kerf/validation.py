@@ -151,7 +151,7 @@ def _union(value: object, node: inspect.UnionType, path: str, problems: list[Pro
         return _wrong(value, "an object", path, problems)
     member = structs.get(str(value.get(tag_field)))
     if member is None:
-        missing = "is required: " if tag_field not in value else f"{quote(value[tag_field])} is none of "
+        missing = "is required: " if tag_field not in value else f"{quote(value[tag_field])} is not one of "
         problems.append(Problem(join_path(path, tag_field), f"{missing}{', '.join(structs)}"))
         return _BROKEN
     return _struct(value, member, path, problems)
@@ -193,16 +193,16 @@ def _scalar_fault(value: object, node: inspect.Type, title: str) -> str | None:
         case inspect.LiteralType(values=values):
             if value in values and isinstance(value, str):
                 return None
-            return f"{quote(value)} is none of {', '.join(quote(one) for one in values)}"
+            return f"{quote(value)} is not one of {', '.join(quote(one) for one in values)}"
         case inspect.StrType():
             return _string_fault(value, node, title)
         case inspect.IntType():
             if not isinstance(value, int) or isinstance(value, bool):
-                return f"{quote(value)} is no whole number"
+                return f"{quote(value)} is not a whole number"
             return _range_fault(value, node)
         case inspect.FloatType():
             if not isinstance(value, int | float) or isinstance(value, bool):
-                return f"{quote(value)} is no number"
+                return f"{quote(value)} is not a number"
             return _range_fault(value, node)
         case inspect.BoolType():
             return None if isinstance(value, bool) else f"{quote(value)} is neither true nor false"
@@ -221,17 +221,17 @@ def _range_fault(value: float, node: inspect.IntType | inspect.FloatType) -> str
 def _string_fault(value: object, node: inspect.StrType, title: str) -> str | None:
     if not isinstance(value, str):
         unquoted = value is not None and not isinstance(value, Mapping | Sequence)
-        return f"{quote(value)} is no text{'; put it in quotes' if unquoted else ''}"
+        return f"{quote(value)} is not a string{'; put it in quotes' if unquoted else ''}"
     if node.max_length is not None and len(value) > node.max_length:
         return f"{quote(value)} has {len(value)} characters; at most {node.max_length} are allowed"
     if node.pattern is not None and re.fullmatch(node.pattern, value) is None:
-        return f"{quote(value)} is no {title}"
+        return f"{quote(value)} is not {'an' if title[0] in 'aeio' else 'a'} {title}"
     return None
 
 
 def _quantity_fault(value: object) -> str | None:
     if not isinstance(value, str | int | float) or isinstance(value, bool):
-        return f"{quote(value)} is no quantity"
+        return f"{quote(value)} is not a quantity"
     try:
         amount = Quantity(value if isinstance(value, int) else str(value))
     except InvalidQuantityError as error:

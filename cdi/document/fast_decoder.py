@@ -40,7 +40,7 @@ _LINE = re.compile(rf"^( *)(?:#[ -~]*|((?:- )*)(?:({_SCALAR}):(?: |$))?({_SCALAR
 """The indentation, dashes, key and value of a line; one without the last three is blank or a comment."""
 
 _DOUBTFUL = ("\\", "\t", "\x7f", " :", "\n:", "\r:")
-"""The strings with which JSON is no YAML to some parsers: escapes, tabs, DEL, space between a key and its colon."""
+"""The strings with which JSON is not YAML to some parsers: escapes, tabs, DEL, space between a key and its colon."""
 _KEY_MAX = 1000
 """The most characters of a key, which annotations may reach: YAML finds no colon after more than 1024."""
 

@@ -69,7 +69,7 @@ def semver(text: str, normalize: bool = False) -> Engine:
     """Return the engine's value of the version ``text``. Raises ValueError when it is not a semantic version."""
     version = parse_version(text, normalize=normalize)
     if version is None:
-        raise ValueError(f"{text!r} is no semantic version")
+        raise ValueError(f"{text!r} is not a semantic version")
     return version_message(version)
 
 

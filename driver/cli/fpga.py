@@ -45,12 +45,12 @@ def command() -> None:
     """
 
 
-@command.command(short_help="List the FpgaImages, and on how many nodes each can be had.")
+@command.command(short_help="List the FpgaImages, and on how many nodes each is available.")
 @access_options
 @output_formats("text", "json", "yaml", "name")
 @with_exit_codes
 def images(kubeconfig: Path | None, context: str | None, output: OutputFormat) -> int:
-    """List the FpgaImages of the cluster, and on how many of the nodes with such cards each can be had."""
+    """List the FpgaImages of the cluster, and on how many of the nodes with such cards each is available."""
     found = anyio.run(_list, FPGA_IMAGES, kubeconfig, context)
     rows = [
         (
@@ -312,7 +312,7 @@ def _try_load(device: str, backends: Sequence[BackendChoice]) -> str:
                         return f"{device}: {reason}"
                     for found in survey.partitions:
                         if found.overlaps(partition):
-                            return f"{device}: {found} is held by somebody else"
+                            return f"{device}: {found} is in use outside of Kerf"
                     digest = dict(spec.attributes).get("imageDigest", _ABSENT).string
                     is_warm = spec.placement is not None and card.loaded.get(spec.placement) == spec.function
                     what = spec.function or "nothing, or what the claim's FpgaConfig names"

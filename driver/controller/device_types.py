@@ -161,7 +161,7 @@ def check_satisfiable(
             known = {getattr(each, attribute) for each in candidates} - {""}
             candidates = [each for each in candidates if getattr(each, attribute) == wanted]
             if not candidates:
-                message = f'"{wanted}" is no {attribute} of {where}; {suggest(wanted, known, _SUGGESTIONS)}'
+                message = f'"{wanted}" is not a {attribute} of {where}; {suggest(wanted, known, _SUGGESTIONS)}'
                 reason = f"Unknown{attribute.capitalize()}"
                 raise UnsatisfiableError(document, reason, [Problem(f"spec.{attribute}", message)])
     if minimum and not any(all(each.size(name) >= least for name, least in minimum.items()) for each in candidates):

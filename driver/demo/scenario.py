@@ -223,8 +223,8 @@ class Scenario(PodRunner):
             begin = self.clock()
             before = await self._partition_card([plan.small] * plan.count, node)
             self.display.say(
-                f"{_pods(plan.count)} ask for {plan.small.name} of one card, which nobody has configured: Kerf cuts "
-                f"each part when its pod comes. All ran after {self.clock() - begin:.1f} s."
+                f"{_pods(plan.count)} ask for {plan.small.name} of one card, with nothing configured: Kerf cuts each "
+                f"part when its pod comes. All ran after {self.clock() - begin:.1f} s."
             )
             states = {"before": empty, "cut": self.card(node, empty.name)}
             draw_card(self.display, states, label_profiles(before))

@@ -97,7 +97,7 @@ def decode_dump(data: bytes, subject: str) -> ClusterState:
         EOFError,
         zlib.error,
     ) as error:
-        raise InvalidDocumentError(subject, [Problem("", f"is no dump of a cluster: {error}")]) from error
+        raise InvalidDocumentError(subject, [Problem("", f"is not a dump of a cluster: {error}")]) from error
     if (dump.api_version, dump.kind) != (API_VERSION, KIND):
         message = f"is {dump.api_version} {dump.kind}, not {API_VERSION} {KIND}: use the kerf that wrote it"
         raise InvalidDocumentError(subject, [Problem("", message)])

@@ -155,7 +155,7 @@ class Family:
         or a vocabulary over the limit.
         """
         if not is_dns_label(self.name):
-            raise InvalidFamilyError(self.name, "the name is no DNS label")
+            raise InvalidFamilyError(self.name, "the name is not a DNS label")
         if _NUMBER_PART.search(self.name):
             raise InvalidFamilyError(self.name, "a part of the name is a number, as only the cards' numbers may be")
         if "." not in self.driver or not is_dns_subdomain(self.driver, MAX_DRIVER):
@@ -163,7 +163,9 @@ class Family:
             raise InvalidFamilyError(self.name, f"{reason}, such as {self.name}.example.com")
         for name in (*self.attributes, *self.capacities):
             if not is_qualified_name(name) or name.rpartition("/")[2] in _CEL_KEYWORDS:
-                reason = f"{name!r} is no name in CEL: an identifier of at most {MAX_NAME} characters, and no keyword"
+                reason = (
+                    f"{name!r} is not a name in CEL: an identifier of at most {MAX_NAME} characters, and no keyword"
+                )
                 raise InvalidFamilyError(self.name, reason)
         properties = len(self.attributes) + len(self.capacities)
         if properties > MAX_PROPERTIES - FREE_PROPERTIES:
@@ -173,7 +175,7 @@ class Family:
                 f"that {FREE_PROPERTIES} of Kubernetes' {MAX_PROPERTIES} stay free",
             )
         if unknown := sorted({*self.minimums} - {*self.capacities}):
-            raise InvalidFamilyError(self.name, f"minimums {', '.join(unknown)} are none of its capacities")
+            raise InvalidFamilyError(self.name, f"minimums {', '.join(unknown)} are not its capacities")
         if unknown := sorted(self.class_fields - CLASS_FIELDS):
             raise InvalidFamilyError(self.name, f"class fields {', '.join(unknown)} do not exist")
         needed = _SELECTED_ATTRIBUTES | {_ATTRIBUTE_OF[field] for field in self.class_fields if field in _ATTRIBUTE_OF}
@@ -181,7 +183,7 @@ class Family:
             raise InvalidFamilyError(self.name, f"attributes {', '.join(missing)} are missing: classes select by them")
         default = self.configurations.get(self.default_configuration)
         if self.default_configuration and default is None:
-            raise InvalidFamilyError(self.name, f"{self.default_configuration} is none of its configurations")
+            raise InvalidFamilyError(self.name, f"{self.default_configuration} is not one of its configurations")
         if "sharing" in self.class_fields and "sharing" not in getattr(default, "__struct_fields__", ()):
             raise InvalidFamilyError(self.name, "class field sharing needs a default configuration with that field")
 

@@ -87,7 +87,7 @@ def _unknown_minimums(spec: ResourceClassSpec, family: Family) -> Iterator[Probl
     if "minimum" in family.class_fields:
         for name in spec.minimum or ():
             if name not in family.minimums:
-                message = f"is no size of device: {family.name}; {suggest(name, family.minimums)}"
+                message = f"is not a size of device: {family.name}; {suggest(name, family.minimums)}"
                 yield Problem(f"spec.minimum.{name}", message)
 
 

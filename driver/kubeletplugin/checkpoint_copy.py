@@ -77,7 +77,7 @@ def _copy_files(folder: Path, target: Path) -> None:
         with os.fdopen(descriptor, "rb") as source:
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode):
-                raise CheckpointError(str(folder / name), "it is no file", _MISSING)
+                raise CheckpointError(str(folder / name), "it is not a file", _MISSING)
             made = os.open(target / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             with os.fdopen(made, "wb") as copy:
                 copy.write(source.read(found.st_size))  # no more: a log may grow as fast as it is read

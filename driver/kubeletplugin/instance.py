@@ -84,7 +84,7 @@ def _open_checkpoint(settings: Settings, boot_id: str) -> AbstractContextManager
         try:
             return [store.path(name) for name in store.names(file_prefix(settings.driver_name))]
         except cdi.CDIError as error:
-            remedy = "without a checkpoint, CDI files tell which claims are prepared: make their directory readable"
+            remedy = "without a checkpoint, CDI files show which claims are prepared: make their directory readable"
             raise CheckpointError(str(settings.state), str(error), remedy) from error
 
     return open_checkpoint(settings.state, boot_id=boot_id, find_cdi_files=find_cdi_files)

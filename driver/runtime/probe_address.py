@@ -11,5 +11,5 @@ def parse_address(address: str) -> tuple[str | None, int]:
     """Split ``host:port``; the host is None for ``:8080``, all addresses. Raises AddressError for anything else."""
     host, colon, port = address.rpartition(":")
     if not colon or "/" in host or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
-        raise AddressError(f"{address!r} is no address: write host:port, for example 0.0.0.0:8080 or [::1]:8080")
+        raise AddressError(f"{address!r} is not an address: write host:port, for example 0.0.0.0:8080 or [::1]:8080")
     return host.strip("[]") or None, int(port)

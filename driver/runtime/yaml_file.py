@@ -17,7 +17,7 @@ _MERGE: Final = "tag:yaml.org,2002:merge"
 
 
 class NotYamlError(ValueError):
-    """A text is no YAML; the message says where."""
+    """A text is not YAML; the message says where."""
 
 
 class RepeatedKeyError(NotYamlError):
@@ -42,13 +42,13 @@ def parse_yaml(data: bytes, *types: type[msgspec.Struct]) -> Any:  # noqa: ANN40
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
-        raise NotYamlError(f"is no YAML{place}") from None
+        raise NotYamlError(f"is not YAML{place}") from None
     except yaml.reader.ReaderError as error:
-        raise NotYamlError(f"is no YAML: character {error.position + 1} is no text") from None
+        raise NotYamlError(f"is not YAML: character {error.position + 1} is not text") from None
     except RecursionError:
-        raise NotYamlError("is no YAML: it is nested too deeply") from None
+        raise NotYamlError("is not YAML: it is nested too deeply") from None
     except (yaml.YAMLError, ValueError):  # ValueError: a date or a number that is none
-        raise NotYamlError("is no YAML: it has a value that is none") from None
+        raise NotYamlError("is not YAML: it has a value that is not valid") from None
     if len(documents) > 1:
         raise NotYamlError("has more than one YAML document")
     return documents[0] if documents else None
@@ -63,7 +63,7 @@ def parse_manifests(text: str | bytes) -> list[Any]:
     except RecursionError as error:
         raise NotYamlError("is nested too deeply") from error
     except (yaml.YAMLError, ValueError) as error:
-        raise NotYamlError(f"is no YAML: {' '.join(str(error).split())}") from error
+        raise NotYamlError(f"is not YAML: {' '.join(str(error).split())}") from error
 
 
 def _parse(text: str | bytes) -> Iterator[Any]:

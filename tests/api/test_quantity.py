@@ -67,7 +67,7 @@ def test_a_quantity_prints_in_kubernetes_canonical_form(text: str, canonical: st
 
 @pytest.mark.parametrize("text", NO_QUANTITIES)
 def test_a_text_that_is_no_quantity_is_refused_by_name(text: str) -> None:
-    with pytest.raises(InvalidQuantityError, match="is no quantity"):
+    with pytest.raises(InvalidQuantityError, match="is not a quantity"):
         Quantity(text)
 
 

@@ -128,7 +128,7 @@ async def test_a_wiped_state_folder_is_refused_while_claims_have_files() -> None
 async def test_nobody_is_told_a_new_node_while_cdi_files_cannot_be_listed() -> None:
     with machine() as node:
         node.settings.cdi_dir.write_text("a file")
-        assert "CDI files tell which claims are prepared: make their directory readable" in await start(node)
+        assert "CDI files show which claims are prepared: make their directory readable" in await start(node)
 
 
 async def test_an_old_backup_of_the_state_folder_takes_nothing_from_claims_that_it_does_not_know() -> None:
@@ -144,4 +144,4 @@ async def test_an_old_backup_of_the_state_folder_takes_nothing_from_claims_that_
             assert (node.backend.made, node.cdi_files) == (made, files)
         told = [(reason, message) for _, _, reason, message in node.cluster.reported]
         assert [reason for reason, _ in told].count("RecordLost") == 2
-        assert any(reason == "HeldBySomebodyElse" and "1g.1gb at 1" in message for reason, message in told)
+        assert any(reason == "InUseOutsideKerf" and "1g.1gb at 1" in message for reason, message in told)

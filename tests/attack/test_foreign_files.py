@@ -65,7 +65,7 @@ def test_a_file_that_is_no_simulated_hardware_is_named_but_not_shown(
 def test_the_place_of_what_is_no_yaml_is_told(tmp_path: Path, run: Callable[..., tuple[int, str]]) -> None:
     path = tmp_path / "cards.yaml"
     path.write_text("state: x\ncards: *none\n")
-    assert f"{path}: is no YAML at line 2, column 8" in run("devices", "--backend", f"simulated={path}")[1]
+    assert f"{path}: is not YAML at line 2, column 8" in run("devices", "--backend", f"simulated={path}")[1]
 
 
 def test_a_kubeconfig_that_cannot_be_parsed_is_named_but_not_shown(file: Path) -> None:

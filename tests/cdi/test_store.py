@@ -386,7 +386,7 @@ def test_a_temporary_file_that_cannot_be_looked_at_is_told_and_keeps_no_other(
         return look(path)
 
     monkeypatch.setattr(Path, "lstat", fail)
-    with pytest.raises(StoreError, match=f"{broken}: could not be looked at: Input/output error"):
+    with pytest.raises(StoreError, match=f"{broken}: could not be read: Input/output error"):
         Store(tmp_path).sweep(now=lambda: later)
     monkeypatch.undo()
     assert list(tmp_path.iterdir()) == [broken]

@@ -15,6 +15,7 @@ from driver.families.registry import BUILT_IN
 from driver.kubeletplugin.backends.registry import BackendChoice, choose_families
 from tests.generate import chart
 from tests.image import description
+from tests.kube.certificates import HERE
 from tests.oracle.helm.chart import CHART, MANIFESTS, PROFILES, ROOT, profile
 
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -69,6 +70,14 @@ def test_the_profiles_are_valid_and_their_backends_are_of_their_families(name: s
         lambda values: values["controller"].update(replicas=0),
         lambda values: values.update(kubeletRoot="var/lib/kubelet"),
         lambda values: values["apiServer"].update(address="http://10.0.0.1"),
+        lambda values: values["apiServer"].update(certificateAuthority="/etc/ssl/ca.crt"),
+        lambda values: values.update(certificateAuthorities="/etc/ssl/ca.crt"),
+        lambda values: values["proxy"].update(httpsProxy="socks5://proxy.example"),
+        lambda values: values["proxy"].update(httpsProxy="http://user:password@proxy.example"),
+        lambda values: values["proxy"].update(httpsProxy="proxy.example:3128"),
+        lambda values: values["proxy"].update(httpProxy="http://proxy.example:3128"),
+        lambda values: values["proxy"].update(noProxy="10.0.0.0/8,.lab"),
+        lambda values: values["proxy"].update(noProxy=["10.0.0.0/8,.lab"]),
         lambda values: values["networkPolicy"].update(apiServerPorts=[]),
         lambda values: values["mpsDaemons"].update(enabled="yes"),
     ],
@@ -77,6 +86,15 @@ def test_the_schema_refuses(change: Callable[[dict[str, Any]], None]) -> None:
     values = with_profile("nvidia")
     change(values)
     assert not is_valid(values)
+
+
+def test_a_proxy_and_certificate_authorities_are_values() -> None:
+    values = {
+        **VALUES,
+        "certificateAuthorities": (HERE / "ca-1.pem").read_text(),
+        "proxy": {"httpsProxy": "http://proxy.example:3128", "noProxy": ["10.0.0.0/8", ".lab", "fd00::/8", "*"]},
+    }
+    assert is_valid(values)
 
 
 def test_a_vendors_family_is_named_by_its_driver() -> None:

@@ -101,7 +101,7 @@ def test_what_is_on_the_cards_and_what_their_modes_forbid_is_shown_within_80_col
     assert gpus[3:6] == [
         "gpu-0: on the card now: 3g.40gb at 0, in use",
         "gpu-0: on the card now: 1g.10gb at 4, not in use",
-        "gpu-0: cannot be had whole: MIG mode is on and off only after a reset",
+        "gpu-0: not available whole: MIG mode is on and off only after a reset",
     ]
     assert fpgas[3].startswith("fpga-0: on the card now: ")
     assert fpgas[3].endswith(" at 1, in use")
@@ -128,7 +128,7 @@ def test_what_is_on_a_card_is_shown_with_the_claim_that_the_records_name(
     assert (code, err) == (0, "")
     assert out.splitlines()[3:5] == [
         "gpu-0: on the card now: 3g.40gb at 0, in use, of claim default/training",
-        "gpu-0: on the card now: 1g.10gb at 4, not in use, held by somebody else",
+        "gpu-0: on the card now: 1g.10gb at 4, not in use, in use outside of Kerf",
     ]
     (family,) = json.loads(run(capsys, backend, "--family=gpu", "-o", "json")[1])["families"]
     assert family["holders"] == {card["uuid"]: {"gi-1": "default/training", "gi-9": ""}}
@@ -164,7 +164,7 @@ def test_a_long_reason_is_wrapped(
     monkeypatch.setenv("COLUMNS", "40")
     write_hardware(tmp_path, gpu_0={"model": "h100-80gb-sxm", "mig": True, "switch": "NeedsReset"})
     _, out, _ = run(capsys, backend, "--family=gpu")
-    assert out.splitlines()[4:6] == ["gpu-0: cannot be had whole: MIG mode is", "  on and off only after a reset"]
+    assert out.splitlines()[4:6] == ["gpu-0: not available whole: MIG mode is", "  on and off only after a reset"]
 
 
 @pytest.mark.parametrize("form", ["json", "yaml"])

@@ -192,7 +192,7 @@ def test_a_dry_run_says_what_a_load_would_do_and_changes_nothing(
     assert "it is loaded already: yes" in run(capsys, "load", "--dry-run", backend, "fpga-0-aes-at-1")[1]
     machine.use(1)
     code, _, err = run(capsys, "load", "--dry-run", backend, "fpga-0-aes-at-1")
-    assert (code, "held by somebody else" in err) == (1, True)
+    assert (code, "in use outside of Kerf" in err) == (1, True)
     (machine.images / "aes.gbs").unlink()
     code, _, err = run(capsys, "load", "--dry-run", backend, "fpga-0-aes-at-1")
     assert (code, "refused images: aes=Missing" in err) == (1, True)

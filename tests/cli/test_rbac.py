@@ -61,7 +61,7 @@ def test_what_is_no_name_gets_into_no_policy(option: str, capsys: pytest.Capture
     assert main(["rbac", option, 'kerf" || true || "']) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert "is no name of an object" in captured.err
+    assert "is not a name of an object" in captured.err
 
 
 def test_the_command_prints_the_permissions_of_the_chosen_families(capsys: pytest.CaptureFixture[str]) -> None:

@@ -144,7 +144,7 @@ async def test_a_class_for_a_function_that_no_image_offers_is_told_so_and_accept
         await eventually(lambda: _is(cluster.conditions("hashing"), wrong))
         [accepted, *_] = (await cluster.resource_class("hashing")).status.conditions
         assert accepted.reason == "UnknownFunction"
-        assert '"sha3" is no function of any known model' in accepted.message
+        assert '"sha3" is not a function of any known model' in accepted.message
         shell = {"interfaceUUID": INTERFACE, "slots": [{}]}
         await cluster.admin.apply(FPGA_SHELLS, build_document("FpgaShell", "lab", **shell), field_manager="admin")
         file = {"url": "https://images.example.com/sha3.gbs", "sha256": "a0" * 32, "slots": [[0]]}

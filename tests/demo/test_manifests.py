@@ -60,7 +60,7 @@ BAD = [
         CLASS.replace("minimum", "minimun"),
         'ResourceClass small: spec.minimun: unknown field; did you mean "minimum"?',
     ),
-    (CLASS.replace("4Gi", "4Gx"), 'ResourceClass small: spec.minimum.memory: "4Gx" is no quantity'),
+    (CLASS.replace("4Gi", "4Gx"), 'ResourceClass small: spec.minimum.memory: "4Gx" is not a quantity'),
     (TEMPLATE.replace("exactly", "exact"), "spec.spec.devices.requests[0].exact: unknown field"),
     (POD.replace("image", "imgae"), "Pod p: spec.containers[0].imgae: unknown field"),
     (POD.replace("cpu: 1", "cpu: [1]"), "Pod p: spec.containers[0].resources.limits.cpu: should be a valid string"),

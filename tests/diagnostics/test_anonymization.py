@@ -72,7 +72,7 @@ def cluster() -> ClusterState:
     labels = {"pod-template-hash": "5d4f8"}
     web = replace(web, metadata=replace(web.metadata, owner_references=(owner,), labels=labels))
     begun = placed_pod("starter", "hunter2-0", on=NODES[0], conditions=(Condition(type="PodScheduled", status="True"),))
-    said = "claim default/hunter2-0: gpu-0-3g-40gb-at-0: held by somebody else: pid 4711, run by hunter2"
+    said = "claim default/hunter2-0: gpu-0-3g-40gb-at-0: in use outside of Kerf: pid 4711, run by hunter2"
     return replace(
         held,
         claims=(*held.claims, whole, *asked),
@@ -178,7 +178,7 @@ def test_nothing_of_users_is_in_it_and_it_reads_back() -> None:
 
 def test_sizes_profiles_drivers_and_causes_stay() -> None:
     text = encode_dump(ANONYMOUS).decode()
-    for word in ("gpu-0-3g-40gb-at-0", "NVIDIA H100 80GB HBM3", "gpu.kerf.dev", "held by somebody else", "1.37"):
+    for word in ("gpu-0-3g-40gb-at-0", "NVIDIA H100 80GB HBM3", "gpu.kerf.dev", "in use outside of Kerf", "1.37"):
         assert word in text, word
 
 

@@ -46,14 +46,14 @@ ACCEPTED = Condition(type="Accepted", status="True")
         (
             resource_class("big", generation=1, observed=0),
             "has not looked at generation 1",
-            "whether Kerf's controller runs",
+            "check that Kerf's controller runs",
         ),
         (
             resource_class("big", REFUSED, generation=2),
             "has not looked at generation 2",
-            "whether Kerf's controller runs",
+            "check that Kerf's controller runs",
         ),
-        (resource_class("big", ACCEPTED, observed=1), "somebody has deleted it", "creates it again"),
+        (resource_class("big", ACCEPTED, observed=1), "it was deleted", "creates it again"),
     ],
     ids=["refused", "name taken", "new", "changed", "deleted"],
 )

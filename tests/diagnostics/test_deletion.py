@@ -74,7 +74,7 @@ CASES: dict[str, tuple[ClusterState, Verdict, str, str, str]] = {
         replace(ending(SOON, ENDED), slices=()),
         Verdict.CANNOT_END,
         "driver-absent",
-        "its plugin does not run there, so nobody answers the kubelet's unprepare",
+        "its plugin does not run there, so no plugin answers the kubelet's unprepare",
         "start the plugin of",
     ),
     "the kubelet reports a failure": (

@@ -166,7 +166,7 @@ CASES = {
         "start the driver's",
     ),
     "somebody else has the hardware": Case(
-        failing("gpu-0: held by somebody else: 3g.40gb at 0"), "hardware-held", "3g.40gb at 0", "end what holds"
+        failing("gpu-0: in use outside of Kerf: 3g.40gb at 0"), "hardware-held", "3g.40gb at 0", "end what holds"
     ),
     "the configuration is refused": Case(
         failing("claim default/p: status.allocation.devices.config[0].opaque.parameters.sharing: unknown field"),
@@ -264,7 +264,7 @@ def test_without_a_fault_the_report_says_what_was_looked_at() -> None:
     [cause] = answer.causes
     assert (cause.code, cause.is_fault) == ("preparing", False)
     assert f"node node-1 is ready, the plugin of {DRIVER} is there" in cause.message
-    assert "no event tells of a failed prepare" in cause.message
+    assert "no event reports a failed prepare" in cause.message
 
 
 def test_events_that_could_not_be_read_are_no_proof_of_anything() -> None:
@@ -380,7 +380,7 @@ def test_a_load_in_progress_is_told_with_its_time() -> None:
 def test_a_load_that_takes_longer_than_the_scheduler_waits_is_a_fault() -> None:
     answer = explain(with_binding(placed(), since="2026-11-21T07:00:00Z"))
     assert answer.verdict is Verdict.CANNOT_START
-    assert f"see whether the plugin of {DRIVER} runs" in answer.causes[0].next_step
+    assert f"check that the plugin of {DRIVER} runs" in answer.causes[0].next_step
 
 
 def test_a_device_that_reports_its_failure_is_told_with_its_words() -> None:

@@ -167,7 +167,7 @@ def with_class(now: ClusterState, name: str) -> ClusterState:
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_each_obstacle_is_told_for_the_nodes_that_have_it(case: Case) -> None:
     answer = explain_requests(with_class(case.now, "5g.50gb"), *case.wanted, **case.spec)
-    assert (answer.verdict, answer.message) == (Verdict.DOES_NOT_FIT, "it does not fit on the one node there is")
+    assert (answer.verdict, answer.message) == (Verdict.DOES_NOT_FIT, "it does not fit on the only node")
     [group] = answer.groups
     assert group.nodes == ("node-1",)
     assert [(reason.obstacle, reason.message) for reason in group.reasons] == [(case.obstacle, case.message)]

@@ -113,7 +113,7 @@ def dump(tmp_path: Path) -> str:
         (["pod/a"], 0, "pod default/a: all claims have their devices and the pod is on node node-1"),
         (["po", "b"], 1, "pod default/b: it has its devices on node-1 and cannot start"),
         (["pods", "d"], 0, "pod default/d: devices for it are free on node-1"),
-        (["Pod/c"], 1, "pod default/c: it does not fit on the one node there is"),
+        (["Pod/c"], 1, "pod default/c: it does not fit on the only node"),
         (["pods"], 1, "namespace default: 3 of 3 pods with devices wait"),
         (["deploy", "web"], 1, "deployment default/web: 2 of 3 pods with devices wait"),
         (["deployments.apps/web"], 1, "deployment default/web: 2 of 3 pods with devices wait"),
@@ -121,7 +121,7 @@ def dump(tmp_path: Path) -> str:
         (["job/night-29400000"], 0, "job default/night-29400000: 1 of 1 pods with devices wait"),
         (["cj/night"], 0, "cronjob default/night: 1 of 1 pods with devices wait"),
         (["resourceclaim/a"], 0, "claim default/a: all claims have their devices"),
-        (["claims", "c"], 1, "claim default/c: it does not fit on the one node there is"),
+        (["claims", "c"], 1, "claim default/c: it does not fit on the only node"),
     ],
 )
 def test_kubectls_words_are_understood_and_the_worst_pod_decides(
@@ -134,7 +134,7 @@ def test_kubectls_words_are_understood_and_the_worst_pod_decides(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["node/x"], "'node' is no kind that uses devices"),
+        (["node/x"], "'node' is not a kind that uses devices"),
         (["deployment"], "name one Deployment: `kerf why deployment NAME`"),
         (["pod", "a", "b"], "name one Pod"),
         (["pod/"], "name one Pod"),

@@ -123,7 +123,7 @@ class SimulatedCards:
         self._write_faults({"absent": [card]})
 
     def make_unhealthy(self, device: str, reason: str) -> str:
-        self._write_faults({"ill": {device: reason}})
+        self._write_faults({"degraded": {device: reason}})
         return reason
 
     def lose(self, device: str, reason: str) -> None:

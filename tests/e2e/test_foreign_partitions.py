@@ -154,7 +154,7 @@ async def test_devices_that_somebody_else_held_come_back_when_the_partition_is_g
             return [one["message"] for one in await namespace.api.list("v1", "Event", "default", fieldSelector=about)]
 
         async def is_told() -> bool:
-            return any("held by somebody else: 3g.40gb at 0" in message for message in await messages())
+            return any("in use outside of Kerf: 3g.40gb at 0" in message for message in await messages())
 
         await eventually("an event of the node tells it", is_told, but=messages)
     await namespace.wait_published(idle)

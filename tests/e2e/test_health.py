@@ -37,7 +37,7 @@ async def test_an_ill_card_gets_no_new_pods_until_it_is_well_and_running_ones_ar
         return await health(namespace, "before") == [("Unhealthy", reason)]
 
     await eventually("the pod's device is ill", is_ill, but=lambda: health(namespace, "before"))
-    await wait_taints(namespace, (TAINT, "ill", "NoSchedule"))
+    await wait_taints(namespace, (TAINT, "degraded", "NoSchedule"))
     await namespace.create_pods("small", "after")
     await namespace.wait_event("after", "FailedScheduling")
     assert (await namespace.wait_running("before")).starts == before.starts, "NoSchedule does not end what runs"

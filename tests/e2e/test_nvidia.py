@@ -135,7 +135,7 @@ async def test_an_error_of_one_partition_evicts_its_pod_and_no_other_until_the_d
     assert (await namespace.wait_running("beside")).starts == beside.starts
 
     machine.set_recovery_action(0, DRAIN)
-    await eventually("the card gets no new claims", lambda: _has_taint(namespace, "ill"))
+    await eventually("the card gets no new claims", lambda: _has_taint(namespace, "degraded"))
     machine.set_recovery_action(0, 0)
     await wait_no_taints(namespace)
     assert (await namespace.wait_running("beside")).starts == beside.starts
@@ -169,7 +169,7 @@ async def test_a_process_that_outlives_its_pod_keeps_the_partition_and_not_the_p
     machine.start_process(0, PID, gpu_instance=await instance_of(namespace, machine, "p"), compute_instance=0)
     await namespace.delete_pod("p")
     assert len(namespace.node.gpu_partitions) == 1
-    await eventually("what overlaps it gets no claims", lambda: _has_taint(namespace, "ill"))
+    await eventually("what overlaps it gets no claims", lambda: _has_taint(namespace, "degraded"))
     await namespace.create_pods("small", "q")
     await namespace.wait_running("q")
     assert len(namespace.node.gpu_partitions) == 2
@@ -210,7 +210,7 @@ async def test_shares_health_metadata_status_and_a_partition_cut_by_hand_on_one_
         reason = "rows of its memory are remapped at the next reset of the card"
         for name in running:
             await eventually("its pod is told", partial(_is_told, namespace, name, reason))
-        await eventually("the card gets no new claims", lambda: _has_taint(namespace, "ill"))
+        await eventually("the card gets no new claims", lambda: _has_taint(namespace, "degraded"))
         await namespace.create_pods("share", "three")
         await namespace.wait_event("three", "FailedScheduling")
         machine.remap_rows(0)
@@ -275,7 +275,7 @@ async def test_the_end_of_an_mps_daemon_is_told_to_its_pods_and_the_next_one_has
         return "`kerf mps-daemons` does not run" in str(await health(namespace, "one"))
 
     await eventually("its pod is told", is_told, but=lambda: health(namespace, "one"))
-    await eventually("the card gets no new claims", lambda: _has_taint(namespace, "ill"))
+    await eventually("the card gets no new claims", lambda: _has_taint(namespace, "degraded"))
 
     kerf.start_mps_daemons(namespace.node.name)
 

@@ -5,6 +5,7 @@ import ssl
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 from tests.kube.certificates import HERE
@@ -73,12 +74,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 class _Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, served: ImageServer) -> None:
+    def __init__(self, served: ImageServer, certificate: Path) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.served = served
         served.port = self.server_address[1]
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(CERTIFICATE)
+        context.load_cert_chain(certificate)
         self.socket = context.wrap_socket(self.socket, server_side=True)
 
     def handle_error(self, *_: Any) -> None:
@@ -86,10 +87,10 @@ class _Server(http.server.ThreadingHTTPServer):
 
 
 @contextmanager
-def image_server() -> Iterator[ImageServer]:
+def image_server(certificate: Path = CERTIFICATE) -> Iterator[ImageServer]:
     """Serve until the end of the block."""
     served = ImageServer()
-    server = _Server(served)
+    server = _Server(served, certificate)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:

@@ -84,32 +84,32 @@ MISTAKES: Final = [
     (
         "{device: fpga, minimum: {memory: 1Gi, slot: 1, lut: 5}}",
         [
-            "spec.minimum.memory: is no size of device: fpga; known: dsp, lut, slots",
-            'spec.minimum.slot: is no size of device: fpga; did you mean "slots"?',
+            "spec.minimum.memory: is not a size of device: fpga; known: dsp, lut, slots",
+            'spec.minimum.slot: is not a size of device: fpga; did you mean "slots"?',
         ],
     ),
     (
         "{device: gpu, minimum: {multiprocessors: 14}}",
-        ["spec.minimum.multiprocessors: is no size of device: gpu; known: computeSlices, memory"],
+        ["spec.minimum.multiprocessors: is not a size of device: gpu; known: computeSlices, memory"],
     ),
     (
         "{device: gpu, config: {kind: Gpu, apiVersion: kerf.dev/v1alpha1}}",
-        ['spec.config.kind: "Gpu" is none of GpuConfig'],
+        ['spec.config.kind: "Gpu" is not one of GpuConfig'],
     ),
     (
         "{device: gpu, config: {kind: FpgaConfig, apiVersion: kerf.dev/v1alpha1}}",
-        ['spec.config.kind: "FpgaConfig" is none of GpuConfig'],
+        ['spec.config.kind: "FpgaConfig" is not one of GpuConfig'],
     ),
     (
         "{device: gpu, config: {kind: GpuConfig, apiVersion: kerf.dev/v2, shering: {}}}",
         [
-            'spec.config.apiVersion: "kerf.dev/v2" is none of "kerf.dev/v1alpha1"',
+            'spec.config.apiVersion: "kerf.dev/v2" is not one of "kerf.dev/v1alpha1"',
             'spec.config.shering: unknown field; did you mean "sharing"?',
         ],
     ),
     (
         "{device: npu, config: {kind: NpuConfig, apiVersion: kerf.dev/v1alpha1, priority: high}}",
-        ['spec.config.priority: "high" is no whole number'],
+        ['spec.config.priority: "high" is not a whole number'],
     ),
     (
         "{device: fpga, function: a, config: {kind: FpgaConfig, apiVersion: kerf.dev/v1alpha1, function: b}}",
@@ -131,7 +131,7 @@ MISTAKES: Final = [
         "{device: fpga, profile: p, config: {kind: FpgaConfig, apiVersion: x}}",
         [
             "spec.profile: is not for device: fpga",
-            'spec.config.apiVersion: "x" is none of "kerf.dev/v1alpha1"',
+            'spec.config.apiVersion: "x" is not one of "kerf.dev/v1alpha1"',
         ],
     ),
 ]
@@ -182,7 +182,7 @@ def test_a_deeply_nested_configuration_is_refused_at_its_place() -> None:
     with pytest.raises(InvalidDocumentError, match=r"spec\.config\.sharing\.a: unknown field"):
         check_class("class", spec, FAMILIES)
     spec = ResourceClassSpec(device="gpu", config={"kind": "GpuConfig", "apiVersion": nested})
-    with pytest.raises(InvalidDocumentError, match=r"spec\.config\.apiVersion: .* is none of"):
+    with pytest.raises(InvalidDocumentError, match=r"spec\.config\.apiVersion: .* is not one of"):
         check_class("class", spec, FAMILIES)
 
 

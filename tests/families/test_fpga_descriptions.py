@@ -70,7 +70,7 @@ def test_a_shell_has_the_functions_that_were_built_for_its_interface() -> None:
 
 
 WRONG: Final[Mapping[str, tuple[dict[str, Any], str]]] = {
-    "another kind": ({**image(), "kind": "Image"}, 'kind: "Image" is none of FpgaShell, FpgaImage'),
+    "another kind": ({**image(), "kind": "Image"}, 'kind: "Image" is not one of FpgaShell, FpgaImage'),
     "no kind": ({"spec": {}}, "kind: is required"),
     "no version of the API": ({**image(), "apiVersion": "v1"}, "apiVersion"),
     "no name": ({**image(), "metadata": {}}, "metadata.name: is required"),
@@ -152,7 +152,7 @@ def test_a_file_of_a_node_and_an_object_of_the_cluster_are_one_document(tmp_path
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"kind: [", "is no YAML"),
+        (b"kind: [", "is not YAML"),
         (b"kind: FpgaImage\nkind: FpgaShell\n", "twice"),
         (b"#" * 70_000, "more than 65536 bytes"),
         (b"\xff\xfe\x00", "YAML"),

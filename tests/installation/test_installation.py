@@ -31,9 +31,9 @@ async def test_the_image_starts_with_a_read_only_root_and_no_rights(api: Api, re
 
 
 async def test_kerf_is_installed_serves_a_pod_and_refuses_a_second_profile(api: Api, release: Release) -> None:
-    # 1. Installed, without hardware on any node.
+    # 1. Installed, without hardware on any node; a plugin is to start once `kerf check node` has found no problem.
     await release.open_namespace()
-    said = await release.run("install", SIMULATED)
+    said = await release.run("install", {**SIMULATED, "plugin": {"check": True}})
     assert "ITS HARDWARE IS SIMULATED" in said
     await release.wait_controllers()
     plugin = await api.get("apps/v1", "DaemonSet", "kerf-kubelet-plugin-simulated", NAMESPACE)
@@ -41,7 +41,9 @@ async def test_kerf_is_installed_serves_a_pod_and_refuses_a_second_profile(api: 
 
     # 2. A node is labelled, and a pod gets a partition.
     await release.label_node()
-    await release.wait_plugin()
+    checked = await release.wait_plugin()
+    (check,) = checked["status"]["initContainerStatuses"]
+    assert (check["name"], check["state"]["terminated"]["exitCode"]) == ("check", 0)
     running = await release.run_pod("small")
 
     # 3. A second profile on the same node does not start, and names the first.

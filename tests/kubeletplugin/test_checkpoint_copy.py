@@ -89,5 +89,5 @@ def test_a_folder_without_checkpoint_has_nothing_to_copy(tmp_path: Path) -> None
 
 def test_something_else_under_the_files_name_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / FILE_NAME)
-    with pytest.raises(CheckpointError, match="it is no file"), open_copy(tmp_path, boot_id=BOOT):
+    with pytest.raises(CheckpointError, match="it is not a file"), open_copy(tmp_path, boot_id=BOOT):
         pass

@@ -99,9 +99,9 @@ async def test_what_was_cut_before_an_allocation_is_withdrawn_and_comes_back_whe
         found = await until_devices(place, lambda found: OVERLAPPED not in found)
         assert {CUT, "gpu-0"}.isdisjoint(found)
         assert {BESIDE, "gpu-1", "gpu-1-3g-40gb-at-0"} <= found.keys()
-        message = await until_event(place, "Node", "HeldBySomebodyElse")
+        message = await until_event(place, "Node", "InUseOutsideKerf")
         assert "card gpu-0 " in message
-        assert "held by somebody else: 1g.10gb at 0" in message
+        assert "in use outside of Kerf: 1g.10gb at 0" in message
         beside = await place.allocated(claim("beside", BESIDE))
         await place.kubelet.prepare(beside)
         assert len(instances(place)) == 2, "a claim that fits beside it gets its partition"
@@ -145,10 +145,10 @@ async def test_what_was_cut_after_the_allocation_is_tainted_and_the_pod_goes_els
         found = await until_devices(place, lambda found: ("held", "NoSchedule") in taints(found, OVERLAPPED))
         assert CUT not in found, "nobody has this one"
         assert found[OVERLAPPED].consumes_counters
-        assert await until_event(place, "ResourceClaim", "HeldBySomebodyElse") == (
-            f"{OVERLAPPED}: held by somebody else: 1g.10gb at 0"
+        assert await until_event(place, "ResourceClaim", "InUseOutsideKerf") == (
+            f"{OVERLAPPED}: in use outside of Kerf: 1g.10gb at 0"
         )
-        assert "held by somebody else: 1g.10gb at 0" in await refused(place, held)
+        assert "in use outside of Kerf: 1g.10gb at 0" in await refused(place, held)
         await until_devices(place, lambda found: ("refused", "NoExecute") in taints(found, OVERLAPPED))
         assert "the pod is evicted" in await until_event(place, "Pod", "DeviceRefused")
         assert [one["id"] for one in instances(place)] == [99], "what is not ours is never touched"

@@ -43,7 +43,7 @@ async def test_what_somebody_has_cut_before_the_start_outlives_the_plugin_and_it
     assert sorted(node.instances()) == ["1g.10gb at 6", "1g.20gb at 0"]
     async with node.plugin() as core:
         await core.preparer.unprepare(held)
-        with pytest.raises(DevicesFailedError, match=r"held by somebody else: 1g\.10gb at 6"):
+        with pytest.raises(DevicesFailedError, match=r"in use outside of Kerf: 1g\.10gb at 6"):
             await core.preparer.prepare(node.cluster.add(claim("whole", "gpu-0")))
     assert (node.instances(), node.is_mig_on()) == (["1g.10gb at 6"], True)
 

@@ -479,7 +479,7 @@ async def test_numa_nodes_are_lists_only_by_the_setting_and_where_the_api_server
 async def test_an_ill_card_is_tainted_on_the_server() -> None:
     async with site(ApiServerSettings()) as place, running(place):
         await place.until_published("gpu-0")
-        place.write_hardware("faults", {"ill": {"gpu-0": "Xid 79"}})
+        place.write_hardware("faults", {"degraded": {"gpu-0": "Xid 79"}})
         while True:
             devices = [device for one in await place.complete_slices() for device in one.spec.devices]
             tainted = {device.name for device in devices if device.taints}

@@ -48,7 +48,7 @@ def test_the_page_names_every_policy_of_deploy() -> None:
     found = [
         document["metadata"]["name"]
         for file in sorted((ROOT / "deploy").rglob("*.yaml"))
-        if "chart" not in file.parts  # templates, from which the manifests are rendered
+        if "chart" not in file.relative_to(ROOT).parts  # templates, from which the manifests are rendered
         for document in yaml.safe_load_all(file.read_text())
         if document and document.get("kind") == "ValidatingAdmissionPolicy"  # rules of Prometheus have no kind
     ]

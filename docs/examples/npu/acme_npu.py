@@ -63,7 +63,7 @@ class AcmeBackend(EventlessBackend):
         if not (found or device.admin_access):
             for other in map(_found, folder.iterdir()):
                 if not (place and other.placement and not place.overlaps(other.placement)):
-                    raise base.HardwareConflictError(f"held by somebody else: {other}")
+                    raise base.HardwareConflictError(f"in use outside of Kerf: {other}")
             if place is not None:
                 file = folder / f"{device.partition.profile}-{place.start}-{uuid.uuid4()}"
                 file.touch(exist_ok=False)

@@ -150,5 +150,5 @@ def _fault(attributes: Mapping[str, Attribute]) -> str | None:
         versions = (attribute.version,) if attribute.version is not None else attribute.versions or ()
         for version in versions:
             if parse_version(version) is None:
-                return f"attribute {name}: {version!r} is no semantic version"
+                return f"attribute {name}: {version!r} is not a semantic version"
     return None

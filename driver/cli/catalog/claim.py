@@ -78,7 +78,7 @@ class _VersionType(click.ParamType[str]):
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         version = parse_version(value, normalize=True)
         if version is None:
-            self.fail(f"{value!r} is no version such as 9.0", param, ctx)
+            self.fail(f"{value!r} is not a version such as 9.0", param, ctx)
         return str(version)
 
 
@@ -87,7 +87,9 @@ class _TextType(click.ParamType[str]):
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if not value.isprintable() or len(value.encode()) > MAX_VALUE:
-            self.fail(f"no attribute is so: it has at most {MAX_VALUE} bytes of characters that show", param, ctx)
+            self.fail(
+                f"no attribute has such a value: it has at most {MAX_VALUE} bytes of characters that show", param, ctx
+            )
         return value
 
 
@@ -383,7 +385,8 @@ def _find_impossible(family: Family, wishes: Sequence[_Wish]) -> Iterator[Proble
         candidates = [each for each in candidates if each.attributes.get(name) == value]
         if not candidates:
             advice = suggest(str(value), known - {""}, _SUGGESTIONS)
-            yield Problem(f"--{wish.word.option}", f'"{value}" is no {name} of {_known(chosen)}; {advice}')
+            none = _known(chosen).replace("any ", "no ", 1)
+            yield Problem(f"--{wish.word.option}", f'{none} has the {name} "{value}"; {advice}')
             return
         chosen.append(str(wish))
     if candidates:

@@ -33,7 +33,7 @@ class _Model(NamedTuple):
 def command(model: str | None, output: OutputFormat) -> None:
     """List the models of cards that the installed families know.
 
-    ESTIMATED are the figures that no source tells, of some or all of a model's partitions. With MODEL: its partitions
+    ESTIMATED are the figures that no source gives, of some or all of a model's partitions. With MODEL: its partitions
     or functions, the sources of all other figures, and how each was estimated. A backend that can ask a card takes the
     card's own figures.
     """

@@ -194,7 +194,7 @@ spec:
 """)
 _EARLY_LOADING: Final = Template("""\
 # What the kubelet plugin needs to prepare devices before pods are bound (docs/early-loading.md), and to know whether a
-# claim has what somebody else holds (docs/held-hardware.md), in addition to its other permissions: printed by
+# claim has what is in use outside of Kerf (docs/held-hardware.md), in addition to its other permissions: printed by
 # `kerf rbac --early-loading$arguments`. It may then read all claims of the cluster.
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole

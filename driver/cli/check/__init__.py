@@ -90,7 +90,7 @@ def cluster(
     "backends",
     type=BackendParameter(),
     multiple=True,
-    help="A hardware backend of the plugin and its configuration; without one no card is looked at. Repeatable.",
+    help="A hardware backend of the plugin and its configuration; without one no card is checked. Repeatable.",
 )
 @access_options
 @state_options

@@ -40,7 +40,7 @@ def command(
 
     No environments, commands, images, annotations or other drivers' parameters are in it. Names of all objects are,
     what users wrote into CEL selectors, labels of nodes and tolerations, and the messages of events: look before you
-    send it to somebody, or use --anonymize. The option --from of `kerf why`, `kerf plan` and `kerf frag` reads the
+    send it to others, or use --anonymize. The option --from of `kerf why`, `kerf plan` and `kerf frag` reads the
     file.
     """
     if table is not None and not anonymize:

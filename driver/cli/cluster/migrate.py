@@ -38,7 +38,7 @@ def command(kubeconfig: Path | None, context: str | None) -> int:
 
     Prints ResourceClasses of kerf.dev and ResourceClaimTemplates of resource.k8s.io/v1 as YAML.
 
-    What has no equivalent is said on standard error. Nothing is changed. Exit code 3: the cluster cannot be read.
+    What has no equivalent is reported on standard error. Nothing is changed. Exit code 3: the cluster cannot be read.
     """
     found = anyio.run(_read, kubeconfig, context)
     documents = [document for result in found for document in result.documents]

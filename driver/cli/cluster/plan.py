@@ -140,7 +140,7 @@ def _documents(path: Path) -> Iterator[JsonObject]:
         text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
         bodies = parse_manifests(text)
     except UnicodeDecodeError as error:
-        raise InvalidDocumentError(str(path), [Problem("", f"is no YAML: {error}")]) from error
+        raise InvalidDocumentError(str(path), [Problem("", f"is not YAML: {error}")]) from error
     except NotYamlError as error:
         raise InvalidDocumentError(str(path), [Problem("", str(error))]) from error
     for number, body in enumerate(bodies, start=1):

@@ -119,7 +119,7 @@ def command(
     With -o wide no list of nodes, cards or claims is cut short; -o name prints the pods that were explained and have
     not got their devices, for kubectl.
 
-    Exit code 0: it has its devices, it fits, or it comes or goes by itself; 1: it does not, and somebody has to act; 2:
+    Exit code 0: it has its devices, it fits, or it comes or goes by itself; 1: it does not, and you have to act; 2:
     bad input; 3: no answer. Of several pods the worst counts: 1, then 3, then 0.
     """
     question = _parse_subject(subject)
@@ -149,7 +149,7 @@ def _parse_subject(subject: Sequence[str]) -> _Question:
         known = ", ".join(names[0] for names in _NAMES.values())
         if len(parts) == 1:
             raise click.UsageError(f"say what {parts[0]!r} is, such as `kerf why pod/{parts[0]}`; there is {known}")
-        raise click.UsageError(f"{parts[0]!r} is no kind that uses devices; there is {known}")
+        raise click.UsageError(f"{parts[0]!r} is not a kind that uses devices; there is {known}")
     if len(parts) == 1 and kind == "Pod":
         return _Question(kind, "")
     if len(parts) != 2 or not parts[1]:
@@ -268,7 +268,8 @@ def _group(group: NodeGroup, width: int, *, is_wide: bool) -> Iterator[str]:
         for miss in reason.near_misses:
             yield from _near_miss(miss, width)
     for one in group.in_the_way[:cards]:
-        yield f"    {_in_the_way(one, with_node=len(group.nodes) > 1, is_wide=is_wide)}"
+        described = _in_the_way(one, with_node=len(group.nodes) > 1, is_wide=is_wide)
+        yield from _wrapped(described, width, "    ", "      ")
     if len(group.in_the_way) > cards:
         yield f"    and {format_count(len(group.in_the_way) - cards, 'card')} more; --output wide has them all"
 
@@ -318,9 +319,9 @@ def _remedies(answer: WhyReport) -> Iterator[str]:
     if not answer.remedies:
         if answer.remedies_searched:
             nodes = format_count(answer.remedies_searched, "node")
-            yield f"no end of running claims would make it fit ({nodes} searched)"
+            yield f"it would not fit either if running claims ended ({nodes} searched)"
         else:
-            yield "no end of running claims would make it fit"
+            yield "it would not fit either if running claims ended"
         return
     yield "it would fit if these claims ended:"
     for remedy in answer.remedies:

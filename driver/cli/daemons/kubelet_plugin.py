@@ -21,8 +21,8 @@ from driver.cli.options import (
 from driver.kubeletplugin.backends.registry import BackendChoice, choose_families
 from driver.kubeletplugin.settings import CDI_DIR, ProcessSettings, Settings
 from driver.runtime import lifecycle, logs
+from driver.runtime.https.tls import without_system_roots
 from driver.runtime.logs import Format
-from driver.runtime.tls import without_system_roots
 
 
 @click.command(short_help="Run the plugin of one node.")

@@ -214,9 +214,9 @@ def _survey_lines(survey: CardSurvey, devices: FamilyDevices) -> Iterator[str]:
         static = ", static" if found.is_static else ""
         yield f"on the card now: {found}{static}{_use(found)}{_holder(found, survey, devices)}"
     if survey.no_whole:
-        yield f"cannot be had whole: {survey.no_whole}"
+        yield f"not available whole: {survey.no_whole}"
     if survey.no_partitions:
-        yield f"cannot be had in partitions: {survey.no_partitions}"
+        yield f"not available in partitions: {survey.no_partitions}"
 
 
 def _use(partition: FoundPartition) -> str:
@@ -231,7 +231,7 @@ def _holder(found: FoundPartition, survey: CardSurvey, devices: FamilyDevices) -
     claims = devices.holders[survey.card_uuid][found.id]
     if claims:
         return f", of claim {claims}"
-    return "" if found.is_static else ", held by somebody else"
+    return "" if found.is_static else ", in use outside of Kerf"
 
 
 def _count(number: int, noun: str) -> str:

@@ -47,7 +47,9 @@ class SubdomainParameter(click.ParamType[str]):
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if not is_dns_subdomain(value):
             self.fail(
-                f"{value!r:.80} is no name of an object: lower-case letters, digits, - and ., at most 253", param, ctx
+                f"{value!r:.80} is not a name of an object: lower-case letters, digits, - and ., at most 253",
+                param,
+                ctx,
             )
         return value
 
@@ -59,7 +61,7 @@ class InstanceParameter(click.ParamType[str]):
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value and not is_dns_label(value):
-            self.fail(f"{value!r:.80} is no pod's UID: lower-case letters, digits and -, at most 63", param, ctx)
+            self.fail(f"{value!r:.80} is not a pod's UID: lower-case letters, digits and -, at most 63", param, ctx)
         return value
 
 
@@ -74,7 +76,7 @@ class SecondsParameter(click.ParamType[float]):
         except ValueError:
             seconds = -1.0
         if not 0 <= seconds < inf:
-            self.fail(f"{value!r:.80} is no time: a number of seconds, 0 or more", param, ctx)
+            self.fail(f"{value!r:.80} is not a time: write a number of seconds, 0 or more", param, ctx)
         return seconds
 
 

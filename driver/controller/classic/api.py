@@ -66,7 +66,9 @@ class KubeClaimClient:
     async def _read_lease(self) -> None:
         lease = await self._client.get(LEASES, self._lease.name, self._lease.namespace)
         if lease.spec.holder_identity != self._identity:
-            raise NotLeadingError(f"{lease.spec.holder_identity or 'nobody'} leads, not {self._identity}")
+            raise NotLeadingError(
+                f"{lease.spec.holder_identity or 'no controller'} holds the lease, not {self._identity}"
+            )
 
     async def _patch(self, kind: Kind[ObjectT], ref: ObjectRef, patch: JsonObject, subresource: str = "") -> ObjectT:
         return await self._client.patch(

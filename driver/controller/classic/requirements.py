@@ -307,7 +307,7 @@ def _referenced(reference: ParametersReference, namespace: str, view: ClusterVie
     if reference.api_group.partition("/")[0] != GROUP:
         raise LookupError(f'{where}: apiGroup is "{reference.api_group}", not {GROUP}')
     if reference.kind not in SPECS:
-        raise LookupError(f"{where}: the kind is none of {', '.join(SPECS)}")
+        raise LookupError(f"{where}: the kind is not one of {', '.join(SPECS)}")
     ref = ObjectRef(namespace if "Claim" in reference.kind else "", reference.name)
     held = view.stores.parameters[reference.kind].get(ref)
     if held is None:

@@ -131,7 +131,7 @@ def claim_name(pod: Pod, entry: PodResourceClaim, view: ClusterView) -> str | No
     for status in pod.status.resource_claim_statuses:
         if status.name == entry.name:
             return status.resource_claim_name
-    raise LookupError("the claim is not made yet")
+    raise LookupError("the claim has not been created yet")
 
 
 def _is_controlled_by(owned: PodSchedulingContext | ClassicClaim, pod: Pod) -> bool:
@@ -166,7 +166,7 @@ def _claim(pod: Pod, entry: PodResourceClaim, view: ClusterView) -> ClassicClaim
         raise _UnresolvedError("S-7", [event], Requeue.BACKOFF) from error
     claim = None if name is None else view.claim(ObjectRef(pod.metadata.namespace, name))
     if claim is not None and entry.claim_name is None and not _is_controlled_by(claim, pod):
-        message = f"pod claim {entry.name}: ResourceClaim {claim.metadata.name} was not made for this pod"
+        message = f"pod claim {entry.name}: ResourceClaim {claim.metadata.name} was not created for this pod"
         raise _UnresolvedError("S-7", [WarningEvent(EventSubject.CONTEXT, message)], Requeue.PERIODIC)
     return claim
 

@@ -21,7 +21,7 @@ from driver.runtime import metrics
 
 _log = logging.getLogger(__name__)
 
-_deleted: Final = metrics.counter("kerf_controller_swept_total", "Slices removed because their node is gone.")
+_deleted: Final = metrics.counter("kerf_controller_swept_total", "Slices removed because their node was deleted.")
 
 
 class DeleteClient(Protocol):

@@ -163,7 +163,7 @@ def _choose_action(
         return NotInPlace(reason="NameTaken", message=message)
     if current.is_terminating:
         return NotInPlace(
-            reason="Deleting", message="the DeviceClass is being deleted; it is made anew once it is gone"
+            reason="Deleting", message="the DeviceClass is being deleted; Kerf creates it again after that"
         )
     if _has(current, desired):
         return UpToDate()

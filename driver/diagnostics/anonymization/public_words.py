@@ -61,7 +61,7 @@ _SENTENCES: Final = """
     refused, code = DeadlineExceeded, context deadline exceeded; DRA driver plugin is not registered, not found in the
     list of registered DRA drivers; User "system:node:" cannot get resource "resourceclaims" in API group at the cluster
     scope, no relationship found between node and this object; two claims for one exclusive device; this node does not
-    have it; held by somebody else; spec.devices.config opaque.parameters, device configuration, needs adminAccess;
+    have it; in use outside of Kerf; spec.devices.config opaque.parameters, device configuration, needs adminAccess;
     not reserved for pod, pod not allowed to use; PodResourceClaim: exceeded quota: requested, used, limited: failed to
     create ResourceClaim; is forbidden; its resource handle, it has, pods use it; NodeUnprepareResources failed to
     unprepare resources for claim; waiting for binding conditions; nodes are available: had untolerated taint, didn't

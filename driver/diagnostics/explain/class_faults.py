@@ -146,7 +146,7 @@ def _why_not_compiled(source: ResourceClassObject) -> tuple[str, str]:
     if (status.observed_generation or 0) < source.metadata.generation or not status.conditions:
         return (
             f"the controller has not looked at generation {source.metadata.generation} of it",
-            "see whether Kerf's controller runs: kubectl get pods -A shows it",
+            "check that Kerf's controller runs: kubectl get pods -A shows it",
         )
     by_type = {condition.type: condition for condition in status.conditions}
     for type_ in _CONDITIONS:
@@ -157,7 +157,7 @@ def _why_not_compiled(source: ResourceClassObject) -> tuple[str, str]:
                 f"condition {type_} is False, {condition.reason}: {condition.message}",
                 step or f"see the condition and act on it: kubectl describe resourceclass {name}",
             )
-    return "somebody has deleted it", "wait some seconds: Kerf's controller creates it again; if it stays, see its log"
+    return "it was deleted", "wait some seconds: Kerf's controller creates it again; if nothing changes, see its log"
 
 
 def _resource_class(cluster: ClusterIndex, name: str) -> ResourceClassObject | None:

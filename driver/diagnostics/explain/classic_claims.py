@@ -152,7 +152,7 @@ class _ClassicExplainer:
             yield Cause(
                 code=CauseCode.CLAIM_DELETING,
                 message=f"{name} is being deleted",
-                next_step="wait until it is gone, then create it again, or the pod if a template makes its claim",
+                next_step="wait until it is deleted, then create it again; or its pod, if a template makes it",
                 objects=(name,),
             )
         elif claim.status.deallocation_requested:
@@ -255,7 +255,7 @@ class _ClassicExplainer:
                     message=f"{name} waits for the controller of {drivers}" + (f", which says: {said}" if said else ""),
                     next_step="correct what the message names"
                     if said
-                    else f"see whether the controller of {drivers} runs",
+                    else f"check that the controller of {drivers} runs",
                     objects=objects,
                     is_fault=bool(said),
                 )
@@ -279,7 +279,7 @@ class _ClassicExplainer:
                 f"PodSchedulingContext {pod.ref}){says}",
                 next_step="correct what the message names"
                 if said
-                else f"see whether the controller of {drivers} runs: kubectl get pods -A and its log",
+                else f"check that the controller of {drivers} runs (kubectl get pods -A), and read its log",
                 objects=objects,
                 is_fault=bool(said) or waited_s > _PATIENCE_S,
             )
@@ -349,7 +349,7 @@ def _deallocation(claim: ClassicClaim) -> Cause:
         + (f"pod {list_names(users)} still uses it" if users else f"the controller of {driver} clears its allocation"),
         next_step="wait until the pod ends"
         if users
-        else f"wait; if it stays, see whether the controller of {driver} runs",
+        else f"wait; if nothing changes, check that the controller of {driver} runs",
         objects=(name,),
         is_fault=False,
     )
@@ -371,7 +371,7 @@ def _waits_for_scheduler(pod: Pod, why: str = "") -> Cause:
     return Cause(
         code=CauseCode.SCHEDULER,
         message=message,
-        next_step=f"wait some seconds; if it stays, see whether the scheduler {name} (spec.schedulerName) runs",
+        next_step=f"wait some seconds; if nothing changes, check that the scheduler {name} (spec.schedulerName) runs",
         objects=(f"pod {pod.ref}",),
         is_fault=False,
     )
@@ -382,7 +382,7 @@ def _waits_for_allocation(
 ) -> Cause:
     selected = context.spec.selected_node
     what = "does not suit, and the scheduler selects another" if is_unsuitable else "is selected"
-    next_step = f"wait some seconds; if it stays, see whether the controller of {drivers} runs, and its log"
+    next_step = f"wait some seconds; if nothing changes, check that the controller of {drivers} runs, and read its log"
     return Cause(
         code=CauseCode.ALLOCATION_PENDING,
         message=f"claim {claim.ref}: node {selected} {what}"

@@ -80,7 +80,7 @@ def _check_kubelet(
         if away is not None:
             yield Cause(
                 code=CauseCode.DRIVER_ABSENT,
-                message=f"claim {claim.ref} is still prepared: {absent[away]}, so nobody answers the kubelet's "
+                message=f"claim {claim.ref} is still prepared: {absent[away]}, so no plugin answers the kubelet's "
                 "unprepare",
                 next_step=absent_step(away, pod.spec.node_name),
                 objects=objects,
@@ -139,7 +139,7 @@ def check_claim_deletion(metadata: ObjectMeta, users: Sequence[ObjectRef], *, is
             Cause(
                 code=CauseCode.CLAIM_DELETING,
                 message=f"{name} is being deleted: its allocation is cleared next",
-                next_step="wait some seconds; if it stays, see whether kube-controller-manager runs, on classic "
+                next_step="wait some seconds; if nothing changes, check that kube-controller-manager runs, on classic "
                 "clusters the controller of the claim's driver",
                 objects=(name,),
                 is_fault=False,
@@ -163,6 +163,6 @@ def _check_finalizers(metadata: ObjectMeta, name: str) -> Iterator[Cause]:
         yield Cause(
             code=CauseCode.FINALIZER,
             message=f"{name} has metadata.finalizers: {names}",
-            next_step="see whether the controller that set the finalizer runs: it removes it when its work is done",
+            next_step="check that the controller that set the finalizer runs: it removes it when its work is done",
             objects=(name,),
         )

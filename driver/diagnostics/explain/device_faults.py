@@ -85,7 +85,8 @@ def _faults_of_device(
         yield Cause(
             code=CauseCode.DEVICE_GONE,
             message=f"claim {claim.ref} has {result.device}, which is no longer published: {why_gone}",
-            next_step="see whether the card is still there and well; it cannot be prepared until it is published again",
+            next_step="check that the card is there and healthy: the claim cannot be prepared until the device is "
+            "published again",
             objects=objects,
         )
     for taint in _taints(cluster, result.id, device):
@@ -98,7 +99,7 @@ def _faults_of_device(
         node = result.pool.partition("/")[0]  # as Kerf's plugins name pools
         step = (
             plugin_taint_step(taint.key, {result.driver}, node)
-            or "have the device repaired: whoever set the taint removes it then"
+            or "have the device repaired: the taint is then removed by the driver or the administrator who set it"
         )
         if taint.effect == "NoExecute" and (toleration is None or for_s is not None):
             when = "" if for_s is None else " when that time is over"

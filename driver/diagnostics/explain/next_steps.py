@@ -15,7 +15,7 @@ _STEPS: Final[Mapping[ReasonCode, str]] = {
     CauseCode.NODE_FILTER: "change the pod's node selector, affinity or tolerations, or the node's labels or taints",
     Obstacle.NO_POOL: "install a DRA driver for the node's devices, or start its plugin there: kubectl get "
     "resourceslices shows who publishes",
-    Obstacle.POOL_INCOMPLETE: "wait some seconds: the driver is publishing; if it stays, restart the driver's plugin",
+    Obstacle.POOL_INCOMPLETE: "wait some seconds: the driver is publishing; if nothing changes, restart its plugin",
     Obstacle.POOL_INVALID: "restart the driver's plugin of the node, and report the message to the driver's authors",
     Obstacle.CLASS: "name another class in the request (kubectl get deviceclasses), or add a node with such devices",
     Obstacle.SELECTOR: "change the request's selectors in the claim or its template; near misses show what differs",

@@ -69,7 +69,8 @@ def find_pod_blocker(pod: Pod) -> Cause | None:
         return Cause(
             code=CauseCode.SCHEDULING_GATE,
             message=f"the pod waits for its scheduling gate {gates} (spec.schedulingGates)",
-            next_step="whoever set the gate must remove it: a quota or queue system, for example Kueue",
+            next_step="see why the quota or queue system that set the gate, for example Kueue, keeps the pod waiting: "
+            "it must remove the gate",
             objects=(f"pod {pod.ref}",),
         )
     return None
@@ -146,8 +147,8 @@ def missing_claim(cluster: ClusterIndex, pod: Pod, entry: PodResourceClaim, *, h
     return Cause(
         code=CauseCode.CLAIM_NOT_CREATED,
         message=f"no claim has been created from ResourceClaimTemplate {namespace}/{template} yet ({path})",
-        next_step="wait some seconds: kube-controller-manager creates it; if it stays, kubectl describe pod "
-        f"{pod.metadata.name} -n {namespace}, and see whether kube-controller-manager runs",
+        next_step="wait some seconds: kube-controller-manager creates it; if nothing changes, kubectl describe pod "
+        f"{pod.metadata.name} -n {namespace}, and check that kube-controller-manager runs",
         objects=(f"resourceclaimtemplate {namespace}/{template}", f"pod {pod.ref}"),
     )
 

@@ -65,10 +65,10 @@ _FAILURES: Final = (
     _Failure(
         re.compile(r"this node does not have it"),
         CauseCode.DEVICE_GONE,
-        "see whether the card is there, or {recreate}",
+        "check that the card is there, or {recreate}",
     ),
     _Failure(
-        re.compile(r"held by somebody else"),
+        re.compile(r"in use outside of Kerf"),
         CauseCode.HARDWARE_HELD,
         "end what holds the hardware on {node}: the kubelet then tries again by itself; or {recreate}",
     ),
@@ -81,13 +81,14 @@ _FAILURES: Final = (
     _Failure(
         re.compile(r"not reserved for|allowed to use"),
         CauseCode.NOT_RESERVED,
-        "{recreate}: the scheduler reserves a claim when it places a pod; a pod with spec.nodeName passes it by",
+        "{recreate}, without spec.nodeName: only the scheduler reserves claims, and it does not see a pod that names "
+        "its node",
     ),
     _Failure(
         re.compile(r"DeadlineExceeded|deadline exceeded"),
         CauseCode.PREPARE_SLOW,
-        "wait: the kubelet asks again, and the driver goes on meanwhile; if it stays, read the log of the driver's "
-        "plugin on {node}, or {recreate}",
+        "wait: the kubelet asks again, and the driver goes on meanwhile; if nothing changes, read the log of the "
+        "driver's plugin on {node}, or {recreate}",
     ),
 )
 _OTHER_FAILURE: Final = _Failure(
@@ -134,7 +135,7 @@ def _check_binding(cluster: ClusterIndex, claim: ResourceClaim) -> Iterator[Caus
                 code=CauseCode.DEVICE_LOADING,
                 message=f"{result.device} of claim {claim.ref} is being made ready{since}: the pod is bound once "
                 f"status.devices has the condition {', '.join(pending)}",
-                next_step=f"see whether the plugin of {result.driver} runs: it sets the condition"
+                next_step=f"check that the plugin of {result.driver} runs: it sets the condition"
                 if is_late
                 else f"wait: the scheduler gives up after {format_seconds(TIMEOUT_S)} and tries other devices",
                 objects=objects,
@@ -222,7 +223,7 @@ def check_node_of_pod(cluster: ClusterIndex, pod: Pod) -> Iterator[Cause]:
         reason = f" ({ready.reason}, since {ready.last_transition_time})" if ready and ready.reason else ""
         yield Cause(
             code=CauseCode.NODE_NOT_READY,
-            message=f"node {name} is not ready{reason}: its kubelet does nothing, or cannot say so",
+            message=f"node {name} is not ready{reason}: its kubelet does not run, or does not reach the API server",
             next_step=f"bring the node back; if its machine is off for good, taint it: kubectl taint node {name} "
             "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute",
             objects=(f"node {name}",),
@@ -292,15 +293,13 @@ def _claim_in(message: str, claims: Sequence[HeldClaim]) -> HeldClaim | None:
 def _preparing(cluster: ClusterIndex, pod: Pod, claims: Sequence[HeldClaim]) -> Cause:
     drivers = list_names(list(dict.fromkeys(driver for claim in claims for driver in claim.drivers)))
     events = (
-        "events could not be read"
-        if "events" in cluster.state.forbidden_lists
-        else "no event tells of a failed prepare"
+        "events could not be read" if "events" in cluster.state.forbidden_lists else "no event reports a failed prepare"
     )
     return Cause(
         code=CauseCode.PREPARING,
         message=f"no fault is found: node {pod.spec.node_name} is ready, the plugin of {drivers} is there, the devices "
         f"are published, not tainted and of no other claim, and {events}",
-        next_step=f"wait some seconds; if it stays, kubectl describe pod {pod.metadata.name} -n "
+        next_step=f"wait some seconds; if nothing changes, kubectl describe pod {pod.metadata.name} -n "
         f"{pod.metadata.namespace}, and read the log of the plugin of {drivers} on {pod.spec.node_name}",
         objects=(f"pod {pod.ref}",),
         is_fault=False,

@@ -134,7 +134,7 @@ class _Explainer:
                 return Cause(
                     code=CauseCode.CLAIM_DELETING,
                     message=f"claim {claim.metadata.name} is being deleted",
-                    next_step="wait until it is gone, then create it again, or the pod if a template makes its claim",
+                    next_step="wait until it is deleted, then create it again; or its pod, if a template makes it",
                     objects=(f"claim {claim.ref}",),
                 )
         return None
@@ -185,7 +185,7 @@ class _Explainer:
         if not all(check.reasons for check in checks):
             return self._report_fit(checks)
         if any(reason.obstacle == CauseCode.UNDECIDED for check in checks for reason in check.reasons):
-            message = "it may fit on some node: the search was given up there; a longer --deadline may decide it"
+            message = "it may fit on some node: the search there reached its limit; a longer --deadline may decide it"
             return self._report(Verdict.UNDECIDED, message, (), checks)
         return self._report_misfit(checks)
 
@@ -232,7 +232,7 @@ class _Explainer:
             message=what,
             next_step="see what the scheduler says: CPU, memory and other pods count, too"
             if said
-            else f"wait some seconds; if it stays, see whether the scheduler {name} (spec.schedulerName) runs",
+            else f"wait some seconds; if nothing changes, check that the scheduler {name} (spec.schedulerName) runs",
             objects=(f"pod {pod.ref}", *claims),
             is_fault=False,
         )
@@ -242,7 +242,7 @@ class _Explainer:
             step = "correct the attribute in the claim or its template; kerf families NAME lists those of a family"
             return self._report_fault_of_claim(message, step)
         total = len(checks)
-        message = f"it fits on none of {total} nodes" if total != 1 else "it does not fit on the one node there is"
+        message = f"it fits on none of {total} nodes" if total != 1 else "it does not fit on the only node"
         candidates = [
             Candidate(check.node, tuple(blocked.claims for blocked in check.in_the_way))
             for check in checks

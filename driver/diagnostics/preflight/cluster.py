@@ -62,9 +62,9 @@ class _Gate(NamedTuple):
 
 _GATES: Final = (
     _Gate("DynamicResourceAllocation", 26, 34, "there are no claims at all", is_vital=True),
-    _Gate("DRAPartitionableDevices", 33, 36, "cards can be had whole only, not in partitions"),
+    _Gate("DRAPartitionableDevices", 33, 36, "cards are available whole only, not in partitions"),
     _Gate("DRAPrioritizedList", 33, 34, "requests with alternatives (firstAvailable) are refused"),
-    _Gate("DRAResourceClaimDeviceStatus", 32, 33, "claims do not show what they got (status.devices)"),
+    _Gate("DRAResourceClaimDeviceStatus", 32, 33, "the status of claims does not show their devices (status.devices)"),
     _Gate("DRAAdminAccess", 32, 34, "there is no admin access to cards in use"),
     _Gate("DRADeviceTaints", 33, 36, "unhealthy devices are withdrawn, not tainted"),
     _Gate("DRADeviceBindingConditions", 34, 36, "functions are loaded at a pod's start, not before it is bound"),
@@ -146,7 +146,7 @@ def _check_api(facts: ClusterFacts) -> Iterator[CheckResult]:
             "enable the gate DynamicResourceAllocation on all components, and on the API server "
             "--runtime-config=resource.k8s.io/v1beta1=true"
             if older
-            else "remove resource.k8s.io from --runtime-config of the API server, where somebody has disabled it",
+            else "remove resource.k8s.io from --runtime-config of the API server, which disables it",
         )
 
 
@@ -178,7 +178,7 @@ def _check_gates(facts: ClusterFacts) -> Iterator[CheckResult]:
             )
     if not off:
         by_default = " by default" if isinstance(facts.gates, Unread) else ""
-        yield ok("feature-gates", f"all {len(_GATES)} feature gates that Kerf has a use for are on{by_default}")
+        yield ok("feature-gates", f"all {len(_GATES)} feature gates that Kerf uses are on{by_default}")
 
 
 def _is_on(gate: _Gate, minor: int, gates: Mapping[str, bool] | Unread) -> bool:
@@ -244,7 +244,7 @@ def check_kubelet(where: str, version: str, *, is_classic: bool) -> CheckResult:
     number = version.removeprefix("v").split(".")[1:2]
     minor = int(number[0]) if number and number[0].isdecimal() else None
     if minor is None:
-        return warning("kubelet-version", f"{where}: {version!r} is no version of a kubelet", "look at the node")
+        return warning("kubelet-version", f"{where}: {version!r} is not a version of a kubelet", "look at the node")
     if not is_classic and minor < STRUCTURED:
         return problem(
             "kubelet-version",
@@ -280,7 +280,7 @@ def _check_other_drivers(facts: ClusterFacts) -> Iterator[CheckResult]:
 def check_clock(skew_s: float | None) -> CheckResult:
     """Check the difference between the API server's clock and this machine's."""
     if skew_s is None:
-        return warning("clock", "the API server does not tell its time", "compare the clocks by hand")
+        return warning("clock", "the API server's answers have no time", "compare the clocks of the machines yourself")
     apart = f"the API server's clock is {abs(skew_s):.0f} s {'ahead of' if skew_s > 0 else 'behind'} this machine's"
     step = "synchronize both with NTP, such as by chrony"
     if abs(skew_s) >= _SKEW_PROBLEM_S:

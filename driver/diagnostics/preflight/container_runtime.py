@@ -31,7 +31,7 @@ def check_runtime_version(where: str, version: str) -> CheckResult:
         return warning(
             CHECK,
             f"{where}: it is not known whether {version or 'the container runtime'} applies CDI devices",
-            "try one pod with a claim there, and look whether its container sees the device",
+            "run one pod with a claim there, and check that its container sees the device",
         )
     number = (int(found["major"]), int(found["minor"]))
     if number < _FIRST[name]:
@@ -65,7 +65,7 @@ def check_containerd_config(document: Mapping[str, Any], *, path: str, cdi_dir: 
             "set enable_cdi = true there, and restart containerd",
         )
     if enabled is None and not is_default_on:
-        also = f" (nor were the files looked at that it imports: {', '.join(imports)})" if imports else ""
+        also = f" (the files that it imports were not read: {', '.join(imports)})" if imports else ""
         return warning(
             CHECK,
             f"{path} does not set enable_cdi{also}, which is off by default before containerd 2.0",

@@ -119,7 +119,7 @@ def _check_kernel(facts: NodeFacts) -> Iterator[CheckResult]:
     if isinstance(facts.boot_id, Unread):
         yield problem(
             "kernel",
-            f"the boot ID cannot be read ({facts.boot_id.reason}): the plugin needs it to know what a reboot has ended",
+            f"the boot ID cannot be read ({facts.boot_id.reason}): the plugin needs it to recognize reboots",
             "Kerf needs Linux, with /proc in the container",
         )
     else:
@@ -193,7 +193,7 @@ def _check_runtime(facts: NodeFacts) -> Iterator[CheckResult]:
 
 def _check_hardware(facts: NodeFacts) -> Iterator[CheckResult]:
     if facts.hardware is None:
-        yield warning("hardware", "no --backend is named, so no card was looked at", "name the plugin's --backend")
+        yield warning("hardware", "no --backend is named, so no card was checked", "name the plugin's --backend")
         return
     for family in facts.hardware:
         for reason in family.problems:
@@ -208,7 +208,7 @@ def _check_hardware(facts: NodeFacts) -> Iterator[CheckResult]:
         yield problem(
             "hardware",
             "there is no card on this node",
-            "let the plugin run on nodes with cards only (node selector), or look at the vendor's driver",
+            "let the plugin run on nodes with cards only (node selector), or check the vendor's driver",
         )
 
 
@@ -227,24 +227,24 @@ def _check_partitions(facts: NodeFacts) -> Iterator[CheckResult]:
         if card.no_partitions and card.no_whole:
             yield problem(
                 "partitions",
-                f"card {card.name} cannot be had at all: whole, because {card.no_whole}; in partitions, because "
+                f"card {card.name} is not available at all: whole, because {card.no_whole}; in partitions, because "
                 f"{card.no_partitions}",
                 "resolve one of them (docs/nvidia.md)",
             )
         elif card.no_partitions:
             yield warning(
                 "partitions",
-                f"card {card.name} can be had whole only: {card.no_partitions}",
+                f"card {card.name} is available whole only: {card.no_partitions}",
                 "switch the card's mode if you want partitions of it (docs/nvidia.md)",
             )
         elif card.no_whole:
             yield warning(
                 "partitions",
-                f"card {card.name} can be had in partitions only: {card.no_whole}",
+                f"card {card.name} is available in partitions only: {card.no_whole}",
                 "switch the card's mode if you want it whole (docs/nvidia.md)",
             )
         else:
-            yield ok("partitions", f"card {card.name} can be had whole and in partitions")
+            yield ok("partitions", f"card {card.name} is available whole and in partitions")
 
 
 def _check_health(facts: NodeFacts) -> Iterator[CheckResult]:
@@ -260,11 +260,11 @@ def _check_others(facts: NodeFacts) -> Iterator[CheckResult]:
     for name, other in held:
         yield warning(
             "held-hardware",
-            f"card {name}: {other} is held by somebody else, and Kerf leaves it alone",
-            "remove it, if nobody needs it (docs/held-hardware.md)",
+            f"card {name}: {other} is in use outside of Kerf, and Kerf leaves it alone",
+            "remove it if it is not needed (docs/held-hardware.md)",
         )
     if not held and any(_cards(facts)):
-        yield ok("held-hardware", "nobody else holds a part of a card")
+        yield ok("held-hardware", "no part of a card is in use outside of Kerf")
 
 
 def _check_api_server(facts: NodeFacts) -> Iterator[CheckResult]:
@@ -275,7 +275,7 @@ def _check_api_server(facts: NodeFacts) -> Iterator[CheckResult]:
         yield warning(
             "api-server",
             f"the API server was not reached: {server.reason}",
-            "look at the network and at --kubeconfig; the plugin waits until it answers",
+            "check the network and --kubeconfig; the plugin waits until the API server answers",
         )
         return
     yield ok("api-server", "the API server answers")

@@ -63,7 +63,7 @@ def _check_claims(facts: UninstallFacts) -> Iterator[CheckResult]:
     if facts.unreadable:
         yield warning(
             _CHECK,
-            f"of claims whose shape is unknown nobody knows the devices: {name_first(facts.unreadable)}",
+            f"claims in a format that Kerf does not know, whose devices it cannot read: {name_first(facts.unreadable)}",
             "look at them: kubectl get resourceclaim NAME -n NAMESPACE -o yaml",
         )
     if not held:

@@ -37,13 +37,13 @@ def _load(kubeconfig: Path | None, context: str | None, environ: Mapping[str, st
     from driver.kube.http import kubeconfig as kubeconfigs  # needs PyYAML, which a pod does not
 
     if kubeconfig is not None:
-        return kubeconfigs.read([kubeconfig], context)
+        return kubeconfigs.read([kubeconfig], context, environ=environ)
     if access := in_cluster(environ, service_account):
         return access
     named = environ.get("KUBECONFIG", "")
     paths = [Path(path) for path in named.split(os.pathsep) if path] or [Path.home() / ".kube" / "config"]
     if found := [path for path in paths if path.is_file()]:
-        return kubeconfigs.read(found, context)
+        return kubeconfigs.read(found, context, environ=environ)
     raise AccessError(
         "no way to an API server: no --kubeconfig given, not in a pod (KUBERNETES_SERVICE_HOST is unset), and no file "
         + " or ".join(str(path) for path in paths)
@@ -52,7 +52,10 @@ def _load(kubeconfig: Path | None, context: str | None, environ: Mapping[str, st
 
 
 def in_cluster(environ: Mapping[str, str], service_account: Path = SERVICE_ACCOUNT) -> Access | None:
-    """Return the access of the pod's service account; None outside a pod, or where the pod has no token."""
+    """Return the access of the pod's service account; None outside a pod, or where the pod has no token.
+
+    It has no proxy: a pod reaches the API server in the cluster, and proxies are for servers outside.
+    """
     host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT", "443")
     token = service_account / "token"
     if not host or not token.is_file():

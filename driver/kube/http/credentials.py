@@ -16,6 +16,7 @@ import anyio
 import anyio.to_thread
 
 from driver.kube.http.errors import AccessError
+from driver.runtime.https.proxy import HttpsProxy
 
 REREAD_S: Final = 60.0
 """client-go's interval for token files; the old token stays valid for many minutes."""
@@ -56,6 +57,8 @@ class Access:
     """The bearer token, or the file that holds it."""
     plugin: CredentialPlugin | None = None
     """The plugin that replaces certificate, key and token; None: none does."""
+    proxy: HttpsProxy | None = None
+    """The proxy to ``server``; None: it is connected to directly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +114,7 @@ class Credentials:
         except AccessError:
             if self._material is None:
                 raise
-            _log.warning("credentials could not be read again; the last ones stay in use", exc_info=True)
+            _log.warning("credentials could not be read again; the earlier ones stay in use", exc_info=True)
         self._read_at = anyio.current_time()
 
     async def _load(self, *, run_plugin: bool) -> _Material:

@@ -11,13 +11,18 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 
 from api.errors import Problem
 from driver.kube.http.credentials import Access, CredentialPlugin, Pem
 from driver.kube.http.errors import AccessError
+from driver.runtime.https.proxy import HttpsProxy, InvalidProxyError, find_proxy, parse_proxy
 from driver.runtime.yaml_file import NotYamlError, parse_yaml
+
+_HTTPS_PORT: Final = 443
+"""Of a server's address without a port (RFC 9110, 4.2.2)."""
 
 _log = logging.getLogger(__name__)
 
@@ -75,16 +80,16 @@ class _Config(msgspec.Struct, frozen=True, rename="kebab"):
 EntryT = TypeVar("EntryT", _NamedCluster, _NamedUser, _NamedContext)
 
 _REFUSED: Final = {
-    "proxy_url": "Kerf does not go through a proxy: use a server address that is reachable directly",
-    "as_": "Kerf does not impersonate: use a user of its own",
+    "as_": "Kerf does not support impersonation: use a user of its own",
     "username": "basic authentication was removed in Kubernetes 1.19: use a token or a certificate",
 }
 """Fields that change the server or the identity: to ignore them would connect to the wrong one."""
 
 
-def read(paths: Sequence[Path], context: str | None = None) -> Access:
+def read(paths: Sequence[Path], context: str | None = None, *, environ: Mapping[str, str] = os.environ) -> Access:
     """Return the access that the merged files give for ``context``; None: for their current one.
 
+    A proxy is that of ``proxy-url``, else that of ``environ``, as for kubectl (``driver.runtime.https.proxy``).
     Raises AccessError when a file cannot be read or has problems: it names the file and every problem.
     """
     configs = {path: _parse(path) for path in paths}
@@ -111,11 +116,12 @@ def read(paths: Sequence[Path], context: str | None = None) -> Access:
         (user.user if user else None) or _User(),
         wanted.namespace or "default",
         plugin,
+        environ,
     )
     if problems:
         raise AccessError(f"{where}: " + "; ".join(map(str, problems)))
     if not access.verify:
-        _log.warning("%s: insecure-skip-tls-verify is set: whoever answers is taken for the API server", where)
+        _log.warning("%s: insecure-skip-tls-verify is set: any server that answers is trusted as the API server", where)
     return access
 
 
@@ -162,11 +168,12 @@ def _combine(
     user: _User,
     namespace: str,
     plugin: CredentialPlugin,
+    environ: Mapping[str, str],
 ) -> Access:
     cluster_entry.refuse(cluster)
     user_entry.refuse(user)
     if not cluster.server.startswith(("https://", "http://")):
-        cluster_entry.problem("server", f"{cluster.server!r} is no http or https address")
+        cluster_entry.problem("server", f"{cluster.server!r} is not an http or https address")
     return Access(
         server=cluster.server.rstrip("/"),
         namespace=namespace,
@@ -179,7 +186,22 @@ def _combine(
         key=user_entry.pem("client-key", user.client_key, user.client_key_data),
         token=user_entry.file("tokenFile", user.token_file) or user.token or None,
         plugin=plugin if user.exec or user.auth_provider else None,
+        proxy=_find_proxy(cluster_entry, cluster, environ),
     )
+
+
+def _find_proxy(entry: _EntryReader, cluster: _Cluster, environ: Mapping[str, str]) -> HttpsProxy | None:
+    try:
+        if cluster.proxy_url:
+            return parse_proxy(cluster.proxy_url)
+        server = urlsplit(cluster.server)
+        if server.scheme == "https" and server.hostname:
+            return find_proxy(server.hostname, server.port or _HTTPS_PORT, environ)
+    except InvalidProxyError as error:
+        entry.problem("proxy-url" if cluster.proxy_url else "server", str(error))
+    except ValueError:
+        entry.problem("server", f"{cluster.server!r} has no valid host and port")
+    return None
 
 
 def _parse(path: Path) -> _Config:

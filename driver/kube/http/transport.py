@@ -146,6 +146,8 @@ class HttpTransport:
 
     def __init__(self, access: Access, *, user_agent: str, settings: ClientSettings, random: Random) -> None:
         self._access = access
+        self._proxy = URL.build(scheme="http", host=access.proxy.host, port=access.proxy.port) if access.proxy else None
+        self._proxy_headers = access.proxy.headers if access.proxy else None
         self._credentials = Credentials(access)
         self._user_agent = user_agent
         self._settings = settings
@@ -167,7 +169,7 @@ class HttpTransport:
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": self._user_agent},
             auto_decompress=False,
-            trust_env=False,  # proxies and .netrc, read again at every request: 0.6 ms each
+            trust_env=False,  # it would read the environment and .netrc at every request: 0.6 ms each
         )
         return self
 
@@ -287,6 +289,8 @@ class HttpTransport:
                 timeout=limits,
                 ssl=context or True,
                 server_hostname=self._access.tls_server_name or None,
+                proxy=self._proxy,
+                proxy_headers=self._proxy_headers,
                 allow_redirects=False,  # no API server redirects, and the token is for it alone
             )
         except _BROKEN as error:
@@ -314,8 +318,12 @@ class HttpTransport:
 
 def _reason(error: Exception) -> str:
     """Return the text of ``error``; timeouts have none of their own, and aiohttp's of no connection names its flags."""
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return f"the proxy opens no connection to the API server: it answers {error.status} {error.message}"
     if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(error, aiohttp.ClientSSLError):
         code = error.os_error.errno or 0
         why = os.strerror(code) if code > 0 else error.os_error.strerror  # names that are not found have codes below 0
+        if isinstance(error, aiohttp.ClientProxyConnectionError):
+            return f"cannot connect to the proxy {error.host}:{error.port} ({why}): see HTTPS_PROXY, proxy-url"
         return f"cannot connect to {error.host}:{error.port} ({why}): is the API server there, at this address?"
     return str(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)

@@ -13,7 +13,7 @@ from driver.kubeletplugin.backends.base import Backend
 def find_factory_fault(factory: object) -> str:
     """Return why ``factory`` cannot be called with a configuration file; empty: it can."""
     if not callable(factory):
-        return f"it is no function, but of type {type(factory).__name__}"
+        return f"it is not a function, but of type {type(factory).__name__}"
     if inspect.iscoroutinefunction(factory):
         return "it is a coroutine function; it must be a plain one"
     if not _can_be_called(factory, 1):

@@ -49,7 +49,7 @@ class HardwareRefusedError(PermanentError):
 
 
 class HardwareConflictError(TransientError):
-    """Somebody else holds what the device needs; the message names it, as in "held by somebody else: 3g.40gb at 0"."""
+    """Somebody else holds what the device needs; the message names it, as in "in use outside of Kerf: 3g.40gb at 0"."""
 
 
 class CardAbsentError(TransientError):

@@ -284,7 +284,9 @@ class CardExecutor:
             isinstance(event, HealthChange | CardChange | DiscoveryChange) for event in events
         ):
             return events
-        raise HardwareRefusedError(f"backend {backend_name}: {operation} returned {events!r:.200}, which is no events")
+        raise HardwareRefusedError(
+            f"backend {backend_name}: {operation} returned {events!r:.200}, which are not events"
+        )
 
     async def close_backends(self) -> None:
         """Close the backends that are open, which ends their waits, and wait a moment for surveys that still run.

@@ -32,4 +32,4 @@ def read_handle(handle: Handle, type_: type[HandleT], backend: str) -> HandleT:
     try:
         return msgspec.convert(handle, type=type_)
     except msgspec.ValidationError as error:
-        raise HardwareRefusedError(f"this is no handle of the backend {backend}: {error}") from error
+        raise HardwareRefusedError(f"this is not a handle of the backend {backend}: {error}") from error

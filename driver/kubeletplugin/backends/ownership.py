@@ -59,11 +59,11 @@ def check_free(partition: Partition, survey: CardSurvey, ours: FoundPartition | 
     """
     for found in survey.partitions:
         if found is not ours and found.overlaps(partition):
-            raise HardwareConflictError(f"held by somebody else: {found}")
+            raise HardwareConflictError(f"in use outside of Kerf: {found}")
     reason = survey.find_restriction(partition)
     if reason and ours is None:
         wanted = "whole" if partition.is_whole else "in partitions"
-        raise HardwareBusyError(f"the card cannot be had {wanted} now: {reason}")
+        raise HardwareBusyError(f"the card is not available {wanted} now: {reason}")
 
 
 def list_before(survey: CardSurvey, ours: FoundPartition | None) -> Collection[str]:

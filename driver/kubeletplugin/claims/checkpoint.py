@@ -79,7 +79,7 @@ _DISK_CODES: Final = {
 }
 """What SQLite says, without its extended codes, when a call of the system was refused (https://sqlite.org/rescode.html)."""
 _FAILING_DISK: Final = (
-    "the file may well be whole: see to its disk, its free space and its rights, then start the plugin again; only if "
+    "the file may be intact: check its disk, free space and permissions, then start the plugin again; only if "
     "the file is lost, restore it, or drain the node, remove the partitions by the vendor's tool, then the file"
 )
 _DANGLING: Final = "mount what it leads to, or remove the link if no claim was ever prepared on this node"
@@ -103,7 +103,7 @@ class JournalClosedError(TransientError):
     """The first note comes from a call that was given up: nobody would take back what it makes."""
 
     def __init__(self, share: ShareId) -> None:
-        super().__init__(f"the prepare of {share} was given up before it began on the hardware")
+        super().__init__(f"the prepare of {share} was stopped before it began on the hardware")
 
 
 class Checkpoint:

@@ -130,7 +130,7 @@ def open_digest_file(directory: Path, boot_id: str) -> Iterator[DigestFile]:
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError as error:
-        reason = "it is missing, so nobody can tell whether the checkpoint beside it is whole"
+        reason = "it is missing, so it cannot be checked whether the checkpoint beside it is complete"
         raise CheckpointError(str(path), reason, _UNREADABLE) from error
     try:
         yield DigestFile(path, descriptor, boot_id)

@@ -140,7 +140,7 @@ class MetadataFiles:
 def _check_name(name: str) -> str:
     """Return a name from outside that is safe as part of a path."""
     if not _NAME.fullmatch(name):
-        raise MetadataFileError(Path(f"{name:.80}"), "this is no UID and no request's name")
+        raise MetadataFileError(Path(f"{name:.80}"), "this is neither a UID nor a request's name")
     return name
 
 

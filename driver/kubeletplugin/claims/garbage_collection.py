@@ -43,7 +43,9 @@ from driver.runtime import metrics
 _log = logging.getLogger(__name__)
 
 _ORPHANED: Final = metrics.gauge(
-    "kerf_orphaned_claims", "Claims that the API server does not have, and somebody here uses.", ["driver"]
+    "kerf_orphaned_claims",
+    "Claims that the API server does not have, and that a pod or a process of this node uses.",
+    ["driver"],
 )
 _COLLECTED: Final = metrics.counter(
     "kerf_garbage_collected_total", "Claims, unfinished releases and files that were collected.", ["driver", "what"]
@@ -144,8 +146,8 @@ class ClaimGarbageCollector:
     def _tell_lost_record(self, uid: str, path: Path) -> None:
         message = (
             f"the record of the claim with UID {uid} is lost: {path} is there, and the checkpoint does not have it; "
-            "what it has on a card is nobody's now: end its pods, remove its partitions by the vendor's tool, then the "
-            "file"
+            "no record has what it made on a card: end its pods, remove its partitions with the vendor's tool, then "
+            "the file"
         )
         _log.error("%s", message)
         self._cluster.report(None, type="Warning", reason="RecordLost", message=message)

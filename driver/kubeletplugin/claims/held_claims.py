@@ -9,7 +9,7 @@ from driver.kubeletplugin.cluster.base import Cluster, claim_reference
 from driver.kubeletplugin.inventory.devices import DeviceSet
 from driver.kubeletplugin.inventory.surveys import SurveyTracker
 
-_REASON: Final = "HeldBySomebodyElse"
+_REASON: Final = "InUseOutsideKerf"
 """The reason of events about claims that have what somebody else holds."""
 
 

@@ -175,12 +175,12 @@ class RefusedClaims:
         if claim.metadata.annotations.get(EXTENDED_CLAIM) == "true":
             return "pods with extended resources are not evicted (kubernetes/kubernetes#141290)"
         if others := [consumer for consumer in claim.status.reserved_for if consumer.resource != "pods"]:
-            return f"the claim is reserved for {others[0].resource}/{others[0].name}, which is no pod"
+            return f"the claim is reserved for {others[0].resource}/{others[0].name}, which is not a pod"
         for pod in pods:
             if not any(owner.controller for owner in pod.metadata.owner_references):
                 return f"pod {pod.metadata.name} has no owner that would create it again"
         if not pods:
-            return "nobody is to be evicted: the claim is reserved for no pod"
+            return "there is no pod to evict: the claim is reserved for none"
         if user is not None:
             return f"{describe_other_claim(user, claim.metadata.namespace)} uses another share of the device"
         placement = self._tracker.placements.get(device)

@@ -110,7 +110,7 @@ class DeviceStatusWriter:
                 self._upcoming[ref.uid] = self._describe_devices(devices, identities)
                 await self._reconcile(ref, None if select_reported(claim.status, self._driver) else claim)
             except Exception as error:  # noqa: BLE001  (backends are third parties'; the claim is prepared all the same)
-                _log.warning("what the claim got is not in its status yet: %r", error)
+                _log.warning("the claim's devices are not in its status yet: %r", error)
             else:
                 return
         self._count("late")
@@ -189,7 +189,7 @@ class DeviceStatusWriter:
         if outcome not in self._logged:
             self._logged.add(outcome)
             _log.warning(
-                "claims do not show in their status what they got (tried again every %g s; `kerf rbac` prints the "
+                "the status of claims does not show their devices (tried again every %g s; `kerf rbac` prints the "
                 "permissions): %s",
                 ASK_AGAIN_S,
                 error,

@@ -178,7 +178,7 @@ class StepExecutor:
                 raise
             if len(error.failed) < len(context.existing.devices):
                 self._put(context, replace(context.existing, devices=error.failed))
-            reason = "a process to end" if is_held else "a card that is away"
+            reason = "a process to end" if is_held else "a card that is not there"
             raise ReleaseDeferredError(f"the release waits for {reason}: {error}") from error
 
     def set_aside(self, context: ClaimContext) -> ClaimRef:

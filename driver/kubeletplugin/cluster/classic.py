@@ -129,7 +129,7 @@ class ClassicCluster:
     async def write_device_status(
         self, claim: AllocatedClaim | ResourceClaim, devices: Sequence[AllocatedDeviceStatus]
     ) -> None:
-        raise UnsupportedError(f"claim {claim.ref}: its status has no place for {len(devices)} devices")
+        raise UnsupportedError(f"claim {claim.ref}: its status cannot have {len(devices)} devices")
 
     async def run(self, on_target_change: Callable[[], None]) -> None:  # noqa: ARG002  (the target never changes)
         """Write the inventory whenever it changes and every RENEW_S; when cancelled, write that no plugin is ready."""

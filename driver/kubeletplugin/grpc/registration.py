@@ -37,9 +37,9 @@ def remove_abandoned_sockets(own: Path, driver: str) -> None:
         for path in _sockets_of(driver, own.parent):
             if path != own and not _is_served(path):
                 path.unlink(missing_ok=True)
-                _log.info("removed %s, the socket of an instance that is gone", path)
+                _log.info("removed %s, the socket of an instance that has ended", path)
     except OSError as error:
-        _log.warning("cannot remove the sockets of instances that are gone: %s", error)
+        _log.warning("cannot remove the sockets of instances that have ended: %s", error)
 
 
 def _sockets_of(driver: str, directory: Path) -> Iterator[Path]:

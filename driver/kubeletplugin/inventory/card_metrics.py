@@ -17,7 +17,7 @@ _CARD: Final = metrics.gauge(
 _UNITS: Final = metrics.gauge(
     "kerf_card_units", "Units of a card, such as memory slices, in use or free.", ["driver", "node", "card"]
 )
-_FREE_UNITS: Final = metrics.gauge("kerf_free_units", "Units of a card that nobody has.", ["driver", "node", "card"])
+_FREE_UNITS: Final = metrics.gauge("kerf_free_units", "Units of a card that are free.", ["driver", "node", "card"])
 _STRANDED: Final = metrics.gauge(
     "kerf_stranded_units", "Free units of a card that no partition can use.", ["driver", "node", "card"]
 )

@@ -102,7 +102,7 @@ def _build_simulated(now: float) -> Condition:
         type=SIMULATED,
         status="True",
         reason="SimulatedHardware",
-        message="there is no such hardware: the device computes nothing",
+        message="the hardware is simulated: nothing computes on the device",
         last_transition_time=format_unix_time(now),
     )
 

@@ -325,7 +325,7 @@ def _check_unambiguous(cards: Mapping[str, Sequence[Card]]) -> None:
         for card in held:
             if (other := owners.setdefault(card.uuid, backend)) != backend:
                 raise AmbiguousCardError(
-                    f"card {card.uuid} is reported by two backends, {other} and {backend}: drop one"
+                    f"card {card.uuid} is reported by two backends, {other} and {backend}: remove one"
                 )
 
 

@@ -25,14 +25,14 @@ _LoadKey: TypeAlias = tuple[str, str | None, Placement | None]
 """A card's UUID and the function that it could not load; the placement of a partition that has a profile instead."""
 
 _TAINTS: Final = MappingProxyType(
-    {HealthState.UNHEALTHY: ("ill", "NoSchedule"), HealthState.LOST: ("lost", "NoExecute")}
+    {HealthState.UNHEALTHY: ("degraded", "NoSchedule"), HealthState.LOST: ("lost", "NoExecute")}
 )
 """Value and effect of the published taint; the values are wire format, which tolerations may name."""
 _MAX_MESSAGE: Final = 256
 """Characters of a refusal's message: the kubelet accepts 1024 bytes (KEP-4680), and a character has at most four."""
 
 
-_GONE: Final = "its partition is gone, by a reset of the card or by somebody's hand: start the pod again"
+_GONE: Final = "its partition was removed, by a reset of the card or by another program: delete the pod"
 """The message about a device that a survey no longer finds."""
 
 

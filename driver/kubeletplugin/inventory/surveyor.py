@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 _FAILED: Final = metrics.counter("kerf_surveys_failed_total", "Surveys of cards that failed.", ["driver"])
 _QUARANTINED: Final = metrics.gauge(
-    "kerf_quarantined_cards", "Cards that get no claims, because nobody knows what is on them.", ["driver"]
+    "kerf_quarantined_cards", "Cards that get no claims, because what is on them is not known.", ["driver"]
 )
 
 
@@ -97,7 +97,7 @@ class HardwareSurveyor:
         if failures:
             first = failures[0]
             reason = str(first) if isinstance(first, KerfError) else repr(first)
-            raise HardwareBusyError(f"nobody knows what is left of what was prepared: {reason}") from first
+            raise HardwareBusyError(f"it is not known what is left of the prepared devices: {reason}") from first
 
     def request_stuck(self) -> None:
         """Have the cards surveyed on which a call hangs or hung: this fails at once, or ends their quarantine."""

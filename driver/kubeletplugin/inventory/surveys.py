@@ -95,7 +95,7 @@ class SurveyTracker:
 
     @property
     def has_held(self) -> bool:
-        """Whether any device may be held by somebody else, or be impossible in its card's present mode."""
+        """Whether any device may be in use outside of Kerf, or be impossible in its card's present mode."""
         return any(card.foreign or card.survey.no_whole or card.survey.no_partitions for card in self._cards.values())
 
     def update(
@@ -159,7 +159,7 @@ class SurveyTracker:
         if card is None:
             return None
         if found := card.blocked.get(_as_exclusive(partition)):
-            return f"held by somebody else: {found}"
+            return f"in use outside of Kerf: {found}"
         return card.survey.find_restriction(_as_exclusive(partition)) or None
 
     def is_missing(self, claim_uid: str, device: PreparedDevice) -> bool:
@@ -183,21 +183,22 @@ class SurveyTracker:
         if surveyed := self._cards.get(card.uuid):
             if surveyed.foreign:
                 foreign = ", ".join(map(str, surveyed.foreign))
-                found["HeldBySomebodyElse"] = (
-                    f"{name} is partly held by somebody else: {foreign}; its devices there get no claims until whoever "
-                    "made it has removed it"
+                found["InUseOutsideKerf"] = (
+                    f"{name} is partly in use outside of Kerf: {foreign}; the devices there get no claims until the "
+                    "partition is removed or the process ends"
                 )
             if surveyed.missing:
                 missing = ", ".join(sorted({share.id.device for _, share in surveyed.missing}))
                 found["PartitionGone"] = (
-                    f"{name} has lost {missing}, by a reset or by somebody's hand: pods that use it must start again"
+                    f"{name} has lost {missing}, by a reset or because another program removed it: delete the pods "
+                    "that use it; their next prepare makes it again"
                 )
             modes = {"whole": surveyed.survey.no_whole, "in partitions": surveyed.survey.no_partitions}
             if len({*modes.values()}) == 1:
                 modes = {"whole or in partitions": surveyed.survey.no_whole}
             impossible = [f"{how}: {why}" for how, why in modes.items() if why]
             if impossible:
-                found["CardModeUnavailable"] = f"{name} cannot be had {'; nor '.join(impossible)}"
+                found["CardModeUnavailable"] = f"{name} is not available {'; nor '.join(impossible)}"
         return found
 
     def build_taints(self, partition: Partition) -> tuple[DeviceTaint, ...]:

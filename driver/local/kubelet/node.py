@@ -190,7 +190,9 @@ class Kubelet:
 
     async def _wipe_if_absent(self, driver: str) -> None:
         if self.plugins.get(driver) is None:
-            log.warning("driver %s has been away for %s s: deleting its slices", driver, self._settings.wipe_after_s)
+            log.warning(
+                "driver %s was not registered for %s s: deleting its slices", driver, self._settings.wipe_after_s
+            )
             await self._wipe_slices(driver)
 
     async def _wipe_slices(self, driver: str | None = None) -> None:

@@ -44,7 +44,11 @@ BAD: list[tuple[str, JsonObject, str]] = [
     ("GpuClaimParameters", {"cut": "Whole", "profile": "1g.10gb"}, "spec.profile: applies to partitions only"),
     ("GpuClaimParameters", {"sharing": {"strategy": "Mps", "timeSlicing": {}}}, "spec.sharing.timeSlicing: "),
     ("GpuClassParameters", {"maxPods": 33}, "spec.maxPods: 33 is not between 1 and 32"),
-    ("GpuClassParameters", {"minDriverVersion": ">=550"}, 'spec.minDriverVersion: ">=550" is no version of a driver'),
+    (
+        "GpuClassParameters",
+        {"minDriverVersion": ">=550"},
+        'spec.minDriverVersion: ">=550" is not a version of a driver',
+    ),
     ("GpuClassParameters", {"claimsMayOverride": ["function"]}, "spec.claimsMayOverride[0]: "),
     ("GpuClassParameters", {"monitor": True, "profile": "1g.10gb"}, "spec.monitor: allocates no devices"),
     ("FpgaClassParameters", {"profile": "1g.10gb"}, "spec.profile: unknown field"),

@@ -59,18 +59,18 @@ def test_a_class_is_read_with_everything_it_says() -> None:
     assert decoded.spec.models == ("a30-24gb",)
 
 
-NO_QUANTITY: Final = "is no quantity: write a number with an optional suffix such as 500m, 16, 20Gi or 1e3"
+NO_QUANTITY: Final = "is not a quantity: write a number with an optional suffix such as 500m, 16, 20Gi or 1e3"
 DRIVER_VERSION: Final = "version of a driver such as 550.54.15 (at most three numbers)"
 NO_MAX_PODS: Final = (
     "cannot be kept to: kube-scheduler knows no such limit, and would try to bind further pods for ever; use a claim "
     "for each pod, with allocation: Shared and a share of the memory where pods share a device"
 )
 NOT_SHARED: Final = "excludes cut: Monitor and allocation: Shared: the kubelet gives a device to one container"
-NO_WORD: Final = "is no name of a model, profile or function (letters, digits, '.', '_', '+', '-'; at most 64)"
+NO_WORD: Final = "is not a name of a model, profile or function (letters, digits, '.', '_', '+', '-'; at most 64)"
 NO_FAMILY: Final = (
-    "is no name of a family of devices such as gpu (a DNS label: lower-case letters, digits, '-'; at most 63)"
+    "is not a name of a family of devices such as gpu (a DNS label: lower-case letters, digits, '-'; at most 63)"
 )
-NO_CAPACITY: Final = "is no name of a capacity such as memory (a C identifier; at most 32 characters)"
+NO_CAPACITY: Final = "is not a name of a capacity such as memory (a C identifier; at most 32 characters)"
 TOO_LONG: Final = "has 33 characters; at most 32 are allowed"
 NO_VERSION: Final = "spec.config.apiVersion: is required: a text such as kerf.dev/v1alpha1"
 NO_KIND: Final = "spec.config.kind: is required: a text such as GpuConfig"
@@ -83,14 +83,14 @@ MISTAKES: Final = [
     ("{device: GPU}", [f'spec.device: "GPU" {NO_FAMILY}']),
     ("{device: gpu.kerf.dev}", [f'spec.device: "gpu.kerf.dev" {NO_FAMILY}']),
     ("{device: null}", ["spec.device: is required"]),
-    ("{device: gpu, models: [null]}", ["spec.models[0]: null is no text"]),
-    ("{device: gpu, nodes: {matchLabels: {a: }}}", ["spec.nodes.matchLabels[a]: null is no text"]),
-    ("{device: gpu, cut: whole}", ['spec.cut: "whole" is none of "Monitor", "Partition", "Whole"']),
+    ("{device: gpu, models: [null]}", ["spec.models[0]: null is not a string"]),
+    ("{device: gpu, nodes: {matchLabels: {a: }}}", ["spec.nodes.matchLabels[a]: null is not a string"]),
+    ("{device: gpu, cut: whole}", ['spec.cut: "whole" is not one of "Monitor", "Partition", "Whole"']),
     (
         "{device: gpu, minimum: {memory: 18Gx}}",
         [f'spec.minimum.memory: "18Gx" {NO_QUANTITY}'],
     ),
-    ("{device: gpu, minimum: {memory: true}}", ["spec.minimum.memory: true is no quantity"]),
+    ("{device: gpu, minimum: {memory: true}}", ["spec.minimum.memory: true is not a quantity"]),
     ("{device: gpu, minimum: {memory: -1Gi}}", ['spec.minimum.memory: "-1Gi" must be more than zero']),
     ("{device: gpu, minimum: {memory: 0}}", ["spec.minimum.memory: 0 must be more than zero"]),
     ("{device: gpu, minimum: {memory size: 1}}", [f'spec.minimum.memory size: "memory size" {NO_CAPACITY}']),
@@ -106,16 +106,16 @@ MISTAKES: Final = [
         "{device: gpu, models: [a30-24gb, 'a b', 30]}",
         [
             f'spec.models[1]: "a b" {NO_WORD}',
-            "spec.models[2]: 30 is no text; put it in quotes",
+            "spec.models[2]: 30 is not a string; put it in quotes",
         ],
     ),
     (
         "{device: gpu, nodes: {matchLabels: {a: true}}}",
-        ["spec.nodes.matchLabels[a]: true is no text; put it in quotes"],
+        ["spec.nodes.matchLabels[a]: true is not a string; put it in quotes"],
     ),
     (
         "{device: gpu, nodes: {matchLabels: {-a: b}}}",
-        ['spec.nodes.matchLabels[-a]: "-a" is no label key such as example.com/rack'],
+        ['spec.nodes.matchLabels[-a]: "-a" is not a label key such as example.com/rack'],
     ),
     (
         "{device: gpu, nodes: {matchExpressions: [{key: a, operator: In}, {key: a, operator: Exists, values: [b]}]}}",
@@ -145,7 +145,7 @@ MISTAKES: Final = [
     ),
     (
         "{device: gpu, minimumDriverVersion: 550.54.15.1}",
-        [f'spec.minimumDriverVersion: "550.54.15.1" is no {DRIVER_VERSION}'],
+        [f'spec.minimumDriverVersion: "550.54.15.1" is not a {DRIVER_VERSION}'],
     ),
     (
         "{device: gpu, maxPods: 4}",
@@ -180,7 +180,7 @@ MISTAKES: Final = [
     ),
     (
         "{device: gpu, extendedResourceName: gpu}",
-        ['spec.extendedResourceName: "gpu" is no extended resource name such as example.com/gpu'],
+        ['spec.extendedResourceName: "gpu" is not an extended resource name such as example.com/gpu'],
     ),
     (
         "{device: gpu, extendedResourceName: deviceclass.resource.kubernetes.io/gpu}",
@@ -189,7 +189,7 @@ MISTAKES: Final = [
     (
         "{device: gpu, devicePlugin: {resource: gpu, perNode: 0, shared: true}}",
         [
-            'spec.devicePlugin.resource: "gpu" is no extended resource name such as example.com/gpu',
+            'spec.devicePlugin.resource: "gpu" is not an extended resource name such as example.com/gpu',
             "spec.devicePlugin.perNode: 0 is not between 1 and 256",
             "spec.devicePlugin.shared: unknown field; known: perNode, preferred, resource",
         ],
@@ -254,7 +254,7 @@ def test_all_mistakes_are_told_at_once() -> None:
 def test_a_rule_is_not_judged_on_a_field_that_cannot_be_read() -> None:
     """`operator` reads as its default where it is misspelt; that the key is missing then would be false."""
     assert problems_of(manifest("{device: gpu, tolerations: [{operator: Foo}]}")) == [
-        'spec.tolerations[0].operator: "Foo" is none of "Equal", "Exists"'
+        'spec.tolerations[0].operator: "Foo" is not one of "Equal", "Exists"'
     ]
 
 
@@ -266,7 +266,7 @@ def test_a_rule_is_not_judged_on_a_field_that_cannot_be_read() -> None:
         ({"kind": "DeviceClass"}, 'kind: "DeviceClass" is not ResourceClass'),
         ({"spec": None}, "spec: is required"),
         ({"Spec": {}}, 'Spec: unknown field; did you mean "spec"?'),
-        ({"metadata": {"name": "a", "labels": {"b": 1}}}, "metadata.labels[b]: 1 is no text; put it in quotes"),
+        ({"metadata": {"name": "a", "labels": {"b": 1}}}, "metadata.labels[b]: 1 is not a string; put it in quotes"),
     ],
 )
 def test_the_outer_fields_are_checked_too(change: dict[str, Any], said: str) -> None:
@@ -310,8 +310,8 @@ def test_a_config_comes_back_from_its_parameters(config: DeviceConfigBase) -> No
     ("parameters", "said"),
     [
         ({}, f"{PATH}.kind: is required: GpuConfig, FpgaConfig"),
-        ({"kind": "Gpu"}, f'{PATH}.kind: "Gpu" is none of GpuConfig, FpgaConfig'),
-        ({"kind": ["GpuConfig"]}, f'{PATH}.kind: ["GpuConfig"] is none of GpuConfig, FpgaConfig'),
+        ({"kind": "Gpu"}, f'{PATH}.kind: "Gpu" is not one of GpuConfig, FpgaConfig'),
+        ({"kind": ["GpuConfig"]}, f'{PATH}.kind: ["GpuConfig"] is not one of GpuConfig, FpgaConfig'),
         (
             {"kind": "FpgaConfig", "apiVersion": "kerf.dev/v1alpha1", "functin": "a"},
             f'{PATH}.functin: unknown field; did you mean "function"?',
@@ -342,7 +342,7 @@ def test_a_mistake_in_parameters_is_named_with_its_place(parameters: dict[str, A
 @pytest.mark.parametrize("text", ["aes\n", "aes;", "-aes", "aes-", "äs"])
 def test_a_word_holds_nothing_but_its_characters(text: str) -> None:
     parameters = {"kind": "FpgaConfig", "apiVersion": "kerf.dev/v1alpha1", "function": text}
-    with pytest.raises(InvalidDocumentError, match="is no name"):
+    with pytest.raises(InvalidDocumentError, match="is not a name"):
         decode_device_config(parameters, PATH, CONFIGURATIONS)
 
 

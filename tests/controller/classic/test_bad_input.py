@@ -36,7 +36,7 @@ async def test_a_missing_class_is_told_of_at_the_context_and_waited_for(cluster:
 REFERENCES: dict[str, tuple[JsonObject, str]] = {
     "another kind": (
         {"apiGroup": "kerf.dev", "kind": "ConfigMap", "name": "p"},
-        "parametersRef: ConfigMap p: the kind is none of GpuClassParameters, FpgaClassParameters, ",
+        "parametersRef: ConfigMap p: the kind is not one of GpuClassParameters, FpgaClassParameters, ",
     ),
     "another group": (
         {"apiGroup": "other.example", "kind": "GpuClaimParameters", "name": "p"},
@@ -74,7 +74,7 @@ async def test_a_class_with_parameters_of_the_wrong_kind_is_told_of_at_class_and
     await cluster.parameters("p", {"profile": "1g.10gb"}, "GpuClaimParameters")
     await cluster.class_("odd", kind="Secret")
     await cluster.claim("wrong", "odd")
-    message = "class parameters of odd: parametersRef: Secret odd: the kind is none of"
+    message = "class parameters of odd: parametersRef: Secret odd: the kind is not one of"
     await cluster.says("ResourceClass", "odd", message)
     await cluster.says("ResourceClaim", "wrong", message)
 

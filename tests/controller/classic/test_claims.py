@@ -179,7 +179,7 @@ def test_bad_class_parameters_are_told_of_at_the_class_and_at_the_claim() -> Non
     ("spec", "message"),
     [
         ({"profil": "1g.10gb"}, 'spec.profil: unknown field; did you mean "profile"?'),
-        ({"profile": "1g.99gb", "models": ["h100-80gb-sxm"]}, '"1g.99gb" is no profile of model h100-80gb-sxm'),
+        ({"profile": "1g.99gb", "models": ["h100-80gb-sxm"]}, '"1g.99gb" is not a profile of model h100-80gb-sxm'),
         (
             {"minimum": {"memory": "5000Gi"}},
             "spec.minimum.memory: 5000Gi is more than any known model has; the largest is ",
@@ -208,7 +208,7 @@ def test_parameters_that_are_missing_or_of_another_kind_are_told_of() -> None:
     missing = plan_claim(builder.claim(parameters="p", immediate=True), builder.view)
     assert "GpuClaimParameters p does not exist" in missing.warnings[0].message
     strange = plan_claim(builder.claim(parameters="p", parameters_kind="ConfigMap", immediate=True), builder.view)
-    assert "ConfigMap p: the kind is none of GpuClassParameters" in strange.warnings[0].message
+    assert "ConfigMap p: the kind is not one of GpuClassParameters" in strange.warnings[0].message
     builder.claim_parameters("f", {"function": "fft"}, kind="FpgaClaimParameters")
     fpga = builder.claim(parameters="f", parameters_kind="FpgaClaimParameters", immediate=True)
     assert "does not fit a class of GPUs" in plan_claim(fpga, builder.view).warnings[0].message

@@ -198,7 +198,7 @@ def test_a_device_that_the_node_does_not_know_takes_its_whole_card() -> None:
     [("NoSchedule", "gpu-0-1g-10gb-at-4"), ("NoExecute", "gpu-0-1g-10gb-at-4"), ("None", "gpu-0-1g-10gb-at-6")],
 )
 def test_a_device_that_its_node_warns_of_is_not_given_away(effect: str, device: str) -> None:
-    taint = DeviceTaint(key="gpu.kerf.dev/unhealthy", value="ill", effect=effect)
+    taint = DeviceTaint(key="gpu.kerf.dev/unhealthy", value="degraded", effect=effect)
     told = inventory("n1", gpu("n1", 0), taints={"gpu-0-1g-10gb-at-6": (taint,)})
     assert given_to(build_node_state(build_node_model(told.spec), []), SMALL) == [device]
 

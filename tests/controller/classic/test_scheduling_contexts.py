@@ -92,7 +92,7 @@ def test_a_claim_that_is_not_made_yet_is_waited_for() -> None:
     # S-7
     found = plan_context(context(potential=("n1",)), pod_of_template(), small_scene().view)
     assert (found.rule, found.requeue) == ("S-7", Requeue.BACKOFF)
-    assert found.warnings[0].message == "pod claim gpu: the claim is not made yet"
+    assert found.warnings[0].message == "pod claim gpu: the claim has not been created yet"
 
 
 def test_a_claim_that_was_made_for_another_pod_is_not_taken() -> None:
@@ -102,7 +102,7 @@ def test_a_claim_that_was_made_for_another_pod_is_not_taken() -> None:
     builder.claim("stolen", owner=pod("another"))
     found = plan_context(context(selected="n1"), its_pod, builder.view)
     assert (found.rule, found.allocations) == ("S-7", ())
-    assert "was not made for this pod" in found.warnings[0].message
+    assert "was not created for this pod" in found.warnings[0].message
 
 
 SKIPPED = {

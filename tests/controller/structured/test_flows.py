@@ -181,7 +181,7 @@ async def test_a_foreign_device_class_that_the_cache_does_not_show_is_left_alone
         (
             {"device": "gpu", "profile": "1g.11gb", "models": ["h100-80gb-sxm"]},
             "False UnknownProfile",
-            'spec.profile: "1g.11gb" is no profile of model h100-80gb-sxm; did you mean "1g.10gb"',
+            'spec.profile: "1g.11gb" is not a profile of model h100-80gb-sxm; did you mean "1g.10gb"',
         ),
         (
             {"device": "gpu", "models": ["h100-80gb-sxn"]},

@@ -45,7 +45,7 @@ CLUSTERS: Sequence[tuple[dict[str, Any], str]] = [
     ({"kubernetes": (1, 26), "release": "v1.26.3"}, "problem version: the API server is v1.26.3"),
     ({"served": frozenset()}, "problem dra-api: the API server serves no version"),
     ({"gates": {"DynamicResourceAllocation": False}}, "problem feature-gates: DynamicResourceAllocation is off"),
-    ({"gates": {"DRAPartitionableDevices": False}}, "warning feature-gates: DRAPartitionableDevices is off: cards can"),
+    ({"gates": {"DRAPartitionableDevices": False}}, "warning feature-gates: DRAPartitionableDevices is off: cards are"),
     ({"gates": FORBIDDEN}, "warning feature-gates: the feature gates cannot be read (GET /x: 403 no)"),
     (
         {"gates": {}, "kubernetes": (1, 32), "release": "v1.32.2"},
@@ -86,7 +86,7 @@ CLUSTERS: Sequence[tuple[dict[str, Any], str]] = [
     ({"nodes": (node(runtime="docker://27.0"),)}, "warning container-runtime: node-1: it is not known whether docker"),
     ({"nodes": (node(kubelet="v1.31.2"),)}, "problem kubelet-version: node-1: kubelet v1.31.2 cannot prepare"),
     ({"nodes": (node(kubelet="v1.32.2"),)}, "warning kubelet-version: node-1: kubelet v1.32.2 lets no two plugins"),
-    ({"nodes": (node(kubelet="?"),)}, "warning kubelet-version: node-1: '?' is no version"),
+    ({"nodes": (node(kubelet="?"),)}, "warning kubelet-version: node-1: '?' is not a version"),
     ({"slices": FORBIDDEN}, "warning other-drivers: ResourceSlices cannot be read"),
     (
         {"slices": (CARD, published("gpu.nvidia.com", {"gpu.nvidia.com/uuid": "GPU-1"}))},
@@ -104,7 +104,7 @@ CLUSTERS: Sequence[tuple[dict[str, Any], str]] = [
         {"nodes": (node(allocatable={"nvidia.com/mig-1g.10gb": "7"}),)},
         "warning device-plugins: a device plugin hands out nvidia.com/mig-1g.10gb on node-1",
     ),
-    ({"skew_s": None}, "warning clock: the API server does not tell its time"),
+    ({"skew_s": None}, "warning clock: the API server's answers have no time"),
     ({"skew_s": -9.0}, "warning clock: the API server's clock is 9 s behind this machine's"),
     ({"skew_s": 75.4}, "problem clock: the API server's clock is 75 s ahead of this machine's"),
     (
@@ -169,18 +169,21 @@ NODES: Sequence[tuple[dict[str, Any], str]] = [
     ),
     (
         {"hardware": with_card(no_partitions="MIG mode is off, and to switch it on takes a reset")},
-        "warning partitions: card gpu-0 can be had whole only: MIG mode is off",
+        "warning partitions: card gpu-0 is available whole only: MIG mode is off",
     ),
     (
         {"hardware": with_card(no_whole="MIG mode is on")},
-        "warning partitions: card gpu-0 can be had in partitions only",
+        "warning partitions: card gpu-0 is available in partitions only",
     ),
     (
         {"hardware": with_card(no_whole="MIG mode is on", no_partitions="migMode is Static")},
-        "problem partitions: card gpu-0 cannot be had at all",
+        "problem partitions: card gpu-0 is not available at all",
     ),
     ({"hardware": with_card(unhealthy=("lost: Xid 79",))}, "warning health: card gpu-0: lost: Xid 79"),
-    ({"hardware": with_card(others=("3g.40gb at 0",))}, "warning held-hardware: card gpu-0: 3g.40gb at 0 is held by"),
+    (
+        {"hardware": with_card(others=("3g.40gb at 0",))},
+        "warning held-hardware: card gpu-0: 3g.40gb at 0 is in use outside",
+    ),
     ({"api_server": FORBIDDEN}, "warning api-server: the API server was not reached"),
     ({"api_server": replace(SERVER, node=FORBIDDEN)}, "warning node: node node-1 cannot be read"),
     ({"api_server": replace(SERVER, slices=FORBIDDEN)}, "warning other-drivers: ResourceSlices cannot be read"),

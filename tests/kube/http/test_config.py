@@ -39,7 +39,7 @@ def b64(text: bytes) -> str:
 
 
 async def load(document: object, tmp_path: Path, context: str | None = None) -> Access:
-    return await load_access(write(tmp_path / "config", document), context)
+    return await load_access(write(tmp_path / "config", document), context, environ={})
 
 
 async def test_a_plain_kubeconfig_gives_server_trust_and_identity(tmp_path: Path) -> None:
@@ -94,7 +94,27 @@ async def test_a_context_may_be_chosen_and_brings_its_namespace(tmp_path: Path) 
 async def test_insecure_access_is_taken_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     access = await load(config({"insecure-skip-tls-verify": True}), tmp_path)
     assert not access.verify
-    assert "whoever answers is taken for the API server" in caplog.text
+    assert "any server that answers is trusted as the API server" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("cluster", "environ", "proxy"),
+    [
+        ({}, {}, None),
+        ({"proxy-url": "http://p:1"}, {}, "p:1"),
+        ({"proxy-url": "http://p:1"}, {"HTTPS_PROXY": "http://q:2", "NO_PROXY": "*"}, "p:1"),
+        ({"server": "https://api.test"}, {"HTTPS_PROXY": "http://q:2"}, "q:2"),
+        ({"server": "https://api.test:6443"}, {"HTTPS_PROXY": "http://q:2", "NO_PROXY": "api.test:443"}, "q:2"),
+        ({"server": "https://api.test:6443"}, {"HTTPS_PROXY": "http://q:2", "NO_PROXY": ".test"}, None),
+        ({"server": "http://api.test"}, {"HTTPS_PROXY": "http://q:2"}, None),
+    ],
+)
+async def test_the_proxy_is_that_of_the_kubeconfig_or_of_the_environment(
+    cluster: Json, environ: dict[str, str], proxy: str | None, tmp_path: Path
+) -> None:
+    """As for kubectl."""
+    access = await load_access(write(tmp_path / "config", config(cluster)), environ=environ)
+    assert (access.proxy and str(access.proxy)) == proxy
 
 
 @pytest.mark.parametrize(
@@ -112,14 +132,21 @@ async def test_users_with_a_login_program_get_their_credentials_from_it_later(us
 @pytest.mark.parametrize(
     ("document", "problem"),
     [
-        (config({"proxy-url": "http://proxy"}), r"clusters\[c\].cluster.proxy-url: Kerf does not go through a proxy"),
-        (config(user={"as": "admin"}), r"users\[u\].user.as: Kerf does not impersonate"),
+        (
+            config({"proxy-url": "socks5://proxy"}),
+            r"clusters\[c\].cluster.proxy-url: the proxy's address begins with socks5://: Kerf uses proxies at http://",
+        ),
+        (
+            config({"server": "https://h:port"}),
+            r"clusters\[c\].cluster.server: 'https://h:port' has no valid host and port",
+        ),
+        (config(user={"as": "admin"}), r"users\[u\].user.as: Kerf does not support impersonation"),
         (
             config(user={"username": "x", "password": "y"}),
             r"users\[u\].user.username: basic authentication was removed",
         ),
-        (config({"server": ""}), r"clusters\[c\].cluster.server: '' is no http or https address"),
-        (config({"server": "ftp://x"}), "'ftp://x' is no http or https address"),
+        (config({"server": ""}), r"clusters\[c\].cluster.server: '' is not an http or https address"),
+        (config({"server": "ftp://x"}), "'ftp://x' is not an http or https address"),
         (config({"certificate-authority": "gone.crt"}), r"certificate-authority: there is no file .*/gone.crt"),
         (config({"certificate-authority-data": "not base64!"}), "certificate-authority-data: this is not base64"),
         (config(user={"tokenFile": "gone"}), r"users\[u\].user.tokenFile: there is no file"),
@@ -139,7 +166,7 @@ async def test_what_cannot_be_used_is_refused_with_its_place(document: object, p
 
 
 async def test_every_problem_is_named_at_once(tmp_path: Path) -> None:
-    document = config({"server": "", "proxy-url": "x"}, {"as": "y", "tokenFile": "gone"})
+    document = config({"server": "", "proxy-url": "ftp://x"}, {"as": "y", "tokenFile": "gone"})
     with pytest.raises(AccessError) as caught:
         await load(document, tmp_path)
     assert str(caught.value).count("; ") == 3
@@ -147,7 +174,7 @@ async def test_every_problem_is_named_at_once(tmp_path: Path) -> None:
 
 async def test_a_file_that_is_no_yaml_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config").write_text("{")
-    with pytest.raises(AccessError, match="is no YAML"):
+    with pytest.raises(AccessError, match="is not YAML"):
         await load_access(tmp_path / "config")
 
 

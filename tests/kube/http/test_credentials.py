@@ -75,7 +75,7 @@ async def test_while_a_file_cannot_be_read_what_was_read_last_stays_in_use(
     (tmp_path / broken).write_text("")
     await anyio.sleep(REREAD_S)
     assert await credentials.current() == before
-    assert "the last ones stay in use" in caplog.text
+    assert "the earlier ones stay in use" in caplog.text
     (tmp_path / broken).unlink()
     await anyio.sleep(REREAD_S)
     assert await credentials.current() == before

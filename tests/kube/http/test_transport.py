@@ -27,7 +27,9 @@ from driver.kube.http.errors import (
     UnauthorizedError,
     UnreachableError,
 )
+from driver.runtime.https.proxy import parse_proxy
 from driver.runtime.metrics import REGISTRY
+from tests.fakes.connect_proxy import connect_proxy
 from tests.kube.certificates import HERE
 from tests.kube.http_stub import IMPATIENT, QUICK, Answer, Stub, disconnect, disconnect_halfway, respond, respond_bytes
 
@@ -303,7 +305,7 @@ def tls(server: str = "server-1") -> ssl.SSLContext:
 
 
 def access(stub: Stub, **fields: Any) -> Access:
-    return Access(server=stub.url, **{"ca": HERE / "ca-1.pem", "tls_server_name": "kerf.test", **fields})
+    return Access(**{"server": stub.url, "ca": HERE / "ca-1.pem", "tls_server_name": "kerf.test", **fields})
 
 
 def secure_client(stub: Stub, **fields: Any) -> Client:
@@ -392,3 +394,34 @@ async def test_a_body_that_is_no_object_is_an_error() -> None:
     async with Stub([respond_bytes(b"<html>")]).serving() as stub, stub.client() as client:
         with pytest.raises(UndecodableObjectError, match="cannot read a Node n1 of v1"):
             await client.get(NODES, "n1")
+
+
+async def test_a_server_is_asked_through_the_proxy_which_reads_nothing() -> None:
+    async with Stub([respond(200, NODE)]).serving(tls()) as stub:
+        with connect_proxy() as proxy:
+            through = parse_proxy(proxy.url.replace("//", "//user:S3CRET@"))
+            server = stub.url.replace("127.0.0.1", "kerf.test")  # a name that the proxy alone knows
+            async with secure_client(stub, server=server, tls_server_name="", proxy=through, token="opaque") as client:
+                await client.get(NODES, "n1")
+            assert proxy.tunnels == [server.replace("https://", "CONNECT ")]
+            assert proxy.authorizations == [through.authorization]
+    assert "Proxy-Authorization" not in stub.asked[0].headers
+    assert stub.asked[0].headers["Authorization"] == "Bearer opaque"
+
+
+async def test_a_proxy_that_does_not_let_us_through_is_named() -> None:
+    async with Stub([respond(200, NODE)]).serving(tls()) as stub:
+        with connect_proxy() as proxy:
+            proxy.refusal = "407 Proxy Authentication Required"
+            through = parse_proxy(proxy.url)
+            async with secure_client(stub, proxy=through) as client:
+                with pytest.raises(
+                    UnreachableError, match=r"the proxy opens no connection .* 407 Proxy Authentication"
+                ):
+                    await client.get(NODES, "n1")
+        async with secure_client(stub, proxy=through) as client:
+            with pytest.raises(
+                UnreachableError, match=rf"cannot connect to the proxy 127.0.0.1:{proxy.port} .*refused"
+            ):
+                await client.get(NODES, "n1")
+    assert stub.asked == []

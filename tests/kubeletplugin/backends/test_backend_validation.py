@@ -83,4 +83,4 @@ def test_a_factory_with_the_parameter_is_accepted(factory: Callable[..., None]) 
 
 
 def test_a_factory_that_is_no_function_is_named() -> None:
-    assert find_factory_fault("open_backend") == "it is no function, but of type str"
+    assert find_factory_fault("open_backend") == "it is not a function, but of type str"

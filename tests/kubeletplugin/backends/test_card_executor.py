@@ -328,7 +328,9 @@ async def test_a_backend_is_asked_for_events_only_when_it_is_open(node: Node) ->
 async def test_what_is_no_sequence_of_events_is_refused_by_the_backends_name(node: Node, returned: object) -> None:
     await node.executor.discover("fake")
     node.backend.wait_for_events = lambda timeout_s: returned  # type: ignore[method-assign,assignment,return-value]
-    with pytest.raises(HardwareRefusedError, match=r"^backend fake: wait_for_events returned .*, which is no events$"):
+    with pytest.raises(
+        HardwareRefusedError, match=r"^backend fake: wait_for_events returned .*, which are not events$"
+    ):
         await node.executor.wait_for_events("fake")
 
 

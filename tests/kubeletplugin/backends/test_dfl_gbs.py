@@ -67,7 +67,7 @@ IMAGE = {"interface-uuid": INTERFACE, "accelerator-clusters": [{"accelerator-typ
         pytest.param(build_gbs(AES_ID, clusters=2), "2 accelerator clusters", id="two clusters"),
         pytest.param(build_gbs(AES_ID, clusters=0), "0 accelerator clusters", id="no cluster"),
         pytest.param(file_of({}), "afu-image", id="no image"),
-        pytest.param(file_of({"afu-image": {**IMAGE, "interface-uuid": "x"}}), "interface-uuid is no UUID", id="id"),
+        pytest.param(file_of({"afu-image": {**IMAGE, "interface-uuid": "x"}}), "interface-uuid is not a UUID", id="id"),
         pytest.param(file_of({"afu-image": {**IMAGE, "interface-uuid": 5}}), "interface-uuid", id="a number"),
         pytest.param(file_of([[]]), "cannot be read", id="a list"),
         pytest.param(

@@ -71,11 +71,11 @@ def _replace_by_a_pipe(images: Images) -> None:
 FAULTS: Final[Mapping[str, tuple[Callable[[Images], object], str]]] = {
     "gone": (lambda images: images.file.unlink(), "cannot be opened"),
     "changed": (lambda images: images.file.write_bytes(build_gbs(AES_ID, padding=1)), "is another file"),
-    "a folder": (_replace_by_a_folder, "is no file"),
+    "a folder": (_replace_by_a_folder, "is not a file"),
     "a link out of the folder": (_replace_by_a_link_out, "leads out of"),
     "a link to itself": (_replace_by_a_circle, "cannot be opened"),
     "too large": (lambda images: os.truncate(images.file, MAX_BYTES + 1), f"has {MAX_BYTES + 1} bytes; at most"),
-    "a pipe": (_replace_by_a_pipe, "is no file"),
+    "a pipe": (_replace_by_a_pipe, "is not a file"),
     "no GBS file": (lambda images: images.describe(b"\x7fELF"), "does not begin with"),
     "for another interface": (
         lambda images: images.describe(build_gbs(AES_ID, interface=OTHER)),

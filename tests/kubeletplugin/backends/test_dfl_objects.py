@@ -15,6 +15,7 @@ from driver.partitions.geometry import Card
 from tests.fakes.dfl import NEEDS_COMPILER, DflMachine, build_gbs
 from tests.fakes.dfl.machine import AES_ID, FFT_ID, INTERFACE, build_document
 from tests.fakes.image_server import CERTIFICATE, image_server
+from tests.kube.certificates import HERE
 from tests.kubeletplugin.backends.dfl_node import Node
 
 pytestmark = NEEDS_COMPILER
@@ -137,6 +138,30 @@ def test_an_image_is_fetched_ahead_of_use_and_loaded_from_the_cache(tmp_path: Pa
     again = open_backend(write_config(hardware))
     again.describe([shell, image])
     assert find_functions(again.discover()[0]) == {"aes"}, "the file outlives the process"
+
+
+@pytest.mark.parametrize(
+    ("authorities", "refused"), [(CERTIFICATE, ""), (HERE / "ca-2.pem", "aes=FetchFailed")], ids=["added", "another"]
+)
+def test_without_ca_file_an_image_server_needs_an_authority_that_was_added_to_the_systems(
+    authorities: Path, refused: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``certificateAuthorities`` of the chart are in the file that ``SSL_CERT_FILE`` names."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(authorities))
+    with image_server() as server:
+        hardware = DflMachine.create(tmp_path)
+        shell, image = describe_fetched(hardware, server.url("/aes.gbs"))
+        server.files["/aes.gbs"] = (hardware.images / "aes.gbs").read_bytes()
+        (hardware.images / "aes.gbs").unlink()
+        file = write_config(hardware)
+        file.write_text(file.read_text().replace(f"caFile: {CERTIFICATE}\n", ""))
+        backend = open_backend(file)
+        backend.describe([shell, image])
+        backend.discover()
+        wait_for_discovery(backend)
+        assert backend.discover()[0].attributes["refusedImages"].string == refused
+        backend.close()
+        assert server.asked == ([] if refused else ["/aes.gbs"])
 
 
 @pytest.mark.parametrize("damage", ["changed", "replaced by a link"])

@@ -1,5 +1,6 @@
 """Image files that are fetched: within bounds, checked before they are stored, kept in a bounded folder."""
 
+import base64
 import hashlib
 import io
 import os
@@ -16,7 +17,10 @@ from driver.kubeletplugin.backends.fpga_images.cache import ImageCache, NoRoomEr
 from driver.kubeletplugin.backends.fpga_images.download import DownloadError, download
 from driver.kubeletplugin.backends.fpga_images.fetcher import FetchLimits, ImageFetcher
 from driver.kubeletplugin.backends.fpga_images.signatures import InvalidKeyError, KeyRing
+from driver.runtime.https.proxy import InvalidProxyError
+from tests.fakes.connect_proxy import connect_proxy
 from tests.fakes.image_server import CERTIFICATE, ImageServer, image_server
+from tests.kube.certificates import HERE
 
 AES: Final = "9c1d7a30-51b4-5f0e-8d5e-2f64a1c0b701"
 INTERFACE: Final = "1d0b24b2-6a5f-5c0e-9b0e-6a0e7a1f3c55"
@@ -49,11 +53,40 @@ def test_a_file_is_read_and_redirects_to_https_are_followed(server: ImageServer)
     assert fetch(server.url("/moved")) == CONTENT
 
 
-def test_variables_that_name_proxies_do_not_count(server: ImageServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.setenv(name, "http://127.0.0.1:1")
+def test_this_machine_is_asked_without_the_proxy(server: ImageServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://user:S3CRET@127.0.0.1:1")
     assert fetch(server.url("/aes.gbs")) == CONTENT
-    assert "Authorization" not in server.headers[-1]
+    assert not server.headers[-1].keys() & {"Authorization", "Proxy-Authorization"}
+
+
+def test_a_server_is_asked_through_the_proxy_and_proves_itself_by_the_authority_that_was_added(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The name kerf.test is known to the proxy alone; what ``SSL_CERT_FILE`` names is trusted."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(HERE / "ca-1.pem"))
+    with image_server(HERE / "server-1.pem") as server, connect_proxy() as proxy:
+        server.files["/aes.gbs"] = CONTENT
+        url = f"https://kerf.test:{server.port}/aes.gbs"
+        environ = {"HTTPS_PROXY": proxy.url.replace("//", "//user:S3CRET@"), "NO_PROXY": "10.0.0.0/8,other.test"}
+        assert fetch(url, context=ssl.create_default_context(), environ=environ) == CONTENT
+        assert proxy.tunnels == [f"CONNECT kerf.test:{server.port}"]
+        assert proxy.authorizations == ["Basic " + base64.b64encode(b"user:S3CRET").decode()]
+        assert "Proxy-Authorization" not in server.headers[-1], "the proxy's password is for the proxy"
+        monkeypatch.setenv("SSL_CERT_FILE", str(HERE / "ca-2.pem"))
+        with pytest.raises(DownloadError, match=rf"through the proxy 127.0.0.1:{proxy.port}: .*certificate"):
+            fetch(url, context=ssl.create_default_context(), environ=environ)
+        assert server.asked == ["/aes.gbs"]
+
+
+def test_a_proxy_that_opens_no_tunnel_is_named_without_its_password() -> None:
+    with connect_proxy() as proxy:
+        proxy.refusal = "407 Proxy Authentication Required"
+        environ = {"HTTPS_PROXY": proxy.url.replace("//", "//user:S3CRET@")}
+        with pytest.raises(DownloadError, match=rf"through the proxy 127.0.0.1:{proxy.port}: .*407") as caught:
+            fetch("https://kerf.test/aes.gbs", environ=environ)
+    assert "S3CRET" not in str(caught.value)
+    with pytest.raises(InvalidProxyError, match=r"the variable HTTPS_PROXY: .*socks5"):
+        fetch("https://kerf.test/aes.gbs", environ={"HTTPS_PROXY": "socks5://127.0.0.1:1"})
 
 
 @pytest.mark.parametrize(

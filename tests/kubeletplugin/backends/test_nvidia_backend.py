@@ -150,7 +150,7 @@ def test_kerf_does_not_reset_an_ampere_card_and_says_what_is_impossible(tmp_path
     assert on.no_whole == "MIG mode is on, and to switch it off takes a reset: nvidia-smi -mig 0"
     assert (off.no_whole, on.no_partitions) == ("", "")
     record = allocate(plugin, "1g.5gb", Placement(0, 1))
-    with pytest.raises(HardwareBusyError, match="cannot be had in partitions now: MIG mode is off"):
+    with pytest.raises(HardwareBusyError, match="is not available in partitions now: MIG mode is off"):
         plugin.prepare(record)
     with open_nvml(machine_of(plugin).hardware):
         assert pynvml.nvmlDeviceGetMigMode(pynvml.nvmlDeviceGetHandleByIndex(0)) == [0, 0]
@@ -171,7 +171,7 @@ def test_hopper_is_switched_on_for_a_partition_and_off_for_the_whole_card(tmp_pa
         card = pynvml.nvmlDeviceGetHandleByIndex(0)
         assert pynvml.nvmlDeviceGetMigMode(card) == [1, 1]
         whole = allocate(plugin, None, None)
-        with pytest.raises(HardwareConflictError, match=r"held by somebody else: 1g\.20gb at 0"):
+        with pytest.raises(HardwareConflictError, match=r"in use outside of Kerf: 1g\.20gb at 0"):
             plugin.backend.prepare(whole.device, None, whole.journal, None)
         assert pynvml.nvmlDeviceGetMigMode(card) == [1, 1]
         plugin.release(record)

@@ -136,8 +136,8 @@ def test_files_of_another_version_beside_the_loaded_one_are_left_out(tmp_path: P
                 " container"
             ),
         ),
-        ("", (), "'' is no version of NVIDIA's driver: is its kernel module loaded?"),
-        ("*", (), "'*' is no version of NVIDIA's driver: is its kernel module loaded?"),
+        ("", (), "'' is not a version of NVIDIA's driver: is its kernel module loaded?"),
+        ("*", (), "'*' is not a version of NVIDIA's driver: is its kernel module loaded?"),
     ],
     ids=["not installed", "another version", "no version", "a pattern"],
 )

@@ -57,7 +57,9 @@ def test_capacities_may_have_the_drivers_domain() -> None:
 
 @pytest.mark.parametrize("memory", ["1500k", "1", "1.5", "1048577"])
 def test_a_memory_limit_that_mps_cannot_keep_exactly_is_refused(memory: str) -> None:
-    with pytest.raises(HardwareRefusedError, match=r"^sharing\.mps\.pinnedDeviceMemoryLimit: .* is no multiple of 1Mi"):
+    with pytest.raises(
+        HardwareRefusedError, match=r"^sharing\.mps\.pinnedDeviceMemoryLimit: .* is not a multiple of 1Mi"
+    ):
         limits_of(mps(None, memory))
 
 

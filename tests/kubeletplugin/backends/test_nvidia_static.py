@@ -91,7 +91,7 @@ def test_mig_devices_smaller_than_their_gpu_instance_and_instances_without_one_a
 def test_what_a_process_of_somebody_else_uses_is_not_handed_out_until_it_ends(machine: StaticMachineUnderTest) -> None:
     plugin = PluginStandIn(machine, GPU)
     machine.use(half(plugin))
-    with pytest.raises(HardwareConflictError, match=r"held by somebody else: 3g\.40gb at 4"):
+    with pytest.raises(HardwareConflictError, match=r"in use outside of Kerf: 3g\.40gb at 4"):
         plugin.prepare(plugin.allocate(half(plugin), "user"))
     machine.stop_using(half(plugin))
     plugin.prepare(plugin.allocate(half(plugin), "user"))
@@ -115,9 +115,9 @@ def test_what_is_removed_before_or_after_the_survey_is_not_made_anew(machine: St
     with open_nvml(machine.hardware):
         destroy_gpu_instance(pynvml.nvmlDeviceGetHandleByIndex(0), 2)
     record = plugin.allocate(half(plugin), "user")
-    with pytest.raises(HardwareBusyError, match=f"MIG device {found.uuid} of card .* is gone"):
+    with pytest.raises(HardwareBusyError, match=f"MIG device {found.uuid} of card .* does not exist any more"):
         plugin.backend.prepare(record.device, record.config, record.journal, found)
-    with pytest.raises(HardwareBusyError, match=f"cannot be had in partitions now: {STATIC}"):
+    with pytest.raises(HardwareBusyError, match=f"is not available in partitions now: {STATIC}"):
         plugin.prepare(record)
     plugin.release(record)
     assert [one for one in machine.made if (one.card, one.id) != (0, 2)] == machine.hardware.list_instances()

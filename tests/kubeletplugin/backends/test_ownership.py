@@ -96,7 +96,7 @@ def test_what_others_have_in_the_place_is_named() -> None:
         (found(NEIGHBOR, placement=Placement(3, 1)), "1g.10gb at 3"),
         (FoundPartition(id="processes", profile=None, placement=None, in_use=True), r"processes \(whole card\)"),
     ):
-        with pytest.raises(HardwareConflictError, match=f"^held by somebody else: {name}$"):
+        with pytest.raises(HardwareConflictError, match=f"^in use outside of Kerf: {name}$"):
             check_free(WANTED, survey(there), None)
 
 
@@ -109,9 +109,9 @@ def test_anything_on_the_card_keeps_it_from_being_had_whole() -> None:
 def test_modes_keep_a_partition_from_being_made_but_not_from_being_finished() -> None:
     check_free(WANTED, survey(EXACT, no_partitions="MIG mode is off"), EXACT)
     check_free(WANTED, survey(no_whole="MIG mode is on"), None)
-    with pytest.raises(HardwareBusyError, match="cannot be had in partitions now: MIG mode is off"):
+    with pytest.raises(HardwareBusyError, match="is not available in partitions now: MIG mode is off"):
         check_free(WANTED, survey(no_partitions="MIG mode is off"), None)
-    with pytest.raises(HardwareBusyError, match="cannot be had whole now: MIG mode is on"):
+    with pytest.raises(HardwareBusyError, match="is not available whole now: MIG mode is on"):
         check_free(WHOLE, survey(no_whole="MIG mode is on"), None)
 
 

@@ -123,7 +123,7 @@ def test_a_card_that_is_away_does_nothing_and_is_found_again(machine: Machine, g
 
 
 def test_a_foreign_handle_is_refused(machine: Machine) -> None:
-    with pytest.raises(HardwareRefusedError, match="no handle of the simulated backend"):
+    with pytest.raises(HardwareRefusedError, match="not a handle of the simulated backend"):
         machine.open().unprepare({"kind": "tpu"})
 
 
@@ -210,7 +210,7 @@ def test_an_illegal_placement_is_refused(machine: Machine, gpu: Card, profile: s
 
 def test_a_card_of_another_kind_is_refused(machine: Machine, gpu: Card, fpga: Card) -> None:
     wrong = machine.device(Partition(kind=fpga.kind, card_uuid=gpu.uuid))
-    with pytest.raises(HardwareRefusedError, match="gpu-0 is no fpga"):
+    with pytest.raises(HardwareRefusedError, match="gpu-0 is not of the kind fpga"):
         machine.prepare(wrong, None)
 
 
@@ -229,7 +229,7 @@ def test_partitions_made_by_hand_are_never_touched(machine: Machine, gpu: Card) 
     backend, by_hand = machine.open(), machine.device(gpu_partition(gpu, "3g.40gb", 4))
     backend.cut_by_hand(by_hand)
     for partition in (by_hand.partition, whole(gpu)):
-        with pytest.raises(HardwareConflictError, match=r"held by somebody else: 3g\.40gb at 4"):
+        with pytest.raises(HardwareConflictError, match=r"in use outside of Kerf: 3g\.40gb at 4"):
             machine.prepare(machine.device(partition, "wanting"), None)
         machine.release(machine.device(partition, "wanting"))
     beside = machine.device(gpu_partition(gpu, "4g.40gb", 0), "beside")
@@ -512,7 +512,7 @@ def test_a_lost_card_refuses_new_work_but_lets_go_of_old(machine: Machine, gpu: 
 def test_an_ill_card_does_what_it_is_told(machine: Machine, gpu: Card) -> None:
     """Whoever got it tolerates its taint."""
     backend = machine.open()
-    backend.inject(HardwareFaults(ill={"gpu-0": "Xid 63"}))
+    backend.inject(HardwareFaults(degraded={"gpu-0": "Xid 63"}))
     machine.prepare(machine.device(gpu_partition(gpu, "1g.10gb", 1)), None)
     assert len(backend.partitions()) == 1
 

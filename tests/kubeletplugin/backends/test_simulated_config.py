@@ -75,7 +75,7 @@ BAD = {
     ),
     "an unknown step": ("state: x\ncards: []\ndelays: {nvmlDeviceReset: 1}\n", "delays: .*nvmlDeviceReset"),
     "a negative delay": ("state: x\ncards: []\ndelays: {fpga-program: -1}\n", "delays"),
-    "no YAML": ("{", "is no YAML at line"),
+    "no YAML": ("{", "is not YAML at line"),
     "no mapping": ("- a\n", "object"),
 }
 

@@ -61,7 +61,7 @@ class SimulatedMachine(MachineUnderTest):
         self._write_faults(HardwareFaults())
 
     def make_unhealthy(self, card_uuid: str) -> None:
-        self._write_faults(HardwareFaults(ill={self._name(card_uuid): "Xid 63: row remapping is due"}))
+        self._write_faults(HardwareFaults(degraded={self._name(card_uuid): "Xid 63: row remapping is due"}))
 
     def _pass_point(self) -> None:
         if self._points_left is not None:

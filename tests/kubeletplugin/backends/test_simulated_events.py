@@ -16,13 +16,13 @@ def health_changes(backend: SimulatedBackend) -> list[HealthChange]:
 
 def test_an_ill_card_is_told_of_once_and_once_more_when_it_is_well(machine: Machine, gpu: Card) -> None:
     backend = machine.open()
-    backend.inject(HardwareFaults(ill={"gpu-0": "Xid 79", "fpga-0-slot-3": "hot", "gpu-9": "no such card"}))
+    backend.inject(HardwareFaults(degraded={"gpu-0": "Xid 79", "fpga-0-slot-3": "hot", "gpu-9": "no such card"}))
     first, second = health_changes(backend)
     assert [(first.reason, first.partition, first.state), (second.reason, second.card_uuid)] == [
         ("hot", slots(machine.card(2), 3, 1), HealthState.UNHEALTHY),
         ("Xid 79", gpu.uuid),
     ]
-    backend.inject(HardwareFaults(ill={"fpga-0-slot-3": "hot"}))
+    backend.inject(HardwareFaults(degraded={"fpga-0-slot-3": "hot"}))
     well = HealthChange(card_uuid=gpu.uuid, partition=None, state=HealthState.HEALTHY, reason="recovered")
     assert health_changes(backend) == [well]
 
@@ -30,8 +30,8 @@ def test_an_ill_card_is_told_of_once_and_once_more_when_it_is_well(machine: Mach
 def test_a_device_can_fall_ill_be_lost_and_heal_while_the_plugin_runs(machine: Machine, gpu: Card) -> None:
     backend = machine.open()
     for faults, condition in (
-        (HardwareFaults(ill={"gpu-0": "Xid 63"}), HealthState.UNHEALTHY),
-        (HardwareFaults(ill={"gpu-0": "Xid 63"}, lost={"gpu-0": "Xid 79"}), HealthState.LOST),
+        (HardwareFaults(degraded={"gpu-0": "Xid 63"}), HealthState.UNHEALTHY),
+        (HardwareFaults(degraded={"gpu-0": "Xid 63"}, lost={"gpu-0": "Xid 79"}), HealthState.LOST),
         (HardwareFaults(), HealthState.HEALTHY),
     ):
         machine.open().inject(faults)
@@ -53,7 +53,7 @@ def test_changes_by_others_are_reported_once_and_own_ones_not(machine: Machine, 
 
 def test_what_is_ill_is_reported_again_after_the_backend_was_opened_again(machine: Machine) -> None:
     backend = machine.open()
-    backend.inject(HardwareFaults(ill={"gpu-0": "Xid 63"}))
+    backend.inject(HardwareFaults(degraded={"gpu-0": "Xid 63"}))
     for _ in range(2):
         backend.open()
         assert len(health_changes(backend)) == 1

@@ -90,6 +90,6 @@ def test_what_one_process_is_making_is_another_ones_conflict(tmp_path: Path) -> 
     machine = Machine(tmp_path / "state")
     with start(machine, "gpu", 3) as child:
         assert first_line(child) == "in the middle"
-        with pytest.raises(HardwareConflictError, match=r"held by somebody else: 2g\.20gb at 2"):
+        with pytest.raises(HardwareConflictError, match=r"in use outside of Kerf: 2g\.20gb at 2"):
             machine.prepare(machine.device(gpu_partition(machine.card(0), "1g.10gb", 2), "other"))
         child.kill()

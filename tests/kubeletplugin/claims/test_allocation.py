@@ -214,7 +214,7 @@ def test_a_configuration_of_another_family_is_an_error() -> None:
         resolve_devices(held, DRIVER, GPU_FAMILY.configurations, NODE_DEVICES)
     assert str(raised.value) == (
         "claim default/training: status.allocation.devices.config[0].opaque.parameters.kind: "
-        '"FpgaConfig" is none of GpuConfig'
+        '"FpgaConfig" is not one of GpuConfig'
     )
 
 

@@ -174,11 +174,11 @@ async def test_files_of_claims_that_are_not_prepared_are_swept_at_the_start() ->
 @given(name=st.text(max_size=8).filter(lambda name: "/" in name or name.startswith(".") or not name))
 def test_no_name_from_outside_leads_out_of_the_folder(name: str) -> None:
     written = MetadataFiles(Path("/nonexistent"))
-    with pytest.raises(MetadataFileError, match="no UID and no request's name"):
+    with pytest.raises(MetadataFileError, match="neither a UID nor a request's name"):
         written.remove(name)
-    with pytest.raises(MetadataFileError, match="no UID and no request's name"):
+    with pytest.raises(MetadataFileError, match="neither a UID nor a request's name"):
         written.write("uid", {name: b""})
-    with pytest.raises(MetadataFileError, match="no UID and no request's name"):
+    with pytest.raises(MetadataFileError, match="neither a UID nor a request's name"):
         written.paths("uid", [name])
 
 

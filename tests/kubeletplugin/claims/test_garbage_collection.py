@@ -223,7 +223,7 @@ async def test_a_leftover_that_cannot_be_looked_at_is_told_and_hides_no_lost_rec
         core.garbage_collector.check_files()
     told, lost = caplog.records
     assert told.levelname == "WARNING"
-    assert f"{leftover}: could not be looked at: Input/output error" in told.getMessage()
+    assert f"{leftover}: could not be read: Input/output error" in told.getMessage()
     assert "-of-nobody is lost" in lost.getMessage()
 
 

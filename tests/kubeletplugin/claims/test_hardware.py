@@ -243,7 +243,7 @@ async def test_what_was_there_before_is_noted_before_the_hardware_changes_and_fo
 @pytest.mark.parametrize("wanted", [FIRST, WHOLE, device("gpu-0-2g-2gb-at-0", size=2)], ids=["same", "whole", "larger"])
 async def test_what_somebody_else_has_is_named_and_nothing_is_touched(node: Node, wanted: PreparedDevice) -> None:
     by_hand = node.backend.cut_by_hand(from_card_part(FIRST.part))
-    with pytest.raises(DevicesFailedError, match="held by somebody else: gpu-0-memory-slice-0 at 0") as raised:
+    with pytest.raises(DevicesFailedError, match="in use outside of Kerf: gpu-0-memory-slice-0 at 0") as raised:
         await node.prepare([wanted])
     await node.release(raised.value.devices)
     assert node.backend.calls == []
@@ -268,7 +268,7 @@ async def test_what_was_cut_there_before_the_first_try_is_not_ours_after_an_inte
     by_hand = node.backend.cut_by_hand(from_card_part(FIRST.part))
     node.start([FIRST])
     node.checkpoint.journal(CLAIM.uid, FIRST.share, BOOT).write(before=["gpu-0-memory-slice-0"])
-    with pytest.raises(DevicesFailedError, match="held by somebody else"):
+    with pytest.raises(DevicesFailedError, match="in use outside of Kerf"):
         await node.hardware.prepare(CLAIM, [FIRST])
     await node.release((FIRST,))
     assert list(node.backend.made.values()) == [by_hand]
@@ -334,8 +334,8 @@ async def test_a_card_that_cannot_be_cut_now_says_why(node: Node) -> None:
         card_uuid=card_uuid, no_partitions="MIG mode is pending a reset", no_whole="MIG mode is on"
     )
     for wanted, reason in (
-        (FIRST, "cannot be had in partitions now: MIG mode is pending a reset"),
-        (WHOLE, "cannot be had whole now: MIG mode is on"),
+        (FIRST, "is not available in partitions now: MIG mode is pending a reset"),
+        (WHOLE, "is not available whole now: MIG mode is on"),
     ):
         with pytest.raises(DevicesFailedError, match=reason):
             await node.prepare([wanted])
@@ -404,7 +404,7 @@ async def test_a_partition_that_another_share_did_not_make_is_not_taken_for_shar
     one, other = shares("one", "other")
     node.backend.cut_by_hand(from_card_part(FIRST.part))
     for wanted, held in ((one, CLAIM), (other, OTHER)):
-        with pytest.raises(DevicesFailedError, match="held by somebody else"):
+        with pytest.raises(DevicesFailedError, match="in use outside of Kerf"):
             await node.prepare([wanted], held)
     assert len(node.backend.made) == 1
 
@@ -453,5 +453,5 @@ async def test_what_a_process_of_a_stranger_uses_is_no_work_of_an_interrupted_pr
     node.checkpoint.journal(CLAIM.uid, whole.share, BOOT).write(before=[])
     used = FoundPartition(id="process-4711", profile=None, placement=None, in_use=True)
     node.backend.survey = lambda card_uuid: CardSurvey(card_uuid=card_uuid, partitions=(used,))  # type: ignore[method-assign]
-    with pytest.raises(DevicesFailedError, match="held by somebody else: process-4711"):
+    with pytest.raises(DevicesFailedError, match="in use outside of Kerf: process-4711"):
         await node.hardware.prepare(CLAIM, [whole])

@@ -26,7 +26,7 @@ async def test_allocated_devices_of_this_node_are_found_and_claims_that_cannot_g
         assert found is not None
         assert {device.device for device in found} == {"gpu-0-1g-1gb-at-0", "gpu-1"}
     assert cluster.reported == [
-        ("ResourceClaim", "held", "HeldBySomebodyElse", "gpu-0-1g-1gb-at-0: held by somebody else: 2g.2gb at 0")
+        ("ResourceClaim", "held", "InUseOutsideKerf", "gpu-0-1g-1gb-at-0: in use outside of Kerf: 2g.2gb at 0")
     ]
     surveys.update(gpu(0), CardSurvey(card_uuid="GPU-0"), (), BOOT, later)
     await held_claims.list_allocated()

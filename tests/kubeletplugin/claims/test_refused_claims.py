@@ -31,7 +31,7 @@ from tests.kubeletplugin.records import device, record
 from tests.kubeletplugin.wait import until
 
 DEPLOYMENT = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid="uid-of-web", controller=True)
-REASON = "held by somebody else: 1g.1gb at 0"
+REASON = "in use outside of Kerf: 1g.1gb at 0"
 
 
 class Records:
@@ -168,11 +168,11 @@ async def test_what_is_free_again_at_the_second_look_costs_nobody_its_node() -> 
         ("bare pod", "pod pod-of-web has no owner that would create it again"),
         ("extended resource", "pods with extended resources are not evicted"),
         ("old cluster", "this cluster evicts no pod from a tainted device"),
-        ("pod group", "the claim is reserved for podgroups/team, which is no pod"),
+        ("pod group", "the claim is reserved for podgroups/team, which is not a pod"),
         ("another share", "claim default/other uses another share of the device"),
         ("another share that was refused, too", "claim default/other uses another share of the device"),
         ("another tenant's share", "because a claim of another namespace uses another share of the device"),
-        ("nobody", "nobody is to be evicted"),
+        ("nobody", "there is no pod to evict"),
     ],
 )
 async def test_where_eviction_cannot_work_or_loses_work_a_person_is_told_what_to_delete(

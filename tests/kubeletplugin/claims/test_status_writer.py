@@ -309,7 +309,7 @@ async def test_where_it_may_not_be_written_it_is_said_once_and_asked_again_ten_m
         assert count(outcome) == before + 2
         await anyio.sleep(ASK_AGAIN_S + 1)
         assert all(fixture.shown(held.metadata.name) == {SLICE: {"Ready", "data"}} for held in claims)
-    assert sum("claims do not show in their status what they got" in line for line in caplog.messages) == 1
+    assert sum("the status of claims does not show their devices" in line for line in caplog.messages) == 1
     assert str(error) in caplog.text
 
 

@@ -86,4 +86,4 @@ async def test_the_socket_goes_with_the_plugin() -> None:
 def test_a_folder_that_cannot_be_listed_keeps_no_plugin_from_its_registration(caplog: pytest.LogCaptureFixture) -> None:
     """EIO in the listing ended the plugin at its start, as an error of the program."""
     remove_abandoned_sockets(Path("/", "x" * 300, "gpu.kerf.dev-reg.sock"), "gpu.kerf.dev")
-    assert "cannot remove the sockets of instances that are gone" in caplog.text
+    assert "cannot remove the sockets of instances that have ended" in caplog.text

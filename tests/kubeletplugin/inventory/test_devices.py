@@ -81,7 +81,7 @@ def test_new_cards_get_a_new_order_even_when_nothing_is_free() -> None:
 
 @pytest.mark.parametrize(
     ("state", "value", "effect"),
-    [(HealthState.UNHEALTHY, "ill", "NoSchedule"), (HealthState.LOST, "lost", "NoExecute")],
+    [(HealthState.UNHEALTHY, "degraded", "NoSchedule"), (HealthState.LOST, "lost", "NoExecute")],
 )
 def test_devices_that_are_not_healthy_are_tainted_and_no_others(state: HealthState, value: str, effect: str) -> None:
     health_tracker = DeviceHealthTracker(driver=DRIVER, now=lambda: 0)

@@ -78,10 +78,10 @@ def test_what_a_backend_said_can_be_forgotten() -> None:
     ("states", "expected"),
     [
         ([], []),
-        ([HealthState.UNHEALTHY], [("gpu.kerf.dev/unhealthy", "ill", "NoSchedule")]),
+        ([HealthState.UNHEALTHY], [("gpu.kerf.dev/unhealthy", "degraded", "NoSchedule")]),
         ([HealthState.LOST], [("gpu.kerf.dev/unhealthy", "lost", "NoExecute")]),
         ([HealthState.UNHEALTHY, HealthState.LOST], [("gpu.kerf.dev/unhealthy", "lost", "NoExecute")]),
-        ([HealthState.LOST, HealthState.UNHEALTHY], [("gpu.kerf.dev/unhealthy", "ill", "NoSchedule")]),
+        ([HealthState.LOST, HealthState.UNHEALTHY], [("gpu.kerf.dev/unhealthy", "degraded", "NoSchedule")]),
         ([HealthState.LOST, HealthState.HEALTHY], []),
     ],
 )

@@ -81,7 +81,7 @@ def test_a_taint_stays_for_its_time_and_while_the_placement_is_held() -> None:
 
 def test_the_taint_of_what_somebody_else_held_goes_with_the_next_survey_that_shows_it_free() -> None:
     tracker = RefusalTracker(driver=DRIVER, now=Clock())
-    tracker.taint(name(), part(), "held by somebody else: 1g.1gb at 0", evicts=True, was_held=True)
+    tracker.taint(name(), part(), "in use outside of Kerf: 1g.1gb at 0", evicts=True, was_held=True)
     assert not tracker.expire("GPU-0", lambda _: True)
     assert tracker.expire("GPU-0", lambda _: False)
     assert effects(tracker, part()) == []

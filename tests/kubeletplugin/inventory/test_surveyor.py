@@ -150,13 +150,13 @@ async def test_a_hand_cut_is_seen_at_the_interval_told_once_and_forgotten_when_i
         await anyio.sleep(3 * INTERVAL_S + 1)
         assert node.foreign == ["2g.2gb at 0"]
         ((type_, reason, message),) = node.told
-        assert (type_, reason) == ("Warning", "HeldBySomebodyElse")
-        assert message.startswith("card gpu-0 (GPU-0) is partly held by somebody else: 2g.2gb at 0; ")
+        assert (type_, reason) == ("Warning", "InUseOutsideKerf")
+        assert message.startswith("card gpu-0 (GPU-0) is partly in use outside of Kerf: 2g.2gb at 0; ")
         assert node.changes == 1
         assert node.lists == 3, "once when it is first seen, then at most once for each interval"
         node.backend.found.clear()
         await anyio.sleep(INTERVAL_S)
-        assert (node.foreign, node.reasons, node.changes) == ([], ["HeldBySomebodyElse", "CardFree"], 2)
+        assert (node.foreign, node.reasons, node.changes) == ([], ["InUseOutsideKerf", "CardFree"], 2)
         listed = node.lists
         await anyio.sleep(5 * INTERVAL_S)
         assert node.lists == listed, "while nobody holds anything, claims are not listed"
@@ -193,7 +193,7 @@ async def test_a_card_that_cannot_be_surveyed_gets_no_claims_and_keeps_no_other_
         assert set(node.restrictions.surveys.quarantine) == {"GPU-0"}
         assert quarantined() == 1
         assert node.foreign == ["2g.2gb at 0"]
-        assert sorted(node.reasons) == ["CardInQuarantine", "HeldBySomebodyElse", "SurveyFailed"], "told once"
+        assert sorted(node.reasons) == ["CardInQuarantine", "InUseOutsideKerf", "SurveyFailed"], "told once"
         node.backend.survey_errors.clear()
         await anyio.sleep(INTERVAL_S)
         assert not node.restrictions.surveys.quarantine

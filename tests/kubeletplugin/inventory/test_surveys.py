@@ -155,7 +155,7 @@ def test_what_a_prepared_claim_has_and_the_card_does_not_is_missing_until_it_is_
     assert tracker.is_missing(ours.claim.uid, held)
     assert "has lost" in tracker.describe(CARD)["PartitionGone"]
     health = HEALTH.build_reports([ours], is_missing=tracker.is_missing)
-    assert [(each.health, "its partition is gone" in each.message) for each in health] == [(Health.UNHEALTHY, True)]
+    assert [(each.health, "its partition was removed" in each.message) for each in health] == [(Health.UNHEALTHY, True)]
     assert not surveyed(records=(of_ours(2, 2, boot_id="boot-0"),)).describe(CARD), "of an earlier boot"
     for state in (ClaimState.STARTED, ClaimState.RELEASING):
         assert not surveyed(records=(replace(ours, state=state),)).describe(CARD), "nobody knows what it has"
@@ -173,7 +173,7 @@ def test_a_foreign_partition_is_named_and_ends_with_itself() -> None:
         ("4g.4gb", Placement(0, 4)),
         (None, None),
     }
-    assert tracker.find_held(PARTITIONS[0]) == "held by somebody else: 2g.2gb at 0"
+    assert tracker.find_held(PARTITIONS[0]) == "in use outside of Kerf: 2g.2gb at 0"
     (taint,) = tracker.build_taints(PARTITIONS[0])
     assert (taint.key, taint.value, taint.effect) == (f"{DRIVER}/held", "2g.2gb-at-0", "NoSchedule")
     assert not tracker.update(
@@ -187,7 +187,7 @@ def test_a_foreign_partition_is_named_and_ends_with_itself() -> None:
 def test_a_use_of_the_whole_card_holds_every_device() -> None:
     tracker = surveyed(found(None, profile=None, id_="process 4711"))
     assert all(tracker.find_held(part) for part in PARTITIONS)
-    assert tracker.find_held(PARTITIONS[0]) == "held by somebody else: process 4711 (whole card)"
+    assert tracker.find_held(PARTITIONS[0]) == "in use outside of Kerf: process 4711 (whole card)"
     assert tracker.find_held(Partition(kind=CARD.kind, card_uuid="GPU-1")) is None
 
 
@@ -208,7 +208,7 @@ def test_impossible_modes_keep_the_whole_card_or_its_partitions() -> None:
     tracker.update(CARD, CardSurvey(card_uuid=CARD.uuid, no_whole="MIG cannot be left"), (), BOOT, later)
     assert (tracker.find_held(whole), tracker.find_held(first)) == ("MIG cannot be left", None)
     assert tracker.describe(CARD) == {
-        "CardModeUnavailable": "card gpu-0 (GPU-0) cannot be had whole: MIG cannot be left"
+        "CardModeUnavailable": "card gpu-0 (GPU-0) is not available whole: MIG cannot be left"
     }
 
 
@@ -217,7 +217,7 @@ def test_a_reason_why_a_card_cannot_be_had_at_all_is_said_once() -> None:
     no_hook = CardSurvey(card_uuid=CARD.uuid, no_whole="there is no hook", no_partitions="there is no hook")
     tracker.update(CARD, no_hook, (), BOOT, later)
     assert tracker.describe(CARD) == {
-        "CardModeUnavailable": "card gpu-0 (GPU-0) cannot be had whole or in partitions: there is no hook"
+        "CardModeUnavailable": "card gpu-0 (GPU-0) is not available whole or in partitions: there is no hook"
     }
 
 

@@ -18,8 +18,11 @@ EVERYTHING: Mapping[str, Any] = {
     "kubeletRoot": "/data/kubelet",
     "cdiFolder": "/etc/cdi",
     "apiServer": {"address": "https://10.0.0.1:6443", "certificateAuthority": "-----BEGIN CERTIFICATE-----\nx\n"},
+    "certificateAuthorities": "-----BEGIN CERTIFICATE-----\ny\n",
+    "proxy": {"httpsProxy": "http://proxy.example:3128", "noProxy": ["10.0.0.0/8", ".lab"]},
     "log": {"level": "debug", "format": "text"},
     "controller": {"nodeSelector": {"a": "b"}, "tolerations": [{"operator": "Exists"}]},
+    "plugin": {"check": True},
     "mpsDaemons": {"enabled": True},
     "networkPolicy": {"enabled": True},
     "metrics": {"serviceMonitor": True, "prometheusRule": True, "dashboard": True, "labels": {"team": "gpu"}},
@@ -146,6 +149,54 @@ def test_only_profiles_that_say_so_are_privileged(helm: Helm) -> None:
         assert bool(pod.get("hostPID")) == is_privileged, name
         assert container["image"] == f"localhost/kerf@sha256:{'0' * 64}"
         assert container["imagePullPolicy"] == "Always"
+
+
+def test_the_check_before_a_plugin_has_its_rights_mounts_and_options(helm: Helm) -> None:
+    for name, pod in workloads(helm.template(EVERYTHING)):
+        if not name.startswith("kerf-kubelet-plugin-"):
+            assert "initContainers" not in pod
+            continue
+        (check,), (plugin,) = pod["initContainers"], pod["containers"]
+        for field in ("image", "imagePullPolicy", "env", "resources", "securityContext", "volumeMounts"):
+            assert check[field] == plugin[field], (name, field)
+        assert check["args"][:3] == ["check", "node", "--node-name=$(NODE_NAME)"]
+        others = ("kubelet-plugin", "--profile=", "--probes-address=", "--log-")
+        assert check["args"][2:] == [one for one in plugin["args"] if not one.startswith(others)], name
+
+
+def test_without_that_value_there_is_no_check(helm: Helm) -> None:
+    assert "initContainers" not in helm.template(profile("nvidia"))
+
+
+def test_plugins_alone_have_the_proxy_and_the_authorities_of_image_servers(helm: Helm) -> None:
+    """NO_PROXY has the API server: the address of its service, which the kubelet fills in, and that of the values."""
+    rendered = helm.template(EVERYTHING)
+    for name, pod in workloads(rendered):
+        (container,) = pod["containers"]
+        variables = {one["name"]: one.get("value") for one in container.get("env", ())}
+        mounts = {mount["name"]: mount["mountPath"] for mount in container.get("volumeMounts", ())}
+        found = {name: value for name, value in variables.items() if name.endswith("_PROXY") or name.startswith("SSL_")}
+        if name.startswith("kerf-kubelet-plugin-"):
+            assert found == {
+                "HTTPS_PROXY": "http://proxy.example:3128",
+                "NO_PROXY": "$(KUBERNETES_SERVICE_HOST),10.0.0.1:6443,10.0.0.0/8,.lab",
+                "SSL_CERT_FILE": "/etc/kerf-certificates/ca.crt",
+            }
+            assert mounts["certificates"] == "/etc/kerf-certificates"
+        else:
+            assert not found, name
+    (authorities,) = (one for one in documents(rendered) if one["metadata"]["name"] == "kerf-certificate-authorities")
+    assert authorities["data"] == {"ca.crt": EVERYTHING["certificateAuthorities"]}
+    changed = helm.template({**EVERYTHING, "certificateAuthorities": "-----BEGIN CERTIFICATE-----\nz\n"})
+    assert rendered.count("kerf.dev/certificate-authorities: ") == len(EVERYTHING["plugins"])
+    for line in changed.splitlines():
+        assert "kerf.dev/certificate-authorities: " not in line or line not in rendered, "the pods are new ones"
+
+
+def test_without_a_proxy_there_is_no_variable_of_one(helm: Helm) -> None:
+    rendered = helm.template({**profile("fpga"), "proxy": {"noProxy": [".lab"]}})
+    assert "_PROXY" not in rendered
+    assert "SSL_CERT_FILE" not in rendered
 
 
 def test_every_mount_has_its_volume(helm: Helm) -> None:

@@ -33,7 +33,7 @@ def test_the_cards_are_shown_as_any_others_within_80_columns(
     assert main(["devices", f"--backend=nvidia-fake={document}", f"--state-dir={document.parent}"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == ["gpu.kerf.dev, pool this-node/gpu", "3 cards, 78 devices in 3 slices"]
-    assert "gpu-2: cannot be had whole: MIG mode is on, and to switch it off takes a reset:" in lines
+    assert "gpu-2: not available whole: MIG mode is on, and to switch it off takes a reset:" in lines
     assert any(line.split()[:3] == ["gpu-0-3g-40gb-at-4", "3g.40gb", "4:4"] for line in lines)
     assert max(map(len, lines)) <= 80
 

@@ -47,6 +47,37 @@
 {{- end -}}
 {{- end -}}
 
+{{- /* What plugins need to fetch FPGA images: the proxy, and the authorities that are trusted beside the image's. */ -}}
+{{- define "kerf.imageServerVariables" -}}
+{{- if .Values.certificateAuthorities }}
+        - name: SSL_CERT_FILE # as OpenSSL calls it
+          value: /etc/kerf-certificates/ca.crt
+{{- end }}
+{{- if .Values.proxy.httpsProxy }}
+        - name: HTTPS_PROXY
+          value: {{ .Values.proxy.httpsProxy | quote }}
+        - name: NO_PROXY # always with the API server
+{{- $server := regexReplaceAll "^https://" .Values.apiServer.address "" }}
+          value: {{ join "," (concat (list "$(KUBERNETES_SERVICE_HOST)") (compact (list $server)) .Values.proxy.noProxy) | quote }}
+{{- end -}}
+{{- end -}}
+
+{{- define "kerf.certificatesMount" -}}
+{{- if .Values.certificateAuthorities }}
+        - name: certificates
+          mountPath: /etc/kerf-certificates
+          readOnly: true
+{{- end -}}
+{{- end -}}
+
+{{- define "kerf.certificatesVolume" -}}
+{{- if .Values.certificateAuthorities }}
+      - name: certificates
+        configMap:
+          name: kerf-certificate-authorities
+{{- end -}}
+{{- end -}}
+
 {{- /* The configuration of one backend of a profile, with what the chart knows: mounts and folders. */ -}}
 {{- define "kerf.backend" -}}
 {{- $config := deepCopy (default (dict) .config) -}}
@@ -71,4 +102,86 @@
 {{- fail (printf "the profile %s has the family %s, whose driver %s is not in the value drivers" .profile.name .family $driver) -}}
 {{- end -}}
 {{- $driver -}}
+{{- end -}}
+
+{{- /* What the plugin's container and the check before it have in common: dictionaries of root and profile. */ -}}
+{{- define "kerf.pluginVariables" }}
+{{- if hasKey .profile.backends "nvidia" }}
+        - name: NVIDIA_VISIBLE_DEVICES # so that NVIDIA's own runtime, where it is the default, adds no card and no driver
+          value: void
+{{- end }}
+{{- include "kerf.imageServerVariables" .root }}
+        - name: POD_UID
+          valueFrom:
+            fieldRef:
+              fieldPath: metadata.uid
+        - name: NODE_NAME
+          valueFrom:
+            fieldRef:
+              fieldPath: spec.nodeName
+        - name: POD_IP
+          valueFrom:
+            fieldRef:
+              fieldPath: status.podIP
+{{- end -}}
+
+{{- define "kerf.pluginRights" }}
+          runAsUser: 0 # root owns the kubelet's directories
+          readOnlyRootFilesystem: true
+{{- if .profile.privileged }}
+          privileged: true # the cards' device nodes, and the right to partition them: nothing less gives a pod either
+{{- else }}
+          allowPrivilegeEscalation: false
+          capabilities:
+            drop: [ALL]
+{{- end }}
+{{- end -}}
+
+{{- define "kerf.pluginMounts" }}
+        # Sockets and the checkpoint of each family, and no other plugin's; the hook for containers with NVIDIA GPUs is
+        # copied there, too. The paths must be the host's, because the kubelet and the container runtime get them.
+{{- range $family := $.profile.families }}
+        - name: plugin-{{ $family | replace "." "-" }}
+          mountPath: {{ $.root.Values.kubeletRoot }}/plugins/{{ include "kerf.driver" (dict "root" $.root "profile" $.profile "family" $family) }}
+{{- end }}
+        - name: plugins-registry
+          mountPath: {{ $.root.Values.kubeletRoot }}/plugins_registry
+        - name: pod-resources # which claims pods use: what is in use is never collected
+          mountPath: {{ $.root.Values.kubeletRoot }}/pod-resources
+          readOnly: true
+        - name: cdi
+          mountPath: {{ $.root.Values.cdiFolder }}
+        - name: hardware
+          mountPath: /etc/kerf
+{{- if hasKey $.profile.backends "simulated" }}
+        - name: simulated # what is on the simulated cards
+          mountPath: {{ $.root.Values.stateFolder }}/{{ $.profile.name }}
+{{- end }}
+{{- if hasKey $.profile.backends "nvidia" }}
+        - name: driver-root # NVML, and the names of the files that containers get; the driver may be mounted later
+          mountPath: /driver-root
+          readOnly: true
+          mountPropagation: HostToContainer
+{{- end }}
+{{- if $.profile.privileged }}
+        - name: dev # device nodes of cards and of instances, as they come and go
+          mountPath: /dev
+{{- end }}
+{{- if $.profile.devicePlugin }}
+        - name: device-plugins # sockets of extended resources, beside the kubelet's own; the path is part of the interface
+          mountPath: /var/lib/kubelet/device-plugins
+{{- end }}
+{{- if $.profile.sharing }}
+        - name: sharing # requests to the daemons of MPS; at the same path as on the host
+          mountPath: /run/kerf/sharing
+{{- end }}
+{{- range $.profile.mounts }}
+        - name: {{ .name }}
+          mountPath: {{ .path }}
+          {{- if .readOnly }}
+          readOnly: true
+          {{- end }}
+{{- end }}
+{{- include "kerf.certificatesMount" $.root }}
+{{- include "kerf.apiServerMount" $.root }}
 {{- end -}}

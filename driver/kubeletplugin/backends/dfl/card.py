@@ -135,7 +135,7 @@ class DflCard:
         for image in wanted.values():
             self._check_image(image)
         function_slot = next((slot for slot in wanted if wanted[slot] is self._find_image(name, slot)), None)
-        with self._hold(ports, HardwareConflictError, "held by somebody else: ") as held:
+        with self._hold(ports, HardwareConflictError, "in use outside of Kerf: ") as held:
             if _LOADING not in journal.notes:
                 journal.write(**{_LOADING: name})
             for port in held:
@@ -275,7 +275,7 @@ class DflCard:
         for slot in self._list_slots(partition).units:
             port = self.reading.find_port(slot)
             if port is None:
-                raise HardwareConflictError(f"held by somebody else: slot {slot} of {self._name} is not on its PF")
+                raise HardwareConflictError(f"in use outside of Kerf: slot {slot} of {self._name} is not on its PF")
             found.append(port)
         return found
 

@@ -64,7 +64,7 @@ def parse_gbs(head: bytes, size: int) -> GbsHeader:
     Raises InvalidGbsError.
     """
     if not head.startswith(MAGIC):
-        raise InvalidGbsError("it is no GBS file: it does not begin with XeonFPGA·GBSv001")
+        raise InvalidGbsError("it is not a GBS file: it does not begin with XeonFPGA·GBSv001")
     if len(head) < _FIRST:
         raise InvalidGbsError("it ends before the length of its metadata")
     (length,) = _LENGTH.unpack_from(head, len(MAGIC))
@@ -99,4 +99,4 @@ def _normalize(text: str, field: str) -> str:
     try:
         return str(uuid.UUID(text))
     except ValueError:
-        raise InvalidGbsError(f"its {field} is no UUID") from None
+        raise InvalidGbsError(f"its {field} is not a UUID") from None

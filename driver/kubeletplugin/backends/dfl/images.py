@@ -135,7 +135,7 @@ def _open(folder: Path, image: ImageReference) -> Iterator[int]:
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            raise ImageRefusedError("NoFile", f"image {image.name} is no file")
+            raise ImageRefusedError("NoFile", f"image {image.name} is not a file")
         _check_size(descriptor, image)
         yield descriptor
     finally:

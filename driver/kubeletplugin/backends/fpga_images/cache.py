@@ -43,7 +43,7 @@ class ImageCache:
         descriptor = os.open(self.folder / sha256, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise OSError("it is no file")
+                raise OSError("it is not a file")
             yield descriptor
         finally:
             os.close(descriptor)

@@ -59,9 +59,9 @@ def _read_key(name: str, pem: str) -> "Ed25519PublicKey":
     try:
         key = load_pem_public_key(pem.encode())
     except (ValueError, TypeError) as error:
-        raise InvalidKeyError(f"key {name} is no public key in PEM") from error
+        raise InvalidKeyError(f"key {name} is not a public key in PEM") from error
     except Exception as error:
         raise InvalidKeyError(f"key {name} is of a kind that is not supported") from error
     if not isinstance(key, Ed25519PublicKey):
-        raise InvalidKeyError(f"key {name} is no ed25519 key")
+        raise InvalidKeyError(f"key {name} is not an ed25519 key")
     return key

@@ -268,7 +268,7 @@ class NvidiaBackend:
         try:
             return self._card(card_uuid).find_partition(instance)
         except KerfError as error:
-            _log.warning("GPU instance %d of card %s cannot be looked at: %s", instance, card_uuid, error)
+            _log.warning("GPU instance %d of card %s cannot be read: %s", instance, card_uuid, error)
             return None
 
     def _list_failed_daemons(self) -> dict[tuple[str, Partition | None], str]:

@@ -155,7 +155,9 @@ class NvidiaCard:
     def _find_static(self, found: FoundPartition) -> GpuInstanceReading:
         instance = self._find_instance(_number(found))
         if instance is None or not self._is_static(instance) or instance.uuid != found.uuid:
-            raise HardwareBusyError(f"MIG device {found.uuid} of card {self.uuid} is gone: somebody has removed it")
+            raise HardwareBusyError(
+                f"MIG device {found.uuid} of card {self.uuid} does not exist any more: it was removed outside of Kerf"
+            )
         return instance
 
     def _is_static(self, instance: GpuInstanceReading) -> bool:
@@ -180,7 +182,7 @@ class NvidiaCard:
         """Return the error that says who has the place, or that the engines beside it are taken."""
         for found in self.survey().partitions:
             if found.placement is None or found.placement.overlaps(placement):
-                return HardwareConflictError(f"held by somebody else: {found}")
+                return HardwareConflictError(f"in use outside of Kerf: {found}")
         return HardwareBusyError(
             f"card {self.uuid} has too few engines left for another partition at {placement.start}"
         )
@@ -192,7 +194,7 @@ class NvidiaCard:
         if mode is not None and mode.is_on:
             return
         if reason := find_restrictions(mode, self.reading.architecture, self.policy).no_partitions:
-            raise HardwareBusyError(f"card {self.uuid} cannot be had in partitions now: {reason}")
+            raise HardwareBusyError(f"card {self.uuid} is not available in partitions now: {reason}")
         self.library.set_mig_mode(self.uuid, True)
 
     def _leave_mig_mode(self) -> None:
@@ -201,9 +203,9 @@ class NvidiaCard:
             return
         if not can_switch(self.reading.architecture, self.policy):
             reason = find_restrictions(mode, self.reading.architecture, self.policy).no_whole
-            raise HardwareBusyError(f"card {self.uuid} cannot be had whole now: {reason}")
+            raise HardwareBusyError(f"card {self.uuid} is not available whole now: {reason}")
         if there := self.survey().partitions:
-            raise HardwareConflictError(f"held by somebody else: {there[0]}")
+            raise HardwareConflictError(f"in use outside of Kerf: {there[0]}")
         self.library.set_mig_mode(self.uuid, False)
 
     # Destruction

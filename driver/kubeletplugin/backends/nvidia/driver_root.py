@@ -162,7 +162,9 @@ class _Search:
         self._root = root
         self._version = version
         if _VERSION.fullmatch(version) is None:
-            raise DriverFilesMissingError(f"{version!r} is no version of NVIDIA's driver: is its kernel module loaded?")
+            raise DriverFilesMissingError(
+                f"{version!r} is not a version of NVIDIA's driver: is its kernel module loaded?"
+            )
         self.folders = tuple(dict.fromkeys(_folder(path) for path in self._glob(LIBRARY_FOLDERS, f"lib*.so.{version}")))
         if not any(self._glob(self.folders, f"libcuda.so.{version}")):
             raise DriverFilesMissingError(self._describe_missing())

@@ -474,7 +474,7 @@ class NvmlLibrary:
                 return None
             raise self._to_error(nvml, name, error, generation) from error
         except UnicodeDecodeError as error:
-            raise HardwareRefusedError(f"{name}: the answer is no text: {error}") from error
+            raise HardwareRefusedError(f"{name}: the answer is not text: {error}") from error
 
     def _to_error(self, nvml: Any, name: str, error: Any, generation: int) -> KerfError:  # noqa: ANN401
         """Return Kerf's error for one of NVML's opening ``generation``, which it may end."""

@@ -101,7 +101,7 @@ class SimulatedBackend:
     ) -> Handle:
         card = self._card(device.partition.card_uuid)
         if card.kind != device.partition.kind:
-            raise HardwareRefusedError(f"{card.name} is no {device.partition.kind}")
+            raise HardwareRefusedError(f"{card.name} is not of the kind {device.partition.kind}")
         if found is None and not device.admin_access:
             self._refuse_lost(card)
         return to_json(card.prepare(device, config, journal, found))

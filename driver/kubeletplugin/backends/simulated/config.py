@@ -106,7 +106,7 @@ def read_config(path: Path) -> SimulatedConfig:
     try:
         document = parse_yaml(path.read_bytes(), SimulatedConfig, GpuCards, FpgaCards)
         if not isinstance(document, dict) or document.keys().isdisjoint(SimulatedConfig.__struct_fields__):
-            raise NotYamlError("is no object with the fields state and cards")  # nothing of another's file is shown
+            raise NotYamlError("is not an object with the fields state and cards")  # nothing of another's file is shown
         config = msgspec.convert(document, type=SimulatedConfig)
     except (OSError, NotYamlError) as error:
         raise InvalidDocumentError(str(path), [Problem("", str(error))]) from error

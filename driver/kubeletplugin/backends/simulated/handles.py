@@ -78,7 +78,7 @@ def from_json(handle: Handle) -> SimulatedHandle:
     try:
         return msgspec.convert(handle, type=GpuHandle | FpgaHandle)
     except msgspec.ValidationError as error:
-        raise HardwareRefusedError(f"this is no handle of the simulated backend: {error}") from error
+        raise HardwareRefusedError(f"this is not a handle of the simulated backend: {error}") from error
 
 
 def container_edits(handle: SimulatedHandle) -> ContainerEdits:

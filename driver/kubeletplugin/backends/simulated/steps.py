@@ -7,12 +7,12 @@ state directory, written by tests, by ``kerf demo`` or by hand:
 .. code-block:: json
 
     {"faults": [{"step": "fpga-program", "card": "fpga-0", "effect": "error", "times": 1}],
-     "ill": {"gpu-1": "Xid 63: row remapping is due"},
+     "degraded": {"gpu-1": "Xid 63: row remapping is due"},
      "lost": {"gpu-0": "Xid 79: the GPU has fallen off the bus"},
      "absent": ["fpga-1"]}
 
 A fault that has struck is counted down in the file, and removed after its last time. Hardware is unhealthy
-(``ill``), lost or not there (``absent``) for as long as the file says so.
+(``degraded``), lost or not there (``absent``) for as long as the file says so.
 """
 
 import math
@@ -102,7 +102,7 @@ class HardwareFaults(Strict):
     """The document ``faults.json``."""
 
     faults: tuple[HardwareFault, ...] = ()
-    ill: dict[str, str] = {}
+    degraded: dict[str, str] = {}
     """The reason by device name (a whole card or a partition): the device works, but should get no new claims."""
     lost: dict[str, str] = {}
     """The reason by device name: what runs on the device cannot go on, and a lost card refuses all new work."""
@@ -113,8 +113,8 @@ class HardwareFaults(Strict):
     @property
     def unhealthy(self) -> Mapping[str, UnhealthyState]:
         """The problems by device name; of two entries for a device, the one in ``lost`` counts."""
-        ill = {name: UnhealthyState(HealthState.UNHEALTHY, reason) for name, reason in self.ill.items()}
-        return ill | {name: UnhealthyState(HealthState.LOST, reason) for name, reason in self.lost.items()}
+        degraded = {name: UnhealthyState(HealthState.UNHEALTHY, reason) for name, reason in self.degraded.items()}
+        return degraded | {name: UnhealthyState(HealthState.LOST, reason) for name, reason in self.lost.items()}
 
     def take_applicable(
         self, step: HardwareStep, card: str, when: Moment

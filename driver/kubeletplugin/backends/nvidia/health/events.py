@@ -163,7 +163,7 @@ class EventWatcher:
         try:
             self._failed_daemons = self._list_failed_daemons()
         except (KerfError, OSError) as error:  # what was known stays
-            self._note_problem(_DAEMONS, f"the MPS daemons cannot be looked at: {error}")
+            self._note_problem(_DAEMONS, f"the state of the MPS daemons cannot be read: {error}")
         else:
             self._problems.pop(_DAEMONS, None)
 

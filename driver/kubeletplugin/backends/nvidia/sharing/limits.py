@@ -70,5 +70,5 @@ def _larger(one: int | None, other: int | None) -> int | None:
 def _to_bytes(limit: Quantity) -> int:
     amount = limit.nano // 10**9
     if limit.nano != amount * 10**9 or amount % _MIB or amount <= 0:
-        raise HardwareRefusedError(f"{_PINNED}: {limit} is no multiple of 1Mi, in which MPS counts memory")
+        raise HardwareRefusedError(f"{_PINNED}: {limit} is not a multiple of 1Mi, in which MPS counts memory")
     return amount
