@@ -249,8 +249,9 @@ def _verify_documents(files: Sequence[Path], folder: Path | None, keys: Sequence
 def _verify_files(document: JsonObject, folder: Path | None, keys: Sequence[Path]) -> Iterator[str]:
     """Check the files that a document names, and their signatures."""
     from api.kerf.decoder import decode_fpga_object
-    from driver.kubeletplugin.backends.dfl.images import ImageFiles
+    from driver.kubeletplugin.backends.dfl.gbs import read_gbs_header
     from driver.kubeletplugin.backends.fpga_images.cache import ImageCache
+    from driver.kubeletplugin.backends.fpga_images.files import ImageFiles
     from driver.kubeletplugin.backends.fpga_images.signatures import KeyRing
 
     ring = KeyRing({key.name: key.read_text(encoding="utf-8", errors="replace") for key in keys})
@@ -262,7 +263,7 @@ def _verify_files(document: JsonObject, folder: Path | None, keys: Sequence[Path
         if (fault := ring.find_fault(reference)) is not None:
             yield fault.message
         elif folder is not None and reference.file:
-            fault = ImageFiles(folder, ImageCache(folder, 0), ring).find_fault(reference)
+            fault = ImageFiles(folder, ImageCache(folder, 0), ring, read_gbs_header).find_fault(reference)
             if fault is not None:
                 yield fault.message
             else:

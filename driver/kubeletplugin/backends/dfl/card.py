@@ -32,8 +32,8 @@ from driver.kubeletplugin.backends.base import (
 )
 from driver.kubeletplugin.backends.dfl.driver_calls import DflDriver, PortInUseError
 from driver.kubeletplugin.backends.dfl.handles import DflHandle, SlotHandle
-from driver.kubeletplugin.backends.dfl.images import ImageFiles
 from driver.kubeletplugin.backends.dfl.sysfs import CardFiles, DflCardReading, PortReading
+from driver.kubeletplugin.backends.fpga_images.files import ImageFiles
 from driver.kubeletplugin.backends.fpga_parameters import find_fpga_config, find_function, find_load_limit
 from driver.kubeletplugin.backends.kernel_files import describe_processes, find_openers, read_process_name
 from driver.partitions.geometry import Partition, Placement
