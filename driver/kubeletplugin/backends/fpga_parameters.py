@@ -2,7 +2,9 @@
 
 from typing import Final
 
+from api.errors import InvalidDocumentError, Problem
 from api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig
+from driver.families.fpga.descriptions import DescribedShell
 from driver.kubeletplugin.backends.base import AllocatedDevice, HardwareRefusedError
 
 _LOADS: Final = 3
@@ -27,6 +29,18 @@ def find_function(device: AllocatedDevice, config: FpgaConfig) -> str:
     if own and asked and own != asked:
         raise HardwareRefusedError(f"{device.share} stands for {own}, but the claim's FpgaConfig asks for {asked}")
     return own or asked or ""
+
+
+def check_namespace(shell: DescribedShell, function: str, device: AllocatedDevice) -> None:
+    """Refuse a function that the claim's namespace may not use: the hardware is not at fault.
+
+    Raises InvalidDocumentError.
+    """
+    spec = shell.specs.get(function)
+    namespace = device.claim.namespace
+    if spec is not None and spec.namespaces and namespace not in spec.namespaces:
+        message = f"namespace {namespace} may not use {function}: its FpgaImage names other namespaces"
+        raise InvalidDocumentError(f"claim {namespace}/{device.claim.name}", [Problem("", message)])
 
 
 def find_load_limit(config: FpgaConfig, load_s: float) -> float:

@@ -1,0 +1,10 @@
+"""What backends of FPGAs count of their loads."""
+
+from typing import Final
+
+from driver.runtime import metrics
+
+LOADS: Final = metrics.counter("kerf_fpga_loads_total", "Images that were loaded into slots of FPGAs.")
+WARM_HITS: Final = metrics.counter(
+    "kerf_fpga_warm_hits_total", "Images that were in their slot already, so that nothing was loaded."
+)
