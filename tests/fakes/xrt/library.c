@@ -1,10 +1,9 @@
-/* The functions of libxrt on a machine that is a folder (machine.py makes it): the folder in which this library lies.
- *
- * Each machine has a copy of its own. What the driver would do to a card is done to its files, so it outlives every
+/* The functions of libxrt on a machine that is a folder (machine.py makes it): two above the one in which this library
+ * lies. Each machine has a copy of its own. What the driver would do to a card is done to its files, so it outlives every
  * process:
  *
- *   faults   lines "CALL EFFECT [ARGUMENT]", each for one call; CALL is open or load, EFFECT errno (number, negative as
- *            newer libraries have it), returns (number, as older ones), delay (ms), die-before, die-halfway, die-after,
+ *   faults   lines "CALL EFFECT [ARGUMENT]", each for one call; CALL is open or load, EFFECT errno (number, which the
+ *            library may leave negative, 0: none), delay (ms), die-before, die-halfway, die-after,
  *            wrong-id (UUID)
  *   log      a line for each call that changed something
  */
@@ -54,7 +53,8 @@ static const char *machine(void) {
     Dl_info info;
     if (!folder[0] && dladdr((void *)machine, &info)) {
         snprintf(folder, sizeof folder, "%s", info.dli_fname);
-        *strrchr(folder, '/') = 0;
+        for (int level = 0; level < 3; level++)
+            *strrchr(folder, '/') = 0;
     }
     return folder;
 }
@@ -167,8 +167,6 @@ EXPORT int xrtDeviceLoadXclbin(void *device, const struct axlf *image) {
     }
     if (is(&fault, "errno"))
         return fail(atoi(fault.argument));
-    if (is(&fault, "returns"))
-        return atoi(fault.argument);
     if (memcmp(image->magic, "xclbin2", 8) != 0 || is_null(image->uuid) || image->length < sizeof *image)
         return fail(EINVAL);
     card_file(bdf, "interface_uuids", path);

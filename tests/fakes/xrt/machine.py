@@ -20,7 +20,7 @@ from tests.fakes.dfl.machine import build_document
 from tests.fakes.xrt.xclbin import build_xclbin
 
 NEEDS_COMPILER = pytest.mark.skipif(shutil.which("cc") is None, reason="the stand-in for XRT needs a C compiler (cc)")
-NAME: Final = "libxrt_coreutil.so.2"
+_NAME: Final = "libxrt_coreutil.so.2"
 BASE: Final = "862c7020-a250-493e-3203-6f19956669e5"
 """The interface of the lower stage of the cards' shells."""
 INTERFACE: Final = "d7612a7c-701e-012c-1095-9c59e9cad082"
@@ -33,7 +33,7 @@ PID: Final = 4711
 @cache
 def build_library() -> Path:
     """The path of the compiled ``library.c``."""
-    return compile_library("the stand-in for libxrt", Path(__file__).parent, NAME)
+    return compile_library("the stand-in for libxrt", Path(__file__).parent, _NAME)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class XrtMachine:
         self.descriptions = folder / "descriptions"
         self.images = folder / "images"
         self.log = folder / "log"
-        self.library = folder / NAME
+        self.xrt = folder / "xrt"
 
     @classmethod
     def create(cls, folder: Path, cards: tuple[CardLayout, ...] = TWO_CARDS) -> "XrtMachine":
@@ -78,7 +78,9 @@ class XrtMachine:
         _write(folder / "sys/module/xocl/version", "2.13.466,f5505e402c2ca1ffe45eb6d3a9399b23a0dc8776\n")
         for number, card in enumerate(cards):
             machine._add_card(number, card)
-        shutil.copy(build_library(), machine.library)
+        (machine.xrt / "lib").mkdir(parents=True)
+        shutil.copy(build_library(), machine.xrt / "lib" / _NAME)
+        (machine.xrt / "lib/libxrt_core.so.2").touch()
         return machine
 
     def describe(self, *, has_blank: bool = True, slots: int = 1) -> None:

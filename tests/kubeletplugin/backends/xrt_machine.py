@@ -19,8 +19,8 @@ from tests.fakes.xrt.machine import BLANK_ID
 class KillableLibrary(XrtLibrary):
     """The library, with ``at_change`` called before and after each change."""
 
-    def __init__(self, path: str, at_change: Callable[[], None]) -> None:
-        super().__init__(path)
+    def __init__(self, folder: Path, at_change: Callable[[], None]) -> None:
+        super().__init__(folder)
         self._at_change = at_change
 
     def load(self, pci_address: str, bits: ImageBits) -> None:
@@ -42,7 +42,7 @@ class XrtMachineUnderTest(MachineUnderTest):
         self._points_left: int | None = None
 
     def open_backend(self) -> XrtBackend:
-        loader = KillableLibrary(self.document.library, self._pass_point)
+        loader = KillableLibrary(self.hardware.xrt, self._pass_point)
         return XrtBackend(self.document, loader=loader, now=self._now)
 
     def config(self, partition: Partition) -> DeviceConfigBase | None:
@@ -96,7 +96,7 @@ def build_config(hardware: XrtMachine) -> XrtConfig:
         description_folder=str(hardware.descriptions),
         image_folder=str(hardware.images),
         cache_folder=str(hardware.folder / "cache"),
-        library=str(hardware.library),
+        xrt_folder=str(hardware.xrt),
         system_root=str(hardware.folder),
         health_poll_seconds=0.01,
     )

@@ -58,7 +58,7 @@ class XrtBackend:
         self._config = config
         self._files = XrtFiles(Path(config.system_root))
         self._catalog = ImageCatalog(config, read_xclbin_header)
-        self._loader = loader or XrtLibrary(config.library)
+        self._loader = loader or XrtLibrary(Path(config.xrt_folder))
         self._now = now
         self._seen: dict[str, XrtCardReading] = {}
         self._indexes: dict[str, int] = {}

@@ -4,7 +4,7 @@
 
     descriptionFolder: /var/lib/kerf/fpga/descriptions
     imageFolder: /var/lib/kerf/fpga/images
-    library: /opt/xilinx/xrt/lib/libxrt_coreutil.so.2
+    xrtFolder: /opt/xilinx/xrt
 """
 
 from typing import Annotated
@@ -17,8 +17,8 @@ from driver.kubeletplugin.backends.fpga_images.config import FpgaImagesConfig
 class XrtConfig(FpgaImagesConfig):
     """The configuration document."""
 
-    library: str = ""
-    """The path of libxrt_coreutil.so.2; empty: where the dynamic linker finds it, or where AMD's package has it."""
+    xrt_folder: str = "/opt/xilinx/xrt"
+    """The folder of XRT, whose ``lib`` has libxrt_coreutil.so.2 and libxrt_core.so.2: where AMD's package puts it."""
     health_poll_seconds: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 2.0
     """Seconds between two reads of the cards' states; the kernel reports none of them by itself."""
     system_root: str = "/"

@@ -1,14 +1,19 @@
 """AMD's runtime library: the few C functions that load an image, declared for ctypes (XRT, ``xrt/xrt_device.h``).
 
 Every failure becomes one of Kerf's errors here, by the number that the library leaves in ``errno``: that of the driver
-(Xilinx/XRT, ``src/runtime_src/core/pcie/driver/linux/xocl/userpf/xocl_ioctl.c``).
+(Xilinx/XRT, ``src/runtime_src/core/pcie/driver/linux/xocl/userpf/xocl_ioctl.c``), or none.
+
+XRT finds its parts by the variable XILINX_XRT, and ends the process where it does not find them (2.13, which Debian
+has; newer ones look beside the library). So they are looked for here first, and the variable is set.
 """
 
 import ctypes
 import errno
+import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
@@ -16,9 +21,10 @@ from api.errors import KerfError
 from driver.kubeletplugin.backends.base import CardAbsentError, HardwareBusyError, HardwareRefusedError
 from driver.kubeletplugin.backends.fpga_images.files import ImageBits
 
-SONAME: Final = "libxrt_coreutil.so.2"
-_PLACES: Final = (SONAME, f"/opt/xilinx/xrt/lib/{SONAME}")
-"""Where the library is: Debian's ``libxrt1`` has it on the linker's path, AMD's package below its own folder."""
+_LIBRARY: Final = "lib/libxrt_coreutil.so.2"
+"""The library, below XRT's folder."""
+_PARTS: Final = (_LIBRARY, "lib/libxrt_core.so.2")
+"""The library and what it loads for PCIe cards."""
 _NO_CAUSE: Final = "XRT says no cause; the kernel's log may"
 _CAUSES: Final[Mapping[int, tuple[str, type[KerfError]]]] = MappingProxyType(
     {
@@ -37,6 +43,8 @@ _CAUSES: Final[Mapping[int, tuple[str, type[KerfError]]]] = MappingProxyType(
     }
 )
 """By error number: what it means, and whether a later try may succeed."""
+_OPEN_CAUSES: Final = frozenset({errno.EBUSY, errno.EPERM, errno.EACCES})
+"""What else than its absence keeps a card from being opened; of that XRT gives several numbers, or none."""
 
 
 class Loader(Protocol):
@@ -55,11 +63,11 @@ class Loader(Protocol):
 
 
 class XrtLibrary:
-    """The library of this node, which is loaded when it is first needed."""
+    """The library of this node, which is loaded when it is first needed. Errors that may pass leave it unloaded."""
 
-    def __init__(self, path: str) -> None:
-        """``path`` may be empty: the usual places are tried."""
-        self._places = (path,) if path else _PLACES
+    def __init__(self, folder: Path) -> None:
+        """``folder`` is that of XRT, such as ``/opt/xilinx/xrt``."""
+        self._folder = folder
         self._lock = threading.Lock()
         self._library: ctypes.CDLL | None = None
 
@@ -80,32 +88,26 @@ class XrtLibrary:
         """Return the library. Raises HardwareBusyError: it is not there, or has not the functions; it may come."""
         with self._lock:
             if self._library is None:
-                self._library = _declare(_find_library(self._places))
+                self._library = _load_library(self._folder)
             return self._library
 
 
-def _find_library(places: tuple[str, ...]) -> ctypes.CDLL:
-    faults = []
-    for place in places:
-        try:
-            return ctypes.CDLL(place, use_errno=True)
-        except OSError as error:
-            faults.append(str(error))
-    reason = "; ".join(faults)
-    raise HardwareBusyError(f"no image can be loaded: there is no {SONAME} (Debian: libxrt1, AMD: xrt): {reason}")
-
-
-def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
-    """Declare the functions that are used (``xrtDeviceHandle`` is a pointer)."""
+def _load_library(folder: Path) -> ctypes.CDLL:
+    """Load the library and declare the functions that are used (``xrtDeviceHandle`` is a pointer)."""
+    for part in _PARTS:
+        if not (folder / part).exists():
+            raise HardwareBusyError(f"no image can be loaded: {folder / part} is not there; install XRT")
+    os.environ["XILINX_XRT"] = str(folder)
     try:
+        library = ctypes.CDLL(str(folder / _LIBRARY), use_errno=True)
         library.xrtDeviceOpenByBDF.argtypes = [ctypes.c_char_p]
         library.xrtDeviceOpenByBDF.restype = ctypes.c_void_p
         library.xrtDeviceLoadXclbin.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
         library.xrtDeviceLoadXclbin.restype = ctypes.c_int
         library.xrtDeviceClose.argtypes = [ctypes.c_void_p]
         library.xrtDeviceClose.restype = ctypes.c_int
-    except AttributeError as error:
-        raise HardwareBusyError(f"no image can be loaded: {SONAME} is another library: {error}") from error
+    except (OSError, AttributeError) as error:
+        raise HardwareBusyError(f"no image can be loaded: {folder / _LIBRARY} cannot be used: {error}") from error
     return library
 
 
@@ -114,7 +116,8 @@ def _open_device(library: ctypes.CDLL, pci_address: str) -> Iterator[int]:
     ctypes.set_errno(0)
     device = library.xrtDeviceOpenByBDF(pci_address.encode())
     if not device:
-        raise _translate(ctypes.get_errno() or errno.ENODEV, f"card {pci_address} cannot be opened")
+        number = abs(ctypes.get_errno())
+        raise _translate(number if number in _OPEN_CAUSES else errno.ENODEV, f"card {pci_address} cannot be opened")
     try:
         yield device
     finally:
@@ -123,9 +126,8 @@ def _open_device(library: ctypes.CDLL, pci_address: str) -> Iterator[int]:
 
 def _call(function: Any, *arguments: object, what: str) -> None:  # noqa: ANN401  (ctypes has no public type for it)
     ctypes.set_errno(0)
-    result: int = function(*arguments)
-    if result:  # older versions return the number, newer ones -1
-        raise _translate(ctypes.get_errno() or result, what)
+    if function(*arguments):
+        raise _translate(ctypes.get_errno(), what)
 
 
 def _translate(number: int, what: str) -> KerfError:
