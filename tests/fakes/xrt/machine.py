@@ -72,8 +72,8 @@ class XrtMachine:
         machine = cls(folder)
         for part in ("sys/bus/pci/drivers/xocl", "sys/bus/pci/devices", "dev/dri", "dev/xfpga", "proc"):
             (folder / part).mkdir(parents=True)
-        for part in (machine.descriptions, machine.images):
-            part.mkdir()
+        machine.descriptions.mkdir()
+        machine.images.mkdir()
         _write(folder / "proc/sys/kernel/osrelease", "5.15.0-91-generic\n")
         _write(folder / "sys/module/xocl/version", "2.13.466,f5505e402c2ca1ffe45eb6d3a9399b23a0dc8776\n")
         for number, card in enumerate(cards):

@@ -7,6 +7,7 @@ import errno
 import logging
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,7 @@ import pytest
 
 from api.errors import InvalidDocumentError, KerfError
 from api.kerf.v1alpha1 import GpuConfig
+from api.model.quantity import Quantity
 from driver.kubeletplugin.backends.base import (
     CardAbsentError,
     CardChange,
@@ -403,6 +405,37 @@ def test_nodes_of_a_real_card_are_the_hosts_own(node: XrtNode) -> None:
     handle = {**record.handle, "is_stand_in": False}
     (device_node,) = build_edits(from_json(handle)).device_nodes
     assert (device_node.path, device_node.host_path, device_node.permissions) == ("/dev/dri/renderD128", "", "rw")
+
+
+# Shares of a function's compute units
+
+
+def test_claims_share_the_compute_units_of_one_load_and_the_last_one_clears_the_card(node: XrtNode) -> None:
+    """FP-18: the scheduler counts the shares; a container is told its own."""
+    shared = replace(node.part("aes"), shared=True)
+    records = [node.plugin.allocate(shared, name, share=f"share-{name}") for name in ("one", "two", "three")]
+    for record in records:
+        consumed = {"computeUnitPercent": Quantity(100)}
+        record.device = replace(record.device, consumed_capacity=consumed)
+        node.plugin.prepare(record)
+        node.hardware.stop_using(0)
+        node.hardware.open_node(0, "/dev/dri/renderD128")
+        assert "KERF_COMPUTE_UNIT_PERCENT_FPGA_0_AES_AT_0_SHARED=100" in node.variables(record)
+    assert len(node.hardware.calls()) == 1, "programs of the first claims are not disturbed"
+    node.plugin.release(records[0])
+    node.plugin.release(records[1])
+    assert node.hardware.read_loaded(0) == AES_ID
+    node.hardware.stop_using(0)
+    node.plugin.release(records[2])
+    assert node.hardware.read_loaded(0) == BLANK_ID
+
+
+def test_a_share_of_a_card_that_somebody_else_uses_is_refused(node: XrtNode) -> None:
+    node.hardware.set_loaded(0, AES_ID)
+    node.hardware.use(0)
+    record = node.plugin.allocate(replace(node.part("aes"), shared=True), "user", share="share-1")
+    with pytest.raises(HardwareConflictError, match="held by somebody else"):
+        node.plugin.prepare(record)
 
 
 # Health

@@ -99,9 +99,8 @@ class XrtBackend:
     def prepare(
         self, device: AllocatedDevice, config: DeviceConfigBase | None, journal: Journal, found: FoundPartition | None
     ) -> Handle:
-        del found  # a card is no object: what an interrupted load left in it is loaded over
         card = self._find_card(device.partition.card_uuid)
-        return to_json(card.prepare(device, config, journal, is_stand_in=self._config.is_for_stand_in))
+        return to_json(card.prepare(device, config, journal, found, is_stand_in=self._config.is_for_stand_in))
 
     def unprepare(self, handle: Handle) -> None:
         known = from_json(handle)

@@ -47,6 +47,8 @@ REGION: Final = Placement(0, 1)
 """The only slot of a card: programs configure all of what is not its shell at once."""
 _LOADING: Final = "loading"
 """The note that a change of the card has begun, with the function's name."""
+_COMPUTE_UNIT_PERCENT: Final = "computeUnitPercent"
+"""The capacity that claims on one function divide: its compute units, each of which is 100."""
 
 
 class XrtCard:
@@ -98,7 +100,13 @@ class XrtCard:
         )
 
     def prepare(
-        self, device: AllocatedDevice, config: DeviceConfigBase | None, journal: Journal, *, is_stand_in: bool
+        self,
+        device: AllocatedDevice,
+        config: DeviceConfigBase | None,
+        journal: Journal,
+        found: FoundPartition | None,
+        *,
+        is_stand_in: bool,
     ) -> XrtHandle:
         fpga_config = find_fpga_config(device, config)
         handle = XrtHandle(
@@ -107,6 +115,7 @@ class XrtCard:
             pci_address=self.reading.pci_address,
             nodes=(self._node, *self.reading.queues),
             release=fpga_config.release,
+            compute_unit_percent=_find_percent(device),
             is_admin=device.admin_access,
             is_stand_in=is_stand_in,
         )
@@ -117,7 +126,7 @@ class XrtCard:
         image = self._choose_image(name)
         if image is not None and (fault := self._images.find_fault(image)) is not None:
             raise HardwareRefusedError(fault.message)
-        if users := self._find_users():
+        if found is None and (users := self._find_users()):  # else they are those of claims that share the function
             raise HardwareConflictError(f"held by somebody else: {self._describe_use(users)}")
         if _LOADING not in journal.notes:
             journal.write(**{_LOADING: name})
@@ -224,3 +233,9 @@ class XrtCard:
     @property
     def _name(self) -> str:
         return self.reading.pci_address
+
+
+def _find_percent(device: AllocatedDevice) -> int | None:
+    """Return the hundredths of compute units that a share has; None: all of them."""
+    amount = device.consumed(_COMPUTE_UNIT_PERCENT) if device.partition.shared else None
+    return None if amount is None else int(amount)

@@ -42,6 +42,8 @@ class XrtHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag
     """What is loaded when the card is released; None: nothing can be."""
     release: Literal["Blank", "Keep"] = "Blank"
     """What becomes of the function when the device is released."""
+    compute_unit_percent: int | None = None
+    """The share's part of the function's compute units, in hundredths of one; None: all of them."""
     is_admin: bool = False
     """Whether the claim has admin access: nothing was changed for it."""
     is_stand_in: bool = False
@@ -72,6 +74,8 @@ def _list_variables(handle: XrtHandle) -> Iterator[str]:
         yield f"KERF_AFU_ID_{name}={handle.afu_id}"
     if handle.version:
         yield f"KERF_VERSION_{name}={handle.version}"
+    if handle.compute_unit_percent is not None:
+        yield f"KERF_COMPUTE_UNIT_PERCENT_{name}={handle.compute_unit_percent}"
     for parameter, value in sorted(handle.parameters.items()):
         yield f"KERF_PARAMETER_{name}_{parameter}={value}"
 
