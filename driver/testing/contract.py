@@ -47,9 +47,12 @@ _MOST_POINTS: Final = 200
 """Points of one call at which a process is killed, before the suite takes the hook for one that always kills."""
 _ROUNDS: Final = 3
 """How often each thread prepares and releases everything on its card."""
-_MANAGEMENT: Final = ("/", "/dev", "/dev/", "/dev/mem", "/dev/nvidia-caps/nvidia-cap[12]", "/dev/dfl-fme*")
+_MANAGEMENT: Final = (
+    *("/", "/dev", "/dev/", "/dev/mem"),
+    *("/dev/nvidia-caps/nvidia-cap[12]", "/dev/dfl-fme*", "/dev/xclmgmt*"),
+)
 """Paths that give a container the whole host, or the right to partition a card (nvidia-cap1: MIG configuration,
-nvidia-cap2: monitoring; dfl-fme: the FPGA's management)."""
+nvidia-cap2: monitoring; dfl-fme and xclmgmt: the FPGA's management)."""
 
 Contents: TypeAlias = Mapping[str, frozenset[object]]
 """What is on each card, by its UUID."""

@@ -11,7 +11,7 @@ from tests.kubeletplugin.backends.xrt_machine import XrtMachineUnderTest
 @NEEDS_COMPILER
 class TestXrtBackend(BackendContract):
     family = FPGA
-    management_nodes = ("*xclmgmt*", "*.m[0-9]*")
+    management_nodes = ("*xclmgmt*", "/dev/xfpga/*.m[0-9]*")
 
     def new_machine(self, folder: Path) -> MachineUnderTest:
         return XrtMachineUnderTest(folder)

@@ -10,7 +10,7 @@ import os
 import sys
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from api.errors import KerfError
 from driver.kubeletplugin.backends.fpga_images.files import ImageBits
@@ -62,7 +62,7 @@ class Judge:
     def load(self, data: bytes) -> dict[str, Any]:
         library, own = XrtLibrary(self._folder), ctypes.create_string_buffer(16)
         assert library.find_fault() == ""
-        declared = library._open()
+        declared = cast("Any", library._open())  # what was loaded is forgotten when the last handle is closed
         close = declared.xrtDeviceClose
 
         def read_and_close(device: int) -> None:
