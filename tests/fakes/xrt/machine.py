@@ -52,7 +52,7 @@ class CardLayout:
 
 TWO_CARDS: Final = (
     CardLayout(pci_address="0000:3b:00.1", render=128),
-    CardLayout(pci_address="0000:d8:00.1", render=129, numa_node=1, root="pci0000:d7", queue=True),
+    CardLayout(pci_address="0001:d8:02.1", render=129, numa_node=1, root="pci0001:d7", queue=True),
 )
 
 
@@ -136,7 +136,7 @@ class XrtMachine:
         """Write an attribute of a card's user function."""
         _write(self.card_folder(card) / name, content)
 
-    def trip_firewall(self, card: int, level: int) -> None:
+    def trip_firewall(self, card: int, level: int | str) -> None:
         """Let a firewall trip, which the management function shows."""
         folder = self.card_folder(card)
         _write(folder.with_name(f"{folder.name.rpartition('.')[0]}.0") / "firewall.m.1/level", f"{level}\n")
@@ -210,8 +210,8 @@ class XrtMachine:
         (self.folder / f"dev/dri/renderD{card.render}").touch()
         (self.folder / f"dev/xclmgmt{15104 + number}").touch()
         if card.queue:
-            (self.folder / "dev/xfpga/dma.qdma.u55297.0").touch()
-            (self.folder / "dev/xfpga/dma.qdma.m55296.0").touch()
+            (self.folder / "dev/xfpga/dma.qdma.u120849.0").touch()
+            (self.folder / "dev/xfpga/dma.qdma.m120848.0").touch()
         (self.folder / "sys/bus/pci/drivers/xocl" / card.pci_address).symlink_to(user)
         for function in (user, management):
             (self.folder / "sys/bus/pci/devices" / function.name).symlink_to(function)

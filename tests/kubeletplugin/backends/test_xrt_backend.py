@@ -4,6 +4,7 @@ What all backends do is in the contract (``test_xrt_contract.py``).
 """
 
 import errno
+import json
 import logging
 import os
 from collections.abc import Callable
@@ -52,7 +53,7 @@ def test_a_card_is_one_slot_and_one_device_for_each_function(node: XrtNode) -> N
     first, second = node.plugin.cards
     assert (first.units, second.units) == (1, 1)
     assert (first.pci_bus_id, first.pcie_root, first.numa_node) == ("0000:3b:00.1", "pci0000:3a", 0)
-    assert (second.pci_bus_id, second.pcie_root, second.numa_node) == ("0000:d8:00.1", "pci0000:d7", 1)
+    assert (second.pci_bus_id, second.pcie_root, second.numa_node) == ("0001:d8:02.1", "pci0001:d7", 1)
     assert first.driver_version == "2.13.466"
     attributes = dict(first.geometry.attributes)
     assert attributes["interfaceUUID"].value == INTERFACE, "that of the described stage of its shell"
@@ -104,7 +105,19 @@ def test_a_device_of_another_driver_and_a_card_without_its_node_are_no_cards(tmp
     (hardware.card_folder(0) / "drm/renderD128").rmdir()
     (tmp_path / "sys/bus/pci/drivers/xocl/bind").touch()
     hardware.describe()
-    assert [card.pci_bus_id for card in XrtBackend(build_config(hardware)).discover()] == ["0000:d8:00.1"]
+    assert [card.pci_bus_id for card in XrtBackend(build_config(hardware)).discover()] == ["0001:d8:02.1"]
+
+
+def test_shells_and_images_of_the_cluster_are_as_good_as_files(node: XrtNode) -> None:
+    files = sorted(node.hardware.descriptions.iterdir())
+    documents = [json.loads(file.read_text()) for file in files]
+    for file in files:
+        file.unlink()
+    assert list(node.backend.discover()) == []
+    node.backend.describe(documents)
+    assert [card.uuid for card in node.backend.discover()] == [card.uuid for card in node.plugin.cards]
+    node.prepare(node.part("aes"))
+    assert node.hardware.read_loaded(0) == AES_ID
 
 
 def test_a_function_whose_image_is_wrong_is_not_offered_and_one_that_is_new_is(node: XrtNode) -> None:
@@ -294,6 +307,12 @@ def test_a_load_that_takes_too_long_fails(config: dict[str, int], limit: str, no
         node.prepare(node.part("aes"), **config)
 
 
+def test_a_load_may_take_all_of_its_time(node: XrtNode) -> None:
+    node.clock.step_s = 30.0
+    node.prepare(node.part("aes"))
+    assert node.hardware.read_loaded(0) == AES_ID
+
+
 @pytest.mark.parametrize(
     ("number", "kind"),
     [(0, CardAbsentError), (errno.EINVAL, CardAbsentError), (errno.EACCES, HardwareRefusedError)],
@@ -342,7 +361,7 @@ def test_a_process_with_the_node_or_a_compute_unit_open_holds_the_card(node: Xrt
     assert (found.in_use, found.placement) == (True, node.part().placement)
     node.hardware.stop_using(0)
     assert not node.plugin.survey(node.card.uuid).partitions
-    node.hardware.open_node(1, "/dev/xfpga/dma.qdma.u55297.0")
+    node.hardware.open_node(1, "/dev/xfpga/dma.qdma.u120849.0")
     assert node.plugin.survey(node.plugin.cards[1].uuid).partitions
     node.hardware.use(0)
     assert node.plugin.survey(node.card.uuid).partitions, "the driver says it, whatever /proc shows"
@@ -384,8 +403,8 @@ def test_a_container_gets_the_user_functions_nodes_and_what_programs_need(node: 
         "KERF_PARAMETER_FPGA_0_AES_AT_0_KEY_BITS=256",
     }
     blank = node.prepare(node.part(card=1))
-    assert node.nodes(blank) == ["/dev/dri/renderD129", "/dev/xfpga/dma.qdma.u55297.0"], "never that of .m"
-    assert node.variables(blank) == {"KERF_DEVICE_FPGA_1_SLOT_0=", "KERF_PCI_ADDRESS_FPGA_1_SLOT_0=0000:d8:00.1"}
+    assert node.nodes(blank) == ["/dev/dri/renderD129", "/dev/xfpga/dma.qdma.u120849.0"], "never that of .m"
+    assert node.variables(blank) == {"KERF_DEVICE_FPGA_1_SLOT_0=", "KERF_PCI_ADDRESS_FPGA_1_SLOT_0=0001:d8:02.1"}
 
 
 def test_admin_access_gets_the_card_as_it_is_and_no_management_function(node: XrtNode) -> None:
@@ -463,6 +482,14 @@ def test_what_a_card_reports_of_its_health_is_an_event_once(
     assert node.backend.wait_for_events(0.0) == []
 
 
+def test_what_a_driver_does_not_say_is_no_fault_of_the_card(node: XrtNode) -> None:
+    """Older drivers have fewer attributes."""
+    for name in ("ready", "dev_offline", "device_bad_state"):
+        node.hardware.set_state(0, name, "")
+    node.hardware.trip_firewall(0, "unknown")
+    assert node.backend.wait_for_events(0.0) == []
+
+
 def test_a_card_that_recovers_says_so(node: XrtNode) -> None:
     node.hardware.trip_firewall(0, 1)
     assert len(node.backend.wait_for_events(0.0)) == 1
@@ -484,3 +511,17 @@ def test_the_names_of_devices_stay_when_a_driver_is_bound_anew(node: XrtNode) ->
     first, _ = node.backend.discover()
     assert first.index == 0
     assert node.nodes(node.prepare(node.part("aes"))) == ["/dev/dri/renderD130"]
+
+
+def test_two_cards_never_have_one_name_whatever_their_nodes_are_called(node: XrtNode) -> None:
+    """The second card's node gets the number that the first one's had when it was first seen."""
+    drm = [node.hardware.card_folder(card) / "drm" for card in (0, 1)]
+    (drm[0] / "renderD128").rename(drm[0] / "renderD140")
+    late = node.hardware.folder / "sys/bus/pci/drivers/xocl/0001:d8:02.1"
+    late.rename(node.hardware.folder / "away")
+    fresh = node.machine.open_backend()
+    (drm[0] / "renderD140").rename(drm[0] / "renderD129")
+    assert [card.index for card in fresh.discover()] == [1]
+    (node.hardware.folder / "away").rename(late)
+    (drm[0] / "renderD129").rename(drm[0] / "renderD128")
+    assert [card.index for card in fresh.discover()] == [1, 2]

@@ -116,6 +116,11 @@ def test_a_signature_is_at_the_end_of_the_file_and_is_counted() -> None:
             id="a count beyond the section",
         ),
         pytest.param(
+            build(sections=[(BITSTREAM, b"x"), (IP_LAYOUT, struct.pack("<i4x", 2) + bytes(80))]),
+            "too few for its 2 entries",
+            id="an entry less than announced",
+        ),
+        pytest.param(
             build(sections=[(BITSTREAM, b"x"), (IP_LAYOUT, bytes(2**20 + 8))]), "at most 1048576 are read", id="large"
         ),
     ],
@@ -123,6 +128,18 @@ def test_a_signature_is_at_the_end_of_the_file_and_is_counted() -> None:
 def test_what_is_wrong_in_a_file_is_said(data: bytes, message: str) -> None:
     with pytest.raises(InvalidXclbinError, match=message):
         parse(data)
+
+
+def test_the_largest_sections_and_the_longest_table_are_read() -> None:
+    largest = (IP_LAYOUT, build_ip_layout([(KERNEL, "a:a_1", 0)]).ljust(2**20, b"\0"))
+    assert len(parse(build(sections=[largest, *[(BITSTREAM, b"x")] * 1023])).ips) == 1
+
+
+@pytest.mark.parametrize("left", [0, 100, HEAD.size, HEAD.size + 100])
+def test_a_file_that_becomes_shorter_while_it_is_read_is_refused(left: int) -> None:
+    data = build()
+    with pytest.raises(InvalidXclbinError):
+        read_xclbin_header(lambda offset, length: data[offset : min(offset + length, left)], len(data))
 
 
 def test_of_two_sections_of_a_kind_the_first_counts_as_for_the_library() -> None:
