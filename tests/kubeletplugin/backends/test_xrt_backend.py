@@ -29,6 +29,7 @@ from driver.kubeletplugin.backends.base import (
 )
 from driver.kubeletplugin.backends.xrt import XrtBackend, open_backend
 from driver.kubeletplugin.backends.xrt.handles import build_edits, from_json
+from driver.kubeletplugin.backends.xrt.sysfs import XrtCardReading, XrtFiles
 from driver.partitions.device_names import device_name
 from tests.fakes.xrt import NEEDS_COMPILER, CardLayout, XrtMachine, build_xclbin
 from tests.fakes.xrt.machine import AES_ID, BASE, BLANK_ID, FFT_ID, INTERFACE
@@ -106,6 +107,18 @@ def test_a_device_of_another_driver_and_a_card_without_its_node_are_no_cards(tmp
     (tmp_path / "sys/bus/pci/drivers/xocl/bind").touch()
     hardware.describe()
     assert [card.pci_bus_id for card in XrtBackend(build_config(hardware)).discover()] == ["0001:d8:02.1"]
+
+
+def test_a_card_that_goes_while_it_is_discovered_fails_nothing(node: XrtNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = XrtFiles.read_loaded
+
+    def read_late(files: XrtFiles, card: XrtCardReading) -> frozenset[str]:
+        if card.pci_address == "0000:3b:00.1":
+            node.hardware.take_away(0)
+        return read(files, card)
+
+    monkeypatch.setattr(XrtFiles, "read_loaded", read_late)
+    assert [card.loaded for card in node.backend.discover()] == [{}, {}]
 
 
 def test_shells_and_images_of_the_cluster_are_as_good_as_files(node: XrtNode) -> None:

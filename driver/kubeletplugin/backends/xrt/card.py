@@ -19,6 +19,7 @@ from api.kerf.v1alpha1 import DeviceConfigBase
 from driver.families.fpga.descriptions import DescribedShell, ImageReference
 from driver.kubeletplugin.backends.base import (
     AllocatedDevice,
+    CardAbsentError,
     CardSurvey,
     FoundPartition,
     HardwareBusyError,
@@ -81,11 +82,14 @@ class XrtCard:
         return self._described
 
     def find_loaded(self) -> dict[Placement, str]:
-        """Return the function that is loaded now, by its slot. Raises CardAbsentError."""
-        for afu_id in self._files.read_loaded(self.reading):
-            if (function := self.shell.find_function(REGION.start, afu_id)) is not None:
-                return {REGION: function.name}
-        return {}
+        """Return the function that is loaded now, by its slot."""
+        try:
+            loaded = self._files.read_loaded(self.reading)
+        except CardAbsentError:  # it goes at this moment
+            return {}
+        found = (self.shell.find_function(REGION.start, afu_id) for afu_id in loaded)
+        function = next(filter(None, found), None)
+        return {} if function is None else {REGION: function.name}
 
     def survey(self) -> CardSurvey:
         """Say whether a process uses the card, and why it cannot be had: its blank image is wrong, or libxrt is absent.
