@@ -33,7 +33,7 @@ from driver.kubeletplugin.backends.dfl.health import judge_condition
 from driver.kubeletplugin.backends.dfl.sysfs import CardFiles, DflCardReading
 from driver.kubeletplugin.backends.documents import read_config
 from driver.kubeletplugin.backends.fpga_images.catalog import ImageCatalog
-from driver.kubeletplugin.backends.polled_health import HealthWatcher, Snapshot
+from driver.kubeletplugin.backends.health_watcher import HealthWatcher, Snapshot
 from driver.partitions.geometry import Card, Placement
 
 _log = logging.getLogger(__name__)

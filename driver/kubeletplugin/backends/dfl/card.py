@@ -33,7 +33,7 @@ from driver.kubeletplugin.backends.dfl.driver_calls import DflDriver, PortInUseE
 from driver.kubeletplugin.backends.dfl.handles import DflHandle, SlotHandle
 from driver.kubeletplugin.backends.dfl.sysfs import CardFiles, DflCardReading, PortReading
 from driver.kubeletplugin.backends.fpga_images.files import ImageFiles
-from driver.kubeletplugin.backends.fpga_images.load_metrics import LOADS, WARM_HITS
+from driver.kubeletplugin.backends.fpga_loads import LOADS, WARM_HITS
 from driver.kubeletplugin.backends.fpga_parameters import (
     check_namespace,
     find_fpga_config,
@@ -130,7 +130,7 @@ class DflCard:
         if device.admin_access:
             return handle
         name = find_function(device, fpga_config)
-        check_namespace(self.shell, name, device)
+        check_namespace(self.shell.specs.get(name), device)
         wanted = self._choose_images(name, ports)
         for image in wanted.values():
             self._check_image(image)

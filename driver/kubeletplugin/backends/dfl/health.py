@@ -1,4 +1,4 @@
-"""The health of DFL cards: what their errors, power states and sensors mean. Pure.
+"""The health of DFL cards: what their errors, power states and sensors mean.
 
 A state ends when what caused it is gone: errors stay logged until they are cleared, by the release of the slot or by
 hand.

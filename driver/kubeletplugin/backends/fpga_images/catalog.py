@@ -3,13 +3,16 @@
 import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from api.model.base import JsonObject
 from driver.families.fpga.descriptions import DescribedShell, Description, ImageReference, build_descriptions
-from driver.families.fpga.refused_images import BLANK, ImageRefusal, format_refusals
-from driver.kubeletplugin.backends.fpga_descriptions import read_description_files
+from driver.families.fpga.refused_images import ImageRefusal
+from driver.kubeletplugin.backends.fpga_descriptions import (
+    leave_out_images,
+    read_description_files,
+    summarize_refusals,
+)
 from driver.kubeletplugin.backends.fpga_images.cache import ImageCache
 from driver.kubeletplugin.backends.fpga_images.config import FpgaImagesConfig
 from driver.kubeletplugin.backends.fpga_images.fetcher import FetchLimits, ImageFetcher
@@ -69,8 +72,8 @@ class ImageCatalog:
         for interface, described in descriptions.shells.items():
             refused = self._find_refused(described)
             problems += dict.fromkeys(refusal.message for refusal in refused.values())
-            self._refused[interface] = _summarize(refused)
-            shells[interface] = _leave_out(described, refused)
+            self._refused[interface] = summarize_refusals(refused)
+            shells[interface] = leave_out_images(described, refused)
         self.shells = shells
         self._fetcher.want(image for image in descriptions.list_images() if image.url)
         return problems
@@ -115,21 +118,3 @@ class ImageCatalog:
         if not self._config.cache_bytes:
             return ImageRefusal("NotFetched", f"image {image.name} is not fetched: this node fetches none")
         return self._fetcher.find_state(image)
-
-
-def _leave_out(described: DescribedShell, refused: Mapping[ImageReference, ImageRefusal]) -> DescribedShell:
-    """Return the shell without the images that are refused, and the functions that have no other."""
-    images = {place: image for place, image in described.images.items() if image not in refused}
-    functions = []
-    for function in described.shell.functions:
-        usable = tuple(one for one in function.placements if (function.name, one) in images)
-        if usable:
-            digests = tuple(map(function.digest, usable))
-            functions.append(replace(function, placements=usable, digests=digests))
-    faults = dict.fromkeys(refused[image].message for image in described.blanks.values() if image in refused)
-    shell = replace(described.shell, functions=tuple(functions))
-    return replace(described, images=images, shell=shell, fault="; ".join(faults))
-
-
-def _summarize(refused: Mapping[ImageReference, ImageRefusal]) -> str:
-    return format_refusals({image.function or BLANK: refusal.reason for image, refusal in refused.items()})

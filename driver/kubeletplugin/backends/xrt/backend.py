@@ -24,7 +24,7 @@ from driver.kubeletplugin.backends.base import (
 )
 from driver.kubeletplugin.backends.documents import read_config
 from driver.kubeletplugin.backends.fpga_images.catalog import ImageCatalog
-from driver.kubeletplugin.backends.polled_health import HealthWatcher, Snapshot
+from driver.kubeletplugin.backends.health_watcher import HealthWatcher, Snapshot
 from driver.kubeletplugin.backends.xrt.card import XrtCard
 from driver.kubeletplugin.backends.xrt.config import XrtConfig
 from driver.kubeletplugin.backends.xrt.handles import build_edits, from_json, to_json

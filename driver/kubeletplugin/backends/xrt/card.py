@@ -29,7 +29,7 @@ from driver.kubeletplugin.backends.base import (
     Journal,
 )
 from driver.kubeletplugin.backends.fpga_images.files import ImageFiles
-from driver.kubeletplugin.backends.fpga_images.load_metrics import LOADS, WARM_HITS
+from driver.kubeletplugin.backends.fpga_loads import LOADS, WARM_HITS
 from driver.kubeletplugin.backends.fpga_parameters import (
     check_namespace,
     find_fpga_config,
@@ -126,7 +126,7 @@ class XrtCard:
         if device.admin_access:
             return handle
         name = find_function(device, fpga_config)
-        check_namespace(self.shell, name, device)
+        check_namespace(self.shell.specs.get(name), device)
         image = self._choose_image(name)
         if image is not None and (fault := self._images.find_fault(image)) is not None:
             raise HardwareRefusedError(fault.message)

@@ -1,4 +1,4 @@
-"""What backends of FPGAs count of their loads."""
+"""Counters of what is loaded into FPGAs, for all backends of the family ``fpga``."""
 
 from typing import Final
 

@@ -1,8 +1,7 @@
-"""A watcher of hardware whose driver reports nothing by itself: it reads at an interval and reports changes."""
+"""A watcher of cards that report nothing by themselves: it reads them at an interval, and reports what has changed."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
 
 from driver.kubeletplugin.backends.base import (
     CardAbsentError,
@@ -14,9 +13,9 @@ from driver.kubeletplugin.backends.base import (
 )
 from driver.partitions.geometry import Partition
 
-States: TypeAlias = Mapping[Partition | None, UnhealthyState]
+States = Mapping[Partition | None, UnhealthyState]
 """What is not healthy of a card, by partition; None: the whole card."""
-Snapshot: TypeAlias = tuple[States, object]
+Snapshot = tuple[States, object]
 """The health of a card, and what else is on it, of which only a change counts."""
 
 
