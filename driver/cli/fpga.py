@@ -1,6 +1,7 @@
 """``kerf fpga``: the registered shells and images, the slots of the cluster, and checks of documents and files."""
 
 import hashlib
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any, Final
 import anyio
 import click
 
-from api.errors import InvalidDocumentError, Problem
+from api.errors import InvalidDocumentError, KerfError, Problem
 from api.kerf.fpga_objects import FPGA_IMAGES, FPGA_SHELLS, FpgaImage, FpgaImageObject, FpgaShellObject, FpgaStatus
 from api.model.base import JsonObject
 from api.model.devices import Attribute, Device
@@ -32,6 +33,7 @@ from driver.families.fpga.descriptions import (
     list_blank_references,
     list_references,
 )
+from driver.kubeletplugin.backends.fpga_images.header import ImageHeader, ReadAt
 from driver.kubeletplugin.backends.registry import BackendChoice
 
 _ABSENT: Final = Attribute()
@@ -109,7 +111,7 @@ def slots(kubeconfig: Path | None, context: str | None, dump: Path | None, outpu
 @option("--key", "keys", type=FILE, multiple=True, help="An ed25519 public key in PEM that signs. Repeatable.")
 @with_exit_codes
 def verify(files: tuple[Path, ...], folder: Path | None, keys: tuple[Path, ...]) -> int:
-    """Check documents of FpgaShells and FpgaImages, and image files (GBS), as a node does.
+    """Check documents of FpgaShells and FpgaImages, and image files (GBS, xclbin), as a node does.
 
     Documents that are given together are judged together: an image needs the shell with its interface. With --images
     the files that they name are checked, with --key their signatures.
@@ -221,10 +223,20 @@ def _word(device: Device, name: str) -> str:
 
 
 def _is_image(file: Path) -> bool:
-    from driver.kubeletplugin.backends.dfl.gbs import MAGIC
+    from driver.kubeletplugin.backends.dfl.gbs import MAGIC as GBS
+    from driver.kubeletplugin.backends.xrt.xclbin import MAGIC as XCLBIN
 
     with file.open("rb") as stream:
-        return stream.read(len(MAGIC)) == MAGIC
+        return stream.read(len(GBS)).startswith((GBS, XCLBIN))
+
+
+def _read_header(read_at: ReadAt, size: int) -> ImageHeader:
+    """Read the header of an image of any format (``ImageFormat``). Raises KerfError."""
+    from driver.kubeletplugin.backends.dfl.gbs import read_gbs_header
+    from driver.kubeletplugin.backends.xrt.xclbin import MAGIC, read_xclbin_header
+
+    is_xclbin = read_at(0, len(MAGIC)) == MAGIC
+    return read_xclbin_header(read_at, size) if is_xclbin else read_gbs_header(read_at, size)
 
 
 def _verify_documents(files: Sequence[Path], folder: Path | None, keys: Sequence[Path]) -> Iterator[str]:
@@ -249,8 +261,8 @@ def _verify_documents(files: Sequence[Path], folder: Path | None, keys: Sequence
 def _verify_files(document: JsonObject, folder: Path | None, keys: Sequence[Path]) -> Iterator[str]:
     """Check the files that a document names, and their signatures."""
     from api.kerf.decoder import decode_fpga_object
-    from driver.kubeletplugin.backends.dfl.images import ImageFiles
     from driver.kubeletplugin.backends.fpga_images.cache import ImageCache
+    from driver.kubeletplugin.backends.fpga_images.files import ImageFiles
     from driver.kubeletplugin.backends.fpga_images.signatures import KeyRing
 
     ring = KeyRing({key.name: key.read_text(encoding="utf-8", errors="replace") for key in keys})
@@ -262,7 +274,7 @@ def _verify_files(document: JsonObject, folder: Path | None, keys: Sequence[Path
         if (fault := ring.find_fault(reference)) is not None:
             yield fault.message
         elif folder is not None and reference.file:
-            fault = ImageFiles(folder, ImageCache(folder, 0), ring).find_fault(reference)
+            fault = ImageFiles(folder, ImageCache(folder, 0), ring, _read_header).find_fault(reference)
             if fault is not None:
                 yield fault.message
             else:
@@ -273,19 +285,27 @@ def _verify_files(document: JsonObject, folder: Path | None, keys: Sequence[Path
 
 
 def _verify_image(file: Path) -> Iterator[str]:
-    from driver.kubeletplugin.backends.dfl.gbs import HEAD_BYTES, InvalidGbsError, parse_gbs
-
     with file.open("rb") as stream:
-        head = stream.read(HEAD_BYTES)
-        stream.seek(0)
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    try:
-        header = parse_gbs(head, file.stat().st_size)
-    except InvalidGbsError as error:
-        yield f"{file}: {error}"
-        return
-    click.echo(f"{file}: an image of {header.name or 'no name'}")
+        try:
+            header = _read_header(lambda offset, length: os.pread(stream.fileno(), length, offset), file.stat().st_size)
+        except KerfError as error:
+            yield f"{file}: {error}"
+            return
+    click.echo(f"{file}: an image {_describe_image(header)}")
     click.echo(f"  interfaceUUID: {header.interface_uuid}\n  afuID: {header.afu_id}\n  sha256: {digest}")
+
+
+def _describe_image(header: ImageHeader) -> str:
+    from driver.kubeletplugin.backends.dfl.gbs import GbsHeader
+    from driver.kubeletplugin.backends.xrt.xclbin import XclbinHeader
+
+    if isinstance(header, GbsHeader):
+        return f"of {header.name or 'no name'}"
+    assert isinstance(header, XclbinHeader)  # there are two formats
+    signed = "with" if header.signature_bytes else "without"
+    units, gibibytes = header.compute_units, header.memory_bytes / 2**30
+    return f"for {header.platform}, with {units} compute units and {gibibytes:g} GiB, {signed} AMD's signature"
 
 
 def _try_load(device: str, backends: Sequence[BackendChoice]) -> str:

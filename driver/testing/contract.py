@@ -33,6 +33,7 @@ from driver.partitions.slice_limits import SliceLayout
 from driver.testing.journal import ProcessKilled
 from driver.testing.machine import MachineUnderTest
 from driver.testing.partition_samples import (
+    fill_card,
     fits,
     one_of_each_published_size,
     one_of_each_size,
@@ -46,9 +47,12 @@ _MOST_POINTS: Final = 200
 """Points of one call at which a process is killed, before the suite takes the hook for one that always kills."""
 _ROUNDS: Final = 3
 """How often each thread prepares and releases everything on its card."""
-_MANAGEMENT: Final = ("/", "/dev", "/dev/", "/dev/mem", "/dev/nvidia-caps/nvidia-cap[12]", "/dev/dfl-fme*")
+_MANAGEMENT: Final = (
+    *("/", "/dev", "/dev/", "/dev/mem"),
+    *("/dev/nvidia-caps/nvidia-cap[12]", "/dev/dfl-fme*", "/dev/xclmgmt*"),
+)
 """Paths that give a container the whole host, or the right to partition a card (nvidia-cap1: MIG configuration,
-nvidia-cap2: monitoring; dfl-fme: the FPGA's management)."""
+nvidia-cap2: monitoring; dfl-fme and xclmgmt: the FPGA's management)."""
 
 Contents: TypeAlias = Mapping[str, frozenset[object]]
 """What is on each card, by its UUID."""
@@ -400,7 +404,7 @@ class BackendContract:
         def work(card: Card) -> None:
             try:
                 for number in range(_ROUNDS):
-                    partitions = side_by_side(plugin, card)
+                    partitions = fill_card(plugin, card)
                     records = [plugin.allocate(one, f"{number}-{place}") for place, one in enumerate(partitions)]
                     for record in records:
                         plugin.backend.edits(plugin.prepare(record))
@@ -505,15 +509,21 @@ class BackendContract:
     # Parts of the above
 
     def _kill_everywhere(self, plugin: PluginStandIn, arm: Arm, *, is_finished: bool) -> None:
-        """Kill the prepare of each size at each point, once and twice, beside what others have on the card."""
+        """Kill the prepare of each size at each point, once and twice, beside what others have on the card.
+
+        Where it has no place for three, nobody else has anything on it.
+        """
         card = plugin.cards[0]
-        foreign, neighbor = side_by_side(plugin, card, at_least=3)[-2:]
-        plugin.prepare(plugin.allocate(neighbor, "neighbor"))
-        if plugin.machine.has("cut_by_hand"):
-            plugin.machine.cut_by_hand(foreign)
+        filled = fill_card(plugin, card)
+        beside = filled[-2:] if len(filled) > 2 else []
+        if beside:
+            foreign, neighbor = beside
+            plugin.prepare(plugin.allocate(neighbor, "neighbor"))
+            if plugin.machine.has("cut_by_hand"):
+                plugin.machine.cut_by_hand(foreign)
         others = plugin.contents()
         for partition in one_of_each_size(plugin, card):
-            if partition.overlaps(foreign) or partition.overlaps(neighbor):
+            if any(map(partition.overlaps, beside)):
                 continue
             for deaths in (1, 2):
                 self._kill_at_each_point(plugin, partition, arm, deaths=deaths, is_finished=is_finished, others=others)

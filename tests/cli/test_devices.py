@@ -13,6 +13,8 @@ from driver.kubeletplugin.backends.base import HealthChange, HealthState
 from driver.kubeletplugin.backends.simulated.backend import SimulatedBackend
 from driver.kubeletplugin.claims.checkpoint import open_checkpoint
 from driver.runtime.boot import BOOT_ID
+from tests.fakes.xrt import NEEDS_COMPILER, XrtMachine
+from tests.fakes.xrt.machine import AES_ID
 from tests.kubeletplugin.records import device, record
 
 UUID = r"[A-Z]+-[0-9a-f-]{36}"
@@ -61,6 +63,25 @@ def test_one_family_can_be_chosen(capsys: pytest.CaptureFixture[str], backend: s
     assert family["pool"]["name"] == "this-node/fpga"
 
 
+@NEEDS_COMPILER
+def test_alveo_cards_are_listed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """FP-03."""
+    machine = XrtMachine.create(tmp_path / "machine")
+    machine.describe()
+    machine.set_loaded(0, AES_ID)
+    machine.use(1)
+    path = tmp_path / "xrt.yaml"
+    fields = {"descriptionFolder": machine.descriptions, "imageFolder": machine.images, "systemRoot": machine.folder}
+    path.write_text("".join(f"{field}: {folder}\n" for field, folder in fields.items()) + f"xrtFolder: {machine.xrt}\n")
+    code, out, _ = run(capsys, f"--backend=xrt={path}")
+    assert code == 0
+    rows = {row[0]: row[1:] for row in map(str.split, out.splitlines()) if row}
+    assert rows["fpga-0-aes-at-0"][:3] == ["aes", "0:1", "1"]
+    assert rows["fpga-1"][0] == "whole"
+    assert "0000:3b:00.1" in out
+    assert "region" in out, "somebody uses the second card"
+
+
 def test_a_family_without_cards_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "cards.yaml"
     path.write_text("state: hardware\ncards: [{kind: gpu, model: a30}]\n")
@@ -73,8 +94,8 @@ def test_an_unknown_backend_is_an_error_with_a_suggestion(capsys: pytest.Capture
     code, _, err = run(capsys, "--backend=simulatd")
     assert code == 1
     assert (
-        "no backend 'simulatd'; installed are: dfl, intel, nvidia, nvidia-fake, simulated; did you mean 'simulated'?"
-        in err
+        "no backend 'simulatd'; installed are: dfl, intel, nvidia, nvidia-fake, simulated, xrt; "
+        "did you mean 'simulated'?" in err
     )
 
 

@@ -105,6 +105,10 @@ RUN_ELSEWHERE: Final[Mapping[str, str]] = {
     "openssl pkeyutl -sign -rawin -in statement -inkey release.pem | base64 -w0": _SIGNATURES,
     "kerf devices --backend intel": "tests/kubeletplugin/backends/test_intel_backend.py",
     "kerf devices --backend dfl": "tests/kubeletplugin/backends/test_dfl_backend.py",
+    "kerf devices --backend xrt": "tests/cli/test_devices.py::test_alveo_cards_are_listed",
+    "kerf fpga verify aes.xclbin": (
+        f"{_FPGA}::test_an_xclbin_file_says_what_to_write_and_is_checked_with_its_document"
+    ),
     "kubectl apply -f deploy/examples/quota/kueue-queues.yaml -f deploy/examples/quota/kueue-job.yaml": _QUOTA,
     "kubectl get workloads": _QUOTA,
     "kubectl get clusterqueue team -o yaml": _QUOTA,
@@ -140,6 +144,8 @@ NOT_RUN: Final[Mapping[str, str]] = {
     "cat /sys/class/fpga_region/region*/dfl-fme.*/dfl-fme-region.*/fpga_region/region*/compat_id": "needs a card",
     "cat /sys/class/fpga_region/region*/dfl-fme.*/ports_num": "needs a card",
     "kubectl label node node-1 kerf.dev/dfl=true": "needs a card",
+    "cat /sys/bus/pci/drivers/xocl/*/interface_uuids": "needs a card",
+    "kubectl label node node-1 kerf.dev/xrt=true": "needs a card",
     "kubectl apply -f deploy/crds -f deploy/manifests -f deploy/fpga": "needs a card; the manifests are compared",
     (
         "kubectl get resourceclaims -A -o jsonpath="

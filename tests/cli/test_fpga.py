@@ -1,5 +1,6 @@
 """``kerf fpga``: shells and images of a cluster, slots, checks of documents and files, what a load would do."""
 
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from tests.controller.structured.hardware import fpgas, slices
 from tests.controller.test_fpga_status import NOW, slice_of
 from tests.diagnostics.clusters import allocate_claims, claim, device_class, node, state
 from tests.fakes.dfl.machine import AES_ID, FFT_ID, INTERFACE, DflMachine, build_document, build_gbs
+from tests.fakes.xrt import build_xclbin
 from tests.generate import crds
 
 SHA: Final = "a0" * 32
@@ -130,6 +132,28 @@ def test_an_image_file_says_what_to_write_into_its_document(files: Path, capsys:
     (files / "images/aes.gbs").write_bytes(build_gbs(AES_ID, clusters=2))
     code, _, err = run(capsys, "verify", str(files / "images/aes.gbs"))
     assert (code, "2 accelerator clusters" in err) == (1, True)
+
+
+def test_an_xclbin_file_says_what_to_write_and_is_checked_with_its_document(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """FP-03: the compute units are those of the image's metadata."""
+    content = build_xclbin(AES_ID, interface=INTERFACE, signature=bytes(9))
+    (tmp_path / "aes.xclbin").write_bytes(content)
+    code, out, _ = run(capsys, "verify", str(tmp_path / "aes.xclbin"))
+    digest = hashlib.sha256(content).hexdigest()
+    assert code == 0
+    assert "for xilinx_u250_gen3x16_xdma_shell_4_1, with 2 compute units and 16 GiB, with AMD's signature" in out
+    assert all(said in out for said in (f"interfaceUUID: {INTERFACE}", f"afuID: {AES_ID}", f"sha256: {digest}"))
+    file = {"file": "aes.xclbin", "sha256": digest, "slots": [[0]]}
+    (tmp_path / "aes.yaml").write_text(yaml.safe_dump(image(files=[file])))
+    (tmp_path / "shell.yaml").write_text(yaml.safe_dump(shell()))
+    given = [str(tmp_path / name) for name in ("shell.yaml", "aes.yaml")]
+    code, out, _ = run(capsys, "verify", *given, f"--images={tmp_path}")
+    assert (code, "aes.xclbin: as described" in out) == (0, True)
+    (tmp_path / "aes.xclbin").write_bytes(content[:-1])
+    code, _, err = run(capsys, "verify", str(tmp_path / "aes.xclbin"))
+    assert (code, "ends too early" in err) == (1, True)
 
 
 def test_signatures_are_checked_by_the_keys_that_are_given(files: Path, capsys: pytest.CaptureFixture[str]) -> None:

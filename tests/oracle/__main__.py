@@ -2,8 +2,8 @@
 
 Without a KIND all run. Each kind is a folder beside this file with a Go module, which is the oracle, and with the tests
 that compare its results with Kerf's. They need Go and, for the first build, its module proxy; ``nvidia`` also needs
-root, runc and a C compiler, because it makes device nodes, mounts and containers. ``prometheus`` has no module: its
-judge is promtool, which is taken from Debian's package where there is none.
+root, runc and a C compiler, because it makes device nodes, mounts and containers. ``prometheus`` and ``xrt`` have no
+module: their judges are promtool, which is taken from Debian's package where there is none, and Debian's libxrt1.
 """
 
 import argparse
@@ -22,9 +22,18 @@ CASES: Final[Mapping[str, int]] = {
     "helm": 1,  # the chart is rendered, nothing is generated
     "nvidia": 300,
     "prometheus": 1,  # as for the chart
+    "xrt": 2000,
 }
 """Generated cases for each property."""
-SHORT: Final[Mapping[str, int]] = {"allocator": 500, "cdi": 40, "cel": 200, "helm": 1, "nvidia": 10, "prometheus": 1}
+SHORT: Final[Mapping[str, int]] = {
+    "allocator": 500,
+    "cdi": 40,
+    "cel": 200,
+    "helm": 1,
+    "nvidia": 10,
+    "prometheus": 1,
+    "xrt": 40,
+}
 """The same, of the short form that judges every change: with all builds cached, about half a minute for all kinds."""
 
 

@@ -9,8 +9,9 @@ import pytest
 
 from driver.families.fpga.descriptions import ImageReference
 from driver.kubeletplugin.backends.base import HardwareRefusedError
-from driver.kubeletplugin.backends.dfl.images import MAX_BYTES, ImageFiles
+from driver.kubeletplugin.backends.dfl.gbs import read_gbs_header
 from driver.kubeletplugin.backends.fpga_images.cache import ImageCache
+from driver.kubeletplugin.backends.fpga_images.files import MAX_BYTES, ImageFiles
 from driver.kubeletplugin.backends.fpga_images.signatures import KeyRing
 from tests.fakes.dfl import build_gbs
 from tests.fakes.dfl.machine import AES_ID, FFT_ID, INTERFACE, DflMachine
@@ -31,7 +32,9 @@ class Images:
         described = self.machine.add_image("aes.gbs", AES_ID)
         self.image = ImageReference(**described, interface_uuid=INTERFACE, afu_id=AES_ID, load_s=0)
         self.file = self.machine.images / "aes.gbs"
-        self.folder = ImageFiles(self.machine.images, ImageCache(folder / "cache", 1 << 20), KeyRing({}))
+        self.folder = ImageFiles(
+            self.machine.images, ImageCache(folder / "cache", 1 << 20), KeyRing({}), read_gbs_header
+        )
 
     def describe(self, content: bytes) -> None:
         """Replace the file, and describe the new one."""
@@ -120,7 +123,9 @@ def test_an_image_is_checked_by_the_keys_again_when_it_is_loaded(tmp_path: Path)
     """FP-06 (the signature)."""
     pytest.importorskip("cryptography")
     images = Images(tmp_path)
-    node = ImageFiles(images.machine.images, ImageCache(tmp_path / "cache", 0), KeyRing({"release": KEY}))
+    node = ImageFiles(
+        images.machine.images, ImageCache(tmp_path / "cache", 0), KeyRing({"release": KEY}), read_gbs_header
+    )
     fault = node.find_fault(images.image)
     assert fault is not None
     assert fault.reason == "Unsigned"

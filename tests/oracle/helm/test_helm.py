@@ -46,7 +46,7 @@ def helm() -> Helm:
     return Helm.built()
 
 
-@pytest.mark.parametrize("values", [{}, profile("simulated"), profile("nvidia"), EVERYTHING], ids=str)
+@pytest.mark.parametrize("values", [{}, profile("simulated"), profile("nvidia"), profile("xrt"), EVERYTHING], ids=str)
 def test_helm_finds_no_fault_of_the_chart(helm: Helm, values: Mapping[str, Any], tmp_path: Path) -> None:
     file = tmp_path / "values.yaml"
     file.write_text(yaml.safe_dump(dict(values)))

@@ -15,8 +15,8 @@ from typing import Final, Protocol
 
 from api.errors import KerfError
 from driver.kubeletplugin.backends.base import CardAbsentError, HardwareBusyError, HardwareRefusedError
-from driver.kubeletplugin.backends.dfl.images import ImageBits
 from driver.kubeletplugin.backends.dfl.sysfs import CardFiles, DflCardReading, PortReading
+from driver.kubeletplugin.backends.fpga_images.files import ImageBits
 
 PORT_RESET: Final = 0xB640
 """DFL_FPGA_PORT_RESET: _IO(0xB6, 0x40); its argument must be 0."""

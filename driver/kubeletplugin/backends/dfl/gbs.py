@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from api.errors import PermanentError
+from driver.kubeletplugin.backends.fpga_images.header import ImageHeader, ReadAt
 
 MAGIC: Final = b"XeonFPGA\xb7GBSv001"
 _LENGTH: Final = struct.Struct("<I")
@@ -29,17 +30,11 @@ class InvalidGbsError(PermanentError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GbsHeader:
+class GbsHeader(ImageHeader):
     """What a GBS file says of its image."""
 
-    interface_uuid: str
-    """The interface of the shell that the image was built for, with dashes and in lower case."""
-    afu_id: str
-    """The UUID that the port reports once the image is loaded, in the same form."""
-    name: str
+    name: str = ""
     """The accelerator's name; empty: it has none."""
-    bits_offset: int
-    """Where the bits for the card begin."""
 
 
 class _Cluster(msgspec.Struct, rename="kebab"):
@@ -86,6 +81,11 @@ def parse_gbs(head: bytes, size: int) -> GbsHeader:
         name=cluster.name,
         bits_offset=end,
     )
+
+
+def read_gbs_header(read_at: ReadAt, size: int) -> GbsHeader:
+    """Read the header of a file (``ImageFormat``). Raises InvalidGbsError."""
+    return parse_gbs(read_at(0, HEAD_BYTES), size)
 
 
 def _decode(metadata: bytes) -> _Metadata:

@@ -19,8 +19,8 @@ from api.errors import KerfError
 from driver.families.fpga.descriptions import ImageReference
 from driver.families.fpga.refused_images import ImageRefusal
 from driver.kubeletplugin.backends.base import HardwareRefusedError
-from driver.kubeletplugin.backends.dfl.gbs import HEAD_BYTES, GbsHeader, parse_gbs
 from driver.kubeletplugin.backends.fpga_images.cache import ImageCache
+from driver.kubeletplugin.backends.fpga_images.header import ImageFormat, ImageHeader, ReadAt
 from driver.kubeletplugin.backends.fpga_images.signatures import KeyRing
 
 MAX_BYTES: Final = 256 * 1024 * 1024
@@ -62,24 +62,23 @@ class ImageBits:
 class ImageFiles:
     """The image files of one node."""
 
-    def __init__(self, folder: Path, cache: ImageCache, keys: KeyRing) -> None:
-        """``folder`` has the files that an administrator puts there."""
+    def __init__(self, folder: Path, cache: ImageCache, keys: KeyRing, read_header: ImageFormat) -> None:
+        """``folder`` has the files that an administrator puts there; ``read_header`` knows their format."""
         self._folder = folder
         self._cache = cache
         self._keys = keys
-        self._checked: dict[ImageReference, tuple[_Version, ImageRefusal | None]] = {}
+        self._read_header = read_header
+        self._checked: dict[ImageReference, tuple[_Version, ImageRefusal | ImageHeader]] = {}
 
     def find_fault(self, image: ImageReference) -> ImageRefusal | None:
         """Return why the image's file cannot be loaded; None: it is as described. Unchanged files are read once."""
-        try:
-            with self._open(image) as descriptor:
-                version = _read_version(descriptor)
-                known = self._checked.get(image)
-                if known is None or known[0] != version:
-                    known = self._checked[image] = (version, self.check(image, descriptor))
-                return known[1]
-        except ImageRefusedError as error:
-            return ImageRefusal(error.reason, str(error))
+        found = self._inspect(image)
+        return found if isinstance(found, ImageRefusal) else None
+
+    def find_header(self, image: ImageReference) -> ImageHeader | None:
+        """Return what the image's file says of itself; None: it cannot be loaded. Unchanged files are read once."""
+        found = self._inspect(image)
+        return found if isinstance(found, ImageHeader) else None
 
     def read(self, image: ImageReference) -> ImageBits:
         """Read the image's file and check what was read. Raises ImageRefusedError."""
@@ -96,12 +95,55 @@ class ImageFiles:
         _check_digest(hashlib.sha256(data).hexdigest(), image)
         if (fault := self._keys.find_fault(image)) is not None:
             raise ImageRefusedError(*fault)
-        header = _check_header(bytes(data[:HEAD_BYTES]), size, image)
+        header = self._check_header(lambda offset, length: bytes(data[offset : offset + length]), size, image)
         return ImageBits(data=data, offset=header.bits_offset)
 
     def check(self, image: ImageReference, descriptor: int) -> ImageRefusal | None:
         """Return what is wrong with the file of ``descriptor``, from its present offset, as that of ``image``."""
-        return self._keys.find_fault(image) or _find_fault(descriptor, image)
+        found = self._check(image, descriptor)
+        return found if isinstance(found, ImageRefusal) else None
+
+    def _inspect(self, image: ImageReference) -> ImageRefusal | ImageHeader:
+        try:
+            with self._open(image) as descriptor:
+                version = _read_version(descriptor)
+                known = self._checked.get(image)
+                if known is None or known[0] != version:
+                    known = self._checked[image] = (version, self._check(image, descriptor))
+                return known[1]
+        except ImageRefusedError as error:
+            return ImageRefusal(error.reason, str(error))
+
+    def _check(self, image: ImageReference, descriptor: int) -> ImageRefusal | ImageHeader:
+        """Return what the file says of itself, or what is wrong with it."""
+        if (fault := self._keys.find_fault(image)) is not None:
+            return fault
+        try:
+            size = _check_content(descriptor, image)
+            return self._check_header(lambda offset, length: os.pread(descriptor, length, offset), size, image)
+        except OSError as error:
+            return ImageRefusal("Unreadable", f"image {image.name} cannot be read: {error.strerror}")
+        except ImageRefusedError as error:
+            return ImageRefusal(error.reason, str(error))
+
+    def _check_header(self, read_at: ReadAt, size: int, image: ImageReference) -> ImageHeader:
+        """Check that the image is for its interface, and the function that it is said to be."""
+        try:
+            header = self._read_header(read_at, size)
+        except KerfError as error:
+            raise ImageRefusedError("WrongFormat", f"image {image.name}: {error}") from error
+        if header.interface_uuid != image.interface_uuid:
+            raise ImageRefusedError(
+                "WrongInterface",
+                f"image {image.name} was built for the interface {header.interface_uuid}, not for "
+                f"{image.interface_uuid}",
+            )
+        if header.afu_id != image.afu_id:
+            raise ImageRefusedError(
+                "WrongFunction",
+                f"image {image.name} is the accelerator {header.afu_id}, but is described as {image.afu_id}",
+            )
+        return header
 
     @contextmanager
     def _open(self, image: ImageReference) -> Iterator[int]:
@@ -153,21 +195,15 @@ def _read_version(descriptor: int) -> _Version:
     return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-def _find_fault(descriptor: int, image: ImageReference) -> ImageRefusal | None:
-    digest, size, head = hashlib.sha256(), 0, b""
-    try:
-        with os.fdopen(os.dup(descriptor), "rb", buffering=0) as stream:
-            while chunk := stream.read(_CHUNK):
-                head = head or chunk[:HEAD_BYTES]
-                size += len(chunk)
-                digest.update(chunk)
-        _check_digest(digest.hexdigest(), image)
-        _check_header(head, size, image)
-    except OSError as error:
-        return ImageRefusal("Unreadable", f"image {image.name} cannot be read: {error.strerror}")
-    except ImageRefusedError as error:
-        return ImageRefusal(error.reason, str(error))
-    return None
+def _check_content(descriptor: int, image: ImageReference) -> int:
+    """Check that a file is the one that was described, and return its size. Raises OSError, ImageRefusedError."""
+    digest, size = hashlib.sha256(), 0
+    with os.fdopen(os.dup(descriptor), "rb", buffering=0) as stream:
+        while chunk := stream.read(_CHUNK):
+            size += len(chunk)
+            digest.update(chunk)
+    _check_digest(digest.hexdigest(), image)
+    return size
 
 
 def _check_digest(digest: str, image: ImageReference) -> None:
@@ -177,22 +213,3 @@ def _check_digest(digest: str, image: ImageReference) -> None:
             f"image {image.name} is another file than the one that was described: its SHA-256 is {digest}, not "
             f"{image.sha256}",
         )
-
-
-def _check_header(head: bytes, size: int, image: ImageReference) -> GbsHeader:
-    """Check that the image is for its interface, and the function that it is said to be."""
-    try:
-        header = parse_gbs(head, size)
-    except KerfError as error:
-        raise ImageRefusedError("WrongFormat", f"image {image.name}: {error}") from error
-    if header.interface_uuid != image.interface_uuid:
-        raise ImageRefusedError(
-            "WrongInterface",
-            f"image {image.name} was built for the interface {header.interface_uuid}, not for {image.interface_uuid}",
-        )
-    if header.afu_id != image.afu_id:
-        raise ImageRefusedError(
-            "WrongFunction",
-            f"image {image.name} is the accelerator {header.afu_id}, but is described as {image.afu_id}",
-        )
-    return header

@@ -1,0 +1,120 @@
+"""The shells and functions that are described to a node, without those whose image files are not as described."""
+
+import ssl
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from api.model.base import JsonObject
+from driver.families.fpga.descriptions import DescribedShell, Description, ImageReference, build_descriptions
+from driver.families.fpga.refused_images import ImageRefusal
+from driver.kubeletplugin.backends.fpga_descriptions import (
+    leave_out_images,
+    read_description_files,
+    summarize_refusals,
+)
+from driver.kubeletplugin.backends.fpga_images.cache import ImageCache
+from driver.kubeletplugin.backends.fpga_images.config import FpgaImagesConfig
+from driver.kubeletplugin.backends.fpga_images.fetcher import FetchLimits, ImageFetcher
+from driver.kubeletplugin.backends.fpga_images.files import MAX_BYTES, ImageFiles
+from driver.kubeletplugin.backends.fpga_images.header import ImageFormat
+from driver.kubeletplugin.backends.fpga_images.signatures import KeyRing
+from driver.partitions.geometry import Placement
+
+
+def accept_every_placement(placement: Placement, image: ImageReference) -> ImageRefusal | None:
+    """Return None: the hardware takes images for any slots."""
+    del placement, image
+    return None
+
+
+class ImageCatalog:
+    """What one node may load into its cards: descriptions of files and of the cluster, with the images for them."""
+
+    def __init__(
+        self,
+        config: FpgaImagesConfig,
+        read_header: ImageFormat,
+        *,
+        find_misfit: Callable[[Placement, ImageReference], ImageRefusal | None] = accept_every_placement,
+    ) -> None:
+        """``find_misfit`` returns why the hardware takes no such image for some slots. Raises InvalidKeyError."""
+        self._config = config
+        self._find_misfit = find_misfit
+        self._cache = ImageCache(Path(config.cache_folder), config.cache_bytes)
+        self.files = ImageFiles(Path(config.image_folder), self._cache, KeyRing(config.keys), read_header)
+        self._fetcher = ImageFetcher(
+            self._cache,
+            FetchLimits(max_bytes=MAX_BYTES, timeout_s=config.fetch_timeout_seconds),
+            check=self.files.check,
+            make_context=lambda: ssl.create_default_context(cafile=config.ca_file or None),
+            now=time.monotonic,
+        )
+        self._descriptions: tuple[Description, ...] = ()
+        self._is_described = False
+        """Whether this process is a plugin, which fetches: others, such as ``kerf devices``, only look."""
+        self.shells: Mapping[str, DescribedShell] = {}
+        """The shells by their interface UUIDs, each with the functions that can be loaded."""
+        self._refused: dict[str, str] = {}
+
+    def describe(self, documents: Sequence[JsonObject]) -> None:
+        """Take the shells and images of the cluster; what files of this node say counts first."""
+        named = [Description(f"{one['kind']} {one['metadata']['name']}", one) for one in documents]
+        self._descriptions = tuple(sorted(named, key=lambda description: description.source))
+        self._is_described = True
+
+    def refresh(self) -> list[str]:
+        """Judge all descriptions and image files anew, and return what is wrong with them, for people."""
+        found_files, problems = read_description_files(Path(self._config.description_folder))
+        descriptions = build_descriptions([*found_files, *self._descriptions])
+        problems += descriptions.problems
+        shells: dict[str, DescribedShell] = {}
+        for interface, described in descriptions.shells.items():
+            refused = self._find_refused(described)
+            problems += dict.fromkeys(refusal.message for refusal in refused.values())
+            self._refused[interface] = summarize_refusals(refused)
+            shells[interface] = leave_out_images(described, refused)
+        self.shells = shells
+        self._fetcher.want(image for image in descriptions.list_images() if image.url)
+        return problems
+
+    def format_refused(self, interface: str) -> str:
+        """Return what is published of the refused images for an interface (``refused_images``)."""
+        return self._refused.get(interface, "")
+
+    def start_fetching(self) -> None:
+        """Begin to fetch what is described, if this node fetches."""
+        if self._is_described and self._config.cache_bytes:
+            self._fetcher.start()
+
+    def stop_fetching(self) -> None:
+        """End soon: a download ends with its next bytes."""
+        self._fetcher.stop()
+
+    def take_news(self) -> bool:
+        """Return whether a file has come or failed in another way since the last call."""
+        return self._fetcher.take_news()
+
+    def _find_refused(self, described: DescribedShell) -> dict[ImageReference, ImageRefusal]:
+        """Return the images that cannot be loaded, with the reasons."""
+        refused = {}
+        for (_, slots), image in described.images.items():
+            if (fault := self._find_misfit(slots, image) or self._find_fault(image)) is not None:
+                refused[image] = fault
+        for image in described.blanks.values():
+            if (fault := self._find_fault(image)) is not None:
+                refused[image] = fault
+        return refused
+
+    def _find_fault(self, image: ImageReference) -> ImageRefusal | None:
+        """Return why an image cannot be loaded. A fetched file that is another one is fetched again."""
+        fault = self.files.find_fault(image)
+        if fault is None or image.file:
+            return fault
+        if fault.reason == "WrongDigest":
+            self._cache.remove(image.sha256)
+        elif fault.reason != "NotFetched":
+            return fault
+        if not self._config.cache_bytes:
+            return ImageRefusal("NotFetched", f"image {image.name} is not fetched: this node fetches none")
+        return self._fetcher.find_state(image)

@@ -1,0 +1,223 @@
+"""The Backend protocol over Alveo cards."""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from api.kerf.v1alpha1 import DeviceConfigBase
+from api.model.base import JsonObject
+from api.model.devices import Attribute
+from cdi import ContainerEdits
+from driver.families.fpga.descriptions import DescribedShell
+from driver.families.fpga.geometry import fpga_geometry
+from driver.kubeletplugin.backends.base import (
+    AllocatedDevice,
+    CardAbsentError,
+    CardChange,
+    CardSurvey,
+    DiscoveryChange,
+    FoundPartition,
+    Handle,
+    HealthChange,
+    Journal,
+)
+from driver.kubeletplugin.backends.documents import read_config
+from driver.kubeletplugin.backends.fpga_images.catalog import ImageCatalog
+from driver.kubeletplugin.backends.health_watcher import HealthWatcher, Snapshot
+from driver.kubeletplugin.backends.xrt.card import XrtCard
+from driver.kubeletplugin.backends.xrt.config import XrtConfig
+from driver.kubeletplugin.backends.xrt.handles import build_edits, from_json, to_json
+from driver.kubeletplugin.backends.xrt.health import judge_condition
+from driver.kubeletplugin.backends.xrt.library import Loader, XrtLibrary
+from driver.kubeletplugin.backends.xrt.sysfs import XrtCardReading, XrtFiles
+from driver.kubeletplugin.backends.xrt.xclbin import read_xclbin_header
+from driver.partitions.geometry import Card
+
+_log = logging.getLogger(__name__)
+_FIRST_RENDER = 128
+"""The first number of render nodes (Linux ``Documentation/gpu/drm-uapi.rst``)."""
+
+
+class XrtBackend:
+    """A Backend of the Alveo cards of this machine.
+
+    Nothing is remembered but what the files say each time: cards, descriptions, images.
+    """
+
+    name = "xrt"
+
+    def __init__(
+        self,
+        config: XrtConfig,
+        *,
+        loader: Loader | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Tests give ``loader`` and ``now``. Raises InvalidKeyError."""
+        self._config = config
+        self._files = XrtFiles(Path(config.system_root))
+        self._catalog = ImageCatalog(config, read_xclbin_header)
+        self._loader = loader or XrtLibrary(Path(config.xrt_folder))
+        self._now = now
+        self._seen: dict[str, XrtCardReading] = {}
+        self._indexes: dict[str, int] = {}
+        self._said: frozenset[str] = frozenset()
+        self._watcher = self._make_watcher()
+
+    def open(self) -> None:
+        """Begin anew: the first wait for events reports everything that is not healthy."""
+        self._watcher = self._make_watcher()
+
+    def close(self) -> None:
+        self._catalog.stop_fetching()
+        self._watcher.close()
+
+    def discover(self) -> Sequence[Card]:
+        """Return the cards with a described shell, with the functions whose images are as they were described.
+
+        What keeps a card or a function from being offered is logged once.
+        """
+        problems = self._catalog.refresh()
+        found: list[Card] = []
+        for reading in self._files.list_cards():
+            self._seen[reading.uuid] = reading
+            described = self._find_shell(reading)
+            if problem := self._find_problem(reading, described):
+                problems.append(problem)
+            elif described is not None:
+                found.append(self._build_card(reading, described))
+        for problem in problems:
+            if problem not in self._said:
+                _log.warning("%s", problem)
+        self._said = frozenset(problems)
+        return found
+
+    def survey(self, card_uuid: str) -> CardSurvey:
+        return self._find_card(card_uuid).survey()
+
+    def prepare(
+        self, device: AllocatedDevice, config: DeviceConfigBase | None, journal: Journal, found: FoundPartition | None
+    ) -> Handle:
+        card = self._find_card(device.partition.card_uuid)
+        return to_json(card.prepare(device, config, journal, found, is_stand_in=self._config.is_for_stand_in))
+
+    def unprepare(self, handle: Handle) -> None:
+        known = from_json(handle)
+        self._find_card(known.card).unprepare(known)
+
+    def abandon(self, device: AllocatedDevice, journal: Journal, found: FoundPartition | None) -> None:
+        del found
+        self._find_card(device.partition.card_uuid).abandon(device, journal)
+
+    def edits(self, handle: Handle) -> ContainerEdits:
+        return build_edits(from_json(handle))
+
+    def wait_for_events(self, timeout_s: float) -> Sequence[HealthChange | CardChange | DiscoveryChange]:
+        self._catalog.start_fetching()
+        return self._watcher.wait(timeout_s)
+
+    def describe(self, documents: Sequence[JsonObject]) -> None:
+        """Take the shells and images of the cluster; what files of this node say counts first."""
+        self._catalog.describe(documents)
+
+    def _make_watcher(self) -> HealthWatcher:
+        return HealthWatcher(
+            list_cards=self._list_seen,
+            read=self._read_snapshot,
+            poll_s=self._config.health_poll_seconds,
+            has_news=self._catalog.take_news,
+        )
+
+    def _list_seen(self) -> list[str]:
+        """Return the UUIDs of all cards that are there or were."""
+        for reading in self._files.list_cards():
+            self._seen[reading.uuid] = reading
+        return sorted(self._seen)
+
+    def _read_snapshot(self, card_uuid: str) -> Snapshot:
+        """Return the card's health, and what is loaded in it. Raises CardAbsentError."""
+        reading = self._find_reading(card_uuid)
+        state = judge_condition(self._files.read_condition(reading))
+        return ({} if state is None else {None: state}), self._files.read_loaded(reading)
+
+    def _find_reading(self, card_uuid: str) -> XrtCardReading:
+        known = self._seen.get(card_uuid)
+        if known is not None and (reading := self._files.read_again(known)) is not None:
+            return reading
+        for reading in self._files.list_cards():
+            if reading.uuid == card_uuid:
+                return reading
+        where = f" at {known.pci_address}" if known is not None else ""
+        raise CardAbsentError(f"there is no card {card_uuid}{where} on this node, or its driver is not loaded")
+
+    def _find_card(self, card_uuid: str) -> XrtCard:
+        if not self._catalog.shells:
+            self.discover()
+        reading = self._find_reading(card_uuid)
+        return self._make_card(reading, self._find_shell(reading))
+
+    def _make_card(self, reading: XrtCardReading, described: DescribedShell | None) -> XrtCard:
+        return XrtCard(
+            reading=reading,
+            described=described,
+            files=self._files,
+            images=self._catalog.files,
+            loader=self._loader,
+            now=self._now,
+        )
+
+    def _find_shell(self, reading: XrtCardReading) -> DescribedShell | None:
+        """Return the described shell of the first of the card's interfaces that has one: images are for the last
+        stage of a shell, which an administrator describes, and not for those below it.
+        """
+        shells = self._catalog.shells
+        return next((shells[interface] for interface in reading.interfaces if interface in shells), None)
+
+    def _find_problem(self, reading: XrtCardReading, described: DescribedShell | None) -> str:
+        """Return why a card cannot be offered; empty: it can."""
+        name = f"card {reading.pci_address}"
+        if not reading.interfaces:
+            return f"{name} has a shell without interfaces (interface_uuids): flash one of XRT 2.5 or later"
+        if described is None:
+            interfaces = " and ".join(reading.interfaces)
+            folder = self._config.description_folder
+            return (
+                f"{name} has the interfaces {interfaces}, of which neither {folder} nor a FpgaShell of the cluster has "
+                "a shell"
+            )
+        if (slots := len(described.shell.slots)) != 1:
+            return f"{name} has one region, but its shell {described.shell.name} is described with {slots} slots"
+        return ""
+
+    def _build_card(self, reading: XrtCardReading, described: DescribedShell) -> Card:
+        return Card(
+            uuid=reading.uuid,
+            index=self._find_index(reading),
+            geometry=fpga_geometry(described.shell),
+            pci_bus_id=reading.pci_address,
+            pcie_root=reading.pcie_root,
+            numa_node=reading.numa_node,
+            driver_version=self._files.read_driver_version(),
+            loaded=self._make_card(reading, described).find_loaded(),
+            attributes={"refusedImages": Attribute.of(self._catalog.format_refused(described.shell.uuid))},
+        )
+
+    def _find_index(self, reading: XrtCardReading) -> int:
+        """Return the number in device names: that of the render node when the card was first seen, or the next free
+        one. A driver that is bound anew may give the node another number; the names of devices stay.
+        """
+        if reading.uuid not in self._indexes:
+            index, taken = reading.render - _FIRST_RENDER, set(self._indexes.values())
+            while index in taken:
+                index += 1
+            self._indexes[reading.uuid] = index
+        return self._indexes[reading.uuid]
+
+
+def open_backend(config: Path | None) -> XrtBackend:
+    """Make a backend of this machine's Alveo cards, as the YAML document ``config`` says; None: the defaults.
+
+    Raises InvalidDocumentError when the document is invalid.
+    """
+    return XrtBackend(read_config(config, XrtConfig))

@@ -1,0 +1,88 @@
+"""Handles of prepared Alveo cards, as the checkpoint keeps them, and the container edits made from them.
+
+A field added later needs a default: records of older versions are read by newer ones. The node of the management
+function (``/dev/xclmgmtN``) is never among the nodes: whoever has it resets the card and flashes its shell.
+"""
+
+from collections.abc import Iterator
+from typing import Final, Literal
+
+import msgspec
+
+from api.wire import to_builtins
+from cdi import ContainerEdits, DeviceNode
+from driver.families.fpga.descriptions import ImageReference
+from driver.kubeletplugin.backends.base import Handle
+from driver.kubeletplugin.backends.documents import read_handle
+
+_NULL_MAJOR: Final = 1
+_NULL_MINOR: Final = 3
+"""``/dev/null`` on every Linux (Documentation/admin-guide/devices.txt)."""
+
+
+class XrtHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="xrt"):
+    """A card, with a function or blank."""
+
+    card: str
+    """UUID of the card."""
+    device: str
+    """Name of the published device."""
+    pci_address: str
+    """The address of its user function, by which programs open it."""
+    nodes: tuple[str, ...]
+    """Its device nodes."""
+    function: str = ""
+    """The loaded function; empty: none was asked for, or with admin access nothing is known."""
+    version: str = ""
+    afu_id: str = ""
+    """The UUID of the image that prepare has left in the card; empty: whatever was there, as there is no blank one."""
+    parameters: dict[str, str] = {}
+    """The function's parameters, for programs that use it."""
+    blank: ImageReference | None = None
+    """What is loaded when the card is released; None: nothing can be."""
+    release: Literal["Blank", "Keep"] = "Blank"
+    """What becomes of the function when the device is released."""
+    compute_unit_percent: int | None = None
+    """The share's part of the function's compute units, in hundredths of one; None: all of them."""
+    is_admin: bool = False
+    """Whether the claim has admin access: nothing was changed for it."""
+    is_stand_in: bool = False
+    """Whether the card is a stand-in's: its device nodes are ``/dev/null`` of the host."""
+
+
+def to_json(handle: XrtHandle) -> Handle:
+    plain: Handle = to_builtins(handle)
+    return plain
+
+
+def from_json(handle: Handle) -> XrtHandle:
+    """Read a handle. Raises HardwareRefusedError when another backend or a later version has written it."""
+    return read_handle(handle, XrtHandle, "xrt")
+
+
+def build_edits(handle: XrtHandle) -> ContainerEdits:
+    """Build the edits of a device. The same handle gives the same edits, on every node and after every restart."""
+    nodes = tuple(_build_node(path, is_stand_in=handle.is_stand_in) for path in handle.nodes)
+    return ContainerEdits(env=tuple(_list_variables(handle)), device_nodes=nodes)
+
+
+def _list_variables(handle: XrtHandle) -> Iterator[str]:
+    name = handle.device.upper().replace("-", "_")
+    yield f"KERF_DEVICE_{name}={handle.function}"
+    yield f"KERF_PCI_ADDRESS_{name}={handle.pci_address}"
+    if handle.function:
+        yield f"KERF_AFU_ID_{name}={handle.afu_id}"
+    if handle.version:
+        yield f"KERF_VERSION_{name}={handle.version}"
+    if handle.compute_unit_percent is not None:
+        yield f"KERF_COMPUTE_UNIT_PERCENT_{name}={handle.compute_unit_percent}"
+    for parameter, value in sorted(handle.parameters.items()):
+        yield f"KERF_PARAMETER_{name}_{parameter}={value}"
+
+
+def _build_node(path: str, *, is_stand_in: bool) -> DeviceNode:
+    if not is_stand_in:
+        return DeviceNode(path=path, permissions="rw")
+    return DeviceNode(
+        path=path, host_path="/dev/null", type="c", major=_NULL_MAJOR, minor=_NULL_MINOR, permissions="rw"
+    )

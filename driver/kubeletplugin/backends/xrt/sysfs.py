@@ -1,0 +1,164 @@
+"""What the kernel says of Alveo cards in ``/sys`` (Xilinx/XRT, ``src/runtime_src/core/pcie/driver/linux/xocl``).
+
+A card has two PCI functions. The user function, of the driver ``xocl``, is what programs open: its render node
+``/dev/dri/renderDN``. The management function, of the driver ``xclmgmt``, is its neighbor on the bus and may be out of
+sight, in a virtual machine; of it only the trips of the AXI firewalls are read here.
+"""
+
+import re
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from driver.kubeletplugin.backends.base import CardAbsentError
+from driver.kubeletplugin.backends.kernel_files import find_pcie_root, read_numa_node
+
+_DRIVER: Final = "sys/bus/pci/drivers/xocl"
+_DEVICES: Final = "sys/bus/pci/devices"
+_PCI_ADDRESS: Final = re.compile(r"([0-9a-f]{4,}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])")
+_RENDER: Final = re.compile(r"renderD([0-9]+)")
+_UUID: Final = re.compile(r"[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}")
+_PID: Final = re.compile(r"\s+([0-9]+)")
+_MAX_READ: Final = 4096
+"""An attribute is at most a page (Linux ``Documentation/filesystems/sysfs.rst``)."""
+_NAMESPACE: Final = uuid.UUID("0a6f3c52-58a8-5d0b-9a3f-1d3e9cf2b7a4")
+"""The namespace of the cards' UUIDs (RFC 9562, version 5)."""
+_NO_UUID: Final = uuid.UUID(int=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class XrtCardReading:
+    """A card as the kernel shows it."""
+
+    uuid: str
+    """Made of the PCI address: not every card shows a serial number to its user function."""
+    pci_address: str
+    """The address of its user function."""
+    pcie_root: str
+    """The PCIe root complex, such as ``pci0000:00``; empty: unknown."""
+    numa_node: int
+    render: int
+    """The number of its device node, ``/dev/dri/renderD128``."""
+    queues: tuple[str, ...]
+    """Further device nodes of the user function, such as ``/dev/xfpga/dma.qdma.u15104.0``, which some shells have."""
+    interfaces: tuple[str, ...]
+    """The UUIDs of the interfaces that its shell offers; images are built for one of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class XrtCondition:
+    """What a card reports of its health."""
+
+    is_ready: bool
+    """Whether the driver of the user function reaches that of the management function."""
+    is_offline: bool
+    """Whether the driver has taken the card out of service, as in a reset."""
+    is_stuck: bool
+    """Whether the driver says that the card needs a reset: a compute unit did not end."""
+    firewall_level: int
+    """The AXI firewall that has tripped; 0: none, or the management function is not seen from here."""
+
+
+class XrtFiles:
+    """The files of all cards below a root, ``/`` on a node."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def list_cards(self) -> list[XrtCardReading]:
+        """Return the cards that are there, by PCI address."""
+        found = (self._read_card(entry.name) for entry in (self.root / _DRIVER).glob("*:*"))
+        return sorted((card for card in found if card is not None), key=lambda card: card.pci_address)
+
+    def read_again(self, card: XrtCardReading) -> XrtCardReading | None:
+        """Return the card as it is now; None: it is not there any more."""
+        return self._read_card(card.pci_address)
+
+    def read_loaded(self, card: XrtCardReading) -> frozenset[str]:
+        """Return the UUIDs of the images that are loaded. Raises CardAbsentError."""
+        found = (_parse_uuid(line) for line in self._read(card, "xclbinuuid").splitlines())
+        return frozenset(one for one in found if one)
+
+    def read_users(self, card: XrtCardReading) -> frozenset[int]:
+        """Return the processes that have compute units of the card open, by their ids on the host.
+
+        The driver counts them, so that they are seen from any PID namespace. Raises CardAbsentError.
+        """
+        lines = self._read(card, "kdsstat").partition("client pid:")[2].splitlines()
+        return frozenset(int(match[1]) for line in lines if (match := _PID.fullmatch(line)))
+
+    def read_condition(self, card: XrtCardReading) -> XrtCondition:
+        """Return what the card reports of its health. Raises CardAbsentError."""
+        return XrtCondition(
+            is_ready=_parse_number(self._read(card, "ready"), 1) != 0,
+            is_offline=_parse_number(self._read(card, "dev_offline"), 0) != 0,
+            is_stuck=_parse_number(self._read(card, "device_bad_state"), 0) != 0,
+            firewall_level=max(self._read_firewalls(card), default=0),
+        )
+
+    def read_driver_version(self) -> str:
+        """Return the version of the driver ``xocl``, else that of the kernel; empty: unknown."""
+        for path in ("sys/module/xocl/version", "proc/sys/kernel/osrelease"):
+            if text := _read_text(self.root / path):
+                return text.partition(",")[0]  # the driver's has the commit behind a comma
+        return ""
+
+    def _read_card(self, address: str) -> XrtCardReading | None:
+        """Return the card with this user function; None: it is none, or goes away meanwhile."""
+        entry = self.root / _DRIVER / address
+        match = _PCI_ADDRESS.fullmatch(address)
+        numbers = [int(found[1]) for one in entry.glob("drm/renderD*") if (found := _RENDER.fullmatch(one.name))]
+        if match is None or not numbers:
+            return None
+        domain, bus, device, function = (int(part, 16) for part in match.groups())
+        number = (domain << 16) + (bus << 8) + (device << 3) + function
+        nodes = sorted(node.name for node in (self.root / "dev/xfpga").glob(f"*.u{number}.*"))
+        interfaces = (_parse_uuid(line) for line in _read_text(entry / "interface_uuids").splitlines())
+        return XrtCardReading(
+            uuid=f"FPGA-{uuid.uuid5(_NAMESPACE, address)}",
+            pci_address=address,
+            pcie_root=find_pcie_root(entry),
+            numa_node=read_numa_node(entry),
+            render=min(numbers),
+            queues=tuple(f"/dev/xfpga/{name}" for name in nodes),
+            interfaces=tuple(dict.fromkeys(filter(None, interfaces))),
+        )
+
+    def _read(self, card: XrtCardReading, name: str) -> str:
+        """Return an attribute; empty: the driver has none of this name. Raises CardAbsentError."""
+        folder = self.root / _DRIVER / card.pci_address
+        text = _read_text(folder / name)
+        if not text and not folder.is_dir():
+            raise CardAbsentError(f"card {card.pci_address} is not there any more, or its driver is not loaded")
+        return text
+
+    def _read_firewalls(self, card: XrtCardReading) -> list[int]:
+        """Return the levels of the firewalls of the card's management function: it is function 0 of the same card."""
+        folder = self.root / _DEVICES / f"{card.pci_address.rpartition('.')[0]}.0"
+        return [_parse_number(_read_text(path), 0) for path in folder.glob("firewall.m.*/level")]
+
+
+def _parse_uuid(text: str) -> str:
+    """Return a UUID with dashes and in lower case; empty: the text is none, or a UUID of zeros."""
+    text = text.strip().lower()
+    if not _UUID.fullmatch(text) or uuid.UUID(text) == _NO_UUID:
+        return ""
+    return str(uuid.UUID(text))
+
+
+def _parse_number(text: str, default: int) -> int:
+    """Return a number, decimal or with 0x; ``default``: there is none."""
+    try:
+        return int(text, 0)
+    except ValueError:
+        return default
+
+
+def _read_text(path: Path) -> str:
+    """Return an attribute without spaces at its ends; empty: it is not there, or cannot be read now."""
+    try:
+        with path.open("rb", buffering=0) as stream:
+            return (stream.read(_MAX_READ) or b"").decode(errors="replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,102 @@
+"""A machine with stand-ins of Alveo cards, for the contract of backends and for tests of the backend ``xrt``."""
+
+import time
+from collections.abc import Callable, Collection, Hashable
+from pathlib import Path
+
+from api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig
+from driver.kubeletplugin.backends.fpga_images.files import ImageBits
+from driver.kubeletplugin.backends.xrt import XrtBackend
+from driver.kubeletplugin.backends.xrt.config import XrtConfig
+from driver.kubeletplugin.backends.xrt.library import XrtLibrary
+from driver.kubeletplugin.backends.xrt.sysfs import XrtFiles
+from driver.partitions.geometry import Partition
+from driver.testing import MachineUnderTest, ProcessKilled
+from tests.fakes.xrt import XrtMachine
+from tests.fakes.xrt.machine import BLANK_ID
+
+
+class KillableLibrary(XrtLibrary):
+    """The library, with ``at_change`` called before and after each change."""
+
+    def __init__(self, folder: Path, at_change: Callable[[], None]) -> None:
+        super().__init__(folder)
+        self._at_change = at_change
+
+    def load(self, pci_address: str, bits: ImageBits) -> None:
+        self._at_change()
+        super().load(pci_address, bits)
+        self._at_change()
+
+
+class XrtMachineUnderTest(MachineUnderTest):
+    """Two cards."""
+
+    lists_idle = False
+
+    def __init__(self, folder: Path, *, now: Callable[[], float] = time.monotonic) -> None:
+        self.hardware = XrtMachine.create(folder)
+        self.hardware.describe()
+        self.document = build_config(self.hardware)
+        self._now = now
+        self._points_left: int | None = None
+
+    def open_backend(self) -> XrtBackend:
+        loader = KillableLibrary(self.hardware.xrt, self._pass_point)
+        return XrtBackend(self.document, loader=loader, now=self._now)
+
+    def config(self, partition: Partition) -> DeviceConfigBase | None:
+        """A card gets a function, as nothing is left to see of a blank one."""
+        if partition.function is not None:
+            return None
+        return FpgaConfig(api_version="kerf.dev/v1alpha1", function="aes")
+
+    def idle(self, card_uuid: str) -> Collection[Hashable]:
+        found = self.hardware.read_loaded(self.number(card_uuid))
+        return [found] if found != BLANK_ID else []
+
+    def kill_at(self, point: int | None) -> None:
+        self._points_left = point
+
+    def cut_by_hand(self, partition: Partition) -> None:
+        self.hardware.use(self.number(partition.card_uuid))
+
+    def remove_by_hand(self, partition: Partition) -> None:
+        self.hardware.stop_using(self.number(partition.card_uuid))
+
+    def use(self, partition: Partition) -> None:
+        self.hardware.open_node(self.number(partition.card_uuid), "/dev/dri/renderD128")
+
+    def stop_using(self, partition: Partition) -> None:
+        self.hardware.stop_using(self.number(partition.card_uuid))
+
+    def take_away(self, card_uuid: str) -> None:
+        self.hardware.take_away(self.number(card_uuid))
+
+    def bring_back(self, card_uuid: str) -> None:
+        self.hardware.bring_back(0)
+
+    def make_unhealthy(self, card_uuid: str) -> None:
+        self.hardware.set_state(self.number(card_uuid), "ready", "0x0\n")
+
+    def number(self, card_uuid: str) -> int:
+        """Return which card it is, from 0."""
+        cards = XrtFiles(self.hardware.folder).list_cards()
+        return next(at for at, card in enumerate(cards) if card.uuid == card_uuid)
+
+    def _pass_point(self) -> None:
+        if self._points_left is not None:
+            self._points_left -= 1
+            if self._points_left == 0:
+                raise ProcessKilled
+
+
+def build_config(hardware: XrtMachine) -> XrtConfig:
+    return XrtConfig(
+        description_folder=str(hardware.descriptions),
+        image_folder=str(hardware.images),
+        cache_folder=str(hardware.folder / "cache"),
+        xrt_folder=str(hardware.xrt),
+        system_root=str(hardware.folder),
+        health_poll_seconds=0.01,
+    )

@@ -1,0 +1,91 @@
+"""A process with AMD's library in it: ``python -m tests.oracle.xrt.library_process FOLDER``, JSON lines in and out.
+
+``{"file": PATH}`` is answered by what the library says of an xclbin file, ``{"load": PATH}`` by Kerf's own load of it
+in the mode ``noop``: by the UUID that the library reports before Kerf closes the card.
+"""
+
+import ctypes
+import json
+import os
+import sys
+import uuid
+from pathlib import Path
+from typing import Any, cast
+
+from api.errors import KerfError
+from driver.kubeletplugin.backends.fpga_images.files import ImageBits
+from driver.kubeletplugin.backends.xrt.library import XrtLibrary
+
+_NO_NUMBER = ctypes.c_size_t(-1).value
+
+
+class Judge:
+    """The library's functions of xclbin files (``experimental/xrt_xclbin.h``)."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        os.environ["XILINX_XRT"] = str(folder)
+        libraries = folder / "lib"
+        for name in ("libprotobuf.so.32", "libboost_filesystem.so.1.74.0"):
+            ctypes.CDLL(str(libraries / name), mode=ctypes.RTLD_GLOBAL)
+        self._library = library = ctypes.CDLL(str(libraries / "libxrt_coreutil.so.2"))
+        for function, result in (
+            ("xrtXclbinAllocRawData", ctypes.c_void_p),
+            ("xrtXclbinGetNumKernels", ctypes.c_size_t),
+            ("xrtXclbinGetNumKernelComputeUnits", ctypes.c_size_t),
+        ):
+            getattr(library, function).restype = result
+        for function in ("GetNumKernels", "GetNumKernelComputeUnits", "FreeHandle"):
+            getattr(library, f"xrtXclbin{function}").argtypes = [ctypes.c_void_p]
+        library.xrtXclbinGetUUID.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+        library.xrtXclbinGetXSAName.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p]
+        library.xrtDeviceGetXclbinUUID.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+
+    def read(self, data: bytes) -> dict[str, Any]:
+        handle = self._library.xrtXclbinAllocRawData(data, len(data))
+        if not handle:
+            return {"refused": True}
+        own, platform = ctypes.create_string_buffer(16), ctypes.create_string_buffer(65)
+        assert self._library.xrtXclbinGetUUID(handle, own) == 0
+        assert self._library.xrtXclbinGetXSAName(handle, platform, len(platform), None) == 0
+        kernels = self._library.xrtXclbinGetNumKernels(handle)
+        units = self._library.xrtXclbinGetNumKernelComputeUnits(handle)
+        assert _NO_NUMBER not in (kernels, units)
+        self._library.xrtXclbinFreeHandle(handle)
+        return {
+            "uuid": str(uuid.UUID(bytes=own.raw)),
+            "platform": platform.value.decode(),
+            "kernels": kernels,
+            "units": units,
+        }
+
+    def load(self, data: bytes) -> dict[str, Any]:
+        library, own = XrtLibrary(self._folder), ctypes.create_string_buffer(16)
+        assert library.find_fault() == ""
+        declared = cast("Any", library._open())  # what was loaded is forgotten when the last handle is closed
+        close = declared.xrtDeviceClose
+
+        def read_and_close(device: int) -> None:
+            assert self._library.xrtDeviceGetXclbinUUID(device, own) == 0
+            assert close(device) == 0
+
+        declared.xrtDeviceClose = read_and_close
+        try:
+            library.load("0", ImageBits(data=bytearray(data), offset=0))
+        except KerfError as error:
+            return {"error": f"{type(error).__name__}: {error}"}
+        return {"uuid": str(uuid.UUID(bytes=own.raw))}
+
+
+def main() -> None:
+    judge, answers = Judge(Path(sys.argv[1])), os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # the library writes its log to the standard output
+    for line in sys.stdin:
+        asked = json.loads(line)
+        name, path = next(iter(asked.items()))
+        data = Path(path).read_bytes()
+        print(json.dumps(judge.load(data) if name == "load" else judge.read(data)), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()
