@@ -466,7 +466,7 @@ def test_a_share_of_a_card_that_somebody_else_uses_is_refused(node: XrtNode) -> 
     node.hardware.set_loaded(0, AES_ID)
     node.hardware.use(0)
     record = node.plugin.allocate(replace(node.part("aes"), shared=True), "user", share="share-1")
-    with pytest.raises(HardwareConflictError, match="held by somebody else"):
+    with pytest.raises(HardwareConflictError, match="in use outside of Kerf"):
         node.plugin.prepare(record)
 
 

@@ -131,7 +131,7 @@ class XrtCard:
         if image is not None and (fault := self._images.find_fault(image)) is not None:
             raise HardwareRefusedError(fault.message)
         if found is None and (users := self._find_users()):  # else they are those of claims that share the function
-            raise HardwareConflictError(f"held by somebody else: {self._describe_use(users)}")
+            raise HardwareConflictError(f"in use outside of Kerf: {self._describe_use(users)}")
         if _LOADING not in journal.notes:
             journal.write(**{_LOADING: name})
         self._bring(image, find_load_limit(fpga_config, image.load_s if image is not None else 0.0))
