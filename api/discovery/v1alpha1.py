@@ -106,7 +106,9 @@ def _encode_devices(devices: Sequence[FoundDevice]) -> bytes:
                 id=device.id,
                 properties=dict(device.properties),
                 mounts=[
-                    api_pb2.Mount(container_path=each.container_path, host_path=each.host_path, read_only=each.read_only)
+                    api_pb2.Mount(
+                        container_path=each.container_path, host_path=each.host_path, read_only=each.read_only
+                    )
                     for each in device.mounts
                 ],
                 device_nodes=[

@@ -104,7 +104,9 @@ class UdevHandler:
         last = None
         while True:
             nodes = await self._scan(rules)
-            devices = tuple(_make_device(*each, details) for each in _group(nodes, is_recursive=details.group_recursive))
+            devices = tuple(
+                _make_device(*each, details) for each in _group(nodes, is_recursive=details.group_recursive)
+            )
             if devices != last:
                 last = devices
                 yield devices

@@ -45,7 +45,7 @@ class UdevTree:
 
     def find_parent(self, path: str) -> "SysfsDevice | None":
         """Return the device that the one at ``path`` is behind: the nearest folder above that is a device."""
-        while (path := os.path.dirname(path)) != f"{self._sys}/devices" and path.startswith(f"{self._sys}/devices/"):
+        while (path := path.rpartition("/")[0]).startswith(f"{self._sys}/devices/"):
             if os.path.lexists(f"{path}/uevent"):
                 return SysfsDevice(self, path)
         return None
@@ -68,7 +68,7 @@ class UdevTree:
     def _resolve(self, folder: str, entry: str) -> str | None:
         """Return the folder of a device, by its entry in a class or bus, which is a link to it; None: it is none."""
         with suppress(OSError):
-            path = os.path.normpath(f"{folder}/{os.readlink(f'{folder}/{entry}')}")
+            path = os.path.normpath(f"{folder}/{_follow(f'{folder}/{entry}')}")
             if path.startswith(f"{self._sys}/devices/"):
                 return path
         return None
@@ -89,7 +89,7 @@ class SysfsDevice:
     @property
     def name(self) -> str:
         """The kernel's name, in which it writes ``!`` for slashes in folders."""
-        return os.path.basename(self._path).replace("!", "/")
+        return self._path.rpartition("/")[2].replace("!", "/")
 
     @cached_property
     def subsystem(self) -> str:
@@ -159,19 +159,23 @@ class SysfsDevice:
             return f"{letter}{properties['MAJOR']}:{properties.get('MINOR', '')}"
         if self.subsystem == "net" and "IFINDEX" in properties:
             return f"n{properties['IFINDEX']}"
-        return f"+{self.subsystem}:{os.path.basename(self._path)}"
+        return f"+{self.subsystem}:{self._path.rpartition('/')[2]}"
 
 
 def _list(folder: str) -> list[str]:
     with suppress(OSError):
-        return sorted(os.listdir(folder))
+        return sorted(os.listdir(folder))  # noqa: PTH208  (strings: a node has thousands of entries)
     return []
 
 
 def _read_link(path: str) -> str:
     with suppress(OSError):
-        return os.path.basename(os.readlink(path))
+        return _follow(path).rpartition("/")[2]
     return ""
+
+
+def _follow(link: str) -> str:
+    return os.readlink(link)  # noqa: PTH115  (as above)
 
 
 def _read(path: str, limit: int) -> str:

@@ -29,9 +29,9 @@ from api.errors import PermanentError
 MAX_RULE: Final = 1024
 """The most characters of a rule: more than any line of systemd's own rules has."""
 
-Key: TypeAlias = Literal[
-    "ATTR", "ATTRS", "DEVPATH", "DRIVER", "DRIVERS", "ENV", "KERNEL", "KERNELS", "SUBSYSTEM", "SUBSYSTEMS", "TAG", "TAGS"
-]
+_Own: TypeAlias = Literal["ATTR", "DEVPATH", "DRIVER", "ENV", "KERNEL", "SUBSYSTEM", "TAG"]
+_Plural: TypeAlias = Literal["ATTRS", "DRIVERS", "KERNELS", "SUBSYSTEMS", "TAGS"]
+Key: TypeAlias = _Own | _Plural
 
 _NAMED: Final = frozenset({"ATTR", "ATTRS", "ENV"})
 """Keys with a name in braces."""
@@ -39,8 +39,10 @@ _PLURAL: Final = {"ATTRS": "ATTR", "DRIVERS": "DRIVER", "KERNELS": "KERNEL", "SU
 """Keys that look at parents, too, with those that look at one device."""
 _KEYS: Final = frozenset({*_PLURAL, *_PLURAL.values(), "DEVPATH", "ENV"})
 _UNSUPPORTED: Final = frozenset(
-    "ACTION CONST GOTO GROUP IMPORT LABEL MODE NAME OPTIONS OWNER PROGRAM RESULT RUN SECLABEL SYMLINK SYSCTL TEST WAIT_FOR"
-    .split()
+    {
+        *("ACTION", "CONST", "GOTO", "GROUP", "IMPORT", "LABEL", "MODE", "NAME", "OPTIONS", "OWNER"),
+        *("PROGRAM", "RESULT", "RUN", "SECLABEL", "SYMLINK", "SYSCTL", "TEST", "WAIT_FOR"),
+    }
 )
 """Keys of udev that say nothing about what a device is, or that change something."""
 _ASSIGNMENTS: Final = (":=", "+=", "-=", "=")
@@ -152,9 +154,7 @@ class UdevRule:
         if not all(term.holds_for(device) for term in self.terms if not term.is_plural):
             return False
         plural = [term for term in self.terms if term.is_plural]
-        return not plural or any(
-            all(term.holds_for(ancestor) for term in plural) for ancestor in _iter_lineage(device)
-        )
+        return not plural or any(all(term.holds_for(ancestor) for term in plural) for ancestor in _iter_lineage(device))
 
     @property
     def subsystems(self) -> tuple[str, ...]:
@@ -166,7 +166,7 @@ class UdevRule:
 
 
 def parse_udev_rule(rule: str) -> UdevRule:
-    """Parse a rule. Raises UdevRuleError for one that is empty or too long, other keys, assignments and bad patterns."""
+    """Parse a rule. Raises UdevRuleError for one that is empty or too long, with other keys, or assigns anything."""
     if len(rule) > MAX_RULE:
         raise UdevRuleError(rule, MAX_RULE, f"is longer than {MAX_RULE} characters")
     return UdevRule(tuple(_Parser(rule).parse()))
@@ -183,7 +183,7 @@ def match_pattern(pattern: _Pattern, text: str) -> bool:
         if expected is None:
             star, resume = element, at
             element += 1
-        elif expected is not _END and expected.matches(text[at]):
+        elif expected.matches(text[at]):
             at, element = at + 1, element + 1
         elif star >= 0:
             resume += 1
@@ -297,7 +297,7 @@ class _Parser:
                 case "\\":
                     at += 1
                     if at == len(text):
-                        raise UdevRuleError(self._rule, began, "a backslash at the end of a pattern stands before nothing")
+                        raise UdevRuleError(self._rule, began, "a pattern ends with a backslash")
                     elements.append(_Element(((text[at], text[at]),)))
                 case character:
                     elements.append(_Element(((character, character),)))
