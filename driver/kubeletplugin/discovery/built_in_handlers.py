@@ -4,6 +4,7 @@ They have Akri's names and details, where Akri has them, so that configurations 
 """
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Final, Literal
 
@@ -87,6 +88,14 @@ class DebugEchoHandler:
             return False
 
 
+class _Scan:
+    """One look at the devices of the node."""
+
+    def __init__(self) -> None:
+        self.ended = anyio.Event()
+        self.outcome: Callable[[], Mapping[str, str]] | None = None
+
+
 class UdevHandler:
     """Finds devices by rules of udev."""
 
@@ -94,11 +103,13 @@ class UdevHandler:
         """``start`` runs work that may block, in a thread."""
         self._tree = tree
         self._start = start
+        self._scans: dict[tuple[str, ...], _Scan] = {}
+        """The looks that go on, or hang, by their rules."""
 
     async def discover(self, request: DiscoveryRequest) -> AsyncGenerator[Sequence[FoundDevice], None]:
         details = decode_details(request.details, UdevDetails)
         try:
-            rules = tuple(map(parse_udev_rule, details.udev_rules))
+            rules = {rule: parse_udev_rule(rule) for rule in details.udev_rules}
         except UdevRuleError as error:
             raise DetailsError(f"details.udevRules: {error}") from None
         last = None
@@ -112,21 +123,26 @@ class UdevHandler:
                 yield devices
             await anyio.sleep(POLL_S)
 
-    async def _scan(self, rules: Sequence[UdevRule]) -> Mapping[str, str]:
-        """Look at the devices in a thread. Raises HandlerError when that takes too long: the thread is given up."""
-        ended = anyio.Event()
-        found: list[Callable[[], Mapping[str, str]]] = []
+    async def _scan(self, rules: Mapping[str, UdevRule]) -> Mapping[str, str]:
+        """Look at the devices in a thread, or join who does by the same rules.
 
-        def end(outcome: Callable[[], Mapping[str, str]]) -> None:
-            found.append(outcome)
-            ended.set()
-
-        start_call(self._start, end, find_nodes, self._tree, rules)
+        Raises HandlerError when that takes too long. The thread cannot be ended, and no other one begins the same.
+        """
+        key = tuple(rules)
+        scan = self._scans.get(key)
+        if scan is None:
+            scan = self._scans[key] = _Scan()
+            start_call(self._start, partial(self._end, key, scan), find_nodes, self._tree, rules.values())
         with anyio.move_on_after(SCAN_TIMEOUT_S):
-            await ended.wait()
-        if not found:
+            await scan.ended.wait()
+        if scan.outcome is None:
             raise HandlerError(f"a look at the node's devices has taken more than {SCAN_TIMEOUT_S:g} s")
-        return found[0]()
+        return scan.outcome()
+
+    def _end(self, key: tuple[str, ...], scan: "_Scan", outcome: Callable[[], Mapping[str, str]]) -> None:
+        del self._scans[key]
+        scan.outcome = outcome
+        scan.ended.set()
 
 
 def find_nodes(tree: UdevTree, rules: Iterable[UdevRule]) -> Mapping[str, str]:

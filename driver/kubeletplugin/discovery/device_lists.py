@@ -7,7 +7,6 @@ is passed on at once if the devices were quiet, and at most once a minute if the
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Final
 
 import anyio
@@ -45,14 +44,11 @@ async def follow_lists(lists: Lists, on_list: Callable[[Sequence[FoundDevice]], 
     raise failure or HandlerError("it has ended without being asked to")
 
 
-@dataclass
 class _Newest:
     """The newest list that was not passed on."""
 
-    devices: Sequence[FoundDevice] | None = None
-    came: anyio.Event = None  # type: ignore[assignment]  # made at once
-
-    def __post_init__(self) -> None:
+    def __init__(self) -> None:
+        self.devices: Sequence[FoundDevice] | None = None
         self.came = anyio.Event()
 
     def put(self, devices: Sequence[FoundDevice]) -> None:
@@ -70,7 +66,10 @@ async def _read(lists: Lists, newest: _Newest) -> None:
     recent: deque[float] = deque(maxlen=MAX_LISTS)
     async with aclosing(lists):
         with anyio.move_on_after(FIRST_LIST_S) as limit:
-            newest.put(await anext(lists))
+            first = await anext(lists, None)
+            if first is None:
+                return
+            newest.put(first)
         if limit.cancelled_caught:
             raise HandlerError(f"it has not said within {FIRST_LIST_S:g} s which devices there are")
         async for devices in lists:
