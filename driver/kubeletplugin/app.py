@@ -5,10 +5,11 @@ again with back-off while others go on, and the process is not ready meanwhile; 
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any, Final
 
 import anyio
 from anyio import to_thread
@@ -33,6 +34,9 @@ from driver.runtime.boot import read_boot_id
 from driver.runtime.lifecycle import iter_leaf_errors
 from driver.runtime.probes import Check, Probes
 
+DISCOVERING_DRIVER: Final = "shared.kerf.dev"
+"""The driver of devices that are found by discovery (``api.kerf.discovery_objects``)."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -42,7 +46,10 @@ async def run(settings: ProcessSettings) -> None:
     access = await load_access(settings.kubeconfig)
     async with Client(access, user_agent=NAME) as client:
         connector = ClusterConnector(client, settings.node_name)
-        families = [HostedFamily(plugin, connector.connect, boot_id=boot_id) for plugin in settings.plugins]
+        families = [
+            HostedFamily(plugin, connector.connect, boot_id=boot_id, services=connector.list_services(plugin))
+            for plugin in settings.plugins
+        ]
         await host(families, settings.probes_address)
 
 
@@ -67,6 +74,14 @@ class ClusterConnector:
         self._classes = ResourceClassWatch(client)
         self._features: ApiFeatures | ClassicFeatures | None = None
         self._node: Node | None = None
+
+    def list_services(self, settings: Settings) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
+        """Return what a family's plugin does beside the work on claims."""
+        if settings.driver_name != DISCOVERING_DRIVER:
+            return ()
+        from driver.kubeletplugin.discovery.service import run_discovery  # no other family needs its modules
+
+        return (partial(run_discovery, settings, self._client),)
 
     async def connect(self, settings: Settings) -> Cluster:
         """Return the cluster as soon as the API server answers. Raises KerfError for what waiting does not resolve."""
@@ -101,13 +116,16 @@ class HostedFamily:
         connect: Callable[[Settings], Awaitable[Cluster]],
         *,
         boot_id: str,
+        services: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
     ) -> None:
+        """``services`` run while this process has the active instance of the family."""
         self.name = settings.family.name
         self.has_failed = False
         """Whether it has failed, and has not started again since."""
         self._settings = settings
         self._connect = connect
         self._boot_id = boot_id
+        self._services = services
         self._problem: str | None = "it is starting"
         self._has_run = False
         self._instance: Instance | None = None
@@ -147,7 +165,9 @@ class HostedFamily:
         with acquire_free_lock(self._settings, instance_lock, boot_id=self._boot_id) or nullcontext() as lock:
             backends = load_backends(self._settings.family, self._settings.backends)
             cluster = await self._connect(self._settings)
-            self._instance = Instance(self._settings, cluster, backends, instance_lock, boot_id=self._boot_id)
+            self._instance = Instance(
+                self._settings, cluster, backends, instance_lock, boot_id=self._boot_id, services=self._services
+            )
             async with anyio.create_task_group() as group:
                 await group.start(self._instance.run, lock)
                 self._started()

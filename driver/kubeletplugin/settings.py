@@ -40,6 +40,8 @@ class Settings:
     """The directory in which each family has a folder for its checkpoint and locks, on a disk; None: ``plugin_dir``."""
     device_plugins_dir: Path = DEVICE_PLUGINS_DIR
     """The directory of the kubelet's socket of the device plugin interface, and of those of extended resources."""
+    host_root: Path = Path("/")
+    """The directory below which the node has ``sys`` and ``run/udev``, for the discovery of devices by udev."""
     cdi_dir: Path = CDI_DIR
     """The directory where the container runtime looks for generated CDI specs."""
     profile: str = ""

@@ -30,19 +30,22 @@ from api.kerf.discovery_objects import (
 )
 from api.model.names import ObjectRef
 from api.wire import Kind
-from driver.kube.events import EventKind
+from driver.kube.events import EventKind, EventReporter
 from driver.kube.http.client import Client, PatchType
-from driver.kube.http.errors import AlreadyExistsError, ApiError, ForbiddenError, NotFoundError, to_one_line
+from driver.kube.http.errors import AlreadyExistsError, ForbiddenError, NotFoundError, to_one_line
 from driver.kube.informer import Informer
 from driver.kube.store import ObjectChange
+from driver.kubeletplugin.discovery.built_in_handlers import make_handlers
 from driver.kubeletplugin.discovery.device_lists import follow_lists
 from driver.kubeletplugin.discovery.found_devices import check_devices
 from driver.kubeletplugin.discovery.node_entries import DeviceChange, is_entered, make_selector, plan_entry
-from driver.kubeletplugin.discovery.remote_handlers import HandlerRegistry
+from driver.kubeletplugin.discovery.remote_handlers import HandlerRegistry, RegistrationServer
+from driver.kubeletplugin.discovery.udev_devices import UdevTree
 from driver.kubeletplugin.settings import Settings
 from driver.runtime import metrics
 from driver.runtime.notifier import Notifier
 from driver.runtime.work_queue import WorkQueue
+from driver.runtime.worker_threads import WorkerThreads
 
 FAILED: Final = "DiscoveryFailed"
 """The reason of events about a handler that fails on a node."""
@@ -91,6 +94,21 @@ class _Search:
     """The task that follows the handler."""
 
 
+async def run_discovery(settings: Settings, client: Client) -> None:
+    """Take on handlers and discover, until cancelled: all that discovery is on a node."""
+    threads = WorkerThreads()
+    handlers = make_handlers(settings.discovery_dir, UdevTree(settings.host_root), start=threads.start)
+    registry = HandlerRegistry(handlers)
+    events = EventReporter(client, component=settings.field_manager, instance=settings.node_name)
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(events.run)
+            group.start_soon(RegistrationServer(settings, settings.discovery_dir, registry).run)
+            group.start_soon(DeviceDiscovery(settings, client, registry, events.report).run)
+    finally:
+        threads.close()
+
+
 class DeviceDiscovery:
     """Finds devices and writes their objects, while this instance of the plugin is the active one."""
 
@@ -133,7 +151,7 @@ class DeviceDiscovery:
                 return
             except (NotFoundError, ForbiddenError) as error:
                 _log.debug("%s cannot be read: %s", kind.plural, error)
-            except ApiError:
+            except KerfError:
                 return  # the informer tries again by itself, and says so
             await anyio.sleep(self._settings.classes_poll_s)
 

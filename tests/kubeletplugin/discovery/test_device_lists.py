@@ -86,8 +86,8 @@ async def test_a_handler_that_ends_has_failed() -> None:
         yield devices(0)
 
     async def never() -> AsyncGenerator[Sequence[FoundDevice], None]:
-        return
-        yield devices(0)
+        for number in range(0):
+            yield devices(number)
 
     for lists in (once(), never()):
         with pytest.raises(HandlerError, match="has ended"):

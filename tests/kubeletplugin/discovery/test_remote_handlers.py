@@ -52,7 +52,7 @@ Answer = Callable[[bytes, Any], AsyncIterator[bytes]]
 async def serving(path: Path, answer: Answer) -> AsyncIterator[RemoteHandler]:
     """A handler at ``path`` that answers in bytes."""
     server = grpc.aio.server()
-    method = grpc.unary_stream_rpc_method_handler(answer)
+    method: Any = grpc.unary_stream_rpc_method_handler(answer)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(DISCOVER.service, {DISCOVER.name: method}),))
     server.add_insecure_port(f"unix:{path}")
     await server.start()
@@ -186,7 +186,7 @@ class Registered:
 
     async def register(self, name: str, endpoint: str = "h.sock") -> Any:
         """Returns the open call."""
-        method = self._channel.unary_stream(
+        method: Any = self._channel.unary_stream(
             REGISTER.path, request_serializer=REGISTER.encode_request, response_deserializer=REGISTER.decode_response
         )
         call = method(HandlerRegistration(name=name, endpoint=endpoint), timeout=LIMIT_S)

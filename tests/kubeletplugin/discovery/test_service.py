@@ -1,7 +1,7 @@
 """What nodes write of the devices that their handlers find, on an API server in memory and the virtual clock."""
 
 import itertools
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
@@ -419,19 +419,21 @@ async def test_an_object_that_somebody_deletes_comes_back_while_its_device_is_th
 async def test_an_api_server_that_fails_is_asked_again_until_all_is_written() -> None:
     server = MemoryServer()
     configure(server)
-    failures = [UnreachableError, lambda call, message: status(call, 500), lambda call, message: status(call, 409)]
+    failures: list[Callable[[HttpRequest], Exception]] = [
+        lambda call: UnreachableError(str(call), "down"),
+        lambda call: status(call, 500),
+        lambda call: status(call, 409, "Conflict"),
+    ]
 
     def fail(request: HttpRequest) -> Exception | None:
-        if request.method in {"POST", "PATCH"} and failures:
-            return failures.pop()(request, "down")  # type: ignore[arg-type,operator]  # either takes both
-        return None
+        return failures.pop()(request) if failures and request.method in {"POST", "PATCH"} else None
 
     server.faults.append(fail)
     async with Node("n1", server, Finder((camera(), local("a")))).running() as node:
         await pass_time(60)
         assert len(devices(server)) == 2
         node.finder.find()
-        failures += [UnreachableError]
+        failures.append(lambda call: UnreachableError(str(call), "down"))
         await pass_time(60)
     assert set(map(tuple, devices(server).values())) == {()}
 

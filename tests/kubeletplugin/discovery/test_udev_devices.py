@@ -141,7 +141,7 @@ def test_the_devices_of_umockdev_are_found_where_libudev_finds_them(tmp_path: Pa
         "print(json.dumps(dict(find_nodes(UdevTree(pathlib.Path('/')), [parse_udev_rule(sys.argv[1])]))))\n"
     )
     rule = 'SUBSYSTEM=="video4linux", ATTR{name}=="Camera", ATTRS{idVendor}=="046d"'
-    command = ["umockdev-run", "--device", tmp_path / "camera.umockdev", "--", sys.executable, "-c", program, rule]
+    command = ["umockdev-run", "--device", str(tmp_path / "camera.umockdev"), "--", sys.executable, "-c", program, rule]
     answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     path = "/devices/pci0000:00/0000:00:14.0/usb1/1-1/video4linux/video7"
     assert json.loads(answer.stdout) == {path: "/dev/video7"}
