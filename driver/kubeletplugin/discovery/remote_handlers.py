@@ -40,7 +40,7 @@ CHANNEL_OPTIONS: Final = (
     ("grpc.max_receive_message_length", 1024 * 1024),
     # What gRPC's servers take without a complaint (GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS): 5 minutes.
     ("grpc.keepalive_time_ms", 300_000),
-    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.http2.ping_timeout_ms", 20_000),  # grpc.keepalive_timeout_ms has no effect at a unix socket
 )
 """A list has a megabyte at most, far above that of 256 devices; a handler that is stopped, and could not say that
 devices have gone, is found out after five minutes."""
@@ -88,12 +88,13 @@ class HandlerRegistry:
 class RemoteHandler:
     """A handler at a socket."""
 
-    def __init__(self, socket: Path) -> None:
+    def __init__(self, socket: Path, options: Sequence[tuple[str, int]] = CHANNEL_OPTIONS) -> None:
         self._socket = socket
+        self._options = options
 
     async def discover(self, request: DiscoveryRequest) -> AsyncGenerator[Sequence[FoundDevice], None]:
         try:
-            async with grpc.aio.insecure_channel(f"unix:{self._socket}", options=CHANNEL_OPTIONS) as channel:
+            async with grpc.aio.insecure_channel(f"unix:{self._socket}", options=self._options) as channel:
                 call: grpc.aio.UnaryStreamMultiCallable[DiscoveryRequest, bytes] = channel.unary_stream(
                     DISCOVER.path, request_serializer=DISCOVER.encode_request
                 )

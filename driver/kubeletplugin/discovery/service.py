@@ -64,7 +64,7 @@ _MAX_TOLD: Final = 4
 """The objects that one event names: the others have the same reason, most likely."""
 
 
-class Report(Protocol):
+class EventRecorder(Protocol):
     """Reports an event about an object, and returns at once."""
 
     def __call__(self, about: ObjectReference, *, type: EventKind, reason: str, message: str) -> None: ...  # noqa: A002
@@ -112,7 +112,7 @@ async def run_discovery(settings: Settings, client: Client) -> None:
 class DeviceDiscovery:
     """Finds devices and writes their objects, while this instance of the plugin is the active one."""
 
-    def __init__(self, settings: Settings, client: Client, registry: HandlerRegistry, report: Report) -> None:
+    def __init__(self, settings: Settings, client: Client, registry: HandlerRegistry, report: EventRecorder) -> None:
         self._settings = settings
         self._node = settings.node_name
         self._client = client
@@ -225,14 +225,14 @@ class DeviceDiscovery:
         _lists.labels(name).inc()
         _devices.labels(name).set(len(checked.specs))
         if checked.problems:
-            self._tell(name, NOT_TAKEN, f"handler {search.handler}: {'; '.join(checked.problems)}")
+            self._tell(name, reason=NOT_TAKEN, message=f"handler {search.handler}: {'; '.join(checked.problems)}")
         self._queue.add(name)
 
-    def _note_failure(self, name: str, search: _Search, reason: str) -> None:
+    def _note_failure(self, name: str, search: _Search, why: str) -> None:
         if search.is_lost_since is None:
             search.is_lost_since = anyio.current_time()
         _failures.labels(name).inc()
-        self._tell(name, FAILED, f"handler {search.handler}: {reason}")
+        self._tell(name, reason=FAILED, message=f"handler {search.handler}: {why}")
         self._queue.add(name, after_s=self._settings.handler_grace_s)
 
     # What is written
@@ -266,7 +266,7 @@ class DeviceDiscovery:
                 refused.append(str(error))
         if refused:
             more = f"; and {len(refused) - _MAX_TOLD} more" if len(refused) > _MAX_TOLD else ""
-            self._tell(name, NOT_ENTERED, "; ".join(refused[:_MAX_TOLD]) + more)
+            self._tell(name, reason=NOT_ENTERED, message="; ".join(refused[:_MAX_TOLD]) + more)
         if retried:
             raise retried[0]
 
@@ -321,7 +321,7 @@ class DeviceDiscovery:
             for name in _index_by_configuration(held) if held is not None else ():
                 self._queue.add(name)
 
-    def _tell(self, name: str, reason: str, message: str) -> None:
+    def _tell(self, name: str, *, reason: str, message: str) -> None:
         """Report what is wrong with a configuration on this node, as an event about it."""
         message = to_one_line(f"node {self._node}: {message}")
         _log.warning("configuration %s: %s", name, message)

@@ -129,15 +129,15 @@ class SysfsDevice:
 
     @cached_property
     def _properties(self) -> Mapping[str, str]:
-        found = {"DEVPATH": self.devpath, "SUBSYSTEM": self.subsystem} | self._kernel_properties
-        if name := found.get("DEVNAME"):
-            found["DEVNAME"] = f"/dev/{name}"
-        found |= dict(value.split("=", 1) for letter, value in self._notes if letter == "E" and "=" in value)
+        properties = {"DEVPATH": self.devpath, "SUBSYSTEM": self.subsystem} | self._kernel_properties
+        if name := properties.get("DEVNAME"):
+            properties["DEVNAME"] = f"/dev/{name}"
+        properties |= dict(value.split("=", 1) for letter, value in self._notes if letter == "E" and "=" in value)
         if self.tags:
-            found["TAGS"] = f":{':'.join(sorted(self.tags))}:"
+            properties["TAGS"] = f":{':'.join(sorted(self.tags))}:"
         if links := [value for letter, value in self._notes if letter == "S"]:
-            found["DEVLINKS"] = " ".join(f"/dev/{link}" for link in sorted(links))
-        return MappingProxyType(found)
+            properties["DEVLINKS"] = " ".join(f"/dev/{link}" for link in sorted(links))
+        return MappingProxyType(properties)
 
     @cached_property
     def _kernel_properties(self) -> dict[str, str]:

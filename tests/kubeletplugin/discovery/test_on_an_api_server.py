@@ -42,7 +42,9 @@ async def wait_for(client: Client, nodes: dict[str, list[str]]) -> None:
         await anyio.sleep(0.02)
 
 
-async def test_ak_21_and_23_handlers_of_the_plugin_make_objects_that_go_with_their_configuration(tmp_path: Path) -> None:
+async def test_ak_23_handlers_of_the_plugin_make_objects_that_go_with_their_configuration(
+    tmp_path: Path,
+) -> None:
     server = ApiServer()
     udev = UdevNode(tmp_path)
     udev.add("devices/a/video0", link="class/video4linux/video0", uevent="MAJOR=81\nMINOR=0\nDEVNAME=video0\n")

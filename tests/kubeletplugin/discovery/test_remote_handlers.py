@@ -1,5 +1,6 @@
 """Handlers that are programs of their own, over real unix sockets: they register, find devices, fail and attack."""
 
+import signal
 import socket
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from driver.kubeletplugin.discovery.base import HandlerError
 from driver.kubeletplugin.discovery.built_in_handlers import StaticHandler
 from driver.kubeletplugin.discovery.device_lists import MAX_LISTS, follow_lists
 from driver.kubeletplugin.discovery.remote_handlers import (
+    CHANNEL_OPTIONS,
     MAX_HANDLERS,
     HandlerRegistry,
     RegistrationServer,
@@ -295,6 +297,20 @@ async def discovering(server: MemoryServer, sockets: Path) -> AsyncIterator[None
         group.start_soon(discovery.run)
         yield
         group.cancel_scope.cancel()
+
+
+async def test_a_program_that_is_stopped_and_says_nothing_more_is_found_out() -> None:
+    options = [("grpc.keepalive_time_ms", 1000), ("grpc.http2.ping_timeout_ms", 1000)]
+    with short_directory() as folder, anyio.fail_after(LIMIT_S), started(folder) as process:
+        (folder / "cameras").mkdir()
+        await until((folder / "folder.sock").exists)
+        request = DiscoveryRequest(details=f"{folder}/cameras")
+        lists = RemoteHandler(folder / "folder.sock", options).discover(request)
+        assert await anext(lists) == ()
+        process.send_signal(signal.SIGSTOP)
+        with pytest.raises(HandlerError, match="ping timeout"):
+            await anext(lists)
+    assert {name for name, _ in options} < {name for name, _ in CHANNEL_OPTIONS}
 
 
 async def test_ak_22_a_program_that_finds_devices_registers_ends_and_comes_back_and_so_may_the_plugin() -> None:
