@@ -17,6 +17,7 @@ NODES: Final = "tests/flows/test_idle_nodes.py"
 HANDOVER: Final = "tests/kubeletplugin/test_handover.py"
 DRIVEN: Final = {
     "driver/controller/structured/app.py: StructuredController._resync": IDLE,
+    "driver/controller/structured/discovery/reconciler.py: DiscoveryReconciler.run": NODES,
     "driver/controller/structured/fpga_objects.py: FpgaStatusWriter.run": NODES,
     "driver/controller/structured/orphaned_slices.py: OrphanedSliceCollector.run": (
         "tests/controller/structured/test_orphaned_slices.py"
