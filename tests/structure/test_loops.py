@@ -18,6 +18,7 @@ DISCOVERY: Final = "tests/kubeletplugin/discovery/test_service.py"
 HANDOVER: Final = "tests/kubeletplugin/test_handover.py"
 DRIVEN: Final = {
     "driver/controller/structured/app.py: StructuredController._resync": IDLE,
+    "driver/controller/structured/discovery/reconciler.py: DiscoveryReconciler.run": NODES,
     "driver/controller/structured/fpga_objects.py: FpgaStatusWriter.run": NODES,
     "driver/controller/structured/orphaned_slices.py: OrphanedSliceCollector.run": (
         "tests/controller/structured/test_orphaned_slices.py"
