@@ -9,13 +9,14 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import anyio
 from anyio import to_thread
 
 from api.core.v1 import NODES, Node
 from api.errors import KerfError, TransientError
+from driver.families.shared import SHARED
 from driver.kube.discovery import ApiFeatures, ClassicFeatures, discover, discover_classic
 from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
@@ -33,9 +34,6 @@ from driver.runtime import logs, metrics
 from driver.runtime.boot import read_boot_id
 from driver.runtime.lifecycle import iter_leaf_errors
 from driver.runtime.probes import Check, Probes
-
-DISCOVERING_DRIVER: Final = "shared.kerf.dev"
-"""The driver of devices that are found by discovery (``api.kerf.discovery_objects``)."""
 
 _log = logging.getLogger(__name__)
 
@@ -77,7 +75,7 @@ class ClusterConnector:
 
     def list_services(self, settings: Settings) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         """Return what a family's plugin does beside the work on claims."""
-        if settings.driver_name != DISCOVERING_DRIVER:
+        if settings.driver_name != SHARED.driver:
             return ()
         from driver.kubeletplugin.discovery.service import run_discovery  # no other family needs its modules
 

@@ -64,7 +64,7 @@ _MAX_TOLD: Final = 4
 """The objects that one event names: the others have the same reason, most likely."""
 
 
-class EventRecorder(Protocol):
+class EventReport(Protocol):
     """Reports an event about an object, and returns at once."""
 
     def __call__(self, about: ObjectReference, *, type: EventKind, reason: str, message: str) -> None: ...  # noqa: A002
@@ -112,7 +112,7 @@ async def run_discovery(settings: Settings, client: Client) -> None:
 class DeviceDiscovery:
     """Finds devices and writes their objects, while this instance of the plugin is the active one."""
 
-    def __init__(self, settings: Settings, client: Client, registry: HandlerRegistry, report: EventRecorder) -> None:
+    def __init__(self, settings: Settings, client: Client, registry: HandlerRegistry, report: EventReport) -> None:
         self._settings = settings
         self._node = settings.node_name
         self._client = client
