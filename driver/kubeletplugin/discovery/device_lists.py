@@ -85,8 +85,6 @@ async def _pass_on(newest: _Newest, on_list: Callable[[Sequence[FoundDevice]], N
         for delay_s in PACE.delays():
             on_list(await newest.take())
             await anyio.sleep(delay_s)
-            if newest.devices is not None:
-                continue
             with anyio.move_on_after(QUIET_S) as quiet:
                 await newest.came.wait()
             if quiet.cancelled_caught:

@@ -182,11 +182,7 @@ class DeviceDiscovery:
         if before is not None and (before.handler, before.request) == (wanted.name, request):
             return
         self._stop(name)
-        # What the handler has said before stays until it answers the new request: a rule that changes takes no device
-        # away that it still matches.
-        search = _Search(
-            wanted.name, request, is_lost_since=anyio.current_time(), seen=None if before is None else before.seen
-        )
+        search = _Search(wanted.name, request, is_lost_since=anyio.current_time())
         self._searches[name] = search
         group.start_soon(self._search_until_cancelled, name, search)
         self._queue.add(name, after_s=self._settings.handler_grace_s)
@@ -220,7 +216,7 @@ class DeviceDiscovery:
             self._note_failure(name, search, f"unexpected error: {type(error).__name__}")
 
     def _take_list(self, name: str, search: _Search, devices: Sequence[FoundDevice]) -> None:
-        checked = check_devices(name, devices, node=self._node, known=search.seen or ())
+        checked = check_devices(name, devices, node=self._node, known=self._list_entered(name))
         search.seen, search.is_lost_since = checked.specs, None
         _lists.labels(name).inc()
         _devices.labels(name).set(len(checked.specs))
@@ -254,10 +250,9 @@ class DeviceDiscovery:
             seen = {}
             _devices.labels(name).set(0)
         held = {each.metadata.name: each for each in self._objects.store.indexed(_BY_CONFIGURATION, name)}
-        entered = {device for device, each in held.items() if is_entered(each, self._node)}
         retried: list[TransientError] = []
         refused: list[str] = []
-        for device in sorted(seen.keys() | entered):
+        for device in sorted(seen.keys() | self._list_entered(name)):
             try:
                 await self._write_entry(device, held.get(device), seen.get(device), configuration)
             except TransientError as error:
@@ -269,6 +264,11 @@ class DeviceDiscovery:
             self._tell(name, reason=NOT_ENTERED, message="; ".join(refused[:_MAX_TOLD]) + more)
         if retried:
             raise retried[0]
+
+    def _list_entered(self, name: str) -> set[str]:
+        """Return the names of the devices of a configuration in whose objects this node is entered."""
+        held = self._objects.store.indexed(_BY_CONFIGURATION, name)
+        return {each.metadata.name for each in held if is_entered(each, self._node)}
 
     async def _write_entry(
         self,

@@ -185,8 +185,8 @@ def _read(path: str, limit: int) -> str:
 
 
 def _read_file(path: str, limit: int) -> str:
-    """Read at most ``limit`` bytes; never waits for a writer. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    """Read at most ``limit`` bytes. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(descriptor, limit).decode(errors="replace")
     finally:

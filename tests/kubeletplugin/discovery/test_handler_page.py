@@ -1,4 +1,4 @@
-"""``docs/write-a-discovery-handler.md`` quotes its example, which ``test_remote_handlers`` runs, and says the limits."""
+"""``docs/write-a-discovery-handler.md`` quotes the example that ``test_remote_handlers`` runs, and the limits."""
 
 import re
 

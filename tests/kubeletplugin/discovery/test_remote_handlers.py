@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -270,6 +271,19 @@ async def test_a_socket_that_somebody_removes_is_served_anew_and_is_for_root_onl
             assert path.stat().st_mode & 0o777 == 0o600
             async with Registered(folder) as one:
                 await one.register("onvif")
+
+
+async def test_the_plugin_waits_for_no_handler_when_it_ends() -> None:
+    patient = replace(SETTINGS, rpc_grace_s=2 * LIMIT_S)
+    with short_directory() as folder, listening(folder / "h.sock"), anyio.fail_after(LIMIT_S):
+        registry = HandlerRegistry({})
+        async with anyio.create_task_group() as group, Registered(folder) as one:
+            group.start_soon(RegistrationServer(patient, folder, registry).run)
+            await until((folder / "registration.sock").exists)
+            call = await one.register("onvif")
+            group.cancel_scope.cancel()
+            with anyio.CancelScope(shield=True):
+                assert await call.read() == grpc.aio.EOF
 
 
 # A program

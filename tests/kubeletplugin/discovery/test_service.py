@@ -15,6 +15,7 @@ from driver.families.gpu import GPU
 from driver.kube.http.errors import UnreachableError
 from driver.kube.http.transport import HttpRequest
 from driver.kubeletplugin.discovery.base import HandlerError
+from driver.kubeletplugin.discovery.found_devices import MAX_DEVICES
 from driver.kubeletplugin.discovery.remote_handlers import HandlerRegistry
 from driver.kubeletplugin.discovery.service import DeviceDiscovery
 from driver.kubeletplugin.settings import Settings
@@ -500,6 +501,51 @@ async def test_an_hour_in_which_nothing_changes_costs_no_call() -> None:
         before = len(server.requests)
         await pass_time(3600)
         assert len(server.requests) == before
+
+
+async def test_what_others_write_of_a_device_costs_this_node_no_call() -> None:
+    server = MemoryServer()
+    configure(server)
+    async with Node("n1", server, Finder((camera(),))).running():
+        await pass_time(60)
+        before = len(server.requests)
+        for number in range(100):
+            held = server.objects["discovereddevices", "", SHARED]
+            server.put("discovereddevices", {**held, "status": {"observedGeneration": number}})
+            await pass_time(10)
+        assert len(server.requests) == before
+
+
+async def test_of_too_many_devices_the_same_are_taken_after_a_restart_and_a_change_of_the_configuration() -> None:
+    server = MemoryServer()
+    configure(server, details="one")
+    async with Node("n1", server, Finder([local(f"z{number}") for number in range(MAX_DEVICES)])).running():
+        await pass_time(SOON_S)
+    before = devices(server)
+    many = [local(f"{letter}{number}") for letter in "az" for number in range(MAX_DEVICES)]
+    async with Node("n1", server, Finder(many)).running():
+        await pass_time(SOON_S)
+        configure(server, details="two")
+        await pass_time(SOON_S)
+    assert devices(server) == before
+    assert len(before) == MAX_DEVICES
+
+
+async def test_a_device_whose_object_a_person_has_made_is_entered_there() -> None:
+    server = MemoryServer()
+    configure(server)
+    what = {"configurationName": "cams", "deviceID": "rtsp://10.0.0.7", "shared": True, "capacity": 7}
+    server.put("discovereddevices", {"metadata": {"name": SHARED}, "spec": what})
+    async with Node("n1", server, Finder((camera(URL="u"),))).running() as node:
+        await pass_time(SOON_S)
+        assert server.objects["discovereddevices", "", SHARED]["spec"] == {
+            **what,
+            "nodes": ["n1"],
+            "properties": {"URL": "u"},
+        }
+        node.finder.find()
+        await pass_time(SOON_S)
+    assert devices(server) == {SHARED: []}
 
 
 async def test_a_handler_that_changes_its_mind_all_the_time_costs_a_write_a_minute_for_each_device() -> None:

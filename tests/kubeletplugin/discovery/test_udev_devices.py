@@ -96,7 +96,9 @@ def test_what_is_no_device_or_leads_out_of_sys_is_passed_over(node: UdevNode) ->
     (node.sys / "class/gpio/out").symlink_to("/etc")
     (node.sys / "class/gpio/far").symlink_to("../../../../etc")
     (node.sys / "class/gpio/gone").symlink_to("../../devices/gone")
-    assert node.find('SUBSYSTEM!="video4linux", KERNEL=="export|out|far"') == {}
+    (node.sys / "class/gpio/back").symlink_to("../net/lo")
+    assert [device.devpath for device in UdevTree(node.root).list_devices(["gpio"])] == ["/devices/gone"]
+    assert node.find('SUBSYSTEM=="gpio"') == {}, "what is gone has no subsystem"
 
 
 def test_a_node_without_udev_has_devices_without_notes(node: UdevNode) -> None:
