@@ -14,7 +14,7 @@ from tests.realcluster.kerf import Hardware
 
 HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "a30-24gb"}], options={})
 PLUGIN_ARGUMENTS = ("--backend=discovered", "--instance=one")
-"""The instance is a part of the names of sockets, and a pod's UID would make this driver's too long below the folder of a test."""
+"""The instance is a part of the names of sockets: a pod's UID would make this driver's too long in a test's folder."""
 KERF: Final = "kerf.dev/v1alpha1"
 CONFIGURATION: Final = "cameras"
 IDS: Final = ("rtsp://10.0.0.7", "rtsp://10.0.0.8")

@@ -70,7 +70,8 @@ class DiscoveredBackend(EventlessBackend):
         return [_build_card(index, one) for index, one in enumerate(self._discovery.devices.values())]
 
     def survey(self, card_uuid: str) -> CardSurvey:
-        return CardSurvey(card_uuid=self._find(card_uuid).name)
+        """Return that nothing is on the device, also of one that is gone: what claims had of it is to be released."""
+        return CardSurvey(card_uuid=card_uuid)
 
     def prepare(
         self, device: AllocatedDevice, config: DeviceConfigBase | None, journal: Journal, found: FoundPartition | None
