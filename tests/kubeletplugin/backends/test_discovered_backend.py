@@ -141,6 +141,10 @@ def test_a_handle_of_another_backend_is_refused() -> None:
         open_backend(None).edits({"kind": "intel"})
 
 
-def test_there_is_no_configuration_file(tmp_path: Path) -> None:
-    with pytest.raises(InvalidDocumentError, match="has no configuration"):
-        open_backend(tmp_path / "discovered.yaml")
+def test_the_configuration_file_of_a_profile_is_empty(tmp_path: Path) -> None:
+    file = tmp_path / "discovered.yaml"
+    file.write_text("{}\n")
+    open_backend(file)
+    file.write_text("state: there\n")
+    with pytest.raises(InvalidDocumentError, match="unknown field `state`"):
+        open_backend(file)
