@@ -15,7 +15,7 @@ import anyio
 from anyio import to_thread
 
 from api.core.v1 import NODES, Node
-from api.errors import KerfError, TransientError
+from api.errors import KerfError, PermanentError, TransientError
 from driver.families.shared import SHARED
 from driver.kube.discovery import ApiFeatures, ClassicFeatures, discover, discover_classic
 from driver.kube.http.client import Client
@@ -36,6 +36,15 @@ from driver.runtime.lifecycle import iter_leaf_errors
 from driver.runtime.probes import Check, Probes
 
 _log = logging.getLogger(__name__)
+
+
+class ClassicClusterError(PermanentError):
+    """The cluster allocates by Kerf's own controller, which has no devices that several nodes reach."""
+
+    def __init__(self, family: str) -> None:
+        super().__init__(
+            f"devices of the family {family} need Kubernetes 1.32 or later: leave its backend out of this node's plugin"
+        )
 
 
 async def run(settings: ProcessSettings) -> None:
@@ -98,6 +107,8 @@ class ClusterConnector:
                 self._features = await discover_classic(self._client) or await discover(self._client)
             if self._node is None:
                 self._node = await self._client.get(NODES, self._node_name)
+        if settings.family.is_network_attached and not isinstance(self._features, ApiFeatures):
+            raise ClassicClusterError(settings.family.name)
         if isinstance(self._features, ApiFeatures):
             return await StructuredCluster.connect(self._client, self._features, self._node, settings, self._classes)
         from driver.kubeletplugin.cluster.classic import ClassicCluster  # needed only before Kubernetes 1.32

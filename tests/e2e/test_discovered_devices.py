@@ -9,11 +9,12 @@ from tests.e2e import pods
 from tests.e2e.conftest import NODE
 from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
-from tests.realcluster.api import Api
+from tests.realcluster.api import Api, StatusError
 from tests.realcluster.kerf import Hardware
 
-HARDWARE = Hardware(cards=[], options={})
-PLUGIN_ARGUMENTS = ("--backend=discovered",)
+HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "a30-24gb"}], options={})
+PLUGIN_ARGUMENTS = ("--backend=discovered", "--instance=one")
+"""The instance is a part of the names of sockets: a pod's UID would make this driver's too long in a test's folder."""
 KERF: Final = "kerf.dev/v1alpha1"
 CONFIGURATION: Final = "cameras"
 IDS: Final = ("rtsp://10.0.0.7", "rtsp://10.0.0.8")
@@ -94,3 +95,32 @@ async def test_ak_07_a_claim_has_different_devices_where_it_says_so(namespace: N
     told = (await namespace.wait_running("p")).main
     assert {result["device"] for result in await namespace.allocation_results("p")} == {*NAMES}
     assert {told.environment[f"URL_{name.removeprefix('cameras-').upper()}"] for name in NAMES} == {*IDS}
+
+
+async def test_ak_07_ak_08_several_devices_without_that_are_refused_unless_they_need_not_differ(
+    api: Api, namespace: Namespace
+) -> None:
+    requests = [pods.exactly(name, ANY) for name in ("left", "right")]
+
+    async def is_refused() -> bool:  # a policy is in force some time after it was written
+        try:
+            await namespace.template("refused", *requests)
+        except StatusError as error:
+            return "several devices of cameras.shared.kerf.dev must be different" in str(error)
+        return False
+
+    await eventually("the template is refused", is_refused)
+    held = await api.get(KERF, "DiscoveryConfiguration", CONFIGURATION)
+    await api.apply(_document("DiscoveryConfiguration", CONFIGURATION, **held["spec"], uniqueDevices=False))
+
+    async def is_accepted() -> bool:
+        try:
+            await namespace.template("accepted", *requests)
+        except StatusError:
+            return False
+        return True
+
+    await eventually("the template is accepted", is_accepted)
+    await namespace.create_pods("accepted", "p")
+    await namespace.wait_running("p")
+    assert len({result["device"] for result in await namespace.allocation_results("p")}) == 1

@@ -25,6 +25,7 @@ POLLS: Final = {
     "e2e/wait.py": "a real cluster is asked",
     "e2e/why_audit.py": "the pods of a real cluster are listed while tests run",
     "fakes/kubelet.py": "the plugin's socket appears in a directory, which sets no event",
+    "flows/test_discovered_devices.py": "the embedded cluster is asked as its users ask it",
     "flows/test_discovery_handlers.py": "the embedded cluster is asked as its users ask it",
     "flows/test_early_preparation.py": "the embedded cluster is asked as its users ask it",
     "kube/test_against_the_embedded_cluster.py": "the API server is asked as its clients ask it",

@@ -9,14 +9,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from api.errors import InvalidDocumentError, Problem
 from api.kerf.discovery_objects import (
     DISCOVERED_DEVICES,
     DISCOVERY_CONFIGURATIONS,
     DiscoveredDeviceObject,
     DiscoveryConfigurationObject,
 )
-from api.kerf.v1alpha1 import DeviceConfigBase
+from api.kerf.v1alpha1 import DeviceConfigBase, Strict
 from api.model import device_attributes as v
 from api.model.base import JsonObject
 from api.model.devices import Attribute
@@ -35,6 +34,7 @@ from driver.kubeletplugin.backends.base import (
     Journal,
 )
 from driver.kubeletplugin.backends.discovered.handles import build_edits, build_handle, from_json, to_json
+from driver.kubeletplugin.backends.documents import read_config
 from driver.kubeletplugin.backends.eventless import EventlessBackend
 from driver.partitions.geometry import Card, Geometry, PartitionSpec
 
@@ -70,7 +70,8 @@ class DiscoveredBackend(EventlessBackend):
         return [_build_card(index, one) for index, one in enumerate(self._discovery.devices.values())]
 
     def survey(self, card_uuid: str) -> CardSurvey:
-        return CardSurvey(card_uuid=self._find(card_uuid).name)
+        """Return that nothing is on the device, also of one that is gone: what claims had of it is to be released."""
+        return CardSurvey(card_uuid=card_uuid)
 
     def prepare(
         self, device: AllocatedDevice, config: DeviceConfigBase | None, journal: Journal, found: FoundPartition | None
@@ -95,10 +96,13 @@ class DiscoveredBackend(EventlessBackend):
         return found
 
 
+class DiscoveredConfig(Strict):
+    """The configuration document, which has no fields: everything is in objects of the cluster."""
+
+
 def open_backend(config: Path | None) -> DiscoveredBackend:
-    """Make the backend, which has no configuration. Raises InvalidDocumentError when it is given one."""
-    if config is not None:
-        raise InvalidDocumentError(str(config), [Problem("", "the backend discovered has no configuration")])
+    """Make the backend. Raises InvalidDocumentError when its configuration has a field."""
+    read_config(config, DiscoveredConfig)
     return DiscoveredBackend()
 
 
