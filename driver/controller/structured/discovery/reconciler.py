@@ -86,6 +86,8 @@ class DiscoveryReconciler:
         self._keeps_shares = True
         self._answers: dict[str, tuple[DeviceClass, str]] = {}
         """The last write of each DeviceClass: what was desired, and the resource version of the answer."""
+        self._slice_answers: dict[str, tuple[ResourceSlice, str]] = {}
+        """The same of each slice."""
         self._said: dict[str, str] = {}
 
     def on_slice(self, change: ObjectChange[ResourceSlice]) -> None:
@@ -158,8 +160,14 @@ class DiscoveryReconciler:
             current = present.get(name)
             if current is None:
                 await self._try(name, self._create_slice(desired))
-            elif current.spec != desired.spec and not current.is_terminating:
+            elif not current.is_terminating and not self._has_slice(current, desired):
                 await self._try(name, self._update_slice(current, desired))
+
+    def _has_slice(self, current: ResourceSlice, desired: ResourceSlice) -> bool:
+        """Whether a slice is as desired, as far as the server keeps the fields of the last write."""
+        if current.spec == desired.spec:
+            return True
+        return self._slice_answers.get(desired.metadata.name) == (desired, current.metadata.resource_version)
 
     async def _create_slice(self, desired: ResourceSlice) -> None:
         self._note_slice(await self._client.create(self._kinds.resource_slices, desired, field_manager=NAME), desired)
@@ -175,7 +183,9 @@ class DiscoveryReconciler:
 
     def _note_slice(self, kept: ResourceSlice, desired: ResourceSlice) -> None:
         self._slices.assume(kept)
-        if self._keeps_shares and kept.spec != desired.spec:
+        self._slice_answers[kept.metadata.name] = (desired, kept.metadata.resource_version)
+        is_shared = any(device.allow_multiple_allocations for device in kept.spec.devices)
+        if self._keeps_shares and not is_shared:
             self._keeps_shares = False
             _log.error("discovered devices have one user each: the API server drops the fields that let them have more")
 
