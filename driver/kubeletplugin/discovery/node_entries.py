@@ -105,7 +105,7 @@ def _remove(held: DiscoveredDeviceObject, spec: DiscoveredDeviceSpec, node: str)
 def _enter(
     held: DiscoveredDeviceObject, spec: DiscoveredDeviceSpec, seen: DiscoveredDeviceSpec, node: str
 ) -> DeviceChange | None:
-    _check_identity(held.metadata.name, spec, seen, node)
+    _check_identity(held, spec, seen, node)
     changes: JsonObject = {}
     if node not in spec.nodes:
         if len(spec.nodes) >= MAX_NODES:
@@ -121,15 +121,20 @@ def _enter(
     return DeviceChange(patch={"metadata": metadata} | ({"spec": changes} if changes else {}))
 
 
-def _check_identity(name: str, spec: DiscoveredDeviceSpec, seen: DiscoveredDeviceSpec, node: str) -> None:
-    """Raise DeviceEntryError when the object of this name is another device's: two digests of 24 bits may be alike."""
+def _check_identity(
+    held: DiscoveredDeviceObject, spec: DiscoveredDeviceSpec, seen: DiscoveredDeviceSpec, node: str
+) -> None:
+    """Raise DeviceEntryError when the object is another device's: two digests of 24 bits may be alike."""
     is_other = any(
         getattr(spec, field) != getattr(seen, field) for field in ("device_id", "configuration_name", "shared")
     )
-    if is_other or (not spec.shared and not {*spec.nodes} <= {node}):
+    # The digest of a device of one node has the node: an object may be another node's, which sees it no more.
+    own = make_node_label(node)
+    is_elsewhere = not spec.shared and (not {*spec.nodes} <= {node} or held.metadata.labels.get(NODE_LABEL, own) != own)
+    if is_other or is_elsewhere:
         raise DeviceEntryError(
-            f"DiscoveredDevice {name} is already that of device {spec.device_id!r} of {spec.configuration_name}"
-            f" (nodes: {', '.join(spec.nodes) or 'none'})"
+            f"DiscoveredDevice {held.metadata.name} is already that of device {spec.device_id!r} of "
+            f"{spec.configuration_name} (nodes: {', '.join(spec.nodes) or 'none'})"
         )
 
 

@@ -162,6 +162,13 @@ def test_a_device_that_is_not_shared_is_never_entered_for_a_second_node() -> Non
         plan_entry(held, see("n1", shared=False), name=NAME, node="n1", configuration=CONFIGURATION)
 
 
+def test_an_object_that_another_node_has_made_and_left_is_not_taken() -> None:
+    left = hold(msgspec.structs.replace(see("n2", shared=False), nodes=()), labels={"kerf.dev/node": "n2"})
+    with pytest.raises(DeviceEntryError, match=r"nodes: none"):
+        plan_entry(left, see("n1", shared=False), name=NAME, node="n1", configuration=CONFIGURATION)
+    assert plan_entry(left, see("n2", shared=False), name=NAME, node="n2", configuration=CONFIGURATION) is not None
+
+
 def test_a_device_that_all_nodes_share_ends_with_the_last_place() -> None:
     many = msgspec.structs.replace(see("n1"), nodes=tuple(f"m{number:03}" for number in range(MAX_NODES)))
     with pytest.raises(DeviceEntryError, match="nodes already"):
