@@ -22,6 +22,7 @@ from api.kerf.classic_parameters import (
     GpuClassParametersSpec,
     GpuMinimum,
 )
+from api.kerf.discovery_objects import CONFIGURATION_NAME, DiscoveredDeviceSpec, DiscoveryConfiguration
 from api.kerf.fpga_objects import FpgaFile
 from api.kerf.v1alpha1 import (
     ClassToleration,
@@ -244,6 +245,27 @@ _MONITOR_RULE: Final = CrossFieldRule(
     ),
 )
 
+
+def _is_of_one_node(field: str, attribute: str, what: str) -> CrossFieldRule:
+    return CrossFieldRule(
+        field=field,
+        message=f"is for devices of one node: a shared device has no {what} that is the same on all nodes",
+        holds=lambda spec: not spec.shared or not getattr(spec, attribute),
+        cel=f"!self.shared || !has(self.{field}) || size(self.{field}) == 0",
+    )
+
+
+_DISCOVERED_DEVICE_RULES: Final = (
+    _is_of_one_node("mounts", "mounts", "path"),
+    _is_of_one_node("deviceNodes", "device_nodes", "device node"),
+    CrossFieldRule(
+        field="nodes",
+        message="has several nodes, but the device is not shared",
+        holds=lambda spec: spec.shared or len(spec.nodes) <= 1,
+        cel="self.shared || !has(self.nodes) || size(self.nodes) <= 1",
+    ),
+)
+
 RULES: Final[Mapping[type[msgspec.Struct], tuple[CrossFieldRule, ...]]] = {
     GpuClassParametersSpec: (*_SIZE_RULES, _MONITOR_RULE),
     GpuClaimParametersSpec: _SIZE_RULES,
@@ -273,6 +295,15 @@ RULES: Final[Mapping[type[msgspec.Struct], tuple[CrossFieldRule, ...]]] = {
         ),
     ),
     DevicePluginOffer: _DEVICE_PLUGIN_RULES,
+    DiscoveryConfiguration: (
+        CrossFieldRule(
+            field="",  # the API server has no rule with the path of metadata
+            message="metadata.name must be a DNS label of at most 56 characters: names of devices begin with it",
+            holds=lambda held: re.fullmatch(CONFIGURATION_NAME, held.metadata.name) is not None,
+            cel=f"self.metadata.name.matches('{CONFIGURATION_NAME}')",
+        ),
+    ),
+    DiscoveredDeviceSpec: _DISCOVERED_DEVICE_RULES,
 }
 
 

@@ -13,6 +13,12 @@ from typing import Any, Final
 from api.errors import InvalidDocumentError, Problem
 from api.kerf.classic_parameters import SPECS, ClaimParameters, ClassParameters, ParametersObject
 from api.kerf.cross_field_rules import find_broken_rules
+from api.kerf.discovery_objects import (
+    DiscoveredDevice,
+    DiscoveredDeviceObject,
+    DiscoveryConfiguration,
+    DiscoveryConfigurationObject,
+)
 from api.kerf.fpga_objects import FpgaImage, FpgaShell
 from api.kerf.v1alpha1 import API_VERSION, DeviceConfigBase, ResourceClass, ResourceClassObject, ResourceClassSpec
 from api.kerf.validation import check_document, convert_document, join_path, quote, suggest
@@ -66,6 +72,18 @@ def decode_resource_class_object(held: ResourceClassObject) -> ResourceClass:
     return ResourceClass(metadata=held.metadata, spec=spec, status=held.status)
 
 
+def decode_discovery_configuration(held: DiscoveryConfigurationObject) -> DiscoveryConfiguration:
+    """Decode the spec of a DiscoveryConfiguration as the server stores it."""
+    found: DiscoveryConfiguration = _decode_stored(held, DiscoveryConfiguration)
+    return DiscoveryConfiguration(metadata=held.metadata, spec=found.spec, status=held.status)
+
+
+def decode_discovered_device(held: DiscoveredDeviceObject) -> DiscoveredDevice:
+    """Decode the spec of a DiscoveredDevice as the server stores it."""
+    found: DiscoveredDevice = _decode_stored(held, DiscoveredDevice)
+    return DiscoveredDevice(metadata=held.metadata, spec=found.spec, status=held.status)
+
+
 def decode_parameters_object(kind: str, held: ParametersObject) -> ClassParameters | ClaimParameters:
     """Decode the spec of a parameters object of ``kind`` as the server stores it."""
     spec: ClassParameters | ClaimParameters = _decode(
@@ -100,6 +118,13 @@ def _decode_manifest(document: Mapping[str, Any], kind: str, type_: Any) -> Any:
     if not name:
         found.append(Problem("metadata.name", "is required"))
     return _decode(fields, type_, subject=f'{kind} "{name}"' if name else kind, path="", found=found)
+
+
+def _decode_stored(held: DiscoveryConfigurationObject | DiscoveredDeviceObject, type_: Any) -> Any:  # noqa: ANN401  (as _decode)
+    name = held.metadata.name
+    return _decode(
+        {"metadata": {"name": name}, "spec": held.spec}, type_, subject=f'{type_.__name__} "{name}"', path=""
+    )
 
 
 def _decode(document: JsonObject, type_: Any, *, subject: str, path: str, found: list[Problem] | None = None) -> Any:  # noqa: ANN401  (type_ may be a union, which no type variable can say)

@@ -147,6 +147,8 @@ class Family:
     description_kinds: tuple[Kind[Any], ...] = ()
     """The kinds of objects of the cluster by which administrators describe its hardware: plugins read them, and its
     backends get them (``DescribedBackend``)."""
+    is_network_attached: bool = False
+    """Whether the controller publishes the devices, in pools that no node owns: plugins only prepare them."""
     call_timeout_s: float = 120.0
     """How long a call to its hardware may take before its card is quarantined; above the slowest honest one."""
 

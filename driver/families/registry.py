@@ -14,12 +14,13 @@ from driver.families.base import Family
 from driver.families.fpga import FPGA
 from driver.families.gpu import GPU
 from driver.families.gpu_intel import GPU_INTEL
+from driver.families.shared import SHARED
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 GROUP: Final = "kerf.families"
-BUILT_IN: Final = (GPU, FPGA, GPU_INTEL)
+BUILT_IN: Final = (GPU, FPGA, GPU_INTEL, SHARED)
 """Kerf's own families."""
 BUILT_IN_BY_NAME: Final[Mapping[str, Family]] = MappingProxyType({family.name: family for family in BUILT_IN})
 BUILT_IN_BY_DRIVER: Final[Mapping[str, Family]] = MappingProxyType({family.driver: family for family in BUILT_IN})

@@ -5,16 +5,18 @@ again with back-off while others go on, and the process is not ready meanwhile; 
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 import anyio
 from anyio import to_thread
 
 from api.core.v1 import NODES, Node
-from api.errors import KerfError, TransientError
+from api.errors import KerfError, PermanentError, TransientError
+from driver.families.shared import SHARED
 from driver.kube.discovery import ApiFeatures, ClassicFeatures, discover, discover_classic
 from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
@@ -36,13 +38,25 @@ from driver.runtime.probes import Check, Probes
 _log = logging.getLogger(__name__)
 
 
+class ClassicClusterError(PermanentError):
+    """The cluster allocates by Kerf's own controller, which has no devices that several nodes reach."""
+
+    def __init__(self, family: str) -> None:
+        super().__init__(
+            f"devices of the family {family} need Kubernetes 1.32 or later: leave its backend out of this node's plugin"
+        )
+
+
 async def run(settings: ProcessSettings) -> None:
     """Run the kubelet plugin until cancelled. Raises the KerfError that a person has to resolve."""
     boot_id = await to_thread.run_sync(read_boot_id)
     access = await load_access(settings.kubeconfig)
     async with Client(access, user_agent=NAME) as client:
         connector = ClusterConnector(client, settings.node_name)
-        families = [HostedFamily(plugin, connector.connect, boot_id=boot_id) for plugin in settings.plugins]
+        families = [
+            HostedFamily(plugin, connector.connect, boot_id=boot_id, services=connector.list_services(plugin))
+            for plugin in settings.plugins
+        ]
         await host(families, settings.probes_address)
 
 
@@ -68,6 +82,14 @@ class ClusterConnector:
         self._features: ApiFeatures | ClassicFeatures | None = None
         self._node: Node | None = None
 
+    def list_services(self, settings: Settings) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
+        """Return what a family's plugin does beside the work on claims."""
+        if settings.driver_name != SHARED.driver:
+            return ()
+        from driver.kubeletplugin.discovery.service import run_discovery  # no other family needs its modules
+
+        return (partial(run_discovery, settings, self._client),)
+
     async def connect(self, settings: Settings) -> Cluster:
         """Return the cluster as soon as the API server answers. Raises KerfError for what waiting does not resolve."""
         for delay_s in settings.retry.delays():
@@ -85,6 +107,8 @@ class ClusterConnector:
                 self._features = await discover_classic(self._client) or await discover(self._client)
             if self._node is None:
                 self._node = await self._client.get(NODES, self._node_name)
+        if settings.family.is_network_attached and not isinstance(self._features, ApiFeatures):
+            raise ClassicClusterError(settings.family.name)
         if isinstance(self._features, ApiFeatures):
             return await StructuredCluster.connect(self._client, self._features, self._node, settings, self._classes)
         from driver.kubeletplugin.cluster.classic import ClassicCluster  # needed only before Kubernetes 1.32
@@ -101,13 +125,16 @@ class HostedFamily:
         connect: Callable[[Settings], Awaitable[Cluster]],
         *,
         boot_id: str,
+        services: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
     ) -> None:
+        """``services`` run while this process has the active instance of the family."""
         self.name = settings.family.name
         self.has_failed = False
         """Whether it has failed, and has not started again since."""
         self._settings = settings
         self._connect = connect
         self._boot_id = boot_id
+        self._services = services
         self._problem: str | None = "it is starting"
         self._has_run = False
         self._instance: Instance | None = None
@@ -147,7 +174,9 @@ class HostedFamily:
         with acquire_free_lock(self._settings, instance_lock, boot_id=self._boot_id) or nullcontext() as lock:
             backends = load_backends(self._settings.family, self._settings.backends)
             cluster = await self._connect(self._settings)
-            self._instance = Instance(self._settings, cluster, backends, instance_lock, boot_id=self._boot_id)
+            self._instance = Instance(
+                self._settings, cluster, backends, instance_lock, boot_id=self._boot_id, services=self._services
+            )
             async with anyio.create_task_group() as group:
                 await group.start(self._instance.run, lock)
                 self._started()

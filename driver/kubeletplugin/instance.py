@@ -8,10 +8,10 @@ plugin, calls in flight end, hardware work in flight ends, and the lock is relea
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import anyio
 import anyio.to_thread
@@ -101,14 +101,19 @@ class Instance:
         instance_lock: InstanceLock,
         *,
         boot_id: str,
+        services: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
         end_process: Callable[[], None] = end_process,
     ) -> None:
-        """Tests give ``end_process``, which ends this process at once, with all its threads."""
+        """``services`` run, beside the work on claims, while this instance is the active one.
+
+        Tests give ``end_process``, which ends this process at once, with all its threads.
+        """
         self._settings = settings
         self._cluster = cluster
         self._backends = {backend.name: backend for backend in backends}
         self._instance_lock = instance_lock
         self._boot_id = boot_id
+        self._services = services
         self._end_process = end_process
         self._proxy = ActiveInstanceProxy()
         self._health_feed = HealthFeed(self._proxy.report_health, interval_s=settings.health_interval_s)
@@ -212,6 +217,8 @@ class Instance:
             services.start_soon(plugin.run)
             services.start_soon(CallWatchdog(plugin.card_executor, self._settings).run)
             services.start_soon(DevicePluginServer(self._settings, plugin.allocator).run)
+            for service in self._services:
+                services.start_soon(service)
             await self._instance_lock.wait_for_request()
             services.cancel_scope.cancel()
 

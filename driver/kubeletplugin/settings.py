@@ -40,6 +40,8 @@ class Settings:
     """The directory in which each family has a folder for its checkpoint and locks, on a disk; None: ``plugin_dir``."""
     device_plugins_dir: Path = DEVICE_PLUGINS_DIR
     """The directory of the kubelet's socket of the device plugin interface, and of those of extended resources."""
+    host_root: Path = Path("/")
+    """The directory below which the node has ``sys`` and ``run/udev``, for the discovery of devices by udev."""
     cdi_dir: Path = CDI_DIR
     """The directory where the container runtime looks for generated CDI specs."""
     profile: str = ""
@@ -115,6 +117,9 @@ class Settings:
     handover_grace_s: float = 3700.0
     """Time for hardware work in flight when another instance takes over: as the longest ``Family.call_timeout_s``,
     because the old instance is in no hurry, and a load that is cut off is a prepare that fails."""
+    handler_grace_s: float = 30.0
+    """Time for which devices stay whose discovery handler does not say what there is: a handler that is updated is back
+    by then, and one that failed has been tried several times."""
     rpc_grace_s: float = 1.0
     """Time for calls in flight when a socket closes: they wait for the work above, so a longer time gains nothing."""
     hanging_grace_s: float = 60.0
@@ -148,6 +153,11 @@ class Settings:
     def state(self) -> Path:
         """The directory of this family's checkpoint and locks."""
         return self.plugin_dir if self.state_dir is None else self.state_dir / self.driver_name
+
+    @property
+    def discovery_dir(self) -> Path:
+        """The directory of the sockets of discovery handlers, and of the plugin's own for them."""
+        return self.plugin_dir / "discovery"
 
     @property
     def pod_resources_socket(self) -> Path:

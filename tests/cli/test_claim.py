@@ -194,7 +194,7 @@ def test_amounts_that_no_device_has_together_are_refused(run: Run) -> None:
 
 
 def test_an_unknown_family_is_an_error_with_a_suggestion(run: Run) -> None:
-    said = "kerf: there is no family 'gpus'; installed are: fpga, gpu, gpu-intel; did you mean 'gpu'?\n"
+    said = "kerf: there is no family 'gpus'; installed are: fpga, gpu, gpu-intel, shared; did you mean 'gpu'?\n"
     assert run("gpus") == (1, "", said)
 
 

@@ -94,7 +94,7 @@ def test_an_unknown_backend_is_an_error_with_a_suggestion(capsys: pytest.Capture
     code, _, err = run(capsys, "--backend=simulatd")
     assert code == 1
     assert (
-        "no backend 'simulatd'; installed are: dfl, intel, nvidia, nvidia-fake, simulated, xrt; "
+        "no backend 'simulatd'; installed are: dfl, discovered, intel, nvidia, nvidia-fake, simulated, xrt; "
         "did you mean 'simulated'?" in err
     )
 

@@ -27,6 +27,7 @@ def test_the_installed_families_are_listed_with_driver_backends_and_configuratio
         ["gpu", "gpu.kerf.dev", "simulated,", "nvidia,", "nvidia-fake", "GpuConfig"],
         ["fpga", "fpga.kerf.dev", "simulated,", "dfl,", "xrt", "FpgaConfig"],
         ["gpu-intel", "gpu-intel.kerf.dev", "intel", "IntelGpuConfig"],
+        ["shared", "shared.kerf.dev", "discovered", "-"],
     ]
 
 
@@ -70,7 +71,7 @@ def test_the_device_class_of_a_family_is_printed_in_the_version_of_the_cluster(
 def test_an_unknown_family_is_an_error_with_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "gpus")
     assert code == 1
-    assert err == "kerf: there is no family 'gpus'; installed are: fpga, gpu, gpu-intel; did you mean 'gpu'?\n"
+    assert err == "kerf: there is no family 'gpus'; installed are: fpga, gpu, gpu-intel, shared; did you mean 'gpu'?\n"
 
 
 def test_the_manifest_has_the_policies_of_kerfs_own_families(tmp_path: Path) -> None:

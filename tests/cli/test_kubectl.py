@@ -158,7 +158,7 @@ def test_names_are_printed_for_kubectl(dump: str, capsys: pytest.CaptureFixture[
     assert main(["models", "h200-141gb", "-o", "name"]) == 0
     assert capsys.readouterr().out == "h200-141gb\n"
     assert main(["families", "-o", "name"]) == 0
-    assert capsys.readouterr().out.split() == ["gpu", "fpga", "gpu-intel"]
+    assert capsys.readouterr().out.split() == ["gpu", "fpga", "gpu-intel", "shared"]
 
 
 def test_wide_text_cuts_no_list_short(dump: str, capsys: pytest.CaptureFixture[str]) -> None:

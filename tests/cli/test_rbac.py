@@ -88,6 +88,8 @@ def test_the_plugin_may_do_this_and_nothing_else() -> None:
         ("kerf.dev", "resourceclasses"): ["list", "watch"],
         ("kerf.dev", "fpgashells"): ["get", "list", "watch"],
         ("kerf.dev", "fpgaimages"): ["get", "list", "watch"],
+        ("kerf.dev", "discoveryconfigurations"): ["get", "list", "watch"],
+        ("kerf.dev", "discovereddevices"): ["get", "list", "watch", "create", "patch"],
         ("resource.k8s.io", "resourceclaims"): ["get"],
         ("resource.k8s.io", "resourceclaims/status"): ["patch"],
         ("resource.k8s.io", "resourceclaims/driver"): ["associated-node:patch"],
@@ -122,6 +124,45 @@ def test_a_plugin_writes_slices_of_its_own_node_and_drivers_only(user: Json, val
         POLICIES.refusal("resourceslices", old=value, user=user),
     ]
     assert [refused in one and bool(one) == bool(refused) for one in said] == [True] * 3, said
+
+
+def device(nodes: tuple[str, ...], **spec: Any) -> Json:
+    known = {"configurationName": "c", "deviceID": "d", "shared": True, "nodes": list(nodes), **spec}
+    return {"metadata": {"name": "c-1"}, "spec": known}
+
+
+@pytest.mark.parametrize(
+    ("user", "old", "new", "refused"),
+    [
+        (PLUGIN, None, device(("n1",)), ""),
+        (PLUGIN, device(("n2",)), device(("n1", "n2")), ""),
+        (PLUGIN, device(("n1", "n2")), device(("n2",)), ""),
+        (PLUGIN, device(("n1", "n2")), device(("n1", "n2"), properties={"A": "1"}), ""),
+        (PLUGIN, device((), shared=False), device(("n1",), shared=False, mounts=[]), ""),
+        (PLUGIN, None, device(("n2",)), "may not add or remove other nodes"),
+        (PLUGIN, device(("n2",)), device(("n1",)), "may not add or remove other nodes"),
+        (PLUGIN, device(("n2",)), device(()), "may not add or remove other nodes"),
+        (PLUGIN, None, device(()), "may not describe a device that it does not see"),
+        (PLUGIN, device(("n2",)), device(("n2",), properties={"A": "1"}), "may not describe a device"),
+        (PLUGIN, device(("n1",)), device((), properties={"A": "1"}), "may not describe a device"),
+        (
+            PLUGIN,
+            device(("n2",), shared=False),
+            device(("n1", "n2"), shared=False, mounts=[{}]),
+            "may not describe a device",
+        ),
+        (PLUGIN, device(("n1",)), device(("n1",), deviceID="other"), "a device cannot become another one"),
+        (PLUGIN, device(("n1",)), device(("n1",), shared=False), "a device cannot become another one"),
+        (NOWHERE, None, device(("n1",)), "this token names no node"),
+        (SOMEBODY, device(("n2",)), device(("n3",)), ""),
+    ],
+)
+def test_a_plugin_enters_its_own_node_into_devices_and_describes_what_it_sees(
+    user: Json, old: Json | None, new: Json, refused: str
+) -> None:
+    said = POLICIES.refusal("discovereddevices", new=new, old=old, user=user, group="kerf.dev")
+    assert refused in said
+    assert bool(said) == bool(refused)
 
 
 def test_a_plugin_writes_no_slice_into_the_pool_of_another_node() -> None:

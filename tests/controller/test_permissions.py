@@ -31,6 +31,12 @@ FOREIGN: tuple[Json, ...] = (
 )
 
 
+NO_CLASS = "the controller of Kerf may only write a DeviceClass that the object owns which it is named after"
+NO_SLICE = (
+    "the controller of Kerf may only delete a ResourceSlice that has lost its node, and write those of shared.kerf.dev"
+)
+
+
 def test_the_controller_may_do_this_and_nothing_else() -> None:
     rules = [(document["kind"], rule) for document in DOCUMENTS for rule in document.get("rules", ())]
     assert {
@@ -46,8 +52,12 @@ def test_the_controller_may_do_this_and_nothing_else() -> None:
         ("ClusterRole", "kerf.dev", "fpgashells/status", "patch"),
         ("ClusterRole", "kerf.dev", "fpgaimages", "list", "watch"),
         ("ClusterRole", "kerf.dev", "fpgaimages/status", "patch"),
+        ("ClusterRole", "kerf.dev", "discoveryconfigurations", "list", "watch"),
+        ("ClusterRole", "kerf.dev", "discoveryconfigurations/status", "patch"),
+        ("ClusterRole", "kerf.dev", "discovereddevices", "list", "watch", "patch", "delete"),
+        ("ClusterRole", "kerf.dev", "discovereddevices/status", "patch"),
         ("ClusterRole", "resource.k8s.io", "deviceclasses", "list", "watch", "create", "patch"),
-        ("ClusterRole", "resource.k8s.io", "resourceslices", "list", "watch", "delete"),
+        ("ClusterRole", "resource.k8s.io", "resourceslices", "list", "watch", "create", "patch", "delete"),
         ("Role", "", "events", "create", "patch"),
         ("Role", "coordination.k8s.io", "leases", "create"),
         ("Role", "coordination.k8s.io", "leases", "get", "update"),
@@ -63,20 +73,43 @@ def test_the_controller_writes_device_classes_that_it_has_compiled() -> None:
 def test_the_controller_writes_no_other_device_class(foreign: Json) -> None:
     for new, old in ((foreign, None), (foreign, foreign), (OURS, foreign), (foreign, OURS), (None, foreign)):
         said = POLICIES.refusal("deviceclasses", new=new, old=old, user=CONTROLLER)
-        assert said == "the controller of Kerf may only write a DeviceClass that the ResourceClass of its name owns"
+        assert said == NO_CLASS
         assert not POLICIES.refusal("deviceclasses", new=new, old=old, user=SOMEBODY)
 
 
 @pytest.mark.parametrize(
     ("spec", "owners", "allowed"),
     [
-        ({"nodeName": "n1"}, [], True),
-        ({"nodeName": "n1"}, [NODE], False),
-        ({"allNodes": True}, [], False),
+        ({"driver": "gpu.kerf.dev", "nodeName": "n1"}, [], True),
+        ({"driver": "gpu.kerf.dev", "nodeName": "n1"}, [NODE], False),
+        ({"driver": "gpu.kerf.dev", "allNodes": True}, [], False),
     ],
 )
 def test_the_controller_deletes_slices_that_have_lost_their_node(spec: Json, owners: list[Json], allowed: bool) -> None:
     value = {"metadata": {"name": "s", **({"ownerReferences": owners} if owners else {})}, "spec": spec}
     said = POLICIES.refusal("resourceslices", old=value, user=CONTROLLER)
-    assert said == ("" if allowed else "the controller of Kerf may only delete a ResourceSlice that has lost its node")
+    assert said == ("" if allowed else NO_SLICE)
     assert POLICIES.refusal("resourceslices", new=value, old=value, user=CONTROLLER)
+
+
+@pytest.mark.parametrize(
+    ("spec", "allowed"),
+    [
+        ({"driver": "shared.kerf.dev", "nodeSelector": {}}, True),
+        ({"driver": "shared.kerf.dev", "nodeName": "n1"}, False),
+        ({"driver": "gpu.kerf.dev", "nodeSelector": {}}, False),
+    ],
+)
+def test_the_controller_writes_slices_of_discovered_devices(spec: Json, allowed: bool) -> None:
+    value = {"metadata": {"name": "s", "ownerReferences": [NODE]}, "spec": spec}
+    for new, old in ((value, None), (value, value), (None, value)):
+        said = POLICIES.refusal("resourceslices", new=new, old=old, user=CONTROLLER)
+        assert said == ("" if allowed else NO_SLICE)
+
+
+@pytest.mark.parametrize("kind", ["DiscoveryConfiguration", "DiscoveredDevice"])
+def test_the_controller_writes_the_device_classes_of_discovered_devices(kind: str) -> None:
+    value = owned_by(kind=kind, name="cameras")
+    assert POLICIES.refusal("deviceclasses", new=value, user=CONTROLLER)
+    value["metadata"]["name"] = "cameras.shared.kerf.dev"
+    assert not POLICIES.refusal("deviceclasses", new=value, old=value, user=CONTROLLER)

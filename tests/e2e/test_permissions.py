@@ -79,11 +79,21 @@ def allocation(name: str) -> Document:
     return {"devices": {"results": results}, "nodeSelector": {"nodeSelectorTerms": terms}}
 
 
+def device_of(node: str) -> Document:
+    return {
+        "apiVersion": KERF,
+        "kind": "DiscoveredDevice",
+        "metadata": {"name": f"cameras-{node}"},
+        "spec": {"configurationName": "cameras", "deviceID": node, "shared": True, "nodes": [node]},
+    }
+
+
 SLICES: Final = f"/apis/{RESOURCE}/resourceslices"
 CLASSES: Final = f"/apis/{RESOURCE}/deviceclasses"
 IN_DEFAULT: Final = f"/apis/{RESOURCE}/namespaces/default/resourceclaims"
 COMPILED: Final[Document] = {"apiVersion": RESOURCE, "kind": "DeviceClass", "metadata": {"name": "new"}, "spec": {}}
 OWNER: Final[Document] = {"apiVersion": KERF, "kind": "ResourceClass", "name": "new", "uid": "0"}
+DEVICES: Final = f"/apis/{KERF}/discovereddevices"
 LABEL: Final[Document] = {"metadata": {"labels": {"a": "b"}}}
 
 
@@ -157,10 +167,20 @@ CASES: Final = (
     Case("plugin", "delete", f"/apis/{KERF}/fpgashells/any", CANNOT),
     Case("controller", "list", f"/apis/{KERF}/fpgaimages", ALLOWED),
     Case("controller", "patch", f"/apis/{KERF}/fpgaimages/any", CANNOT, LABEL),
+    # Devices found by discovery: it enters its own node.
+    Case("plugin", "list", f"/apis/{KERF}/discoveryconfigurations", ALLOWED),
+    Case("plugin", "create", f"/apis/{KERF}/discoveryconfigurations", CANNOT, {}),
+    Case("plugin", "create", DEVICES, ALLOWED, device_of("node1")),
+    Case("plugin", "create", DEVICES, "may not add or remove other nodes of a device", device_of("bare1")),
+    Case("plugin without node", "create", DEVICES, "this token names no node", device_of("node1")),
+    Case("plugin", "delete", f"{DEVICES}/any", CANNOT),
+    Case("plugin", "patch", f"{DEVICES}/any/status", CANNOT, LABEL),
+    Case("controller", "list", DEVICES, ALLOWED),
+    Case("controller", "create", DEVICES, CANNOT, device_of("node1")),
     Case("plugin", "create", CLASSES, CANNOT, COMPILED),
     Case("plugin", "create", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{PLUGIN}/token", CANNOT, {}),
     # The controller's DeviceClasses: those that it has compiled.
-    Case("controller", "create", CLASSES, "the ResourceClass of its name owns", COMPILED),
+    Case("controller", "create", CLASSES, "the object owns which it is named after", COMPILED),
     Case(
         "controller", "create", CLASSES, ALLOWED, {**COMPILED, "metadata": {"name": "new", "ownerReferences": [OWNER]}}
     ),
@@ -168,17 +188,19 @@ CASES: Final = (
         "controller",
         "create",
         CLASSES,
-        "the ResourceClass of its name owns",
+        "the object owns which it is named after",
         {**COMPILED, "metadata": {"name": "other", "ownerReferences": [OWNER]}},
     ),
     Case("controller", "patch", f"{CLASSES}/compiled", ALLOWED, LABEL),
-    Case("controller", "patch", f"{CLASSES}/compiled", "of its name owns", {"metadata": {"ownerReferences": []}}),
-    Case("controller", "patch", f"{CLASSES}/admins", "of its name owns", LABEL),
+    Case(
+        "controller", "patch", f"{CLASSES}/compiled", "which it is named after", {"metadata": {"ownerReferences": []}}
+    ),
+    Case("controller", "patch", f"{CLASSES}/admins", "which it is named after", LABEL),
     Case(
         "controller",
         "patch",
         f"{CLASSES}/admins",
-        "of its name owns",
+        "which it is named after",
         {"metadata": {"ownerReferences": [{**OWNER, "name": "admins"}]}},
     ),
     Case("controller", "delete", f"{CLASSES}/compiled", CANNOT),
@@ -186,7 +208,7 @@ CASES: Final = (
     Case("controller", "delete", f"{SLICES}/{{slice}}", "that has lost its node"),
     Case("controller", "delete", f"{SLICES}/by-hand-bare1", ALLOWED),
     Case("controller", "delete", SLICES, "cannot deletecollection"),
-    Case("controller", "create", SLICES, CANNOT, slice_of("node1")),
+    Case("controller", "create", SLICES, "that has lost its node", slice_of("node1")),
     # Everything else of the controller's.
     Case("controller", "list", f"/apis/{RESOURCE}/resourceclaims", CANNOT),
     Case("controller", "list", "/api/v1/nodes", ALLOWED),

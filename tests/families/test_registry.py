@@ -70,7 +70,7 @@ def test_no_part_of_a_familys_name_is_a_number_because_device_names_end_the_card
 @pytest.mark.parametrize("family", BUILT_IN, ids=lambda family: family.name)
 def test_a_familys_cards_can_be_described_in_its_vocabulary(family: Family) -> None:
     geometries = list(family.geometries())
-    assert geometries
+    assert bool(geometries) is not family.is_network_attached  # what is discovered has no models
     for index, geometry in enumerate(geometries):
         assert geometry.kind == family.name
         check_vocabulary(Card(uuid=f"card-{index}", index=index, geometry=geometry), family.vocabulary)

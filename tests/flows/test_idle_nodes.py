@@ -8,9 +8,17 @@ from typing import Any
 import anyio
 import pytest
 
+from api.core.v1 import Node
 from api.errors import TransientError
+from api.kerf.discovery_objects import DISCOVERED_DEVICES
+from api.model.metadata import ObjectMeta
+from api.resource.v1 import KINDS
+from driver.controller.structured.discovery.reconciler import DiscoveryReconciler
 from driver.controller.structured.fpga_objects import FpgaStatusWriter
 from driver.families.gpu import GPU
+from driver.kube.assume_cache import AssumeCache
+from driver.kube.informer import Informer
+from driver.kube.store import Store
 from driver.kubeletplugin.deviceplugin.release import ResourceCollector
 from driver.kubeletplugin.deviceplugin.reservation import ReservationKeeper
 from driver.kubeletplugin.grpc.device_plugin import DevicePluginServer
@@ -19,6 +27,7 @@ from driver.kubeletplugin.plugin import _forward
 from driver.kubeletplugin.settings import Settings
 from driver.runtime.notifier import Notifier
 from tests.flows.test_idle_hours import HOUR_S, pass_hour
+from tests.kube.memory_server import MemoryServer
 from tests.runtime.virtual_time import VIRTUAL_TIME
 
 SETTINGS = Settings(node_name="n", family=GPU, backends=())
@@ -62,6 +71,84 @@ async def test_the_status_of_fpga_objects_is_tried_at_an_interval_while_nobody_a
     await pass_hour(FpgaStatusWriter(client, tuple, interval_s=5, now=lambda: datetime.now(UTC)).run)
     assert len(client.asked) == pytest.approx(HOUR_S / 5, abs=1)
     assert len([one for one in caplog.records if "cannot be written: no answer" in one.message]) == 1
+
+
+class CountedReconciler(DiscoveryReconciler):
+    """One that counts its passes, some of which the API server lets fail."""
+
+    rounds = 0
+    failing = 0
+
+    async def reconcile(self) -> datetime | None:
+        self.rounds += 1
+        if self.rounds <= self.failing:
+            raise TransientError("no answer")
+        return await super().reconcile()
+
+
+@pytest.mark.parametrize(("failing", "rounds"), [(0, 1), (100, 101)])
+async def test_discovered_devices_are_looked_at_once_and_again_at_an_interval_while_that_fails(
+    failing: int, rounds: int
+) -> None:
+    client = MemoryServer().client()
+    reconciler = CountedReconciler(
+        client,
+        KINDS,
+        device_classes=AssumeCache(Store()),
+        slices=Store(),
+        nodes=Store(),
+        settle_s=0.2,
+        retry_s=5,
+        now=lambda: datetime.now(UTC),
+    )
+    reconciler.failing = failing
+    await pass_hour(reconciler.run)
+    assert reconciler.rounds == rounds
+
+
+def drop_fields(value: dict[str, Any]) -> dict[str, Any]:
+    """Keep of a slice what a server without consumable capacity keeps, and without one attribute."""
+    for device in value.get("spec", {}).get("devices", ()):
+        device.pop("allowMultipleAllocations", None)
+        device["capacity"]["users"].pop("requestPolicy", None)
+        device["attributes"].pop("multiNode", None)
+    return value
+
+
+async def test_a_device_of_which_the_api_server_drops_fields_has_one_user_and_is_written_no_more() -> None:
+    server = MemoryServer(on_write=drop_fields)
+    handler = {"discoveryHandler": {"name": "debugEcho"}, "capacity": 2}
+    found = {"configurationName": "cameras", "deviceID": "a", "shared": True, "nodes": ["n1"]}
+    server.put("discoveryconfigurations", {"metadata": {"name": "cameras"}, "spec": handler})
+    server.put("discovereddevices", {"metadata": {"name": "cameras-000001"}, "spec": found})
+    nodes: Store[Node] = Store()
+    nodes.put(Node(metadata=ObjectMeta(name="n1")))
+    client = server.client()
+    classes, slices = Informer(client, KINDS.device_classes), Informer(client, KINDS.resource_slices)
+    reconciler = DiscoveryReconciler(
+        client,
+        KINDS,
+        device_classes=AssumeCache(classes.store),
+        slices=slices.store,
+        nodes=nodes,
+        settle_s=0.2,
+        retry_s=5,
+        now=lambda: datetime.now(UTC),
+    )
+
+    async def run() -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(classes.run)
+            group.start_soon(slices.run)
+            await reconciler.run()
+
+    await pass_hour(run)
+    [kept] = (await client.list(KINDS.resource_slices)).items
+    assert str(kept.spec.devices[0].capacity["users"].value) == "1"
+    writes = [request.method for _, request in server.requests if "resourceslices" in request.path]
+    assert [method for method in writes if method != "GET"] == ["POST", "PATCH"]
+    [held] = (await client.list(DISCOVERED_DEVICES)).items
+    assert [condition.reason for condition in held.status.conditions] == ["NotShareable"]
 
 
 async def test_the_keeper_of_reservations_looks_twice_a_minute_where_nothing_is_offered() -> None:

@@ -21,6 +21,12 @@ from api.kerf.classic_parameters import (
     GpuClassParameters,
 )
 from api.kerf.cross_field_rules import RULES, SERVER_RULES, ServerRule
+from api.kerf.discovery_objects import (
+    DISCOVERED_DEVICES,
+    DISCOVERY_CONFIGURATIONS,
+    DiscoveredDevice,
+    DiscoveryConfiguration,
+)
 from api.kerf.fpga_objects import FPGA_IMAGES, FPGA_SHELLS, FpgaImage, FpgaShell
 from api.kerf.node_inventory import NODE_INVENTORIES, NodeInventory
 from api.kerf.scalar_types import POSITIVE_QUANTITY
@@ -130,6 +136,31 @@ DEFINITIONS: Final[tuple[CrdDefinition, ...]] = (
         ),
         has_status=True,
     ),
+    CrdDefinition(
+        kind=DISCOVERY_CONFIGURATIONS,
+        type=DiscoveryConfiguration,
+        short_name="dconfig",
+        columns=(
+            ("Handler", ".spec.discoveryHandler.name", "string"),
+            ("Capacity", ".spec.capacity", "integer"),
+            ("Devices", ".status.devices.total", "integer"),
+            ("Online", ".status.devices.online", "integer"),
+            _AGE,
+        ),
+        has_status=True,
+    ),
+    CrdDefinition(
+        kind=DISCOVERED_DEVICES,
+        type=DiscoveredDevice,
+        short_name="ddevice",
+        columns=(
+            ("Config", ".spec.configurationName", "string"),
+            ("Shared", ".spec.shared", "boolean"),
+            ("Nodes", ".spec.nodes", "string"),
+            _AGE,
+        ),
+        has_status=True,
+    ),
 )
 """The CRDs of all kinds of the group."""
 
@@ -186,6 +217,8 @@ def _schema(node: inspect.Type, docs: FieldDocs) -> JsonObject:
             type=inspect.DictType(value_type=inspect.AnyType(), max_length=limit), extra_json_schema=own
         ):
             return {"type": "object", "maxProperties": limit} | (own or {})
+        case inspect.Metadata(type=inspect.VarTupleType() as inner, extra_json_schema=own):
+            return _list(inner, docs) | (own or {})
         case inspect.Metadata(type=inner):
             return _schema(inner, docs)
         case inspect.StructType():

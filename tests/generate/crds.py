@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import yaml
 
-from api.kerf import classic_parameters, device_status, fpga_objects, node_inventory, v1alpha1
+from api.kerf import classic_parameters, device_status, discovery_objects, fpga_objects, node_inventory, v1alpha1
 from api.model import devices, metadata
 from tests.generate.crd_schema import DEFINITIONS, FieldDocs, build_crd
 
@@ -22,7 +22,16 @@ ROOT: Final = Path(__file__).parents[2]
 GENERATED: Final = Path("deploy/crds")
 
 _HEADER: Final = "# Generated from api/kerf by `make generate`; the structs' docstrings are the descriptions.\n"
-_MODULES: Final = (metadata, devices, v1alpha1, classic_parameters, node_inventory, device_status, fpga_objects)
+_MODULES: Final = (
+    metadata,
+    devices,
+    v1alpha1,
+    classic_parameters,
+    node_inventory,
+    device_status,
+    fpga_objects,
+    discovery_objects,
+)
 """The modules that define the structs of Kerf's documents."""
 _WIDTH: Final = 120
 """Characters per line, as everywhere in the repository."""

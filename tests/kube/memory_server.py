@@ -15,6 +15,7 @@ from driver.kube.http.client import Client
 from driver.kube.http.credentials import Access
 from driver.kube.http.errors import StatusError, UnreachableError, build_status_error
 from driver.kube.http.transport import HttpRequest
+from driver.local.apiserver.meta.label_selectors import parse_labels
 from driver.runtime.notifier import Notifier
 from tests.kube.open_transport import OpenTransport
 
@@ -151,6 +152,7 @@ class MemoryServer(OpenTransport):
             case "PUT":
                 answer = self._update(request, place, body)
             case "PATCH":
+                self._check(request, self._find(request, place), body.get("metadata", {}))
                 answer = self._keep(place, merged(self._find(request, place), body))
             case _:
                 answer = self._delete(request, place, body)
@@ -159,7 +161,7 @@ class MemoryServer(OpenTransport):
     async def lines(self, request: HttpRequest) -> AsyncGenerator[bytes, None]:
         await self._begin(request)
         place, version = ResourcePath.of(request.path), int(request.query["resourceVersion"])
-        matches = selector(request.query.get("fieldSelector", ""))
+        matches = selected(request)
         cuts, ends, bookmarks = self._cuts, self._ends, self._bookmarks
         self.streams += 1
         try:
@@ -203,7 +205,7 @@ class MemoryServer(OpenTransport):
         return found
 
     def _list(self, request: HttpRequest, place: ResourcePath) -> Json:
-        matches = selector(request.query.get("fieldSelector", ""))
+        matches = selected(request)
         items = [
             value
             for (collection, namespace, name), value in sorted(self.objects.items())
@@ -263,6 +265,13 @@ def event_of(entry: Entry, matches: Callable[[Json], bool]) -> Json | None:
     if not now and not was:
         return None
     return {"type": "DELETED" if not now else "MODIFIED" if was else "ADDED", "object": entry.object}
+
+
+def selected(request: HttpRequest) -> Callable[[Json], bool]:
+    """The objects that a list or watch chooses by its selectors."""
+    fields = selector(request.query.get("fieldSelector", ""))
+    labels = parse_labels(request.query.get("labelSelector", ""))
+    return lambda value: fields(value) and labels.matches(value["metadata"].get("labels", {}))
 
 
 def selector(text: str) -> Callable[[Json], bool]:

@@ -4,16 +4,23 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import cast
 
 import aiohttp
 import anyio
 import pytest
 
+from api.core.v1 import Node as ApiNode
 from api.errors import KerfError, PermanentError
+from api.model.metadata import ObjectMeta
+from api.resource.v1alpha2 import KINDS as CLASSIC_KINDS
 from driver.families.base import Family
 from driver.families.fpga import FPGA
 from driver.families.gpu import GPU
-from driver.kubeletplugin.app import HostedFamily, host
+from driver.families.shared import SHARED
+from driver.kube.discovery import ClassicFeatures
+from driver.kube.http.client import Client
+from driver.kubeletplugin.app import ClassicClusterError, ClusterConnector, HostedFamily, host
 from driver.kubeletplugin.backends.base import Backend, OutdatedProcessError
 from driver.kubeletplugin.backends.registry import BackendChoice
 from driver.kubeletplugin.call_watchdog import HangingCallError
@@ -258,3 +265,11 @@ async def test_one_server_has_the_probes_of_all_families() -> None:
                 assert answer.status == 503
                 assert "[+] gpu/kubelet" in text
                 assert "[-] fpga/kubelet: the kubelet has not asked" in text
+
+
+async def test_devices_that_several_nodes_reach_are_refused_where_kerfs_controller_allocates() -> None:
+    connector = ClusterConnector(cast("Client", object()), "node-1")
+    connector._features = ClassicFeatures(kubernetes=(1, 30), resource=CLASSIC_KINDS)
+    connector._node = ApiNode(metadata=ObjectMeta(name="node-1"))
+    with pytest.raises(ClassicClusterError, match=r"need Kubernetes 1\.32 or later"):
+        await connector.connect(Settings(node_name="node-1", family=SHARED, backends=()))

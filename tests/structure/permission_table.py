@@ -16,6 +16,8 @@ _GROUPS: Final = {
         "nodeinventories",
         "fpgashells",
         "fpgaimages",
+        "discoveryconfigurations",
+        "discovereddevices",
         "gpuclassparameters",
         "fpgaclassparameters",
         "gpuclaimparameters",

@@ -14,9 +14,11 @@ from tests.structure.sources import ROOT, modules, tree
 
 IDLE: Final = "tests/flows/test_idle_hours.py"
 NODES: Final = "tests/flows/test_idle_nodes.py"
+DISCOVERY: Final = "tests/kubeletplugin/discovery/test_service.py"
 HANDOVER: Final = "tests/kubeletplugin/test_handover.py"
 DRIVEN: Final = {
     "driver/controller/structured/app.py: StructuredController._resync": IDLE,
+    "driver/controller/structured/discovery/reconciler.py: DiscoveryReconciler.run": NODES,
     "driver/controller/structured/fpga_objects.py: FpgaStatusWriter.run": NODES,
     "driver/controller/structured/orphaned_slices.py: OrphanedSliceCollector.run": (
         "tests/controller/structured/test_orphaned_slices.py"
@@ -31,6 +33,10 @@ DRIVEN: Final = {
     ),
     "driver/kubeletplugin/cluster/classic.py: ClassicCluster._renew": "tests/kubeletplugin/cluster/test_classic.py",
     "driver/kubeletplugin/deviceplugin/release.py: ResourceCollector.run": NODES,
+    "driver/kubeletplugin/discovery/device_lists.py: _pass_on": "tests/kubeletplugin/discovery/test_device_lists.py",
+    "driver/kubeletplugin/discovery/service.py: DeviceDiscovery._follow_configurations": DISCOVERY,
+    "driver/kubeletplugin/discovery/service.py: DeviceDiscovery._search_until_cancelled": DISCOVERY,
+    "driver/kubeletplugin/discovery/service.py: DeviceDiscovery._wait_until_defined": DISCOVERY,
     "driver/kubeletplugin/deviceplugin/reservation.py: ReservationKeeper.run": NODES,
     "driver/kubeletplugin/grpc/device_plugin.py: DevicePluginServer.run": NODES,
     "driver/kubeletplugin/grpc/registration.py: Registrar.run": IDLE,
@@ -60,6 +66,9 @@ DRIVEN: Final = {
 NOT_DRIVEN: Final = {
     "driver/demo/environment.py: DemoEnvironment.wait_for": "waits for other processes, as long as its caller says",
     "driver/demo/own_manifests.py: OwnManifests._wait": "waits for other processes, until a person stops it",
+    "driver/kubeletplugin/discovery/remote_handlers.py: RegistrationServer.run": (
+        "each round waits for a thread, which takes real time"
+    ),
     "driver/kubeletplugin/grpc/device_plugin.py: ResourceServer._wait_until_stale": (
         "each round waits for a thread, which takes real time"
     ),

@@ -42,6 +42,12 @@ rules:
 - apiGroups: [kerf.dev]
   resources: [fpgashells, fpgaimages] # what FPGA cards are, and what they may load
   verbs: [get, list, watch]
+- apiGroups: [kerf.dev]
+  resources: [discoveryconfigurations] # which devices to look for
+  verbs: [get, list, watch]
+- apiGroups: [kerf.dev]
+  resources: [discovereddevices] # what this node sees: see the policy $name-devices
+  verbs: [get, list, watch, create, patch]
 - apiGroups: [""]
   resources: [events] # about the node, and about claims and pods that the hardware refuses, in their namespaces
   verbs: [create, patch]
@@ -190,6 +196,71 @@ metadata:
   name: $name-claims
 spec:
   policyName: $name-claims
+  validationActions: [Deny]
+---
+# In a DiscoveredDevice a kubelet plugin adds and removes its own node only, and describes only what it sees itself. The
+# paths of a device are those of one node, which has named them: a device that several nodes reach has none.
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata:
+  name: $name-devices
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules:
+    - apiGroups: [kerf.dev]
+      apiVersions: ["*"]
+      operations: [CREATE, UPDATE]
+      resources: [discovereddevices]
+  matchConditions:
+  - name: is-a-kubelet-plugin-of-kerf
+    expression: request.userInfo.username == "system:serviceaccount:$namespace:$name"
+  variables:
+  - name: userNode
+    expression: request.userInfo.extra[?"authentication.kubernetes.io/node-name"][0].orValue("")
+  - name: before
+    expression: >-
+      request.operation == "CREATE" ? dyn({}) : dyn(oldObject).spec
+  - name: nodesBefore
+    expression: variables.before.?nodes.orValue(dyn([]))
+  - name: nodesAfter
+    expression: dyn(object).spec.?nodes.orValue(dyn([]))
+  - name: isDescribedAnew # by something else than its nodes
+    expression: >-
+      request.operation == "CREATE" ||
+      !dyn(object).spec.all(field, field == "nodes" ||
+      field in variables.before && variables.before[field] == dyn(object).spec[field]) ||
+      !variables.before.all(field, field == "nodes" || field in dyn(object).spec)
+  validations:
+  - expression: variables.userNode != ""
+    message: >-
+      this token names no node: the kubelet plugin of Kerf must use the token of its own pod, or one that is bound to
+      its node
+    reason: Forbidden
+  - expression: >-
+      variables.nodesAfter.all(node, node == variables.userNode || node in variables.nodesBefore) &&
+      variables.nodesBefore.all(node, node == variables.userNode || node in variables.nodesAfter)
+    messageExpression: >-
+      "the kubelet plugin of node \\"" + variables.userNode + "\\" may not add or remove other nodes of a device"
+    reason: Forbidden
+  - expression: >-
+      !variables.isDescribedAnew || variables.userNode in variables.nodesAfter &&
+      (dyn(object).spec.shared || variables.nodesBefore.all(node, node == variables.userNode))
+    messageExpression: >-
+      "the kubelet plugin of node \\"" + variables.userNode + "\\" may not describe a device that it does not see"
+    reason: Forbidden
+  - expression: >-
+      request.operation == "CREATE" || ["configurationName", "deviceID", "shared"].all(field,
+      variables.before[field] == dyn(object).spec[field])
+    message: a device cannot become another one
+    reason: Forbidden
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: $name-devices
+spec:
+  policyName: $name-devices
   validationActions: [Deny]
 """)
 _EARLY_LOADING: Final = Template("""\

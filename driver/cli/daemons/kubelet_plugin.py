@@ -33,6 +33,12 @@ from driver.runtime.logs import Format
 @state_options
 @option("--cdi-dir", type=DIRECTORY, default=CDI_DIR, help="Where the container runtime looks for CDI specs.")
 @option(
+    "--host-root",
+    type=DIRECTORY,
+    default=Path("/"),
+    help="Where the node has sys and run/udev, for the discovery of devices by udev.",
+)
+@option(
     "--profile",
     type=SubdomainParameter(),
     help="The profile of this node: plugins of another one are refused beside this plugin.",
@@ -68,6 +74,7 @@ def command(
     kubelet_root: Path,
     state_dir: Path | None,
     cdi_dir: Path,
+    host_root: Path,
     profile: str | None,
     instance: str,
     probes_address: str,
@@ -93,6 +100,7 @@ def command(
             kubelet_root=kubelet_root.absolute(),
             state_dir=state_dir and state_dir.absolute(),
             cdi_dir=cdi_dir.absolute(),
+            host_root=host_root.absolute(),
             profile=profile or "",
             instance=instance,
             publish_min_interval_s=publish_min_interval,

@@ -14,13 +14,17 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from itertools import chain
+from typing import Final
 
 import anyio
 
-from api.core.v1 import NODES
+from api.core.v1 import NODES, Node
 from api.kerf.v1alpha1 import RESOURCE_CLASSES
+from api.model.claims import DeviceClass
+from api.model.devices import ResourceSlice
 from driver.controller.candidate import run_candidate
 from driver.controller.settings import NAME, Settings
+from driver.controller.structured.discovery.reconciler import DiscoveryReconciler
 from driver.controller.structured.event_handlers import ClassCaches, ClassEventHandlers
 from driver.controller.structured.fpga_objects import FpgaStatusWriter
 from driver.controller.structured.matching_devices import DeviceGroupIndex, DevicePredicate
@@ -28,12 +32,17 @@ from driver.controller.structured.orphaned_slices import OrphanedSliceCollector
 from driver.controller.structured.reconciler import ClassReconciler
 from driver.families.base import Family
 from driver.families.fpga import FPGA
+from driver.families.shared import SHARED
 from driver.kube.assume_cache import AssumeCache
 from driver.kube.discovery import ApiFeatures
 from driver.kube.events import EventReporter
 from driver.kube.http.client import Client
 from driver.kube.informer import AnyInformer, Informer
+from driver.kube.store import ObjectChange, Store
 from driver.runtime.work_queue import WorkQueue
+
+_DISCOVERY_SETTLE_S: Final = 0.2
+"""Seconds from a change of discovered devices to what is written for it: nodes that see the same one write together."""
 
 
 class StructuredController:
@@ -53,18 +62,18 @@ class StructuredController:
         self._device_classes = Informer(
             client,
             features.resource.device_classes,
-            on_change=lambda change: self._event_handlers.on_device_class(change),
+            on_change=self._on_device_class,
         )
         self._slices = {
             name: Informer(
                 client,
                 features.resource.resource_slices,
                 field_selector=f"spec.driver={family.driver}",  # one driver at a time: selectors know no "or"
-                on_change=lambda change: self._event_handlers.on_slice(change),
+                on_change=self._on_slice if family != SHARED else self._on_shared_slice,
             )
             for name, family in families.items()
         }
-        self._nodes = Informer(client, NODES, on_change=lambda change: self._event_handlers.on_node(change))
+        self._nodes = Informer(client, NODES, on_change=self._on_node)
         caches = ClassCaches(
             resource_classes=AssumeCache(self._resource_classes.store),
             device_classes=AssumeCache(self._device_classes.store),
@@ -92,7 +101,17 @@ class StructuredController:
             self._nodes.store.values,
             interval_s=settings.orphan_check_s,
         )
-
+        shared_slices = self._slices.get(SHARED.name)
+        self._discovery = DiscoveryReconciler(
+            client,
+            features.resource,
+            device_classes=caches.device_classes,
+            slices=shared_slices.store if shared_slices is not None else Store(),
+            nodes=self._nodes.store,
+            settle_s=min(settings.settle_s, _DISCOVERY_SETTLE_S),
+            retry_s=settings.recount_s,
+            now=lambda: datetime.now(UTC),
+        )
         fpga_slices = self._slices.get(FPGA.name)
         self._fpga_status = FpgaStatusWriter(
             client,
@@ -118,7 +137,23 @@ class StructuredController:
             group.start_soon(self._resync)
             group.start_soon(self._orphaned_slices.run)
             group.start_soon(self._fpga_status.run)
+            group.start_soon(self._discovery.run)
             await self._queue.run(self._reconciler.reconcile, workers=self._settings.workers)
+
+    def _on_device_class(self, change: ObjectChange[DeviceClass]) -> None:
+        self._event_handlers.on_device_class(change)
+        self._discovery.on_device_class(change)
+
+    def _on_slice(self, change: ObjectChange[ResourceSlice]) -> None:
+        self._event_handlers.on_slice(change)
+
+    def _on_shared_slice(self, change: ObjectChange[ResourceSlice]) -> None:
+        self._event_handlers.on_slice(change)
+        self._discovery.on_slice(change)
+
+    def _on_node(self, change: ObjectChange[Node]) -> None:
+        self._event_handlers.on_node(change)
+        self._discovery.on_node(change)
 
     async def _resync(self) -> None:
         while True:

@@ -30,7 +30,13 @@ STRUCTURED: Final = 32
 """The first one where the scheduler allocates (KEP-4381)."""
 _SURGE: Final = 33
 """The first kubelet that two plugins of one driver can register with (KEP-4381, rolling updates)."""
-STRUCTURED_KINDS: Final = ("resourceclasses.kerf.dev", "fpgashells.kerf.dev", "fpgaimages.kerf.dev")
+STRUCTURED_KINDS: Final = (
+    "resourceclasses.kerf.dev",
+    "fpgashells.kerf.dev",
+    "fpgaimages.kerf.dev",
+    "discoveryconfigurations.kerf.dev",
+    "discovereddevices.kerf.dev",
+)
 CLASSIC_KINDS: Final = (
     *STRUCTURED_KINDS,
     "nodeinventories.kerf.dev",

@@ -49,7 +49,10 @@ def controller_permissions(namespace: str, lease: str = CONTROLLER, *, is_classi
         *_rules("kerf.dev", {"resourceclasses": "list watch", "resourceclasses/status": "patch"}),
         *_rules("kerf.dev", {"fpgashells": "list watch", "fpgashells/status": "patch"}),
         *_rules("kerf.dev", {"fpgaimages": "list watch", "fpgaimages/status": "patch"}),
-        *_rules("resource.k8s.io", {"deviceclasses": "list watch create patch", "resourceslices": "list watch delete"}),
+        *_rules("kerf.dev", {"discoveryconfigurations": "list watch", "discovereddevices": "list watch patch delete"}),
+        *_rules("kerf.dev", {"discoveryconfigurations/status": "patch", "discovereddevices/status": "patch"}),
+        *_rules("resource.k8s.io", {"deviceclasses": "list watch create patch"}),
+        *_rules("resource.k8s.io", {"resourceslices": "list watch create patch delete"}),
         *_rules("", {"nodes": "get list watch"}),
         *_rules("coordination.k8s.io", {"leases": "create"}, namespace=namespace),
         *_rules("coordination.k8s.io", {"leases": "get update"}, namespace=namespace, name=lease),
@@ -66,6 +69,8 @@ def plugin_permissions(drivers: Iterable[str], *, minor: int, is_classic: bool =
         *_rules("resource.k8s.io", {"resourceslices": "list watch create update delete"}),
         *_rules("kerf.dev", {"resourceclasses": "list watch"}),
         *_rules("kerf.dev", {"fpgashells": "get list watch", "fpgaimages": "get list watch"}),
+        *_rules("kerf.dev", {"discoveryconfigurations": "get list watch"}),
+        *_rules("kerf.dev", {"discovereddevices": "get list watch create patch"}),
     ]
     if minor >= _DRIVER_PERMISSION_SINCE:
         for driver in drivers:

@@ -120,6 +120,7 @@ class StructuredCluster:
         target = PublishTarget(
             driver=settings.driver_name,
             node=settings.node_name,
+            is_network_attached=settings.family.is_network_attached,
             vocabularies={settings.family.name: settings.family.vocabulary},
             layout=SliceLayout.SPLIT if features.split_counter_slices else SliceLayout.COMBINED,
             optional_devices=find_optional_devices(listed or (), settings.family),
@@ -127,6 +128,8 @@ class StructuredCluster:
         )
         if find_fault(Release(*features.kubernetes, features.patch), Feature.SHARES) is not None:
             target = replace(target, withholds_shares=True)
+        if target.is_network_attached:
+            return cls(client, features, node, settings, target, classes=classes)
         dropped = await probe_dropped_fields(client, features.resource.resource_slices, target)
         target = _restrict(target, dropped)
         kind = features.resource.resource_slices
@@ -172,7 +175,7 @@ class StructuredCluster:
 
     @property
     def has_device_status(self) -> bool:
-        return True
+        return not self._family.is_network_attached  # whose pools say nothing of a node, as policies demand
 
     async def write_device_status(
         self, claim: AllocatedClaim | ResourceClaim, devices: Sequence[AllocatedDeviceStatus]

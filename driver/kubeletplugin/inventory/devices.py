@@ -12,7 +12,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from api.errors import PermanentError
-from api.model.device_attributes import ATTRIBUTE_CUT, ATTRIBUTE_SHARED, CUT_MONITOR, pool_name
+from api.model.device_attributes import ATTRIBUTE_CUT, ATTRIBUTE_MODEL, ATTRIBUTE_SHARED, CUT_MONITOR, pool_name
 from api.model.devices import Attribute, DeviceTaint, Pool, SliceContent
 from api.model.names import DeviceId, DriverName
 from api.model.quantity import Quantity
@@ -54,6 +54,9 @@ class PublishTarget:
     layout: SliceLayout
     vocabularies: Mapping[str, Vocabulary]
     """The vocabulary of each family whose cards are published, by the family's name."""
+    is_network_attached: bool = False
+    """Whether the controller publishes the devices, each as a pool of its own with the name of its card's UUID: the
+    node publishes none, and only prepares them (``Family.is_network_attached``)."""
     keeps_counters: bool = True
     """False: the API server drops shared counters (its gate DRAPartitionableDevices is off). To the scheduler the
     partitions of one card would look independent, so only whole cards are published."""
@@ -124,6 +127,8 @@ class PublishedPool:
 
     def find(self, device: DeviceId) -> PartitionDevice | None:
         """Return what ``device`` stands for. A shared or monitor device is found whether or not it is published now."""
+        if self.inputs.target.is_network_attached:
+            return self.devices.get(device)
         if (name := exclusive_name(device.device)) is not None:
             device_entry = self.devices.get(device._replace(device=name))
             return None if device_entry is None else _as_shared(device_entry)
@@ -142,7 +147,10 @@ class DeviceSet:
 
     @property
     def pools(self) -> tuple[Pool, ...]:
-        return tuple(published.pool for published in self.published.values())
+        """The pools that the node publishes."""
+        return tuple(
+            published.pool for published in self.published.values() if not published.inputs.target.is_network_attached
+        )
 
     @property
     def inputs(self) -> tuple[PoolInputs, ...]:
@@ -238,6 +246,8 @@ def _build_pool(
 
 def _compile(inputs: PoolInputs) -> PublishedPool:
     target, cards, backends, order, shared, taints, withdrawn, reserved = inputs
+    if target.is_network_attached:
+        return _list_attached(inputs)
     name = pool_name(target.node, cards[0].kind)
     vocabulary = target.vocabularies[cards[0].kind]
     compiled = compile_pool(
@@ -272,6 +282,21 @@ def _compile(inputs: PoolInputs) -> PublishedPool:
             pool, slices=(*pool.slices, *build_monitor_slices(cards, target.node, vocabulary, target.driver))
         )
     return PublishedPool(inputs=inputs, pool=_withdraw(pool, withdrawn), devices=devices)
+
+
+def _list_attached(inputs: PoolInputs) -> PublishedPool:
+    """Return the devices that the controller publishes: whole cards, all of which claims may share."""
+    target, cards = inputs.target, inputs.cards
+    devices = {
+        DeviceId(target.driver, card.uuid, card.uuid): PartitionDevice(
+            partition=dataclasses.replace(card.geometry.whole.of(card.uuid), shared=True),
+            backend=backend,
+            attributes={ATTRIBUTE_MODEL: Attribute.of(card.geometry.model), **card.attributes, **card.whole_attributes},
+            capacity=dict(card.geometry.whole.capacity),
+        )
+        for card, backend in zip(cards, inputs.backends, strict=True)
+    }
+    return PublishedPool(inputs=inputs, pool=Pool(name=cards[0].kind, slices=()), devices=devices)
 
 
 def _find_early_devices(inputs: PoolInputs, compiled: CompiledPool) -> set[str]:

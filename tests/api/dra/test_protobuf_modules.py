@@ -7,6 +7,7 @@ from tests.generate import protos
 
 ADAPTERS = {
     "deviceplugin_v1beta1": {"api/deviceplugin/v1beta1.py"},
+    "discovery_v1alpha1": {"api/discovery/v1alpha1.py"},
     "dra_v1": {"api/dra/v1.py"},
     "dra_v1beta1": {"api/dra/v1beta1.py"},
     "dra_v1alpha2": {"api/dra/v1alpha2.py"},

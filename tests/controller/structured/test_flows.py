@@ -408,7 +408,7 @@ async def test_a_class_of_a_family_that_is_not_installed_is_told_so_once_and_kee
         "Ready": "False FamilyNotInstalled",
         "Matching": "Unknown NotCounted",
     }
-    message = 'spec.device: family "npu" is not installed; installed: fpga, gpu, gpu-intel'
+    message = 'spec.device: family "npu" is not installed; installed: fpga, gpu, gpu-intel, shared'
     assert cluster.condition("small", "Accepted").message == message
     assert [event for event in cluster.events if event[2] == "FamilyNotInstalled"] == [
         ("small", "Warning", "FamilyNotInstalled", message)

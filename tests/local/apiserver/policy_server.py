@@ -34,12 +34,13 @@ class PolicyServer:
         old: Json | None = None,
         user: Json = ANONYMOUS,
         subresource: str = "",
+        group: str = "resource.k8s.io",
     ) -> str:
-        """Return what the policies say to a write in ``resource.k8s.io/v1``; empty: nothing."""
+        """Return what the policies say to a write in version v1 of ``group``; empty: nothing."""
         operation: Literal["CREATE", "UPDATE", "DELETE"] = "DELETE" if new is None else "UPDATE" if old else "CREATE"
         write = AdmissionAttributes(
             operation=operation,  # type: ignore[arg-type]  # the embedded server evaluates no policy on a delete
-            resource=GroupResource("resource.k8s.io", resource),
+            resource=GroupResource(group, resource),
             version="v1",
             subresource=subresource,
             key=ObjectKey("default", "c"),

@@ -96,7 +96,7 @@
 
 {{- /* Which driver a family is. A family of another vendor is named by its driver. */ -}}
 {{- define "kerf.driver" -}}
-{{- $own := dict "gpu" "gpu.kerf.dev" "fpga" "fpga.kerf.dev" "gpu-intel" "gpu-intel.kerf.dev" -}}
+{{- $own := dict "gpu" "gpu.kerf.dev" "fpga" "fpga.kerf.dev" "gpu-intel" "gpu-intel.kerf.dev" "shared" "shared.kerf.dev" -}}
 {{- $driver := get $own .family | default .family -}}
 {{- if not (has $driver .root.Values.drivers) -}}
 {{- fail (printf "the profile %s has the family %s, whose driver %s is not in the value drivers" .profile.name .family $driver) -}}

@@ -1,0 +1,349 @@
+"""What follows from DiscoveryConfigurations and DiscoveredDevices: slices, DeviceClasses and reports. Pure.
+
+| a device | slice | object |
+|---|---|---|
+| that some node sees | one, for the nodes that see it | stays |
+| that no node sees | none: nobody gets it anew, claims keep it | deleted after the configuration's grace |
+| that is invalid, or of no configuration | none | stays, and says why |
+
+Each device is a pool of its own with one slice, so that a change of one is one atomic write that concerns no other.
+Pool and device have the object's name: a device that comes back within its grace, or later, is the same one to
+claims that still have it. All claims, by any device or by this one, take from the same capacity of the same device, so
+kube-scheduler never gives more than there is (KEP-5075). Without that feature a device has one user.
+
+A node is removed from a device's list when it is removed from the cluster; one that is only not ready gets no pods.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from api.kerf.discovery_objects import (
+    DISCOVERED_DEVICES,
+    DISCOVERY_CONFIGURATIONS,
+    DiscoveredDeviceObject,
+    DiscoveredDevices,
+    DiscoveredDeviceStatus,
+    DiscoveryConfigurationObject,
+    DiscoveryConfigurationStatus,
+)
+from api.model import device_attributes as v
+from api.model.claims import DeviceClass, DeviceClassSpec
+from api.model.devices import (
+    Attribute,
+    Capacity,
+    CapacityRequestPolicy,
+    Device,
+    ResourcePool,
+    ResourceSlice,
+    ResourceSliceSpec,
+)
+from api.model.metadata import (
+    Condition,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    ObjectMeta,
+    OwnerReference,
+)
+from api.model.quantity import Quantity
+from driver.families.selectors import attribute_is, build_selectors, of_driver
+from driver.families.shared import SHARED
+from driver.families.shared.family import ATTRIBUTE_MULTI_NODE, CAPACITY_USERS
+from driver.families.shared.objects import Discovery, FoundDevice, join_objects
+
+HOSTNAME: Final = "kubernetes.io/hostname"
+"""The label by which a slice selects several nodes: a node selector of a slice has one term, which can name one node
+by its name (``resource.k8s.io`` validation)."""
+_ACCEPTED: Final = "Accepted"
+_READY: Final = "Ready"
+_PUBLISHED: Final = "Published"
+_MAX_MESSAGE: Final = 32768
+"""The most characters of a condition's message (``metav1.Condition``)."""
+_ONE: Final = Quantity(1)
+_LABELS: Final = {"app.kubernetes.io/part-of": "kerf"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiscoverySnapshot:
+    """The state on which all slices, classes and reports depend."""
+
+    configurations: tuple[DiscoveryConfigurationObject, ...]
+    devices: tuple[DiscoveredDeviceObject, ...]
+    hostnames: Mapping[str, str]
+    """The label HOSTNAME of each node of the cluster, by its name; empty: it has none."""
+    taken_classes: frozenset[str] = frozenset()
+    """The DeviceClasses of somebody else that have a name which is ours."""
+    keeps_shares: bool = True
+    """Whether the API server keeps what lets several claims have a device (KEP-5075)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevicePlan:
+    """What follows for one DiscoveredDevice."""
+
+    held: DiscoveredDeviceObject
+    lost_nodes: tuple[str, ...]
+    """The nodes in its list that are no longer in the cluster."""
+    is_expired: bool
+    """Whether no node has seen it for as long as its configuration keeps it."""
+    status: DiscoveredDeviceStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiscoveryPlan:
+    """What there should be."""
+
+    slices: Mapping[str, ResourceSlice]
+    """The slices, by their names; all others of the driver are to go."""
+    classes: Mapping[str, DeviceClass]
+    """The DeviceClasses, by their names; those of objects that are gone are garbage-collected."""
+    configurations: tuple[tuple[DiscoveryConfigurationObject, DiscoveryConfigurationStatus], ...]
+    devices: tuple[DevicePlan, ...]
+    next_expiry: datetime | None
+    """When the next device expires; None: none is offline."""
+
+
+def plan_discovery(snapshot: DiscoverySnapshot, now: datetime) -> DiscoveryPlan:
+    """Plan everything anew."""
+    discovery = join_objects(
+        (one for one in snapshot.configurations if not one.is_terminating),
+        (one for one in snapshot.devices if not one.is_terminating),
+    )
+    found = discovery.devices.values()
+    slices = [
+        _build_slice(one, selector, snapshot.keeps_shares)
+        for one in found
+        if (selector := _select_nodes(one, snapshot)) is not None
+    ]
+    plans = tuple(_plan_device(held, discovery, snapshot, now) for held in snapshot.devices if not held.is_terminating)
+    expiries = [
+        expiry
+        for plan in plans
+        if (one := discovery.devices.get(plan.held.metadata.name)) is not None
+        and (expiry := _find_expiry(one, plan.status)) is not None
+        and expiry > now
+    ]
+    return DiscoveryPlan(
+        slices={one.metadata.name: one for one in slices},
+        classes={
+            one.metadata.name: one
+            for one in _build_classes(discovery)
+            if one.metadata.name not in snapshot.taken_classes
+        },
+        configurations=tuple(
+            (held, _report_configuration(held, discovery, plans, snapshot.taken_classes, now))
+            for held in snapshot.configurations
+            if not held.is_terminating
+        ),
+        devices=plans,
+        next_expiry=min(expiries, default=None),
+    )
+
+
+def class_name(name: str) -> str:
+    """Return the name of the DeviceClass of a configuration (any of its devices), or of a device.
+
+    >>> class_name("cameras")
+    'cameras.shared.kerf.dev'
+    """
+    return f"{name}.{SHARED.driver}"
+
+
+def is_owned(device_class: DeviceClass) -> bool:
+    """Whether a DeviceClass was made for a configuration or a device, the present one or an earlier one."""
+    kinds = {DISCOVERY_CONFIGURATIONS.kind, DISCOVERED_DEVICES.kind}
+    return any(
+        owner.kind in kinds
+        and owner.api_version.partition("/")[0] == DISCOVERED_DEVICES.group
+        and class_name(owner.name) == device_class.metadata.name
+        for owner in device_class.metadata.owner_references
+    )
+
+
+def _build_slice(one: FoundDevice, selector: NodeSelector, keeps_shares: bool) -> ResourceSlice:
+    return ResourceSlice(
+        metadata=ObjectMeta(
+            name=f"{one.name}-{SHARED.driver}",
+            labels=dict(_LABELS),
+            owner_references=(_owner(DISCOVERED_DEVICES.kind, one.device.metadata),),
+        ),
+        spec=ResourceSliceSpec(
+            driver=SHARED.driver,
+            pool=ResourcePool(name=one.name, generation=1, resource_slice_count=1),
+            node_selector=selector,
+            devices=(_build_device(one, keeps_shares),),
+        ),
+    )
+
+
+def _build_device(one: FoundDevice, keeps_shares: bool) -> Device:
+    spec = one.device.spec
+    users = Capacity(value=_ONE)
+    if keeps_shares:
+        users = Capacity(
+            value=Quantity(one.capacity), request_policy=CapacityRequestPolicy(default=_ONE, valid_values=(_ONE,))
+        )
+    return Device(
+        name=one.name,
+        attributes={
+            v.ATTRIBUTE_CUT: Attribute.of(v.CUT_WHOLE),
+            v.ATTRIBUTE_MODEL: Attribute.of(one.configuration.metadata.name),
+            v.ATTRIBUTE_UUID: Attribute.of(one.name),
+            v.ATTRIBUTE_NODE: Attribute.of("" if spec.shared else v.node_attribute("".join(spec.nodes))),
+            ATTRIBUTE_MULTI_NODE: Attribute.of(spec.shared),
+        },
+        capacity={CAPACITY_USERS: users},
+        allow_multiple_allocations=True if keeps_shares else None,
+    )
+
+
+def _select_nodes(one: FoundDevice, snapshot: DiscoverySnapshot) -> NodeSelector | None:
+    """Return the selector of the nodes that see the device; None: no such node can be selected."""
+    nodes = [node for node in one.device.spec.nodes if node in snapshot.hostnames]
+    if len(nodes) == 1:
+        by_name = NodeSelectorRequirement(key="metadata.name", operator="In", values=(nodes[0],))
+        return NodeSelector(node_selector_terms=(NodeSelectorTerm(match_fields=(by_name,)),))
+    labels = sorted({snapshot.hostnames[node] for node in nodes} - {"", *_ambiguous(snapshot.hostnames)})
+    if not labels:
+        return None
+    by_label = NodeSelectorRequirement(key=HOSTNAME, operator="In", values=tuple(labels))
+    return NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=(by_label,)),))
+
+
+def _ambiguous(hostnames: Mapping[str, str]) -> Collection[str]:
+    """Return the labels that several nodes have: by them nodes would be selected that do not see the device."""
+    return {label for label, nodes in Counter(hostnames.values()).items() if nodes > 1}
+
+
+def _build_classes(discovery: Discovery) -> Iterable[DeviceClass]:
+    for configuration in discovery.configurations.values():
+        name = configuration.metadata.name
+        conditions = [of_driver(SHARED), attribute_is(SHARED, v.ATTRIBUTE_MODEL, name)]
+        owner = _owner(DISCOVERY_CONFIGURATIONS.kind, configuration.metadata)
+        yield _build_class(name, conditions, owner, configuration.spec.extended_resource_domain)
+    for one in discovery.devices.values():
+        conditions = [of_driver(SHARED), attribute_is(SHARED, v.ATTRIBUTE_UUID, one.name)]
+        owner = _owner(DISCOVERED_DEVICES.kind, one.device.metadata)
+        yield _build_class(one.name, conditions, owner, one.configuration.spec.extended_resource_domain)
+
+
+def _build_class(name: str, conditions: list[str], owner: OwnerReference, domain: str | None) -> DeviceClass:
+    return DeviceClass(
+        metadata=ObjectMeta(name=class_name(name), labels=dict(_LABELS), owner_references=(owner,)),
+        spec=DeviceClassSpec(
+            selectors=build_selectors(conditions),
+            extended_resource_name=None if domain is None else f"{domain}/{name}",
+        ),
+    )
+
+
+def _plan_device(
+    held: DiscoveredDeviceObject, discovery: Discovery, snapshot: DiscoverySnapshot, now: datetime
+) -> DevicePlan:
+    one = discovery.devices.get(held.metadata.name)
+    if one is None:
+        fault = discovery.faults[DISCOVERED_DEVICES.kind, held.metadata.name]
+        status = _report_device(held, "False", "Invalid", fault, None, now)
+        return DevicePlan(held=held, lost_nodes=(), is_expired=False, status=status)
+    nodes = one.device.spec.nodes
+    lost = tuple(node for node in nodes if node not in snapshot.hostnames)
+    offline_since = None
+    if len(lost) == len(nodes):
+        offline_since = held.status.offline_since or _format(now)
+        message = f"no node sees it since {offline_since}; claims that have it keep it"
+        status = _report_device(held, "False", "Offline", message, offline_since, now)
+    elif _select_nodes(one, snapshot) is None:
+        message = f"its nodes cannot be selected: each needs a label {HOSTNAME} of its own"
+        status = _report_device(held, "False", "NodesNotSelectable", message, None, now)
+    elif one.capacity > 1 and not snapshot.keeps_shares:
+        message = (
+            f"one claim at a time can have it, not {one.capacity}: the API server drops the fields of shared devices "
+            "(feature gate DRAConsumableCapacity)"
+        )
+        status = _report_device(held, "True", "NotShareable", message, None, now)
+    else:
+        message = f"{one.capacity} claims at a time can have it, on {len(nodes) - len(lost)} nodes"
+        status = _report_device(held, "True", "Published", message, None, now)
+    expiry = _find_expiry(one, status)
+    return DevicePlan(held=held, lost_nodes=lost, is_expired=expiry is not None and expiry <= now, status=status)
+
+
+def _find_expiry(one: FoundDevice, status: DiscoveredDeviceStatus) -> datetime | None:
+    if status.offline_since is None:
+        return None
+    return _parse(status.offline_since) + timedelta(seconds=one.configuration.spec.offline_grace_seconds)
+
+
+def _report_device(
+    held: DiscoveredDeviceObject, state: str, reason: str, message: str, offline_since: str | None, now: datetime
+) -> DiscoveredDeviceStatus:
+    condition = Condition(type=_PUBLISHED, status=state, reason=reason, message=message[:_MAX_MESSAGE])
+    return DiscoveredDeviceStatus(
+        observed_generation=held.metadata.generation,
+        conditions=(_since(condition, held.status.conditions, held.metadata.generation, now),),
+        offline_since=offline_since,
+    )
+
+
+def _report_configuration(
+    held: DiscoveryConfigurationObject,
+    discovery: Discovery,
+    plans: Iterable[DevicePlan],
+    taken_classes: Collection[str],
+    now: datetime,
+) -> DiscoveryConfigurationStatus:
+    name = held.metadata.name
+    fault = discovery.faults.get((DISCOVERY_CONFIGURATIONS.kind, name))
+    if fault is not None:
+        accepted = Condition(type=_ACCEPTED, status="False", reason="Invalid", message=fault[:_MAX_MESSAGE])
+        ready = Condition(type=_READY, status="False", reason="NotAccepted", message="the spec is not accepted")
+    else:
+        accepted = Condition(type=_ACCEPTED, status="True", reason="Valid", message="the spec is valid")
+        ready = Condition(type=_READY, status="True", reason="Compiled", message=f"claims name {class_name(name)}")
+    if fault is None and class_name(name) in taken_classes:
+        message = f'a DeviceClass "{class_name(name)}" exists that was not made from this object; it is left alone'
+        ready = Condition(type=_READY, status="False", reason="NameTaken", message=f"{message}: delete it")
+    own = [plan for plan in plans if plan.held.spec.get("configurationName") == name]
+    online = [plan for plan in own if any(one.status == "True" for one in plan.status.conditions)]
+    before, generation = held.status.conditions, held.metadata.generation
+    return DiscoveryConfigurationStatus(
+        observed_generation=generation,
+        conditions=tuple(_since(one, before, generation, now) for one in (accepted, ready)),
+        device_class_name=class_name(name) if ready.status == "True" else None,
+        devices=DiscoveredDevices(total=len(own), online=len(online)),
+    )
+
+
+def _since(condition: Condition, before: Iterable[Condition], generation: int | None, now: datetime) -> Condition:
+    """Return ``condition`` of this generation, with the time of its last transition."""
+    previous = next((one for one in before if one.type == condition.type), None)
+    unchanged = previous is not None and previous.status == condition.status and previous.last_transition_time
+    return Condition(
+        type=condition.type,
+        status=condition.status,
+        reason=condition.reason,
+        message=condition.message,
+        last_transition_time=unchanged or _format(now),
+        observed_generation=generation,
+    )
+
+
+def _owner(kind: str, metadata: ObjectMeta) -> OwnerReference:
+    return OwnerReference(
+        api_version=DISCOVERED_DEVICES.api_version, kind=kind, name=metadata.name, uid=metadata.uid, controller=True
+    )
+
+
+def _format(at: datetime) -> str:
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _parse(text: str) -> datetime:
+    """Return the time that ``_format`` wrote; a text of somebody else's that is none counts as long ago."""
+    try:
+        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    except ValueError:
+        return datetime.min.replace(tzinfo=UTC)

@@ -1,0 +1,90 @@
+"""Handles of prepared discovered devices, as the checkpoint keeps them, and the container edits made from them.
+
+Each variable is there twice: by its name, and with the device's digest behind it, because a container with two devices
+has each name once (Akri does the same, ``device_plugin_instance_controller.rs``). Variables of the configuration are
+the same for all its devices, so a device's own go before them.
+
+A field added later needs a default: records of older versions are read by newer ones.
+"""
+
+from typing import Final
+
+import msgspec
+
+from api.kerf.discovery_objects import DeviceMount, DeviceNode
+from api.wire import to_builtins
+from cdi import ContainerEdits
+from cdi import DeviceNode as CdiDeviceNode
+from cdi import Mount as CdiMount
+from driver.families.shared.objects import FoundDevice
+from driver.kubeletplugin.backends.base import Handle
+from driver.kubeletplugin.backends.documents import read_handle
+
+_BIND: Final = ("rbind", "rprivate", "nosuid", "nodev")
+
+
+class DiscoveredHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="discovered"):
+    """What a container gets of a device."""
+
+    device: str
+    """The name of the DiscoveredDevice."""
+    digest: str
+    """The part of the name that is a suffix of variables."""
+    id: str
+    """The id that the discovery handler gave it."""
+    variables: dict[str, str] = {}
+    mounts: tuple[DeviceMount, ...] = ()
+    device_nodes: tuple[DeviceNode, ...] = ()
+
+
+def build_handle(one: FoundDevice) -> DiscoveredHandle:
+    """Return the handle of a device as it is now."""
+    found, configuration = one.device.spec, one.configuration.spec
+    return DiscoveredHandle(
+        device=one.name,
+        digest=one.digest,
+        id=found.device_id,
+        variables={**configuration.broker_properties, **found.properties},
+        mounts=(*configuration.mounts, *found.mounts),
+        device_nodes=found.device_nodes,
+    )
+
+
+def to_json(handle: DiscoveredHandle) -> Handle:
+    plain: Handle = to_builtins(handle)
+    return plain
+
+
+def from_json(handle: Handle) -> DiscoveredHandle:
+    """Read a handle. Raises HardwareRefusedError when another backend or a later version has written it."""
+    return read_handle(handle, DiscoveredHandle, "discovered")
+
+
+def build_edits(handle: DiscoveredHandle) -> ContainerEdits:
+    """Build the edits of a device. The same handle gives the same edits, on every node and after every restart."""
+    suffix = _to_variable(handle.digest)
+    return ContainerEdits(
+        env=(
+            f"KERF_DEVICE_{_to_variable(handle.device)}={handle.id}",
+            *(f"{name}={value}" for name, value in handle.variables.items()),
+            *(f"{name}_{suffix}={value}" for name, value in handle.variables.items()),
+        ),
+        device_nodes=tuple(
+            CdiDeviceNode(
+                path=node.container_path or node.host_path, host_path=node.host_path, permissions=node.permissions
+            )
+            for node in handle.device_nodes
+        ),
+        mounts=tuple(
+            CdiMount(
+                host_path=mount.host_path,
+                container_path=mount.container_path,
+                options=(*_BIND, "ro" if mount.read_only else "rw"),
+            )
+            for mount in handle.mounts
+        ),
+    )
+
+
+def _to_variable(name: str) -> str:
+    return name.upper().replace("-", "_")

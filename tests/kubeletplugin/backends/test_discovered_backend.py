@@ -1,0 +1,150 @@
+"""The backend ``discovered``: the contract of backends, and what containers get of a device's objects."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.errors import InvalidDocumentError
+from cdi import ContainerEdits, DeviceNode, Mount
+from driver.families.shared import SHARED
+from driver.kubeletplugin.backends.base import CardAbsentError, HardwareRefusedError
+from driver.kubeletplugin.backends.discovered import DiscoveredBackend, open_backend
+from driver.testing import BackendContract, MachineUnderTest
+from driver.testing.plugin import PluginStandIn
+
+Json = dict[str, Any]
+
+
+def configuration(**spec: Any) -> Json:
+    handler = {"discoveryHandler": {"name": "debugEcho"}}
+    return {"kind": "DiscoveryConfiguration", "metadata": {"name": "cameras"}, "spec": {**handler, **spec}}
+
+
+def device(name: str, **spec: Any) -> Json:
+    known = {"configurationName": "cameras", "deviceID": f"id of {name}", "shared": False, "nodes": ["n1"], **spec}
+    return {"kind": "DiscoveredDevice", "metadata": {"name": name}, "spec": known}
+
+
+class DiscoveredMachine(MachineUnderTest):
+    """A cluster with two devices."""
+
+    lists_idle = False
+
+    def __init__(self) -> None:
+        self.devices = {name: device(name) for name in ("cameras-000001", "cameras-000002")}
+        self.gone: set[str] = set()
+        self.backends: list[DiscoveredBackend] = []
+
+    def open_backend(self) -> DiscoveredBackend:
+        self.backends.append(open_backend(None))
+        self._tell()
+        return self.backends[-1]
+
+    def take_away(self, card_uuid: str) -> None:
+        self.gone.add(card_uuid)
+        self._tell()
+
+    def bring_back(self, card_uuid: str) -> None:
+        self.gone.remove(card_uuid)
+        self._tell()
+
+    def _tell(self) -> None:
+        there = [value for name, value in self.devices.items() if name not in self.gone]
+        for backend in self.backends:
+            backend.describe([configuration(), *there])
+
+
+class TestDiscoveredBackend(BackendContract):
+    family = SHARED
+
+    test_cards_are_worked_on_in_threads_of_their_own: Any = None
+    """Not for these devices, of which no two claims have parts side by side."""
+    test_a_survey_of_a_card_that_is_not_there_says_so: Any = None
+    """A claim whose prepare was interrupted is released, too, when the device's object is deleted."""
+
+    def new_machine(self, folder: Path) -> MachineUnderTest:
+        return DiscoveredMachine()
+
+    def test_a_card_that_is_away_is_not_discovered_and_nothing_is_proven_about_it(self, plugin: PluginStandIn) -> None:
+        """A device is released, too, when its object is deleted: nothing was done to it."""
+        [first, _] = plugin.backend.discover()
+        record = plugin.allocate(first.geometry.whole.of(first.uuid), "user")
+        handle = plugin.prepare(record)
+        plugin.machine.take_away(first.uuid)
+        assert first.uuid not in {card.uuid for card in plugin.backend.discover()}
+        plugin.backend.unprepare(handle)
+        assert plugin.backend.survey(first.uuid).partitions == ()
+        with pytest.raises(CardAbsentError, match=f"there is no DiscoveredDevice '{first.uuid}'"):
+            plugin.prepare(plugin.allocate(first.geometry.whole.of(first.uuid), "another"))
+
+
+def edits_of(*documents: Json) -> ContainerEdits:
+    """What a container gets of the only device."""
+    from driver.kubeletplugin.backends.discovered.handles import build_edits, build_handle
+
+    backend = open_backend(None)
+    backend.describe(documents)
+    [card] = backend.discover()
+    return build_edits(build_handle(backend._find(card.uuid)))
+
+
+def test_ak_26_variables_are_there_twice_and_those_of_the_device_go_before() -> None:
+    edits = edits_of(
+        configuration(brokerProperties={"URL": "none", "QUALITY": "high"}),
+        device("cameras-3f850a", properties={"URL": "rtsp://10.0.0.7"}),
+    )
+    assert edits.env == (
+        "KERF_DEVICE_CAMERAS_3F850A=id of cameras-3f850a",
+        "URL=rtsp://10.0.0.7",
+        "QUALITY=high",
+        "URL_3F850A=rtsp://10.0.0.7",
+        "QUALITY_3F850A=high",
+    )
+
+
+def test_ak_27_paths_of_configuration_and_device_are_mounted() -> None:
+    edits = edits_of(
+        configuration(mounts=[{"hostPath": "/srv", "containerPath": "/models", "readOnly": True}]),
+        device(
+            "cameras-3f850a",
+            deviceNodes=[{"hostPath": "/dev/video1", "containerPath": "/dev/video0", "permissions": "rw"}],
+            mounts=[{"hostPath": "/run/udev", "containerPath": "/run/udev"}],
+        ),
+    )
+    assert edits.device_nodes == (DeviceNode(path="/dev/video0", host_path="/dev/video1", permissions="rw"),)
+    bind = ("rbind", "rprivate", "nosuid", "nodev")
+    assert edits.mounts == (
+        Mount(host_path="/srv", container_path="/models", options=(*bind, "ro")),
+        Mount(host_path="/run/udev", container_path="/run/udev", options=(*bind, "rw")),
+    )
+
+
+@pytest.mark.parametrize(
+    "documents",
+    [
+        [device("cameras-3f850a")],
+        [configuration(capacity=0), device("cameras-3f850a")],
+        [configuration(), device("cameras-3f850a", deviceID="")],
+        [configuration(), device("lab-3f850a")],
+    ],
+    ids=["no configuration", "an invalid one", "an invalid device", "another configuration's name"],
+)
+def test_what_is_not_valid_is_no_device(documents: list[Json]) -> None:
+    backend = open_backend(None)
+    backend.describe(documents)
+    assert backend.discover() == []
+
+
+def test_a_handle_of_another_backend_is_refused() -> None:
+    with pytest.raises(HardwareRefusedError, match="no handle of the backend discovered"):
+        open_backend(None).edits({"kind": "intel"})
+
+
+def test_the_configuration_file_of_a_profile_is_empty(tmp_path: Path) -> None:
+    file = tmp_path / "discovered.yaml"
+    file.write_text("{}\n")
+    open_backend(file)
+    file.write_text("state: there\n")
+    with pytest.raises(InvalidDocumentError, match="unknown field `state`"):
+        open_backend(file)

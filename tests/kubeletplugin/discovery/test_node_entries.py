@@ -1,0 +1,211 @@
+"""What nodes write of one object: whenever they see, read and write, no node is lost, and none writes for others."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.discovery.v1alpha1 import FoundDevice
+from api.kerf.discovery_objects import (
+    DISCOVERED_DEVICES,
+    DiscoveredDeviceObject,
+    DiscoveredDeviceSpec,
+    DiscoveryConfigurationObject,
+    device_name,
+)
+from api.model.metadata import ObjectMeta
+from driver.kubeletplugin.discovery.found_devices import check_devices
+from driver.kubeletplugin.discovery.node_entries import (
+    MAX_NODES,
+    DeviceEntryError,
+    make_node_label,
+    make_selector,
+    plan_entry,
+)
+from tests.kube.memory_server import merged
+
+CONFIGURATION = DiscoveryConfigurationObject(metadata=ObjectMeta(name="cams", uid="uid-of-cams"))
+NODES = ("n1", "n2", "n3")
+NAME = device_name("cams", "camera", node=None)
+
+
+def see(node: str, id_: str = "camera", *, shared: bool = True, **properties: str) -> DiscoveredDeviceSpec:
+    [spec] = check_devices(
+        "cams", [FoundDevice(id=id_, shared=shared, properties=properties)], node=node
+    ).specs.values()
+    return spec
+
+
+@dataclass
+class Server:
+    """The object on the API server, with its resource version; each entry of ``writers`` is the node of a write."""
+
+    object: dict[str, Any] | None = None
+    version: int = 0
+    made: int = 0
+    writers: list[str] = field(default_factory=list)
+
+    def read(self) -> DiscoveredDeviceObject | None:
+        return None if self.object is None else DISCOVERED_DEVICES.decode(json.dumps(self.object).encode())
+
+    def write(self, node: str, held: DiscoveredDeviceObject | None, seen: DiscoveredDeviceSpec | None) -> bool:
+        """Do what ``node`` decides on what it has read; returns whether it had anything to write."""
+        change = plan_entry(held, seen, name=NAME, node=node, configuration=CONFIGURATION)
+        if change is None:
+            return False
+        self.writers.append(node)
+        before = set(self.nodes)
+        if change.create is not None:
+            if self.object is None:
+                self.made += 1
+                self._keep(json.loads(msgspec.json.encode(DISCOVERED_DEVICES.encode(change.create))), f"{self.made}")
+        elif change.patch is not None and self.object is not None:
+            metadata = self.object["metadata"]
+            given = change.patch["metadata"]
+            if (given["uid"], given["resourceVersion"]) == (metadata["uid"], metadata["resourceVersion"]):
+                self._keep(merged(self.object, change.patch), metadata["uid"])
+        assert before - {node} == set(self.nodes) - {node}, "a node enters and removes itself only"
+        return True
+
+    def delete(self) -> None:
+        if self.object is not None and not self.nodes:
+            self.object = None
+
+    @property
+    def nodes(self) -> list[str]:
+        return self.object["spec"].get("nodes", []) if self.object else []
+
+    def _keep(self, value: dict[str, Any], uid: str) -> None:
+        self.version += 1
+        self.object = {**value, "metadata": {**value["metadata"], "uid": uid, "resourceVersion": str(self.version)}}
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["see", "unsee", "read", "write", "delete"]), st.sampled_from(NODES), st.sampled_from("ab")
+    ),
+    max_size=40,
+)
+
+
+@given(STEPS)
+def test_ak_03_after_any_history_of_stale_reads_exactly_the_nodes_that_see_a_device_are_entered(
+    steps: list[tuple[str, str, str]],
+) -> None:
+    server = Server()
+    seen: dict[str, DiscoveredDeviceSpec | None] = dict.fromkeys(NODES)
+    read: dict[str, DiscoveredDeviceObject | None] = dict.fromkeys(NODES)
+    for step, node, value in steps:
+        match step:
+            case "see":
+                seen[node] = see(node, URL=value)
+            case "unsee":
+                seen[node] = None
+            case "read":
+                read[node] = server.read()
+            case "write":
+                server.write(node, read[node], seen[node])
+            case _:
+                server.delete()
+    before = len(server.writers)
+    while sum(server.write(node, server.read(), seen[node]) for node in NODES):  # each has its turn
+        assert len(server.writers) - before <= 3 * len(NODES), "they write over one another"
+    expected = sorted(node for node in NODES if seen[node] is not None)
+    assert server.nodes == expected
+    if expected:
+        first = seen[expected[0]]
+        assert first is not None
+        assert server.object is not None
+        assert server.object["spec"]["properties"] == first.properties
+
+
+def test_an_object_that_is_made_says_who_owns_it_and_who_may_follow_it() -> None:
+    change = plan_entry(None, see("n1", A="1"), name=NAME, node="n1", configuration=CONFIGURATION)
+    assert change is not None
+    assert change.create is not None
+    metadata = change.create.metadata
+    assert metadata.name == NAME
+    assert metadata.labels == {"kerf.dev/node": "Shared"}
+    [owner] = metadata.owner_references
+    assert (owner.kind, owner.name, owner.uid) == ("DiscoveryConfiguration", "cams", "uid-of-cams")
+
+
+def hold(spec: DiscoveredDeviceSpec, **metadata: Any) -> DiscoveredDeviceObject:
+    labels = {"kerf.dev/node": "Shared" if spec.shared else spec.nodes[0] if spec.nodes else ""}
+    return DiscoveredDeviceObject(
+        metadata=ObjectMeta(**{"name": NAME, "uid": "u", "resource_version": "7", "labels": labels, **metadata}),
+        spec=msgspec.to_builtins(spec),
+    )
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        see("n1", "other"),
+        see("n1", shared=False),
+        msgspec.structs.replace(see("n1"), configuration_name="others"),
+    ],
+    ids=["another id", "one that is not shared", "another configuration"],
+)
+def test_an_object_of_another_device_is_an_error_and_is_not_written(held: DiscoveredDeviceSpec) -> None:
+    with pytest.raises(DeviceEntryError, match="is already that of device"):
+        plan_entry(hold(held), see("n1"), name=NAME, node="n1", configuration=CONFIGURATION)
+
+
+def test_a_device_that_is_not_shared_is_never_entered_for_a_second_node() -> None:
+    held = hold(see("n2", shared=False))
+    with pytest.raises(DeviceEntryError, match=r"nodes: n2"):
+        plan_entry(held, see("n1", shared=False), name=NAME, node="n1", configuration=CONFIGURATION)
+
+
+def test_an_object_that_another_node_has_made_and_left_is_not_taken() -> None:
+    left = hold(msgspec.structs.replace(see("n2", shared=False), nodes=()), labels={"kerf.dev/node": "n2"})
+    with pytest.raises(DeviceEntryError, match=r"nodes: none"):
+        plan_entry(left, see("n1", shared=False), name=NAME, node="n1", configuration=CONFIGURATION)
+    assert plan_entry(left, see("n2", shared=False), name=NAME, node="n2", configuration=CONFIGURATION) is not None
+
+
+def test_a_device_that_all_nodes_share_ends_with_the_last_place() -> None:
+    many = msgspec.structs.replace(see("n1"), nodes=tuple(f"m{number:03}" for number in range(MAX_NODES)))
+    with pytest.raises(DeviceEntryError, match="nodes already"):
+        plan_entry(hold(many), see("n1"), name=NAME, node="n1", configuration=CONFIGURATION)
+
+
+def test_an_object_that_is_being_deleted_is_left_alone() -> None:
+    held = hold(see("n1"), deletion_timestamp="2026-01-01T00:00:00Z")
+    assert plan_entry(held, None, name=NAME, node="n1", configuration=CONFIGURATION) is None
+    assert plan_entry(held, see("n2"), name=NAME, node="n2", configuration=CONFIGURATION) is None
+
+
+def test_an_object_that_cannot_be_read_is_an_error_for_who_sees_the_device_only() -> None:
+    held = DiscoveredDeviceObject(metadata=ObjectMeta(name=NAME), spec={"nodes": 7})
+    assert plan_entry(held, None, name=NAME, node="n1", configuration=CONFIGURATION) is None
+    with pytest.raises(DeviceEntryError, match="cannot be read"):
+        plan_entry(held, see("n1"), name=NAME, node="n1", configuration=CONFIGURATION)
+
+
+def test_a_label_that_somebody_removes_comes_back() -> None:
+    held = hold(see("n1"), labels={"kept": "yes"})
+    change = plan_entry(held, see("n1"), name=NAME, node="n1", configuration=CONFIGURATION)
+    assert change is not None
+    assert change.patch == {"metadata": {"uid": "u", "resourceVersion": "7", "labels": {"kerf.dev/node": "Shared"}}}
+
+
+def test_what_an_administrator_has_set_of_a_device_stays() -> None:
+    held = hold(msgspec.structs.replace(see("n1", A="1"), capacity=7))
+    assert plan_entry(held, see("n1", A="1"), name=NAME, node="n1", configuration=CONFIGURATION) is None
+    change = plan_entry(held, see("n1", A="2"), name=NAME, node="n1", configuration=CONFIGURATION)
+    assert change is not None
+    assert change.patch is not None
+    assert change.patch["spec"] == {"properties": {"A": "2"}}
+
+
+def test_the_name_of_a_node_may_be_longer_than_a_label() -> None:
+    long, other = "n" * 200, "n" * 199 + "m"
+    assert len(make_node_label(long)) <= 63
+    assert make_node_label(long) != make_node_label(other)
+    assert make_selector("n1") == "kerf.dev/node in (Shared,n1)"
