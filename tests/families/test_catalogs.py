@@ -71,7 +71,7 @@ def test_h100_is_what_nvidia_smi_lists() -> None:
     model = gpu_model("h100-80gb-sxm")
     assert (model.compute_slices, model.memory_slices, model.multiprocessors) == (7, 8, 132)
     listing = {
-        p.name: (p.gi_profile_id, p.memory_bytes / 2**30, p.multiprocessors, [tuple(x) for x in p.placements])
+        p.name: (p.gi_profile_id, p.memory_bytes / 2**30, p.multiprocessors, [x.run for x in p.placements])
         for p in model.profiles
     }
     assert listing == {

@@ -97,9 +97,9 @@ WRONG: Final[Mapping[str, tuple[dict[str, Any], str]]] = {
     "a slot that no card has": (image(files=[{**FILE, "slots": [[16]]}]), "spec.files[0].slots"),
     "a slot that the shell has not": (image(files=[{**FILE, "slots": [[2]]}]), "has no slot 2"),
     "a slot twice": (image(files=[FILE, FILE]), "[0] is named twice"),
-    "slots with a gap": (
+    "a slot twice in a set": (
         image(files=[{**FILE, "slots": [[0, 0]]}]),
-        "[0, 0] are no neighbours",
+        "[0, 0] has a slot twice",
     ),
     "no slot": (image(files=[{**FILE, "slots": []}]), "spec.files[0].slots: is empty"),
     "an empty set of slots": (image(files=[{**FILE, "slots": [[]]}]), "spec.files[0].slots[0]: is empty"),

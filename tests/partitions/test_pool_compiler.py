@@ -74,7 +74,7 @@ def test_fpga_names_say_slots_or_function() -> None:
         *("fpga-0-slot-0", "fpga-0-slot-1", "fpga-0-slot-2"),
         *("fpga-0-slots-0-1", "fpga-0-slots-1-2", "fpga-0-slots-0-2"),
         *("fpga-0-aes-gcm-at-0", "fpga-0-aes-gcm-at-1", "fpga-0-aes-gcm-at-2"),
-        *("fpga-0-fir-at-1", "fpga-0-fir-at-2", "fpga-0-dpu-at-0"),
+        *("fpga-0-fir-at-1", "fpga-0-fir-at-2", "fpga-0-dpu-at-0-2"),
     }
 
 

@@ -55,4 +55,4 @@ def _shells() -> dict[str, Shell]:
     named = (Description(f"{one['kind']} {one['metadata']['name']}", one) for one in _documents())
     found = build_descriptions(named)
     assert not found.problems, found.problems
-    return {described.shell.name: described.shell for described in found.shells.values()}
+    return {shell.name: shell for shell in found.cards}

@@ -6,6 +6,7 @@ from typing import Final
 
 from api.kerf.fpga_objects import FPGA_IMAGES, FPGA_SHELLS
 from api.kerf.v1alpha1 import FpgaConfig
+from api.model import device_attributes as v
 from api.model.devices import Attribute
 from api.model.names import DriverName
 from driver.families.base import COMMON_ATTRIBUTES, AttributeDefinition, Family
@@ -47,6 +48,14 @@ FPGA: Final = Family(
             "interfaceUUID": AttributeDefinition(
                 description="The shell's interface UUID: images with another parent are refused.", neutral=_TEXT
             ),
+            v.ATTRIBUTE_LAYOUT: AttributeDefinition(
+                description="The layout that the card must have for the device; empty: the first or only one.",
+                neutral=_TEXT,
+            ),
+            v.ATTRIBUTE_SHARED: AttributeDefinition(
+                description="Whether several claims may each hold a share of the device (KEP-5075).",
+                neutral=Attribute.of(False),
+            ),
             "imageDigest": AttributeDefinition(
                 description="The SHA-256 of the file that a load of the function takes; empty: there is none.",
                 neutral=_TEXT,
@@ -64,10 +73,11 @@ FPGA: Final = Family(
             "ff": "Flip-flops.",
             "bram": "Block RAMs.",
             "dsp": "DSP blocks.",
+            v.CAPACITY_COMPUTE_UNIT_PERCENT: "The function's compute units, each of which is 100.",
         }
     ),
     minimums=("slots", "lut", "dsp"),
-    class_fields=frozenset({"minimum", "function", "config"}),
+    class_fields=frozenset({"minimum", "function", "allocation", "config"}),
     configurations=MappingProxyType({"FpgaConfig": FpgaConfig}),
     default_configuration="FpgaConfig",
     geometries=_geometries,

@@ -134,7 +134,7 @@ def _read_shells(config: SimulatedConfig) -> tuple[dict[str, Shell], tuple[str, 
         return {}, ()
     files, problems = read_description_files(Path(config.description_folder))
     found = build_descriptions(files)
-    return {one.shell.name: one.shell for one in found.shells.values()}, (*problems, *found.problems)
+    return {shell.name: shell for shell in found.cards}, (*problems, *found.problems)
 
 
 def cards_of(config: SimulatedConfig) -> tuple[Card, ...]:
