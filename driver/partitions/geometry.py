@@ -96,7 +96,7 @@ def unit_mask(placement: Placement) -> int:
     return ((1 << placement.end) - (1 << placement.start)) & ~placement.gaps
 
 
-class CardLayout(NamedTuple):
+class Layout(NamedTuple):
     """One way in which a card can be divided into units."""
 
     name: str
@@ -105,7 +105,7 @@ class CardLayout(NamedTuple):
     """The number of units."""
 
 
-def card_mask(model: str, layouts: Iterable[CardLayout], placement: Placement | None) -> int:
+def card_mask(model: str, layouts: Iterable[Layout], placement: Placement | None) -> int:
     """Return the bitset of units that ``placement`` covers of a card, in which those of each of the ``layouts`` follow
     those of the one before; None: the whole card.
 
@@ -182,7 +182,7 @@ class Geometry:
     """The name of a unit in counter names, such as ``memory-slice``."""
     units: int
     """The number of units; of a card with several layouts that of all of them together."""
-    layouts: tuple[CardLayout, ...] = ()
+    layouts: tuple[Layout, ...] = ()
     """The layouts of which a card has one at a time; empty: it has but one, without a name."""
     engines: tuple[tuple[str, int], ...] = ()
     """The exclusive engines, for which partitions compete beyond their placements, and how many the card has."""
@@ -227,9 +227,9 @@ class Geometry:
         return self.specs[-1]
 
     @property
-    def all_layouts(self) -> tuple[CardLayout, ...]:
+    def all_layouts(self) -> tuple[Layout, ...]:
         """The layouts, also of a card that has but one."""
-        return self.layouts or (CardLayout("", self.units),)
+        return self.layouts or (Layout("", self.units),)
 
     def mask(self, placement: Placement | None) -> int:
         """Return the bitset of the card's units that ``placement`` covers, as ``card_mask`` does."""

@@ -14,7 +14,7 @@ from driver.families.fpga.geometry import fpga_geometry
 from driver.families.fpga.shell import Shell
 from driver.partitions.device_names import device_name
 from driver.partitions.fragmentation import fragmentation
-from driver.partitions.geometry import Card, CardLayout, InvalidGeometryError, Partition, Placement
+from driver.partitions.geometry import Card, InvalidGeometryError, Layout, Partition, Placement
 from driver.partitions.pool_compiler import CompiledPool, SliceLayout, compile_pool
 from driver.partitions.publish_order import publish_order
 from driver.partitions.records import from_card_part, to_card_part
@@ -24,6 +24,7 @@ from tests.partitions.cards import fpga, vocabulary_of, whole
 from tests.partitions.counters import Counters, devices
 from tests.partitions.layouts import divided, function, scattered
 from tests.partitions.oracle import may_coexist
+from tests.partitions.scheduler import allocate_each, ask
 
 EVERY_WAY = divided(
     3,
@@ -248,9 +249,9 @@ def test_partitions_of_two_layouts_overlap_and_those_of_one_by_their_slots() -> 
 
 
 WRONG: Mapping[str, Any] = {
-    "a layout of no units": {"layouts": (CardLayout("", 3), CardLayout("none", 0))},
-    "two layouts of one name": {"layouts": (CardLayout("", 1), CardLayout("", 2))},
-    "other units than its layouts": {"layouts": (CardLayout("", 3), CardLayout("halves", 2))},
+    "a layout of no units": {"layouts": (Layout("", 3), Layout("none", 0))},
+    "two layouts of one name": {"layouts": (Layout("", 1), Layout("", 2))},
+    "other units than its layouts": {"layouts": (Layout("", 3), Layout("halves", 2))},
 }
 
 
@@ -281,3 +282,18 @@ def test_layouts_with_more_slots_than_a_counter_set_has_are_no_longer_published(
 def test_only_those_free_units_of_a_layout_that_is_chosen_count_as_usable() -> None:
     unit_map = get_unit_map(fpga(divided(4, 2)))
     assert [mask.bit_count() for mask in unit_map.list_layouts(unit_map.all)] == [4, 2]
+
+
+def test_the_scheduler_gives_both_halves_of_a_card_and_no_quarter_beside_them() -> None:
+    """FP-10, as kube-scheduler allocates."""
+    card = fpga(divided(4, 2))
+    half, quarter = (f'device.attributes["kerf.dev"].layout == "{layout}"' for layout in ("halves", ""))
+    pool = compiled_of(card).pool
+
+    def give(*wanted: str) -> list[str | None]:
+        asked = [ask(f"claim-{number}", where) for number, where in enumerate(wanted)]
+        return [result.device if result else None for result in allocate_each(pool, asked)]
+
+    halves = ["fpga-0-slot-0-of-halves", "fpga-0-slot-1-of-halves"]
+    assert give(half, quarter, half, half) == [halves[0], None, halves[1], None]
+    assert give(quarter, half, quarter) == ["fpga-0-slot-0", None, "fpga-0-slot-1"]

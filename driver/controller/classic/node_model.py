@@ -27,9 +27,9 @@ from driver.partitions.device_names import card_name, device_name, parse_device_
 from driver.partitions.geometry import (
     Amounts,
     Card,
-    CardLayout,
     Geometry,
     InvalidGeometryError,
+    Layout,
     PartitionSpec,
     Placement,
     card_mask,
@@ -207,7 +207,7 @@ def _geometry(wire: InventoryGeometry) -> Geometry:
 
 
 def _specs(geometry: InventoryGeometry, partitions: InventoryPartitions) -> Iterator[PartitionSpec]:
-    layouts = _layouts(geometry) or (CardLayout("", geometry.units),)
+    layouts = _layouts(geometry) or (Layout("", geometry.units),)
     placements: list[Placement | None] = [_placement(each) for each in partitions.placements]
     for placement in placements or [None]:
         yield PartitionSpec(
@@ -226,8 +226,8 @@ def _specs(geometry: InventoryGeometry, partitions: InventoryPartitions) -> Iter
         )
 
 
-def _layouts(geometry: InventoryGeometry) -> tuple[CardLayout, ...]:
-    return tuple(CardLayout(layout.name, layout.units) for layout in geometry.layouts)
+def _layouts(geometry: InventoryGeometry) -> tuple[Layout, ...]:
+    return tuple(Layout(layout.name, layout.units) for layout in geometry.layouts)
 
 
 def _placement(wire: InventoryPlacement | InventoryLoaded) -> Placement:

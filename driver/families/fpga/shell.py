@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from driver.partitions.geometry import CardLayout, Placement
+from driver.partitions.geometry import Layout, Placement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,9 +92,9 @@ class Shell:
         return (first, *self.further_layouts)
 
     @property
-    def card_layouts(self) -> tuple[CardLayout, ...]:
+    def card_layouts(self) -> tuple[Layout, ...]:
         """The layouts as the geometry of a card has them."""
-        return tuple(CardLayout(layout.name, len(layout.slots)) for layout in self.layouts)
+        return tuple(Layout(layout.name, len(layout.slots)) for layout in self.layouts)
 
     def layout(self, name: str) -> ShellLayout:
         """Return the layout of this name. Raises KeyError when there is none."""
