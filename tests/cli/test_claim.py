@@ -160,7 +160,6 @@ REFUSED = [
         ["gpu", "--architecture", "hoper"],
         '--architecture: "hoper" is no architecture of any known device; did you mean',
     ),
-    (["fpga", "--function", "zst"], '--function: "zst" is no function of any known device; did you mean "zstd"?'),
     (["gpu", "--memry", "1"], "No such option '--memry'. (Did you mean one of: '--memory'"),
     (["gpu", "--memory", "much"], "'much' is no quantity"),
     (["gpu", "--memory", "18"], "--memory: 18 counts bytes: write a unit, such as 18Gi"),

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from driver.families.fpga.catalog import shell, shells
 from driver.families.fpga.shell import Shell
 from driver.families.gpu.catalog import gpu_model, gpu_models
 from driver.families.gpu.model import GpuModel, Profile
 from driver.families.model_names import UnknownModelError
+from driver.kubeletplugin.backends.simulated.example_shells import shell, shells
 from driver.partitions.geometry import Placement
 
 TABLE: dict[str, Any] = json.loads((resources.files("driver.families.gpu") / "data" / "mig.json").read_text())

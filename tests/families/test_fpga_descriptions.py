@@ -18,7 +18,7 @@ from tests.fakes.dfl.machine import AES_ID, BLANK_ID, FFT_ID, INTERFACE, build_d
 
 OTHER: Final = "33333333-3333-4333-8333-333333333333"
 SHA: Final = "a0" * 32
-EXAMPLES: Final = "driver/families/fpga/examples"
+EXAMPLES: Final = "driver/kubeletplugin/backends/simulated/examples"
 FILE: Final[Mapping[str, Any]] = {"file": "aes.gbs", "sha256": SHA, "slots": [[0], [1]]}
 SHELL: Final[Mapping[str, Any]] = {
     "interfaceUUID": INTERFACE,

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.families.fpga.catalog import shell, shells
 from driver.families.fpga.geometry import fpga_geometry
 from driver.families.fpga.shell import Shell
 from driver.families.gpu.catalog import gpu_model, gpu_models
 from driver.families.gpu.geometry import gpu_geometry
 from driver.families.gpu.model import GpuModel
+from driver.kubeletplugin.backends.simulated.example_shells import shell, shells
 from driver.partitions.device_names import device_name
 from driver.partitions.geometry import Card, Geometry, Partition, Placement
 from driver.partitions.publish_order import (

@@ -4,8 +4,8 @@ from itertools import combinations
 
 import pytest
 
-from driver.families.fpga.catalog import shells
 from driver.families.fpga.shell import Shell
+from driver.kubeletplugin.backends.simulated.example_shells import shells
 from driver.partitions.device_names import device_name
 from driver.partitions.fragmentation import fragmentation
 from driver.partitions.geometry import Card, Placement

@@ -1,6 +1,5 @@
 """The family ``fpga``: FPGAs into whose slots functions are loaded (partial reconfiguration)."""
 
-from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Final
 
@@ -10,20 +9,10 @@ from api.model import device_attributes as v
 from api.model.devices import Attribute
 from api.model.names import DriverName
 from driver.families.base import COMMON_ATTRIBUTES, AttributeDefinition, Family
-from driver.families.fpga.catalog import shell, shell_figures, shells
-from driver.families.fpga.geometry import KIND, fpga_geometry
-from driver.partitions.geometry import Geometry
+from driver.families.fpga.geometry import KIND
 
 _TEXT: Final = Attribute.of("")
 _NUMBER: Final = Attribute.of(0)
-
-
-def _geometries() -> Iterator[Geometry]:
-    return map(fpga_geometry, shells())
-
-
-def _resolve_model(name: str) -> str:
-    return shell(name).name
 
 
 FPGA: Final = Family(
@@ -80,9 +69,6 @@ FPGA: Final = Family(
     class_fields=frozenset({"minimum", "function", "allocation", "config"}),
     configurations=MappingProxyType({"FpgaConfig": FpgaConfig}),
     default_configuration="FpgaConfig",
-    geometries=_geometries,
-    figures=shell_figures,
-    resolve_model=_resolve_model,
     backends=MappingProxyType(
         {
             "simulated": "driver.kubeletplugin.backends.simulated:open_fpgas",

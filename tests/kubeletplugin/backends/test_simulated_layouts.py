@@ -214,3 +214,30 @@ def test_the_layouts_of_a_card_are_described_and_not_built_in(tmp_path: Path) ->
     assert [layout.name for layout in machine.now.geometry.layouts] == ["", "halves", "flat"]
     assert isinstance(machine.config, SimulatedConfig)
     assert machine.config.cards == (FpgaCards(shell="split"),)
+
+
+def test_what_a_container_gets_for_one_device_never_replaces_what_it_gets_for_another(tmp_path: Path) -> None:
+    """Also of devices in two claims, and on cards with as many slots as there can be: none is lost silently."""
+    descriptions = tmp_path / "descriptions"
+    descriptions.mkdir()
+    large = build_document("FpgaShell", "large", interfaceUUID=FIRST, slots=[{"lut": 1}] * 16)
+    (descriptions / "shell.yaml").write_text(json.dumps(large))
+    aes = image(1, "aes", FIRST, *([slot] for slot in range(16)))
+    (descriptions / "image.yaml").write_text(json.dumps(aes))
+    config = {
+        "state": "s",
+        "descriptionFolder": "descriptions",
+        "cards": [{"kind": "fpga", "shell": "large", "count": 2}],
+    }
+    (tmp_path / "cards.yaml").write_text(json.dumps(config))
+    machine = Machine(tmp_path / "s", config=read_config(tmp_path / "cards.yaml"))
+    variables: list[str] = []
+    nodes: list[str] = []
+    for card in machine.cards.values():
+        for slot in range(16):
+            part = Partition(kind="fpga", card_uuid=card.uuid, placement=Placement(slot, 1), function="aes")
+            edits = machine.open().edits(machine.prepare(machine.device(part, f"claim-{card.index}-{slot}")))
+            variables += [entry.partition("=")[0] for entry in edits.env]
+            nodes += [node.path for node in edits.device_nodes]
+    assert len({*variables}) == len(variables) == 32
+    assert len({*nodes}) == len(nodes) == 32

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from api.kerf.fpga_objects import MAX_SLOTS
 from api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig
 from api.model.device_attributes import CAPACITY_COMPUTE_UNIT_PERCENT
 from driver.families.fpga.shell import Shell
@@ -30,8 +31,8 @@ from driver.partitions.geometry import Card, Partition, Placement
 
 _LOADING: Final = "loading"
 """The note that a load into the slots has begun, with the function's name."""
-_PORTS: Final = 8
-"""Port numbers of each card: a port id of the DFL hardware has three bits."""
+_PORTS: Final = MAX_SLOTS
+"""Port numbers of each card, so that no two cards have one port."""
 
 
 class SimulatedFpga:
