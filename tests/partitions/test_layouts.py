@@ -279,6 +279,19 @@ def test_layouts_with_more_slots_than_a_counter_set_has_are_no_longer_published(
         compiled_of(fpga(divided(16, 16, 1)))
 
 
+def test_what_is_taken_of_one_layout_leaves_nothing_of_the_others_to_whoever_computes_with_units() -> None:
+    """The classic controller searches by units, not by counters."""
+    card = fpga(divided(4, 2))
+    unit_map = get_unit_map(card)
+    half = at(card, scattered(0, layout="halves"))
+    spec = unit_map.find(half)
+    assert spec is not None
+    left = unit_map.without(spec, unit_map.all)
+    assert left == unit_map.free([half])
+    names = [device_name(card, one.of(card.uuid)) for one in unit_map.specs if unit_map.fits(one, left)]
+    assert names == ["fpga-0-slot-1-of-halves"]
+
+
 def test_only_those_free_units_of_a_layout_that_is_chosen_count_as_usable() -> None:
     unit_map = get_unit_map(fpga(divided(4, 2)))
     assert [mask.bit_count() for mask in unit_map.list_layouts(unit_map.all)] == [4, 2]
