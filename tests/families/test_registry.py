@@ -8,9 +8,12 @@ import pytest
 from api.model.names import DriverName
 from driver.families.base import Family, InvalidFamilyError
 from driver.families.fpga import FPGA
+from driver.families.fpga.geometry import fpga_geometry
+from driver.families.fpga.shell import Shell
 from driver.families.gpu import GPU
 from driver.families.model_names import UnknownModelError
 from driver.families.registry import BUILT_IN, GROUP, FamilyUnavailableError, load_families
+from driver.kubeletplugin.backends.simulated.example_shells import shells
 from driver.partitions.device_attributes import check_vocabulary
 from driver.partitions.geometry import Card
 
@@ -74,6 +77,11 @@ def test_a_familys_cards_can_be_described_in_its_vocabulary(family: Family) -> N
     for index, geometry in enumerate(geometries):
         assert geometry.kind == family.name
         check_vocabulary(Card(uuid=f"card-{index}", index=index, geometry=geometry), family.vocabulary)
+
+
+@pytest.mark.parametrize("shell", shells(), ids=lambda shell: shell.name)
+def test_fpga_cards_can_be_described_in_their_vocabulary(shell: Shell) -> None:
+    check_vocabulary(Card(uuid="card", index=0, geometry=fpga_geometry(shell)), FPGA.vocabulary)
 
 
 def test_a_geometry_is_built_once_for_all_cards_of_a_model() -> None:
