@@ -163,7 +163,7 @@ _SPEC_RULES: Final = (
     ),
     CrossFieldRule(
         field="allocation",
-        message="Shared needs a profile, a function, or cut: Whole: nodes must know which devices to share",
+        message="Shared needs a profile, function, or cut: Whole: nodes must know which devices to share",
         holds=lambda spec: spec.allocation == "Exclusive" or bool(spec.profile or spec.function) or spec.cut == "Whole",
         cel=(
             "!has(self.allocation) || self.allocation == 'Exclusive' || has(self.profile) || has(self.function)"
