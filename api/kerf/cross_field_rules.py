@@ -23,7 +23,7 @@ from api.kerf.classic_parameters import (
     GpuMinimum,
 )
 from api.kerf.discovery_objects import CONFIGURATION_NAME, DiscoveredDeviceSpec, DiscoveryConfiguration
-from api.kerf.fpga_objects import FpgaFile
+from api.kerf.fpga_objects import FpgaFile, FpgaLayout, FpgaShellSpec
 from api.kerf.v1alpha1 import (
     ClassToleration,
     DevicePluginOffer,
@@ -164,10 +164,10 @@ _SPEC_RULES: Final = (
     ),
     CrossFieldRule(
         field="allocation",
-        message="Shared needs a profile, or cut: Whole: nodes must know which devices to share",
-        holds=lambda spec: spec.allocation == "Exclusive" or spec.profile is not None or spec.cut == "Whole",
+        message="Shared needs a profile, function, or cut: Whole: nodes must know which devices to share",
+        holds=lambda spec: spec.allocation == "Exclusive" or bool(spec.profile or spec.function) or spec.cut == "Whole",
         cel=(
-            "!has(self.allocation) || self.allocation == 'Exclusive' || has(self.profile)"
+            "!has(self.allocation) || self.allocation == 'Exclusive' || has(self.profile) || has(self.function)"
             " || (has(self.cut) && self.cut == 'Whole')"
         ),
     ),
@@ -266,6 +266,13 @@ _DISCOVERED_DEVICE_RULES: Final = (
     ),
 )
 
+_DIVISION_RULE: Final = CrossFieldRule(
+    field="",
+    message="needs one of slots and resources",
+    holds=lambda layout: bool(layout.slots) != (layout.resources is not None),
+    cel="has(self.slots) != has(self.resources)",
+)
+
 RULES: Final[Mapping[type[msgspec.Struct], tuple[CrossFieldRule, ...]]] = {
     GpuClassParametersSpec: (*_SIZE_RULES, _MONITOR_RULE),
     GpuClaimParametersSpec: _SIZE_RULES,
@@ -294,6 +301,8 @@ RULES: Final[Mapping[type[msgspec.Struct], tuple[CrossFieldRule, ...]]] = {
             cel="has(self.file) != has(self.url)",
         ),
     ),
+    FpgaShellSpec: (_DIVISION_RULE,),
+    FpgaLayout: (_DIVISION_RULE,),
     DevicePluginOffer: _DEVICE_PLUGIN_RULES,
     DiscoveryConfiguration: (
         CrossFieldRule(
@@ -314,8 +323,10 @@ SERVER_RULES: Final[Mapping[type[msgspec.Struct], tuple[ServerRule, ...]]] = {
         _not_for("gpu", "function"),
         ServerRule(
             field="allocation",
-            message="Shared is not for device: fpga",
-            cel="self.device != 'fpga' || !has(self.allocation) || self.allocation == 'Exclusive'",
+            message="Shared needs function: of an FPGA only functions have shares",
+            cel=(
+                "self.device != 'fpga' || !has(self.allocation) || self.allocation == 'Exclusive' || has(self.function)"
+            ),
         ),
         _only_minimums_for("gpu", "memory", "computeSlices"),
         _only_minimums_for("fpga", "slots", "lut", "dsp"),

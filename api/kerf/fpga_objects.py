@@ -19,6 +19,10 @@ from api.wire import Kind, identity_kind
 MAX_SLOTS: Final = 16
 """The most slots of a card: twice what a DFL card can have, whose port ids have three bits (FME_PR_CTRL, Linux
 ``drivers/fpga/dfl-fme-mgr.c``), and half of the counters of a counter set."""
+MAX_LAYOUTS: Final = 8
+"""The most layouts of a card: more than there are ways to divide one of MAX_SLOTS slots by halves."""
+MAX_COMPUTE_UNITS: Final = 1024
+"""The most compute units of an image: far more than fit into a card; more is a typing error."""
 MAX_BYTES: Final = 64 * 1024
 """The most bytes of a document in a file: far more than one needs."""
 
@@ -85,6 +89,14 @@ ParameterName: TypeAlias = Annotated[
 ParameterValue: TypeAlias = Annotated[
     str, msgspec.Meta(pattern=r"^[ -~]*$", max_length=256, title="value in printable ASCII")
 ]
+LayoutName: TypeAlias = Annotated[
+    str,
+    msgspec.Meta(
+        pattern="^[a-z][a-z0-9]*$",
+        max_length=16,  # a part of device names, and without dashes so that no two of them are alike
+        title="name of a layout such as halves (lower-case letters and digits; at most 16)",
+    ),
+]
 Slot: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MAX_SLOTS - 1)]
 SlotSet: TypeAlias = Annotated[tuple[Slot, ...], msgspec.Meta(min_length=1, max_length=MAX_SLOTS)]
 LogicCount: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
@@ -95,11 +107,11 @@ LoadSeconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=3600)]
 class FpgaFile(Strict):
     """A file with an image, and the slots that it was built for."""
 
-    slots: Annotated[tuple[SlotSet, ...], msgspec.Meta(min_length=1, max_length=64)]
-    """The sets of slots that the file may be loaded into, such as ``[[0], [1]]`` for either of two, ``[[0, 1]]`` for
-    both at once."""
     sha256: Sha256
     """The SHA-256 of the file."""
+    slots: Annotated[tuple[SlotSet, ...], msgspec.Meta(min_length=1, max_length=64)] = ()
+    """The sets of slots that the file may be loaded into, such as ``[[0], [1]]`` for either of two, ``[[0, 1]]`` for
+    both at once; unset: the whole card, which has no slots."""
     file: FilePath | None = None
     """The path of the file below the folder of images of each node; excludes ``url``."""
     url: HttpsUrl | None = None
@@ -124,6 +136,9 @@ class FpgaSlot(Strict):
     """DSP blocks."""
 
 
+Slots: TypeAlias = Annotated[tuple[FpgaSlot, ...], msgspec.Meta(min_length=1, max_length=MAX_SLOTS)]
+
+
 class FpgaBlank(Strict):
     """An image that does nothing, which a slot gets when its claim ends."""
 
@@ -135,13 +150,38 @@ class FpgaBlank(Strict):
     """How long a load takes."""
 
 
+class FpgaLayout(Strict):
+    """Another static design that the cards can have in place of the first, with slots of its own."""
+
+    name: LayoutName
+    """The name, which is the attribute ``layout`` of its devices."""
+    interface_uuid: Uuid = msgspec.field(name="interfaceUUID")
+    """The interface that cards with this layout report, and that images are built for."""
+    slots: Slots = ()
+    """The slots, by their numbers; excludes ``resources``."""
+    resources: FpgaSlot | None = None
+    """The logic of the card, if this layout has no partial reconfiguration; excludes ``slots``."""
+    blank: FpgaBlank | None = None
+    """What a slot gets when its claim ends; unset: its function stays."""
+    load_seconds: LoadSeconds = 0.0
+    """How long it takes to load this layout."""
+
+
 class FpgaShellSpec(Strict):
     """The static design of FPGA cards."""
 
     interface_uuid: Uuid = msgspec.field(name="interfaceUUID")
     """The interface that its cards report, and that images are built for."""
-    slots: Annotated[tuple[FpgaSlot, ...], msgspec.Meta(min_length=1, max_length=MAX_SLOTS)]
-    """The slots, by their numbers."""
+    slots: Slots = ()
+    """The slots, by their numbers; excludes ``resources``."""
+    resources: FpgaSlot | None = None
+    """The logic of the card, if it has no partial reconfiguration: a function is loaded into all of it; excludes
+    ``slots``."""
+    layouts: Annotated[tuple[FpgaLayout, ...], msgspec.Meta(min_length=1, max_length=MAX_LAYOUTS - 1)] = ()
+    """Other designs that Kerf may load in place of this one, on cards of a backend that can: a card has one at a time,
+    and claims of one layout keep those of the others away."""
+    load_seconds: LoadSeconds = 0.0
+    """How long it takes to load this design in place of another one."""
     family: Annotated[str, msgspec.Meta(pattern=r"^[ -~]*$", max_length=64, title="text in printable ASCII")] = ""
     """The FPGA's family, which is the attribute ``architecture``."""
     blank: FpgaBlank | None = None
@@ -161,6 +201,9 @@ class FpgaImageSpec(Strict):
     """The image's files."""
     load_seconds: LoadSeconds
     """How long a load takes, as the image's maker says."""
+    compute_units: Annotated[int, msgspec.Meta(ge=0, le=MAX_COMPUTE_UNITS)] = 0
+    """The compute units of the image that claims of a class with ``allocation: Shared`` divide; 0: the image is for one
+    claim at a time."""
     version: DeviceWord = "0"
     """The version of the image."""
     parameters: Annotated[dict[ParameterName, ParameterValue], msgspec.Meta(max_length=32)] = {}

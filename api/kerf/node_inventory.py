@@ -21,11 +21,24 @@ _DIGEST: Final = 16
 
 
 class InventoryPlacement(Value):
-    """A contiguous range of units."""
+    """A set of units of one layout: a range, if it has no gaps."""
 
     start: int
     """The first unit."""
     size: int
+    """The number of units."""
+    gaps: int = 0
+    """The bitset of the units between the first and the last that are not of the set."""
+    layout: str = ""
+    """The layout whose units they are; empty: the one without a name."""
+
+
+class InventoryLayout(Value):
+    """One of several ways in which a card can be divided into units."""
+
+    name: str = ""
+    """The name; empty: it has none."""
+    units: int
     """The number of units."""
 
 
@@ -84,7 +97,9 @@ class InventoryGeometry(Value):
     unit: str
     """The name of a unit."""
     units: int
-    """The number of units of a card."""
+    """The number of units of a card, in all layouts together."""
+    layouts: tuple[InventoryLayout, ...] = ()
+    """The layouts, of which a card has one at a time; empty: it has but one, without a name."""
     engines: tuple[InventoryEngines, ...] = ()
     partitions: tuple[InventoryPartitions, ...]
     attributes: tuple[InventoryAttribute, ...] = ()
@@ -99,6 +114,10 @@ class InventoryLoaded(Value):
     function: str
     start: int
     size: int
+    gaps: int = 0
+    """As in a placement."""
+    layout: str = ""
+    """As in a placement."""
 
 
 class InventoryCard(Value):
@@ -118,6 +137,8 @@ class InventoryCard(Value):
     """Further attributes, in place of those of the geometry."""
     loaded: tuple[InventoryLoaded, ...] = ()
     """The functions that are loaded."""
+    layout: str = ""
+    """The layout that the card has; empty: the one without a name."""
 
 
 class InventoryTaints(Value):

@@ -30,6 +30,8 @@ class CardPart(Value):
     profile: str | None = None
     start: int | None = None
     size: int | None = None
+    gaps: int = 0
+    layout: str = ""
     function: str | None = None
     shared: bool = False
 

@@ -37,13 +37,13 @@ from driver.diagnostics.collector import collect_state
 from driver.diagnostics.dump import redact
 from driver.diagnostics.explain.report import Verdict
 from driver.diagnostics.explain.why import explain_pod
-from driver.families.fpga.catalog import shell, shells
 from driver.families.fpga.shell import Shell
 from driver.families.gpu.catalog import gpu_model, gpu_models
 from driver.families.gpu.model import GpuModel
 from driver.families.model_names import UnknownModelError
 from driver.kube.http.client import Client
 from driver.kubeletplugin.backends.registry import BackendChoice
+from driver.kubeletplugin.backends.simulated.example_shells import shell, shells
 from driver.runtime import lifecycle, logs
 from driver.runtime.boot import read_boot_id
 
@@ -106,7 +106,7 @@ class _Geometry(click.ParamType[object]):
     type=_Geometry("SHELL", shell),
     default="quad",
     shell_complete=lambda *words: [each.name for each in shells() if each.name.startswith(words[-1])],
-    help="Shell of the FPGA on each node; `kerf models` lists them.",
+    help="Shell of the FPGA on each node: an example such as quad, big-little or edge-3.",
 )
 @option(
     "--backend",

@@ -62,7 +62,6 @@ from driver.families.registry import BUILT_IN
 from driver.kube.http.client import Client
 from driver.local.cluster import LocalCluster
 from driver.partitions.device_names import parse_device_name
-from driver.partitions.geometry import Placement
 from driver.runtime.yaml_file import parse_manifests
 
 _INVENTORIES: Final = sum("simulated" in family.backends for family in BUILT_IN)
@@ -425,8 +424,9 @@ def _card_state(node: str, card: NodeCard, pods: Iterable[PodReport]) -> CardSta
         spec = card.find(device.device)
         if spec is None:
             continue  # a device to look at the card with, which takes nothing of it
-        for unit in (spec.placement or Placement(0, geometry.units)).units:
-            units[unit] = device_key(device.pool, device.device)
+        for unit in range(geometry.units):
+            if spec.mask >> unit & 1:
+                units[unit] = device_key(device.pool, device.device)
     name = geometry.unit.replace("-", " ")
     return CardState(node=node, name=card.name, model=card.model, unit=name, units=tuple(units))
 

@@ -21,6 +21,7 @@ from api.model.device_attributes import (
 )
 from api.model.devices import Device, ResourceSlice
 from api.model.names import DeviceId
+from api.model.quantity import Quantity
 from driver.demo.report import CardReport, ClaimReport, ContainerReport, DeviceReport, NodeReport, PodReport
 from driver.partitions.device_names import parse_device_name
 
@@ -72,34 +73,50 @@ def build_card_states(slices: Iterable[ResourceSlice], pods: Iterable[PodReport]
     """Return the cards that are published, in order of their names, each with the devices of it that ``pods`` hold."""
     newest = [*_newest(slices)]
     held = {(device.pool, device.device) for pod in pods for device in pod.devices}
-    units: dict[tuple[str, str, str], dict[str, str]] = {}
+    units: dict[tuple[str, str, str], dict[str, dict[str, str]]] = {}
+    totals: dict[tuple[str, str, str], dict[str, Quantity]] = {}
     models: dict[tuple[str, str, str], str] = {}
     for slice_ in newest:
         for set_ in slice_.spec.shared_counters:
             key = slice_.spec.node_name or "", slice_.spec.pool.name, set_.name
-            numbered = sorted(
-                (int(match["number"]), name) for name in set_.counters if (match := _UNIT.fullmatch(name))
-            )
-            units[key] = {name: "" for _, name in numbered}
+            matches = [(name, match) for name in set_.counters if (match := _UNIT.fullmatch(name))]
+            layouts: dict[str, dict[str, str]] = {}
+            for name, _ in sorted(matches, key=lambda each: int(each[1]["number"])):
+                layouts.setdefault(name.rpartition("-")[0], {})[name] = ""
+            units[key] = layouts
+            totals[key] = {name: counter.value for name, counter in set_.counters.items()}
     for slice_ in newest:
         for device in slice_.spec.devices:
             for consumption in device.consumes_counters:
                 key = slice_.spec.node_name or "", slice_.spec.pool.name, consumption.counter_set
                 models.setdefault(key, _text(device, ATTRIBUTE_MODEL))
                 if (slice_.spec.pool.name, device.name) in held:
-                    taken = units.get(key, {})
-                    taken |= dict.fromkeys(taken.keys() & consumption.counters, device_key(key[1], device.name))
+                    # All of a unit: of those of another layout a device consumes a part.
+                    covered = {
+                        name
+                        for name, counter in consumption.counters.items()
+                        if counter.value == totals.get(key, {}).get(name)
+                    }
+                    for taken in units.get(key, {}).values():
+                        taken |= dict.fromkeys(taken.keys() & covered, device_key(key[1], device.name))
     return tuple(
         CardState(
             node=key[0],
             name=key[2],
             model=models.get(key, ""),
-            unit=next(iter(of_card)).rpartition("-")[0].replace("-", " "),
-            units=tuple(of_card.values()),
+            unit=unit.replace("-", " "),
+            units=holders,
         )
-        for key, of_card in sorted(units.items(), key=lambda item: _natural(item[0]))
-        if of_card
+        for key, layouts in sorted(units.items(), key=lambda item: _natural(item[0]))
+        if layouts
+        for unit, holders in [_find_layout(layouts)]
     )
+
+
+def _find_layout(layouts: Mapping[str, Mapping[str, str]]) -> tuple[str, tuple[str, ...]]:
+    """Return the name of a unit, and the holders, of the layout in use, or else of the one with most units."""
+    unit = max(layouts, key=lambda name: (any(layouts[name].values()), len(layouts[name])))
+    return unit, tuple(layouts[unit].values())
 
 
 def device_key(pool: str, device: str) -> str:

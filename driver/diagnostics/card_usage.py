@@ -1,7 +1,8 @@
 """The cards of published devices, and the partitions of each card that claims hold.
 
 Cards are reconstructed from the attributes of Kerf's devices and from the geometries that families ship: the partition
-of a device is the one of this name. Devices of other drivers are ignored, because their geometry is unknown.
+of a device is the one of this name. That of an FPGA shell is rebuilt from the counters of its devices. Devices of other
+drivers are ignored, because their geometry is unknown.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,6 +15,7 @@ from api.model.names import DeviceId, DriverName, ObjectRef
 from driver.families.registry import installed_families
 from driver.partitions.device_names import card_name, device_name, parse_device_name, shared_name
 from driver.partitions.geometry import Card, Geometry, Partition
+from driver.partitions.published_geometry import rebuild_geometry
 
 _ABSENT = Attribute()
 
@@ -49,7 +51,7 @@ class PublishedCards:
     known: tuple[PublishedCard, ...]
     """The cards of known models, by node and index."""
     unknown: tuple[str, ...]
-    """Cards whose model is in no table, each as ``node/card: model``."""
+    """Cards whose model is in no table, and not known by its counters, each as ``node/card: model``."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,6 +72,7 @@ def find_published_cards(slices: Iterable[ResourceSlice]) -> PublishedCards:
     for (pool, kind, index), (driver, devices) in sorted(_by_card(_newest(slices)).items(), key=lambda item: item[0]):
         node, example = pool.rpartition("/")[0], next(iter(devices.values()))
         geometry = _shipped_geometries().get((kind, _text(example, v.ATTRIBUTE_MODEL)))
+        geometry = geometry or rebuild_geometry(kind, devices)
         if geometry is None:
             unknown.append(f"{node}/{kind}-{index}: {_text(example, v.ATTRIBUTE_MODEL)}")
             continue

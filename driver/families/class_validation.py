@@ -79,6 +79,8 @@ def _unused_fields(spec: ResourceClassSpec, family: Family) -> Iterator[Problem]
         if value != getattr(_UNSET, field):
             word = "Shared " if field == "allocation" else ""
             yield Problem(f"spec.{field}", f"{word}is not for device: {family.name}")
+    if {"function", "allocation"} <= family.class_fields and spec.allocation == "Shared" and spec.function is None:
+        yield Problem("spec.allocation", f"Shared needs function: of device: {family.name} only functions have shares")
     if spec.device_metadata and not family.default_configuration:
         yield Problem("spec.deviceMetadata", f"is not for device: {family.name}, which has no configuration")
 

@@ -1,8 +1,9 @@
 """Partitions of cards: which partitions a card can have, and how they are published. The package is pure.
 
 Terms: a *unit* is the smallest part of a card, such as a memory slice of a GPU (NVIDIA MIG) or a slot of an FPGA; a
-*placement* is a contiguous run of units; a *profile* is a kind of partition that the hardware knows, a *function* one
-that is loaded; a *partition* is a profile, a function or a bare run of units at a placement, or the whole card. Pools,
+*placement* is a set of units, mostly a run; a *layout* is one of several ways in which a card can be divided into
+units, of which it has one at a time; a *profile* is a kind of partition that the hardware knows, a *function* one that
+is loaded; a *partition* is a profile, a function or a bare set of units at a placement, or the whole card. Pools,
 slices, devices and counter sets are those of KEP-4381 and KEP-4815. The package knows no family of devices: what a card
 can be partitioned into is a ``Geometry``, which attributes its devices have a ``Vocabulary``.
 

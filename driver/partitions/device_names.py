@@ -1,15 +1,17 @@
 """Names of published devices: DNS labels that identify the partition and stay the same while the node is up.
 
 ``gpu-0``, ``gpu-0-1g-10gb-at-0``, ``gpu-0-1g-24gb-no-me-at-3``, ``fpga-0``, ``fpga-0-slot-2``, ``fpga-0-slots-0-1``,
-``fpga-0-aes-gcm-at-2``; ``gpu-0-3g-40gb-at-0-shared`` for a partition that several claims may hold, ``gpu-0-monitor``
-for admin access to a card (KEP-5018).
+``fpga-0-aes-gcm-at-2``, ``fpga-0-fft-at-0-1`` in two slots, ``fpga-0-fft-at-0-and-2`` in two that are no neighbours,
+``fpga-0-slot-0-of-halves`` for the layout ``halves``; ``gpu-0-3g-40gb-at-0-shared`` for a partition that several
+claims may hold, ``gpu-0-monitor`` for admin access to a card (KEP-5018).
 """
 
 import re
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
-from driver.partitions.geometry import Card, Partition
+from driver.partitions.geometry import Card, Partition, Placement
 
 _SHARED: Final = "-shared"
 _MONITOR: Final = "-monitor"
@@ -81,13 +83,34 @@ def _exclusive_name(card: Card, partition: Partition) -> str:
     prefix = card_name(card)
     if partition.placement is None:
         return prefix
-    start, size = partition.placement
+    placement = partition.placement
     if partition.profile is not None:
-        return f"{prefix}-{_profile_label(partition.profile)}-at-{start}"
-    if partition.function is not None:
-        return f"{prefix}-{partition.function}-at-{start}"
-    unit = card.geometry.unit
-    return f"{prefix}-{unit}-{start}" if size == 1 else f"{prefix}-{unit}s-{start}-{start + size - 1}"
+        return f"{prefix}-{_profile_label(partition.profile)}-at-{placement.start}"
+    return f"{prefix}-{name_part(placement, partition.function, card.geometry.unit)}"
+
+
+def name_part(placement: Placement, function: str | None, unit: str = "") -> str:
+    """Return what the name of a function's device, or without one of a bare set of units, has behind the card's name.
+
+    >>> name_part(Placement(0, 2), "fft")
+    'fft-at-0-1'
+    """
+    if function is not None:
+        return f"{function}-at-{list_units(placement)}"
+    return f"{unit if placement.size == 1 else f'{unit}s'}-{list_units(placement)}"
+
+
+def list_units(placement: Placement) -> str:
+    """Return each run of units by its first and its last: no two placements have one text.
+
+    >>> list_units(Placement.of_units([0, 1, 3], "halves"))
+    '0-1-and-3-of-halves'
+    """
+    runs = [
+        [unit for _, unit in run] for _, run in groupby(enumerate(placement.units), key=lambda each: each[1] - each[0])
+    ]
+    texts = (str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+    return "-and-".join(texts) + (f"-of-{placement.layout}" if placement.layout else "")
 
 
 def _profile_label(profile: str) -> str:

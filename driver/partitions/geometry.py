@@ -1,12 +1,14 @@
 """The values that describe cards and their partitions: placements, partition specs, geometries, cards.
 
-A card is a row of *units*, such as the memory slices of a GPU or the slots of an FPGA, and a partition covers a
-contiguous run of them, its *placement*. Two partitions of a card can coexist when their placements are disjoint and
-together they need no more exclusive engines than there are. A *geometry* lists the partitions that all cards of one
-model can have; each family of devices builds its own (``driver.families``).
+A card is a row of *units*, such as the memory slices of a GPU or the slots of an FPGA, and a partition covers some of
+them, its *placement*: mostly a run. Two partitions of a card can coexist when their placements are disjoint and
+together they need no more exclusive engines than there are. A card that can be divided into units in several ways has
+several *layouts*, each with units of its own, of which one is in use at a time: partitions of two layouts never
+coexist. A *geometry* lists the partitions that all cards of one model can have; each family of devices builds its own
+(``driver.families``).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
@@ -36,23 +38,87 @@ class InvalidGeometryError(PermanentError):
         super().__init__(f"the geometry of {model!r} {reason}")
 
 
-class Placement(NamedTuple):
-    """A run of ``size`` units from unit ``start`` (0-based)."""
+class Run(NamedTuple):
+    """A run of ``size`` units from unit ``start`` (0-based): what records have of placements without gaps."""
 
     start: int
     size: int
 
+
+class Placement(NamedTuple):
+    """A set of ``size`` units of one layout, of which ``start`` (0-based) is the first: a run, if it has no gaps."""
+
+    start: int
+    size: int
+    gaps: int = 0
+    """The bitset of the units between the first and the last that are not of the set: unit i is bit i."""
+    layout: str = ""
+    """The layout whose units they are, which numbers them from 0; empty: the one without a name."""
+
+    @classmethod
+    def of_units(cls, units: Iterable[int], layout: str = "") -> "Placement":
+        """Return the placement of ``units``, of which there is at least one.
+
+        >>> Placement.of_units([3, 0])
+        Placement(start=0, size=2, gaps=6, layout='')
+        """
+        chosen = sorted({*units})
+        gaps = {*range(chosen[0], chosen[-1])} - {*chosen}
+        return cls(chosen[0], len(chosen), sum(1 << unit for unit in gaps), layout)
+
     @property
-    def units(self) -> range:
-        return range(self.start, self.start + self.size)
+    def end(self) -> int:
+        """The unit behind the last one."""
+        return self.start + self.size + self.gaps.bit_count()
+
+    @property
+    def units(self) -> Sequence[int]:
+        """The units, in ascending order."""
+        units = range(self.start, self.end)
+        return tuple(unit for unit in units if not self.gaps >> unit & 1) if self.gaps else units
+
+    @property
+    def run(self) -> Run | None:
+        """What a record has of it; None: it has gaps, or is of a layout with a name."""
+        return None if self.gaps or self.layout else Run(self.start, self.size)
 
     def overlaps(self, other: "Placement") -> bool:
+        """Whether the two cannot coexist: they have units in common, or are of two layouts."""
+        if self.layout != other.layout:
+            return True
+        if self.gaps or other.gaps:
+            return bool(unit_mask(self) & unit_mask(other))
         return self.start < other.start + other.size and other.start < self.start + self.size
 
 
 def unit_mask(placement: Placement) -> int:
-    """Return the bitset of units that ``placement`` covers: unit i is bit i."""
-    return ((1 << placement.size) - 1) << placement.start
+    """Return the bitset of units of its layout that ``placement`` covers: unit i is bit i."""
+    return ((1 << placement.end) - (1 << placement.start)) & ~placement.gaps
+
+
+class Layout(NamedTuple):
+    """One way in which a card can be divided into units."""
+
+    name: str
+    """The name, a DNS label without dashes; empty for a card's only layout, or its first."""
+    units: int
+    """The number of units."""
+
+
+def card_mask(model: str, layouts: Iterable[Layout], placement: Placement | None) -> int:
+    """Return the bitset of units that ``placement`` covers of a card, in which those of each of the ``layouts`` follow
+    those of the one before; None: the whole card.
+
+    Raises InvalidGeometryError when the ``model`` has no such layout.
+    """
+    start = 0
+    for layout in layouts:
+        if placement is not None and layout.name == placement.layout:
+            return unit_mask(placement) << start
+        start += layout.units
+    if placement is not None:
+        raise InvalidGeometryError(model, f"has no layout {placement.layout!r}")
+    return (1 << start) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,13 +128,13 @@ class PartitionSpec:
     kind: str
     """The name of the family of devices."""
     profile: str | None = None
-    """The name of the profile; None: the partition is a function, a bare run of units, or the whole card."""
+    """The name of the profile; None: the partition is a function, a bare set of units, or the whole card."""
     function: str | None = None
     """The name of the function that is loaded into the placement; None: none, or the claim's configuration names it."""
     placement: Placement | None = None
     """The placement; None: the whole card."""
     mask: int
-    """The bitset of units that the partition covers."""
+    """The bitset of the card's units that the partition covers, those of all layouts in a row (``Geometry.mask``)."""
     engines: tuple[int, ...] = ()
     """The number of each of the geometry's exclusive engines that the partition takes, in their order."""
     size: tuple[int, ...]
@@ -115,6 +181,9 @@ class Geometry:
     unit: str
     """The name of a unit in counter names, such as ``memory-slice``."""
     units: int
+    """The number of units; of a card with several layouts that of all of them together."""
+    layouts: tuple[Layout, ...] = ()
+    """The layouts of which a card has one at a time; empty: it has but one, without a name."""
     engines: tuple[tuple[str, int], ...] = ()
     """The exclusive engines, for which partitions compete beyond their placements, and how many the card has."""
     specs: tuple[PartitionSpec, ...]
@@ -122,7 +191,7 @@ class Geometry:
     attributes: tuple[tuple[str, Attribute], ...] = ()
     """Attributes of the model, such as its architecture."""
     shareable: str = ""
-    """The capacity in bytes that shares of a partition divide (KEP-5075); empty: nothing of it can be shared."""
+    """The capacity that shares of a partition divide (KEP-5075); empty: nothing of it can be shared."""
 
     def __post_init__(self) -> None:
         """Raises InvalidGeometryError when a spec does not fit the geometry, or names or orders contradict."""
@@ -130,15 +199,21 @@ class Geometry:
             raise InvalidGeometryError(self.model, "needs the whole card, once and as its last partition")
         if self.specs != order_specs(self.specs):
             raise InvalidGeometryError(self.model, "lists its partitions in another order than order_specs")
+        self._check_layouts()
         totals = tuple(total for _, total in self.engines)
         for spec in self.specs:
-            placement = spec.placement or Placement(0, self.units)
-            if placement.start < 0 or placement.size < 1 or placement.start + placement.size > self.units:
+            placement = spec.placement
+            if placement is not None and not self._is_within(placement):
                 raise InvalidGeometryError(self.model, f"has {self.units} units, but a partition at {placement}")
-            if spec.kind != self.kind or spec.mask != unit_mask(placement):
+            if spec.kind != self.kind or spec.mask != self.mask(placement):
                 raise InvalidGeometryError(self.model, f"has a partition of another kind or mask at {placement}")
             if len(spec.engines) != len(totals) or any(map(int.__gt__, spec.engines, totals)):
                 raise InvalidGeometryError(self.model, f"has not the engines that a partition at {placement} takes")
+            if placement is not None and placement.run is None and (spec.quota or totals):
+                reason = (
+                    "has engines or quota counters, for which a partition must be a run of units of its only layout"
+                )
+                raise InvalidGeometryError(self.model, reason)
         if len({(spec.profile, spec.function, spec.placement) for spec in self.specs}) < len(self.specs):
             raise InvalidGeometryError(self.model, "has two partitions of one profile or function and placement")
 
@@ -150,6 +225,30 @@ class Geometry:
     def whole(self) -> PartitionSpec:
         """The whole card."""
         return self.specs[-1]
+
+    @property
+    def all_layouts(self) -> tuple[Layout, ...]:
+        """The layouts, also of a card that has but one."""
+        return self.layouts or (Layout("", self.units),)
+
+    def mask(self, placement: Placement | None) -> int:
+        """Return the bitset of the card's units that ``placement`` covers, as ``card_mask`` does."""
+        return card_mask(self.model, self.all_layouts, placement)
+
+    def _check_layouts(self) -> None:
+        layouts = self.all_layouts
+        if len({layout.name for layout in layouts}) < len(layouts) or any(layout.units < 1 for layout in layouts):
+            raise InvalidGeometryError(self.model, "has two layouts of one name, or one without units")
+        if sum(layout.units for layout in layouts) != self.units:
+            raise InvalidGeometryError(self.model, f"has {self.units} units, but its layouts others together")
+
+    def _is_within(self, placement: Placement) -> bool:
+        if placement.start < 0 or placement.size < 1 or placement.gaps < 0:
+            return False
+        is_canonical = placement == Placement.of_units(placement.units, placement.layout)
+        return is_canonical and any(
+            one.name == placement.layout and placement.end <= one.units for one in self.all_layouts
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +272,8 @@ class Card:
     """The same for the whole card only, in place of those of the card."""
     loaded: Mapping[Placement, str] = field(default_factory=dict)
     """The functions that are loaded now, by placement, which can be allocated there without a load."""
+    layout: str = ""
+    """The layout that the card has now; a partition of another one can be allocated while none of this one is."""
 
     @property
     def kind(self) -> str:
@@ -188,7 +289,7 @@ class Card:
 class Partition:
     """The part of a card, or the whole card, that a published device represents.
 
-    It has a profile, or a function, or is a bare run of units whose function the claim's configuration names. Without
+    It has a profile, or a function, or is a bare set of units whose function the claim's configuration names. Without
     a placement it is the whole card.
     """
 
@@ -205,7 +306,7 @@ class Partition:
         return self.placement is None
 
     def overlaps(self, other: "Partition") -> bool:
-        """Whether the two partitions have units of the same card in common."""
+        """Whether the two partitions cannot coexist: they have units of one card in common, or are of two layouts."""
         if self.card_uuid != other.card_uuid:
             return False
         if self.placement is None or other.placement is None:

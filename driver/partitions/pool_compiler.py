@@ -2,7 +2,10 @@
 
 Every partition of every card's geometry becomes a device. A card's counter set has one counter of 1 for each unit, and
 one for each exclusive engine; a device consumes the units it covers and the engines it takes, the whole card all of
-them (KEP-4815). These keep overlapping partitions apart. Every device also consumes the quota counters of its geometry,
+them (KEP-4815). These keep overlapping partitions apart. Of a card with several layouts, the layout with most units, n,
+has counters of 1; the counters of the others' units are n, of which a device consumes all n of each unit that it
+covers, and 1 of each unit of every other layout. So two devices of two layouts exceed some counter, while those of one
+layout together, of which there are at most n, never do. Every device also consumes the quota counters of its geometry,
 such as ``memory``, so that a quota system can sum one counter over all devices; their totals never keep a partition
 from being allocated that units and engines allow. A partition that may be shared becomes one more device, with the same
 counters.
@@ -203,23 +206,40 @@ def _without(counter: Counter, consumed: Iterable[Counter]) -> Counter:
 
 @lru_cache(maxsize=_GEOMETRIES)
 def _counters(geometry: Geometry) -> _GeometryCounters:
-    one = Counter(value=Quantity(1))
-    units = [f"{geometry.unit}-{unit}" for unit in range(geometry.units)]
     engines = [name for name, _ in geometry.engines]
+    units, shares = _unit_counters(geometry)
     totals = {
-        **dict.fromkeys(units, one),
+        **units,
         **{name: Counter(value=Quantity(total)) for name, total in geometry.engines},
         **{name: Counter(value=total) for name, total in quota_totals(geometry).items() if total},
     }
     consumed = tuple(
         {
-            **{name: one for unit, name in enumerate(units) if spec.mask >> unit & 1},
+            **{name: counter for unit, (name, counter) in enumerate(units.items()) if spec.mask >> unit & 1},
+            **(shares[spec.placement.layout] if spec.placement is not None else {}),
             **{name: Counter(value=Quantity(n)) for name, n in zip(engines, spec.engines, strict=True) if n},
             **{name: Counter(value=amount) for name, amount in spec.quota if amount},
         }
         for spec in geometry.specs
     )
     return _GeometryCounters(totals=totals, consumed=consumed)
+
+
+def _unit_counters(geometry: Geometry) -> tuple[dict[str, Counter], dict[str, dict[str, Counter]]]:
+    """Return the counters of all units, and what a device of each layout consumes of those of the others."""
+    layouts = geometry.all_layouts
+    largest = max(layouts, key=lambda layout: layout.units)
+    one, most = Counter(value=Quantity(1)), Counter(value=Quantity(largest.units))
+    units: dict[str, Counter] = {}
+    owners: dict[str, str] = {}
+    for layout in layouts:
+        prefix = f"{layout.name}-{geometry.unit}" if layout.name else geometry.unit
+        names = [f"{prefix}-{unit}" for unit in range(layout.units)]
+        units |= dict.fromkeys(names, one if layout is largest else most)
+        if layout is not largest:
+            owners |= dict.fromkeys(names, layout.name)
+    shares = {layout.name: {name: one for name, owner in owners.items() if owner != layout.name} for layout in layouts}
+    return units, shares
 
 
 def _split(groups: Iterable[Sequence[_CardDevice]], sets: Mapping[str, CounterSet]) -> Iterator[SliceContent]:

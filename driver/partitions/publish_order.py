@@ -13,7 +13,8 @@ kube-scheduler takes the first device that matches, in the order slices and devi
 
 The best placement of a size:
 
-1. functions: where the function is loaded already, then where nothing is, then where a load replaces another function;
+1. functions: where the function is loaded already, then where nothing is, then where a load replaces another function,
+   last where the card needs another layout first;
 2. KEEP: the placement whose loss is least. A card's placement value (``UnitMap.placement_value``) is the sum over its
    profiles of their weight times how many more of that profile still fit; the loss is the decrease of that value;
 3. the fullest card, so that empty cards stay whole;
@@ -56,11 +57,21 @@ class PlacementRank(NamedTuple):
     """The rank of an available placement among those of its size on all cards: the lower one is better."""
 
     reload: int
-    """0: the function is loaded; 1: the units are blank; 2: a loaded function would be replaced."""
+    """0: the function is loaded; 1: the units are blank; 2: a loaded function would be replaced; 3: the card has
+    another layout now."""
     loss: int
     """The decrease of the card's placement value (KEEP)."""
     free: int
     """The free units of the card: the fullest first."""
+
+
+class LoadState(NamedTuple):
+    """What is loaded on a card, as far as it makes one placement better than another."""
+
+    layout: str = ""
+    """The layout that the card has."""
+    functions: tuple[tuple[Placement, str], ...] = ()
+    """The loaded functions by placement, in order."""
 
 
 class _Candidate(NamedTuple):
@@ -95,7 +106,7 @@ def publish_order(cards: Sequence[Card], taken: Collection[Partition]) -> Publis
     unit_maps = [get_unit_map(card) for card in cards]
     for position, (card, unit_map) in enumerate(zip(cards, unit_maps, strict=True)):
         free = unit_map.free(held.get(card.uuid, ()))
-        for size, order in _order_card(unit_map, free, tuple(sorted(card.loaded.items()))).items():
+        for size, order in _order_card(unit_map, free, get_load_state(card)).items():
             by_size.setdefault(size, []).append((position, order))
     ordered: list[Partition] = []
     available: list[Partition] = []
@@ -120,33 +131,47 @@ def needs_republish(old: PublishOrder, new: PublishOrder) -> bool:
     return [p for p in old.partitions if p in new.available] != [p for p in new.partitions if p in new.available]
 
 
-def rank_placement(
-    unit_map: UnitMap, spec: PartitionSpec, free: FreeUnits, loaded: Mapping[Placement, str]
-) -> PlacementRank:
-    """Return the rank of ``spec``, which fits into ``free``, on a card with the functions ``loaded``."""
-    loss = unit_map.placement_value(free.mask) - unit_map.placement_value(free.mask & ~spec.mask)
+def get_load_state(card: Card) -> LoadState:
+    """Return what is loaded on ``card``."""
+    return LoadState(card.layout, tuple(sorted(card.loaded.items())))
+
+
+def rank_placement(unit_map: UnitMap, spec: PartitionSpec, free: FreeUnits, loaded: LoadState) -> PlacementRank:
+    """Return the rank of ``spec``, which fits into ``free``, on a card with ``loaded``."""
+    left = unit_map.without(spec, free)
+    loss = unit_map.placement_value(free.mask) - unit_map.placement_value(left.mask)
     return PlacementRank(_reload_rank(spec, loaded), loss, free.units)
 
 
-def _reload_rank(spec: PartitionSpec, loaded: Mapping[Placement, str]) -> int:
-    if spec.placement is None:
+def _reload_rank(spec: PartitionSpec, loaded: LoadState) -> int:
+    placement = spec.placement
+    if placement is None:
         return 1
+    if placement.layout != loaded.layout:
+        return 3
     if _is_loaded(spec, loaded):
         return 0
-    return 2 if any(spec.placement.overlaps(placement) for placement in loaded) else 1
+    return 2 if any(placement.overlaps(other) for other, _ in loaded.functions) else 1
 
 
-def _is_loaded(spec: PartitionSpec, loaded: Mapping[Placement, str]) -> bool:
-    return spec.placement is not None and spec.function is not None and loaded.get(spec.placement) == spec.function
+def _is_loaded(spec: PartitionSpec, loaded: LoadState) -> bool:
+    return spec.placement is not None and (spec.placement, spec.function) in loaded.functions
+
+
+def _replace_loaded(spec: PartitionSpec, loaded: LoadState) -> LoadState:
+    """Return what is loaded once ``spec``, whose function is not loaded there, is taken: it replaces what is there."""
+    placement = spec.placement
+    if placement is None:
+        return LoadState(loaded.layout)
+    kept = tuple((other, function) for other, function in loaded.functions if not placement.overlaps(other))
+    return LoadState(placement.layout, kept)
 
 
 @lru_cache(maxsize=_CARD_ORDERS)
-def _order_card(
-    unit_map: UnitMap, free: FreeUnits, loaded: tuple[tuple[Placement, str], ...]
-) -> Mapping[Size, _SizeOrder]:
+def _order_card(unit_map: UnitMap, free: FreeUnits, loaded: LoadState) -> Mapping[Size, _SizeOrder]:
     """Return the order of a card's partitions by size. What is best on a card does not depend on other cards."""
     by_size = groupby(enumerate(unit_map.specs), key=lambda numbered: _size(numbered[1]))
-    return {size: _order_size(unit_map, dict(specs), free, dict(loaded)) for size, specs in by_size}
+    return {size: _order_size(unit_map, dict(specs), free, loaded) for size, specs in by_size}
 
 
 def _size(spec: PartitionSpec) -> Size:
@@ -154,7 +179,7 @@ def _size(spec: PartitionSpec) -> Size:
 
 
 def _order_size(
-    unit_map: UnitMap, specs: Mapping[int, PartitionSpec], free: FreeUnits, loaded: Mapping[Placement, str]
+    unit_map: UnitMap, specs: Mapping[int, PartitionSpec], free: FreeUnits, loaded: LoadState
 ) -> _SizeOrder:
     fitting = {number: spec for number, spec in specs.items() if unit_map.fits(spec, free)}
     sequence = tuple(_take_best_first(unit_map, fitting, free, loaded))
@@ -168,7 +193,7 @@ def _order_size(
 
 
 def _take_best_first(
-    unit_map: UnitMap, fitting: Mapping[int, PartitionSpec], free: FreeUnits, loaded: Mapping[Placement, str]
+    unit_map: UnitMap, fitting: Mapping[int, PartitionSpec], free: FreeUnits, loaded: LoadState
 ) -> Iterator[_Candidate]:
     """Yield the best of ``fitting``, take it, and so on until nothing fits."""
     while fitting:
@@ -176,12 +201,8 @@ def _take_best_first(
         yield best
         chosen = fitting[best.number]
         free = unit_map.without(chosen, free)
-        if not _is_loaded(chosen, loaded):  # it replaces whatever is loaded there
-            loaded = {
-                placement: function
-                for placement, function in loaded.items()
-                if chosen.placement is not None and not chosen.placement.overlaps(placement)
-            }
+        if not _is_loaded(chosen, loaded):
+            loaded = _replace_loaded(chosen, loaded)
         fitting = {number: spec for number, spec in fitting.items() if unit_map.fits(spec, free)}
 
 

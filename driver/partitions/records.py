@@ -12,6 +12,8 @@ def to_card_part(partition: Partition) -> CardPart:
         profile=partition.profile,
         start=None if placement is None else placement.start,
         size=None if placement is None else placement.size,
+        gaps=0 if placement is None else placement.gaps,
+        layout="" if placement is None else placement.layout,
         function=partition.function,
         shared=partition.shared,
     )
@@ -23,7 +25,7 @@ def from_card_part(part: CardPart) -> Partition:
         kind=part.kind,
         card_uuid=part.card_uuid,
         profile=part.profile,
-        placement=None if whole else Placement(part.start or 0, part.size or 0),
+        placement=None if whole else Placement(part.start or 0, part.size or 0, part.gaps, part.layout),
         function=part.function,
         shared=part.shared,
     )

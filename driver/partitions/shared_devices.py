@@ -15,19 +15,27 @@ from api.model.devices import Attribute, Capacity, CapacityRange, CapacityReques
 from api.model.quantity import Quantity
 from driver.partitions.device_names import shared_name
 from driver.partitions.geometry import Card, Partition
+from driver.partitions.unit_map import get_unit_map
 
 ShareableProfiles: TypeAlias = frozenset[str | None]
-"""The profiles whose partitions may be shared; None among them stands for whole cards."""
+"""The profiles or functions whose partitions may be shared; None among them stands for whole cards."""
 
 STEP_BYTES: Final = 64 * 2**20
 """The unit of shares: it divides the memory of every MIG profile, so that shares can use all of it."""
 DEFAULT_BYTES: Final = 2**30
 """The share of a claim that names no amount: small beside the smallest profile (4.75 GiB), enough for a context."""
 
-_DIVIDED_POLICY: Final = CapacityRequestPolicy(
+_BYTES_POLICY: Final = CapacityRequestPolicy(
     default=Quantity.of_bytes(DEFAULT_BYTES),
     valid_range=CapacityRange(min=Quantity.of_bytes(STEP_BYTES), step=Quantity.of_bytes(STEP_BYTES)),
 )
+_DIVIDED_POLICIES: Final = {
+    # A claim that names no amount gets a compute unit: whoever has tuned a program for less says so.
+    v.CAPACITY_COMPUTE_UNIT_PERCENT: CapacityRequestPolicy(
+        default=Quantity(100), valid_range=CapacityRange(min=Quantity(1), step=Quantity(1))
+    ),
+}
+"""The policies of divided capacities that are not bytes."""
 _COUNTED_POLICIES: Final = {
     # A share that names no percentage, or no millicores, is not limited, and takes nothing from those that are.
     v.CAPACITY_COMPUTE_PERCENT: CapacityRequestPolicy(
@@ -51,7 +59,7 @@ def build_shared_device(device: Device, divided: str) -> Device:
     capacity = {
         name: Capacity(
             value=held.value,
-            request_policy=_DIVIDED_POLICY if name == divided else _COUNTED_POLICIES.get(name, _UNDIVIDED_POLICY),
+            request_policy=_find_policy(name, divided),
         )
         for name, held in device.capacity.items()
     }
@@ -64,18 +72,28 @@ def build_shared_device(device: Device, divided: str) -> Device:
     )
 
 
+def _find_policy(capacity: str, divided: str) -> CapacityRequestPolicy:
+    if capacity == divided:
+        return _DIVIDED_POLICIES.get(capacity, _BYTES_POLICY)
+    return _COUNTED_POLICIES.get(capacity, _UNDIVIDED_POLICY)
+
+
 def order_shared_partitions(
     cards: Iterable[Card], partitions: Iterable[Partition], shareable: ShareableProfiles, taken: Collection[Partition]
 ) -> tuple[Partition, ...]:
     """Return the shareable ones of ``partitions`` as shared partitions, those in use first, so that they are filled.
 
     ``partitions`` are those of ``cards``, in publish order. A partition that is shared now is included regardless of
-    ``shareable``: the counters of a device that is no longer published would count as free. Cards that have
+    ``shareable``: the counters of a device that is no longer published would count as free. Partitions that have
     nothing to divide have no shares.
     """
-    divisible = {card.uuid for card in cards if card.geometry.whole.amount(card.geometry.shareable)}
+    unit_maps = {card.uuid: get_unit_map(card) for card in cards if card.geometry.shareable}
     held = {partition for partition in taken if partition.shared}
-    shared = [replace(partition, shared=True) for partition in partitions if partition.card_uuid in divisible]
+    shared = [
+        replace(partition, shared=True)
+        for partition in partitions
+        if (unit_map := unit_maps.get(partition.card_uuid)) is not None and unit_map.is_divisible(partition)
+    ]
     first = [partition for partition in shared if partition in held]
-    rest = [partition for partition in shared if partition.profile in shareable and partition not in held]
+    rest = [one for one in shared if (one.profile or one.function) in shareable and one not in held]
     return (*first, *rest)

@@ -1,15 +1,16 @@
 """The units of a card: which are free, which partitions still fit, and the placement value of the free units.
 
 A ``UnitMap`` belongs to a geometry, not to a card. Sets of units are bitsets: unit i is bit i
-of an int. Results are cached for each set: eight units have 256 sets, twelve have 4096.
+of an int. Results are cached for each set: eight units have 256 sets, twelve have 4096. The units of all layouts stand
+in a row; those of the layouts that are not in use are not free.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
 from api.model.quantity import Quantity
-from driver.partitions.geometry import NOTHING, Amounts, Card, Geometry, Partition, PartitionSpec, unit_mask
+from driver.partitions.geometry import NOTHING, Amounts, Card, Geometry, Partition, PartitionSpec, Placement, unit_mask
 
 _UNIT_MAPS: Final = 256
 """The most unit maps kept: more than there are geometries in any cluster, including variants of a model."""
@@ -37,6 +38,15 @@ class _PlacementGroup(NamedTuple):
     """The bitsets of the placements, ascending by the last unit."""
 
 
+class LayoutUnits(NamedTuple):
+    """The place of a layout in the row of a card's units."""
+
+    start: int
+    """The first unit."""
+    mask: int
+    """The bitset of its units."""
+
+
 class UnitMap:
     """The partitions of one geometry, and arithmetic over sets of its units."""
 
@@ -45,6 +55,12 @@ class UnitMap:
         """The partitions, smallest first, the whole card last."""
         self.all: Final[FreeUnits] = FreeUnits(geometry.whole.mask, tuple(total for _, total in geometry.engines))
         self.units: Final[int] = geometry.units
+        self.layouts: Final[Mapping[str, LayoutUnits]] = _place_layouts(geometry)
+        """Where the units of each layout are, by its name."""
+        several = self.layouts if len(self.layouts) > 1 else {}
+        self._others = {name: self.all.mask & ~units.mask for name, units in several.items()}
+        """The bitset of the units of all other layouts; empty: there is but one."""
+        self._shareable = geometry.shareable
         self._profile_engines = {spec.profile: spec.engines for spec in self.specs if spec.profile is not None}
         self._specs = {(spec.profile, spec.function, spec.placement): spec for spec in self.specs}
         self._groups = _group_by_placements(self.specs)
@@ -57,17 +73,25 @@ class UnitMap:
         """Return the spec of ``partition``; None: the geometry has no such partition."""
         return self._specs.get((partition.profile, partition.function, partition.placement))
 
+    def is_divisible(self, partition: Partition) -> bool:
+        """Whether ``partition`` has something that shares of it divide."""
+        spec = self.find(partition)
+        return spec is not None and bool(spec.amount(self._shareable))
+
     def free(self, taken: Iterable[Partition]) -> FreeUnits:
         """Return the free units and engines while ``taken``, partitions of one card of this geometry, are in use.
 
-        An unknown profile, which another program created, takes its placement and no engines.
+        An unknown profile, which another program created, takes its placement and no engines; a placement of an unknown
+        layout takes the card.
         """
         mask, engines = self.all
         nothing = (0,) * len(engines)
         for partition in taken:
-            if partition.placement is None:
+            placement = partition.placement
+            if placement is None or placement.layout not in self.layouts:
                 return FreeUnits(0, nothing)
-            mask &= ~unit_mask(partition.placement)
+            own = unit_mask(placement) << self.layouts[placement.layout].start
+            mask &= ~(own | self._others.get(placement.layout, 0))
             used = self._profile_engines.get(partition.profile or "", nothing)
             engines = tuple(max(0, have - use) for have, use in zip(engines, used, strict=True))
         return FreeUnits(mask, engines)
@@ -80,22 +104,27 @@ class UnitMap:
     def without(self, spec: PartitionSpec, free: FreeUnits) -> FreeUnits:
         """Return the rest of ``free`` once ``spec``, which fits, is taken."""
         engines = tuple(have - use for have, use in zip(free.engines, spec.engines, strict=True))
-        return FreeUnits(free.mask & ~spec.mask, engines)
+        others = self._others.get(spec.placement.layout, 0) if spec.placement is not None else 0
+        return FreeUnits(free.mask & ~(spec.mask | others), engines)
+
+    def list_layouts(self, free: FreeUnits) -> list[int]:
+        """Return the units of each layout that are free if this layout is chosen."""
+        return [free.mask & units.mask for units in self.layouts.values()]
 
     def placement_value(self, mask: int) -> int:
         """Return the placement value of the units ``mask`` as the KEEP rule defines it.
 
-        That is the sum over all profiles (or functions, or lengths of a bare run of units), each taken alone, of its
-        weight times the number of its instances that fit into ``mask`` together.
+        That is the sum over all profiles (or functions, or sizes of a bare set of units), each taken alone, of its
+        weight times the number of its instances that fit into ``mask`` together. Each layout counts for itself.
         """
         known = self._values.get(mask)
         if known is None:
-            counted = (group.weight * _count_disjoint(group.masks, mask) for group in self._groups)
+            counted = (group.weight * count_disjoint(group.masks, mask) for group in self._groups)
             known = self._values[mask] = sum(counted)
         return known
 
     def count_usable_units(self, mask: int) -> int:
-        """Return the most units of ``mask`` that a choice of disjoint partitions can cover.
+        """Return the most units of ``mask``, which are of one layout, that a choice of disjoint partitions can cover.
 
         Dynamic programming over the lowest unit: either no partition covers it, or one of those that do is chosen.
         """
@@ -126,22 +155,25 @@ def get_geometry_unit_map(geometry: Geometry) -> UnitMap:
 
 
 def quota_totals(geometry: Geometry) -> Mapping[str, Quantity]:
-    """Return the totals of the geometry's quota counters: what the whole card or its fullest legal layout consumes.
+    """Return the totals of the geometry's quota counters: what the whole card or its fullest legal division consumes.
 
-    The sum of the partitions of a layout may exceed the card's own amount: four of a GH200's partitions have more
+    The sum of the partitions of a division may exceed the card's own amount: four of a GH200's partitions have more
     memory together than the driver states for the GPU.
     """
     names = dict.fromkeys(name for spec in geometry.specs for name, _ in spec.quota)
-    return {name: _fullest_layout(geometry, name) for name in names}
+    return {name: _fullest_division(geometry, name) for name in names}
 
 
-def _fullest_layout(geometry: Geometry, counter: str) -> Quantity:
-    """Dynamic programming over the units: from each, either none or one of the partitions that start there."""
+def _fullest_division(geometry: Geometry, counter: str) -> Quantity:
+    """Dynamic programming over the units: from each, either none or one of the partitions that start there.
+
+    A geometry with quota counters has runs of units of one layout only.
+    """
     by_start: dict[int, list[tuple[int, PartitionSpec, Quantity]]] = {}
     for spec in geometry.specs[:-1]:
         assert spec.placement is not None, "only the whole card has none"
-        start, size = spec.placement
-        by_start.setdefault(start, []).append((start + size, spec, _amount(spec.quota, counter)))
+        placement = spec.placement
+        by_start.setdefault(placement.start, []).append((placement.end, spec, _amount(spec.quota, counter)))
 
     @cache
     def most(unit: int, engines: tuple[int, ...]) -> Quantity:
@@ -170,12 +202,22 @@ def longest_run(mask: int) -> int:
     return length
 
 
+def _place_layouts(geometry: Geometry) -> dict[str, LayoutUnits]:
+    placed: dict[str, LayoutUnits] = {}
+    for layout in geometry.all_layouts:
+        everything = Placement(0, layout.units, layout=layout.name)
+        mask = geometry.mask(everything)
+        placed[layout.name] = LayoutUnits(mask.bit_length() - layout.units, mask)
+    return placed
+
+
 def _group_by_placements(specs: Iterable[PartitionSpec]) -> tuple[_PlacementGroup, ...]:
-    """Group all partitions by placements; bare runs of units count by their length, the whole card not at all."""
+    """Group all partitions by placements; bare sets of units count by their size, the whole card not at all."""
     by_name: dict[object, list[PartitionSpec]] = {}
     for spec in specs:
         if spec.placement is not None:
-            by_name.setdefault(spec.profile or spec.function or spec.placement.size, []).append(spec)
+            name = spec.profile or spec.function or spec.placement.size
+            by_name.setdefault((spec.placement.layout, name), []).append(spec)
     groups = set()
     for named in by_name.values():
         masks = sorted((spec.mask for spec in named), key=int.bit_length)
@@ -184,11 +226,35 @@ def _group_by_placements(specs: Iterable[PartitionSpec]) -> tuple[_PlacementGrou
     return tuple(sorted(groups))
 
 
-def _count_disjoint(masks: Iterable[int], free: int) -> int:
-    """The most disjoint ``masks`` inside ``free``: greedy by earliest end is optimal (interval scheduling)."""
-    count = 0
-    for mask in masks:
-        if not mask & ~free:
-            free &= ~mask
-            count += 1
-    return count
+def count_disjoint(masks: Sequence[int], free: int) -> int:
+    """Return the most disjoint ``masks``, ascending by their last unit, inside ``free``.
+
+    Runs: greedy by earliest end is optimal (interval scheduling). A set with gaps makes it set packing: from the lowest
+    free unit on, either none or one of the sets that begin there; a card has few units.
+    """
+    fitting = [mask for mask in masks if not mask & ~free]
+    if all(_is_run(mask) for mask in fitting):
+        count = 0
+        for mask in fitting:
+            if not mask & ~free:
+                free &= ~mask
+                count += 1
+        return count
+    by_start: dict[int, list[int]] = {}
+    for mask in fitting:
+        by_start.setdefault(mask & -mask, []).append(mask)
+
+    @cache
+    def most(left: int) -> int:
+        if not left:
+            return 0
+        lowest = left & -left
+        using = (1 + most(left & ~mask) for mask in by_start.get(lowest, ()) if not mask & ~left)
+        return max(most(left & ~lowest), *using, 0)
+
+    return most(free)
+
+
+def _is_run(mask: int) -> bool:
+    ended = mask + (mask & -mask)
+    return not ended & (ended - 1)

@@ -65,5 +65,6 @@ def fits(card: Card, partition: Partition, taken: Iterable[Partition]) -> bool:
 
 def shareable_partitions(plugin: PluginStandIn, card: Card) -> Iterator[Partition]:
     """Yield the partitions of ``card`` of which several claims may have a share."""
-    if card.geometry.shareable:
-        yield from (replace(one, shared=True) for one in published_partitions(plugin, card) if one.placement)
+    unit_map = get_unit_map(card)
+    found = (one for one in published_partitions(plugin, card) if one.placement and unit_map.is_divisible(one))
+    yield from (replace(one, shared=True) for one in found)

@@ -11,7 +11,7 @@ from itertools import permutations
 from typing import Final, TypeAlias
 
 from driver.partitions.geometry import unit_mask
-from driver.partitions.publish_order import rank_placement
+from driver.partitions.publish_order import get_load_state, rank_placement
 from driver.partitions.unit_map import FreeUnits, get_unit_map
 from tests.bench.markov_decision import Chain, explore
 from tests.bench.offline_optimum import MODEL
@@ -99,7 +99,7 @@ def _best(used: int, profile: str) -> list[tuple[tuple[int, ...], int]]:
     unit_map = get_unit_map(card)
     free = FreeUnits(unit_map.all.mask & ~used, unit_map.all.engines)
     specs = [spec for spec in unit_map.specs if spec.profile == profile and not spec.mask & used]
-    ranks = [(rank_placement(unit_map, spec, free, card.loaded), spec.mask) for spec in specs]
+    ranks = [(rank_placement(unit_map, spec, free, get_load_state(card)), spec.mask) for spec in specs]
     return [min(ranks)] if ranks else []
 
 

@@ -160,7 +160,6 @@ REFUSED = [
         ["gpu", "--architecture", "hoper"],
         '--architecture: no known device has the architecture "hoper"; did you mean',
     ),
-    (["fpga", "--function", "zst"], '--function: no known device has the function "zst"; did you mean "zstd"?'),
     (["gpu", "--memry", "1"], "No such option '--memry'. (Did you mean one of: '--memory'"),
     (["gpu", "--memory", "much"], "'much' is not a quantity"),
     (["gpu", "--memory", "18"], "--memory: 18 counts bytes: write a unit, such as 18Gi"),

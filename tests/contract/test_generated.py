@@ -15,13 +15,13 @@ from api.model.metadata import OwnerReference
 from api.resource.v1 import KINDS
 from driver.controller.device_types import known_device_types
 from driver.controller.structured.class_compiler import compile_class
-from driver.families.fpga.catalog import shells
 from driver.families.gpu import GPU
 from driver.families.gpu.catalog import gpu_models
 from driver.families.registry import BUILT_IN
 from driver.kube.slice_plan import CreateSlice, SliceContext, plan_pool
 from driver.kubeletplugin.backends.base import HealthChange, HealthState
 from driver.kubeletplugin.backends.simulated.config import cards_of, read_config
+from driver.kubeletplugin.backends.simulated.example_shells import shells
 from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, build_device_set
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.kubeletplugin.inventory.optional_devices import OptionalDevices

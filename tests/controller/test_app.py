@@ -139,14 +139,14 @@ async def test_a_class_for_a_function_that_no_image_offers_is_told_so_and_accept
     cluster: EmbeddedCluster,
 ) -> None:
     async with cluster.controller():
+        shell = {"interfaceUUID": INTERFACE, "slots": [{}]}
+        await cluster.admin.apply(FPGA_SHELLS, build_document("FpgaShell", "lab", **shell), field_manager="admin")
         await cluster.put_class("hashing", {"device": "fpga", "function": "sha3"})
         wrong = {"Accepted": "False", "Ready": "False", "Matching": "Unknown"}
         await eventually(lambda: _is(cluster.conditions("hashing"), wrong))
         [accepted, *_] = (await cluster.resource_class("hashing")).status.conditions
         assert accepted.reason == "UnknownFunction"
         assert '"sha3" is not a function of any known model' in accepted.message
-        shell = {"interfaceUUID": INTERFACE, "slots": [{}]}
-        await cluster.admin.apply(FPGA_SHELLS, build_document("FpgaShell", "lab", **shell), field_manager="admin")
         file = {"url": "https://images.example.com/sha3.gbs", "sha256": "a0" * 32, "slots": [[0]]}
         image = {"function": "sha3", "interfaceUUID": INTERFACE, "afuID": AES_ID, "loadSeconds": 1, "files": [file]}
         await cluster.admin.apply(FPGA_IMAGES, build_document("FpgaImage", "sha3", **image), field_manager="admin")

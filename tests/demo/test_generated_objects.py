@@ -4,10 +4,10 @@ import pytest
 
 from driver.demo import generated_objects
 from driver.demo.manifests import find_problems
-from driver.families.fpga.catalog import shells
 from driver.families.fpga.shell import Shell
 from driver.families.gpu.catalog import gpu_model, gpu_models
 from driver.families.gpu.model import GpuModel
+from driver.kubeletplugin.backends.simulated.example_shells import shells
 from driver.partitions.geometry import Placement
 
 

@@ -9,10 +9,11 @@ from api.model.names import ObjectRef
 from driver.allocation.explain.holders import HolderIndex
 from driver.diagnostics.card_usage import build_usage, find_published_cards
 from driver.families.fpga import FPGA
-from driver.families.fpga.catalog import shell
 from driver.families.fpga.geometry import fpga_geometry
 from driver.families.gpu import GPU
 from driver.families.gpu.catalog import gpu_models
+from driver.kubeletplugin.backends.simulated.example_shells import shell
+from driver.partitions.fragmentation import fragmentation
 from driver.partitions.geometry import Card
 from driver.partitions.pool_compiler import compile_pool
 from driver.partitions.slice_limits import SliceLayout
@@ -54,8 +55,10 @@ def test_an_fpga_comes_back_with_functions_and_slots() -> None:
         for content in compiled.pool.slices
     ]
     [found] = find_published_cards(published).known
-    assert found.card == fpga
+    assert (found.card.uuid, found.card.pci_bus_id, found.model) == ("FPGA-1", "0", "quad")
     assert found.partitions == compiled.partitions
+    for taken in compiled.partitions.values():
+        assert fragmentation(found.card, [taken]) == fragmentation(fpga, [taken])
 
 
 def test_a_card_whose_numa_node_is_published_as_a_list_comes_back() -> None:

@@ -182,7 +182,7 @@ class StandInCards:
         with open_nvml(self.machine):
             handle = pynvml.nvmlDeviceGetHandleByIndex(_number(card))
             pynvml.nvmlDeviceSetMigMode(handle, 1)
-            fill_gpu_instance(create_gpu_instance(handle, found.gi_profile_id, *placement))
+            fill_gpu_instance(create_gpu_instance(handle, found.gi_profile_id, placement.start, placement.size))
         (uuid,) = (one.uuid for one in self._instances() if (one.card, one.start) == (_number(card), placement.start))
         return uuid
 

@@ -29,8 +29,8 @@ NAMES: Final = ["gpu-0-1g-10gb-at-0", "gpu-0-1g-10gb-at-1", "gpu-0-3g-40gb-at-4"
 def made(node: NodeView) -> Iterator[None]:
     """Partition the card as an administrator does, while the plugin runs."""
     with ExitStack() as stack:
-        for profile, (start, size) in MADE:
-            stack.enter_context(node.cut_by_hand("gpu-0", profile, start=start, size=size))
+        for profile, place in MADE:
+            stack.enter_context(node.cut_by_hand("gpu-0", profile, start=place.start, size=place.size))
         yield
 
 

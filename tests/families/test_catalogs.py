@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from driver.families.fpga.catalog import shell, shells
 from driver.families.fpga.shell import Shell
 from driver.families.gpu.catalog import gpu_model, gpu_models
 from driver.families.gpu.model import GpuModel, Profile
 from driver.families.model_names import UnknownModelError
+from driver.kubeletplugin.backends.simulated.example_shells import shell, shells
 from driver.partitions.geometry import Placement
 
 TABLE: dict[str, Any] = json.loads((resources.files("driver.families.gpu") / "data" / "mig.json").read_text())
@@ -71,7 +71,7 @@ def test_h100_is_what_nvidia_smi_lists() -> None:
     model = gpu_model("h100-80gb-sxm")
     assert (model.compute_slices, model.memory_slices, model.multiprocessors) == (7, 8, 132)
     listing = {
-        p.name: (p.gi_profile_id, p.memory_bytes / 2**30, p.multiprocessors, [tuple(x) for x in p.placements])
+        p.name: (p.gi_profile_id, p.memory_bytes / 2**30, p.multiprocessors, [x.run for x in p.placements])
         for p in model.profiles
     }
     assert listing == {

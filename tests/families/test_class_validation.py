@@ -75,7 +75,10 @@ MISTAKES: Final = [
         "{device: npu, profile: 1c, function: a}",
         [f"spec.{name}: is not for device: npu" for name in ("function", "profile")],
     ),
-    ("{device: fpga, cut: Whole, allocation: Shared}", ["spec.allocation: Shared is not for device: fpga"]),
+    (
+        "{device: fpga, cut: Whole, allocation: Shared}",
+        ["spec.allocation: Shared needs function: of device: fpga only functions have shares"],
+    ),
     ("{device: tpu, minimum: {cores: 1}}", ["spec.minimum: is not for device: tpu"]),
     (
         "{device: tpu, deviceMetadata: true}",

@@ -10,12 +10,15 @@ import yaml
 
 from api.kerf.fpga_objects import FPGA_IMAGES, FPGA_SHELLS
 from driver.families.fpga.descriptions import Description, Descriptions, ImageReference, build_descriptions
+from driver.families.fpga.geometry import fpga_geometry
 from driver.kubeletplugin.backends.fpga_descriptions import read_description_files
-from driver.partitions.geometry import Placement
+from driver.partitions.device_names import device_name
+from driver.partitions.geometry import Card, Placement
 from tests.fakes.dfl.machine import AES_ID, BLANK_ID, FFT_ID, INTERFACE, build_document
 
 OTHER: Final = "33333333-3333-4333-8333-333333333333"
 SHA: Final = "a0" * 32
+EXAMPLES: Final = "driver/kubeletplugin/backends/simulated/examples"
 FILE: Final[Mapping[str, Any]] = {"file": "aes.gbs", "sha256": SHA, "slots": [[0], [1]]}
 SHELL: Final[Mapping[str, Any]] = {
     "interfaceUUID": INTERFACE,
@@ -97,9 +100,9 @@ WRONG: Final[Mapping[str, tuple[dict[str, Any], str]]] = {
     "a slot that no card has": (image(files=[{**FILE, "slots": [[16]]}]), "spec.files[0].slots"),
     "a slot that the shell has not": (image(files=[{**FILE, "slots": [[2]]}]), "has no slot 2"),
     "a slot twice": (image(files=[FILE, FILE]), "[0] is named twice"),
-    "slots with a gap": (
+    "a slot twice in a set": (
         image(files=[{**FILE, "slots": [[0, 0]]}]),
-        "[0, 0] are no neighbours",
+        "[0, 0] has a slot twice",
     ),
     "no slot": (image(files=[{**FILE, "slots": []}]), "spec.files[0].slots: is empty"),
     "an empty set of slots": (image(files=[{**FILE, "slots": [[]]}]), "spec.files[0].slots[0]: is empty"),
@@ -115,6 +118,46 @@ WRONG: Final[Mapping[str, tuple[dict[str, Any], str]]] = {
     "an interface described twice": (shell("other"), "describes the same interface"),
     "a shell's name given twice": (shell(interfaceUUID=OTHER), "a shell of the same name"),
     "a shell's name that is too long": (shell("x" * 65, interfaceUUID=OTHER), "more than 64 characters"),
+    "a layout with the interface of another shell": (
+        shell("other", interfaceUUID=OTHER, layouts=[{"name": "b", "interfaceUUID": INTERFACE, "slots": [{}]}]),
+        "spec.layouts[0].interfaceUUID: shell describes the same interface",
+    ),
+    "two layouts of one interface": (
+        shell("other", interfaceUUID=OTHER, layouts=[{"name": "b", "interfaceUUID": OTHER.upper(), "slots": [{}]}]),
+        "spec.layouts[0].interfaceUUID: this shell itself describes the same interface",
+    ),
+    "two layouts of one name": (
+        shell(
+            "other",
+            interfaceUUID=OTHER,
+            layouts=[{"name": "b", "interfaceUUID": uuid, "slots": [{}]} for uuid in (AES_ID, FFT_ID)],
+        ),
+        "spec.layouts[1].name: another layout is named b",
+    ),
+    "a layout's name that would make device names alike": (
+        shell("other", interfaceUUID=OTHER, layouts=[{"name": "a-b", "interfaceUUID": AES_ID, "slots": [{}]}]),
+        "spec.layouts[0].name",
+    ),
+    "layouts of more slots than a card can have counters": (
+        shell(
+            "other",
+            interfaceUUID=OTHER,
+            layouts=[{"name": n, "interfaceUUID": u, "slots": [{}] * 16} for n, u in (("a", AES_ID), ("b", FFT_ID))],
+        ),
+        "spec.layouts: they have 34 slots together; cards can be published with 32",
+    ),
+    "slots and resources": (
+        shell("other", interfaceUUID=OTHER, resources={}),
+        "spec: needs one of slots and resources",
+    ),
+    "neither slots nor resources": (
+        {**shell("other"), "spec": {"interfaceUUID": OTHER}},
+        "spec: needs one of slots and resources",
+    ),
+    "an image without slots for a shell that has some": (
+        image(files=[{"file": "a", "sha256": SHA}]),
+        "spec.files[0].slots: is required: the shell's slots are 0 to 1",
+    ),
     "a blank image for two slots": (
         shell("other", interfaceUUID=OTHER, blank={"afuID": BLANK_ID, "files": [{**FILE, "slots": [[0, 1]]}]}),
         "a blank image is for one slot",
@@ -172,6 +215,57 @@ def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
     assert read_description_files(tmp_path / "none") == ([], [problem])
 
 
+def test_layouts_and_cards_without_slots_are_put_together_with_the_images_for_each() -> None:
+    """A backend that loads no layouts gets each as a shell of its own."""
+    flat = "44444444-4444-4444-8444-444444444444"
+    layouts = [
+        {"name": "halves", "interfaceUUID": OTHER, "loadSeconds": 4, "slots": [{"lut": 9}] * 3},
+        {"name": "flat", "interfaceUUID": flat, "resources": {"lut": 7}},
+    ]
+    found = describe(
+        shell=shell(layouts=layouts),
+        aes=image(),
+        other=image(interfaceUUID=OTHER, files=[{**FILE, "slots": [[2, 0]]}]),
+        vadd=image(function="vadd", interfaceUUID=flat, computeUnits=3, files=[{"file": "a", "sha256": SHA}]),
+    )
+    assert found.problems == ()
+    [card] = found.cards
+    assert [(one.name, one.placements, one.compute_units) for one in card.functions] == [
+        ("aes", (Placement(0, 1), Placement(1, 1)), 0),
+        ("aes", (Placement(0, 2, 0b10, "halves"),), 0),
+        ("vadd", (Placement(0, 1, 0, "flat"),), 3),
+    ]
+    assert [(one.name, len(one.slots), one.load_s, one.is_undivided) for one in card.layouts] == [
+        ("", 2, 0, False),
+        ("halves", 3, 4, False),
+        ("flat", 1, 0, True),
+    ]
+    assert found.shells.keys() == {INTERFACE, OTHER, flat}
+    halves = found.shells[OTHER].shell
+    assert (halves.name, halves.uuid, halves.further_layouts) == ("lab", OTHER, ())
+    assert halves.functions[0].placements == (Placement(0, 2, 0b10),)
+    long = image(function="f" * 40, interfaceUUID=OTHER, computeUnits=1, files=[{**FILE, "slots": [[0, 2]]}])
+    too_long = describe(shell=shell(layouts=layouts), x=long)
+    assert f"would be named fpga-99-{'f' * 40}-at-0-and-2-of-halves-shared, which has 76" in too_long.faults["x"]
+    with_slots = describe(shell=shell(layouts=layouts), x=image(interfaceUUID=flat))
+    assert "spec.files[0].slots: the shell has no slots: leave the field out" in with_slots.faults["x"]
+
+
+def test_a_shell_file_with_three_slots_gives_three_slots_by_name() -> None:
+    """FP-02: a description in the manner of an embedded board's shell file."""
+    documents = json.loads((Path(__file__).parents[2] / EXAMPLES / "edge-3.json").read_text())
+    found = build_descriptions(Description(str(number), document) for number, document in enumerate(documents))
+    [edge] = found.cards
+    card = Card(uuid="FPGA-0", index=0, geometry=fpga_geometry(edge))
+    names = [device_name(card, spec.of(card.uuid)) for spec in card.geometry.specs if spec.function is None]
+    assert names[:3] == ["fpga-0-slot-0", "fpga-0-slot-1", "fpga-0-slot-2"]
+    assert [sorted(slot for place in one.placements for slot in place.units) for one in edge.functions] == [
+        [0, 1, 2],
+        [1, 2],
+        [0, 1, 2],
+    ]
+
+
 def test_the_examples_in_docs_fpga_are_read() -> None:
     page = (Path(__file__).parents[2] / "docs" / "fpga.md").read_text()
     blocks = [block.partition("```")[0] for block in page.split("```yaml\n")[1:]]
@@ -182,6 +276,11 @@ def test_the_examples_in_docs_fpga_are_read() -> None:
         if document.get("kind") in {"FpgaShell", "FpgaImage"}
     )
     assert found.problems == ()
-    shells = {one.shell.name: [function.name for function in one.shell.functions] for one in found.shells.values()}
-    assert shells == {"n6001-base": ["aes-gcm"], "u250": ["aes"]}
-    assert all(described.blanks.keys() == {0} for described in found.shells.values())
+    by_name = {described.shell.name: described for described in found.shells.values()}
+    shells = {name: [one.name for one in described.shell.functions] for name, described in by_name.items()}
+    assert shells == {"n6001-base": ["aes-gcm"], "split": [], "u250": ["aes"]}
+    assert {name for name, described in by_name.items() if described.blanks.keys() == {0}} == {"n6001-base", "u250"}
+    layouts = {shell.name: [layout.name for layout in shell.layouts] for shell in found.cards}
+    assert layouts == {"n6001-base": [""], "split": ["", "halves", "flat"], "u250": [""]}
+    [split] = [shell for shell in found.cards if shell.name == "split"]
+    assert split.layouts[2].is_undivided

@@ -8,9 +8,12 @@ import pytest
 from api.model.names import DriverName
 from driver.families.base import Family, InvalidFamilyError
 from driver.families.fpga import FPGA
+from driver.families.fpga.geometry import fpga_geometry
+from driver.families.fpga.shell import Shell
 from driver.families.gpu import GPU
 from driver.families.model_names import UnknownModelError
 from driver.families.registry import BUILT_IN, GROUP, FamilyUnavailableError, load_families
+from driver.kubeletplugin.backends.simulated.example_shells import shells
 from driver.partitions.device_attributes import check_vocabulary
 from driver.partitions.geometry import Card
 
@@ -67,13 +70,18 @@ def test_no_part_of_a_familys_name_is_a_number_because_device_names_end_the_card
         replace(NPU, name=name)
 
 
-@pytest.mark.parametrize("family", BUILT_IN, ids=lambda family: family.name)
+@pytest.mark.parametrize("family", [one for one in BUILT_IN if one is not FPGA], ids=lambda family: family.name)
 def test_a_familys_cards_can_be_described_in_its_vocabulary(family: Family) -> None:
     geometries = list(family.geometries())
     assert bool(geometries) is not family.is_network_attached  # what is discovered has no models
     for index, geometry in enumerate(geometries):
         assert geometry.kind == family.name
         check_vocabulary(Card(uuid=f"card-{index}", index=index, geometry=geometry), family.vocabulary)
+
+
+@pytest.mark.parametrize("shell", shells(), ids=lambda shell: shell.name)
+def test_fpga_cards_can_be_described_in_their_vocabulary(shell: Shell) -> None:
+    check_vocabulary(Card(uuid="card", index=0, geometry=fpga_geometry(shell)), FPGA.vocabulary)
 
 
 def test_a_geometry_is_built_once_for_all_cards_of_a_model() -> None:
@@ -83,9 +91,13 @@ def test_a_geometry_is_built_once_for_all_cards_of_a_model() -> None:
 
 def test_a_family_resolves_the_names_of_its_models() -> None:
     assert GPU.resolve_model("H100-80GB") == "h100-80gb-sxm"
-    assert FPGA.resolve_model("edge") == "edge-3"
-    with pytest.raises(UnknownModelError, match="there is no FPGA shell 'quat': did you mean quad"):
-        FPGA.resolve_model("quat")
+    with pytest.raises(UnknownModelError, match="there is no GPU model 'h1000'"):
+        GPU.resolve_model("h1000")
+
+
+def test_no_fpga_shell_is_built_in() -> None:
+    """What shells and functions there are, descriptions say, and what nodes publish: examples are no product's."""
+    assert (list(FPGA.geometries()), FPGA.resolve_model("quad")) == ([], "quad")
 
 
 def test_a_family_without_shipped_models_takes_every_name_as_it_is() -> None:

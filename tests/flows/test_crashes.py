@@ -10,8 +10,8 @@ import yaml
 
 from driver.demo.environment import DemoEnvironment, DemoSettings, find_packaged_folder, open_environment
 from driver.demo.processes import Program
-from driver.families.fpga.catalog import shell
 from driver.families.gpu.catalog import gpu_model
+from driver.kubeletplugin.backends.simulated.example_shells import shell
 
 SETTINGS = DemoSettings(
     files=(),

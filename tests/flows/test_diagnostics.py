@@ -17,8 +17,8 @@ from click.testing import CliRunner
 from api.kerf.v1alpha1 import ResourceClassObject
 from driver.cli import kerf as command_line
 from driver.demo.environment import DemoEnvironment, DemoSettings, open_environment
-from driver.families.fpga.catalog import shell
 from driver.families.gpu.catalog import gpu_model
+from driver.kubeletplugin.backends.simulated.example_shells import shell
 
 SETTINGS = DemoSettings(
     files=(),

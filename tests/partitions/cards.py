@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 
-from driver.families.fpga.catalog import shell
 from driver.families.fpga.geometry import fpga_geometry
 from driver.families.fpga.shell import Shell
 from driver.families.gpu.catalog import gpu_model
 from driver.families.gpu.geometry import gpu_geometry
 from driver.families.gpu.model import GpuModel
 from driver.families.registry import BUILT_IN
+from driver.kubeletplugin.backends.simulated.example_shells import shell
 from driver.partitions.device_attributes import Vocabulary
 from driver.partitions.geometry import Card, Partition, Placement
 

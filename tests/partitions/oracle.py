@@ -2,7 +2,8 @@
 
 Two GPU instances may coexist when their memory slices are disjoint. Of a profile there may be as many as NVIDIA states.
 Media engines (decoders, encoders, JPEG, optical flow) are not shared, so together the instances have no more of them
-than the card. The whole card excludes all partitions.
+than the card. The whole card excludes all partitions. An FPGA has one layout at a time, in which functions may run
+whose slots are disjoint.
 """
 
 from collections.abc import Collection
@@ -22,7 +23,7 @@ def may_coexist(card: Card, partitions: Collection[Partition]) -> bool:
     if len(slices) != len(set(slices)):
         return False
     if card.kind != "gpu":
-        return True
+        return len({partition.placement.layout for partition in partitions if partition.placement}) <= 1
     model = gpu_model(card.geometry.model)
     return _engines_suffice(model, [_profile(model, partition) for partition in partitions])
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.families.fpga.catalog import shells
 from driver.families.gpu.catalog import gpu_models
+from driver.kubeletplugin.backends.simulated.example_shells import shells
 from driver.partitions.geometry import Card, Partition, Placement
 from driver.partitions.publish_order import needs_republish, publish_order
 from tests.partitions.cards import fpga, gpu_partition, gpus, slots

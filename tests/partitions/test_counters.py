@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.families.fpga.catalog import shells
 from driver.families.gpu import GPU
 from driver.families.gpu.catalog import gpu_model, gpu_models
 from driver.families.gpu.model import GpuModel
+from driver.kubeletplugin.backends.simulated.example_shells import shells
 from driver.partitions.device_names import device_name
 from driver.partitions.geometry import NOTHING, Card, Partition
 from driver.partitions.pool_compiler import CompiledPool, SliceLayout, compile_pool

@@ -7,11 +7,11 @@ import pytest
 from api.model.devices import DeviceTaint, SliceContent
 from api.model.names import DriverName, is_dns_label
 from api.wire import to_builtins
-from driver.families.fpga.catalog import shell, shells
 from driver.families.fpga.shell import Shell
 from driver.families.gpu import GPU
 from driver.families.gpu.catalog import gpu_model, gpu_models
 from driver.families.gpu.model import GpuModel
+from driver.kubeletplugin.backends.simulated.example_shells import shell, shells
 from driver.partitions.geometry import Card, Partition, Placement
 from driver.partitions.pool_compiler import CompiledPool, CompileError, SliceLayout, build_monitor_slices, compile_pool
 from driver.partitions.publish_order import publish_order
@@ -74,7 +74,7 @@ def test_fpga_names_say_slots_or_function() -> None:
         *("fpga-0-slot-0", "fpga-0-slot-1", "fpga-0-slot-2"),
         *("fpga-0-slots-0-1", "fpga-0-slots-1-2", "fpga-0-slots-0-2"),
         *("fpga-0-aes-gcm-at-0", "fpga-0-aes-gcm-at-1", "fpga-0-aes-gcm-at-2"),
-        *("fpga-0-fir-at-1", "fpga-0-fir-at-2", "fpga-0-dpu-at-0"),
+        *("fpga-0-fir-at-1", "fpga-0-fir-at-2", "fpga-0-dpu-at-0-2"),
     }
 
 

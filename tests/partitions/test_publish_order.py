@@ -8,15 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.families.fpga.catalog import shell, shells
 from driver.families.fpga.geometry import fpga_geometry
 from driver.families.fpga.shell import Shell
 from driver.families.gpu.catalog import gpu_model, gpu_models
 from driver.families.gpu.geometry import gpu_geometry
 from driver.families.gpu.model import GpuModel
+from driver.kubeletplugin.backends.simulated.example_shells import shell, shells
 from driver.partitions.device_names import device_name
 from driver.partitions.geometry import Card, Geometry, Partition, Placement
-from driver.partitions.publish_order import PlacementRank, PublishOrder, needs_republish, publish_order, rank_placement
+from driver.partitions.publish_order import (
+    PlacementRank,
+    PublishOrder,
+    get_load_state,
+    needs_republish,
+    publish_order,
+    rank_placement,
+)
 from driver.partitions.unit_map import UnitMap, get_unit_map, longest_run
 from tests.partitions import loss_system
 from tests.partitions.cards import fpga, gpu, gpu_partition, gpus, slots, whole
@@ -136,7 +143,7 @@ def test_the_first_of_each_size_is_the_best_as_things_are_now(data: st.DataObjec
         free = unit_map.free([partition for partition in taken if partition.card_uuid == card.uuid])
         for number, spec in enumerate(unit_map.specs):
             if unit_map.fits(spec, free):
-                rank = rank_placement(unit_map, spec, free, card.loaded)
+                rank = rank_placement(unit_map, spec, free, get_load_state(card))
                 size = (spec.placement is None, spec.size)
                 ranked.setdefault(size, []).append(((rank, position, number), spec.of(card.uuid)))
     for candidates in ranked.values():

@@ -2,11 +2,17 @@
 
 import pytest
 
+from driver.families.fpga.geometry import fpga_geometry
 from driver.families.registry import BUILT_IN
+from driver.kubeletplugin.backends.simulated.example_shells import shells
 from driver.partitions.geometry import Card, Geometry
 from driver.partitions.records import from_card_part, to_card_part
+from tests.partitions.test_layouts import EVERY_WAY
 
-GEOMETRIES = [geometry for family in BUILT_IN for geometry in family.geometries()]
+GEOMETRIES = [
+    *(geometry for family in BUILT_IN for geometry in family.geometries()),
+    *map(fpga_geometry, (*shells(), EVERY_WAY)),
+]
 
 
 @pytest.mark.parametrize("geometry", GEOMETRIES, ids=lambda geometry: geometry.model)

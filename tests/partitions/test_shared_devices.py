@@ -1,37 +1,24 @@
 """Partitions that claims share: what is published for them, in which order, and that the API server accepts it."""
 
 import pytest
-from msgspec.structs import replace
 
 from api.model import device_attributes as v
-from api.model.allocations import ResourceClaimStatus
-from api.model.claims import (
-    CapacityRequirements,
-    CelSelector,
-    DeviceClaim,
-    DeviceClass,
-    DeviceClassSpec,
-    DeviceRequest,
-    DeviceSelector,
-    ExactDeviceRequest,
-    ResourceClaim,
-    ResourceClaimSpec,
-)
-from api.model.devices import Device, ResourcePool, ResourceSlice, ResourceSliceSpec
-from api.model.metadata import ObjectMeta
+from api.model.devices import Device
 from api.model.quantity import Quantity
 from api.wire import to_builtins
-from driver.allocation import AllocatedState, Budget, Features, Fits, NodeView, PoolIndex, allocate
+from driver.families.fpga import FPGA
 from driver.families.gpu import GPU
 from driver.families.gpu.catalog import gpu_models
 from driver.families.gpu.model import GpuModel
 from driver.local.apiserver.kinds.validation.slices import validate_request_policy
-from driver.partitions.geometry import Partition
+from driver.partitions.geometry import Partition, Placement
 from driver.partitions.pool_compiler import CompiledPool, CompileError, SliceLayout, compile_pool
 from driver.partitions.publish_order import publish_order
 from driver.partitions.shared_devices import ShareableProfiles, order_shared_partitions
 from tests.partitions.cards import fpga, gpu_partition, gpus
 from tests.partitions.counters import devices
+from tests.partitions.layouts import divided, function
+from tests.partitions.scheduler import allocate_each, ask
 
 CARDS = list(gpus(2, "h100-80gb-sxm"))
 ORDER = publish_order(CARDS, ())
@@ -140,53 +127,61 @@ def test_shares_of_other_cards_are_refused() -> None:
         compile_pool("n/gpu", "n", CARDS, vocabulary=GPU.vocabulary, layout=SliceLayout.SPLIT, shared=[other])
 
 
-def claim_of(memory: str | None, name: str) -> ResourceClaim:
-    asked = CapacityRequirements(requests={"memory": Quantity(memory)}) if memory else None
-    request = DeviceRequest(name="gpu", exactly=ExactDeviceRequest(device_class_name="any", capacity=asked))
-    return ResourceClaim(
-        metadata=ObjectMeta(namespace="default", name=name, uid=name),
-        spec=ResourceClaimSpec(devices=DeviceClaim(requests=(request,))),
-    )
-
-
 def test_the_scheduler_fills_a_partition_before_it_cuts_another_and_says_when_all_are_full() -> None:
     """As kube-scheduler does it: 3g.40gb has 40448Mi (H100), so shares of 12Gi go thrice into each."""
-    pool = offered("3g.40gb").pool
-    published = ResourcePool(name="node-1/gpu", generation=1, resource_slice_count=len(pool.slices))
-    inventory = PoolIndex.build(
-        ResourceSlice(
-            metadata=ObjectMeta(name=f"{index}-node-1"),
-            spec=ResourceSliceSpec(
-                driver="kerf.dev",
-                pool=published,
-                node_name="node-1",
-                devices=content.devices,
-                shared_counters=content.shared_counters,
-            ),
-        )
-        for index, content in enumerate(pool.slices)
-    )
-    expression = 'device.driver == "kerf.dev" && device.attributes["kerf.dev"].shared == true'
-    selector = DeviceSelector(cel=CelSelector(expression=expression))
-    classes = {"any": DeviceClass(metadata=ObjectMeta(name="any"), spec=DeviceClassSpec(selectors=(selector,)))}
-    held: list[ResourceClaim] = []
-    given: list[tuple[str, int]] = []
-    for number in range(13):
-        claim = claim_of("12Gi", f"claim-{number}")
-        outcome = allocate(
-            inventory,
-            [claim],
-            NodeView("node-1", {}),
-            classes,
-            AllocatedState.from_claims(held),
-            Features(),
-            share_id=lambda number=number: f"share-{number}",  # type: ignore[misc]
-            budget=Budget(),
-        )
-        if not isinstance(outcome, Fits):
-            break
-        held.append(replace(claim, status=ResourceClaimStatus(allocation=outcome.results[0])))
-        (result,) = outcome.results[0].devices.results
-        given.append((result.device, int(result.consumed_capacity["memory"]) >> 30))
+    where = 'device.attributes["kerf.dev"].shared == true'
+    found = allocate_each(offered("3g.40gb").pool, [ask(f"claim-{n}", where, memory="12Gi") for n in range(13)])
+    given = [(result.device, int(result.consumed_capacity["memory"]) >> 30) for result in found if result]
     assert [name for name, _ in given] == [name for name in dict.fromkeys(name for name, _ in given) for _ in range(3)]
-    assert (len(given), {amount for _, amount in given}) == (12, {12})
+    assert (found[12], len(given), {amount for _, amount in given}) == (None, 12, {12})
+
+
+VADD = divided(
+    2, functions=[function("vadd", Placement(0, 1), Placement(1, 1), compute_units=1), function("fft", Placement(0, 2))]
+)
+
+
+def offered_functions(*names: str) -> CompiledPool:
+    cards = [fpga(VADD)]
+    shared = order_shared_partitions(cards, publish_order(cards, ()).partitions, frozenset(names), ())
+    return compile_pool(
+        "node-1/fpga", "node-1", cards, vocabulary=FPGA.vocabulary, layout=SliceLayout.SPLIT, shared=shared
+    )
+
+
+def test_only_functions_with_compute_units_are_published_in_shares_and_only_where_a_class_offers_them() -> None:
+    assert in_shares(offered_functions()) == []
+    found = in_shares(offered_functions("vadd", "fft"))
+    for name, held in (one for device in found for one in device.capacity.items()):
+        assert list(validate_request_policy(to_builtins(held.request_policy), held.value, name)) == []
+    names = [device.name for device in found]
+    assert names == ["fpga-0-vadd-at-0-shared", "fpga-0-vadd-at-1-shared"]
+
+
+def test_claims_share_the_compute_units_of_a_function_and_get_a_whole_one_unless_they_say_less() -> None:
+    """FP-18: two claims of 50 % fit into a compute unit, a third of 10 % is pending."""
+    where = 'device.attributes["kerf.dev"].function == "vadd" && device.attributes["kerf.dev"].shared'
+    pool = offered_functions("vadd").pool
+
+    def give(*percents: str) -> list[tuple[str, int] | None]:
+        asked = [
+            ask(f"claim-{number}", where, **({"computeUnitPercent": percent} if percent else {}))
+            for number, percent in enumerate(percents)
+        ]
+        return [
+            (result.device, int(result.consumed_capacity["computeUnitPercent"])) if result else None
+            for result in allocate_each(pool, asked)
+        ]
+
+    first, second = "fpga-0-vadd-at-0-shared", "fpga-0-vadd-at-1-shared"
+    assert give("50", "50", "100", "10") == [(first, 50), (first, 50), (second, 100), None]
+    assert give("", "10", "0", "95") == [(first, 100), (second, 10), (second, 1), None], "at least 1, by default 100"
+
+
+def test_a_function_in_shares_keeps_others_from_its_slots_as_an_exclusive_one_does() -> None:
+    pool = offered_functions("vadd")
+    shared = 'device.attributes["kerf.dev"].function == "vadd" && device.attributes["kerf.dev"].shared'
+    whole = 'device.attributes["kerf.dev"].cut == "whole"'
+    fft = 'device.attributes["kerf.dev"].function == "fft"'
+    found = allocate_each(pool.pool, [ask("a", shared, computeUnitPercent="5"), ask("b", whole), ask("c", fft)])
+    assert [result.device if result else None for result in found] == ["fpga-0-vadd-at-0-shared", None, None]

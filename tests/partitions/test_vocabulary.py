@@ -103,7 +103,7 @@ def test_cards_of_one_family_are_no_cards_of_another() -> None:
 
 def test_kerfs_families_have_no_words_of_each_other() -> None:
     assert not {"function", "loadedFunction", "loadSeconds", "interfaceUUID"} & GPU.vocabulary.attributes.keys()
-    assert not {"profile", "shared", "cudaComputeCapability"} & FPGA.vocabulary.attributes.keys()
+    assert not {"profile", "cudaComputeCapability"} & FPGA.vocabulary.attributes.keys()
     assert not GPU.vocabulary.capacities & FPGA.vocabulary.capacities
 
 

@@ -222,7 +222,7 @@ class NvidiaCards:
         profile = model.profile(place.profile or "")
         if profile is None or profile.gi_profile_id is None or place.placement is None:
             return
-        profile_id, start, size = profile.gi_profile_id, *place.placement
+        profile_id, start, size = profile.gi_profile_id, place.placement.start, place.placement.size
 
         def cut() -> None:
             card = pynvml.nvmlDeviceGetHandleByUUID(place.card_uuid)

@@ -2,7 +2,7 @@
 
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -11,7 +11,7 @@ from driver.cli.output import OutputFormat, format_table, output_formats, print_
 from driver.families.base import EVERY, WHOLE, Estimate, ModelFigures
 from driver.families.model_names import UnknownModelError
 from driver.families.registry import installed_families
-from driver.partitions.geometry import Geometry
+from driver.partitions.geometry import Geometry, Placement
 
 _WIDTH: Final = 80
 _ATTRIBUTES: Final = {"productName": "Product", "architecture": "Architecture"}
@@ -82,7 +82,11 @@ def _select(models: Mapping[str, list[_Model]], name: str) -> dict[str, list[_Mo
 
 
 def _to_document(model: _Model) -> Mapping[str, object]:
-    document: dict[str, object] = to_builtins(model.geometry)
+    document: dict[str, Any] = to_builtins(model.geometry)
+    for spec in document["specs"]:
+        placement = None if spec["placement"] is None else Placement(*spec["placement"])
+        if placement is not None and placement.run is not None:
+            spec["placement"] = placement.run  # as it is where no model has layouts or gaps
     return {**document, "figures": to_builtins(model.figures)}
 
 

@@ -17,7 +17,9 @@ from api.kerf.node_inventory import (
     InventoryAmount,
     InventoryCard,
     InventoryGeometry,
+    InventoryLoaded,
     InventoryPartitions,
+    InventoryPlacement,
     NodeInventorySpec,
 )
 from api.model.semver import version_numbers
@@ -27,10 +29,11 @@ from driver.partitions.geometry import (
     Card,
     Geometry,
     InvalidGeometryError,
+    Layout,
     PartitionSpec,
     Placement,
+    card_mask,
     order_specs,
-    unit_mask,
 )
 from driver.partitions.unit_map import FreeUnits, UnitMap, get_unit_map
 
@@ -183,7 +186,8 @@ def _card(card: InventoryCard, geometries: Mapping[tuple[str, str], Geometry]) -
         numa_node=card.numa_node,
         driver_version=card.driver_version,
         attributes={attribute.name: attribute.value for attribute in card.attributes},
-        loaded={Placement(loaded.start, loaded.size): loaded.function for loaded in card.loaded},
+        loaded={_placement(loaded): loaded.function for loaded in card.loaded},
+        layout=card.layout,
     )
 
 
@@ -194,6 +198,7 @@ def _geometry(wire: InventoryGeometry) -> Geometry:
         model=wire.model,
         unit=wire.unit,
         units=wire.units,
+        layouts=_layouts(wire),
         engines=tuple((engines.name, engines.total) for engines in wire.engines),
         specs=order_specs(spec for partitions in wire.partitions for spec in _specs(wire, partitions)),
         attributes=tuple((attribute.name, attribute.value) for attribute in wire.attributes),
@@ -202,15 +207,15 @@ def _geometry(wire: InventoryGeometry) -> Geometry:
 
 
 def _specs(geometry: InventoryGeometry, partitions: InventoryPartitions) -> Iterator[PartitionSpec]:
-    everything = Placement(0, geometry.units)
-    placements: list[Placement | None] = [Placement(each.start, each.size) for each in partitions.placements]
+    layouts = _layouts(geometry) or (Layout("", geometry.units),)
+    placements: list[Placement | None] = [_placement(each) for each in partitions.placements]
     for placement in placements or [None]:
         yield PartitionSpec(
             kind=geometry.kind,
             profile=partitions.profile or None,
             function=partitions.function or None,
             placement=placement,
-            mask=unit_mask(placement or everything),
+            mask=card_mask(geometry.model, layouts, placement),
             engines=partitions.engines,
             size=partitions.size,
             weight=partitions.weight,
@@ -219,6 +224,14 @@ def _specs(geometry: InventoryGeometry, partitions: InventoryPartitions) -> Iter
             load_s=partitions.load_milliseconds / 1000,
             attributes=tuple((attribute.name, attribute.value) for attribute in partitions.attributes),
         )
+
+
+def _layouts(geometry: InventoryGeometry) -> tuple[Layout, ...]:
+    return tuple(Layout(layout.name, layout.units) for layout in geometry.layouts)
+
+
+def _placement(wire: InventoryPlacement | InventoryLoaded) -> Placement:
+    return Placement(wire.start, wire.size, wire.gaps, wire.layout)
 
 
 def _amounts(wire: Iterable[InventoryAmount]) -> Amounts:

@@ -22,7 +22,7 @@ from api.model import device_attributes as v
 from api.model.quantity import Quantity
 from driver.controller.classic.node_model import NodeCard, NodeHardware
 from driver.partitions.geometry import PartitionSpec
-from driver.partitions.publish_order import rank_placement
+from driver.partitions.publish_order import get_load_state, rank_placement
 from driver.partitions.unit_map import FreeUnits, UnitMap
 
 _STEPS: Final = 5_000
@@ -265,7 +265,7 @@ class _Search:
             rank = (
                 spec.placement is None,
                 spec.size,
-                rank_placement(card.unit_map, spec, free[number], card.card.loaded),
+                rank_placement(card.unit_map, spec, free[number], get_load_state(card.card)),
                 number,
             )
             found.append((rank, number, spec))

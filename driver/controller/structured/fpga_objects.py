@@ -102,8 +102,7 @@ class FpgaStatusWriter:
                 await self._write(kind, held, to_builtins(status))
 
     def _note_device_types(self, descriptions: Descriptions) -> None:
-        shells = (described.shell for described in descriptions.shells.values())
-        types = frozenset(one for shell in shells for one in device_types_of(fpga_geometry(shell)))
+        types = frozenset(one for shell in descriptions.cards for one in device_types_of(fpga_geometry(shell)))
         if types != self.device_types:
             self.device_types = types
             self._on_change()

@@ -1,7 +1,7 @@
 """The family ``fpga``: FPGAs into whose slots functions are loaded (partial reconfiguration).
 
 ``shell`` has what is known of a shell, ``descriptions`` makes shells from what administrators write (FpgaShells and
-FpgaImages), ``catalog`` has a few such documents as ``examples``, ``geometry`` the partitions of a shell,
+FpgaImages), ``geometry`` the partitions of a shell,
 ``refused_images`` what nodes say of images that they cannot load, ``family`` the family itself.
 """
 

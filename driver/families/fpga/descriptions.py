@@ -5,7 +5,7 @@ that came before it, is left out with its fault: the others count.
 """
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -13,10 +13,15 @@ import msgspec
 
 from api.errors import InvalidDocumentError
 from api.kerf.decoder import decode_fpga_object
-from api.kerf.fpga_objects import FpgaFile, FpgaImage, FpgaImageSpec, FpgaShell, FpgaShellSpec
-from driver.families.fpga.shell import Function, Logic, Shell
+from api.kerf.fpga_objects import FpgaFile, FpgaImage, FpgaImageSpec, FpgaLayout, FpgaShell, FpgaShellSpec
+from api.model.names import MAX_LABEL
+from driver.families.fpga.shell import Function, Logic, Shell, ShellLayout
+from driver.partitions.device_names import name_part
 from driver.partitions.geometry import Placement
+from driver.partitions.slice_limits import MAX_COUNTERS
 
+_LAST_CARD: Final = 99
+"""A node has fewer FPGAs than a hundred."""
 _MAX_MODEL: Final = 64
 """The most characters of a shell's name, which is the attribute ``model`` of devices
 (DeviceAttributeMaxValueLength)."""
@@ -86,9 +91,13 @@ class DescribedShell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Descriptions:
-    """All described shells, by their interface UUIDs, and what is wrong with documents that were left out."""
+    """All described shells, and what is wrong with documents that were left out."""
 
     shells: Mapping[str, DescribedShell]
+    """Each layout of each shell by its interface UUID, as a shell of its own that has no other: what a backend needs
+    that loads no layouts."""
+    cards: tuple[Shell, ...] = ()
+    """The shells with all their layouts."""
     faults: Mapping[str, str] = field(default_factory=dict)
     """The faults by the documents' sources."""
 
@@ -108,7 +117,7 @@ class Descriptions:
 def build_descriptions(found: Iterable[Description]) -> Descriptions:
     """Put images and shells together; of two that contradict one another, the first counts."""
     faults: dict[str, str] = {}
-    shells: dict[str, tuple[str, FpgaShell]] = {}
+    designs: dict[str, _Design] = {}
     images: list[tuple[str, FpgaImage]] = []
     for source, document in found:
         try:
@@ -118,20 +127,20 @@ def build_descriptions(found: Iterable[Description]) -> Descriptions:
             continue
         if isinstance(decoded, FpgaImage):
             images.append((source, decoded))
-        elif fault := _find_shell_fault(decoded, shells):
+        elif fault := _find_shell_fault(decoded, designs):
             faults[source] = fault
         else:
-            shells[normalize_uuid(decoded.spec.interface_uuid)] = (source, decoded)
-    accepted: dict[str, list[FpgaImageSpec]] = {}
+            designs |= {design.interface_uuid: design for design in _list_designs(source, decoded)}
+    accepted: dict[str, list[FpgaImageSpec]] = {interface: [] for interface in designs}
     for source, image in images:
         interface = normalize_uuid(image.spec.interface_uuid)
-        known = accepted.setdefault(interface, [])
-        if fault := _find_image_fault(image.spec, shells.get(interface), known):
+        known = accepted.get(interface, [])
+        if fault := _find_image_fault(image.spec, designs.get(interface), known):
             faults[source] = fault
         else:
             known.append(image.spec)
-    described = {interface: _describe(shell, accepted.get(interface, ())) for interface, (_, shell) in shells.items()}
-    return Descriptions(shells=described, faults=faults)
+    described = {interface: _describe(design, accepted[interface]) for interface, design in designs.items()}
+    return Descriptions(shells=described, cards=_join_layouts(designs, accepted), faults=faults)
 
 
 def list_references(spec: FpgaImageSpec) -> list[ImageReference]:
@@ -140,8 +149,9 @@ def list_references(spec: FpgaImageSpec) -> list[ImageReference]:
 
 
 def list_blank_references(spec: FpgaShellSpec) -> list[ImageReference]:
-    """Return the files of a shell's blank image, each once."""
-    return [_refer(spec, file) for file in spec.blank.files] if spec.blank is not None else []
+    """Return the files of the blank images of a shell's layouts, each once."""
+    layouts: tuple[FpgaShellSpec | FpgaLayout, ...] = (spec, *spec.layouts)
+    return [_refer(one, file) for one in layouts if one.blank is not None for file in one.blank.files]
 
 
 def normalize_uuid(text: str) -> str:
@@ -149,50 +159,127 @@ def normalize_uuid(text: str) -> str:
     return str(uuid.UUID(text))
 
 
-def _find_shell_fault(shell: FpgaShell, others: Mapping[str, tuple[str, FpgaShell]]) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Design:
+    """One layout of a described shell."""
+
+    source: str
+    shell: FpgaShell
+    layout: str
+    """The layout's name; empty: it is the first."""
+    field: str
+    """The path of the layout in the document."""
+    said: FpgaShellSpec | FpgaLayout
+    """What is said of it."""
+
+    @property
+    def interface_uuid(self) -> str:
+        return normalize_uuid(self.said.interface_uuid)
+
+    @property
+    def units(self) -> int:
+        return len(self.said.slots) or 1
+
+    def build(self, name: str) -> ShellLayout:
+        """Build the layout under this name."""
+        logic = self.said.slots or ((self.said.resources,) if self.said.resources is not None else ())
+        return ShellLayout(
+            name=name,
+            uuid=self.interface_uuid,
+            slots=tuple(Logic(lut=one.lut, ff=one.ff, bram=one.bram, dsp=one.dsp) for one in logic),
+            load_s=self.said.load_seconds,
+            is_undivided=not self.said.slots,
+        )
+
+
+def _list_designs(source: str, shell: FpgaShell) -> list[_Design]:
+    first = _Design(source=source, shell=shell, layout="", field="spec", said=shell.spec)
+    further = (
+        _Design(source=source, shell=shell, layout=said.name, field=f"spec.layouts[{number}]", said=said)
+        for number, said in enumerate(shell.spec.layouts)
+    )
+    return [first, *further]
+
+
+def _find_shell_fault(shell: FpgaShell, others: Mapping[str, _Design]) -> str:
     if len(shell.metadata.name) > _MAX_MODEL:
         return f"metadata.name: has more than {_MAX_MODEL} characters, and is an attribute of devices"
-    for interface, (source, other) in others.items():
-        if interface == normalize_uuid(shell.spec.interface_uuid):
-            return f"spec.interfaceUUID: {source} describes the same interface; remove one of the two"
-        if other.metadata.name == shell.metadata.name:
-            return f"metadata.name: {source} describes a shell of the same name; each needs its own"
-    blank = shell.spec.blank
+    seen = dict(others)
+    layouts: set[str] = set()
+    designs = _list_designs("this shell itself", shell)
+    for design in designs:
+        if other := seen.get(design.interface_uuid):
+            return f"{design.field}.interfaceUUID: {other.source} describes the same interface; remove one of the two"
+        if design.layout in layouts:
+            return f"{design.field}.name: another layout is named {design.layout}; each needs its own"
+        seen[design.interface_uuid] = design
+        layouts.add(design.layout)
+        if fault := _find_blank_fault(design):
+            return fault
+    for known in others.values():
+        if known.shell.metadata.name == shell.metadata.name:
+            return f"metadata.name: {known.source} describes a shell of the same name; each needs its own"
+    units = sum(design.units for design in designs)
+    if units > MAX_COUNTERS:
+        return f"spec.layouts: they have {units} slots together; cards can be published with {MAX_COUNTERS}"
+    return ""
+
+
+def _find_blank_fault(design: _Design) -> str:
+    blank = design.said.blank
     if blank is None:
         return ""
     if any(len(slots) > 1 for file in blank.files for slots in file.slots):
-        return "spec.blank.files: a blank image is for one slot: write [[0], [1]] for two of them"
-    return _find_file_fault("spec.blank.files", blank.files, len(shell.spec.slots))
+        return f"{design.field}.blank.files: a blank image is for one slot: write [[0], [1]] for two of them"
+    return _find_file_fault(f"{design.field}.blank.files", blank.files, len(design.said.slots))
 
 
-def _find_image_fault(
-    image: FpgaImageSpec, shell: tuple[str, FpgaShell] | None, others: Iterable[FpgaImageSpec]
-) -> str:
-    if shell is None:
+def _find_image_fault(image: FpgaImageSpec, design: _Design | None, others: Iterable[FpgaImageSpec]) -> str:
+    if design is None:
         return f"spec.interfaceUUID: no shell is described that has the interface {image.interface_uuid}"
-    spec = shell[1].spec
-    if spec.blank is not None and normalize_uuid(spec.blank.afu_id) == normalize_uuid(image.afu_id):
+    blank = design.said.blank
+    if blank is not None and normalize_uuid(blank.afu_id) == normalize_uuid(image.afu_id):
         return "spec.afuID: the shell's blank image has the same: a card could not tell the two"
     for other in others:
         if other.function == image.function:
             return f"spec.function: another image is described of {image.function} for the same interface"
         if normalize_uuid(other.afu_id) == normalize_uuid(image.afu_id):
             return f"spec.afuID: {other.function} has the same: a card could not tell the two"
-    return _find_file_fault("spec.files", image.files, len(spec.slots))
+    return _find_file_fault("spec.files", image.files, len(design.said.slots)) or _find_name_fault(image, design)
 
 
 def _find_file_fault(path: str, files: Iterable[FpgaFile], slots: int) -> str:
     seen: set[tuple[int, ...]] = set()
     for number, file in enumerate(files):
+        where = f"{path}[{number}].slots"
+        if not slots:
+            if file.slots or number:
+                return f"{where}: the shell has no slots: leave the field out, and describe one file"
+        elif not file.slots:
+            return f"{where}: is required: the shell's slots are 0 to {slots - 1}"
         for chosen in file.slots:
-            where, ordered = f"{path}[{number}].slots", tuple(sorted(chosen))
+            ordered = tuple(sorted(chosen))
             if ordered[-1] >= slots:
                 return f"{where}: the shell has no slot {ordered[-1]}; its slots are 0 to {slots - 1}"
-            if ordered != tuple(range(ordered[0], ordered[0] + len(ordered))):
-                return f"{where}: {_list_slots(chosen)} are no neighbours: an image covers slots in a row"
+            if len({*ordered}) < len(ordered):
+                return f"{where}: {_list_slots(chosen)} has a slot twice"
             if ordered in seen:
                 return f"{where}: {_list_slots(chosen)} is named twice; one file is loaded into it"
             seen.add(ordered)
+    return ""
+
+
+def _find_name_fault(image: FpgaImageSpec, design: _Design) -> str:
+    """Find what keeps the function from being published: a device's name has at most 63 characters."""
+    for slots in (slots for file in image.files for slots in file.slots):
+        placement = Placement.of_units(slots, design.layout)
+        suffix = "-shared" if image.compute_units else ""
+        name = f"fpga-{_LAST_CARD}-{name_part(placement, image.function)}{suffix}"
+        if len(name) > MAX_LABEL:
+            return (
+                f"spec.function: for {_list_slots(slots)} a device would be named {name}, which has {len(name)} "
+                f"characters, more than {MAX_LABEL}: shorten the name"
+            )
     return ""
 
 
@@ -200,47 +287,78 @@ def _list_slots(slots: Iterable[int]) -> str:
     return f"[{', '.join(map(str, slots))}]"
 
 
-def _describe(document: FpgaShell, images: Iterable[FpgaImageSpec]) -> DescribedShell:
-    spec = document.spec
+def _join_layouts(designs: Mapping[str, _Design], accepted: Mapping[str, Iterable[FpgaImageSpec]]) -> tuple[Shell, ...]:
+    """Build each shell with all its layouts and their functions."""
+    by_name: dict[str, list[_Design]] = {}
+    for design in designs.values():
+        by_name.setdefault(design.shell.metadata.name, []).append(design)
+    return tuple(
+        _build_shell(
+            [design.build(design.layout) for design in of_shell],
+            of_shell[0].shell,
+            [_build_function(image, design.layout) for design in of_shell for image in accepted[design.interface_uuid]],
+        )
+        for of_shell in by_name.values()
+    )
+
+
+def _describe(design: _Design, images: Iterable[FpgaImageSpec]) -> DescribedShell:
+    """Describe a layout by itself, as cards have it whose backend can load no other: as the first."""
     images = tuple(images)
     described = {
-        (image.function, placement): reference for image in images for placement, reference in _list_files(image)
+        (image.function, placement): reference
+        for image in images
+        for placement, reference in _list_files(image.files, image)
     }
-    shell = Shell(
-        name=document.metadata.name,
-        uuid=normalize_uuid(spec.interface_uuid),
-        family=spec.family,
-        slots=tuple(Logic(lut=one.lut, ff=one.ff, bram=one.bram, dsp=one.dsp) for one in spec.slots),
-        functions=tuple(_build_function(image) for image in images),
-    )
-    blanks = {placement.start: reference for placement, reference in _list_files(spec)}
+    shell = _build_shell([design.build("")], design.shell, [_build_function(image, "") for image in images])
+    blank = design.said.blank
+    blanks = _list_files(blank.files, design.said) if blank is not None else ()
     return DescribedShell(
-        shell=shell, images=described, blanks=blanks, specs={image.function: image for image in images}
+        shell=shell,
+        images=described,
+        blanks={placement.start: reference for placement, reference in blanks},
+        specs={image.function: image for image in images},
     )
 
 
-def _build_function(image: FpgaImageSpec) -> Function:
-    found = sorted((placement, reference.sha256) for placement, reference in _list_files(image))
+def _build_shell(layouts: Sequence[ShellLayout], document: FpgaShell, functions: Iterable[Function]) -> Shell:
+    first, *further = layouts
+    return Shell(
+        name=document.metadata.name,
+        uuid=first.uuid,
+        family=document.spec.family,
+        slots=first.slots,
+        functions=tuple(functions),
+        load_s=first.load_s,
+        is_undivided=first.is_undivided,
+        further_layouts=tuple(further),
+    )
+
+
+def _build_function(image: FpgaImageSpec, layout: str) -> Function:
+    found = sorted((placement, reference.sha256) for placement, reference in _list_files(image.files, image))
     return Function(
         name=image.function,
         version=image.version,
         afu_id=normalize_uuid(image.afu_id),
-        placements=tuple(placement for placement, _ in found),
+        placements=tuple(placement._replace(layout=layout) for placement, _ in found),
         load_s=image.load_seconds,
         digests=tuple(digest for _, digest in found),
+        compute_units=image.compute_units,
     )
 
 
-def _list_files(spec: FpgaImageSpec | FpgaShellSpec) -> Iterator[tuple[Placement, ImageReference]]:
-    """Yield the placements of a function's image, or of a shell's blank one."""
-    source = spec if isinstance(spec, FpgaImageSpec) else spec.blank
-    for file in source.files if source is not None else ():
-        reference = _refer(spec, file)
-        for slots in file.slots:
-            yield Placement(min(slots), len(slots)), reference
+def _list_files(
+    files: Iterable[FpgaFile], source: FpgaImageSpec | FpgaShellSpec | FpgaLayout
+) -> Iterator[tuple[Placement, ImageReference]]:
+    """Yield the placements of a function's image, or of a layout's blank one; a card without slots is one unit."""
+    for file in files:
+        reference = _refer(source, file)
+        for slots in file.slots or ((0,),):
+            yield Placement.of_units(slots), reference
 
 
-def _refer(spec: FpgaImageSpec | FpgaShellSpec, file: FpgaFile) -> ImageReference:
+def _refer(spec: FpgaImageSpec | FpgaShellSpec | FpgaLayout, file: FpgaFile) -> ImageReference:
     image = spec if isinstance(spec, FpgaImageSpec) else spec.blank
     assert image is not None  # the file is one of its
     return ImageReference(

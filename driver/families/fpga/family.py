@@ -1,28 +1,18 @@
 """The family ``fpga``: FPGAs into whose slots functions are loaded (partial reconfiguration)."""
 
-from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Final
 
 from api.kerf.fpga_objects import FPGA_IMAGES, FPGA_SHELLS
 from api.kerf.v1alpha1 import FpgaConfig
+from api.model import device_attributes as v
 from api.model.devices import Attribute
 from api.model.names import DriverName
 from driver.families.base import COMMON_ATTRIBUTES, AttributeDefinition, Family
-from driver.families.fpga.catalog import shell, shell_figures, shells
-from driver.families.fpga.geometry import KIND, fpga_geometry
-from driver.partitions.geometry import Geometry
+from driver.families.fpga.geometry import KIND
 
 _TEXT: Final = Attribute.of("")
 _NUMBER: Final = Attribute.of(0)
-
-
-def _geometries() -> Iterator[Geometry]:
-    return map(fpga_geometry, shells())
-
-
-def _resolve_model(name: str) -> str:
-    return shell(name).name
 
 
 FPGA: Final = Family(
@@ -47,6 +37,14 @@ FPGA: Final = Family(
             "interfaceUUID": AttributeDefinition(
                 description="The shell's interface UUID: images with another parent are refused.", neutral=_TEXT
             ),
+            v.ATTRIBUTE_LAYOUT: AttributeDefinition(
+                description="The layout that the card must have for the device; empty: the first or only one.",
+                neutral=_TEXT,
+            ),
+            v.ATTRIBUTE_SHARED: AttributeDefinition(
+                description="Whether several claims may each hold a share of the device (KEP-5075).",
+                neutral=Attribute.of(False),
+            ),
             "imageDigest": AttributeDefinition(
                 description="The SHA-256 of the file that a load of the function takes; empty: there is none.",
                 neutral=_TEXT,
@@ -64,15 +62,13 @@ FPGA: Final = Family(
             "ff": "Flip-flops.",
             "bram": "Block RAMs.",
             "dsp": "DSP blocks.",
+            v.CAPACITY_COMPUTE_UNIT_PERCENT: "The function's compute units, each of which is 100.",
         }
     ),
     minimums=("slots", "lut", "dsp"),
-    class_fields=frozenset({"minimum", "function", "config"}),
+    class_fields=frozenset({"minimum", "function", "allocation", "config"}),
     configurations=MappingProxyType({"FpgaConfig": FpgaConfig}),
     default_configuration="FpgaConfig",
-    geometries=_geometries,
-    figures=shell_figures,
-    resolve_model=_resolve_model,
     backends=MappingProxyType(
         {
             "simulated": "driver.kubeletplugin.backends.simulated:open_fpgas",

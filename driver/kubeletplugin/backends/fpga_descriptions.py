@@ -11,6 +11,7 @@ from api.kerf.fpga_objects import (
     FpgaFile,
     FpgaImage,
     FpgaImageSpec,
+    FpgaLayout,
     FpgaShell,
     FpgaShellSpec,
     FpgaSlot,
@@ -22,7 +23,7 @@ from driver.runtime.yaml_file import NotYamlError, parse_yaml
 _PATTERN: Final = "*.yaml"
 _MAX_FILES: Final = 1024
 """Far more descriptions than a node has: what is there by mistake must not fill the memory."""
-_STRUCTS: Final = (FpgaShell, FpgaShellSpec, FpgaSlot, FpgaBlank, FpgaImage, FpgaImageSpec, FpgaFile)
+_STRUCTS: Final = (FpgaShell, FpgaShellSpec, FpgaLayout, FpgaSlot, FpgaBlank, FpgaImage, FpgaImageSpec, FpgaFile)
 
 
 def read_description_files(folder: Path) -> tuple[list[Description], list[str]]:

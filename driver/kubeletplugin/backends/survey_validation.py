@@ -32,10 +32,10 @@ def _find_contradiction(survey: CardSurvey, card_uuid: str, units: int | None) -
             return f"{found} has no id"
         if found.placement is None:
             continue
-        start, size = found.placement
-        if start < 0 or size < 1 or (units is not None and start + size > units):
+        start, end = found.placement.start, found.placement.end
+        if start < 0 or found.placement.size < 1 or (units is not None and end > units):
             beyond = "the card" if units is None else f"the card's {units} units"
-            return f"{found.id} has units {start} to {start + size - 1}, outside of {beyond}"
+            return f"{found.id} has units {start} to {end - 1}, outside of {beyond}"
     for one, other in combinations(survey.partitions, 2):
         if one.id == other.id:
             return f"two partitions have the id {one.id}"

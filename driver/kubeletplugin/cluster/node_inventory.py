@@ -10,6 +10,7 @@ from api.kerf.node_inventory import (
     InventoryCard,
     InventoryEngines,
     InventoryGeometry,
+    InventoryLayout,
     InventoryLoaded,
     InventoryPartitions,
     InventoryPlacement,
@@ -54,9 +55,16 @@ def _card(card: Card) -> InventoryCard:
         driver_version=card.driver_version,
         attributes=_attributes(card.attributes.items()),
         loaded=tuple(
-            InventoryLoaded(function=function, start=placement.start, size=placement.size)
+            InventoryLoaded(
+                function=function,
+                start=placement.start,
+                size=placement.size,
+                gaps=placement.gaps,
+                layout=placement.layout,
+            )
             for placement, function in sorted(card.loaded.items())
         ),
+        layout=card.layout,
     )
 
 
@@ -73,6 +81,7 @@ def _geometry(geometry: Geometry) -> InventoryGeometry:
         model=geometry.model,
         unit=geometry.unit,
         units=geometry.units,
+        layouts=tuple(InventoryLayout(name=layout.name, units=layout.units) for layout in geometry.layouts),
         engines=tuple(InventoryEngines(name=name, total=total) for name, total in geometry.engines),
         partitions=tuple(_partitions(spec, placements) for spec, placements in groups.items()),
         attributes=_attributes(geometry.attributes),
@@ -84,7 +93,7 @@ def _partitions(spec: PartitionSpec, placements: Iterable[Placement]) -> Invento
     return InventoryPartitions(
         profile=spec.profile or "",
         function=spec.function or "",
-        placements=tuple(InventoryPlacement(start=start, size=size) for start, size in placements),
+        placements=tuple(InventoryPlacement(**placement._asdict()) for placement in placements),
         engines=spec.engines,
         size=spec.size,
         weight=spec.weight,

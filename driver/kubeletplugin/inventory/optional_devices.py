@@ -64,7 +64,7 @@ class OptionalDevices(NamedTuple):
     """The optional devices that the cluster's ResourceClasses need."""
 
     shareable: ShareableProfiles = frozenset()
-    """The profiles that several claims may share (KEP-5075); None among them: whole cards."""
+    """The profiles or functions that several claims may share (KEP-5075); None among them: whole cards."""
     monitors: frozenset[str] = frozenset()
     """The families whose cards have monitor devices, for admin access (KEP-5018)."""
     early: frozenset[DeviceSelection] = frozenset()
@@ -89,7 +89,9 @@ def find_optional_devices(classes: Iterable[ResourceClassObject], family: Family
     specs = [spec for spec, _ in found]
     return OptionalDevices(
         shareable=frozenset(
-            None if spec.cut == "Whole" else spec.profile for spec in specs if spec.allocation == "Shared"
+            None if spec.cut == "Whole" else spec.profile or spec.function
+            for spec in specs
+            if spec.allocation == "Shared"
         ),
         monitors=frozenset(spec.device for spec in specs if spec.cut == "Monitor"),
         early=frozenset(select_devices(spec, checked) for spec, checked in found if spec.prepare == "BeforeBinding"),

@@ -175,7 +175,7 @@ MISTAKES: Final = [
         "{device: gpu, cut: Monitor, minimum: {memory: 1Gi}, allocation: Shared}",
         [
             "spec.minimum: excludes cut: Monitor, whose devices have no capacities",
-            "spec.allocation: Shared needs a profile, or cut: Whole: nodes must know which devices to share",
+            "spec.allocation: Shared needs a profile, function, or cut: Whole: nodes must know which devices to share",
         ],
     ),
     (

@@ -9,11 +9,11 @@ from api.kerf.node_inventory import NodeInventory, inventory_name
 from api.model.devices import Attribute, DeviceTaint
 from api.model.metadata import ObjectMeta
 from driver.families.fpga import FPGA
-from driver.families.fpga.catalog import shell
 from driver.families.fpga.geometry import fpga_geometry
 from driver.families.gpu import GPU
 from driver.families.gpu.catalog import gpu_model
 from driver.families.gpu.geometry import gpu_geometry
+from driver.kubeletplugin.backends.simulated.example_shells import shell
 from driver.kubeletplugin.cluster.node_inventory import build_inventory_spec
 from driver.partitions.geometry import Card, Placement
 

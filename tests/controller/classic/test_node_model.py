@@ -1,5 +1,6 @@
 """A node's cards, as the controller reads them from the inventory that the plugin writes."""
 
+import json
 from dataclasses import replace
 
 import msgspec
@@ -8,11 +9,18 @@ import pytest
 from api.kerf.node_inventory import NODE_INVENTORIES
 from api.model.devices import Attribute
 from driver.controller.classic.node_model import InventoryError, build_node_model
+from driver.families.fpga.geometry import fpga_geometry
 from driver.families.registry import BUILT_IN
+from driver.kubeletplugin.backends.simulated.example_shells import shells
 from driver.partitions.geometry import Card, Geometry, Placement
 from tests.controller.classic.hardware import fpga, gpu, inventory
+from tests.partitions.layouts import scattered
+from tests.partitions.test_layouts import EVERY_WAY
 
-GEOMETRIES = [geometry for family in BUILT_IN for geometry in family.geometries()]
+GEOMETRIES = [
+    *(geometry for family in BUILT_IN for geometry in family.geometries()),
+    *map(fpga_geometry, (*shells(), EVERY_WAY)),
+]
 
 
 def written_by_plugin(*cards: Card) -> bytes:
@@ -38,6 +46,29 @@ def test_everything_that_is_known_of_a_card_comes_back() -> None:
     written = written_by_plugin(card)
     (found,) = build_node_model(NODE_INVENTORIES.decode(written).spec).cards
     assert found.card == card
+
+
+def test_layouts_and_slots_that_are_no_neighbours_come_back() -> None:
+    """The classic controller allocates by the geometry alone: a layout that is lost here is two claims on one card."""
+    card = replace(
+        fpga("n1", 0, "quad"),
+        geometry=fpga_geometry(EVERY_WAY),
+        loaded={scattered(0, 2): "fft", scattered(1, layout="halves"): "aes"},
+        layout="halves",
+    )
+    spec = NODE_INVENTORIES.decode(written_by_plugin(card)).spec
+    [back] = build_node_model(spec).cards
+    assert back.card == card
+    halves = {"fpga-0-aes-at-1-of-halves", "fpga-0-slot-1-of-halves"}
+    assert all(back.find(name) for name in (*halves, "fpga-0-fft-at-0-and-2", "fpga-0-dpu-at-0-of-whole"))
+
+
+def test_an_inventory_with_a_layout_that_it_does_not_describe_is_refused() -> None:
+    document = json.loads(written_by_plugin(replace(fpga("n1", 0, "quad"), geometry=fpga_geometry(EVERY_WAY))))
+    [geometry] = document["spec"]["geometries"]
+    geometry["layouts"][1]["name"] = "thirds"
+    with pytest.raises(InventoryError, match="has no layout 'halves'"):
+        build_node_model(NODE_INVENTORIES.decode(json.dumps(document).encode()).spec)
 
 
 def test_cards_of_one_model_share_one_geometry() -> None:

@@ -23,7 +23,7 @@ from driver.controller.classic.placement import DeviceRequirements, NodeState, R
 from driver.controller.classic.requirements import merge_parameters
 from driver.controller.classic.scheduling_contexts import plan_context
 from driver.controller.classic.usage import ClaimUsage, UsageIndex, build_node_state
-from driver.families.fpga.catalog import shell
+from driver.kubeletplugin.backends.simulated.example_shells import shell
 from driver.partitions.geometry import Card, Placement
 from tests.controller.classic.cluster_builder import ClusterBuilder, context, pod
 from tests.controller.classic.hardware import DRIVER, fpga, gpu, inventory

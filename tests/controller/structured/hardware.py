@@ -7,11 +7,11 @@ from api.kerf.v1alpha1 import SHARING_ATTRIBUTES
 from api.model.device_attributes import pool_name
 from api.model.devices import Attribute, ResourcePool, ResourceSlice, ResourceSliceSpec
 from api.model.metadata import ObjectMeta
-from driver.families.fpga.catalog import shell
 from driver.families.fpga.geometry import fpga_geometry
 from driver.families.gpu.catalog import gpu_model
 from driver.families.gpu.geometry import gpu_geometry
 from driver.families.registry import load_families
+from driver.kubeletplugin.backends.simulated.example_shells import shell
 from driver.partitions.geometry import Card
 from driver.partitions.pool_compiler import SliceLayout, compile_pool
 from driver.partitions.publish_order import publish_order

@@ -25,10 +25,10 @@ from driver.controller.structured.class_compiler import MAX_EXPRESSION, Compiled
 from driver.controller.structured.matching_devices import DeviceGroupIndex, DevicePredicate, count_matching_devices
 from driver.families.base import Family
 from driver.families.class_validation import FamilyNotInstalledError
-from driver.families.fpga.catalog import shells
 from driver.families.gpu import GPU
 from driver.families.gpu.catalog import gpu_models
 from driver.families.registry import BUILT_IN
+from driver.kubeletplugin.backends.simulated.example_shells import shells
 
 from .hardware import fpgas, gpus, slices
 

@@ -12,9 +12,9 @@ from api.model.devices import Device
 from driver.cel.compile import compile_selector
 from driver.controller.device_types import known_device_types
 from driver.controller.structured.class_compiler import CompiledClass, compile_class
-from driver.families.fpga.catalog import shells
 from driver.families.gpu.catalog import gpu_models
 from driver.families.registry import BUILT_IN
+from driver.kubeletplugin.backends.simulated.example_shells import shells
 from driver.partitions.geometry import Card
 
 from .hardware import fpgas, gpus, slices

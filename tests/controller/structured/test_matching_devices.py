@@ -10,12 +10,14 @@ from api.kerf.v1alpha1 import ResourceClassObject
 from api.model.claims import DeviceClass
 from api.model.devices import ResourceSlice
 from api.model.metadata import ObjectMeta
-from driver.controller.device_types import known_device_types
+from driver.controller.device_types import device_types_of, known_device_types
 from driver.controller.structured.event_handlers import ClassCaches, ClassEventHandlers
 from driver.controller.structured.matching_devices import DeviceGroupIndex, SliceChange
+from driver.families.fpga.geometry import fpga_geometry
 from driver.families.registry import BUILT_IN
 from driver.kube.assume_cache import AssumeCache
 from driver.kube.store import ObjectChange, Store
+from driver.kubeletplugin.backends.simulated.example_shells import shell
 
 from .hardware import fpgas, gpus, slices
 
@@ -60,8 +62,10 @@ def test_a_device_that_does_not_name_its_node_is_on_that_of_its_slice() -> None:
 
 
 def test_everything_published_by_a_known_card_is_of_a_known_type() -> None:
-    given = [*slices("n1", gpus("rtx-pro-6000")), *slices("n1", fpgas("edge-3"))]
-    assert published(*given).device_types() <= known_device_types()
+    assert published(*slices("n1", gpus("rtx-pro-6000"))).device_types() <= known_device_types()
+    shells = published(*slices("n1", fpgas("edge-3"))).device_types()
+    assert shells == device_types_of(fpga_geometry(shell("edge-3"))), "no shell is shipped: nodes say what theirs are"
+    assert not shells & known_device_types()
 
 
 def test_only_the_newest_generation_of_a_pool_counts() -> None:

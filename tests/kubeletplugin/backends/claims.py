@@ -105,12 +105,19 @@ class HandledBackend(SimulatedBackend):
 class Machine:
     """A node with simulated cards, whose plugin can be started again and again."""
 
-    def __init__(self, state: Path, *, model: str = "h100-80gb-sxm", shell: str = "quad") -> None:
+    def __init__(
+        self,
+        state: Path,
+        *,
+        model: str = "h100-80gb-sxm",
+        shell: str = "quad",
+        config: SimulatedConfig | None = None,
+    ) -> None:
         self.state: Final = state
         self.clock: Final = Clock()
         self.notes: Final[dict[tuple[ShareId, str], Notes]] = {}
         """The notes by share and claim UID."""
-        self.config: Final = build_config(state, model=model, shell=shell)
+        self.config: Final = config or build_config(state, model=model, shell=shell)
         self.cards: Final[dict[str, Card]] = {card.uuid: card for card in cards_of(self.config)}
 
     def open(self) -> HandledBackend:

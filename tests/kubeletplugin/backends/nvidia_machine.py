@@ -16,7 +16,7 @@ from driver.kubeletplugin.backends.nvidia import NvidiaBackend
 from driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
 from driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
 from driver.kubeletplugin.backends.nvidia.mig_mode import MigPolicy
-from driver.partitions.geometry import Card, Partition
+from driver.partitions.geometry import Card, Partition, Placement
 from driver.testing import MachineUnderTest, ProcessKilled
 from driver.testing.nvml import CardDescription, MachineDescription, NvidiaMachine
 from driver.testing.nvml.description import find_instance_id
@@ -166,7 +166,7 @@ class NvidiaMachineUnderTest(MachineUnderTest):
         assert profile is not None
         assert profile.gi_profile_id is not None
         assert partition.placement is not None
-        return profile.gi_profile_id, *partition.placement
+        return profile.gi_profile_id, partition.placement.start, partition.placement.size
 
     def _instance_id(self, partition: Partition) -> int:
         assert partition.placement is not None
@@ -192,7 +192,7 @@ class StaticMachineUnderTest(NvidiaMachineUnderTest):
         self.made = self.hardware.list_instances()
 
     def partitions(self, card: Card) -> Sequence[Partition]:
-        places = {(start, size) for _, start, size in STATIC}
+        places = {Placement(start, size) for _, start, size in STATIC}
         names = {one.profile for one in self.made}
         return [
             one

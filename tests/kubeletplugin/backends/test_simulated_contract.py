@@ -8,11 +8,11 @@ import msgspec
 
 from api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig
 from driver.families.fpga import FPGA
-from driver.families.fpga.catalog import shell
 from driver.families.gpu import GPU
 from driver.families.gpu.catalog import gpu_model
 from driver.kubeletplugin.backends.simulated import SimulatedBackend, gpu
 from driver.kubeletplugin.backends.simulated.config import FpgaCards, GpuCards, SimulatedConfig
+from driver.kubeletplugin.backends.simulated.example_shells import shell
 from driver.kubeletplugin.backends.simulated.fpga import FpgaState
 from driver.kubeletplugin.backends.simulated.gpu import GpuState
 from driver.kubeletplugin.backends.simulated.steps import HardwareFaults

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.families.fpga.catalog import shell
 from driver.families.gpu import GPU
 from driver.families.gpu.catalog import gpu_model, gpu_models
 from driver.families.gpu.model import GpuModel
 from driver.kubeletplugin.backends.base import HardwareBusyError, HardwareConflictError, HardwareRefusedError
 from driver.kubeletplugin.backends.simulated import fpga
 from driver.kubeletplugin.backends.simulated import gpu as nvml
+from driver.kubeletplugin.backends.simulated.example_shells import shell
 from driver.kubeletplugin.backends.simulated.fpga import FpgaState
 from driver.kubeletplugin.backends.simulated.gpu import GpuInstance, GpuState
 from driver.kubeletplugin.backends.simulated.state_store import StateFile

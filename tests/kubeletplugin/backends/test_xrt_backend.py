@@ -163,6 +163,16 @@ def test_an_image_that_was_built_for_something_else_is_refused_with_its_own_reas
     assert card.attributes["refusedImages"].value == f"aes={reason}"
 
 
+@pytest.mark.parametrize(("described", "refused"), [(2, ""), (3, "aes=ComputeUnits")])
+def test_an_image_with_fewer_compute_units_than_described_is_not_offered(
+    described: int, refused: str, node: XrtNode
+) -> None:
+    """FP-18: claims would share compute units that are not there; the image of ``aes`` has two."""
+    node.hardware.write_description("aes.yaml", node.hardware.build_image("aes", AES_ID, computeUnits=described))
+    [card, _] = node.backend.discover()
+    assert card.attributes["refusedImages"].value == refused
+
+
 def test_a_card_whose_blank_image_is_wrong_gets_no_claims(node: XrtNode) -> None:
     node.hardware.add_image("blank.xclbin", BLANK_ID, build_xclbin(FFT_ID, interface=INTERFACE))
     node.backend.discover()

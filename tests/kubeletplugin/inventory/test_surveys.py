@@ -260,7 +260,7 @@ def test_a_device_is_held_exactly_when_it_overlaps_what_no_record_has(
     layout: list[FoundPartition], data: st.DataObject
 ) -> None:
     ours = data.draw(st.lists(st.sampled_from(layout), unique_by=lambda one: one.id)) if layout else []
-    records = tuple(of_ours(*one.placement) for one in ours if one.placement)
+    records = tuple(of_ours(one.placement.start, one.placement.size) for one in ours if one.placement)
     tracker = surveyed(*layout, records=records)
     foreign = [one for one in layout if one not in ours]
     held = [one.placement for one in foreign if one.placement]

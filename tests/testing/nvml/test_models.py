@@ -47,7 +47,7 @@ def check_card(card: Any, model: GpuModel) -> None:
         assert (info.sliceCount, info.instanceCount) == (profile.compute_slices, profile.max_instances)
         assert (info.multiprocessorCount, info.memorySizeMB << 20) == (profile.multiprocessors, profile.memory_bytes)
         assert engines == (wanted.copy, wanted.decoders, wanted.encoders, wanted.jpeg, wanted.ofa)
-        assert placements(card, info.id) == [*profile.placements]
+        assert placements(card, info.id) == [place.run for place in profile.placements]
         by_id = pynvml.nvmlDeviceGetGpuInstanceProfileInfoById(card, info.id)
         oldest = pynvml.nvmlDeviceGetGpuInstanceProfileInfo(card, profile.gi_profile_enum, version=1)
         assert by_id.name == info.name

@@ -98,13 +98,27 @@ class ImageCatalog:
     def _find_refused(self, described: DescribedShell) -> dict[ImageReference, ImageRefusal]:
         """Return the images that cannot be loaded, with the reasons."""
         refused = {}
-        for (_, slots), image in described.images.items():
-            if (fault := self._find_misfit(slots, image) or self._find_fault(image)) is not None:
+        for (function, slots), image in described.images.items():
+            units = described.specs[function].compute_units if function in described.specs else 0
+            fault = self._find_misfit(slots, image) or self._find_fault(image) or self._find_missing_units(image, units)
+            if fault is not None:
                 refused[image] = fault
         for image in described.blanks.values():
             if (fault := self._find_fault(image)) is not None:
                 refused[image] = fault
         return refused
+
+    def _find_missing_units(self, image: ImageReference, described: int) -> ImageRefusal | None:
+        """Return the refusal of an image with fewer compute units than are ``described``: claims would share what is
+        not there. A format that knows no compute units is believed.
+        """
+        header = self.files.find_header(image)
+        if header is None or not 0 < header.compute_units < described:
+            return None
+        return ImageRefusal(
+            "ComputeUnits",
+            f"image {image.name} has {header.compute_units} compute units, but computeUnits says {described}",
+        )
 
     def _find_fault(self, image: ImageReference) -> ImageRefusal | None:
         """Return why an image cannot be loaded. A fetched file that is another one is fetched again."""

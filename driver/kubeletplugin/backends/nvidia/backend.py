@@ -47,7 +47,7 @@ from driver.kubeletplugin.backends.nvidia.readings import CardReading
 from driver.kubeletplugin.backends.nvidia.sharing import ClientLimits, DaemonHealth, DeviceSharing, find_limits
 from driver.kubeletplugin.backends.nvidia.system_files import SystemFiles
 from driver.mps.documents import SHARED_MEMORY
-from driver.partitions.geometry import Card, Partition
+from driver.partitions.geometry import Card, Partition, Placement
 from driver.partitions.slice_limits import MAX_VALUE
 
 _log = logging.getLogger(__name__)
@@ -189,7 +189,8 @@ class NvidiaBackend:
     def unprepare(self, handle: Handle) -> None:
         known = from_json(handle)
         card = self._card(known.card)
-        partition = card.build_partition(known.profile, known.placement)
+        placement = None if known.placement is None else Placement(*known.placement)
+        partition = card.build_partition(known.profile, placement)
         try:
             if known.sharing_folder:
                 self._sharing.take_back(known.card, known.uuid)

@@ -105,7 +105,7 @@ class NvidiaCard:
             instance=instance.id,
             compute_instance=compute_id,
             profile=device.partition.profile or "",
-            placement=instance.placement,
+            placement=instance.placement.run,
             capabilities=capabilities,
             is_stand_in=is_stand_in,
             is_static=found is not None and found.is_static,
@@ -119,7 +119,7 @@ class NvidiaCard:
         instance = self._find_instance(handle.instance)
         if instance is None or instance.uuid not in ("", handle.uuid):
             return
-        if (self._profile_name(instance.profile_id), instance.placement) == (handle.profile, handle.placement):
+        if (self._profile_name(instance.profile_id), instance.placement.run) == (handle.profile, handle.placement):
             if handle.is_static:
                 self._check_unused(instance)
             else:

@@ -24,7 +24,7 @@ from driver.kubeletplugin.backends.nvidia.container_edits import (
 from driver.kubeletplugin.backends.nvidia.device_nodes import GpuNodes
 from driver.kubeletplugin.backends.nvidia.driver_root import DriverFiles
 from driver.mps.documents import DaemonFolder
-from driver.partitions.geometry import Placement
+from driver.partitions.geometry import Run
 
 _CONTROL_NODES: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 _GRAPHICS: Final = "+gfx"
@@ -49,7 +49,7 @@ class NvidiaHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", 
     compute_instance: int = 0
     profile: str = ""
     """The instance's profile: with id, placement and UUID it tells the instance from another one in its place."""
-    placement: Placement | None = None
+    placement: Run | None = None
     capabilities: tuple[int, ...] = ()
     """Numbers of the capability nodes of the instance, ``/dev/nvidia-caps/nvidia-cap30``."""
     is_stand_in: bool = False

@@ -21,7 +21,6 @@ from api.errors import InvalidDocumentError, Problem
 from api.kerf.scalar_types import DriverVersion
 from api.kerf.v1alpha1 import SHARING_ATTRIBUTES, Strict
 from api.model.devices import Attribute
-from driver.families.fpga.catalog import shell
 from driver.families.fpga.descriptions import build_descriptions
 from driver.families.fpga.geometry import fpga_geometry
 from driver.families.fpga.shell import Shell
@@ -29,6 +28,7 @@ from driver.families.gpu.catalog import gpu_model
 from driver.families.gpu.geometry import gpu_geometry
 from driver.families.model_names import UnknownModelError
 from driver.kubeletplugin.backends.fpga_descriptions import read_description_files
+from driver.kubeletplugin.backends.simulated.example_shells import shell
 from driver.kubeletplugin.backends.simulated.steps import HardwareStep
 from driver.partitions.device_attributes import mark_simulated
 from driver.partitions.geometry import Card
@@ -71,7 +71,7 @@ class FpgaCards(Strict, tag_field="kind", tag="fpga"):
     """Some FPGAs with one shell."""
 
     shell: str
-    """The name of a described shell, or of an example (``driver.families.fpga.catalog``)."""
+    """The name of a described shell, or of an example (``example_shells``)."""
     count: CardCount = 1
     driver_version: DriverVersion = _DRIVER_VERSION
     """The version of the host's driver."""
@@ -134,7 +134,7 @@ def _read_shells(config: SimulatedConfig) -> tuple[dict[str, Shell], tuple[str, 
         return {}, ()
     files, problems = read_description_files(Path(config.description_folder))
     found = build_descriptions(files)
-    return {one.shell.name: one.shell for one in found.shells.values()}, (*problems, *found.problems)
+    return {shell.name: shell for shell in found.cards}, (*problems, *found.problems)
 
 
 def cards_of(config: SimulatedConfig) -> tuple[Card, ...]:

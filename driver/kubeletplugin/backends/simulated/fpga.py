@@ -1,7 +1,8 @@
 """The rules of a simulated FPGA with partial reconfiguration, as functions from state to state. Pure.
 
 A function is loaded as an image that covers some slots, and may stay there when its claim ends, so that a later load of
-the same function is skipped. Nothing says for whom a function was loaded: one that no process uses may be replaced.
+the same function is skipped. Nothing says for whom a function was loaded: one that no process uses may be replaced. An
+FPGA has one layout of its shell at a time; loading another one empties it.
 """
 
 import msgspec
@@ -9,6 +10,7 @@ import msgspec
 from driver.families.fpga.shell import Function, Shell
 from driver.kubeletplugin.backends.base import HardwareConflictError, HardwareRefusedError
 from driver.kubeletplugin.backends.simulated.steps import HardwareStep
+from driver.partitions.device_names import list_units
 from driver.partitions.geometry import Placement
 
 
@@ -30,6 +32,8 @@ class FpgaState(msgspec.Struct, frozen=True, kw_only=True):
     """The state of an FPGA until the machine boots. Slots of no region are blank."""
 
     shell: str
+    layout: str = ""
+    """The name of the layout that it has."""
     regions: tuple[Region, ...] = ()
     in_use: tuple[Placement, ...] = ()
     """The slots that processes outside of Kerf use; set by tests."""
@@ -52,19 +56,35 @@ def image_for(shell: Shell, function_name: str, placement: Placement) -> Placeme
 
     Raises HardwareRefusedError when the shell has no such function, or no image of it for these slots.
     """
-    function = shell.function(function_name)
-    if function is None:
-        known = ", ".join(sorted(known.name for known in shell.functions))
+    images = [image for function in shell.functions if function.name == function_name for image in function.placements]
+    if not images:
+        known = ", ".join(sorted({known.name for known in shell.functions}))
         raise HardwareRefusedError(
             f"{HardwareStep.CHECK}: shell {shell.name} has no function {function_name!r}; it has {known}"
         )
-    inside = [image for image in function.placements if set(image.units) <= set(placement.units)]
+    slots = {*placement.units}
+    inside = [image for image in images if image.layout == placement.layout and {*image.units} <= slots]
     if not inside:
         raise HardwareRefusedError(
-            f"{HardwareStep.CHECK}: {function_name} of shell {shell.name} has no image for slots {_slots(placement)}; "
-            f"it has for {' and '.join(_slots(image) for image in function.placements)}"
+            f"{HardwareStep.CHECK}: {function_name} of shell {shell.name} has no image for slots "
+            f"{list_units(placement)}; it has for {' and '.join(list_units(image) for image in images)}"
         )
-    return max(inside, key=lambda image: (image.size, -image.start))
+    return max(inside, key=lambda image: (image.size, -image.start, -image.gaps))
+
+
+def find_whole(shell: Shell, function_name: str, layout: str) -> Placement:
+    """Return all slots of ``layout`` if the function has an image there, else of the first layout where it has."""
+    images = [image for function in shell.functions if function.name == function_name for image in function.placements]
+    of_function = {image.layout for image in images}
+    names = [layout, *(each.name for each in shell.layouts)]
+    return shell.layout(next((name for name in names if name in of_function), layout)).everything
+
+
+def load_layout(state: FpgaState, layout: str) -> FpgaState:
+    """Load another layout: what the FPGA runs is lost. Raises HardwareConflictError when a process uses a slot."""
+    everything = Placement(0, 1, layout=layout)  # any of its slots overlaps those of other layouts
+    check_unused(state, everything, HardwareStep.LOAD_LAYOUT)
+    return msgspec.structs.replace(state, layout=layout, regions=())
 
 
 def reserve(state: FpgaState, slots: Placement, image: Placement, function: str) -> FpgaState:
@@ -111,7 +131,7 @@ def check_unused(state: FpgaState, slots: Placement, step: HardwareStep) -> None
     """Raise HardwareConflictError when a process outside of Kerf uses one of ``slots``."""
     for used in state.in_use:
         if used.overlaps(slots):
-            raise HardwareConflictError(f"{step}: a process outside of Kerf uses slots {_slots(used)}")
+            raise HardwareConflictError(f"{step}: a process outside of Kerf uses slots {list_units(used)}")
 
 
 def _find(state: FpgaState, image: Placement, step: HardwareStep) -> Region:
@@ -124,7 +144,3 @@ def _find(state: FpgaState, image: Placement, step: HardwareStep) -> Region:
 def _replaced(state: FpgaState, old: Region, new: Region) -> FpgaState:
     kept = tuple(region for region in state.regions if region is not old)
     return msgspec.structs.replace(state, regions=(*kept, new))
-
-
-def _slots(placement: Placement) -> str:
-    return str(placement.start) if placement.size == 1 else f"{placement.start}-{placement.units[-1]}"

@@ -1,7 +1,7 @@
 """Simulated FPGA cards: a claim's function is loaded into slots by the phases of a partial reconfiguration.
 
 A load is skipped where the function already runs in the right slots (a warm hit). A claim that asks for no function
-gets blank slots.
+gets blank slots. Where the slots are of another layout of the shell than the card has, that one is loaded first.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,7 +10,9 @@ from typing import Final
 
 import msgspec
 
+from api.kerf.fpga_objects import MAX_SLOTS
 from api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig
+from api.model.device_attributes import CAPACITY_COMPUTE_UNIT_PERCENT
 from driver.families.fpga.shell import Shell
 from driver.kubeletplugin.backends.base import (
     AllocatedDevice,
@@ -24,13 +26,13 @@ from driver.kubeletplugin.backends.simulated.fpga import FpgaState
 from driver.kubeletplugin.backends.simulated.handles import FpgaHandle, SimulatedHandle
 from driver.kubeletplugin.backends.simulated.state_store import StateFile
 from driver.kubeletplugin.backends.simulated.steps import HardwareStep, StepRunner, TimeBudget
-from driver.partitions.device_names import card_name
+from driver.partitions.device_names import card_name, list_units
 from driver.partitions.geometry import Card, Partition, Placement
 
 _LOADING: Final = "loading"
 """The note that a load into the slots has begun, with the function's name."""
-_PORTS: Final = 8
-"""Port numbers of each card: a port id of the DFL hardware has three bits."""
+_PORTS: Final = MAX_SLOTS
+"""Port numbers of each card, so that no two cards have one port."""
 
 
 class SimulatedFpga:
@@ -46,12 +48,13 @@ class SimulatedFpga:
 
     def discover(self) -> Card:
         """Return the card as it is now."""
-        return replace(self._card, loaded=self.file.read().loaded)
+        state = self.file.read()
+        return replace(self._card, loaded=state.loaded, layout=state.layout)
 
     def survey(self) -> CardSurvey:
         """List what processes outside of Kerf use: a function that none uses may be replaced."""
         found = (
-            FoundPartition(id=f"slots-{used.start}-{used.units[-1]}", profile=None, placement=used, in_use=True)
+            FoundPartition(id=f"slots-{list_units(used)}", profile=None, placement=used, in_use=True)
             for used in self.file.read().in_use
         )
         return CardSurvey(card_uuid=self._card.uuid, partitions=tuple(found))
@@ -61,28 +64,34 @@ class SimulatedFpga:
     ) -> FpgaHandle:
         del found  # slots are no objects: what an interrupted load left in them is loaded over
         fpga_config = find_fpga_config(device, config)
-        slots = self._slots(device.partition)
+        function = find_function(device, fpga_config)
+        slots = self._slots(device.partition, function)
         handle = FpgaHandle(
             card=self._card.uuid,
             device=device.share.id.device,
             ports=tuple(self._card.index * _PORTS + slot for slot in slots.units),
             release=fpga_config.release,
+            compute_unit_percent=_find_percent(device),
         )
         if device.admin_access:
             return handle
-        function = find_function(device, fpga_config)
         if function:
             self._load(function, slots, fpga_config, journal)
         else:
-            self._blank(slots)
+            self._blank(slots, fpga_config)
         return msgspec.structs.replace(handle, function=function, slots=slots)
 
     def unprepare(self, handle: SimulatedHandle) -> None:
         """Empty the slots, or leave the function in them. Another's function that is there by now stays."""
         if not isinstance(handle, FpgaHandle) or handle.slots is None or not handle.function:
             return
-        inside = self.file.read().within(handle.slots)
-        if not inside or any(region.function not in ("", handle.function) for region in inside):
+        state = self.file.read()
+        inside = state.within(handle.slots)
+        if (
+            state.layout != handle.slots.layout
+            or not inside
+            or any(region.function not in ("", handle.function) for region in inside)
+        ):
             return
         slots = handle.slots
         if handle.release == "Keep" and all(region.is_ready for region in inside):
@@ -93,8 +102,8 @@ class SimulatedFpga:
     def abandon(self, device: AllocatedDevice, journal: Journal, found: FoundPartition | None) -> None:
         """Empty the slots if a load into them has begun."""
         del found
-        slots = self._slots(device.partition)
-        if _LOADING in journal.notes and self.file.read().within(slots):
+        state, slots = self.file.read(), self._slots(device.partition, "")
+        if _LOADING in journal.notes and state.layout == slots.layout and state.within(slots):
             self._step(HardwareStep.BLANK, lambda state: fpga.blank(state, slots))
 
     def partitions(self) -> Iterator[Partition]:
@@ -107,20 +116,21 @@ class SimulatedFpga:
                 function=region.function if region.is_ready else None,
             )
 
-    def _slots(self, partition: Partition) -> Placement:
-        return partition.placement or Placement(0, self._card.units)
+    def _slots(self, partition: Partition, function: str) -> Placement:
+        return partition.placement or fpga.find_whole(self._shell, function, self.file.read().layout)
 
     def _load(self, name: str, slots: Placement, config: FpgaConfig, journal: Journal) -> None:
         image = fpga.image_for(self._shell, name, slots)
         fpga.check_unused(self.file.read(), slots, HardwareStep.CHECK)
+        function = self._shell.find_function(name, image)
+        assert function is not None  # image_for has found it
         if _LOADING not in journal.notes:
             journal.write(**{_LOADING: name})
+        self._load_layout(slots.layout, find_load_limit(config, self._shell.layout(slots.layout).load_s))
         self._step(HardwareStep.CHECK, lambda state: fpga.reserve(state, slots, image, name))
         region = self.file.read().region(image)
         if region is not None and region.is_ready:
             return
-        function = self._shell.function(name)
-        assert function is not None  # image_for has found it
         budget = TimeBudget(find_load_limit(config, function.load_s))
         self._step(HardwareStep.DISABLE_BRIDGES, budget=budget)
         self._step(
@@ -129,8 +139,18 @@ class SimulatedFpga:
         self._step(HardwareStep.ENABLE_BRIDGES, lambda state: fpga.enable_bridges(state, image), budget=budget)
         self._step(HardwareStep.READ_BACK, lambda state: fpga.read_back(state, image, function), budget=budget)
 
-    def _blank(self, slots: Placement) -> None:
+    def _load_layout(self, layout: str, limit_s: float) -> None:
+        if self.file.read().layout != layout:
+            self._step(
+                HardwareStep.LOAD_LAYOUT,
+                lambda state: fpga.load_layout(state, layout),
+                usual_s=self._shell.layout(layout).load_s,
+                budget=TimeBudget(limit_s),
+            )
+
+    def _blank(self, slots: Placement, config: FpgaConfig) -> None:
         """Empty the slots for a claim that asks for no function: what was left in them is not for it to see."""
+        self._load_layout(slots.layout, find_load_limit(config, self._shell.layout(slots.layout).load_s))
         if self.file.read().within(slots):
             self._step(HardwareStep.BLANK, lambda state: fpga.blank(state, slots))
 
@@ -143,3 +163,9 @@ class SimulatedFpga:
         budget: TimeBudget | None = None,
     ) -> None:
         self._step_runner.run(step, self.name, self.file, change, usual_s=usual_s, budget=budget)
+
+
+def _find_percent(device: AllocatedDevice) -> int | None:
+    """Return the hundredths of compute units that the share has."""
+    amount = device.consumed(CAPACITY_COMPUTE_UNIT_PERCENT)
+    return None if amount is None else int(amount)

@@ -14,7 +14,7 @@ import msgspec
 from api.wire import to_builtins
 from cdi import ContainerEdits, DeviceNode
 from driver.kubeletplugin.backends.base import Handle, HardwareRefusedError
-from driver.partitions.geometry import Placement
+from driver.partitions.geometry import Placement, Run
 
 _NULL_MAJOR: Final = 1
 _NULL_MINOR: Final = 3
@@ -43,7 +43,7 @@ class GpuHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag
     """Id of the GPU instance; None: the whole card."""
     profile: str = ""
     """The instance's profile: with id, placement and UUID it tells the instance from another one in its place."""
-    placement: Placement | None = None
+    placement: Run | None = None
     sharing: str = "Exclusive"
     """How containers share the device (GpuConfig's strategy)."""
     memory_limit_bytes: int | None = None
@@ -63,6 +63,8 @@ class FpgaHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", ta
     """The slots; None with admin access: none were touched."""
     release: Literal["Blank", "Keep"] = "Blank"
     """What becomes of the function when the device is released."""
+    compute_unit_percent: int | None = None
+    """The share's part of the function's compute units, in hundredths of one; None: all of them."""
 
 
 SimulatedHandle: TypeAlias = GpuHandle | FpgaHandle
@@ -104,8 +106,11 @@ def _gpu_edits(handle: GpuHandle) -> ContainerEdits:
 
 
 def _fpga_edits(handle: FpgaHandle) -> ContainerEdits:
+    env = [f"{_variable('KERF_DEVICE', handle.device)}={handle.function}"]
+    if handle.compute_unit_percent is not None:
+        env.append(f"{_variable('KERF_COMPUTE_UNIT_PERCENT', handle.device)}={handle.compute_unit_percent}")
     return ContainerEdits(
-        env=(f"{_variable('KERF_DEVICE', handle.device)}={handle.function}",),
+        env=tuple(env),
         device_nodes=tuple(_null(f"/dev/dfl-port.{port}") for port in handle.ports),
     )
 

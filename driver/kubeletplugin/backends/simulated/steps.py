@@ -45,6 +45,8 @@ class HardwareStep(StrEnum):
     CREATE_COMPUTE_INSTANCE = "nvmlGpuInstanceCreateComputeInstance"
     DESTROY_COMPUTE_INSTANCE = "nvmlComputeInstanceDestroy"
     DESTROY_GPU_INSTANCE = "nvmlGpuInstanceDestroy"
+    LOAD_LAYOUT = "fpga-load-layout"
+    """Loads another layout of the shell into the card, which empties it."""
     CHECK = "fpga-check"
     """Compares image and slots, and reserves the slots."""
     DISABLE_BRIDGES = "fpga-disable-bridges"
@@ -69,10 +71,10 @@ DELAYS_S: Final[Mapping[HardwareStep, float]] = MappingProxyType(
 )
 """Seconds that each step takes; a step without an entry takes none.
 
-GPUs: 0.16 s to create and 0.10 s to destroy an instance with its compute instance, as measured on an A30 by
-artecs-group/FAR_MIG_scheduler (README); its split between the two steps is an assumption. Switching MIG mode on a
-Hopper GPU is immediate. FPGAs: bridges and registers are sub-millisecond; PROGRAM takes what the function's maker
-states, blanking as long as the smallest functions take.
+GPUs: 0.16 s to create and 0.10 s to destroy an instance with its compute instance, as measured on an A30 by artecs-
+group/FAR_MIG_scheduler (README); its split between the two steps is an assumption. Switching MIG mode on a Hopper GPU
+is immediate. FPGAs: bridges and registers are sub-millisecond; LOAD_LAYOUT and PROGRAM take what the makers of layout
+and function state, blanking as long as the smallest functions take.
 """
 
 

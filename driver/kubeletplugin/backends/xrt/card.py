@@ -16,6 +16,7 @@ from typing import Final
 from msgspec import structs
 
 from api.kerf.v1alpha1 import DeviceConfigBase
+from api.model.device_attributes import CAPACITY_COMPUTE_UNIT_PERCENT
 from driver.families.fpga.descriptions import DescribedShell, ImageReference
 from driver.kubeletplugin.backends.base import (
     AllocatedDevice,
@@ -48,8 +49,6 @@ REGION: Final = Placement(0, 1)
 """The only slot of a card: programs configure all of what is not its shell at once."""
 _LOADING: Final = "loading"
 """The note that a change of the card has begun, with the function's name."""
-_COMPUTE_UNIT_PERCENT: Final = "computeUnitPercent"
-"""The capacity that claims on one function divide: its compute units, each of which is 100."""
 
 
 class XrtCard:
@@ -241,5 +240,5 @@ class XrtCard:
 
 def _find_percent(device: AllocatedDevice) -> int | None:
     """Return the hundredths of compute units that a share has; None: all of them."""
-    amount = device.consumed(_COMPUTE_UNIT_PERCENT) if device.partition.shared else None
+    amount = device.consumed(CAPACITY_COMPUTE_UNIT_PERCENT) if device.partition.shared else None
     return None if amount is None else int(amount)

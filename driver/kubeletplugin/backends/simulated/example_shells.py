@@ -1,23 +1,19 @@
-"""Examples of FPGA shells, for simulated hardware and tests: no product has them.
+"""Examples of FPGA shells, which simulated cards may have by name: no product has them.
 
-They are descriptions as administrators write them, FpgaShells and FpgaImages (``examples``). What a cluster's cards
-are, its own descriptions say.
+They are descriptions as administrators write them, FpgaShells and FpgaImages (``examples``). No other code knows them:
+what a cluster's cards are, its own descriptions say.
 """
 
 import json
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from driver.families.base import EVERY, Estimate, ModelFigures
 from driver.families.fpga.descriptions import Description, build_descriptions
 from driver.families.fpga.shell import Shell
 from driver.families.model_names import find_model
 
 _EXAMPLES: Final = Path(__file__).with_name("examples")
-_ABOUT: Final = "kerf.dev/about"
-"""The annotation of a shell that says what it is an example of."""
 
 
 def shells() -> tuple[Shell, ...]:
@@ -33,17 +29,6 @@ def shell(name: str) -> Shell:
     return find_model("FPGA shell", name, _shells(), {})
 
 
-def shell_figures() -> Mapping[str, ModelFigures]:
-    """Where the figures of each example come from, by its name: none is of a product."""
-    return {
-        document["metadata"]["name"]: ModelFigures(
-            estimated=(Estimate(part=EVERY, figure=EVERY, how=document["metadata"]["annotations"][_ABOUT]),)
-        )
-        for document in _documents()
-        if document["kind"] == "FpgaShell"
-    }
-
-
 @cache
 def _documents() -> tuple[dict[str, Any], ...]:
     files = sorted((file for file in _EXAMPLES.iterdir() if file.name.endswith(".json")), key=lambda f: f.name)
@@ -55,4 +40,4 @@ def _shells() -> dict[str, Shell]:
     named = (Description(f"{one['kind']} {one['metadata']['name']}", one) for one in _documents())
     found = build_descriptions(named)
     assert not found.problems, found.problems
-    return {described.shell.name: described.shell for described in found.shells.values()}
+    return {shell.name: shell for shell in found.cards}
