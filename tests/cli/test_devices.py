@@ -73,8 +73,8 @@ def test_an_unknown_backend_is_an_error_with_a_suggestion(capsys: pytest.Capture
     code, _, err = run(capsys, "--backend=simulatd")
     assert code == 1
     assert (
-        "no backend 'simulatd'; installed are: dfl, intel, nvidia, nvidia-fake, simulated; did you mean 'simulated'?"
-        in err
+        "no backend 'simulatd'; installed are: dfl, intel, nvidia, nvidia-fake, simulated, slots; "
+        "did you mean 'simulated'?" in err
     )
 
 

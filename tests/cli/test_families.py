@@ -25,7 +25,7 @@ def test_the_installed_families_are_listed_with_driver_backends_and_configuratio
     assert [line.split() for line in out.splitlines()] == [
         ["FAMILY", "DRIVER", "BACKENDS", "CONFIGURATIONS"],
         ["gpu", "gpu.kerf.dev", "simulated,", "nvidia,", "nvidia-fake", "GpuConfig"],
-        ["fpga", "fpga.kerf.dev", "simulated,", "dfl", "FpgaConfig"],
+        ["fpga", "fpga.kerf.dev", "simulated,", "dfl,", "slots", "FpgaConfig"],
         ["gpu-intel", "gpu-intel.kerf.dev", "intel", "IntelGpuConfig"],
     ]
 

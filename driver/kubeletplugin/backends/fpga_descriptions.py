@@ -1,5 +1,7 @@
-"""Descriptions of FPGA shells and images in files of the node, for nodes that may not fetch: as in the cluster."""
+"""Descriptions of FPGA shells and images in files of the node, as in the cluster, and what of them a node refuses."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +15,8 @@ from api.kerf.fpga_objects import (
     FpgaShellSpec,
     FpgaSlot,
 )
-from driver.families.fpga.descriptions import Description
+from driver.families.fpga.descriptions import DescribedShell, Description, ImageReference
+from driver.families.fpga.refused_images import BLANK, ImageRefusal, format_refusals
 from driver.runtime.yaml_file import NotYamlError, parse_yaml
 
 _PATTERN: Final = "*.yaml"
@@ -47,3 +50,22 @@ def read_description_file(file: Path) -> object:
     if len(data) > MAX_BYTES:
         raise NotYamlError(f"has more than {MAX_BYTES} bytes")
     return parse_yaml(data, *_STRUCTS)
+
+
+def leave_out_images(described: DescribedShell, refused: Mapping[ImageReference, ImageRefusal]) -> DescribedShell:
+    """Return the shell without the images that are refused, and the functions that have no other."""
+    images = {place: image for place, image in described.images.items() if image not in refused}
+    functions = []
+    for function in described.shell.functions:
+        usable = tuple(one for one in function.placements if (function.name, one) in images)
+        if usable:
+            digests = tuple(map(function.digest, usable))
+            functions.append(replace(function, placements=usable, digests=digests))
+    faults = dict.fromkeys(refused[image].message for image in described.blanks.values() if image in refused)
+    shell = replace(described.shell, functions=tuple(functions))
+    return replace(described, images=images, shell=shell, fault="; ".join(faults))
+
+
+def summarize_refusals(refused: Mapping[ImageReference, ImageRefusal]) -> str:
+    """Return what a node publishes of the images that it refuses."""
+    return format_refusals({image.function or BLANK: refusal.reason for image, refusal in refused.items()})

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from api.errors import InvalidDocumentError, Problem
+from api.kerf.fpga_objects import FpgaImageSpec
 from api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig
 from driver.kubeletplugin.backends.base import AllocatedDevice, HardwareRefusedError
 
@@ -32,3 +34,14 @@ def find_function(device: AllocatedDevice, config: FpgaConfig) -> str:
 def find_load_limit(config: FpgaConfig, load_s: float) -> float:
     """Return how many seconds a load may take of which the image's maker says ``load_s``."""
     return config.timeout_seconds or max(_LEAST_S, _LOADS * load_s)
+
+
+def check_namespace(spec: FpgaImageSpec | None, device: AllocatedDevice) -> None:
+    """Check that the claim's namespace may use the function that ``spec`` describes; None: every one may.
+
+    Raises InvalidDocumentError: the hardware is not at fault.
+    """
+    namespace = device.claim.namespace
+    if spec is not None and spec.namespaces and namespace not in spec.namespaces:
+        message = f"namespace {namespace} may not use {spec.function}: its FpgaImage names other namespaces"
+        raise InvalidDocumentError(f"claim {namespace}/{device.claim.name}", [Problem("", message)])

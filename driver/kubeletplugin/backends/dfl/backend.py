@@ -4,7 +4,6 @@ import logging
 import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from api.kerf.v1alpha1 import DeviceConfigBase
@@ -13,7 +12,7 @@ from api.model.devices import Attribute
 from cdi import ContainerEdits
 from driver.families.fpga.descriptions import DescribedShell, Description, ImageReference, build_descriptions
 from driver.families.fpga.geometry import fpga_geometry
-from driver.families.fpga.refused_images import BLANK, ImageRefusal, format_refusals
+from driver.families.fpga.refused_images import ImageRefusal
 from driver.kubeletplugin.backends.base import (
     AllocatedDevice,
     CardAbsentError,
@@ -30,14 +29,19 @@ from driver.kubeletplugin.backends.dfl.card import DflCard
 from driver.kubeletplugin.backends.dfl.config import DflConfig
 from driver.kubeletplugin.backends.dfl.driver_calls import DflDriver, LinuxSystemCalls, SystemCalls
 from driver.kubeletplugin.backends.dfl.handles import build_edits, from_json, to_json
-from driver.kubeletplugin.backends.dfl.health import HealthWatcher, Snapshot, judge_condition
+from driver.kubeletplugin.backends.dfl.health import judge_condition
 from driver.kubeletplugin.backends.dfl.images import MAX_BYTES, ImageFiles
 from driver.kubeletplugin.backends.dfl.sysfs import CardFiles, DflCardReading
 from driver.kubeletplugin.backends.documents import read_config
-from driver.kubeletplugin.backends.fpga_descriptions import read_description_files
+from driver.kubeletplugin.backends.fpga_descriptions import (
+    leave_out_images,
+    read_description_files,
+    summarize_refusals,
+)
 from driver.kubeletplugin.backends.fpga_images.cache import ImageCache
 from driver.kubeletplugin.backends.fpga_images.fetcher import FetchLimits, ImageFetcher
 from driver.kubeletplugin.backends.fpga_images.signatures import KeyRing
+from driver.kubeletplugin.backends.health_watcher import HealthWatcher, Snapshot
 from driver.partitions.geometry import Card
 
 _log = logging.getLogger(__name__)
@@ -103,8 +107,8 @@ class DflBackend:
         for interface, described in descriptions.shells.items():
             refused = self._find_refused(described)
             problems += dict.fromkeys(refusal.message for refusal in refused.values())
-            self._refused[interface] = _summarize(refused)
-            shells[interface] = _leave_out(described, refused)
+            self._refused[interface] = summarize_refusals(refused)
+            shells[interface] = leave_out_images(described, refused)
         self._shells = shells
         self._fetcher.want(image for image in descriptions.list_images() if image.url)
         found: list[Card] = []
@@ -264,24 +268,6 @@ class DflBackend:
 def _refuse_wide(image: ImageReference) -> ImageRefusal:
     message = f"image {image.name} is for several slots at once: a port of a DFL card takes an image for one"
     return ImageRefusal("SeveralSlots", message)
-
-
-def _leave_out(described: DescribedShell, refused: Mapping[ImageReference, ImageRefusal]) -> DescribedShell:
-    """Return the shell without the images that are refused, and the functions that have no other."""
-    images = {place: image for place, image in described.images.items() if image not in refused}
-    functions = []
-    for function in described.shell.functions:
-        usable = tuple(one for one in function.placements if (function.name, one) in images)
-        if usable:
-            digests = tuple(map(function.digest, usable))
-            functions.append(replace(function, placements=usable, digests=digests))
-    faults = dict.fromkeys(refused[image].message for image in described.blanks.values() if image in refused)
-    shell = replace(described.shell, functions=tuple(functions))
-    return replace(described, images=images, shell=shell, fault="; ".join(faults))
-
-
-def _summarize(refused: Mapping[ImageReference, ImageRefusal]) -> str:
-    return format_refusals({image.function or BLANK: refusal.reason for image, refusal in refused.items()})
 
 
 def open_backend(config: Path | None) -> DflBackend:

@@ -16,7 +16,6 @@ from typing import Final
 
 from msgspec import structs
 
-from api.errors import InvalidDocumentError, Problem
 from api.kerf.v1alpha1 import DeviceConfigBase
 from driver.families.fpga.descriptions import DescribedShell, ImageReference
 from driver.kubeletplugin.backends.base import (
@@ -34,19 +33,20 @@ from driver.kubeletplugin.backends.dfl.driver_calls import DflDriver, PortInUseE
 from driver.kubeletplugin.backends.dfl.handles import DflHandle, SlotHandle
 from driver.kubeletplugin.backends.dfl.images import ImageFiles
 from driver.kubeletplugin.backends.dfl.sysfs import CardFiles, DflCardReading, PortReading
-from driver.kubeletplugin.backends.fpga_parameters import find_fpga_config, find_function, find_load_limit
+from driver.kubeletplugin.backends.fpga_loads import LOADS, WARM_HITS
+from driver.kubeletplugin.backends.fpga_parameters import (
+    check_namespace,
+    find_fpga_config,
+    find_function,
+    find_load_limit,
+)
 from driver.kubeletplugin.backends.kernel_files import describe_processes, find_openers, read_process_name
 from driver.partitions.geometry import Partition, Placement
-from driver.runtime import metrics
 
 _log = logging.getLogger(__name__)
 
 _LOADING: Final = "loading"
 """The note that a change of the slots has begun, with the function's name."""
-_LOADS: Final = metrics.counter("kerf_fpga_loads_total", "Images that were loaded into slots of FPGAs.")
-_WARM_HITS: Final = metrics.counter(
-    "kerf_fpga_warm_hits_total", "Images that were in their slot already, so that nothing was loaded."
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +130,7 @@ class DflCard:
         if device.admin_access:
             return handle
         name = find_function(device, fpga_config)
-        self._check_namespace(name, device)
+        check_namespace(self.shell.specs.get(name), device)
         wanted = self._choose_images(name, ports)
         for image in wanted.values():
             self._check_image(image)
@@ -201,14 +201,6 @@ class DflCard:
         if (fault := self._images.find_fault(image)) is not None:
             raise HardwareRefusedError(fault.message)
 
-    def _check_namespace(self, name: str, device: AllocatedDevice) -> None:
-        """Refuse a function that the claim's namespace may not use: the hardware is not at fault."""
-        spec = self.shell.specs.get(name)
-        namespace = device.claim.namespace
-        if spec is not None and spec.namespaces and namespace not in spec.namespaces:
-            message = f"namespace {namespace} may not use {name}: its FpgaImage names other namespaces"
-            raise InvalidDocumentError(f"claim {namespace}/{device.claim.name}", [Problem("", message)])
-
     def _describe_slot(self, port: PortReading, image: ImageReference | None) -> SlotHandle:
         return SlotHandle(
             slot=port.slot,
@@ -226,7 +218,7 @@ class DflCard:
             self._driver.clear_port_errors(self.reading, port.reading, errors)
         if image is not None:
             if self._files.read_afu_id(self.reading, port.reading) == image.afu_id:
-                _WARM_HITS.inc()
+                WARM_HITS.inc()
             else:
                 self._load(port.reading, image, limit_s)
         self._driver.reset_port(self.reading, port.reading, port.descriptor)
@@ -237,7 +229,7 @@ class DflCard:
         began = self._now()
         self._driver.program(self.reading, port, bits)
         took_s = self._now() - began
-        _LOADS.inc()
+        LOADS.inc()
         _log.info("%s was loaded into slot %d of %s in %.2f s", image.file, port.slot, self._name, took_s)
         if limit_s is not None and took_s > limit_s:
             raise HardwareRefusedError(
