@@ -34,13 +34,15 @@ class PolicyServer:
         old: Json | None = None,
         user: Json = ANONYMOUS,
         subresource: str = "",
+        group: str = "resource.k8s.io",
+        version: str = "v1",
     ) -> str:
-        """Return what the policies say to a write in ``resource.k8s.io/v1``; empty: nothing."""
+        """Return what the policies say to a write; empty: nothing."""
         operation: Literal["CREATE", "UPDATE", "DELETE"] = "DELETE" if new is None else "UPDATE" if old else "CREATE"
         write = AdmissionAttributes(
             operation=operation,  # type: ignore[arg-type]  # the embedded server evaluates no policy on a delete
-            resource=GroupResource("resource.k8s.io", resource),
-            version="v1",
+            resource=GroupResource(group, resource),
+            version=version,
             subresource=subresource,
             key=ObjectKey("default", "c"),
             new=new,  # type: ignore[arg-type]
