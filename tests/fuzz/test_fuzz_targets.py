@@ -14,11 +14,14 @@ def test_a_short_run_finds_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.splitlines()[-1].endswith("no finding")
 
 
-@pytest.mark.parametrize("kind", ["dfx_messages", "dfx_packages", "fpga", "gbs"])
+@pytest.mark.parametrize(
+    ("kind", "executions"),
+    [("dfx_messages", 1000), ("dfx_packages", 1000), ("fpga", 1000), ("gbs", 1000), ("dfl_sysfs", 100)],
+)
 def test_no_reader_of_fpgas_files_and_answers_falls_over_in_a_sample(
-    kind: str, capsys: pytest.CaptureFixture[str]
+    kind: str, executions: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([kind, "--executions", "1000", "--engine", "generated"]) == 0
+    assert main([kind, "--executions", f"{executions}", "--engine", "generated"]) == 0
     assert capsys.readouterr().out.splitlines()[-1].endswith("no finding")
 
 

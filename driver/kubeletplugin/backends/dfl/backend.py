@@ -32,6 +32,7 @@ from driver.kubeletplugin.backends.dfl.handles import build_edits, from_json, to
 from driver.kubeletplugin.backends.dfl.health import judge_condition
 from driver.kubeletplugin.backends.dfl.images import MAX_BYTES, ImageFiles
 from driver.kubeletplugin.backends.dfl.sysfs import CardFiles, DflCardReading
+from driver.kubeletplugin.backends.dfl.virtual_functions import VirtualFunctions
 from driver.kubeletplugin.backends.documents import read_config
 from driver.kubeletplugin.backends.fpga_descriptions import (
     leave_out_images,
@@ -75,6 +76,7 @@ class DflBackend:
             now=time.monotonic,
         )
         self._driver = DflDriver(self._files, calls or LinuxSystemCalls())
+        self._functions = VirtualFunctions(self._files, self._driver)
         self._now = now
         self._descriptions: tuple[Description, ...] = ()
         self._is_described = False
@@ -204,6 +206,8 @@ class DflBackend:
             files=self._files,
             images=self._images,
             driver=self._driver,
+            functions=self._functions,
+            has_functions=self._config.virtual_functions,
             now=self._now,
         )
 

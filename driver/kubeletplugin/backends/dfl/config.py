@@ -37,6 +37,8 @@ class DflConfig(Strict):
     """Certificates in PEM of the authorities that sign image servers'; empty: those of the system."""
     keys: dict[str, str] = {}
     """The ed25519 public keys in PEM, by name, one of which must have signed each image; empty: none need be signed."""
+    virtual_functions: bool = False
+    """Whether containers get virtual functions by VFIO in place of ports: each card is then given as a whole."""
     health_poll_seconds: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 2.0
     """Seconds between two reads of the cards' errors and sensors; the kernel reports none of them by itself."""
     system_root: str = "/"
