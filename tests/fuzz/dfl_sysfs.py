@@ -27,8 +27,9 @@ _FILES: Final = (
     "sys/devices/pci0000:3a/0000:3b:00.0/numa_node",
 )
 _VALUES: Final = (
-    b"0\n", b"1\n", b"4\n", b"0x0\n", b"0x12\n", b"-1\n", b"", b"\n", b"\0", b"\xff" * 40, b"9" * 5000,
-    b"0x" + b"f" * 16, _ID.encode() + b"\n", b"f" * 32, b"0" * 32, _ID.upper().encode(), b"1_0\n", "\u0661\n".encode(), b"0b1\n", b"6\n",
+    b"0\n", b"1\n", b"4\n", b"0x0\n", b"0x12\n", b"-1\n", b"", b"\n", b"\0", b"\xff" * 40, b"9" * 5000, b"6\n",
+    b"0x" + b"f" * 16, _ID.encode() + b"\n", b"f" * 32, b"0" * 32, _ID.upper().encode(), b"1_0\n",
+    "\u0661\n".encode(), b"0b1\n",
 )  # fmt: skip
 _END: Final = b"\n--\n"
 

@@ -13,9 +13,10 @@ from api.wire import to_builtins
 from cdi import ContainerEdits, DeviceNode
 from driver.families.fpga.descriptions import ImageReference
 from driver.kubeletplugin.backends.base import Handle
-from driver.kubeletplugin.backends.dfl.virtual_functions import CONTAINER_NODE
 from driver.kubeletplugin.backends.documents import read_handle
 
+_CONTAINER_NODE: Final = "/dev/vfio/vfio"
+"""The node that every user of VFIO opens first (Linux ``Documentation/driver-api/vfio.rst``)."""
 _NULL_MAJOR: Final = 1
 _NULL_MINOR: Final = 3
 """``/dev/null`` on every Linux (Documentation/admin-guide/devices.txt)."""
@@ -81,7 +82,7 @@ def build_edits(handle: DflHandle) -> ContainerEdits:
     """Build the edits of a device. The same handle gives the same edits, on every node and after every restart."""
     paths = [f"/dev/dfl-port.{slot.port}" for slot in handle.slots]
     if handle.functions:
-        paths = [CONTAINER_NODE, *(f"/dev/vfio/{one.group}" for one in handle.functions)]
+        paths = [_CONTAINER_NODE, *(f"/dev/vfio/{one.group}" for one in handle.functions)]
     nodes = tuple(_build_node(path, is_stand_in=handle.is_stand_in) for path in paths)
     return ContainerEdits(env=tuple(_list_variables(handle)), device_nodes=nodes)
 

@@ -15,8 +15,6 @@ from driver.kubeletplugin.backends.base import HardwareBusyError, HardwareRefuse
 from driver.kubeletplugin.backends.dfl.driver_calls import DflDriver
 from driver.kubeletplugin.backends.dfl.sysfs import CardFiles, DflCardReading, read_number
 
-CONTAINER_NODE: Final = "/dev/vfio/vfio"
-"""The node that every user of VFIO opens first (Linux ``Documentation/driver-api/vfio.rst``)."""
 _DRIVER: Final = "vfio-pci"
 
 
