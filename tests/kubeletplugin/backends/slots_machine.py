@@ -25,6 +25,8 @@ class SlotsMachineUnderTest(MachineUnderTest):
         self.hardware.describe(slots)
         self.timeout_s: float | None = None
         """The most seconds that the client waits; None: as long as it would."""
+        self.is_loading_for_another = False
+        """Whether the daemon loads for somebody all the time, so that no question is answered."""
         sockets = tempfile.TemporaryDirectory(prefix="dfx-")  # paths of sockets have 107 bytes, those of tests more
         self.daemon = DaemonStandIn(folder, f"{sockets.name}/s")
         self.daemon.start()
@@ -96,6 +98,8 @@ class SlotsMachineUnderTest(MachineUnderTest):
 
     def _exchange(self, request: bytes, timeout_s: float) -> bytes:
         kind, _, _ = unpack_request(request)
+        if self.is_loading_for_another:
+            raise TimeoutError
         if kind == LIST_PACKAGE:
             return DaemonSocket(self.daemon.path)(request, timeout_s)
         self._pass_point()

@@ -414,6 +414,18 @@ def test_a_daemon_that_does_not_run_proves_nothing(node: Node) -> None:
     assert node.loaded() == {}
 
 
+def test_a_daemon_that_loads_for_another_keeps_the_card_and_has_callers_wait(node: Node) -> None:
+    record = node.prepare(node.part(1, function="aes"))
+    assert list(node.backend.wait_for_events(0)) == []
+    node.machine.is_loading_for_another = True
+    assert [card.uuid for card in node.backend.discover()] == [node.card.uuid]
+    assert list(node.backend.wait_for_events(0)) == []
+    with pytest.raises(HardwareBusyError, match="has not answered for 20 s; is it loading"):
+        node.plugin.release(record)
+    node.machine.is_loading_for_another = False
+    node.plugin.release(record)
+
+
 def test_a_daemon_that_answers_in_the_old_columns_is_understood(node: Node) -> None:
     node.daemon.has_old_table = True
     record = node.prepare(node.part(1, function="aes"))

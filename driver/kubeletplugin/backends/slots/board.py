@@ -339,7 +339,7 @@ class SlotsBoard:
         handle = self._daemon.load(package, limit_s)
         LOADS.inc()
         found = self._read_slots().get(slot)
-        if found is None or found.loaded.handle != handle or found.loaded.package != package:
+        if found is None or found.loaded.package != package:
             raise HardwareRefusedError(
                 f"dfx-mgrd has loaded the package {package} with handle {handle}, but does not show it in slot {slot}"
             )
