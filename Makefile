@@ -70,8 +70,11 @@ oracle: $(VENV)/.installed ## generated cases, judged by the Go libraries of oth
 mutants: $(VENV)/.installed ## small changes of Kerf, one at a time, that its tests should notice
 	@$(BIN)/python -m tests.mutants $(ARGS)
 
-fuzz: $(VENV)/.installed ## any bytes where files are read; guided, if atheris is installed
-	@$(BIN)/python -m tests.fuzz cdi $(ARGS)
+# KINDS: those of tests/fuzz, such as cdi, fpga and gbs.
+KINDS      ?= all
+EXECUTIONS ?= 1000000
+fuzz: $(VENV)/.installed ## a million inputs for each reader of files; guided, if atheris is installed
+	@$(BIN)/python -m tests.fuzz $(KINDS) --executions $(EXECUTIONS) $(ARGS)
 
 bench: $(VENV)/.installed ## measurements, printed beside a baseline
 	@$(BIN)/python -m tests.bench $(ARGS)

@@ -15,7 +15,7 @@ from api.kerf.fpga_objects import FPGA_IMAGES, FPGA_SHELLS, FpgaImage, FpgaImage
 from api.model.base import JsonObject
 from api.model.devices import Attribute, Device
 from api.wire import Kind
-from driver.cli.options import DIRECTORY, FILE, backend_option, option
+from driver.cli.options import DIRECTORY, FILE, FILE_OR_DIRECTORY, backend_option, option
 from driver.cli.options.cluster import (
     access_options,
     cluster_options,
@@ -33,6 +33,7 @@ from driver.families.fpga.descriptions import (
     list_blank_references,
     list_references,
 )
+from driver.families.fpga.refused_images import ImageRefusal
 from driver.kubeletplugin.backends.fpga_images.header import ImageHeader, ReadAt
 from driver.kubeletplugin.backends.registry import BackendChoice
 
@@ -106,19 +107,23 @@ def slots(kubeconfig: Path | None, context: str | None, dump: Path | None, outpu
 
 
 @command.command(short_help="Check documents of shells and images, and image files.")
-@click.argument("files", nargs=-1, required=True, type=FILE, metavar="FILE...")
+@click.argument("files", nargs=-1, required=True, type=FILE_OR_DIRECTORY, metavar="FILE...")
 @option("--images", "folder", type=DIRECTORY, help="Folder of images: the files that documents name are checked.")
 @option("--key", "keys", type=FILE, multiple=True, help="An ed25519 public key in PEM that signs. Repeatable.")
 @with_exit_codes
 def verify(files: tuple[Path, ...], folder: Path | None, keys: tuple[Path, ...]) -> int:
-    """Check documents of FpgaShells and FpgaImages, and image files (GBS, xclbin), as a node does.
+    """Check documents of FpgaShells and FpgaImages, image files (GBS, xclbin), dfx-mgr's directories, as a node does.
 
     Documents that are given together are judged together: an image needs the shell with its interface. With --images
     the files that they name are checked, with --key their signatures.
     """
-    problems = [*_verify_documents([file for file in files if not _is_image(file)], folder, keys)]
-    for file in filter(_is_image, files):
+    folders = [file for file in files if file.is_dir()]
+    images = [file for file in files if file not in folders and _is_image(file)]
+    problems = [*_verify_documents([file for file in files if file not in (*folders, *images)], folder, keys)]
+    for file in images:
         problems += _verify_image(file)
+    for one in folders:
+        problems += _verify_folder(one)
     for problem in problems:
         click.echo(f"kerf: {problem}", err=True)
     return EXIT_FAILED if problems else 0
@@ -274,7 +279,10 @@ def _verify_files(document: JsonObject, folder: Path | None, keys: Sequence[Path
         if (fault := ring.find_fault(reference)) is not None:
             yield fault.message
         elif folder is not None and reference.file:
-            fault = ImageFiles(folder, ImageCache(folder, 0), ring, _read_header).find_fault(reference)
+            if (folder / reference.file).is_dir():
+                fault = _find_folder_fault(folder / reference.file, reference)
+            else:
+                fault = ImageFiles(folder, ImageCache(folder, 0), ring, _read_header).find_fault(reference)
             if fault is not None:
                 yield fault.message
             else:
@@ -306,6 +314,47 @@ def _describe_image(header: ImageHeader) -> str:
     signed = "with" if header.signature_bytes else "without"
     units, gibibytes = header.compute_units, header.memory_bytes / 2**30
     return f"for {header.platform}, with {units} compute units and {gibibytes:g} GiB, {signed} AMD's signature"
+
+
+def _verify_folder(folder: Path) -> Iterator[str]:
+    """Check a directory of a base design, or of a package for a slot, and print what to write into its document."""
+    from driver.kubeletplugin.backends.slots.packages import (
+        InvalidPackageError,
+        compute_digest,
+        read_accelerator,
+        read_base,
+        split_slot_folder,
+    )
+
+    try:
+        if (folder / "shell.json").is_file():
+            if (base := read_base(folder.parent, folder)) is None:
+                yield f"{folder}: the base design has no slots (shell_type of shell.json)"
+                return
+            click.echo(f"{folder}: a base design with {base.slots} slots\n  interfaceUUID: {base.interface_uuid}")
+            return
+        found = split_slot_folder("/".join(folder.resolve().parts[-3:]))
+        if found is None:
+            yield f"{folder}: it is neither a base design (shell.json) nor the directory NAME/NAME_slotN of a package"
+            return
+        devices = " ".join(read_accelerator(folder).devices) or "none"
+        click.echo(f"{folder}: the package {found[1]} for slot {found[2]}, with the devices: {devices}")
+        click.echo(f"  sha256: {compute_digest(folder)}")
+    except (InvalidPackageError, OSError) as error:
+        yield f"{folder}: {error}"
+
+
+def _find_folder_fault(folder: Path, reference: ImageReference) -> ImageRefusal | None:
+    """Return why a directory is not what an image is described as."""
+    from driver.kubeletplugin.backends.slots.packages import InvalidPackageError, compute_digest
+
+    try:
+        digest = compute_digest(folder)
+    except (InvalidPackageError, OSError) as error:
+        return ImageRefusal("Unreadable", str(error))
+    if digest != reference.sha256:
+        return ImageRefusal("WrongDigest", f"image {reference.file} has other files: their SHA-256 is {digest}")
+    return None
 
 
 def _try_load(device: str, backends: Sequence[BackendChoice]) -> str:

@@ -101,7 +101,10 @@ def device_types_of(geometry: Geometry) -> frozenset[DeviceType]:
 
 
 def is_shipped(geometry: Geometry) -> bool:
-    """Whether a family ships a geometry of this model."""
+    """Whether a family ships this geometry: what administrators describe may have the name of an example."""
+    family = installed_families().get(geometry.kind)
+    if family is not None and family.description_kinds:
+        return False
     return (geometry.kind, geometry.model) in _shipped_models()
 
 

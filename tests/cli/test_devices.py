@@ -94,7 +94,7 @@ def test_an_unknown_backend_is_an_error_with_a_suggestion(capsys: pytest.Capture
     code, _, err = run(capsys, "--backend=simulatd")
     assert code == 1
     assert (
-        "no backend 'simulatd'; installed are: dfl, discovered, intel, nvidia, nvidia-fake, simulated, xrt; "
+        "no backend 'simulatd'; installed are: dfl, discovered, intel, nvidia, nvidia-fake, simulated, slots, xrt; "
         "did you mean 'simulated'?" in err
     )
 
@@ -202,7 +202,7 @@ def test_a_program_gets_the_surveys_in_the_document(
         {
             "id": "gi-1",
             "profile": "3g.40gb",
-            "placement": [0, 4],
+            "placement": {"units": [0, 1, 2, 3], "layout": ""},
             "uuid": "MIG-1",
             "in_use": False,
             "is_static": False,

@@ -37,6 +37,7 @@ _QUESTIONS: Final = "tests/flows/test_diagnostics.py"
 _NPU: Final = "tests/testing/test_npu_programs.py"
 _QUOTA: Final = "tests/e2e/test_quota.py"
 _FPGA: Final = "tests/cli/test_fpga.py"
+_FOLDERS: Final = "test_directories_of_dfx_mgr_say_what_to_write_into_their_documents"
 _SIGNATURES: Final = "tests/kubeletplugin/backends/test_fpga_images.py"
 """Its keys and its signature were made by these commands."""
 _ON_A_CLUSTER: Final = dict.fromkeys(
@@ -96,6 +97,8 @@ RUN_ELSEWHERE: Final[Mapping[str, str]] = {
     "kerf fpga verify shell.yaml aes-gcm.yaml --images . --key release.pem": (
         f"{_FPGA}::test_signatures_are_checked_by_the_keys_that_are_given"
     ),
+    "kerf fpga verify /lib/firmware/xilinx/k26_2rp_1409": f"{_FPGA}::{_FOLDERS}",
+    "kerf fpga verify /lib/firmware/xilinx/k26_2rp_1409/aes128-0/aes128-0_slot0": f"{_FPGA}::{_FOLDERS}",
     "kubectl get fpgashells,fpgaimages": _FPGA,
     "kubectl describe fpgaimage aes-gcm": _FPGA,
     "openssl genpkey -algorithm ed25519 -out release.pem": _SIGNATURES,
@@ -146,6 +149,7 @@ NOT_RUN: Final[Mapping[str, str]] = {
     "kubectl label node node-1 kerf.dev/dfl=true": "needs a card",
     "cat /sys/bus/pci/drivers/xocl/*/interface_uuids": "needs a card",
     "kubectl label node node-1 kerf.dev/xrt=true": "needs a card",
+    "kubectl label node node-1 kerf.dev/dfx-mgr=true": "needs a board",
     "kubectl apply -f deploy/crds -f deploy/manifests -f deploy/fpga": "needs a card; the manifests are compared",
     (
         "kubectl get resourceclaims -A -o jsonpath="

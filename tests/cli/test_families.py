@@ -25,7 +25,7 @@ def test_the_installed_families_are_listed_with_driver_backends_and_configuratio
     assert [line.split() for line in out.splitlines()] == [
         ["FAMILY", "DRIVER", "BACKENDS", "CONFIGURATIONS"],
         ["gpu", "gpu.kerf.dev", "simulated,", "nvidia,", "nvidia-fake", "GpuConfig"],
-        ["fpga", "fpga.kerf.dev", "simulated,", "dfl,", "xrt", "FpgaConfig"],
+        ["fpga", "fpga.kerf.dev", "simulated,", "dfl,", "xrt,", "slots", "FpgaConfig"],
         ["gpu-intel", "gpu-intel.kerf.dev", "intel", "IntelGpuConfig"],
         ["shared", "shared.kerf.dev", "discovered", "-"],
     ]
@@ -65,6 +65,7 @@ def test_the_device_class_of_a_family_is_printed_in_the_version_of_the_cluster(
     assert [selector["cel"]["expression"] for selector in document["spec"]["selectors"]] == [
         'device.driver == "fpga.kerf.dev"',
         'device.attributes["fpga.kerf.dev"].cut != "monitor"',
+        'device.attributes["fpga.kerf.dev"].shared == false',
     ]
 
 

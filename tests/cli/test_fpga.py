@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import anyio
 import anyio.to_thread
+import msgspec
 import pytest
 import yaml
 
@@ -25,8 +26,11 @@ from tests.controller.structured.hardware import fpgas, slices
 from tests.controller.test_fpga_status import NOW, slice_of
 from tests.diagnostics.clusters import allocate_claims, claim, device_class, node, state
 from tests.fakes.dfl.machine import AES_ID, FFT_ID, INTERFACE, DflMachine, build_document, build_gbs
+from tests.fakes.dfx import DfxMachine
+from tests.fakes.dfx.machine import BASE
 from tests.fakes.xrt import build_xclbin
 from tests.generate import crds
+from tests.kubeletplugin.backends.slots_machine import SlotsMachineUnderTest
 
 SHA: Final = "a0" * 32
 
@@ -222,3 +226,56 @@ def test_a_dry_run_says_what_a_load_would_do_and_changes_nothing(
     assert (code, "refused images: aes=Missing" in err) == (1, True)
     assert machine.calls() == []
     assert run(capsys, "load", backend, "fpga-0-aes-at-1")[0] == 2
+
+
+def test_directories_of_dfx_mgr_say_what_to_write_into_their_documents(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = DfxMachine.create(tmp_path)
+    base = machine.firmware / BASE
+    code, out, err = run(capsys, "verify", str(base), str(base / "aes-1/aes-1_slot1"))
+    assert (code, err) == (0, "")
+    assert f"a base design with 3 slots\n  interfaceUUID: {machine.interface()}\n" in out
+    [file] = machine.files("aes", [1])
+    assert "the package aes-1 for slot 1, with the devices: 20101000000.aes-1\n" in out
+    assert f"  sha256: {file['sha256']}\n" in out
+
+
+def test_directories_that_documents_name_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    machine = DfxMachine.create(tmp_path)
+    machine.describe()
+    arguments = ("verify", *map(str, machine.descriptions.iterdir()), "--images", str(machine.firmware))
+    code, out, err = run(capsys, *arguments)
+    assert (code, err) == (0, "")
+    assert f"{BASE}/aes-2/aes-2_slot2: as described" in out
+    (machine.firmware / BASE / "aes-2/aes-2_slot2/accel.json").write_text("{}")
+    code, _, err = run(capsys, *arguments)
+    assert (code, "aes-2_slot2 has other files" in err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("", "neither a base design (shell.json) nor the directory NAME/NAME_slotN"),
+        ("flat", "has no slots"),
+        (f"{BASE}/aes-1/aes-1_slot1", "accel.json cannot be read"),
+    ],
+)
+def test_a_directory_that_dfx_mgr_could_not_use_is_told(
+    path: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = DfxMachine.create(tmp_path)
+    machine.add_base("flat", shell_type="PL_FLAT")
+    (machine.firmware / BASE / "aes-1/aes-1_slot1/accel.json").write_text("[")
+    code, _, err = run(capsys, "verify", str(machine.firmware / path))
+    assert (code, message in err) == (1, True)
+
+
+def test_a_dry_run_on_a_board_of_dfx_mgr_loads_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    machine = SlotsMachineUnderTest(tmp_path / "machine")
+    config = tmp_path / "slots.yaml"
+    config.write_bytes(msgspec.json.encode(machine.document))
+    code, out, err = run(capsys, "load", "--dry-run", f"--backend=slots={config}", "fpga-0-aes-at-1")
+    assert (code, err) == (0, "")
+    assert "function: aes" in out
+    assert machine.hardware.calls() == []

@@ -75,11 +75,10 @@ def test_a_daemon_starts_without_what_only_people_need() -> None:
     )
 
 
-def test_models_lists_every_gpu_and_shell(capsys: pytest.CaptureFixture[str]) -> None:
+def test_models_lists_every_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = run(capsys, "models", "-o", "json")
     document = json.loads(out)
     assert len(document["gpu"]) == 22
-    assert {geometry["model"] for geometry in document["fpga"]} >= {"quad", "edge-3"}
     code, out, _ = run(capsys, "models")
     assert code == 0
     assert "rtx-pro-6000-blackwell-96gb" in out

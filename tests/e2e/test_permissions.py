@@ -12,7 +12,7 @@ import pytest
 from tests.e2e.permission_cases import ALLOWED, CANNOT, Case, Who, clients, send, wait_said
 from tests.e2e.permission_matrix import ACCOUNTS, find_allowed, find_rights, told
 from tests.e2e.wait import eventually
-from tests.realcluster.api import Api, Document
+from tests.realcluster.api import Api, Document, StatusError
 from tests.realcluster.cluster import Cluster
 from tests.realcluster.kerf import DEPLOY, NAMESPACE, PLUGIN, Kerf, manifests
 from tests.realcluster.versions import KubernetesVersion
@@ -304,6 +304,40 @@ async def test_the_policy_alone_protects_the_status_of_claims_before_1_36(
 
     said = await eventually("the policy refuses", is_refused_by_policy)
     assert case.policy in said
+
+
+async def test_no_role_lets_an_account_of_kerf_write_what_fpgas_load(api: Api, accounts: Mapping[Who, Api]) -> None:
+    """FP-06: the policies refuse it, and everybody but the controller who writes the status."""
+    rbac, name = "rbac.authorization.k8s.io", "fpga-writer"
+    rules = [{"apiGroups": [KERF.partition("/")[0]], "resources": ["fpgashells"], "verbs": ["create"]}]
+    await api.apply({"apiVersion": f"{rbac}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules})
+    await api.apply(
+        {
+            "apiVersion": f"{rbac}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": PLUGIN, "namespace": NAMESPACE}],
+        }
+    )
+    spec = {"interfaceUUID": "1d0b24b2-6a5f-5c0e-9b0e-6a0e7a1f3c55", "slots": [{"lut": 1}]}
+    shell = {"apiVersion": KERF, "kind": "FpgaShell", "metadata": {"name": "lab"}, "spec": spec}
+
+    async def is_refused_by_policy() -> str | None:
+        try:
+            await accounts["plugin"].create(shell)
+        except StatusError as error:
+            return None if "cannot create" in error.message else error.message  # the role is not in force yet
+        return "created"
+
+    said = await eventually("the policy refuses", is_refused_by_policy)
+    assert "nodes and the accounts of Kerf only read FpgaShells and FpgaImages" in said
+    await api.create(shell)
+    with pytest.raises(StatusError, match="only the controller of Kerf writes the status"):
+        await api.patch(KERF, "FpgaShell", "lab", {"status": {"observedGeneration": 7}}, subresource="status")
+    report = {"status": {"observedGeneration": 1}}
+    await accounts["controller"].patch(KERF, "FpgaShell", "lab", report, subresource="status")
+    await api.delete(KERF, "FpgaShell", "lab")
 
 
 async def test_early_loading_lets_the_plugin_read_all_claims(api: Api, accounts: Mapping[Who, Api]) -> None:

@@ -1,4 +1,4 @@
-"""Fuzzes code that reads files: ``python -m tests.fuzz KIND [--executions N] [--seed N]``.
+"""Fuzzes code that reads files: ``python -m tests.fuzz KIND... [--executions N] [--seed N]``; ``all``: every kind.
 
 Each KIND is a module beside this one with ``target(folder)``, which returns a function that raises on an input with a
 finding, and ``generated(seed)``, which returns the input of that seed. Where atheris is installed (``pip install
@@ -8,12 +8,17 @@ atheris``), it guides inputs by coverage; otherwise all inputs are generated.
 import argparse
 import importlib
 import importlib.util
+import resource
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Final, Protocol, cast
+
+_MOST_MIB: Final = 64
+"""What a run may take of memory beyond what the process had at its start: no input has more than a few KiB."""
 
 Target = Callable[[bytes], None]
 
@@ -32,19 +37,33 @@ class FuzzFindingError(Exception):
 def main(arguments: Sequence[str]) -> int:
     kinds = sorted(file.stem for file in Path(__file__).parent.glob("[a-z]*.py") if not file.stem.startswith("test_"))
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("kind", choices=kinds)
+    parser.add_argument("kinds", nargs="+", choices=(*kinds, "all"), metavar="KIND", help=", ".join((*kinds, "all")))
     parser.add_argument("--executions", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0, help="of the first generated input")
     parser.add_argument("--engine", choices=("atheris", "generated"), default=_engine())
     parsed = parser.parse_args(arguments)
-    print(f"{parsed.kind}: {parsed.executions} executions, {parsed.engine}", flush=True)
+    chosen = kinds if "all" in parsed.kinds else list(dict.fromkeys(parsed.kinds))
+    options = ["--executions", str(parsed.executions), "--seed", str(parsed.seed), "--engine", parsed.engine]
+    if len(chosen) > 1:  # a process for each: the memory of each counts for itself
+        command = [sys.executable, "-m", "tests.fuzz"]
+        return max(subprocess.run([*command, kind, *options], check=False).returncode for kind in chosen)
+    [kind] = chosen
+    print(f"{kind}: {parsed.executions} executions, {parsed.engine}", flush=True)
     fuzz = _run_guided if parsed.engine == "atheris" else _run_generated
     with tempfile.TemporaryDirectory() as folder:
-        begin = time.monotonic()
-        fuzz(parsed.kind, Path(folder), parsed.executions, parsed.seed)
+        begin, before = time.monotonic(), _read_peak_mib()
+        fuzz(kind, Path(folder), parsed.executions, parsed.seed)
         # atheris ends the process by itself and prints its own last line.
-        print(f"{parsed.kind}: {parsed.executions} executions in {time.monotonic() - begin:.0f} s, no finding")
+        took_s, grown = time.monotonic() - begin, _read_peak_mib() - before
+        if grown > _MOST_MIB:
+            raise FuzzFindingError(f"{kind}: {grown:.0f} MiB more memory than at the start")
+        print(f"{kind}: {parsed.executions} executions in {took_s:.0f} s, {grown:.0f} MiB, no finding")
     return 0
+
+
+def _read_peak_mib() -> float:
+    """Return the most memory that this process has had so far (getrusage(2): KiB)."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def _engine() -> str:

@@ -15,8 +15,10 @@ from typing import Any, Final
 import click
 
 from api.checkpoint.v1 import CheckpointError
+from api.model.base import JsonObject
 from api.model.device_attributes import pool_name
 from api.model.devices import Device, Pool
+from api.wire import to_builtins
 from driver.cli.node.checkpoint import state_folder
 from driver.cli.options import backend_option, family_option, option, state_options
 from driver.cli.output import EXIT_FAILED, OutputFormat, describe_error, format_table, output_formats, print_document
@@ -249,17 +251,31 @@ def _cut(device: Device) -> str:
 
 
 def _placement(device: Device) -> str:
-    """Return first unit and number of units, such as ``4:2``; ``-``: the device takes none."""
+    """Return first unit and number of units, such as ``4:2``, or units with gaps, such as ``0,2``; ``-``: the device
+    takes none.
+    """
     names = (name for consumed in device.consumes_counters for name in consumed.counters)
     units = [int(match[1]) for name in names if (match := _UNIT.fullmatch(name))]
-    return f"{min(units)}:{len(units)}" if units else "-"
+    if not units:
+        return "-"
+    has_gaps = len(units) <= max(units) - min(units)
+    return ",".join(map(str, sorted(units))) if has_gaps else f"{min(units)}:{len(units)}"
+
+
+def _survey_document(survey: CardSurvey) -> JsonObject:
+    """Return the survey with the units of each partition, whatever a placement is inside of Kerf."""
+    document: JsonObject = to_builtins(survey)
+    for found, written in zip(survey.partitions, document["partitions"], strict=True):
+        if (placement := found.placement) is not None:
+            written["placement"] = {"units": [*placement.units], "layout": placement.layout}
+    return document
 
 
 def _document(found: FamilyDevices) -> dict[str, Any]:
     family = {"name": found.family.name, "driver": found.family.driver}
     return family | {
         "cards": found.cards,
-        "surveys": found.surveys,
+        "surveys": [_survey_document(survey) for survey in found.surveys],
         "unhealthy": found.unhealthy,
         "holders": found.holders,
         "pool": found.pool,

@@ -15,6 +15,7 @@ from driver.runtime.probe_address import AddressError, parse_address
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+FILE_OR_DIRECTORY = click.Path(exists=True, path_type=Path)
 DIRECTORY = click.Path(file_okay=False, path_type=Path)
 
 

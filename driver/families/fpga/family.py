@@ -74,6 +74,7 @@ FPGA: Final = Family(
             "simulated": "driver.kubeletplugin.backends.simulated:open_fpgas",
             "dfl": "driver.kubeletplugin.backends.dfl:open_backend",
             "xrt": "driver.kubeletplugin.backends.xrt:open_backend",
+            "slots": "driver.kubeletplugin.backends.slots:open_backend",
         }
     ),
     description_kinds=(FPGA_SHELLS, FPGA_IMAGES),

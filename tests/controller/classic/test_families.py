@@ -8,7 +8,10 @@ from api.model.metadata import ObjectMeta
 from driver.controller.classic.claims import plan_claim
 from driver.controller.classic.requirements import InvalidRequirementsError, resolve_requirements
 from driver.families.fpga import FPGA
+from driver.families.fpga.geometry import fpga_geometry
+from driver.families.fpga.shell import Function, Logic, Shell
 from driver.families.gpu import GPU
+from driver.partitions.geometry import Card, Placement
 from tests.controller.classic.cluster_builder import ClusterBuilder
 from tests.controller.classic.hardware import fpga, gpu, inventory
 
@@ -70,6 +73,38 @@ def test_a_class_whose_driver_is_not_that_of_its_parameters_is_refused(builder: 
     message = "class wrong has driverName fpga.kerf.dev, its parameters are for gpu.kerf.dev"
     with pytest.raises(InvalidRequirementsError, match=message):
         resolve_requirements(builder.claim(class_name="wrong"), builder.view)
+
+
+def described(node: str) -> Card:
+    """A card whose shell an administrator has described, by the name of one of Kerf's examples."""
+    functions = (
+        Function(name="sha3", version="1", afu_id="a", placements=(Placement(1, 1),), load_s=0.4, digests=("d" * 64,)),
+    )
+    shell = Shell(name="quad", uuid="u", family="agilex", slots=(Logic(lut=1),) * 2, functions=functions)
+    return Card(uuid=f"FPGA-{node}-0", index=0, geometry=fpga_geometry(shell))
+
+
+def test_an_inventory_says_which_functions_images_offer(builder: ClusterBuilder) -> None:
+    """What is registered as FpgaImage, and no table of Kerf's has."""
+    builder.put_inventory(inventory("n1", described("n1"), driver=FPGA.driver))
+    builder.resource_class("hashing", {"function": "sha3"}, kind="FpgaClassParameters")
+    assert given(builder, "hashing") == [("fpga.kerf.dev", "fpga-0-sha3-at-1")]
+
+
+@pytest.mark.parametrize("is_of_claim", [False, True], ids=["class", "claim"])
+def test_a_function_that_no_image_offers_is_told_with_those_that_there_are(
+    is_of_claim: bool, builder: ClusterBuilder
+) -> None:
+    builder.put_inventory(inventory("n1", described("n1"), driver=FPGA.driver))
+    named = {"function": "sha4"}
+    builder.resource_class("hashing", {} if is_of_claim else named, kind="FpgaClassParameters")
+    builder.claim_parameters("own", named, kind="FpgaClaimParameters")
+    own = "own" if is_of_claim else None
+    claim = builder.claim(class_name="hashing", parameters=own, parameters_kind="FpgaClaimParameters")
+    with pytest.raises(
+        InvalidRequirementsError, match='"sha4" is not a function of any known model; did you mean "sha3"'
+    ):
+        resolve_requirements(claim, builder.view)
 
 
 def test_names_of_inventories_are_distinct_and_never_too_long() -> None:

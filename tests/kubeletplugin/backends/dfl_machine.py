@@ -22,15 +22,20 @@ class DflMachineUnderTest(MachineUnderTest):
     def __init__(self, folder: Path, *, now: Callable[[], float] = time.monotonic) -> None:
         self.hardware = DflMachine.create(folder)
         self.hardware.describe()
-        self.document = DflConfig(
-            description_folder=str(self.hardware.descriptions),
-            image_folder=str(self.hardware.images),
-            system_root=str(folder),
-            health_poll_seconds=0.01,
-            cache_folder=str(folder / "cache"),
-        )
+        self.document = self.describe(self.hardware)
         self._now = now
         self._points_left: int | None = None
+
+    @staticmethod
+    def describe(hardware: DflMachine) -> DflConfig:
+        """Return the configuration for a machine."""
+        return DflConfig(
+            description_folder=str(hardware.descriptions),
+            image_folder=str(hardware.images),
+            system_root=str(hardware.folder),
+            health_poll_seconds=0.01,
+            cache_folder=str(hardware.folder / "cache"),
+        )
 
     def open_backend(self) -> DflBackend:
         return DflBackend(self.document, calls=FakeSystemCalls(self._pass_point), now=self._now)

@@ -137,7 +137,7 @@ def test_what_is_not_valid_is_no_device(documents: list[Json]) -> None:
 
 
 def test_a_handle_of_another_backend_is_refused() -> None:
-    with pytest.raises(HardwareRefusedError, match="no handle of the backend discovered"):
+    with pytest.raises(HardwareRefusedError, match="not a handle of the backend discovered"):
         open_backend(None).edits({"kind": "intel"})
 
 

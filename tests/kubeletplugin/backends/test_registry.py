@@ -72,13 +72,13 @@ def test_named_families_are_hosted_once_each_in_the_order_of_their_names() -> No
 
 
 def test_an_unknown_family_is_an_error_with_the_installed_ones_and_a_suggestion() -> None:
-    message = r"no family 'fgpa'; installed are: fpga, gpu, gpu-intel, npu; did you mean 'fpga'\?"
+    message = r"no family 'fgpa'; installed are: fpga, gpu, gpu-intel, npu, shared; did you mean 'fpga'\?"
     with pytest.raises(FamilyUnavailableError, match=message):
         choose(("fgpa",), "simulated")
 
 
 def test_an_unknown_backend_is_an_error_with_the_installed_ones_and_a_suggestion() -> None:
-    message = r"no backend 'simulate'; installed are: .*nvidia, nvidia-fake, simulated, xrt; did you mean 'simulated'\?"
+    message = r"no backend 'simulate'; installed are: .*nvidia, nvidia-fake, simulated, slots, xrt; did you mean 'simulated'\?"
     with pytest.raises(BackendUnavailableError, match=message):
         choose((), "simulate")
 

@@ -126,7 +126,7 @@ def test_a_release_that_is_repeated_later_leaves_another_layout_alone(machine: L
 
 def test_no_layout_is_loaded_while_a_process_uses_the_card(machine: LayoutMachine) -> None:
     machine.open().use_slots(Placement(3, 1))
-    with pytest.raises(HardwareConflictError, match="held by somebody else: slots-3 at 3"):
+    with pytest.raises(HardwareConflictError, match="in use outside of Kerf: slots-3 at 3"):
         machine.prepare(machine.part("aes", 0, layout="halves"))
     assert machine.now.layout == ""
     state = FpgaState(shell="split", in_use=(Placement(3, 1),))

@@ -35,13 +35,14 @@ class PolicyServer:
         user: Json = ANONYMOUS,
         subresource: str = "",
         group: str = "resource.k8s.io",
+        version: str = "v1",
     ) -> str:
-        """Return what the policies say to a write in version v1 of ``group``; empty: nothing."""
+        """Return what the policies say to a write in ``version`` of ``group``; empty: nothing."""
         operation: Literal["CREATE", "UPDATE", "DELETE"] = "DELETE" if new is None else "UPDATE" if old else "CREATE"
         write = AdmissionAttributes(
             operation=operation,  # type: ignore[arg-type]  # the embedded server evaluates no policy on a delete
             resource=GroupResource(group, resource),
-            version="v1",
+            version=version,
             subresource=subresource,
             key=ObjectKey("default", "c"),
             new=new,  # type: ignore[arg-type]

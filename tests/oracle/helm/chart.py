@@ -44,6 +44,7 @@ MANIFESTS: Final[Mapping[str, Rendered]] = {
     "manifests/10-controller.yaml": Rendered(["controller.yaml"], []),
     "manifests/15-permissions.yaml": Rendered(["permissions.yaml"], []),
     "manifests/16-parameters.yaml": Rendered(["parameters.yaml"], []),
+    "manifests/17-fpga-descriptions.yaml": Rendered(["fpga-descriptions.yaml"], []),
     "manifests/20-kubelet-plugin.yaml": Rendered(["kubelet-plugin.yaml"], [], profile="simulated"),
     "manifests/30-device-classes.yaml": Rendered(["device-classes.yaml"], []),
     "nvidia/20-kubelet-plugin.yaml": Rendered(["kubelet-plugin.yaml"], [], profile="nvidia"),

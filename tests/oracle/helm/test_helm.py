@@ -218,3 +218,21 @@ def test_every_mount_has_its_volume(helm: Helm) -> None:
 def test_wrong_values_are_refused_with_their_name(helm: Helm, values: Mapping[str, Any], said: str) -> None:
     with pytest.raises(RefusedError, match=said):
         helm.template(values)
+
+
+def test_writers_of_descriptions_are_those_whom_the_values_name(helm: Helm) -> None:
+    def conditions(writers: Mapping[str, Any]) -> list[str]:
+        rendered = documents(helm.template({"fpgaDescriptions": {"writers": writers}}))
+        (policy,) = (
+            one
+            for one in rendered
+            if one["kind"] == "ValidatingAdmissionPolicy" and one["metadata"]["name"] == "kerf-fpga-descriptions"
+        )
+        return [one["expression"] for one in policy["spec"]["validations"]]
+
+    assert len(conditions({})) == 1
+    assert conditions({"groups": ["fpga-team"], "users": ["ada"]})[1] == (
+        'variables.groups.exists(group, group in ["fpga-team"]) || request.userInfo.username in ["ada"]'
+    )
+    with pytest.raises(RefusedError, match="fpgaDescriptions"):
+        conditions({"users": ['ada"]) || true || ("']})

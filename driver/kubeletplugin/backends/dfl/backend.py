@@ -31,6 +31,7 @@ from driver.kubeletplugin.backends.dfl.gbs import read_gbs_header
 from driver.kubeletplugin.backends.dfl.handles import build_edits, from_json, to_json
 from driver.kubeletplugin.backends.dfl.health import judge_condition
 from driver.kubeletplugin.backends.dfl.sysfs import CardFiles, DflCardReading
+from driver.kubeletplugin.backends.dfl.virtual_functions import VirtualFunctions
 from driver.kubeletplugin.backends.documents import read_config
 from driver.kubeletplugin.backends.fpga_images.catalog import ImageCatalog
 from driver.kubeletplugin.backends.health_watcher import HealthWatcher, Snapshot
@@ -59,6 +60,7 @@ class DflBackend:
         self._files = CardFiles(Path(config.system_root))
         self._catalog = ImageCatalog(config, read_gbs_header, find_misfit=_find_misfit)
         self._driver = DflDriver(self._files, calls or LinuxSystemCalls())
+        self._functions = VirtualFunctions(self._files, self._driver)
         self._now = now
         self._seen: dict[str, DflCardReading] = {}
         self._indexes: dict[str, int] = {}
@@ -169,6 +171,8 @@ class DflBackend:
             files=self._files,
             images=self._catalog.files,
             driver=self._driver,
+            functions=self._functions,
+            has_functions=self._config.virtual_functions,
             now=self._now,
         )
 

@@ -30,8 +30,9 @@ from driver.kubeletplugin.backends.base import (
     Journal,
 )
 from driver.kubeletplugin.backends.dfl.driver_calls import DflDriver, PortInUseError
-from driver.kubeletplugin.backends.dfl.handles import DflHandle, SlotHandle
+from driver.kubeletplugin.backends.dfl.handles import DflHandle, FunctionHandle, SlotHandle, from_json, to_json
 from driver.kubeletplugin.backends.dfl.sysfs import CardFiles, DflCardReading, PortReading
+from driver.kubeletplugin.backends.dfl.virtual_functions import VirtualFunctions
 from driver.kubeletplugin.backends.fpga_images.files import ImageFiles
 from driver.kubeletplugin.backends.fpga_loads import LOADS, WARM_HITS
 from driver.kubeletplugin.backends.fpga_parameters import (
@@ -47,6 +48,12 @@ _log = logging.getLogger(__name__)
 
 _LOADING: Final = "loading"
 """The note that a change of the slots has begun, with the function's name."""
+_GIVEN: Final = "given"
+"""The note that slots are being given to virtual functions; in the end with the handle."""
+_ONLY_WHOLE: Final = "this node gives cards as virtual functions, all ports at once"
+_ONE_SLOT: Final = "this node gives cards as virtual functions: ask for the card's one slot"
+"""Why not every device of a card can be had. A card with one slot is given by that, so that functions can be asked for.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,14 +75,21 @@ class DflCard:
         files: CardFiles,
         images: ImageFiles,
         driver: DflDriver,
+        functions: VirtualFunctions,
+        has_functions: bool,
         now: Callable[[], float],
     ) -> None:
-        """``described`` is None where no description has the card's interface: then it can only be released."""
+        """``described`` is None where no description has the card's interface: then it can only be released.
+
+        ``has_functions``: containers get virtual functions, and the card is given as a whole.
+        """
         self.reading = reading
         self._described = described
         self._files = files
         self._images = images
         self._driver = driver
+        self._functions = functions
+        self._has_functions = has_functions
         self._now = now
 
     @property
@@ -107,18 +121,37 @@ class DflCard:
         nodes = {f"/dev/dfl-port.{port.number}": port for port in self.reading.ports}
         used = {nodes[node].slot for node in find_openers(self._files.root / "proc", nodes.keys())}
         there = {port.slot for port in self.reading.ports}
+        away = [slot for slot in range(self.reading.slots) if slot not in there]
         found = [_found(f"port-{slot}", slot) for slot in sorted(used)]
-        found += [_found(f"port-{slot}-of-a-vf", slot) for slot in range(self.reading.slots) if slot not in there]
         fault = "" if self._described is None else self._described.fault
+        no_whole = no_partitions = fault
+        if not self._has_functions:
+            found += [_found(f"port-{slot}-of-a-vf", slot) for slot in away]
+        else:
+            if away:
+                found = [self._find_given()]
+            if self.reading.slots == 1:
+                no_whole = fault or _ONE_SLOT
+            else:
+                no_partitions = fault or _ONLY_WHOLE
         return CardSurvey(
-            card_uuid=self.reading.uuid, partitions=tuple(found), no_whole=fault, no_partitions=fault, no_static=fault
+            card_uuid=self.reading.uuid,
+            partitions=tuple(found),
+            no_whole=no_whole,
+            no_partitions=no_partitions,
+            no_static=fault,
         )
 
     def prepare(
         self, device: AllocatedDevice, config: DeviceConfigBase | None, journal: Journal, *, is_stand_in: bool
     ) -> DflHandle:
         fpga_config = find_fpga_config(device, config)
-        ports = self._find_ports(device.partition)
+        if self._has_functions and not device.admin_access:
+            if (made := self._find_made(journal)) is not None:
+                return made
+            if _GIVEN in journal.notes:
+                self._take_back()
+        ports = self._find_ports(device.partition, is_admin=device.admin_access)
         handle = DflHandle(
             card=self.reading.uuid,
             device=device.share.id.device,
@@ -142,7 +175,7 @@ class DflCard:
                 slot_image = wanted.get(port.reading.slot)
                 limit_s = find_load_limit(fpga_config, slot_image.load_s if slot_image else 0.0)
                 self._bring(port, slot_image, limit_s)
-        return structs.replace(
+        prepared = structs.replace(
             handle,
             slots=tuple(self._describe_slot(port, wanted.get(port.slot)) for port in ports),
             function=name,
@@ -150,11 +183,14 @@ class DflCard:
             version=self._find_version(name),
             parameters=dict(spec.parameters) if (spec := self.shell.specs.get(name)) is not None else {},
         )
+        return self._give(prepared, journal) if self._has_functions else prepared
 
     def unprepare(self, handle: DflHandle) -> None:
         """Clear the slots, or leave the function in them. Another's function that is there by now stays."""
         if handle.is_admin:
             return
+        if handle.functions:
+            self._take_back()
         found = [(slot, self.reading.find_port(slot.slot)) for slot in handle.slots]
         there = [(slot, port) for slot, port in found if port is not None]
         with self._hold([port for _, port in there], HardwareHeldError, "") as held:
@@ -165,12 +201,55 @@ class DflCard:
         """Clear the slots if a change of them has begun."""
         if _LOADING not in journal.notes:
             return
+        if _GIVEN in journal.notes:
+            self._take_back()
         blanks = self.shell.blanks
         slots = self._list_slots(device.partition)
         ports = [port for slot in slots.units if (port := self.reading.find_port(slot)) is not None]
         with self._hold(ports, HardwareHeldError, "") as held:
             for one in held:
                 self._bring(one, blanks.get(one.reading.slot), None)
+
+    # Virtual functions
+
+    def _give(self, handle: DflHandle, journal: Journal) -> DflHandle:
+        """Give the loaded slots to virtual functions. The handle is noted, as ports that are away say nothing."""
+        journal.write(**{_GIVEN: None})
+        made = self._functions.make(self.reading, [slot.slot for slot in handle.slots])
+        functions = tuple(FunctionHandle(address=one.address, group=one.group) for one in made)
+        given = structs.replace(handle, functions=functions)
+        journal.write(**{_GIVEN: to_json(given)})
+        return given
+
+    def _find_made(self, journal: Journal) -> DflHandle | None:
+        """Return the noted handle if all of its virtual functions are there; None: not all is done."""
+        if (noted := journal.notes.get(_GIVEN)) is None:
+            return None
+        handle = from_json(noted)
+        there = {(one.address, one.group, one.driver) for one in self._functions.list_functions(self.reading)}
+        wanted = {(one.address, one.group, "vfio-pci") for one in handle.functions}
+        return handle if wanted == there else None
+
+    def _find_given(self) -> FoundPartition:
+        """Return what is on the card whose ports are away: for a card with one slot in its place."""
+        used = find_openers(
+            self._files.root / "proc", {one.node for one in self._functions.list_functions(self.reading)}
+        )
+        place = Placement(0, 1) if self.reading.slots == 1 else None
+        return FoundPartition(id="virtual-functions", profile=None, placement=place, in_use=True if used else None)
+
+    def _take_back(self) -> None:
+        """Remove the card's virtual functions. Raises HardwareHeldError: a process uses one."""
+        nodes = {one.node for one in self._functions.list_functions(self.reading)}
+        proc = self._files.root / "proc"
+        for node, pids in find_openers(proc, nodes).items():
+            names = {pid: read_process_name(proc, pid) for pid in pids}
+            raise HardwareHeldError(f"card {self._name} is in use: {describe_processes(names)} has {node} open")
+        if self._functions.undo(self.reading):
+            now = self._files.read_again(self.reading)
+            if now is None:
+                raise CardAbsentError(f"card {self._name} is not there any more")
+            self.reading = now
 
     # What a slot is to be
 
@@ -261,11 +340,16 @@ class DflCard:
     def _list_slots(self, partition: Partition) -> Placement:
         return partition.placement or Placement(0, self.reading.slots)
 
-    def _find_ports(self, partition: Partition) -> list[PortReading]:
-        """Return the ports of a device. Raises HardwareConflictError for one that a virtual function has."""
+    def _find_ports(self, partition: Partition, *, is_admin: bool) -> list[PortReading]:
+        """Return the ports of a device, for an administrator those that are there.
+
+        Raises HardwareConflictError for one that a virtual function has.
+        """
         found = []
         for slot in self._list_slots(partition).units:
             port = self.reading.find_port(slot)
+            if port is None and is_admin:
+                continue
             if port is None:
                 raise HardwareConflictError(f"in use outside of Kerf: slot {slot} of {self._name} is not on its PF")
             found.append(port)

@@ -23,6 +23,8 @@ from driver.kubeletplugin.backends.fpga_images.config import FpgaImagesConfig
 class DflConfig(FpgaImagesConfig):
     """The configuration document."""
 
+    virtual_functions: bool = False
+    """Whether containers get virtual functions by VFIO in place of ports: each card is then given as a whole."""
     health_poll_seconds: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 2.0
     """Seconds between two reads of the cards' errors and sensors; the kernel reports none of them by itself."""
     system_root: str = "/"

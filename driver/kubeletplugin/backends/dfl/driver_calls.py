@@ -10,6 +10,7 @@ import os
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Protocol
 
@@ -22,6 +23,11 @@ PORT_RESET: Final = 0xB640
 """DFL_FPGA_PORT_RESET: _IO(0xB6, 0x40); its argument must be 0."""
 FME_PORT_PR: Final = 0xB680
 """DFL_FPGA_FME_PORT_PR: _IO(0xB6, 0x80), with a pointer to PORT_PR."""
+FME_PORT_RELEASE: Final = 0x4004B681
+"""DFL_FPGA_FME_PORT_RELEASE: _IOW(0xB6, 0x81, int), with a pointer to the port's id."""
+FME_PORT_ASSIGN: Final = 0x4004B682
+"""DFL_FPGA_FME_PORT_ASSIGN: _IOW(0xB6, 0x82, int), likewise."""
+_PORT_ID: Final = struct.Struct("=i")
 PORT_PR: Final = struct.Struct("=IIIIQ")
 """struct dfl_fpga_fme_port_pr: argsz, flags (0), port_id, buffer_size, buffer_address."""
 
@@ -130,6 +136,39 @@ class DflDriver:
         except OSError as error:
             if error.errno == errno.EIO:
                 raise self._explain_failure(card, what) from error
+            raise _translate(error, what, card) from error
+        finally:
+            self._calls.close(descriptor)
+
+    def release_port(self, card: DflCardReading, slot: int) -> None:
+        """Take a port from the physical function, so that a virtual one can have it. Raises as ``program`` does."""
+        self._move_port(card, slot, FME_PORT_RELEASE, "released")
+
+    def assign_port(self, card: DflCardReading, slot: int) -> None:
+        """Give a port back to the physical function. Raises as ``program`` does."""
+        self._move_port(card, slot, FME_PORT_ASSIGN, "given back")
+
+    def write_attribute(self, card: DflCardReading, path: Path, text: str) -> None:
+        """Write to an attribute in ``/sys``. Raises as ``program`` does."""
+        try:
+            descriptor = self._calls.open(str(path), os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                self._calls.write(descriptor, f"{text}\n".encode())
+            finally:
+                self._calls.close(descriptor)
+        except OSError as error:
+            raise _translate(error, f"{text} cannot be written to {path}", card) from error
+
+    def _move_port(self, card: DflCardReading, slot: int, request: int, done: str) -> None:
+        node = self._files.find_fme_node(card)
+        what = f"slot {slot} of {card.pci_address} cannot be {done}"
+        try:
+            descriptor = self._calls.open(str(node), os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            raise _translate(error, f"/dev/{node.name} cannot be opened", card) from error
+        try:
+            self._calls.ioctl(descriptor, request, _PORT_ID.pack(slot))
+        except OSError as error:
             raise _translate(error, what, card) from error
         finally:
             self._calls.close(descriptor)

@@ -15,6 +15,8 @@ from driver.families.fpga.descriptions import ImageReference
 from driver.kubeletplugin.backends.base import Handle
 from driver.kubeletplugin.backends.documents import read_handle
 
+_CONTAINER_NODE: Final = "/dev/vfio/vfio"
+"""The node that every user of VFIO opens first (Linux ``Documentation/driver-api/vfio.rst``)."""
 _NULL_MAJOR: Final = 1
 _NULL_MINOR: Final = 3
 """``/dev/null`` on every Linux (Documentation/admin-guide/devices.txt)."""
@@ -30,6 +32,15 @@ class SlotHandle(msgspec.Struct, frozen=True, kw_only=True):
     """What prepare has left in the slot; empty: whatever was there, because the slot has no blank image."""
     blank: ImageReference | None = None
     """What is loaded when the slot is released; None: nothing can be."""
+
+
+class FunctionHandle(msgspec.Struct, frozen=True, kw_only=True):
+    """A virtual function that was made for the device."""
+
+    address: str
+    """Its PCI address."""
+    group: str
+    """The number of its IOMMU group, which is the name of its node, ``/dev/vfio/7``."""
 
 
 class DflHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="dfl"):
@@ -49,6 +60,8 @@ class DflHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag
     """The function's parameters, for programs that use it."""
     release: Literal["Blank", "Keep"] = "Blank"
     """What becomes of the function when the device is released."""
+    functions: tuple[FunctionHandle, ...] = ()
+    """The virtual functions that have the ports, in place of the ports' nodes."""
     is_admin: bool = False
     """Whether the claim has admin access: nothing was changed for it."""
     is_stand_in: bool = False
@@ -67,16 +80,22 @@ def from_json(handle: Handle) -> DflHandle:
 
 def build_edits(handle: DflHandle) -> ContainerEdits:
     """Build the edits of a device. The same handle gives the same edits, on every node and after every restart."""
-    nodes = tuple(_build_node(slot.port, is_stand_in=handle.is_stand_in) for slot in handle.slots)
+    paths = [f"/dev/dfl-port.{slot.port}" for slot in handle.slots]
+    if handle.functions:
+        paths = [_CONTAINER_NODE, *(f"/dev/vfio/{one.group}" for one in handle.functions)]
+    nodes = tuple(_build_node(path, is_stand_in=handle.is_stand_in) for path in paths)
     return ContainerEdits(env=tuple(_list_variables(handle)), device_nodes=nodes)
 
 
 def _list_variables(handle: DflHandle) -> Iterator[str]:
     name = handle.device.upper().replace("-", "_")
     yield f"KERF_DEVICE_{name}={handle.function}"
+    if handle.functions:
+        yield f"KERF_VF_{name}={','.join(one.address for one in handle.functions)}"
     for slot in handle.slots:
         if slot.slot == handle.function_slot:
-            yield f"KERF_PORT_{name}=/dev/dfl-port.{slot.port}"
+            if not handle.functions:
+                yield f"KERF_PORT_{name}=/dev/dfl-port.{slot.port}"
             yield f"KERF_AFU_ID_{name}={slot.afu_id}"
     if handle.version:
         yield f"KERF_VERSION_{name}={handle.version}"
@@ -84,8 +103,7 @@ def _list_variables(handle: DflHandle) -> Iterator[str]:
         yield f"KERF_PARAMETER_{name}_{parameter}={value}"
 
 
-def _build_node(port: int, *, is_stand_in: bool) -> DeviceNode:
-    path = f"/dev/dfl-port.{port}"
+def _build_node(path: str, *, is_stand_in: bool) -> DeviceNode:
     if not is_stand_in:
         return DeviceNode(path=path, permissions="rw")
     return DeviceNode(

@@ -136,7 +136,7 @@ class CardFiles:
         folder = self.find_port_folder(card, port)
         if not folder.is_dir():
             raise CardAbsentError(f"card {card.pci_address} is not there any more")
-        errors = _read_number(folder / "errors/errors")
+        errors = read_number(folder / "errors/errors")
         if errors == ALL_ONES:
             raise CardAbsentError(f"card {card.pci_address} answers with ones only: it is off the bus")
         return errors
@@ -146,7 +146,7 @@ class CardFiles:
         fme = self._find_fme_folder(card)
         if not fme.is_dir():
             raise CardAbsentError(f"card {card.pci_address} is not there any more")
-        errors = {path.name: _read_number(path) for path in sorted(fme.glob("errors/*_errors"))}
+        errors = {path.name: read_number(path) for path in sorted(fme.glob("errors/*_errors"))}
         errors.pop("inject_errors", None)  # what is injected for tests, which no read of errors is
         if errors and all(value == ALL_ONES for value in errors.values()):
             raise CardAbsentError(f"card {card.pci_address} answers with ones only: it is off the bus")
@@ -154,7 +154,7 @@ class CardFiles:
         for port in card.ports:
             folder = self.find_port_folder(card, port)
             ports[port.slot] = PortCondition(
-                errors=_read_number(folder / "errors/errors"), power_state=_read_number(folder / "power_state")
+                errors=read_number(folder / "errors/errors"), power_state=read_number(folder / "power_state")
             )
         return CardCondition(
             errors={name: value for name, value in errors.items() if value},
@@ -171,6 +171,13 @@ class CardFiles:
 
     def find_port_folder(self, card: DflCardReading, port: PortReading) -> Path:
         return self.root / _REGIONS / card.region / f"dfl-port.{port.number}"
+
+    def find_device_folder(self, card: DflCardReading) -> Path:
+        """Return the folder of the card's physical function in ``/sys``."""
+        parts = (self.root / _REGIONS / card.region).resolve().parts
+        if card.pci_address not in parts:
+            raise CardAbsentError(f"card {card.pci_address} is not there any more")
+        return Path(*parts[: parts.index(card.pci_address) + 1])
 
     def find_fme_node(self, card: DflCardReading) -> Path:
         return self.root / f"dev/dfl-fme.{card.fme}"
@@ -201,7 +208,7 @@ def _read_card(region: Path) -> DflCardReading | None:
         region=region.name,
         fme=int(fme.name.rpartition(".")[2]),
         interface_uuid=_read_interface(fme),
-        slots=_read_number(fme / "ports_num"),
+        slots=read_number(fme / "ports_num"),
         ports=tuple(ports),
     )
 
@@ -225,11 +232,11 @@ def _list_alarms(fme: Path) -> Iterator[str]:
         for sensor in sorted(fme.glob(place)):
             for pattern in _ALARMS:
                 for path in sorted(sensor.glob(pattern)):
-                    if _read_number(path) == 1:
+                    if read_number(path) == 1:
                         yield f"{_read_quietly(sensor / 'name')} {path.name}".strip()
 
 
-def _read_number(path: Path) -> int:
+def read_number(path: Path) -> int:
     """Return an attribute, decimal or with 0x; 0: it is not there, or cannot be read."""
     try:
         return int(_read_quietly(path) or "0", 0)

@@ -1,0 +1,295 @@
+"""The Backend protocol over the one FPGA of a board that dfx-mgrd loads."""
+
+import logging
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from api.errors import KerfError
+from api.kerf.v1alpha1 import DeviceConfigBase
+from api.model.base import JsonObject
+from api.model.devices import Attribute
+from cdi import ContainerEdits
+from driver.families.fpga.descriptions import DescribedShell, Description, ImageReference, build_descriptions
+from driver.families.fpga.geometry import fpga_geometry
+from driver.families.fpga.refused_images import ImageRefusal
+from driver.kubeletplugin.backends.base import (
+    AllocatedDevice,
+    CardAbsentError,
+    CardChange,
+    CardSurvey,
+    DiscoveryChange,
+    FoundPartition,
+    Handle,
+    HardwareBusyError,
+    HealthChange,
+    HealthState,
+    Journal,
+    UnhealthyState,
+)
+from driver.kubeletplugin.backends.documents import read_config
+from driver.kubeletplugin.backends.fpga_descriptions import (
+    leave_out_images,
+    read_description_files,
+    summarize_refusals,
+)
+from driver.kubeletplugin.backends.fpga_images.signatures import KeyRing
+from driver.kubeletplugin.backends.health_watcher import HealthWatcher, Snapshot
+from driver.kubeletplugin.backends.kernel_files import read_numa_node
+from driver.kubeletplugin.backends.slots.board import SlotsBoard
+from driver.kubeletplugin.backends.slots.config import SlotsConfig
+from driver.kubeletplugin.backends.slots.daemon import DfxDaemon, Exchange
+from driver.kubeletplugin.backends.slots.handles import build_edits, from_json, to_json
+from driver.kubeletplugin.backends.slots.images import PackageImages
+from driver.kubeletplugin.backends.slots.packages import BaseDesign, InvalidPackageError, find_base_folders
+from driver.partitions.geometry import Card, Partition
+
+_log = logging.getLogger(__name__)
+
+_MANAGER: Final = "sys/class/fpga_manager/fpga0"
+"""The FPGA manager that the daemon uses (Linux ``Documentation/ABI/testing/sysfs-class-fpga-manager``)."""
+_NAMESPACE: Final = uuid.UUID("0b6a1d52-5d0c-5b6f-8f5e-3f1f6f0e4a77")
+"""The namespace of the cards' UUIDs (RFC 9562, version 5)."""
+_USABLE: Final = frozenset({"operating", "unknown"})
+"""States in which the daemon takes the FPGA for usable."""
+_MAX_STATE: Final = 256
+"""Bytes of an attribute of the FPGA manager that are read."""
+
+
+class SlotsBackend:
+    """A Backend of the FPGA of this board, which the daemon dfx-mgrd loads.
+
+    Nothing is remembered but what the daemon and the files say each time: what is loaded, base designs, descriptions.
+    """
+
+    name = "slots"
+
+    def __init__(self, config: SlotsConfig, *, exchange: Exchange | None = None) -> None:
+        """Tests give ``exchange``. Raises InvalidKeyError."""
+        self._config = config
+        self._system = Path(config.system_root)
+        self._firmware = Path(config.firmware_folder)
+        self._images = PackageImages(self._firmware, KeyRing(config.keys))
+        self._daemon = DfxDaemon(config.socket, exchange)
+        self._descriptions: tuple[Description, ...] = ()
+        self._chosen: tuple[BaseDesign, DescribedShell] | None = None
+        self._refused: Mapping[ImageReference, ImageRefusal] = {}
+        self._seen = ""
+        """The UUID of the card that was discovered; empty: none was yet."""
+        self._last: object = None
+        """What was loaded when the daemon said it last."""
+        self._said: frozenset[str] = frozenset()
+        self._watcher = self._make_watcher()
+
+    def open(self) -> None:
+        """Begin anew: the first wait for events reports everything that is not healthy."""
+        self._watcher = self._make_watcher()
+
+    def close(self) -> None:
+        self._watcher.close()
+
+    def discover(self) -> Sequence[Card]:
+        """Return the card, if the daemon runs and the shell of a base design is described.
+
+        What keeps it or a function from being offered is logged once.
+        """
+        found_files, problems = read_description_files(Path(self._config.description_folder))
+        descriptions = build_descriptions([*found_files, *self._descriptions])
+        problems += descriptions.problems
+        cards: list[Card] = []
+        try:
+            card_uuid = self._find_uuid()
+            chosen = self._choose_base(descriptions.shells, problems)
+            if chosen is not None:
+                base, described = chosen
+                self._refused = self._find_refused(base, described)
+                problems += dict.fromkeys(refusal.message for refusal in self._refused.values())
+                chosen = (base, leave_out_images(described, self._refused))
+            self._chosen, self._seen = chosen, card_uuid
+            if chosen is not None:
+                cards.append(self._build_card(card_uuid, chosen[1]))
+        except KerfError as error:
+            problems.append(str(error))
+        for problem in problems:
+            if problem not in self._said:
+                _log.warning("%s", problem)
+        self._said = frozenset(problems)
+        return cards
+
+    def survey(self, card_uuid: str) -> CardSurvey:
+        return self._find_board(card_uuid).survey()
+
+    def prepare(
+        self, device: AllocatedDevice, config: DeviceConfigBase | None, journal: Journal, found: FoundPartition | None
+    ) -> Handle:
+        del found  # what an interrupted load left in slots is no object: it is found again, or loaded over
+        board = self._find_board(device.partition.card_uuid)
+        return to_json(board.prepare(device, config, journal, is_stand_in=self._config.is_for_stand_in))
+
+    def unprepare(self, handle: Handle) -> None:
+        known = from_json(handle)
+        self._find_board(known.card, known.base).unprepare(known)
+
+    def abandon(self, device: AllocatedDevice, journal: Journal, found: FoundPartition | None) -> None:
+        del found
+        self._find_board(device.partition.card_uuid).abandon(device, journal)
+
+    def edits(self, handle: Handle) -> ContainerEdits:
+        return build_edits(from_json(handle))
+
+    def wait_for_events(self, timeout_s: float) -> Sequence[HealthChange | CardChange | DiscoveryChange]:
+        return self._watcher.wait(timeout_s)
+
+    def describe(self, documents: Sequence[JsonObject]) -> None:
+        """Take the shells and images of the cluster; what files of this node say counts first."""
+        named = [Description(f"{one['kind']} {one['metadata']['name']}", one) for one in documents]
+        self._descriptions = tuple(sorted(named, key=lambda description: description.source))
+
+    def _make_watcher(self) -> HealthWatcher:
+        return HealthWatcher(
+            list_cards=lambda: [self._seen] if self._seen else [],
+            read=self._read_snapshot,
+            poll_s=self._config.health_poll_seconds,
+        )
+
+    def _read_snapshot(self, card_uuid: str) -> Snapshot:
+        """Return the card's health, and what is loaded. Raises CardAbsentError: there is no such card."""
+        if self._find_uuid() != card_uuid:
+            raise CardAbsentError(f"card {card_uuid} is not on this board")
+        state = self._read_manager("state")
+        reasons: list[str] = [] if state in _USABLE else [f"its FPGA manager is in the state {state!r}"]
+        try:
+            self._last = self._daemon.read_listing().loaded
+        except HardwareBusyError:  # a load goes on; it ends
+            pass
+        except KerfError as error:
+            reasons.append(str(error))
+        states: dict[Partition | None, UnhealthyState] = {}
+        if reasons:
+            states[None] = UnhealthyState(HealthState.UNHEALTHY, "; ".join(reasons))
+        return states, self._last
+
+    def _find_uuid(self) -> str:
+        """Return the UUID of the card. Raises CardAbsentError: this machine has none."""
+        try:
+            place = (self._system / _MANAGER).resolve(strict=True).relative_to(self._system.resolve())
+        except (OSError, ValueError, RuntimeError) as error:
+            raise CardAbsentError(f"there is no FPGA manager: {self._system / _MANAGER} is not there") from error
+        return f"FPGA-{uuid.uuid5(_NAMESPACE, str(place))}"
+
+    def _find_board(self, card_uuid: str, base: str = "") -> SlotsBoard:
+        """Return the board, as if ``base`` were its base design where one is named. Raises CardAbsentError."""
+        if self._chosen is None:
+            self.discover()
+        if self._find_uuid() != card_uuid:
+            raise CardAbsentError(f"card {card_uuid} is not on this board")
+        return self._make_board(card_uuid, base)
+
+    def _make_board(self, card_uuid: str, base: str = "") -> SlotsBoard:
+        chosen_base, described = self._chosen or (None, None)
+        if base and (chosen_base is None or chosen_base.path != base):
+            described = None
+            try:
+                chosen_base = self._images.read_base(self._firmware / base)
+            except (OSError, InvalidPackageError):
+                chosen_base = None
+        return SlotsBoard(
+            card_uuid=card_uuid,
+            base=chosen_base,
+            described=described,
+            root=self._system,
+            images=self._images,
+            daemon=self._daemon,
+        )
+
+    def _choose_base(
+        self, shells: Mapping[str, DescribedShell], problems: list[str]
+    ) -> tuple[BaseDesign, DescribedShell] | None:
+        """Return the base design to use with its shell; what keeps others from being used goes into ``problems``."""
+        found: list[tuple[BaseDesign, DescribedShell]] = []
+        known = len(problems)
+        for folder in find_base_folders(self._firmware):
+            if self._config.base and folder != self._firmware / self._config.base:
+                continue
+            try:
+                base = self._images.read_base(folder)
+            except (OSError, InvalidPackageError) as error:
+                problems.append(f"base design {folder}: {error}")
+                continue
+            if base is None:
+                continue
+            described = shells.get(base.interface_uuid)
+            if described is None:
+                problems.append(
+                    f"base design {base.path} has the interface {base.interface_uuid}, of which neither "
+                    f"{self._config.description_folder} nor a FpgaShell of the cluster has a shell"
+                )
+            elif len(described.shell.slots) != base.slots:
+                slots = len(described.shell.slots)
+                problems.append(
+                    f"base design {base.path} has {base.slots} slots, but its shell {described.shell.name} is "
+                    f"described with {slots}"
+                )
+            else:
+                found.append((base, described))
+        if not found and len(problems) == known:
+            where = self._firmware / self._config.base
+            problems.append(f"there is no base design with slots (shell_type PL_DFX) in {where}")
+        if len(found) > 1:
+            names = ", ".join(base.path for base, _ in found)
+            problems.append(
+                f"the shells of several base designs are described, and an FPGA has one: {names}; name one as base in "
+                "the configuration"
+            )
+        return found[0] if len(found) == 1 else None
+
+    def _find_refused(self, base: BaseDesign, described: DescribedShell) -> dict[ImageReference, ImageRefusal]:
+        """Return the images that cannot be loaded, with the reasons."""
+        refused: dict[ImageReference, ImageRefusal] = {}
+        for (_, slots), image in described.images.items():
+            if slots.size > 1:
+                message = f"image {image.name} is for several slots at once: a package of dfx-mgr is for one"
+                refused[image] = ImageRefusal("SeveralSlots", message)
+            elif (fault := self._images.find_fault(image, base, slots.start)) is not None:
+                refused[image] = fault
+        for slot, image in described.blanks.items():
+            if (fault := self._images.find_fault(image, base, slot)) is not None:
+                refused[image] = fault
+        return refused
+
+    def _build_card(self, card_uuid: str, described: DescribedShell) -> Card:
+        """Return the card. Raises CardAbsentError where the daemon does not run."""
+        try:
+            loaded = self._make_board(card_uuid).find_loaded()
+        except HardwareBusyError:  # a load goes on
+            loaded = {}
+        return Card(
+            uuid=card_uuid,
+            index=0,  # a board has one FPGA manager for its programmable logic
+            geometry=fpga_geometry(described.shell),
+            numa_node=read_numa_node(self._system / _MANAGER / "device"),
+            driver_version=self._read_text(self._system / "proc/sys/kernel/osrelease"),
+            loaded=loaded,
+            attributes={"refusedImages": Attribute.of(summarize_refusals(self._refused))},
+        )
+
+    def _read_manager(self, name: str) -> str:
+        return self._read_text(self._system / _MANAGER / name)
+
+    @staticmethod
+    def _read_text(path: Path) -> str:
+        """Return an attribute; empty: it is not there, or cannot be read now."""
+        try:
+            with path.open("rb") as stream:
+                return stream.read(_MAX_STATE).decode(errors="replace").strip()
+        except OSError:
+            return ""
+
+
+def open_backend(config: Path | None) -> SlotsBackend:
+    """Make a backend of this board, as the YAML document ``config`` says; None: the defaults.
+
+    Raises InvalidDocumentError when the document is invalid.
+    """
+    return SlotsBackend(read_config(config, SlotsConfig))

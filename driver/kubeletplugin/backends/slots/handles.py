@@ -1,0 +1,102 @@
+"""Handles of prepared slots, as the plugin's checkpoint keeps them, and the container edits made from them.
+
+A field added later needs a default: records of older versions are read by newer ones. The devices of the base design
+(``device_name`` of ``shell.json``: clocks, the shell's controller) and the daemon's socket are never among the nodes.
+"""
+
+from collections.abc import Iterator
+from typing import Final, Literal
+
+import msgspec
+
+from api.wire import to_builtins
+from cdi import ContainerEdits, DeviceNode
+from driver.families.fpga.descriptions import ImageReference
+from driver.kubeletplugin.backends.base import Handle
+from driver.kubeletplugin.backends.documents import read_handle
+
+_NULL_MAJOR: Final = 1
+_NULL_MINOR: Final = 3
+"""``/dev/null`` on every Linux (Documentation/admin-guide/devices.txt)."""
+
+
+class UioDevice(msgspec.Struct, frozen=True, kw_only=True):
+    """A device of a loaded function."""
+
+    name: str
+    """The platform device, such as ``20100000000.AES128``."""
+    node: str
+    """Its device node, such as ``/dev/uio4``."""
+
+
+class PreparedSlot(msgspec.Struct, frozen=True, kw_only=True):
+    """One slot of a prepared device."""
+
+    slot: int
+    image: ImageReference | None = None
+    """What prepare has loaded; None: the slot was left empty."""
+    blank: ImageReference | None = None
+    """What overwrites the slot when it is released; None: nothing does."""
+
+
+class SlotsHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="slots"):
+    """Slots of a board, with a function in one of them, or empty."""
+
+    card: str
+    """UUID of the card."""
+    device: str
+    """Name of the published device."""
+    base: str
+    """The path of the base design, below the firmware folder."""
+    slots: tuple[PreparedSlot, ...]
+    nodes: tuple[UioDevice, ...] = ()
+    """The function's devices."""
+    function: str = ""
+    """The loaded function; empty: none was asked for, or with admin access nothing is known."""
+    version: str = ""
+    parameters: dict[str, str] = {}
+    """The function's parameters, for programs that use it."""
+    release: Literal["Blank", "Keep"] = "Blank"
+    """What becomes of the function when the device is released."""
+    is_admin: bool = False
+    """Whether the claim has admin access: nothing was changed for it."""
+    is_stand_in: bool = False
+    """Whether the board is a stand-in: its device nodes are ``/dev/null`` of the host."""
+
+
+def to_json(handle: SlotsHandle) -> Handle:
+    plain: Handle = to_builtins(handle)
+    return plain
+
+
+def from_json(handle: Handle) -> SlotsHandle:
+    """Read a handle. Raises HardwareRefusedError when another backend or a later version has written it."""
+    return read_handle(handle, SlotsHandle, "slots")
+
+
+def build_edits(handle: SlotsHandle) -> ContainerEdits:
+    """Build the edits of a device. The same handle gives the same edits, on every node and after every restart."""
+    nodes = tuple(_build_node(one.node, is_stand_in=handle.is_stand_in) for one in handle.nodes)
+    return ContainerEdits(env=tuple(_list_variables(handle)), device_nodes=nodes)
+
+
+def _list_variables(handle: SlotsHandle) -> Iterator[str]:
+    name = handle.device.upper().replace("-", "_")
+    yield f"KERF_DEVICE_{name}={handle.function}"
+    if handle.nodes:
+        yield f"KERF_UIO_{name}={','.join(f'{one.name}={one.node}' for one in handle.nodes)}"
+    for slot in handle.slots:
+        if slot.image is not None:
+            yield f"KERF_AFU_ID_{name}={slot.image.afu_id}"
+    if handle.version:
+        yield f"KERF_VERSION_{name}={handle.version}"
+    for parameter, value in sorted(handle.parameters.items()):
+        yield f"KERF_PARAMETER_{name}_{parameter}={value}"
+
+
+def _build_node(path: str, *, is_stand_in: bool) -> DeviceNode:
+    if not is_stand_in:
+        return DeviceNode(path=path, permissions="rw")
+    return DeviceNode(
+        path=path, host_path="/dev/null", type="c", major=_NULL_MAJOR, minor=_NULL_MINOR, permissions="rw"
+    )

@@ -1,0 +1,36 @@
+"""``kerf demo`` on a stand-in for a board that dfx-mgrd loads: Kerf's own processes over the daemon's socket."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.demo.test_dfl_cards import PODS
+from tests.kubeletplugin.backends.slots_machine import SlotsMachineUnderTest
+
+
+@pytest.mark.long
+def test_a_pod_gets_its_function_and_the_slot_is_blank_after_it(tmp_path: Path) -> None:
+    """FP-02, FP-13, FP-15, through the scheduler, the plugin's process and the container's OCI spec."""
+    machine = SlotsMachineUnderTest(tmp_path / "machine")
+    (tmp_path / "slots.yaml").write_bytes(msgspec.json.encode(machine.document))
+    (tmp_path / "pods.yaml").write_text(PODS.replace("lab", "kr260"))
+    command = [sys.executable, "-m", "driver.cli", "demo", f"--backend=slots={tmp_path}/slots.yaml", "--nodes=1"]
+    done = subprocess.run(
+        [*command, f"--filename={tmp_path}/pods.yaml", "--output=json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "KERF_UIO_FPGA_0_AES_AT_" in done.stdout
+    assert "/dev/uio4" in done.stdout
+    assert "dfx-mgrd" not in done.stdout
+    [load, unload, *blank] = machine.hardware.calls()
+    assert load.startswith("load aes-")
+    assert unload == f"un{load}"
+    assert [call.split()[0] for call in blank] == ["load", "unload"]
+    assert machine.daemon.read_state()["slots"] == {}

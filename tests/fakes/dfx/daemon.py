@@ -1,0 +1,274 @@
+"""A stand-in for AMD's daemon dfx-mgrd, by its published rules (Xilinx/dfx-mgr, ``README.md`` and ``src``).
+
+It answers one request after another on a socket of packets; loads a package into the first free slot for which there is
+a directory, checks the image, makes its devices, and keeps what is loaded in a file, so that nothing is forgotten when
+it or its clients are killed. It keeps no mark of who has loaded what.
+
+``python -m tests.fakes.dfx.daemon FOLDER SOCKET`` runs it as a process.
+
+A line ``CALL EFFECT [ARGUMENT]`` in the file ``faults`` has the next call of that kind fail: ``load fail STATE``,
+``load kill`` (the client is killed in the middle, the load goes on), ``load hang`` (no answer before the client has
+gone), ``load lose-devices``, ``load elsewhere``, ``load text TEXT`` (an answer of these words), ``unload fail``.
+"""
+
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from driver.kubeletplugin.backends.slots import messages
+
+_MOST_PACKAGES: Final = 10
+"""Packages of a base design (RP_SLOTS_MAX)."""
+_MOST_HANDLES: Final = 30
+_SLOT: Final = re.compile(r"_slot([0-9]+)")
+_HEADER: Final = "ID accelType userLoad userLoad Base UUID Parent Pid #slots slot load Accelerator\n"
+_OLD_HEADER: Final = "# Accel_type user_load_type user_load_region Base Pid Base_type #slots slot->handle Accelerator\n"
+
+
+class DaemonStandIn:
+    """The daemon of the machine in ``folder``, on a socket; ``start`` runs it in a thread."""
+
+    def __init__(self, folder: Path, path: str) -> None:
+        self.folder = folder
+        self.path = path
+        self.has_old_table = False
+        self._state_file = folder / "state.json"
+        self._wake: socket.socket | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Listen, and answer in a thread of its own."""
+        end, self._wake = socket.socketpair()
+        self._thread = threading.Thread(target=self._serve, args=(self._listen(), end), daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        if self._thread is not None and self._wake is not None:
+            self._wake.close()
+            self._thread.join()
+            self._thread = None
+
+    def run(self) -> None:
+        """Listen, say so, and answer for ever."""
+        listener = self._listen()
+        print("ready", flush=True)
+        end, _wake = socket.socketpair()
+        self._serve(listener, end)
+
+    # What is loaded
+
+    def read_state(self) -> dict[str, Any]:
+        """What is loaded: ``base``, ``slots`` with package and handle, ``fabric`` (what a slot got last), ``files``."""
+        if not self._state_file.exists():
+            return {"base": "", "slots": {}, "fabric": {}, "files": {}}
+        state: dict[str, Any] = json.loads(self._state_file.read_text())
+        return state
+
+    def load(self, package: str, at_half: Callable[[], None] = lambda: None) -> str:
+        """Load a package and return the answer."""
+        effect, argument = self._take_fault("load")
+        if effect == "text":
+            return argument
+        if effect == "fail":
+            return f"{messages.LOAD_FAILED}{f':{argument}' if argument else ''}"
+        state = self.read_state()
+        base = next((one for one, packages in self._list_bases() if package in packages), None)
+        if base is None:
+            return f"{messages.NO_PACKAGE}"
+        if state["base"] not in ("", base):
+            if state["slots"]:
+                return f"{messages.LOAD_FAILED}"
+            state["base"] = ""
+        for slot in range(self._count_slots(base)):
+            place = self.folder / "firmware" / base / package / f"{package}_slot{slot}"
+            if str(slot) in state["slots"] or not place.is_dir():
+                continue
+            if not self._fits(place, base, slot):
+                return f"{messages.LOAD_FAILED}:write error"
+            at_half()
+            if effect == "elsewhere":
+                slot = (slot + 1) % self._count_slots(base)
+            handle = next(number for number in range(_MOST_HANDLES) if number not in self._list_handles(state))
+            state["base"] = base
+            state["slots"][str(slot)] = [package, handle]
+            state["fabric"][str(slot)] = package
+            if effect != "lose-devices":
+                self._make_devices(place)
+            self._write(state, f"load {package} {slot}")
+            return f"{handle}:operating"
+        return f"{messages.NO_SLOT}"
+
+    def unload(self, handle: int) -> str:
+        """Unload what has a handle, and return the answer."""
+        if self._take_fault("unload")[0] == "fail":
+            return "-1"
+        state = self.read_state()
+        for slot, (package, known) in [*state["slots"].items()]:
+            if known == handle:
+                del state["slots"][slot]
+                self._remove_devices(self.folder / "firmware" / state["base"] / package / f"{package}_slot{slot}")
+                self._write(state, f"unload {package} {slot}")
+                return "0"
+        if state["files"].pop(str(handle), None) is None:
+            return "-1"
+        self._write(state, f"unload {handle}")
+        return "0"
+
+    def load_file(self, name: str) -> None:
+        """Load a bit stream of somebody, as by ``dfx-mgr-client -b``."""
+        state = self.read_state()
+        state["files"][str(_MOST_HANDLES - 1)] = name
+        self._write(state, f"file {name}")
+
+    def read_table(self) -> str:
+        """The table of packages, as ``dfx-mgr-client -listPackage -all`` prints it."""
+        state = self.read_state()
+        lines = ["boot.pdi PL UUID: N/A\n\n", _HEADER] if not self.has_old_table else [_OLD_HEADER]
+        number = 0
+        for base, packages in self._list_bases():
+            shown = messages.show_base(base.rpartition("/")[2])
+            slots = self._count_slots(base)
+            for package in packages:
+                number += 1
+                here = [
+                    (int(slot), handle)
+                    for slot, (name, handle) in sorted(state["slots"].items())
+                    if state["base"] == base and name == package
+                ]
+                if self.has_old_table:
+                    pairs = "".join(f"{slot}->{handle}," for slot, handle in here) or "-1"
+                    lines.append(
+                        f"{number:2d} {'XRT_PL_DFX':<12}{'-':<15}{'-':<17}{shown:<12}{'no_id':<6}{'PL_DFX':<10}"
+                        f"{f'(0+{slots}+0)':<19}{pairs:<13}{package}\n"
+                    )
+                    continue
+                places = ",".join(str(slot) for slot, _ in here) or "-1"
+                handles = ",".join(str(handle) for _, handle in here) or "-1"
+                lines.append(
+                    f"{number:2d} {'XRT_PL_DFX':<12}{'-':<10}{'-':<10}{shown:<12}{'N/A':<10}{'N/A':<10}{'id_err':<6}"
+                    f"{f'(0+{slots}+0)':<13}{places:<9}{handles:<7}{package}\n"
+                )
+        for handle, name in state["files"].items():
+            number += 1
+            if self.has_old_table:
+                lines.append(f"{number:2d} - Partial full - - - - full->{handle} {name}\n")
+            else:
+                lines.append(f"{number:2d} - Partial full - N/A N/A - - - {handle} {name}\n")
+        return "".join(lines)
+
+    # Parts of the above
+
+    def _list_bases(self) -> list[tuple[str, list[str]]]:
+        """Base designs with slots, by path, and the names of their packages."""
+        root, found = self.folder / "firmware", []
+        for shell in sorted(root.rglob("shell.json")):
+            if json.loads(shell.read_text()).get("shell_type") == "PL_DFX":
+                packages = sorted({one.parent.parent.name for one in shell.parent.glob("*/*_slot*/accel.json")})
+                found.append((str(shell.parent.relative_to(root)), packages[:_MOST_PACKAGES]))
+        return found
+
+    def _count_slots(self, base: str) -> int:
+        return int(json.loads((self.folder / "firmware" / base / "shell.json").read_text())["num_pl_slots"])
+
+    @staticmethod
+    def _fits(place: Path, base: str, slot: int) -> bool:
+        """Whether the image was built for this place, as the configuration controller would find out."""
+        return any(one.read_text().startswith(f"BITS {base} {slot}\n") for one in place.glob("*.bit.bin"))
+
+    @staticmethod
+    def _list_handles(state: dict[str, Any]) -> set[int]:
+        return {handle for _, handle in state["slots"].values()} | {int(one) for one in state["files"]}
+
+    def _make_devices(self, place: Path) -> None:
+        for device in json.loads((place / "accel.json").read_text()).get("accel_devices", ()):
+            folder = self.folder / "sys/bus/platform/devices" / device["dev_name"] / "uio"
+            taken = {one.name for one in self.folder.glob("sys/bus/platform/devices/*/uio/uio*")}
+            name = next(f"uio{number}" for number in range(4, 99) if f"uio{number}" not in taken)
+            (folder / name).mkdir(parents=True)
+
+    def _remove_devices(self, place: Path) -> None:
+        for device in json.loads((place / "accel.json").read_text()).get("accel_devices", ()):
+            shutil.rmtree(self.folder / "sys/bus/platform/devices" / device["dev_name"], ignore_errors=True)
+
+    def _take_fault(self, call: str) -> tuple[str, str]:
+        file = self.folder / "faults"
+        lines = file.read_text().splitlines() if file.exists() else []
+        for number, line in enumerate(lines):
+            found, _, rest = line.partition(" ")
+            if found == call:
+                file.write_text("".join(f"{one}\n" for one in (*lines[:number], *lines[number + 1 :])))
+                effect, _, argument = rest.partition(" ")
+                return effect, argument
+        return "", ""
+
+    def _peek_fault(self, call: str) -> str:
+        file = self.folder / "faults"
+        lines = file.read_text().splitlines() if file.exists() else []
+        return next((line.split()[1] for line in lines if line.startswith(f"{call} ")), "")
+
+    def _write(self, state: dict[str, Any], line: str) -> None:
+        with (self.folder / "log").open("a") as log:
+            log.write(f"{line}\n")
+        new = self._state_file.with_suffix(".new")
+        new.write_text(json.dumps(state))
+        new.replace(self._state_file)
+
+    # The socket
+
+    def _listen(self) -> socket.socket:
+        Path(self.path).unlink(missing_ok=True)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        listener.bind(self.path)
+        listener.listen(10)
+        return listener
+
+    def _serve(self, listener: socket.socket, end: socket.socket) -> None:
+        """Answer one client after another, each of which has one question, until the other end of ``end`` is closed."""
+        with listener, end:
+            while True:
+                ready, _, _ = select.select([listener, end], [], [])
+                if end in ready:
+                    return
+                connection, _ = listener.accept()
+                with connection, suppress(OSError):
+                    if request := connection.recv(messages.MAX_MESSAGE):
+                        connection.send(messages.pack_reply(self._answer(connection, request)))
+
+    def _answer(self, connection: socket.socket, request: bytes) -> str:
+        kind, text, flags = messages.unpack_request(request)
+        if kind == messages.LIST_PACKAGE:
+            assert self.has_old_table or flags == messages.SHOW_ALL
+            return self.read_table()
+        if kind == messages.LOAD_ACCEL:
+            fault = self._peek_fault("load")
+            answer = self.load(text, lambda: _kill_client(connection) if fault == "kill" else None)
+            if fault == "hang":
+                connection.recv(1)  # until the client goes
+            return answer
+        if kind == messages.UNLOAD_ACCEL:
+            if self._peek_fault("unload") == "kill":
+                self._take_fault("unload")
+                _kill_client(connection)
+            return self.unload(int(text))
+        return f"Unsupported message id {kind}"
+
+
+def _kill_client(connection: socket.socket) -> None:
+    pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    os.kill(pid, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    DaemonStandIn(Path(sys.argv[1]), sys.argv[2]).run()

@@ -1,0 +1,153 @@
+"""A board that is a folder: base designs and packages for its FPGA, ``sys``, ``proc``, and descriptions.
+
+The directories are those of Xilinx/dfx-mgr's ``README.md`` for the KR260. What the daemon does with them is in
+``daemon``; what befalls the board without Kerf's doing, a test writes into files here.
+"""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any, Final
+
+from driver.kubeletplugin.backends.slots.packages import compute_digest, read_base
+from tests.fakes.dfl.machine import build_document
+
+BASE: Final = "kr260/k26_3rp_1409"
+BLANK_ID: Final = "3d0c2a5e-1111-5e0a-9b62-2f0d5b0c7a01"
+FUNCTION_IDS: Final = {
+    "aes": "3d0c2a5e-2222-5e0a-9b62-2f0d5b0c7a02",
+    "fft": "3d0c2a5e-3333-5e0a-9b62-2f0d5b0c7a03",
+}
+PID: Final = 4711
+
+
+class DfxMachine:
+    """The board in ``folder``: ``firmware``, ``sys``, ``proc``, ``descriptions``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.firmware = folder / "firmware"
+        self.descriptions = folder / "descriptions"
+
+    @classmethod
+    def create(cls, folder: Path, slots: int = 3) -> "DfxMachine":
+        """Make a board with one base design, with packages of ``aes`` for each slot, of ``fft`` for the first two."""
+        machine = cls(folder)
+        for part in ("proc/sys/kernel", "descriptions", "firmware"):
+            (folder / part).mkdir(parents=True)
+        (folder / "proc/sys/kernel/osrelease").write_text("6.6.10-xilinx\n")
+        manager = folder / "sys/devices/platform/firmware:zynqmp-firmware:pcap/fpga_manager/fpga0"
+        manager.mkdir(parents=True)
+        (manager / "state").write_text("operating\n")
+        (manager / "name").write_text("Xilinx ZynqMP FPGA Manager\n")
+        (folder / "sys/class/fpga_manager").mkdir(parents=True)
+        (folder / "sys/class/fpga_manager/fpga0").symlink_to(manager)
+        machine.add_base(BASE, slots)
+        for slot in range(slots):
+            machine.add_package(BASE, f"blank-{slot}", slot, devices=())
+            machine.add_package(BASE, f"aes-{slot}", slot)
+        for slot in range(min(slots, 2)):
+            machine.add_package(BASE, f"fft-{slot}", slot)
+        return machine
+
+    def add_base(self, path: str, slots: int = 3, **fields: object) -> None:
+        """Write a base design."""
+        folder = self.firmware / path
+        folder.mkdir(parents=True)
+        shell = {"shell_type": "PL_DFX", "num_pl_slots": slots, "num_aie_slots": 0, **fields}
+        (folder / "shell.json").write_text(json.dumps(shell))
+        (folder / "shell.bit.bin").write_text(f"BASE {path}\n")
+        (folder / "shell.dtbo").write_text("overlay\n")
+
+    def add_package(
+        self, base: str, name: str, slot: int, *, devices: tuple[str, ...] | None = None, **fields: object
+    ) -> Path:
+        """Write a package's directory for a slot; its device is of the package's name."""
+        folder = self.firmware / base / name / f"{name}_slot{slot}"
+        folder.mkdir(parents=True)
+        names = (f"2010{slot}000000.{name}",) if devices is None else devices
+        entries = [{"dev_name": one, "reg_base": "0x20100000000", "reg_size": "0x10000"} for one in names]
+        accelerator = {"accel_type": "XRT_PL_DFX", "accel_devices": entries, **fields}
+        (folder / "accel.json").write_text(json.dumps(accelerator))
+        (folder / "partial.bit.bin").write_text(f"BITS {base} {slot}\n{name}\n")
+        (folder / "partial.dtbo").write_text("overlay\n")
+        return folder
+
+    def interface(self, base: str = BASE) -> str:
+        """The interface UUID of a base design."""
+        found = read_base(self.firmware, self.firmware / base)
+        assert found is not None
+        return found.interface_uuid
+
+    def describe(self, slots: int = 3, *, has_blank: bool = True) -> None:
+        """Describe the base design and its functions, each with a file for each slot."""
+        blank = {"afuID": BLANK_ID, "files": self.files("blank", range(slots))}
+        self.write_description(
+            build_document(
+                "FpgaShell",
+                "kr260",
+                interfaceUUID=self.interface(),
+                family="zynqmp",
+                slots=[{"lut": 20000, "ff": 40000, "bram": 50, "dsp": 300}] * slots,
+                **({"blank": blank} if has_blank else {}),
+            )
+        )
+        self.describe_function("aes", range(slots), parameters={"LANES": "8"})
+        self.describe_function("fft", range(min(slots, 2)))
+
+    def describe_function(self, name: str, slots: "range | list[int]", **fields: object) -> None:
+        """Describe a function with a package for each of ``slots``."""
+        spec: dict[str, Any] = {
+            "function": name,
+            "version": "1.2.0",
+            "interfaceUUID": self.interface(),
+            "afuID": FUNCTION_IDS.get(name, "3d0c2a5e-9999-5e0a-9b62-2f0d5b0c7a09"),
+            "loadSeconds": 0.4,
+            "files": self.files(name, slots),
+        }
+        self.write_description(build_document("FpgaImage", name, **{**spec, **fields}))
+
+    def files(self, name: str, slots: "range | list[int]") -> list[dict[str, object]]:
+        """What a description says of the packages of a function."""
+        return [
+            {
+                "file": f"{BASE}/{name}-{slot}/{name}-{slot}_slot{slot}",
+                "sha256": compute_digest(self.firmware / BASE / f"{name}-{slot}" / f"{name}-{slot}_slot{slot}"),
+                "slots": [[slot]],
+            }
+            for slot in slots
+        ]
+
+    def write_description(self, document: dict[str, Any]) -> None:
+        (self.descriptions / f"{document['metadata']['name']}.yaml").write_text(json.dumps(document))
+
+    def calls(self) -> list[str]:
+        """The calls that have changed something, in order."""
+        log = self.folder / "log"
+        return log.read_text().splitlines() if log.exists() else []
+
+    # What befalls it
+
+    def add_fault(self, call: str, effect: str, argument: str = "") -> None:
+        """Let the next call of this kind have this effect (``daemon``)."""
+        with (self.folder / "faults").open("a") as file:
+            file.write(f"{call} {effect} {argument}".rstrip() + "\n")
+
+    def set_manager_state(self, state: str) -> None:
+        (self.folder / "sys/class/fpga_manager/fpga0/state").write_text(f"{state}\n")
+
+    def nodes(self, slot: int) -> list[str]:
+        """The device nodes of what is loaded in a slot."""
+        found = (self.folder / "sys/bus/platform/devices").glob(f"2010{slot}000000.*/uio/uio*")
+        return [f"/dev/{one.name}" for one in found]
+
+    def use(self, slot: int, pid: int | None = None) -> None:
+        """Let a process have the devices of a slot open."""
+        process = self.folder / f"proc/{PID + slot if pid is None else pid}"
+        (process / "fd").mkdir(parents=True, exist_ok=True)
+        for number, node in enumerate(self.nodes(slot)):
+            (process / f"fd/{number + 3}").symlink_to(node)
+        (process / "comm").write_text("aes-tool\n")
+
+    def stop_using(self, slot: int) -> None:
+        shutil.rmtree(self.folder / f"proc/{PID + slot}", ignore_errors=True)

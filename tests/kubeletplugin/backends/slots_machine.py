@@ -1,0 +1,124 @@
+"""A board that dfx-mgrd loads, for the contract of backends and for tests of the backend ``slots``."""
+
+import tempfile
+import weakref
+from collections.abc import Callable, Collection, Hashable, Sequence
+from pathlib import Path
+
+from api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig
+from driver.kubeletplugin.backends.slots import SlotsBackend
+from driver.kubeletplugin.backends.slots.config import SlotsConfig
+from driver.kubeletplugin.backends.slots.daemon import DaemonSocket
+from driver.kubeletplugin.backends.slots.messages import LIST_PACKAGE, unpack_request
+from driver.partitions.geometry import Card, Partition
+from driver.testing import MachineUnderTest, ProcessKilled
+from tests.fakes.dfx import DaemonStandIn, DfxMachine
+
+
+class SlotsMachineUnderTest(MachineUnderTest):
+    """A board with three slots."""
+
+    lists_idle = False
+
+    def __init__(self, folder: Path, slots: int = 3) -> None:
+        self.hardware = DfxMachine.create(folder, slots)
+        self.hardware.describe(slots)
+        self.timeout_s: float | None = None
+        """The most seconds that the client waits; None: as long as it would."""
+        self.is_loading_for_another = False
+        """Whether the daemon loads for somebody all the time, so that no question is answered."""
+        sockets = tempfile.TemporaryDirectory(prefix="dfx-")  # paths of sockets have 107 bytes, those of tests more
+        self.daemon = DaemonStandIn(folder, f"{sockets.name}/s")
+        self.daemon.start()
+        weakref.finalize(self, self._end, self.daemon, sockets)
+        self.document = SlotsConfig(
+            socket=self.daemon.path,
+            firmware_folder=str(self.hardware.firmware),
+            description_folder=str(self.hardware.descriptions),
+            system_root=str(folder),
+            health_poll_seconds=0.01,
+        )
+        self._points_left: int | None = None
+
+    @staticmethod
+    def _end(daemon: DaemonStandIn, sockets: "tempfile.TemporaryDirectory[str]") -> None:
+        daemon.stop()
+        sockets.cleanup()
+
+    def open_backend(self) -> SlotsBackend:
+        return SlotsBackend(self.document, exchange=self._exchange)
+
+    def config(self, partition: Partition) -> DeviceConfigBase | None:
+        """Slots and whole cards get a function, as nothing is left to see of empty ones."""
+        if partition.function is not None:
+            return None
+        return FpgaConfig(api_version="kerf.dev/v1alpha1", function="aes")
+
+    def idle(self, card_uuid: str) -> Collection[Hashable]:
+        """What is loaded, and what a slot's logic was made into last, unless it is blank."""
+        del card_uuid
+        state = self.daemon.read_state()
+        left = [(slot, name) for slot, name in state["fabric"].items() if not name.startswith("blank")]
+        return [*((slot, *one) for slot, one in state["slots"].items()), *left]
+
+    def kill_at(self, point: int | None) -> None:
+        self._points_left = point
+
+    def cut_by_hand(self, partition: Partition) -> None:
+        """Load and use a function, as with ``dfx-mgr-client``."""
+        for slot in _slots(partition):
+            assert self.daemon.load(f"aes-{slot}").endswith(":operating")
+            self.hardware.use(slot)
+
+    def remove_by_hand(self, partition: Partition) -> None:
+        for slot in _slots(partition):
+            self.hardware.stop_using(slot)
+            self.daemon.unload(self.daemon.read_state()["slots"][str(slot)][1])
+
+    def use(self, partition: Partition) -> None:
+        self._for_each(partition, self.hardware.use)
+
+    def stop_using(self, partition: Partition) -> None:
+        self._for_each(partition, self.hardware.stop_using)
+
+    def take_away(self, card_uuid: str) -> None:
+        """End the daemon: without it nobody knows."""
+        self.daemon.stop()
+
+    def bring_back(self, card_uuid: str) -> None:
+        self.daemon.start()
+
+    def make_unhealthy(self, card_uuid: str) -> None:
+        self.hardware.set_manager_state("write error")
+
+    def partitions(self, card: Card) -> Sequence[Partition]:
+        """Return one run of slots of each size, all single slots, and the functions."""
+        found = super().partitions(card)
+        return [one for one in found if one.placement is None or one.placement.size == 1 or one.placement.start == 0]
+
+    def _exchange(self, request: bytes, timeout_s: float) -> bytes:
+        kind, _, _ = unpack_request(request)
+        if self.is_loading_for_another:
+            raise TimeoutError
+        if kind == LIST_PACKAGE:
+            return DaemonSocket(self.daemon.path)(request, timeout_s)
+        self._pass_point()
+        answer = DaemonSocket(self.daemon.path)(request, timeout_s if self.timeout_s is None else self.timeout_s)
+        self._pass_point()
+        return answer
+
+    @staticmethod
+    def _for_each(partition: Partition, call: Callable[[int], None]) -> None:
+        for slot in _slots(partition):
+            call(slot)
+
+    def _pass_point(self) -> None:
+        if self._points_left is not None:
+            self._points_left -= 1
+            if self._points_left == 0:
+                raise ProcessKilled
+
+
+def _slots(partition: Partition) -> Sequence[int]:
+    assert partition.placement is not None
+    return partition.placement.units

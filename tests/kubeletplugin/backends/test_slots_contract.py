@@ -1,0 +1,15 @@
+"""The backend ``slots`` keeps the contract of backends, on a stand-in for a board and its daemon."""
+
+from pathlib import Path
+
+from driver.families.fpga import FPGA
+from driver.testing import BackendContract, MachineUnderTest
+from tests.kubeletplugin.backends.slots_machine import SlotsMachineUnderTest
+
+
+class TestSlotsBackend(BackendContract):
+    family = FPGA
+    management_nodes = ("*dfx-mgrd*", "/run*", "/var/run*")
+
+    def new_machine(self, folder: Path) -> MachineUnderTest:
+        return SlotsMachineUnderTest(folder)

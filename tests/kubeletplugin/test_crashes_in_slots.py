@@ -1,0 +1,88 @@
+"""Killed inside a call to dfx-mgrd (FP-12): the daemon goes on, and the next process finishes or clears the rest.
+
+The daemon's stand-in is a process of its own, as is the one that dies.
+"""
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from driver.kubeletplugin.claims.checkpoint import open_checkpoint
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.dfx import DaemonStandIn, DfxMachine
+from tests.kubeletplugin.claim_fixture import plugin_core
+from tests.kubeletplugin.slots_machine import call, hardware
+
+
+class Board(NamedTuple):
+    """A board with a daemon that runs."""
+
+    root: Path
+    socket: str
+    machine: DfxMachine
+
+    def run(self, operation: str) -> int:
+        """A process of its own does ``operation``; its exit status."""
+        command = [sys.executable, "-m", "tests.kubeletplugin.slots_machine", str(self.root), self.socket, operation]
+        return subprocess.run(command, check=False, timeout=240).returncode
+
+    def left(self) -> tuple[int, dict[str, str], str]:
+        """Records, what is loaded, and what the slot's logic was made into last."""
+        state = DaemonStandIn(self.machine.folder, self.socket).read_state()
+        with open_checkpoint(self.root, boot_id="boot-1") as checkpoint:
+            loaded = {slot: package for slot, (package, _) in state["slots"].items()}
+            return len(checkpoint.records), loaded, state["fabric"].get("1", "")
+
+    def cdi_files(self) -> list[str]:
+        return [path.read_text() for path in self.root.rglob("*.json") if "cdiVersion" in path.read_text()]
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Iterator[Board]:
+    machine = DfxMachine.create(tmp_path / "machine")
+    machine.describe()
+    with tempfile.TemporaryDirectory(prefix="dfx-") as folder:
+        socket = f"{folder}/s"
+        command = [sys.executable, "-m", "tests.fakes.dfx.daemon", str(machine.folder), socket]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as daemon:
+            assert daemon.stdout is not None
+            assert daemon.stdout.readline() == b"ready\n"
+            yield Board(tmp_path, socket, machine)
+            daemon.kill()
+
+
+async def test_killed_in_a_load_that_goes_on_without_it(board: Board) -> None:
+    board.machine.add_fault("load", "kill")
+    assert board.run("prepare") == -9
+    assert board.cdi_files() == []
+    await call(board.root, board.socket, "prepare")
+    assert board.left() == (1, {"1": "aes-1"}, "aes-1")
+    assert board.machine.calls() == ["load aes-1 1"], "what the dead process began is not loaded twice"
+    assert "dfx-mgrd" not in "".join(board.cdi_files())
+    assert "/dev/uio4" in "".join(board.cdi_files())
+    await call(board.root, board.socket, "unprepare")
+    assert board.left() == (0, {}, "blank-1")
+
+
+async def test_killed_in_a_load_and_then_the_claim_goes(board: Board) -> None:
+    board.machine.add_fault("load", "kill")
+    assert board.run("prepare") == -9
+    backend = hardware(board.root, board.socket)
+    async with plugin_core(board.root, FakeCluster(), other_backend=backend) as core:
+        await core.garbage_collector.collect(set(core.checkpoint.records))
+    backend.close()
+    assert board.left() == (0, {}, "blank-1")
+
+
+@pytest.mark.parametrize("kind", ["unload", "load"])
+async def test_killed_in_the_middle_of_a_release(kind: str, board: Board) -> None:
+    await call(board.root, board.socket, "prepare")
+    board.machine.add_fault(kind, "kill")
+    assert board.run("unprepare") == -9
+    await call(board.root, board.socket, "unprepare")
+    assert board.left() == (0, {}, "blank-1")
