@@ -40,6 +40,7 @@ from driver.kubeletplugin.inventory.devices import PublishTarget
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.kubeletplugin.inventory.publisher import DevicePublisher
 from driver.kubeletplugin.inventory.refusals import RefusalTracker
+from driver.kubeletplugin.inventory.resource_metrics import serve_resource_metrics
 from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, KnownAllocations, OrphanedDevices
 from driver.kubeletplugin.inventory.surveyor import HardwareSurveyor
 from driver.kubeletplugin.inventory.surveys import SurveyTracker
@@ -169,7 +170,9 @@ class NodePlugin:
 
     async def run(self) -> None:
         """Publish the devices, watch and survey their cards, and collect garbage, until cancelled."""
-        with self._claim_metrics.served():
+        settings, reservations = self._settings, self._restrictions.reservations
+        served = serve_resource_metrics(driver=settings.driver_name, node=settings.node_name, reservations=reservations)
+        with self._claim_metrics.served(), served:
             await self._run_services()
 
     async def _run_services(self) -> None:

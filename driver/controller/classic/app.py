@@ -75,7 +75,7 @@ class ClassicController:
         self._client = client
         self._settings = settings
         self._kinds = features.resource
-        self._queue: WorkQueue[ReconcileKey] = WorkQueue()
+        self._queue: WorkQueue[ReconcileKey] = WorkQueue(name="claims")
         self._events = EventReporter(client, component=NAME, instance=settings.identity)
         self._claims = Informer(
             client, self._kinds.claims, on_change=lambda change: self._event_handlers.on_claim(change)

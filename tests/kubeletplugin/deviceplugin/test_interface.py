@@ -18,6 +18,7 @@ from api.deviceplugin.v1beta1 import (
     Registration,
 )
 from driver.kubeletplugin.backends.base import HardwareRefusedError, HealthState
+from driver.runtime.metrics import REGISTRY
 from tests.fakes.cards import gpu
 from tests.kubeletplugin.deviceplugin.node import LARGE, RESOURCE, offering_node
 from tests.kubeletplugin.wait import until
@@ -253,3 +254,21 @@ def test_dp_16_messages_are_those_of_go_peers() -> None:
     # What this plugin leaves out others may send: a mount and a device node are skipped.
     foreign = b"\x0a\x0b\x12\x04\x0a\x02/a\x1a\x03\x0a\x01b"
     assert ALLOCATE.decode_response(foreign) == (ContainerAllocation(),)
+
+
+async def test_metrics_say_what_is_reserved_what_containers_have_and_what_is_free() -> None:
+    def values(node: Any) -> list[float | None]:
+        labels = {"driver": node.machine.settings.driver_name, "node": "node-1", "resource": RESOURCE}
+        words = ("reserved", "assigned", "free")
+        return [REGISTRY.get_sample_value(f"kerf_extended_resource_{word}", labels) for word in words]
+
+    async with offering_node() as node:
+        async with node.machine.plugin():
+            node.offer(_1g_1gb=3)
+            await node.kubelet.wait_list(RESOURCE, 3)
+            assert values(node) == [3, 0, 3]
+            await node.kubelet.allocate(RESOURCE, FIRST)
+            assert values(node) == [3, 1, 2]
+            node.offer(_1g_1gb=1)
+            await until(lambda: values(node) == [1, 1, 0])
+        assert values(node) == [None, None, None]
