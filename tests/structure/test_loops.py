@@ -16,6 +16,9 @@ IDLE: Final = "tests/flows/test_idle_hours.py"
 NODES: Final = "tests/flows/test_idle_nodes.py"
 HANDOVER: Final = "tests/kubeletplugin/test_handover.py"
 DRIVEN: Final = {
+    "driver/controller/classic/unused_classes.py: UnusedClassReporter.run": (
+        "tests/controller/classic/test_unused_classes.py"
+    ),
     "driver/controller/structured/app.py: StructuredController._resync": IDLE,
     "driver/controller/structured/fpga_objects.py: FpgaStatusWriter.run": NODES,
     "driver/controller/structured/orphaned_slices.py: OrphanedSliceCollector.run": (
