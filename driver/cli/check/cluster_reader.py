@@ -21,6 +21,7 @@ from api.core.authorization import (
 )
 from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, NODE_SETUPS, CustomResourceDefinition, NodeSetup
 from api.errors import KerfError
+from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
 from api.model.claims import ResourceClaim
 from api.model.classic import ClassicClaim
 from api.model.devices import ResourceSlice
@@ -129,6 +130,7 @@ async def read_cluster(
             reviews=await read_or_unread(_review_accounts(client, accounts.namespace, needed)),
             nodes=await read_or_unread(_list_nodes(client)),
             slices=() if is_classic else await read_or_unread(list_slices(client)),
+            classes=await read_or_unread(_list_classes(client)),
             own_drivers=frozenset(family.driver for family in installed_families().values()),
             skew_s=connection.skew_s,
         )
@@ -216,6 +218,13 @@ async def _read_definitions(client: Client, names: Iterable[str]) -> Mapping[str
 
 async def _list_nodes(client: Client) -> Sequence[NodeSetup]:
     return (await client.list(NODE_SETUPS)).items
+
+
+async def _list_classes(client: Client) -> Sequence[ResourceClassObject]:
+    try:
+        return (await client.list(RESOURCE_CLASSES)).items
+    except NotFoundError:
+        return ()  # the check of definitions says so
 
 
 async def _review_accounts(

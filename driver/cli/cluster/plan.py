@@ -189,7 +189,17 @@ def _placements(placed: Sequence[PlacedCopy], most: int) -> str:
         (each.demand, each.copy, _node(each), device.claim, device.request, device.device)
         for each in placed
         for device in each.devices
-    ] + [(each.demand, each.copy, _node(each), "-", "-", "-") for each in placed if not each.devices]
+    ]
+    rows += [
+        (each.demand, each.copy, _node(each), "-", name, f"{amount}, chosen by the kubelet")
+        for each in placed
+        for name, amount in each.resources.items()
+    ]
+    rows += [
+        (each.demand, each.copy, _node(each), "-", "-", "-")
+        for each in placed
+        if not each.devices and not each.resources
+    ]
     text = format_table(("FOR", "COPY", "NODE", "CLAIM", "REQUEST", "DEVICE"), rows[:most])
     return text if len(rows) <= most else f"{text}\nand {len(rows) - most} more; --output wide has them all"
 

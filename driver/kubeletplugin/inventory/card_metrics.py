@@ -99,7 +99,7 @@ class CardMetrics:
         now = {name: fragmentation(card, [*taken, *use.reserved]) for name, card in named.items()}
         self._replace(_FREE, _count_partitions(now))
         self._replace(_FREE_UNITS, {(name,): figures.free_units for name, figures in now.items()})
-        reserved = {(name,): unreserved[name] - figures.free_units for name, figures in now.items()}
+        reserved: _Values = {(name,): unreserved[name] - figures.free_units for name, figures in now.items()}
         self._replace(_RESERVED_UNITS, reserved)
         self._replace(_STRANDED, {(name,): figures.stranded_units for name, figures in now.items()})
 
