@@ -33,6 +33,11 @@ from driver.runtime.tls import without_system_roots
 @state_options
 @option("--cdi-dir", type=DIRECTORY, default=CDI_DIR, help="Where the container runtime looks for CDI specs.")
 @option(
+    "--features-dir",
+    type=DIRECTORY,
+    help="Node Feature Discovery's directory of local features: the node gets labels of its cards. [default: none]",
+)
+@option(
     "--profile",
     type=SubdomainParameter(),
     help="The profile of this node: plugins of another one are refused beside this plugin.",
@@ -68,6 +73,7 @@ def command(
     kubelet_root: Path,
     state_dir: Path | None,
     cdi_dir: Path,
+    features_dir: Path | None,
     profile: str | None,
     instance: str,
     probes_address: str,
@@ -93,6 +99,7 @@ def command(
             kubelet_root=kubelet_root.absolute(),
             state_dir=state_dir and state_dir.absolute(),
             cdi_dir=cdi_dir.absolute(),
+            features_dir=features_dir and features_dir.absolute(),
             profile=profile or "",
             instance=instance,
             publish_min_interval_s=publish_min_interval,

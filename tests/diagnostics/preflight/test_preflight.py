@@ -53,7 +53,12 @@ def test_where_drivers_allocate_no_resource_is_offered() -> None:
     assert said.endswith("drivers allocate in this cluster (classic DRA)")
 
 
-OLD: dict[str, Any] = {"kubernetes": (1, 30), "release": "v1.30.0", "served": frozenset({"v1alpha2"}), "is_classic": True}
+OLD: dict[str, Any] = {
+    "kubernetes": (1, 30),
+    "release": "v1.30.0",
+    "served": frozenset({"v1alpha2"}),
+    "is_classic": True,
+}
 ALPHA = {"kubernetes": (1, 34), "release": "v1.34.4"}
 
 CLUSTERS: Sequence[tuple[dict[str, Any], str]] = [
