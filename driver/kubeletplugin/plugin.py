@@ -308,6 +308,7 @@ class NodePlugin:
             is_missing=self._restrictions.surveys.is_missing,
             survey_cards=self._surveyor.survey_now,
             on_prepared=self._claim_metrics.note_prepared,
+            find_variables=self._hardware.find_variables,
         )
 
     def _make_allocator(self, tasks: TaskGroup) -> ResourceAllocator:
@@ -323,6 +324,7 @@ class NodePlugin:
             survey_cards=self._surveyor.survey_now,
             is_missing=self._restrictions.surveys.is_missing,
             list_uses=self._list_device_uses,
+            build_edits=self._hardware.build_container_edits,
             tasks=tasks,
         )
 
