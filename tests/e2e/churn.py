@@ -111,7 +111,7 @@ class Churn:
     ran: Counter[str] = field(default_factory=Counter)
     """How many pods of each kind have run."""
     rejected: Counter[str] = field(default_factory=Counter)
-    """How many the kubelet has rejected: the resource was there when the scheduler counted it, and no longer."""
+    """How many the kubelet has rejected, by its words: what the scheduler had counted was no longer there."""
     _numbers: "count[int]" = field(default_factory=count)
 
     async def run(self, kind: str, create: Callable[[str], Awaitable[None]]) -> None:
@@ -122,8 +122,8 @@ class Churn:
             await create(name)
             uid = str((await self.namespace.pod(name))["metadata"]["uid"])
             devices = await self._wait(name)
-            if devices is None:
-                self.rejected[kind] += 1
+            if isinstance(devices, str):
+                self.rejected[devices] += 1
             else:
                 await self.judge.note_running(uid, devices)
                 self.ran[kind] += 1
@@ -131,15 +131,15 @@ class Churn:
                 await self.judge.note_ending(uid)
             await self.namespace.delete_pod(name)
 
-    async def _wait(self, name: str) -> Mapping[str, str] | None:
-        """Return what the pod's container has, once it runs; None: the kubelet has rejected the pod."""
-        found: list[Mapping[str, str] | None] = []
+    async def _wait(self, name: str) -> Mapping[str, str] | str:
+        """Return what the pod's container has, once it runs, or why the kubelet has rejected the pod."""
+        found: list[Mapping[str, str] | str] = []
 
         async def has_run() -> bool:
             if (running := await self.namespace.find_running(name)) is not None:
                 found.append(running.main.kerf_devices)
-            elif (await self.namespace.pod(name))["status"].get("phase") == "Failed":
-                found.append(None)
+            elif (status := (await self.namespace.pod(name))["status"]).get("phase") == "Failed":
+                found.append(f"{status.get('reason')}: {status.get('message')}".replace(name, "NAME"))
             return bool(found)
 
         await eventually(f"pod {name} runs", has_run, within_s=_WAIT_S, but=lambda: self.namespace.describe_pod(name))

@@ -272,3 +272,32 @@ async def test_metrics_say_what_is_reserved_what_containers_have_and_what_is_fre
             node.offer(_1g_1gb=1)
             await until(lambda: values(node) == [1, 1, 0])
         assert values(node) == [None, None, None]
+
+
+async def test_the_walk_through_create_register_list_allocate_and_reclaim() -> None:
+    """The steps of the interface in their order, as an introduction to device plugins has them, with its own client."""
+    async with offering_node(unused_grace_s=0.0) as node, node.machine.plugin():
+        # Create: a resource with two devices, of which nothing is on the card.
+        node.offer(_1g_1gb=2)
+        # Register: the kubelet learns the name and the socket, and calls back.
+        registration = await node.kubelet.wait_registrations(1)
+        assert (registration.version, registration.resource_name) == ("v1beta1", RESOURCE)
+        # List: both are healthy.
+        assert {*await node.kubelet.wait_list(RESOURCE, 2, healthy=2)} == {FIRST, SECOND}
+        assert node.made == set()
+        # Allocate: the container's device is made now, and only that one.
+        answer = await node.kubelet.allocate(RESOURCE, FIRST, pod="first")
+        assert len(answer.cdi_devices) == 1
+        await node.kubelet.pre_start(RESOURCE, FIRST)
+        assert node.made == {FIRST}
+        # A device that gets ill stays in the list, which the kubelet then gives to nobody.
+        node.machine.backend.report(gpu(0).uuid, "hot")
+        assert {*await node.kubelet.wait_list(RESOURCE, 2, healthy=0)} == {FIRST, SECOND}
+        node.machine.backend.report(gpu(0).uuid, state=HealthState.HEALTHY)
+        await node.kubelet.wait_list(RESOURCE, 2, healthy=2)
+        # Reclaim: the pod ends, nobody calls for it, and what it had is removed, and given to the next one.
+        await node.kubelet.wait_lists_asked(2)
+        node.kubelet.end("first")
+        await until(lambda: node.made == set())
+        await node.kubelet.allocate(RESOURCE, FIRST, pod="second")
+        assert node.made == {FIRST}

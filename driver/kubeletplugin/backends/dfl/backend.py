@@ -30,7 +30,7 @@ from driver.kubeletplugin.backends.dfl.card import DflCard
 from driver.kubeletplugin.backends.dfl.config import DflConfig
 from driver.kubeletplugin.backends.dfl.driver_calls import DflDriver, LinuxSystemCalls, SystemCalls
 from driver.kubeletplugin.backends.dfl.handles import build_edits, from_json, to_json
-from driver.kubeletplugin.backends.dfl.health import HealthWatcher, Snapshot, judge_condition
+from driver.kubeletplugin.backends.dfl.health import judge_condition
 from driver.kubeletplugin.backends.dfl.images import MAX_BYTES, ImageFiles
 from driver.kubeletplugin.backends.dfl.sysfs import CardFiles, DflCardReading
 from driver.kubeletplugin.backends.documents import read_config
@@ -38,6 +38,7 @@ from driver.kubeletplugin.backends.fpga_descriptions import read_description_fil
 from driver.kubeletplugin.backends.fpga_images.cache import ImageCache
 from driver.kubeletplugin.backends.fpga_images.fetcher import FetchLimits, ImageFetcher
 from driver.kubeletplugin.backends.fpga_images.signatures import KeyRing
+from driver.kubeletplugin.backends.health_watcher import HealthWatcher, Snapshot
 from driver.partitions.geometry import Card
 
 _log = logging.getLogger(__name__)
