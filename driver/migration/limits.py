@@ -125,7 +125,7 @@ def _take_limits(container: JsonObject, conversion: _Conversion) -> Iterator[_Wi
     """Yield what a container counts of devices, and remove it."""
     resources = container.get("resources")
     limits = resources.get("limits") if isinstance(resources, dict) else None
-    if not isinstance(limits, dict):
+    if not isinstance(resources, dict) or not isinstance(limits, dict):
         return
     where = f"{conversion.subject}, container {container.get('name')}"
     intel = {name: Quantity(str(limits[name])) for name in (*_INTEL_CARDS, *_INTEL_PARTS) if name in limits}
