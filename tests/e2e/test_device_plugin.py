@@ -1,7 +1,7 @@
 """Extended resources that a class offers by the kubelet's device plugin interface, on a real kubelet (DP rows)."""
 
 from tests.e2e import pods
-from tests.e2e.namespace import Namespace
+from tests.e2e.namespace import Namespace, RunningPod
 from tests.e2e.wait import eventually
 from tests.e2e.why_audit import ask_why
 from tests.realcluster.cluster import Cluster
@@ -39,17 +39,22 @@ async def wait_allocatable(namespace: Namespace, resource: str, count: int) -> N
     await eventually(f"{count} of {resource} are allocatable", has_count, but=lambda: allocatable(namespace, resource))
 
 
-async def wait_registered(cluster: Cluster, namespace: Namespace) -> None:
-    """Wait until the plugin has made its socket anew beside that of a new kubelet."""
-    folder = cluster.node_paths(namespace.node.name).device_plugins
+async def run_one(namespace: Namespace, resource: str, name: str) -> RunningPod:
+    """Create pods until one runs, and return it: as long as a kubelet has no list yet it rejects pods, whatever
+    the node's status says from before.
+    """
+    names = [name]
+    await create(namespace, resource, name)
 
-    def made(pattern: str) -> float:
-        return max((path.stat().st_ctime for path in folder.glob(pattern)), default=0.0)
+    async def runs() -> RunningPod | None:
+        if (running := await namespace.find_running(names[-1])) is not None:
+            return running
+        if (await namespace.pod(names[-1]))["status"].get("phase") == "Failed":
+            names.append(f"{name}-{len(names)}")
+            await create(namespace, resource, names[-1])
+        return None
 
-    async def is_later() -> bool:
-        return 0 < made("kubelet.sock") < made("gpu.kerf.dev-*.sock")
-
-    await eventually("the plugin serves beside the new kubelet", is_later)
+    return await eventually(f"a pod with {resource} runs", runs, but=lambda: namespace.describe_pod(names[-1]))
 
 
 async def create(namespace: Namespace, resource: str, *names: str, count: int = 1) -> None:
@@ -98,10 +103,7 @@ async def test_a_kubelet_that_restarts_has_the_resource_and_its_pods_again(
     partitions = namespace.node.gpu_partitions
     await cluster.processes.stop(f"{namespace.node.name}-kubelet")
     cluster.start_kubelet(namespace.node.name)
-    await wait_registered(cluster, namespace)
-    await wait_allocatable(namespace, resource, 2)
-    await create(namespace, resource, "q")
-    told = (await namespace.wait_running("q")).main
+    told = (await run_one(namespace, resource, "q")).main
     assert (await namespace.wait_running("p")).starts == before
     assert {*partitions} < {*namespace.node.gpu_partitions}
     assert len(namespace.node.gpu_partitions) == 2
