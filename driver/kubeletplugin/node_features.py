@@ -10,12 +10,13 @@ more or longer labels than one.
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
 from driver.partitions.fragmentation import fragmentation
 from driver.partitions.geometry import Card
+from driver.runtime.notifier import Notifier
 
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 """The name of a label, after the slash, and a value that is not empty (Kubernetes, "Labels and Selectors")."""
@@ -61,9 +62,9 @@ def build_node_features(driver: str, cards: Iterable[Card]) -> Mapping[str, str]
 class FeatureFile:
     """The file of one family."""
 
-    def __init__(self, folder: Path | None, driver: str) -> None:
-        """``folder`` is the one of Node Feature Discovery's local features; None: nothing is written."""
-        self._path = None if folder is None else folder / f"kerf-{driver}"
+    def __init__(self, folder: Path, driver: str) -> None:
+        """``folder`` is the one of Node Feature Discovery's local features."""
+        self._path = folder / f"kerf-{driver}"
         self._written: Mapping[str, str] | None = None
         self._problem = ""
 
@@ -71,7 +72,7 @@ class FeatureFile:
         """Write the labels by their names, if they are not those that were written last. A failure is logged once, and
         tried again with the next call.
         """
-        if self._path is None or features == self._written:
+        if features == self._written:
             return
         lines = "".join(f"{name}={value}\n" for name, value in features.items())
         temporary = self._path.with_name(f".{self._path.name}")  # which the worker does not read
@@ -86,3 +87,15 @@ class FeatureFile:
             self._problem = str(error)
         else:
             self._written, self._problem = dict(features), ""
+
+
+async def follow_cards(refreshed: Notifier, file: FeatureFile, build: Callable[[], Mapping[str, str] | None]) -> None:
+    """Write what ``build`` returns, now and whenever ``refreshed`` is notified, until cancelled.
+
+    None stands for cards that are not all known: what was written stays.
+    """
+    while True:
+        refresh = refreshed.next_event
+        if (features := build()) is not None:
+            file.write(features)
+        await refresh.wait()

@@ -7,6 +7,7 @@ ends; slices stay published for a successor.
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import anyio
 from anyio.abc import TaskGroup
@@ -44,7 +45,7 @@ from driver.kubeletplugin.inventory.resource_metrics import serve_resource_metri
 from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, KnownAllocations, OrphanedDevices
 from driver.kubeletplugin.inventory.surveyor import HardwareSurveyor
 from driver.kubeletplugin.inventory.surveys import SurveyTracker
-from driver.kubeletplugin.node_features import FeatureFile, build_node_features
+from driver.kubeletplugin.node_features import FeatureFile, build_node_features, follow_cards
 from driver.kubeletplugin.settings import Settings
 from driver.partitions.geometry import Card, Partition
 from driver.partitions.records import from_card_part
@@ -190,21 +191,22 @@ class NodePlugin:
             services.start_soon(self._status_writer.run)
             services.start_soon(self._cluster.descriptions.follow, self._describe_anew)
             services.start_soon(self._reservation_keeper.run)
-            services.start_soon(self._write_features)
+            if self._settings.features_dir is not None:
+                services.start_soon(self._write_features, self._settings.features_dir)
             services.start_soon(self._resource_collector.run)
             for change in (self.publisher.refreshed, self._restrictions.reservations.changed):
                 services.start_soon(_forward, change, self.allocator.changed)
             for name in self._backends:
                 services.start_soon(self.publisher.watch_health, name)
 
-    async def _write_features(self) -> None:
-        """Have the node's labels say what its cards are, whenever they may have changed, until cancelled."""
-        file = FeatureFile(self._settings.features_dir, self._settings.driver_name)
-        while True:
-            change = self.publisher.refreshed.next_event
-            if self.publisher.problem is None:  # else cards may be missing
-                file.write(build_node_features(self._settings.driver_name, self.publisher.cards))
-            await change.wait()
+    async def _write_features(self, folder: Path) -> None:
+        """Have the node's labels say what its cards are, until cancelled."""
+        driver = self._settings.driver_name
+
+        def build() -> Mapping[str, str] | None:
+            return build_node_features(driver, self.publisher.cards) if self.publisher.problem is None else None
+
+        await follow_cards(self.publisher.refreshed, FeatureFile(folder, driver), build)
 
     def _describe(self, documents: Sequence[JsonObject]) -> None:
         for backend in self._backends.values():

@@ -78,4 +78,3 @@ def test_a_folder_that_is_not_there_is_told_once_and_tried_again(
     (tmp_path / "features.d").mkdir()
     file.write({"gpu.kerf.dev/cards": "2"})
     assert (tmp_path / "features.d" / "kerf-gpu.kerf.dev").exists()
-    FeatureFile(None, "gpu.kerf.dev").write({"gpu.kerf.dev/cards": "2"})

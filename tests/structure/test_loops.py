@@ -51,7 +51,7 @@ DRIVEN: Final = {
     "driver/kubeletplugin/inventory/surveyor.py: HardwareSurveyor.run": (
         "tests/kubeletplugin/inventory/test_surveyor.py"
     ),
-    "driver/kubeletplugin/plugin.py: NodePlugin._write_features": NODES,
+    "driver/kubeletplugin/node_features.py: follow_cards": NODES,
     "driver/kubeletplugin/plugin.py: _forward": NODES,
     "driver/local/apiserver/registry/garbage_collector.py: GarbageCollector.run": IDLE,
     "driver/local/kubelet/node.py: Kubelet._heartbeat": IDLE,
