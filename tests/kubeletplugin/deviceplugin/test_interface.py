@@ -268,8 +268,8 @@ async def test_metrics_say_what_is_reserved_what_containers_have_and_what_is_fre
             await node.kubelet.wait_list(RESOURCE, 3)
             assert values(node) == [3, 0, 3]
             card = {"driver": node.machine.settings.driver_name, "node": "node-1", "card": "gpu-0"}
-            free = lambda: REGISTRY.get_sample_value("kerf_free_partitions", {**card, "cut": "1g.1gb"})  # noqa: E731
-            await until(lambda: free() == 1)
+            small = {**card, "cut": "1g.1gb"}
+            await until(lambda: REGISTRY.get_sample_value("kerf_free_partitions", small) == 1)
             assert REGISTRY.get_sample_value("kerf_reserved_units", card) == 3
             await node.kubelet.allocate(RESOURCE, FIRST)
             assert values(node) == [3, 1, 2]
