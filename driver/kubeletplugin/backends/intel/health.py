@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from typing import Final
 
 from driver.kubeletplugin.backends.base import HealthState, UnhealthyState
-from driver.kubeletplugin.backends.intel.sysfs import CardCondition, Temperature
+from driver.kubeletplugin.backends.intel.sysfs import IntelCardCondition, Temperature
 
 COOLED_BY: Final = 5.0
 """Degrees by which a sensor must fall below its limit before a card that was too hot is healthy again: at the limit it
 would come and go with each claim."""
 
 
-def judge_condition(condition: CardCondition, *, was_hot: bool) -> UnhealthyState | None:
+def judge_condition(condition: IntelCardCondition, *, was_hot: bool) -> UnhealthyState | None:
     """Return what is wrong with a card; None: nothing. ``was_hot``: ``is_hot`` was true at the last read."""
     found = [*_list_problems(condition, COOLED_BY if was_hot else 0.0)]
     if not found:
@@ -26,13 +26,13 @@ def judge_condition(condition: CardCondition, *, was_hot: bool) -> UnhealthyStat
     )
 
 
-def is_hot(condition: CardCondition, *, was_hot: bool) -> bool:
+def is_hot(condition: IntelCardCondition, *, was_hot: bool) -> bool:
     """Whether a sensor is above one of its limits, or was and has not cooled down enough."""
     margin = COOLED_BY if was_hot else 0.0
     return any(_find_limit(each, margin) is not None for each in condition.temperatures)
 
 
-def _list_problems(condition: CardCondition, margin: float) -> Iterator[tuple[HealthState, str]]:
+def _list_problems(condition: IntelCardCondition, margin: float) -> Iterator[tuple[HealthState, str]]:
     if condition.survivability:
         mode = " ".join(condition.survivability.split())
         yield HealthState.LOST, f"its driver has given it up (survivability mode: {mode[:_SHOWN]})"

@@ -65,7 +65,7 @@ class Temperature:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CardCondition:
+class IntelCardCondition:
     """What the kernel says of a card's health."""
 
     survivability: str
@@ -76,10 +76,10 @@ class CardCondition:
     They begin anew with the driver."""
 
 
-def read_condition(root: Path, card: IntelCardReading) -> CardCondition:
+def read_condition(root: Path, card: IntelCardReading) -> IntelCardCondition:
     """Read the health of a card; what the driver does not show is left out."""
     entry = root / _CLASS / f"card{card.number}"
-    return CardCondition(
+    return IntelCardCondition(
         survivability=_read(entry / "device/survivability_mode"),
         temperatures=tuple(
             _read_temperature(file) for file in sorted((entry / "device").glob("hwmon/hwmon*/temp*_input"))
