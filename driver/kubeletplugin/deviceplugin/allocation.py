@@ -133,14 +133,25 @@ class ResourceAllocator:
         )
 
     def list_devices(self, resource: str) -> tuple[ListedDevice, ...]:
-        """Return the complete list of a resource's devices, by ID."""
+        """Return the complete list of a resource's devices, by ID.
+
+        What containers have beyond what the class wants is listed as unhealthy, so that the kubelet gives it to nobody
+        else. It must not be left out: a kubelet whose list lacks a device when its Allocate is answered ends with a nil
+        pointer (Kubernetes 1.37.0, ``allocateContainerResources`` in ``cm/devicemanager/manager.go``).
+        """
+        cards, own = self._cards(), self._list_placements(resource)
+        wanted = {partition for partition, _ in own}
+        surplus = [each for each in self._reservations.in_use.get(resource, ()) if each not in wanted]
         listed = [
             ListedDevice(
                 id=device_name(card, partition),
-                health="Unhealthy" if self._find_problem(partition) else "Healthy",
+                health="Unhealthy" if partition not in wanted or self._find_problem(partition) else "Healthy",
                 numa_nodes=(card.numa_node,) if card.numa_node or card.pcie_root else (),
             )
-            for partition, card in self._list_placements(resource)
+            for partition, card in [
+                *own,
+                *((each, cards[each.card_uuid]) for each in surplus if each.card_uuid in cards),
+            ]
         ]
         return tuple(sorted(listed, key=lambda device: device.id))
 
