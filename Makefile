@@ -61,8 +61,11 @@ test-long: $(VENV)/.installed ## the same properties with many more generated ca
 gpu: $(VENV)/.installed ## Kerf on the NVIDIA cards of this machine (root), of which nothing is changed
 	@$(BIN)/pytest -q -rs -m gpu $(ARGS) tests/gpu
 
+# CHURN_S=3600: after it, pods with claims and with limits come and go on a real Kubernetes for so many seconds.
+CHURN_S ?=
 soak: $(VENV)/.installed ## a million claims of simulated time, under faults (an hour or two on two cores)
 	@$(BIN)/python -m tests.soak --claims 1000000 $(ARGS)
+	@test -z "$(CHURN_S)" || KERF_E2E_VERSION=$(KUBERNETES) KERF_CHURN_S=$(CHURN_S) $(BIN)/pytest -q -s -m realcluster tests/e2e/test_both_kinds.py
 
 oracle: $(VENV)/.installed ## generated cases, judged by the Go libraries of others (needs Go; ARGS=--short: few cases)
 	@$(BIN)/python -m tests.oracle $(ARGS)

@@ -19,6 +19,7 @@ from driver.allocation.explain.holders import HolderIndex, PoolKey
 from driver.diagnostics.card_usage import CardUsage, PublishedCards, build_usage, find_published_cards
 from driver.diagnostics.cluster_state import ClusterState
 from driver.diagnostics.feature_gates import detect_features
+from driver.diagnostics.offered_resources import ResourceUse
 from driver.scheduling.node_filter import node_view
 
 _BUDGET: Final = Budget()
@@ -80,6 +81,10 @@ class ClusterIndex:
         by_ref = {**self.claims, **{each.ref: each for each in claims}}
         return self._derived(msgspec.structs.replace(self.state, claims=tuple(by_ref.values())))
 
+    def with_pods(self, pods: Iterable[Pod]) -> "ClusterIndex":
+        """Return this cluster with ``pods`` added."""
+        return self._derived(msgspec.structs.replace(self.state, pods=(*self.state.pods, *pods)))
+
     def _derived(self, state: ClusterState) -> "ClusterIndex":
         """Return an index over ``state``, which has the same slices, without indexing them again."""
         derived = ClusterIndex(state, self.budget)
@@ -106,6 +111,11 @@ class ClusterIndex:
     @cached_property
     def templates(self) -> Mapping[ObjectRef, ResourceClaimTemplate]:
         return _by_ref(self.state.templates)
+
+    @cached_property
+    def resource_use(self) -> ResourceUse:
+        """What is left of the extended resources that ResourceClasses offer."""
+        return ResourceUse(self.state.offered_resources, self.state.pods)
 
     @cached_property
     def classes(self) -> Mapping[str, DeviceClass]:

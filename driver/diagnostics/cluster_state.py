@@ -26,6 +26,19 @@ class ClassicState(Value):
     """The parameters of Kerf's classes and claims, by kind."""
 
 
+class OfferedResource(Value):
+    """An extended resource that a ResourceClass offers by the kubelet's device plugin interface (``devicePlugin``)."""
+
+    name: str
+    class_name: str
+    per_node: int
+    """How many placements each node of the class is to keep for it."""
+    refusal: str = ""
+    """Why no node offers it, as Kerf's controller says; empty: nodes may."""
+    allocatable: dict[str, int] = {}
+    """How many the kubelet of each node lists, by node."""
+
+
 class ClusterState(Value):
     """The objects on which allocation depends; ``dump.redact`` removes what no report needs."""
 
@@ -45,6 +58,8 @@ class ClusterState(Value):
     taint_rules: tuple[DeviceTaintRule, ...] = msgspec.field(default=(), name="deviceTaintRules")
     resource_classes: tuple[ResourceClassObject, ...] = msgspec.field(default=(), name="resourceClasses")
     """Kerf's ResourceClasses, from which its controller compiles DeviceClasses."""
+    offered_resources: tuple[OfferedResource, ...] = ()
+    """What these ResourceClasses offer as extended resources by the kubelet's device plugin interface."""
     events: tuple[Event, ...] = ()
     """The events that say why devices are not prepared, not released, or not allocated by a driver's controller."""
     forbidden_lists: dict[str, str] = {}

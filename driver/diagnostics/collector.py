@@ -10,12 +10,13 @@ from typing import Any, Final
 
 import anyio
 
-from api.core.v1 import EVENTS, NODES, PODS, Event, Pod
+from api.core.v1 import EVENTS, NODE_SETUPS, NODES, PODS, Event, Pod
 from api.kerf.classic_parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS
 from api.kerf.node_inventory import NODE_INVENTORIES
 from api.kerf.v1alpha1 import RESOURCE_CLASSES
 from api.wire import Kind
 from driver.diagnostics.cluster_state import ClassicState, ClusterState
+from driver.diagnostics.offered_resources import find_offered, offers_resources
 from driver.kube.discovery import ClassicFeatures, discover, discover_classic
 from driver.kube.http.client import Client
 from driver.kube.http.errors import ForbiddenError, NotFoundError
@@ -61,6 +62,8 @@ async def collect_state(client: Client, now: Callable[[], str], namespace: str =
             tasks.start_soon(reader.read_events, f"reason={reason}", namespace)
     lists = reader.lists
     pods = tuple(pod for pod in lists["pods"] if _uses_devices(pod))
+    if offers_resources(lists["resource_classes"]):
+        await reader.read("node_setups", NODE_SETUPS)
     return ClusterState(
         kubernetes=".".join(map(str, api.kubernetes)),
         gathered_at=gathered_at,
@@ -72,6 +75,7 @@ async def collect_state(client: Client, now: Callable[[], str], namespace: str =
         slices=lists["slices"],
         taint_rules=lists.get("taint_rules", ()),
         resource_classes=lists["resource_classes"],
+        offered_resources=tuple(find_offered(lists["resource_classes"], lists.get("node_setups", ()))),
         events=tuple(_relevant(reader.events, pods)),
         forbidden_lists=reader.forbidden_lists,
         unreadable=tuple(sorted(reader.unreadable)),

@@ -6,13 +6,14 @@ CPU, memory and images, which are not modeled here: restrict the plan to one nod
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
 import msgspec
 
+from api.core.v1 import Pod
 from api.model.allocations import AllocationResult, ResourceClaimStatus
 from api.model.claims import ResourceClaim
 from api.model.names import ObjectRef
@@ -22,6 +23,7 @@ from driver.diagnostics.explain.report import Subject, WhyReport
 from driver.diagnostics.explain.why import explain_misfit
 from driver.diagnostics.feature_gates import find_unsupported
 from driver.diagnostics.frag import count_sizes
+from driver.diagnostics.offered_resources import ResourceUse
 from driver.diagnostics.progress import ProgressTracker, without_progress
 from driver.diagnostics.workload import Workload
 from driver.scheduling.node_filter import explain_filter
@@ -55,6 +57,8 @@ class PlacedCopy:
     """The number of nodes on which the copy fits; 0 for copies after the first, for which only one node is sought."""
     devices: tuple[PlannedDevice, ...]
     """The devices that are newly allocated."""
+    resources: Mapping[str, int]
+    """Extended resources that ResourceClasses offer by the device plugin interface: the kubelet chooses devices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +130,7 @@ def plan_workloads(
             missing[position] += 1
         else:
             placed.append(copy)
-    after = cluster.with_claims(planner.allocated)
+    after = cluster.with_claims(planner.allocated).with_pods(_planned_pods(workloads, placed))
     return PlanReport(
         fits=not missing,
         placed=tuple(placed),
@@ -143,6 +147,16 @@ def plan_workloads(
         passed_over=passed_over,
         unheeded=find_unsupported((each.claim for workload in workloads for each in workload.claims), cluster.features),
     )
+
+
+def _planned_pods(workloads: Sequence[Workload], placed: Sequence[PlacedCopy]) -> Iterator[Pod]:
+    """Yield the pods of ``placed`` that have extended resources, on their nodes."""
+    pods = {str(each): each.pod for each in workloads}
+    for copy in placed:
+        pod = pods[copy.demand] if copy.resources else None
+        if pod is not None:
+            metadata = _replace(pod.metadata, name=f"{pod.metadata.name}/{copy.copy}")
+            yield _replace(pod, metadata=metadata, spec=_replace(pod.spec, node_name=copy.node))
 
 
 def _compare_sizes(before: ClusterIndex, after: ClusterIndex) -> Iterator[SizeChange]:
@@ -163,6 +177,9 @@ class _Planner:
         """Shared claims that the plan has allocated."""
         self._nodes: dict[object, frozenset[str]] = {}
         self.allocated: list[ResourceClaim] = []
+        self._resource_use = ResourceUse(cluster.state.offered_resources, cluster.state.pods)
+        self._taken: list[tuple[str, str, int]] = []
+        """What the plan has taken of extended resources: the resource, the node, the amount."""
 
     def place(self, position: int, copy: int) -> PlacedCopy | None:
         """Allocate devices for one more copy of a workload; None when no node has them."""
@@ -170,6 +187,9 @@ class _Planner:
         claims = self._claims(workload, copy)
         unallocated = [claim for claim in claims if claim.status.allocation is None]
         nodes = self._find_nodes(position, claims)
+        pod, use = workload.pod, self._resource_use
+        if pod is not None and workload.resources:
+            nodes = frozenset(node for node in nodes if use.fits(pod, node))
         if unallocated:
             numbers = count()
             allocation = self._allocator.place(
@@ -186,12 +206,16 @@ class _Planner:
             node, results = min(nodes), ()
         else:
             return None
+        for name, amount in workload.resources.items():
+            use.take(name, node, amount)
+            self._taken.append((name, node, amount))
         return PlacedCopy(
             demand=str(workload),
             copy=copy,
             node=node,
             fitting_nodes=len(self._find_fitting(unallocated, nodes)) if copy == 1 else 0,
             devices=tuple(self._take(workload, claims, results)),
+            resources=workload.resources,
         )
 
     def _find_fitting(self, claims: Sequence[ResourceClaim], nodes: frozenset[str]) -> Collection[str]:
@@ -205,7 +229,7 @@ class _Planner:
     def count_headroom(self, position: int, placed: int, track: ProgressTracker) -> Headroom:
         """Count how many more copies fit by placing them, and take them away again."""
         workload = self._workloads[position]
-        before, shared = len(self.allocated), dict(self._shared)
+        before, shared, taken = len(self.allocated), dict(self._shared), len(self._taken)
         copies = 0
         for number in track(range(1, 1 + MOST_COUNTED), f"counting how many more of {workload} fit"):
             if self.place(position, placed + number) is None:
@@ -214,6 +238,9 @@ class _Planner:
         for claim in self.allocated[before:]:
             self._allocator.remove_claim(claim.ref)
         del self.allocated[before:]
+        for name, node, amount in self._taken[taken:]:
+            self._resource_use.take(name, node, -amount)
+        del self._taken[taken:]
         self._shared = shared
         return Headroom(demand=str(workload), copies=copies, is_bound=copies == MOST_COUNTED)
 

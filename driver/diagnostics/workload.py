@@ -60,11 +60,13 @@ class Workload:
     """None for a claim or template that no pod uses."""
     claims: tuple[WorkloadClaim, ...]
     """The claims in the order in which the scheduler allocates them."""
+    resources: Mapping[str, int] = field(default_factory=dict)
+    """What a pod needs of extended resources that ResourceClasses offer by the device plugin interface."""
 
     @property
     def takes_more(self) -> bool:
         """Whether one more replica takes devices of its own."""
-        return any(not each.is_shared for each in self.claims)
+        return bool(self.resources) or any(not each.is_shared for each in self.claims)
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}"
@@ -195,7 +197,14 @@ def _build_workload(
     if extended is not None:
         claims.append(WorkloadClaim(extended, is_shared=False))
     name = ObjectRef(namespace, pod.metadata.name or pod.metadata.generate_name)
-    return Workload(kind=template.kind, name=name, replicas=template.replicas, pod=pod, claims=tuple(claims))
+    return Workload(
+        kind=template.kind,
+        name=name,
+        replicas=template.replicas,
+        pod=pod,
+        claims=tuple(claims),
+        resources=cluster.resource_use.find_wanted(pod),
+    )
 
 
 def _look_up(kind: str, ref: ObjectRef, known: Mapping[ObjectRef, T]) -> T:

@@ -7,6 +7,7 @@ ends; slices stay published for a successor.
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import anyio
 from anyio.abc import TaskGroup
@@ -40,9 +41,11 @@ from driver.kubeletplugin.inventory.devices import PublishTarget
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.kubeletplugin.inventory.publisher import DevicePublisher
 from driver.kubeletplugin.inventory.refusals import RefusalTracker
+from driver.kubeletplugin.inventory.resource_metrics import serve_resource_metrics
 from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, KnownAllocations, OrphanedDevices
 from driver.kubeletplugin.inventory.surveyor import HardwareSurveyor
 from driver.kubeletplugin.inventory.surveys import SurveyTracker
+from driver.kubeletplugin.node_features import FeatureFile, build_node_features, follow_cards
 from driver.kubeletplugin.settings import Settings
 from driver.partitions.geometry import Card, Partition
 from driver.partitions.records import from_card_part
@@ -169,7 +172,9 @@ class NodePlugin:
 
     async def run(self) -> None:
         """Publish the devices, watch and survey their cards, and collect garbage, until cancelled."""
-        with self._claim_metrics.served():
+        settings, reservations = self._settings, self._restrictions.reservations
+        served = serve_resource_metrics(driver=settings.driver_name, node=settings.node_name, reservations=reservations)
+        with self._claim_metrics.served(), served:
             await self._run_services()
 
     async def _run_services(self) -> None:
@@ -186,11 +191,22 @@ class NodePlugin:
             services.start_soon(self._status_writer.run)
             services.start_soon(self._cluster.descriptions.follow, self._describe_anew)
             services.start_soon(self._reservation_keeper.run)
+            if self._settings.features_dir is not None:
+                services.start_soon(self._write_features, self._settings.features_dir)
             services.start_soon(self._resource_collector.run)
             for change in (self.publisher.refreshed, self._restrictions.reservations.changed):
                 services.start_soon(_forward, change, self.allocator.changed)
             for name in self._backends:
                 services.start_soon(self.publisher.watch_health, name)
+
+    async def _write_features(self, folder: Path) -> None:
+        """Have the node's labels say what its cards are, until cancelled."""
+        driver = self._settings.driver_name
+
+        def build() -> Mapping[str, str] | None:
+            return build_node_features(driver, self.publisher.cards) if self.publisher.problem is None else None
+
+        await follow_cards(self.publisher.refreshed, FeatureFile(folder, driver), build)
 
     def _describe(self, documents: Sequence[JsonObject]) -> None:
         for backend in self._backends.values():
@@ -294,6 +310,7 @@ class NodePlugin:
             is_missing=self._restrictions.surveys.is_missing,
             survey_cards=self._surveyor.survey_now,
             on_prepared=self._claim_metrics.note_prepared,
+            find_variables=self._hardware.find_variables,
         )
 
     def _make_allocator(self, tasks: TaskGroup) -> ResourceAllocator:
@@ -309,6 +326,7 @@ class NodePlugin:
             survey_cards=self._surveyor.survey_now,
             is_missing=self._restrictions.surveys.is_missing,
             list_uses=self._list_device_uses,
+            build_edits=self._hardware.build_container_edits,
             tasks=tasks,
         )
 

@@ -44,6 +44,8 @@ class Settings:
     """The directory below which the node has ``sys`` and ``run/udev``, for the discovery of devices by udev."""
     cdi_dir: Path = CDI_DIR
     """The directory where the container runtime looks for generated CDI specs."""
+    features_dir: Path | None = None
+    """Node Feature Discovery's directory of local features; None: no labels of the node are made."""
     profile: str = ""
     """The name of this node's hardware and rights among those of the cluster (docs/install.md): the plugin of another
     profile neither takes over from this one nor hands over to it. Empty: there is one."""

@@ -4,6 +4,8 @@
 - A key that is added while a worker has it is worked on once more afterwards, never by two workers at a time.
 - Work that raises TransientError, or an unexpected error, is repeated with a back-off of that key; work that raises
   PermanentError is logged and dropped until the key is added again.
+- A queue with a name has metrics: how long keys wait from the time at which they are due, how long they are worked on,
+  and how many keys the last work of which failed.
 """
 
 import heapq
@@ -16,6 +18,7 @@ from typing import Final, Generic, TypeVar
 import anyio
 
 from api.errors import PermanentError, TransientError
+from driver.runtime import metrics
 from driver.runtime.backoff import Backoff
 from driver.runtime.notifier import Notifier
 
@@ -24,14 +27,37 @@ KeyT = TypeVar("KeyT", bound=Hashable)
 RETRIES: Final = Backoff(first_s=0.05, factor=2, limit_s=60, jitter=0.2)
 """Fast at first, for conflicts that a fresh read resolves; at most a minute, for errors that stay."""
 
+_BUCKETS_S: Final = (0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60)
+"""From a key that finds a free worker to one that waits for an API server that hardly answers."""
+_waits: Final = metrics.histogram(
+    "kerf_work_queue_wait_seconds",
+    "Time of a key from when it was due until a worker took it.",
+    ["queue"],
+    buckets=_BUCKETS_S,
+)
+_works: Final = metrics.histogram(
+    "kerf_work_queue_work_seconds",
+    "Time that a worker had a key, by outcome: done, retried (tried again by itself), refused (not tried again until "
+    "something changes), or crashed (an unexpected error, tried again).",
+    ["queue", "outcome"],
+    buckets=_BUCKETS_S,
+)
+_failing: Final = metrics.gauge(
+    "kerf_work_queue_failing", "Keys whose last work was not done: it was retried, refused or crashed.", ["queue"]
+)
+
 _log = logging.getLogger(__name__)
 
 
 class WorkQueue(Generic[KeyT]):
     """A queue of keys and the workers that empty it, for one event loop. Nothing is persisted."""
 
-    def __init__(self, *, retries: Backoff = RETRIES) -> None:
+    def __init__(self, *, name: str = "", retries: Backoff = RETRIES) -> None:
+        """``name`` is that of the queue in metrics, where several may have one; empty: it has none."""
+        self._name = name
         self._retries = retries
+        self._failed: set[KeyT] = set()
+        """The keys whose last work was not done."""
         self._due: dict[KeyT, float] = {}
         self._heap: list[tuple[float, int, KeyT]] = []
         self._order = count()  # among keys due at the same time: first come, first served
@@ -50,10 +76,14 @@ class WorkQueue(Generic[KeyT]):
     async def run(self, work: Callable[[KeyT], Awaitable[None]], *, workers: int) -> None:
         """Call ``work`` for keys as they come due, ``workers`` at a time, until cancelled."""
         free = anyio.Semaphore(workers)
-        async with anyio.create_task_group() as group:
-            while True:  # one task waits for keys: of many that wait, each key would wake all
-                await free.acquire()
-                group.start_soon(self._work_on, await self._take(), work, free)
+        try:
+            async with anyio.create_task_group() as group:
+                while True:  # one task waits for keys: of many that wait, each key would wake all
+                    await free.acquire()
+                    group.start_soon(self._work_on, await self._take(), work, free)
+        finally:
+            for key in tuple(self._failed):
+                self._note_failure(key, has_failed=False)  # nobody works on it any more
 
     async def _work_on(self, key: KeyT, work: Callable[[KeyT], Awaitable[None]], free: anyio.Semaphore) -> None:
         try:
@@ -63,17 +93,32 @@ class WorkQueue(Generic[KeyT]):
             free.release()
 
     async def _attempt(self, key: KeyT, work: Callable[[KeyT], Awaitable[None]]) -> None:
+        began = anyio.current_time()
         try:
             await work(key)
         except TransientError as error:
+            outcome = "retried"
             _log.info("%s: %s; again in %.1f s", key, error, self._repeat(key))
         except PermanentError as error:
+            outcome = "refused"
             _log.error("%s: %s; not tried again until something changes", key, error)
             self._delays.pop(key, None)
         except Exception:  # noqa: BLE001  (a defect in one key's work must not stop the others')
+            outcome = "crashed"
             _log.exception("%s: unexpected error; again in %.1f s", key, self._repeat(key))
         else:
+            outcome = "done"
             self._delays.pop(key, None)
+        self._note_failure(key, has_failed=outcome != "done")
+        if self._name:
+            _works.labels(self._name, outcome).observe(anyio.current_time() - began)
+
+    def _note_failure(self, key: KeyT, *, has_failed: bool) -> None:
+        change = self._failed.add if has_failed else self._failed.discard
+        before = len(self._failed)
+        change(key)
+        if self._name:
+            _failing.labels(self._name).inc(len(self._failed) - before)
 
     def _repeat(self, key: KeyT) -> float:
         if key not in self._delays:
@@ -97,6 +142,8 @@ class WorkQueue(Generic[KeyT]):
             if self._due.get(key) == due and key not in self._running:  # else an earlier entry was taken for it
                 del self._due[key]
                 self._running.add(key)
+                if self._name:
+                    _waits.labels(self._name).observe(now - due)
                 return key
         return None
 

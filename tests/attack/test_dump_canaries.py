@@ -55,6 +55,8 @@ TEXTS: Final = (
     "pods.status.*ontainerStatuses.state.waiting.reason",
     "resourceClaims.status.devices.conditions[[]*].reason",
     "resourceClasses.status.conditions[[]*].*",
+    "offeredResources.allocatable{}",
+    "offeredResources.refusal",
     "forbiddenLists",
     "unreadable",
 )

@@ -285,9 +285,9 @@ def _load(path: Path) -> None:
 
 
 def _plan(path: Path) -> None:
-    from driver.cli.cluster.plan import _documents
+    from driver.cli.cluster.plan import read_documents
 
-    list(_documents(path))
+    list(read_documents(path))
 
 
 @pytest.mark.parametrize("load", [_load, _plan])

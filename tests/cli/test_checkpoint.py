@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from api.model.prepared import ClaimState
 from driver.cli import main
@@ -54,6 +55,17 @@ def test_claims_devices_and_notes_are_shown_within_80_columns(capsys: pytest.Cap
         ["default/old", "Prepared", "gpu-3", "-"],
     ]
     assert max(map(len, [outdated, *rows])) <= 80
+
+
+def test_devices_of_extended_resources_are_named_by_them(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    boot_id = BOOT_ID.read_text().strip()
+    (tmp_path / GPU_FOLDER).mkdir()
+    with open_checkpoint(tmp_path / GPU_FOLDER, boot_id=boot_id) as checkpoint:
+        made = record("x", device("gpu-2"), boot_id=boot_id)
+        checkpoint.put(replace(made, resource="kerf.dev/small"))
+    _, number, _, row = run(capsys, "show", f"--state-dir={tmp_path}")[1].splitlines()
+    assert number == "0 claims, 1 device of extended resources"
+    assert row.split() == ["kerf.dev/small", "Prepared", "gpu-2", "-"]
 
 
 @pytest.mark.parametrize(("output", "load"), [("json", json.loads), ("yaml", yaml.safe_load)])

@@ -155,6 +155,23 @@ def test_what_is_on_a_card_is_shown_with_the_claim_that_the_records_name(
     assert family["holders"] == {card["uuid"]: {"gi-1": "default/training", "gi-9": ""}}
 
 
+def test_what_a_container_has_by_a_limit_is_shown_with_its_resource(
+    capsys: pytest.CaptureFixture[str], backend: str, tmp_path: Path, state: Path
+) -> None:
+    ours = {"id": 1, "profile": "1g.10gb", "placement": [0, 1], "mig_uuid": "MIG-1", "in_use": True}
+    write_hardware(tmp_path, gpu_0={"model": "h100-80gb-sxm", "mig": True, "instances": [ours]})
+    (card,) = json.loads(run(capsys, backend, "--family=gpu", "-o", "json")[1])["families"][0]["cards"]
+    boot_id = BOOT_ID.read_text().strip()
+    (state / "gpu.kerf.dev").mkdir(parents=True)
+    one = record("x", device("gpu-0-1g-10gb-at-0", card=card["uuid"], profile="1g.10gb", size=1))
+    with open_checkpoint(state / "gpu.kerf.dev", boot_id=boot_id) as checkpoint:
+        checkpoint.put(replace(one, boot_id=boot_id, resource="kerf.dev/gpu-small"))
+        checkpoint.journal(one.claim.uid, one.devices[0].share, boot_id).write(before=[])
+    out = run(capsys, backend, "--family=gpu")[1]
+    assert out.splitlines()[3] == ("gpu-0: on the card now: 1g.10gb at 0, in use, of extended resource")
+    assert out.splitlines()[4] == "  kerf.dev/gpu-small"
+
+
 def test_records_that_cannot_be_read_are_named_and_the_cards_are_shown(
     capsys: pytest.CaptureFixture[str], backend: str, state: Path
 ) -> None:

@@ -79,3 +79,14 @@ def yaml_to_json(document: dict[str, Any]) -> bytes:
     import json
 
     return json.dumps(document).encode()
+
+
+def test_manifests_with_limits_are_converted_without_a_cluster(tmp_path: Path) -> None:
+    container = {"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    for name in ("one", "two"):
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container]}}
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(pod))
+    result = CliRunner().invoke(command, ["-f", str(tmp_path)], standalone_mode=False)
+    assert result.exit_code == 0, result.output
+    kinds = [document["kind"] for document in yaml.safe_load_all(result.stdout)]
+    assert kinds == ["ResourceClass", "ResourceClaimTemplate", "Pod", "ResourceClaimTemplate", "Pod"]

@@ -92,7 +92,13 @@ def test_what_the_controller_says_of_a_class_without_devices_is_told_with_the_ob
 
 
 def test_every_obstacle_has_a_next_step() -> None:
-    assert set(_STEPS) == {*Obstacle, CauseCode.NODE_FILTER, CauseCode.NODE_ERROR, CauseCode.UNDECIDED}
+    assert set(_STEPS) == {
+        *Obstacle,
+        CauseCode.NODE_FILTER,
+        CauseCode.EXTENDED_RESOURCE,
+        CauseCode.NODE_ERROR,
+        CauseCode.UNDECIDED,
+    }
 
 
 def test_nobody_is_told_to_tolerate_what_a_plugin_of_kerf_has_tainted() -> None:

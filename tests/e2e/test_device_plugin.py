@@ -1,13 +1,9 @@
 """Extended resources that a class offers by the kubelet's device plugin interface, on a real kubelet (DP rows)."""
 
-from collections import Counter
-from collections.abc import Sequence
-
-import anyio
-
 from tests.e2e import pods
-from tests.e2e.namespace import Namespace
+from tests.e2e.namespace import Namespace, RunningPod
 from tests.e2e.wait import eventually
+from tests.e2e.why_audit import ask_why
 from tests.realcluster.cluster import Cluster
 from tests.realcluster.kerf import Hardware, Kerf
 
@@ -16,8 +12,6 @@ EARLY_LOADING = True
 """Which also lets plugins list claims: before a placement is listed to the kubelet, no claim may have it."""
 
 SMALL = "kerf.dev/gpu-1g-10gb"
-ROUNDS = 6
-"""Of pods of both kinds, each of which fills the card: some two minutes."""
 
 
 async def offer(namespace: Namespace, per_node: int, resource: str = "") -> tuple[str, str]:
@@ -45,17 +39,22 @@ async def wait_allocatable(namespace: Namespace, resource: str, count: int) -> N
     await eventually(f"{count} of {resource} are allocatable", has_count, but=lambda: allocatable(namespace, resource))
 
 
-async def wait_registered(cluster: Cluster, namespace: Namespace) -> None:
-    """Wait until the plugin has made its socket anew beside that of a new kubelet."""
-    folder = cluster.node_paths(namespace.node.name).device_plugins
+async def run_one(namespace: Namespace, resource: str, name: str) -> RunningPod:
+    """Create pods until one runs, and return it: as long as a kubelet has no list yet it rejects pods, whatever
+    the node's status says from before.
+    """
+    names = [name]
+    await create(namespace, resource, name)
 
-    def made(pattern: str) -> float:
-        return max((path.stat().st_ctime for path in folder.glob(pattern)), default=0.0)
+    async def runs() -> RunningPod | None:
+        if (running := await namespace.find_running(names[-1])) is not None:
+            return running
+        if (await namespace.pod(names[-1]))["status"].get("phase") == "Failed":
+            names.append(f"{name}-{len(names)}")
+            await create(namespace, resource, names[-1])
+        return None
 
-    async def is_later() -> bool:
-        return 0 < made("kubelet.sock") < made("gpu.kerf.dev-*.sock")
-
-    await eventually("the plugin serves beside the new kubelet", is_later)
+    return await eventually(f"a pod with {resource} runs", runs, but=lambda: namespace.describe_pod(names[-1]))
 
 
 async def create(namespace: Namespace, resource: str, *names: str, count: int = 1) -> None:
@@ -104,10 +103,7 @@ async def test_a_kubelet_that_restarts_has_the_resource_and_its_pods_again(
     partitions = namespace.node.gpu_partitions
     await cluster.processes.stop(f"{namespace.node.name}-kubelet")
     cluster.start_kubelet(namespace.node.name)
-    await wait_registered(cluster, namespace)
-    await wait_allocatable(namespace, resource, 2)
-    await create(namespace, resource, "q")
-    told = (await namespace.wait_running("q")).main
+    told = (await run_one(namespace, resource, "q")).main
     assert (await namespace.wait_running("p")).starts == before
     assert {*partitions} < {*namespace.node.gpu_partitions}
     assert len(namespace.node.gpu_partitions) == 2
@@ -145,29 +141,27 @@ async def test_a_name_that_a_device_class_has_is_not_offered(namespace: Namespac
     assert await allocatable(namespace, resource) == 0
 
 
-async def test_pods_of_both_kinds_churn_on_one_card_without_double_use(namespace: Namespace) -> None:
-    """Seven partitions of a card at a time, four of them by the kubelet's count, three by the scheduler's."""
-    small, resource = await offer(namespace, 4)
-    await namespace.template("claimed", pods.exactly("gpu", small))
-    seen: Counter[str] = Counter()
-    for turn in range(ROUNDS):
-        by_limit = [f"limit-{turn}-{number}" for number in range(4)]
-        by_claim = [f"claim-{turn}-{number}" for number in range(3)]
-        async with anyio.create_task_group() as group:
-            group.start_soon(create, namespace, resource, *by_limit)
-            group.start_soon(namespace.create_pods, "claimed", *by_claim)
-        told = [(await namespace.wait_running(name)).main for name in (*by_limit, *by_claim)]
-        devices = [device for each in told for device in each.kerf_devices]
-        uuids = [uuid for each in told for uuid in each.kerf_devices.values()]
-        check_distinct(devices, uuids, namespace)
-        seen.update(devices)
-        async with anyio.create_task_group() as group:
-            for name in (*by_limit, *by_claim):
-                group.start_soon(namespace.delete_pod, name)
-    assert len(seen) == 7
-
-
-def check_distinct(devices: Sequence[str], uuids: Sequence[str], namespace: Namespace) -> None:
-    """Check that pods that run at the same time have different partitions, all of which are on the card."""
-    assert len({*devices}) == len({*uuids}) == 7, devices
-    assert {*uuids} <= {*namespace.node.hardware.uuids}
+async def test_why_says_how_many_of_a_resource_there_are_and_who_has_them(
+    namespace: Namespace, cluster: Cluster
+) -> None:
+    made, resource = await offer(namespace, 1)
+    await create(namespace, resource, "first")
+    await namespace.wait_running("first")
+    await create(namespace, resource, "second")
+    await namespace.wait_event("second", "FailedScheduling")
+    code, report = await ask_why(cluster, "pod/second", "-n", namespace.name)
+    assert (code, report["verdict"]) == (1, "does-not-fit")
+    [cause] = report["causes"]
+    assert cause["code"] == "extended-resource"
+    assert f"of the node's 1 pods have 1 ({namespace.name}/first)" in cause["message"]
+    # A claim that does not fit is told what is kept: the whole card overlaps it.
+    whole = await namespace.resource_class("whole", device="gpu", cut="Whole")
+    await namespace.delete_pod("first")
+    await namespace.wait_running("second")
+    await namespace.delete_pod("second")
+    await namespace.template("whole", pods.exactly("gpu", whole))
+    await namespace.create_pods("whole", "third")
+    await namespace.wait_event("third", "FailedScheduling")
+    _, report = await ask_why(cluster, "pod/third", "-n", namespace.name)
+    assert "reserved" in [cause["code"] for cause in report["causes"]]
+    assert made in next(cause["message"] for cause in report["causes"] if cause["code"] == "reserved")

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,6 +24,7 @@ from driver.kubeletplugin.deviceplugin.release import ResourceCollector
 from driver.kubeletplugin.deviceplugin.reservation import ReservationKeeper
 from driver.kubeletplugin.grpc.device_plugin import DevicePluginServer
 from driver.kubeletplugin.inventory.reservations import Reservations
+from driver.kubeletplugin.node_features import FeatureFile, follow_cards
 from driver.kubeletplugin.plugin import _forward
 from driver.kubeletplugin.settings import Settings
 from driver.runtime.notifier import Notifier
@@ -210,3 +212,24 @@ async def test_a_change_is_passed_on_once() -> None:
     began = anyio.current_time()
     await pass_hour(run)
     assert told == [began, began + 60]
+
+
+async def test_a_nodes_features_are_written_when_its_cards_were_refreshed_and_stay_while_they_are_not_known(
+    tmp_path: Path,
+) -> None:
+    refreshed, built = CountedNotifier(), iter(({"cards": "1"}, None, {"cards": "2"}))
+    written: list[str] = []
+
+    async def run() -> None:
+        file = FeatureFile(tmp_path, "d")
+        async with anyio.create_task_group() as group:
+            group.start_soon(follow_cards, refreshed, file, lambda: next(built))
+            for _ in range(3):
+                await anyio.sleep(60)
+                written.append((tmp_path / "kerf-d").read_text().splitlines()[-1])
+                if len(written) < 3:
+                    refreshed.notify()
+
+    await pass_hour(run)
+    assert written == ["cards=1", "cards=1", "cards=2"]
+    assert refreshed.rounds == 3

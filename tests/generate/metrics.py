@@ -19,8 +19,9 @@ _PROGRAMS: Final = {
     "controller": "Controller",
     "kubeletplugin": "Kubelet plugin",
     "kube": "Both: the API server",
+    "runtime": "Both: work queues",
 }
-"""Packages of ``driver`` whose metrics are listed, with their titles; ``runtime`` has none of its own."""
+"""Packages of ``driver`` whose metrics are listed, with their titles."""
 
 
 class Metric(NamedTuple):

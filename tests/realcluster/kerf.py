@@ -22,6 +22,7 @@ from api.resource.kinds import GROUP
 from api.resource.registry import VERSIONS
 from driver.families.gpu.catalog import gpu_model
 from driver.testing.nvml import NvidiaMachine
+from tests.fakes.intel import GIB, MAX_1100, MAX_1550, IntelMachine
 from tests.realcluster.api import Api, Document
 from tests.realcluster.cluster import Cluster, NotReadyError, ready_s
 from tests.realcluster.documents import IMAGE
@@ -37,6 +38,8 @@ MPS_DAEMONS: Final = "kerf-mps-daemons"
 SIMULATED: Final = "simulated"
 NVIDIA_FAKE: Final = "nvidia-fake"
 """The backend for NVIDIA cards on a stand-in for NVML (docs/testing-without-gpus.md)."""
+
+INTEL: Final = "intel"
 
 _WORKLOADS: Final = {"Deployment", "DaemonSet"}
 _PROFILE: Final = f"{PLUGIN}-simulated"
@@ -58,6 +61,8 @@ class Hardware:
     """Further fields of that configuration (``pace``, ``delays``), or of that of the backend for GPUs."""
     gpu_backend: str = SIMULATED
     """The backend of the GPUs: ``SIMULATED`` or ``NVIDIA_FAKE``, with the same models. FPGAs are always simulated."""
+    intel_tiles: Sequence[int] = ()
+    """Intel's GPUs by their number of tiles, which are files of a stand-in machine. Nothing is made on them."""
 
 
 DEFAULT_HARDWARE: Final = Hardware(
@@ -193,6 +198,8 @@ class Kerf:
     def describe_hardware(self, node: str, hardware: Hardware) -> None:
         """Give ``node`` the cards of ``hardware``, with no partition on them."""
         self._hardware[node] = hardware
+        if hardware.intel_tiles:
+            _make_intel_machine(self._intel_folder(node), hardware.intel_tiles)
         for file, document in self._backends(node).values():
             file.write_text(yaml.safe_dump(document))
 
@@ -253,7 +260,10 @@ class Kerf:
     async def _launch(self, node: str, plugin: "_Plugin") -> None:
         paths = self._cluster.node_paths(node)
         user = await self._token_file(plugin.process, PLUGIN, plugin.bound_object)
-        environment = {"NODE_NAME": node, "POD_UID": plugin.bound_object["metadata"]["uid"]}
+        uid: str = plugin.bound_object["metadata"]["uid"]
+        # The folders of these tests are longer than /var/lib/kubelet, and a socket's path has 107 bytes.
+        instance = uid[:8] if self._hardware[node].intel_tiles else uid
+        environment = {"NODE_NAME": node, "POD_UID": instance}
         usual = self._arguments(_PROFILE, environment, drop=("--probes-address", "--backend"))
         own = [
             f"--kubeconfig={user}",
@@ -269,6 +279,9 @@ class Kerf:
     def _backends(self, node: str) -> Mapping[str, tuple[Path, Document]]:
         """Return the backends of a node by name, each with its configuration and the file of it."""
         hardware = self._hardware[node]
+        if hardware.intel_tiles:
+            file = self.hardware_file(node).with_name("intel.yaml")
+            return {INTEL: (file, {"systemRoot": str(self._intel_folder(node))})}
         common = {"state": "hardware", "seed": node}
         if hardware.gpu_backend == SIMULATED:
             document = {**common, "cards": list(hardware.cards), **hardware.options}
@@ -281,6 +294,9 @@ class Kerf:
         if others:
             backends[SIMULATED] = (self.hardware_file(node), {**common, "cards": others})
         return backends
+
+    def _intel_folder(self, node: str) -> Path:
+        return self._cluster.node_paths(node).root / INTEL
 
     async def _token_file(self, user: str, account: str, bound_to: Document | None, *, server: str = "") -> Path:
         file = self._cluster.paths.root / f"{user}.token"
@@ -331,6 +347,24 @@ def manifests(folder: Path, left_out: Collection[str] = ()) -> Iterator[dict[str
     """Yield the documents of a folder's files, in the order in which kubectl applies them, without some files."""
     for file in sorted(file for file in folder.glob("*.yaml") if file.name not in left_out):
         yield from (document for document in yaml.safe_load_all(file.read_text()) if document)
+
+
+def _make_intel_machine(root: Path, tiles: Sequence[int]) -> None:
+    """Make the files of a machine with a card for each number of tiles, in the order of their PCI addresses.
+
+    The kernel's numbers of cards are in the opposite order, as they may be.
+    """
+    machine = IntelMachine(root)
+    for number, count in enumerate(tiles):
+        card = len(tiles) - 1 - number
+        machine.add_card(
+            card,
+            f"0000:{3 + number:02x}:00.0",
+            MAX_1550 if count > 1 else MAX_1100,
+            tiles=count,
+            render=128 + card,
+            files={f"drm/card{card}/lmem_total_bytes": f"{48 * GIB}\n"},
+        )
 
 
 def _stand_in_row(row: Mapping[str, Any]) -> Document:

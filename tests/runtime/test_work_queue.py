@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from api.errors import PermanentError, TransientError
 from driver.runtime.backoff import Backoff
+from driver.runtime.metrics import REGISTRY
 from driver.runtime.work_queue import WorkQueue
 from tests.runtime.virtual_time import VIRTUAL_TIME
 
@@ -227,3 +228,33 @@ async def test_a_key_that_was_taken_when_all_ended_is_worked_on_when_it_goes_on(
     await during(queue, log, 1, nothing)
     assert log.keys[-1:] == ["a"]
     assert len(queue._due) == 0
+
+
+async def test_ne_13_a_named_queue_says_how_long_keys_wait_and_work_and_how_many_fail() -> None:
+    """Of three keys and one worker of three seconds: one fails for good, one once, one never."""
+    queue: WorkQueue[str] = WorkQueue(name="ne-13", retries=STEADY)
+
+    def value(name: str, **labels: str) -> float:
+        return REGISTRY.get_sample_value(f"kerf_work_queue_{name}", {"queue": "ne-13", **labels}) or 0.0
+
+    log = Log(takes_s=3)
+    log.failures = {"crashes": [RuntimeError("a defect")], "again": [TransientError("not yet")], "never": []}
+    log.failures["never"] = [PermanentError("no")]
+    failing: list[float] = []
+
+    async def add() -> None:
+        for key in ("done", "again", "never", "crashes"):
+            queue.add(key)
+        await anyio.sleep(12.5)
+        failing.append(value("failing"))
+
+    await during(queue, log, 10, add, workers=1)
+    assert [key for key, _ in log.done] == ["done", "again", "never", "crashes", "again", "crashes"]
+    assert value("wait_seconds_count") == 6
+    # They wait 0, 3, 6 and 9 s for the worker; tried again a second after they failed, 5 and 2 s more.
+    assert value("wait_seconds_sum") == pytest.approx(0 + 3 + 6 + 9 + 5 + 2)
+    outcomes = {each: value("work_seconds_count", outcome=each) for each in ("done", "retried", "refused", "crashed")}
+    assert outcomes == {"done": 3, "retried": 1, "refused": 1, "crashed": 1}
+    assert value("work_seconds_sum", outcome="done") == pytest.approx(9)
+    assert failing == [3], "the refused one, the one that crashed, and the one that is being tried again"
+    assert value("failing") == 0, "a queue that has ended has none"

@@ -30,7 +30,9 @@ def test_references_and_pictures_are_what_the_code_gives(generator: Any, tmp_pat
 
 def test_every_metric_that_the_page_names_is_there() -> None:
     made = {
-        metric.name for package in ("controller", "kubeletplugin", "kube") for metric in metrics.find_metrics(package)
+        metric.name
+        for package in ("controller", "kubeletplugin", "kube", "runtime")
+        for metric in metrics.find_metrics(package)
     }
     named = set(re.findall(r"kerf_[a-z_]+", (metrics.ROOT / metrics.PAGE).read_text()))
     assert named == made

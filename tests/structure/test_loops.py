@@ -17,6 +17,9 @@ NODES: Final = "tests/flows/test_idle_nodes.py"
 DISCOVERY: Final = "tests/kubeletplugin/discovery/test_service.py"
 HANDOVER: Final = "tests/kubeletplugin/test_handover.py"
 DRIVEN: Final = {
+    "driver/controller/classic/unused_classes.py: UnusedClassReporter.run": (
+        "tests/controller/classic/test_unused_classes.py"
+    ),
     "driver/controller/structured/app.py: StructuredController._resync": IDLE,
     "driver/controller/structured/discovery/reconciler.py: DiscoveryReconciler.run": NODES,
     "driver/controller/structured/fpga_objects.py: FpgaStatusWriter.run": NODES,
@@ -54,6 +57,7 @@ DRIVEN: Final = {
     "driver/kubeletplugin/inventory/surveyor.py: HardwareSurveyor.run": (
         "tests/kubeletplugin/inventory/test_surveyor.py"
     ),
+    "driver/kubeletplugin/node_features.py: follow_cards": NODES,
     "driver/kubeletplugin/plugin.py: _forward": NODES,
     "driver/local/apiserver/registry/garbage_collector.py: GarbageCollector.run": IDLE,
     "driver/local/kubelet/node.py: Kubelet._heartbeat": IDLE,

@@ -19,11 +19,13 @@ from api.core.authorization import (
     SelfSubjectAccessReview,
     SubjectAccessReview,
 )
-from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, NODE_SETUPS, CustomResourceDefinition, NodeSetup
+from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, NODE_SETUPS, PODS, CustomResourceDefinition, NodeSetup, Pod
 from api.errors import KerfError
+from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
 from api.model.claims import ResourceClaim
 from api.model.classic import ClassicClaim
 from api.model.devices import ResourceSlice
+from driver.diagnostics.offered_resources import find_offered
 from driver.diagnostics.preflight.cluster import (
     CLASSIC_KINDS,
     STRUCTURED_KINDS,
@@ -129,6 +131,7 @@ async def read_cluster(
             reviews=await read_or_unread(_review_accounts(client, accounts.namespace, needed)),
             nodes=await read_or_unread(_list_nodes(client)),
             slices=() if is_classic else await read_or_unread(list_slices(client)),
+            classes=await read_or_unread(_list_classes(client)),
             own_drivers=frozenset(family.driver for family in installed_families().values()),
             skew_s=connection.skew_s,
         )
@@ -141,11 +144,31 @@ async def read_uninstall(
     access = await load_access(kubeconfig, context)
     async with connect(access, now) as connection:
         listed = await read_or_unread(_list_claims(connection.client))
+        resources = await _find_resources(connection.client, frozenset(drivers))
+        pods = await read_or_unread(_list_pods(connection.client)) if resources else ()
     if isinstance(listed, Unread):
-        return UninstallFacts(claims=listed, drivers=frozenset(drivers))
+        return UninstallFacts(claims=listed, drivers=frozenset(drivers), resources=resources, pods=pods)
     claims = tuple(claim for found in listed for claim in found.items)
     unreadable = tuple(sorted(str(ref) for found in listed for ref in found.unreadable))
-    return UninstallFacts(claims=claims, unreadable=unreadable, drivers=frozenset(drivers))
+    return UninstallFacts(
+        claims=claims, unreadable=unreadable, drivers=frozenset(drivers), resources=resources, pods=pods
+    )
+
+
+async def _find_resources(client: Client, drivers: frozenset[str]) -> frozenset[str]:
+    """Return what classes of ``drivers`` offer by the device plugin interface; those of unknown families, too."""
+    families = installed_families()
+    classes = await read_or_unread(_list_classes(client))
+    return frozenset(
+        each.name
+        for held in (() if isinstance(classes, Unread) else classes)
+        if (family := families.get(str(held.spec.get("device")))) is None or family.driver in drivers
+        for each in find_offered([held], ())
+    )
+
+
+async def _list_pods(client: Client) -> Sequence[Pod]:
+    return (await client.list(PODS)).items
 
 
 async def _list_claims(client: Client) -> Sequence[ListResult[ResourceClaim] | ListResult[ClassicClaim]]:
@@ -216,6 +239,13 @@ async def _read_definitions(client: Client, names: Iterable[str]) -> Mapping[str
 
 async def _list_nodes(client: Client) -> Sequence[NodeSetup]:
     return (await client.list(NODE_SETUPS)).items
+
+
+async def _list_classes(client: Client) -> Sequence[ResourceClassObject]:
+    try:
+        return (await client.list(RESOURCE_CLASSES)).items
+    except NotFoundError:
+        return ()  # the check of definitions says so
 
 
 async def _review_accounts(

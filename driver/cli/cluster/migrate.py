@@ -1,4 +1,4 @@
-"""``kerf migrate``: converts classes and templates of a classic cluster to those of Kubernetes 1.32 and later."""
+"""``kerf migrate``: converts what asks for devices in older ways to claims of Kubernetes 1.32 and later."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,32 +21,58 @@ from api.kerf.classic_parameters import (
     ParametersObject,
 )
 from api.kerf.decoder import decode_parameters_object
+from api.model.base import JsonObject
 from api.model.classic import ClassicClass, ClassicTemplate, ParametersReference
+from driver.cli.cluster.plan import read_documents
+from driver.cli.options import option
 from driver.cli.options.cluster import access_options, with_exit_codes
 from driver.families.registry import BUILT_IN
 from driver.kube.discovery import discover_classic
 from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
 from driver.migration.classic import MigrationResult, migrate_class, migrate_template, report_unreadable
+from driver.migration.limits import find_offered, migrate_workload
 
 
-@click.command(short_help="Write a classic cluster's classes and templates for a newer one.")
+@click.command(short_help="Write classes, templates and workloads that use claims.")
+@option(
+    "-f",
+    "--filename",
+    "files",
+    type=click.Path(exists=True, allow_dash=True, path_type=Path),
+    multiple=True,
+    help="Manifests whose pods count devices in limits: a file, a directory, or standard input (-). Repeatable.",
+)
 @access_options
 @with_exit_codes
-def command(kubeconfig: Path | None, context: str | None) -> int:
-    """Read classes, parameters and templates of a cluster in which drivers allocate (Kubernetes 1.27 to 1.30).
+def command(files: tuple[Path, ...], kubeconfig: Path | None, context: str | None) -> int:
+    """Convert manifests, or the classes, parameters and templates of a cluster in which drivers allocate.
 
-    Prints ResourceClasses of kerf.dev and ResourceClaimTemplates of resource.k8s.io/v1 as YAML.
+    With -f: pods and workloads whose containers count devices in limits, as device plugins offer them (Kerf's, those of
+    NVIDIA and Intel, with the annotations of Intel's scheduler extender). Prints each with claims instead, after the
+    ResourceClasses and ResourceClaimTemplates that it needs. Other documents are left out.
 
-    What has no equivalent is reported on standard error. Nothing is changed. Exit code 3: the cluster cannot be read.
+    Without: classes, parameters and templates of a cluster of Kubernetes 1.27 to 1.30. Prints ResourceClasses of
+    kerf.dev and ResourceClaimTemplates of resource.k8s.io/v1.
+
+    What has no equivalent is reported on standard error. Nothing is changed. Exit code 2: bad input; 3: the cluster
+    cannot be read.
     """
-    found = anyio.run(_read, kubeconfig, context)
-    documents = [document for result in found for document in result.documents]
+    found = _convert(files) if files else anyio.run(_read, kubeconfig, context)
+    documents: list[JsonObject] = []
+    for result in found:  # a class that several need is written once
+        documents += [document for document in result.documents if document not in documents]
     click.echo(yaml.safe_dump_all(documents, sort_keys=False, allow_unicode=True), nl=False)
     for result in found:
         for remark in result.remarks:
             click.echo(remark, err=True)
     return 0
+
+
+def _convert(files: tuple[Path, ...]) -> list[MigrationResult]:
+    documents = [document for file in files for document in read_documents(file)]
+    offered = find_offered(documents)
+    return [result for each in documents if (result := migrate_workload(each, offered)) is not None]
 
 
 async def _read(kubeconfig: Path | None, context: str | None) -> list[MigrationResult]:

@@ -82,7 +82,7 @@ def command(
 
     Nothing is created. Exit code 0: everything fits; 1: something does not; 2: bad input; 3: no answer.
     """
-    documents = [document for file in files for document in _documents(file)]
+    documents = [document for file in files for document in read_documents(file)]
     source = read_state(kubeconfig, context, dump)
     require_scheduler_allocation(source, "plan")
     cluster = build_cluster_index(source, deadline_s)
@@ -130,11 +130,11 @@ def _exit(answer: PlanReport) -> int:
     return 0 if answer.fits else EXIT_DOES_NOT_FIT
 
 
-def _documents(path: Path) -> Iterator[JsonObject]:
+def read_documents(path: Path) -> Iterator[JsonObject]:
     """Yield every document of a file, or of the manifests in a directory. Raises InvalidDocumentError."""
     if path.is_dir():
         for file in sorted(each for each in path.iterdir() if each.suffix in {".yaml", ".yml", ".json"}):
-            yield from _documents(file)
+            yield from read_documents(file)
         return
     try:
         text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
@@ -189,7 +189,17 @@ def _placements(placed: Sequence[PlacedCopy], most: int) -> str:
         (each.demand, each.copy, _node(each), device.claim, device.request, device.device)
         for each in placed
         for device in each.devices
-    ] + [(each.demand, each.copy, _node(each), "-", "-", "-") for each in placed if not each.devices]
+    ]
+    rows += [
+        (each.demand, each.copy, _node(each), "-", name, f"{amount}, chosen by the kubelet")
+        for each in placed
+        for name, amount in each.resources.items()
+    ]
+    rows += [
+        (each.demand, each.copy, _node(each), "-", "-", "-")
+        for each in placed
+        if not each.devices and not each.resources
+    ]
     text = format_table(("FOR", "COPY", "NODE", "CLAIM", "REQUEST", "DEVICE"), rows[:most])
     return text if len(rows) <= most else f"{text}\nand {len(rows) - most} more; --output wide has them all"
 

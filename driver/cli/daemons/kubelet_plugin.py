@@ -39,6 +39,11 @@ from driver.runtime.logs import Format
     help="Where the node has sys and run/udev, for the discovery of devices by udev.",
 )
 @option(
+    "--features-dir",
+    type=DIRECTORY,
+    help="Node Feature Discovery's directory of local features: the node gets labels of its cards. [default: none]",
+)
+@option(
     "--profile",
     type=SubdomainParameter(),
     help="The profile of this node: plugins of another one are refused beside this plugin.",
@@ -75,6 +80,7 @@ def command(
     state_dir: Path | None,
     cdi_dir: Path,
     host_root: Path,
+    features_dir: Path | None,
     profile: str | None,
     instance: str,
     probes_address: str,
@@ -101,6 +107,7 @@ def command(
             state_dir=state_dir and state_dir.absolute(),
             cdi_dir=cdi_dir.absolute(),
             host_root=host_root.absolute(),
+            features_dir=features_dir and features_dir.absolute(),
             profile=profile or "",
             instance=instance,
             publish_min_interval_s=publish_min_interval,

@@ -164,9 +164,11 @@ def _document(report: CheckpointReport) -> dict[str, Any]:
 
 
 def _lines(report: CheckpointReport) -> Iterator[str]:
-    number = len(report.claims)
+    others = sum(1 for claim in report.claims if claim.resource)
+    number = len(report.claims) - others
     yield f"{report.driver}, {report.folder}"
-    yield f"{number} claim{'' if number == 1 else 's'}"
+    of_resources = f", {others} device{'' if others == 1 else 's'} of extended resources" if others else ""
+    yield f"{number} claim{'' if number == 1 else 's'}{of_resources}"
     if report.outdated:
         yield f"{report.outdated} of an earlier boot: what it names is on no card any more"
     if report.claims:
@@ -175,9 +177,9 @@ def _lines(report: CheckpointReport) -> Iterator[str]:
 
 
 def _rows(report: CheckpointReport, claim: PreparedClaim) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each device; the claim is named in the first."""
+    """Yield a row for each device; the claim, or the extended resource, is named in the first."""
     noted: dict[ShareId, DeviceNotes] = {notes.share: notes for notes in report.notes.get(claim.claim.uid, ())}
-    names = (f"{claim.claim.namespace}/{claim.claim.name}", str(claim.state))
+    names = (claim.resource or f"{claim.claim.namespace}/{claim.claim.name}", str(claim.state))
     for device in claim.devices or (None,):
         share = device.share if device else None
         shown = _NONE if share is None else share.id.device + (f"#{share.share}" if share.share else "")

@@ -39,6 +39,8 @@ _UNIT: Final = re.compile(r".+-(\d+)")
 """A counter of one unit of a card, such as ``memory-slice-3``."""
 _NAMES: Final = ("profile", "function", "cut")
 """The attributes of which the first that is not empty names a device's part of the card."""
+_RESOURCE: Final = "extended resource"
+"""How a holder begins that is no claim, before the name of the resource."""
 _INDENT: Final = "  "
 """The indentation of the further lines of a long one."""
 
@@ -54,8 +56,8 @@ class FamilyDevices:
     unhealthy: tuple[HealthChange, ...]
     """What is wrong with cards and partitions."""
     holders: Mapping[str, Mapping[str, str]] | None
-    """The claims by card and by id of what is on it, where the records say that it was made for them; None: there are
-    no records."""
+    """The claims, or the extended resource, by card and by id of what is on it, where the records say that it was made
+    for them; None: there are no records."""
     problems: tuple[str, ...]
     """The surveys that failed, and records that cannot be read."""
     pool: Pool | None
@@ -82,9 +84,9 @@ def command(
 ) -> int:
     """Show the cards that the backends see, what is on them now, and every device in publish order.
 
-    The devices are those that would be published if nothing were on the cards. For which claim a partition was made is
-    read from a copy of the plugin's records; without records it is not known. Nothing is changed, also beside a running
-    plugin.
+    The devices are those that would be published if nothing were on the cards. For which claim or extended resource a
+    partition was made is read from a copy of the plugin's records; without records it is not known. Nothing is changed,
+    also beside a running plugin.
 
     A family whose backend fails, a card that cannot be surveyed, and records that cannot be read are named on standard
     error, and the rest is shown. Exit code 1: one has failed.
@@ -152,7 +154,8 @@ def find_devices(choice: FamilyChoice, node_name: str, state: Path) -> FamilyDev
 
 
 def _find_holders(surveys: Iterable[CardSurvey], state: Path) -> Mapping[str, Mapping[str, str]] | None:
-    """Return the claims for which partitions were made, by card and id; None: there are no records.
+    """Return the claims, or the extended resource, for which partitions were made, by card and id; None: there are no
+    records.
 
     Raises CheckpointError and OSError.
     """
@@ -161,15 +164,19 @@ def _find_holders(surveys: Iterable[CardSurvey], state: Path) -> Mapping[str, Ma
     boot_id = read_boot_id()
     with open_copy(state, boot_id=boot_id) as checkpoint:
         made = [
-            (record.claim, from_card_part(device.part), checkpoint.journal(uid, device.share, boot_id).notes)
+            (
+                f"{_RESOURCE} {record.resource}" if record.resource else str(record.claim),
+                from_card_part(device.part),
+                checkpoint.journal(uid, device.share, boot_id).notes,
+            )
             for uid, record in checkpoint.records.items()
             for device in record.devices
         ]
 
     def names(card_uuid: str, found: FoundPartition) -> str:
         return ", ".join(
-            str(claim)
-            for claim, partition, notes in made
+            holder
+            for holder, partition, notes in made
             if partition.card_uuid == card_uuid
             and found.matches(partition)
             and (found.is_static or came_later(notes, found.id))
@@ -230,9 +237,9 @@ def _use(partition: FoundPartition) -> str:
 def _holder(found: FoundPartition, survey: CardSurvey, devices: FamilyDevices) -> str:
     if devices.holders is None:
         return ""
-    claims = devices.holders[survey.card_uuid][found.id]
-    if claims:
-        return f", of claim {claims}"
+    holder = devices.holders[survey.card_uuid][found.id]
+    if holder:
+        return f", of {holder}" if holder.startswith(_RESOURCE) else f", of claim {holder}"
     return "" if found.is_static else ", in use outside of Kerf"
 
 

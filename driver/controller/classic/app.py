@@ -14,6 +14,7 @@ import logging
 import secrets
 import time
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from random import Random
 from typing import Final
 
@@ -32,6 +33,7 @@ from driver.controller.classic.event_handlers import ClaimEventHandlers, Reconci
 from driver.controller.classic.reconcile_result import EventSubject, ReconcileResult, Requeue, WarningEvent
 from driver.controller.classic.reconciler import ClaimReconciler
 from driver.controller.classic.state import ClusterView, InformerStores
+from driver.controller.classic.unused_classes import UnusedClassReporter
 from driver.controller.settings import NAME, Settings
 from driver.kube.discovery import ClassicFeatures
 from driver.kube.events import EventReporter
@@ -75,7 +77,7 @@ class ClassicController:
         self._client = client
         self._settings = settings
         self._kinds = features.resource
-        self._queue: WorkQueue[ReconcileKey] = WorkQueue()
+        self._queue: WorkQueue[ReconcileKey] = WorkQueue(name="claims")
         self._events = EventReporter(client, component=NAME, instance=settings.identity)
         self._claims = Informer(
             client, self._kinds.claims, on_change=lambda change: self._event_handlers.on_claim(change)
@@ -112,6 +114,7 @@ class ClassicController:
         self._event_handlers = ClaimEventHandlers(self._queue, self._view)
         claim_client = KubeClaimClient(client, self._kinds, lease=settings.lease, identity=settings.identity)
         self._reconciler = ClaimReconciler(claim_client, self._kinds, self._view)
+        self._unused_classes = UnusedClassReporter(client, interval_s=settings.recheck_s, now=lambda: datetime.now(UTC))
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -129,7 +132,9 @@ class ClassicController:
         """Work as the leader, without end."""
         await self._take_over()
         self._event_handlers.requeue_all()
-        await self._queue.run(self._reconcile, workers=_WORKERS_FOR_A_CALL * self._client.calls_at_once)
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._unused_classes.run)
+            await self._queue.run(self._reconcile, workers=_WORKERS_FOR_A_CALL * self._client.calls_at_once)
 
     async def _take_over(self) -> None:
         for delay_s in _TAKE_OVER.delays(Random()):  # noqa: S311  (jitter, not a secret)

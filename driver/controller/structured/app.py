@@ -54,7 +54,7 @@ class StructuredController:
         """``families`` are the installed ones by name: classes of others are not accepted."""
         self._client = client
         self._settings = settings
-        self._queue: WorkQueue[str] = WorkQueue()
+        self._queue: WorkQueue[str] = WorkQueue(name="classes")
         self._events = EventReporter(client, component=NAME, instance=settings.identity)
         self._resource_classes = Informer(
             client, RESOURCE_CLASSES, on_change=lambda change: self._event_handlers.on_resource_class(change)

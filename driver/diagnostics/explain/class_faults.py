@@ -9,11 +9,13 @@ from collections.abc import Collection, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Final
 
+from api.core.v1 import Pod
 from api.kerf.v1alpha1 import ResourceClassObject
 from api.model.claims import DeviceSelector, ResourceClaim
 from driver.allocation.semantics.matching import selector_expressions
 from driver.cel.attribute_references import Map, Read, analyze_expression
 from driver.diagnostics.cluster_index import ClusterIndex
+from driver.diagnostics.explain.next_steps import list_names
 from driver.diagnostics.explain.report import Cause, CauseCode
 
 _CONDITIONS: Final = ("Accepted", "Ready")
@@ -63,6 +65,38 @@ def find_classes_without_devices(cluster: ClusterIndex, claims: Sequence[Resourc
                 message=f"ResourceClass {name}: {condition.message}",
                 next_step="change the class, or add a node with such devices",
                 objects=(f"resourceclass {name}",),
+            )
+
+
+def find_refused_resource(cluster: ClusterIndex, pod: Pod) -> Cause | None:
+    """Return that ``pod`` asks for an extended resource that no node offers, because its class may not."""
+    refused = cluster.resource_use.find_refused(pod)
+    if refused is None:
+        return None
+    return Cause(
+        code=CauseCode.EXTENDED_RESOURCE_REFUSED,
+        message=f"ResourceClass {refused.class_name}: {refused.refusal}",
+        next_step=f"correct the class, or what the message names: kubectl describe resourceclass {refused.class_name}",
+        objects=(f"resourceclass {refused.class_name}", f"pod {pod.ref}"),
+    )
+
+
+def find_reserved(cluster: ClusterIndex) -> Iterator[Cause]:
+    """Yield a cause for each extended resource for which nodes keep free placements: claims cannot have them."""
+    use = cluster.resource_use
+    for resource in use.resources:
+        nodes = [node for node in sorted(resource.allocatable) if use.count_free(resource.name, node)]
+        free = sum(use.count_free(resource.name, node) for node in nodes)
+        if free:
+            kept = sum(resource.allocatable[node] for node in nodes)
+            yield Cause(
+                code=CauseCode.RESERVED,
+                message=f"{list_names(nodes)}: {kept} placements of ResourceClass {resource.class_name} are kept for "
+                f"{resource.name}, {free} of them free: claims cannot have them",
+                next_step=f"lower devicePlugin.perNode of ResourceClass {resource.class_name}, if claims should have "
+                "them: what no container has is returned at once",
+                objects=(f"resourceclass {resource.class_name}", *(f"node {node}" for node in nodes)),
+                is_fault=False,
             )
 
 

@@ -28,6 +28,8 @@ _STEPS: Final[Mapping[ReasonCode, str]] = {
     Obstacle.TOO_FEW: "ask for fewer devices in one claim, or add a node that has more; those in use come back when "
     "their claims end",
     Obstacle.COMBINATION: "ask for less in one pod, or wait until a claim gives its devices back",
+    CauseCode.EXTENDED_RESOURCE: "wait until a pod that has some ends, or raise devicePlugin.perNode of the "
+    "ResourceClass that offers it; the events ResourceNotOffered of a node say why it has fewer",
     CauseCode.NODE_ERROR: "report the message to the authors of the driver that publishes the node's devices",
     CauseCode.UNDECIDED: "ask again with a longer --deadline, or ask for fewer devices and constraints in one pod",
 }

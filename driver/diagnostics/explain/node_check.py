@@ -45,6 +45,8 @@ def check_node(cluster: ClusterIndex, pod: Pod | None, claims: Sequence[Resource
     """
     if obstacle := explain_filter(pod, claims, node):
         return _blocked(node, CauseCode.NODE_FILTER, obstacle)
+    if pod is not None and (shortage := cluster.resource_use.describe_shortage(pod, node.metadata.name)):
+        return _blocked(node, CauseCode.EXTENDED_RESOURCE, shortage)
     unallocated = [claim for claim in claims if claim.status.allocation is None]
     if not unallocated:
         return NodeCheck(node, ())

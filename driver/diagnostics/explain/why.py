@@ -20,6 +20,8 @@ from driver.diagnostics.errors import QueryError
 from driver.diagnostics.explain.class_faults import (
     find_classes_without_devices,
     find_missing_classes,
+    find_refused_resource,
+    find_reserved,
     find_unknown_constraints,
     find_unknown_names,
 )
@@ -129,6 +131,12 @@ class _Explainer:
             return blocker
         if self.claims.missing is not None:
             return self.claims.missing
+        if (
+            self.pod is not None
+            and not self.pod.spec.node_name
+            and (refused := find_refused_resource(self.cluster, self.pod))
+        ):
+            return refused
         for claim in self.claims.found:
             if claim.is_terminating and claim.status.allocation is None:
                 return Cause(
@@ -249,7 +257,10 @@ class _Explainer:
             if check.is_releasable
         ]
         victims, searched = find_victims(self.cluster, self._unallocated, candidates, self.staying, self.track)
-        causes = find_classes_without_devices(self.cluster, self._unallocated)
+        causes = [
+            *find_classes_without_devices(self.cluster, self._unallocated),
+            *(find_reserved(self.cluster) if self._unallocated else ()),
+        ]
         return self._report(
             Verdict.DOES_NOT_FIT,
             message if total else "the cluster has no node",

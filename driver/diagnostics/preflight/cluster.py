@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from api.core.v1 import CustomResourceDefinition, NodeSetup
+from api.kerf.v1alpha1 import ResourceClassObject
 from api.model.devices import ResourceSlice
 from api.resource.registry import VERSIONS
+from driver.diagnostics.offered_resources import find_offered
 from driver.diagnostics.preflight.container_runtime import CHECK as RUNTIME
 from driver.diagnostics.preflight.container_runtime import check_versions
 from driver.diagnostics.preflight.other_drivers import PLUGINS, check_device_plugins, check_drivers
@@ -47,6 +49,7 @@ CLASSIC_KINDS: Final = (
 )
 _KIND_VERSION: Final = "v1alpha1"
 """The version of ``kerf.dev`` that this Kerf reads and writes."""
+_RESOURCES: Final = "extended-resources"
 _SKEW_WARNING_S: Final = 5.0
 """A difference that NTP never leaves; the header Date has whole seconds, and an answer takes some."""
 _SKEW_PROBLEM_S: Final = 60.0
@@ -100,6 +103,8 @@ class ClusterFacts:
     nodes: Sequence[NodeSetup] | Unread
     slices: Sequence[ResourceSlice] | Unread
     """Those of all drivers."""
+    classes: Sequence[ResourceClassObject] | Unread
+    """Kerf's ResourceClasses."""
     own_drivers: frozenset[str]
     """The drivers of the installed families."""
     skew_s: float | None
@@ -283,6 +288,38 @@ def _check_other_drivers(facts: ClusterFacts) -> Iterator[CheckResult]:
     yield from check_device_plugins(facts.nodes, published)
 
 
+def _check_extended_resources(facts: ClusterFacts) -> Iterator[CheckResult]:
+    if isinstance(facts.classes, Unread):
+        yield unread(_RESOURCES, "ResourceClasses", facts.classes)
+        return
+    if isinstance(facts.nodes, Unread):
+        return  # said by the checks of nodes
+    offered = list(find_offered(facts.classes, facts.nodes))
+    for each in offered:
+        listed = each.allocatable
+        few = [node for node, amount in listed.items() if amount < each.per_node]
+        if facts.is_classic or each.refusal:
+            yield warning(
+                _RESOURCES,
+                f"no node offers {each.name} of ResourceClass {each.class_name}: "
+                + (each.refusal or "drivers allocate in this cluster (classic DRA)"),
+                f"see its conditions: kubectl describe resourceclass {each.class_name}",
+            )
+        elif not listed or few:
+            where = f"only {name_first(listed)} list it, and {name_first(few)} fewer" if listed else "no node lists it"
+            yield warning(
+                _RESOURCES,
+                f"ResourceClass {each.class_name} wants {each.per_node} of {each.name} on each of its nodes: {where}",
+                "see the events ResourceNotOffered of the nodes: claims or others have the placements, or the plugin "
+                "lacks the kubelet's folder (devicePlugin: true in its profile) or the permission to list claims "
+                "(earlyLoading.enabled)",
+            )
+        else:
+            yield ok(_RESOURCES, f"{name_first(listed)} list {each.name}, at least {each.per_node} each")
+    if not offered:
+        yield ok(_RESOURCES, "no ResourceClass offers an extended resource by the device plugin interface")
+
+
 def check_clock(skew_s: float | None) -> CheckResult:
     """Check the difference between the API server's clock and this machine's."""
     if skew_s is None:
@@ -310,5 +347,6 @@ _CHECKS: Final[Sequence[Callable[[ClusterFacts], Iterator[CheckResult]]]] = (
     _check_permissions,
     _check_nodes,
     _check_other_drivers,
+    _check_extended_resources,
     _check_clock,
 )

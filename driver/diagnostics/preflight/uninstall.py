@@ -1,4 +1,4 @@
-"""What keeps Kerf from being uninstalled: claims that have devices of its drivers.
+"""What keeps Kerf from being uninstalled: claims that have devices of its drivers, and pods that have some by limits.
 
 Only a plugin can release the devices of a claim, so pods with such claims do not end once it is gone.
 """
@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from api.core.v1 import Pod
 from api.model.claims import ResourceClaim
 from api.model.classic import ClassicClaim
 from driver.diagnostics.preflight.results import (
@@ -21,6 +22,7 @@ from driver.diagnostics.preflight.results import (
 )
 
 _CHECK: Final = "claims"
+_RESOURCES: Final = "extended-resources"
 _MOST: Final = 10
 """Claims that are named of a namespace: enough to begin with, and a line that can be read."""
 _PODS: Final = "pods"
@@ -36,14 +38,18 @@ class UninstallFacts:
     """Namespace and name of claims of an unknown shape; Kerf cannot have prepared such a claim."""
     drivers: frozenset[str]
     """The drivers that are to be uninstalled."""
+    resources: frozenset[str] = frozenset()
+    """The extended resources that classes of these drivers offer by the device plugin interface."""
+    pods: Sequence[Pod] | Unread = ()
+    """The pods of all namespaces, where there are such resources."""
 
 
 def check_uninstall(facts: UninstallFacts) -> PreflightReport:
-    """Return a problem for each namespace that has claims with devices of the drivers.
+    """Return a problem for each namespace that has claims with devices of the drivers, or pods with their resources.
 
-    Claims that cannot be read are a problem, too: nobody knows whether there are any.
+    What cannot be read is a problem, too: nobody knows whether there are any.
     """
-    return PreflightReport(subject="uninstall", results=tuple(_check_claims(facts)))
+    return PreflightReport(subject="uninstall", results=(*_check_claims(facts), *_check_pods(facts)))
 
 
 def _check_claims(facts: UninstallFacts) -> Iterator[CheckResult]:
@@ -68,6 +74,35 @@ def _check_claims(facts: UninstallFacts) -> Iterator[CheckResult]:
         )
     if not held:
         yield ok(_CHECK, f"no claim has devices of {drivers}")
+
+
+def _check_pods(facts: UninstallFacts) -> Iterator[CheckResult]:
+    """Check whether containers have devices by their limits; nothing is said where no class offers any."""
+    if not facts.resources:
+        return
+    names = ", ".join(sorted(facts.resources))
+    if isinstance(facts.pods, Unread):
+        yield problem(
+            _RESOURCES,
+            f"pods cannot be read, and some may have {names}: {facts.pods.reason}",
+            "run it as an account that may, such as an admin's",
+        )
+        return
+    held: defaultdict[str, list[str]] = defaultdict(list)
+    for pod in facts.pods:
+        containers = (*pod.spec.init_containers, *pod.spec.containers)
+        wanted = {name for container in containers for name in container.resources.limits}
+        if pod.spec.node_name and not pod.is_finished and wanted & facts.resources:
+            held[pod.metadata.namespace].append(pod.metadata.name)
+    for namespace, pods in sorted(held.items()):
+        yield problem(
+            _RESOURCES,
+            f"namespace {namespace}: {len(pods)} pod{'' if len(pods) == 1 else 's'} with {names}: {name_first(pods)}",
+            f"kubectl delete pod -n {namespace} {' '.join(sorted(pods)[:_MOST])}, or what makes them (Deployment, Job) "
+            "while Kerf still runs",
+        )
+    if not held:
+        yield ok(_RESOURCES, f"no pod has {names}")
 
 
 def _list_drivers(claim: ResourceClaim | ClassicClaim) -> frozenset[str]:

@@ -10,23 +10,34 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from api.core.v1 import Pod
 from api.errors import PermanentError
-from api.model.names import ClaimRef
+from api.model.names import ClaimRef, ObjectRef
 from api.model.prepared import PreparedDevice
 from cdi import ContainerEdits, Device, Kind, QualifiedName, Spec, transient_name
 from driver.kubeletplugin.backends.base import Handle
 
 
 class ConflictingRequestsError(PermanentError):
-    """Two requests of a claim set one variable to different values: a container that uses the claim gets one of them,
-    and would use devices that are not its own.
+    """A variable is made for the devices of one request, and another request of the claim has devices of the same
+    backend: a container that uses the claim sees both, and would use devices that are not its own.
     """
 
     def __init__(self, variable: str, requests: Sequence[str]) -> None:
         super().__init__(
-            f"requests {' and '.join(requests)} each need the variable {variable} with a value of their own, and a "
-            "container that uses the claim has only one: make one request of several devices, or a claim for each "
-            "container"
+            f"requests {' and '.join(requests)} have devices for which a container gets one variable {variable} alone, "
+            "which is made for one request: make one request of several devices, or a claim for each container"
+        )
+
+
+class ConflictingClaimsError(PermanentError):
+    """The same of two claims that one container uses: the runtime keeps the variable of one of them without a word."""
+
+    def __init__(self, variable: str, pod: ObjectRef, container: str, claims: Sequence[str]) -> None:
+        super().__init__(
+            f"container {container} of pod {pod} uses the claims {' and '.join(claims)}, whose devices share the "
+            f"variable {variable}, of which a container has only one: make one claim with one request of several "
+            "devices, or let different containers use them"
         )
 
 
@@ -67,12 +78,30 @@ def build_request_edits(
         for request in device.requests:
             handles.setdefault(request, {}).setdefault(device.backend, []).append(device.handle or {})
     edits = {
-        request: sum((build(backend, found) for backend, found in of_request.items()), ContainerEdits())
+        request: {backend: build(backend, found) for backend, found in of_request.items()}
         for request, of_request in handles.items()
     }
-    found = {request: edit for request, edit in edits.items() if edit}
-    _check_variables(found)
-    return found
+    for backend in sorted({backend for of_request in edits.values() for backend in of_request}):
+        of_backend = {request: found[backend] for request, found in edits.items() if backend in found}
+        variable = first_variable(of_backend.values())
+        if variable and len(of_backend) > 1:
+            raise ConflictingRequestsError(variable, [*of_backend])
+    found = {request: sum(of_request.values(), ContainerEdits()) for request, of_request in edits.items()}
+    return {request: edit for request, edit in found.items() if edit}
+
+
+def first_variable(edits: Iterable[ContainerEdits]) -> str:
+    """Return the name of the first variable that ``edits`` set; empty: there is none."""
+    return next((entry.partition("=")[0] for edit in edits for entry in edit.env), "")
+
+
+def check_containers(pod: Pod, claim: str, other: str, variable: str) -> None:
+    """Raise ConflictingClaimsError if a container of ``pod`` uses both claims, whose devices share ``variable``."""
+    names = pod.claim_names()
+    for container in (*pod.spec.init_containers, *pod.spec.containers):
+        used = {names.get(each.name) for each in container.resources.claims}
+        if {claim, other} <= used:
+            raise ConflictingClaimsError(variable, pod.ref, container.name, sorted((claim, other)))
 
 
 def build_spec(
@@ -106,13 +135,3 @@ def add_cdi_ids(claim: ClaimRef, devices: Iterable[PreparedDevice], spec: Spec |
         return found
 
     return tuple(replace(device, cdi_ids=take_ids(device)) for device in devices)
-
-
-def _check_variables(edits: Mapping[str, ContainerEdits]) -> None:
-    seen: dict[str, tuple[str, str]] = {}
-    for request, edit in edits.items():
-        for entry in edit.env:
-            variable, _, value = entry.partition("=")
-            first, its = seen.setdefault(variable, (request, value))
-            if its != value:
-                raise ConflictingRequestsError(variable, (first, request))

@@ -76,7 +76,7 @@ class EarlyPreparer:
         self._health_tracker = health_tracker
         self._now = now
         self._claims = cluster.watch_claims(self._claim_changed)
-        self._queue: WorkQueue[ObjectRef] = WorkQueue(retries=retries)
+        self._queue: WorkQueue[ObjectRef] = WorkQueue(name="early-preparation", retries=retries)
         self._failing_since: dict[ObjectRef, float] = {}
         self.synced = anyio.Event()
         """Set once all claims are known."""

@@ -36,7 +36,7 @@ from driver.kubeletplugin.backends.card_executor import CardExecutor
 from driver.kubeletplugin.backends.ownership import BEFORE, check_free, find_ours, list_before
 from driver.kubeletplugin.backends.survey_validation import survey_card
 from driver.kubeletplugin.claims.allocation import Configurations, decode_config
-from driver.kubeletplugin.claims.cdi_spec import build_request_edits
+from driver.kubeletplugin.claims.cdi_spec import build_request_edits, first_variable
 from driver.kubeletplugin.claims.checkpoint import Checkpoint, DeviceJournal
 from driver.partitions.records import from_card_part
 from driver.runtime import logs, metrics
@@ -120,6 +120,25 @@ class HardwareExecutor:
     def build_request_edits(self, devices: Iterable[PreparedDevice]) -> dict[str, ContainerEdits]:
         """Return what each request needs beside its prepared ``devices``. Raises ConflictingRequestsError."""
         return build_request_edits(devices, self._build_edits_of_request)
+
+    def build_container_edits(self, devices: Iterable[PreparedDevice]) -> ContainerEdits:
+        """Return what a container needs beside all these ``devices`` together, which no request of a claim has."""
+        handles: dict[str, list[Handle]] = {}
+        for device in devices:
+            handles.setdefault(device.backend, []).append(device.handle or {})
+        return sum((self._build_edits_of_request(*each) for each in handles.items()), ContainerEdits())
+
+    def find_variables(self, devices: Iterable[PreparedDevice]) -> dict[str, str]:
+        """Return a variable that requests of these prepared devices need, by the name of the backend; empty: they need
+        none. Other backends, which never need any, are left out.
+        """
+        found: dict[str, str] = {}
+        for device in devices:
+            backend = self._card_executor.backend(device.backend)
+            if isinstance(backend, RequestEditor):
+                edits = backend.request_edits([device.handle or {}])
+                found[device.backend] = found.get(device.backend) or first_variable([edits])
+        return found
 
     def _build_edits_of_request(self, backend: str, handles: Sequence[Handle]) -> ContainerEdits:
         found = self._card_executor.backend(backend)

@@ -6,7 +6,7 @@ to the call: the kubelet's deadline cancels the handler of its call, and then it
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
@@ -14,9 +14,10 @@ from anyio.abc import TaskGroup
 
 from api.errors import PermanentError, TransientError
 from api.model.claims import POD_CLAIM_NAME, ResourceClaim
-from api.model.names import ClaimRef, is_dns_label
+from api.model.names import ClaimRef, ObjectRef, is_dns_label
 from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
 from driver.kubeletplugin.claims.allocation import Configurations, DeviceInUseError, resolve_devices, select_results
+from driver.kubeletplugin.claims.cdi_spec import check_containers
 from driver.kubeletplugin.claims.checkpoint import Checkpoint, is_set_aside
 from driver.kubeletplugin.claims.hardware import DevicesFailedError
 from driver.kubeletplugin.claims.refused_claims import RefusedClaims
@@ -97,6 +98,7 @@ class ClaimPreparer:
         is_missing: Callable[[str, PreparedDevice], bool] = lambda *_: False,
         survey_cards: Callable[[Collection[str]], Awaitable[None]] | None = None,
         on_prepared: Callable[[ResourceClaim, bool], None] = lambda *_: None,
+        find_variables: Callable[[Iterable[PreparedDevice]], Mapping[str, str]] = lambda _: {},
     ) -> None:
         """The work runs in ``tasks``, which outlives the calls. ``refused`` is told what the kubelet's calls end in,
         ``status_writer`` what claims should show.
@@ -104,7 +106,9 @@ class ClaimPreparer:
         ``is_missing`` says, for claim UID and device, whether what was prepared is no longer on its card, as of the
         card's latest survey; ``survey_cards`` makes one of each card, and raises KerfError when one fails.
         ``on_prepared`` is called with each claim whose devices are ready, and whether hardware was prepared for it now.
+        ``find_variables`` is that of ``HardwareExecutor``.
         """
+        self._find_variables = find_variables
         self._on_prepared = on_prepared
         self._is_missing = is_missing
         self._survey_cards = survey_cards
@@ -211,11 +215,30 @@ class ClaimPreparer:
             raise
         finally:
             self._status_writer.end_prepare(ref)
+        if not is_early:
+            await self._check_containers(claim, context.existing)
         if self._refused is not None:
             self._refused.note_success(ref)
         self._on_prepared(claim, Step.PREPARE_HARDWARE in steps)
         _log.info("prepared %s (record: %s)", ", ".join(share.id.device for share in shares), state)
         return context.record
+
+    async def _check_containers(self, claim: ResourceClaim, record: PreparedClaim) -> None:
+        """Raise ConflictingClaimsError when a container uses this claim and another one, and needs a variable of both.
+
+        Of two claims that are prepared at a time the one that is ready later finds the other's record.
+        """
+        own = self._find_variables(record.devices)
+        for other in tuple(self._checkpoint.records.values()) if own else ():
+            ref = other.claim
+            if ref.uid == record.claim.uid or ref.namespace != record.claim.namespace or other.resource:
+                continue
+            theirs = self._find_variables(other.devices) if other.state is ClaimState.PREPARED else {}
+            variable = next((own[each] or theirs[each] for each in own.keys() & theirs.keys()), "")
+            for user in claim.status.reserved_for if variable else ():
+                pod = await self._cluster.read_pod(ObjectRef(ref.namespace, user.name))
+                if pod is not None and user.resource == "pods":
+                    check_containers(pod, record.claim.name, ref.name, variable)
 
     async def _part_with_outdated(self, context: ClaimContext) -> None:
         """Release the devices that the claim had before, or leave them to garbage collection.

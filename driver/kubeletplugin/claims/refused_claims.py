@@ -64,7 +64,7 @@ class RefusedClaims:
         self._driver = driver
         self._survey = survey
         self._on_change = on_change
-        self._queue: WorkQueue[ClaimRef] = WorkQueue()
+        self._queue: WorkQueue[ClaimRef] = WorkQueue(name="refused-claims")
         self._due: dict[ClaimRef, dict[DeviceId, tuple[Partition, str]]] = {}
         self._held: dict[ClaimRef, dict[DeviceId, Partition]] = {}
         """What somebody else held at the last try or look."""

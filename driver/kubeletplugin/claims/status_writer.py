@@ -87,7 +87,7 @@ class DeviceStatusWriter:
         self._removal_s = removal_s
         self._upcoming: dict[str, Mapping[DeviceKey, JsonObject]] = {}
         """What claims whose prepare is about to end should show, by UID."""
-        self._queue: WorkQueue[ClaimRef] = WorkQueue(retries=retries)
+        self._queue: WorkQueue[ClaimRef] = WorkQueue(name="claim-status", retries=retries)
         self._refused_until: dict[str, float] = {}
         """By namespace: until when nothing is written there. Admission may refuse one namespace and take another."""
         self._logged: set[str] = set()

@@ -27,6 +27,7 @@ from api.model.device_attributes import pool_name
 from api.model.names import ClaimRef, DeviceId, ShareId
 from api.model.prepared import PreparedClaim, PreparedDevice
 from api.podresources.v1 import DeviceUse
+from cdi import ContainerEdits
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
 from driver.kubeletplugin.claims.steps import ClaimContext, StepExecutor
 from driver.kubeletplugin.claims.transitions import PREPARE, RELEASE, RecordState, Step, classify_record
@@ -91,10 +92,12 @@ class ResourceAllocator:
         survey_cards: Callable[[Collection[str]], Awaitable[None]],
         is_missing: Callable[[str, PreparedDevice], bool],
         list_uses: ListDeviceUses,
+        build_edits: Callable[[Sequence[PreparedDevice]], ContainerEdits],
         tasks: TaskGroup,
     ) -> None:
         """The work runs in ``tasks``, which outlives the kubelet's calls. ``find_problem`` says why nobody should get
-        a placement now; the other functions are those of ``NodePlugin``'s parts.
+        a placement now, and ``build_edits`` what a container needs beside all its devices; the other functions are
+        those of ``NodePlugin``'s parts.
         """
         self._boot_id = boot_id
         self._checkpoint = checkpoint
@@ -107,6 +110,7 @@ class ResourceAllocator:
         self._survey_cards = survey_cards
         self._is_missing = is_missing
         self._list_uses = list_uses
+        self._build_edits = build_edits
         self._flights: SingleFlight[str, PreparedClaim | None] = SingleFlight(tasks, stopping=ResourceStoppingError)
         self._used: set[str] = set()
         """The records whose devices a pod was seen with."""
@@ -129,14 +133,25 @@ class ResourceAllocator:
         )
 
     def list_devices(self, resource: str) -> tuple[ListedDevice, ...]:
-        """Return the complete list of a resource's devices, by ID."""
+        """Return the complete list of a resource's devices, by ID.
+
+        What containers have beyond what the class wants is listed as unhealthy, so that the kubelet gives it to nobody
+        else. It must not be left out: a kubelet whose list lacks a device when its Allocate is answered ends with a nil
+        pointer (Kubernetes 1.37.0, ``allocateContainerResources`` in ``cm/devicemanager/manager.go``).
+        """
+        cards, own = self._cards(), self._list_placements(resource)
+        wanted = {partition for partition, _ in own}
+        surplus = [each for each in self._reservations.in_use.get(resource, ()) if each not in wanted]
         listed = [
             ListedDevice(
                 id=device_name(card, partition),
-                health="Unhealthy" if self._find_problem(partition) else "Healthy",
+                health="Unhealthy" if partition not in wanted or self._find_problem(partition) else "Healthy",
                 numa_nodes=(card.numa_node,) if card.numa_node or card.pcie_root else (),
             )
-            for partition, card in self._list_placements(resource)
+            for partition, card in [
+                *own,
+                *((each, cards[each.card_uuid]) for each in surplus if each.card_uuid in cards),
+            ]
         ]
         return tuple(sorted(listed, key=lambda device: device.id))
 
@@ -165,7 +180,7 @@ class ResourceAllocator:
             counter.update(record_uid(resource, each) for each in ids)
         await self._check_unused(resource, ids)
         records = await self._prepare_all(resource, ids, for_start=False)
-        return [_answer(resource, [records[each] for each in container]) for container in containers]
+        return [self._answer(resource, [records[each] for each in container]) for container in containers]
 
     async def ensure_prepared(self, resource: str, ids: Sequence[str]) -> None:
         """Prepare again what is no longer there, because a container is about to start. Raises as ``allocate`` does."""
@@ -282,6 +297,18 @@ class ResourceAllocator:
         await self._survey_cards({device.part.card_uuid for device in record.devices})
         return any(self._is_missing(record.claim.uid, device) for device in record.devices)
 
+    def _answer(self, resource: str, records: Sequence[PreparedClaim]) -> ContainerAllocation:
+        """Return what a container gets: device nodes, mounts and environment of each device are in the CDI devices."""
+        devices = [device for record in records for device in record.devices]
+        ids = ",".join(device.share.id.device for device in devices)
+        name = "".join(letter if letter.isalnum() else "_" for letter in resource.upper())
+        of_all = dict(entry.split("=", 1) for entry in self._build_edits(devices).env)
+        return ContainerAllocation(
+            cdi_devices=tuple(each for device in devices for each in device.cdi_ids),
+            environment={**of_all, f"KERF_RESOURCE_{name}": ids},
+            annotations={resource: ids},
+        )
+
     async def _release_unless_called(self, ref: ClaimRef, calls: int) -> None:
         record = self._checkpoint.get(ref.uid)
         if record is not None and self._calls[ref.uid] == calls:
@@ -291,14 +318,3 @@ class ResourceAllocator:
         await self._executor.execute(RELEASE, context)  # raises before the record is dropped when it must wait
         self._used.discard(context.claim.uid)
         _log.info("released %s", context.claim.name)
-
-
-def _answer(resource: str, records: Sequence[PreparedClaim]) -> ContainerAllocation:
-    """Return what a container gets: device nodes, mounts and environment are in the CDI devices."""
-    ids = ",".join(device.share.id.device for record in records for device in record.devices)
-    name = "".join(letter if letter.isalnum() else "_" for letter in resource.upper())
-    return ContainerAllocation(
-        cdi_devices=tuple(each for record in records for device in record.devices for each in device.cdi_ids),
-        environment={f"KERF_RESOURCE_{name}": ids},
-        annotations={resource: ids},
-    )

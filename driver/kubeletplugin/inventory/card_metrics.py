@@ -1,7 +1,8 @@
 """The metrics of a node's cards: what they are, what is on them, what still fits, and what is stranded."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from prometheus_client import Gauge
@@ -17,13 +18,22 @@ _CARD: Final = metrics.gauge(
 _UNITS: Final = metrics.gauge(
     "kerf_card_units", "Units of a card, such as memory slices, in use or free.", ["driver", "node", "card"]
 )
-_FREE_UNITS: Final = metrics.gauge("kerf_free_units", "Units of a card that are free.", ["driver", "node", "card"])
+_FREE_UNITS: Final = metrics.gauge(
+    "kerf_free_units",
+    "Units of a card that are free, and not kept for extended resources.",
+    ["driver", "node", "card"],
+)
+_RESERVED_UNITS: Final = metrics.gauge(
+    "kerf_reserved_units",
+    "Units of a card that are kept for extended resources, and that no container has yet.",
+    ["driver", "node", "card"],
+)
 _STRANDED: Final = metrics.gauge(
     "kerf_stranded_units", "Free units of a card that no partition can use.", ["driver", "node", "card"]
 )
 _PARTITIONS: Final = metrics.gauge(
     "kerf_partitions",
-    "Partitions and whole cards in use, by who has them: claims or others.",
+    "Partitions and whole cards in use, by who has them: claims, containers (by extended resources) or others.",
     ["driver", "node", "card", "cut", "holder"],
 )
 _CAPACITY: Final = metrics.gauge(
@@ -33,7 +43,7 @@ _CAPACITY: Final = metrics.gauge(
 )
 _FREE: Final = metrics.gauge(
     "kerf_free_partitions",
-    "Partitions that fit beside what is in use, if all were of this kind.",
+    "Partitions that fit beside what is in use and what is kept for extended resources, if all were of this kind.",
     ["driver", "node", "card", "cut"],
 )
 WHOLE: Final = "whole"
@@ -42,6 +52,20 @@ _BARE: Final = "units"
 """The ``cut`` of a run of units whose function the claim's configuration names."""
 
 _Values: TypeAlias = Mapping[tuple[str, ...], int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardUse:
+    """What claims and others cannot have of a node's cards, each partition once."""
+
+    claims: Collection[Partition] = ()
+    """What claims have."""
+    containers: Collection[Partition] = ()
+    """What containers have by extended resources."""
+    foreign: Collection[Partition] = ()
+    """What others have."""
+    reserved: Collection[Partition] = ()
+    """What is kept for extended resources, and no container has."""
 
 
 class CardMetrics:
@@ -53,9 +77,8 @@ class CardMetrics:
         self._set: dict[Gauge, _Values] = {}
         self._cards: Mapping[str, Card] = {}
 
-    def update(self, cards: Iterable[Card], claimed: Iterable[Partition], foreign: Iterable[Partition]) -> None:
-        """Set the metrics: ``claimed`` are the partitions that claims have, each once, ``foreign`` those of others."""
-        claimed, foreign = list(claimed), list(foreign)
+    def update(self, cards: Iterable[Card], use: CardUse) -> None:
+        """Set the metrics."""
         named = {card_name(card): card for card in cards}
         names = {card.uuid: name for name, card in named.items()}
         if named != self._cards:
@@ -64,14 +87,20 @@ class CardMetrics:
             empty = {name: fragmentation(card, ()) for name, card in named.items()}
             self._replace(_UNITS, {(name,): figures.units for name, figures in empty.items()})
             self._replace(_CAPACITY, _count_partitions(empty))
-        held = [(partition, "claims") for partition in claimed] + [(partition, "others") for partition in foreign]
+        held = {"claims": use.claims, "containers": use.containers, "others": use.foreign}
         in_use: Counter[tuple[str, ...]] = Counter(
-            (names.get(one.card_uuid, one.card_uuid), name_cut(one), holder) for one, holder in held
+            (names.get(one.card_uuid, one.card_uuid), name_cut(one), holder)
+            for holder, partitions in held.items()
+            for one in partitions
         )
         self._replace(_PARTITIONS, in_use)
-        now = {name: fragmentation(card, [*claimed, *foreign]) for name, card in named.items()}
+        taken = [*use.claims, *use.containers, *use.foreign]
+        unreserved = {name: fragmentation(card, taken).free_units for name, card in named.items()}
+        now = {name: fragmentation(card, [*taken, *use.reserved]) for name, card in named.items()}
         self._replace(_FREE, _count_partitions(now))
         self._replace(_FREE_UNITS, {(name,): figures.free_units for name, figures in now.items()})
+        reserved: _Values = {(name,): unreserved[name] - figures.free_units for name, figures in now.items()}
+        self._replace(_RESERVED_UNITS, reserved)
         self._replace(_STRANDED, {(name,): figures.stranded_units for name, figures in now.items()})
 
     def _replace(self, gauge: Gauge, values: _Values) -> None:

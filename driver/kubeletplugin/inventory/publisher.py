@@ -17,7 +17,7 @@ from api.model.prepared import ClaimState, PreparedClaim
 from driver.kube.events import EventKind
 from driver.kubeletplugin.backends.base import CardChange, HealthChange, OutdatedProcessError
 from driver.kubeletplugin.backends.card_executor import CardExecutor
-from driver.kubeletplugin.inventory.card_metrics import CardMetrics
+from driver.kubeletplugin.inventory.card_metrics import CardMetrics, CardUse
 from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, build_device_set, selects_partition
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.kubeletplugin.inventory.reservations import ReservationContext, list_in_use
@@ -128,9 +128,17 @@ class DevicePublisher:
             self._note_problem("inventory", f"the devices cannot be published: {error}")
         else:
             self._problems.pop("inventory", None)
-        foreign = self._restrictions.surveys.list_foreign() if self._restrictions else ()
-        self._metrics.update(self.cards, taken, foreign)
+        self._metrics.update(self.cards, self._find_use())
         self.refreshed.notify()
+
+    def _find_use(self) -> CardUse:
+        restrictions = self._restrictions
+        return CardUse(
+            claims=_list_taken(record for record in self._records.values() if not record.resource),
+            containers=_list_taken(record for record in self._records.values() if record.resource),
+            foreign=restrictions.surveys.list_foreign() if restrictions else (),
+            reserved=restrictions.reservations.idle if restrictions else (),
+        )
 
     def _reserve(self, restrictions: DeviceRestrictions) -> None:
         """Choose which placements are kept for extended resources, before what is published is computed."""

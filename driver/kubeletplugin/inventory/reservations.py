@@ -149,10 +149,15 @@ class Reservations:
         return tuple(partition for partitions in self.kept.values() for partition in partitions)
 
     @property
+    def idle(self) -> tuple[Partition, ...]:
+        """All that is kept and that no container has."""
+        used = self._list_used()
+        return tuple(each for each in self.partitions if each not in used)
+
+    @property
     def unconfirmed(self) -> tuple[Partition, ...]:
         """What is kept and free, and not known to be out of the API server's slices."""
-        used = self._list_used()
-        return tuple(each for each in self.partitions if each not in self._confirmed and each not in used)
+        return tuple(each for each in self.idle if each not in self._confirmed)
 
     @property
     def missing(self) -> int:
@@ -175,6 +180,11 @@ class Reservations:
         ready = [each for each in kept if each in used]
         ready += [each for each in kept if each not in used and each in self._confirmed]
         return tuple(ready[: resource.per_node if resource is not None else 0])
+
+    def list_free(self, name: str) -> tuple[Partition, ...]:
+        """Return what is listed of a resource and no container has."""
+        used = self._list_used()
+        return tuple(each for each in self.list_placements(name) if each not in used)
 
     def update(self, resources: tuple[PluginResource, ...], state: ReservationContext) -> None:
         """Choose anew what is kept, for what is offered and in use now."""

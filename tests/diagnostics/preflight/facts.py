@@ -13,6 +13,7 @@ from api.core.v1 import (
     NodeSetupStatus,
     NodeSoftware,
 )
+from api.kerf.v1alpha1 import ResourceClassObject, ResourceClassStatus
 from api.model.devices import Attribute, Device, ResourcePool, ResourceSlice, ResourceSliceSpec
 from api.model.metadata import Condition, ObjectMeta
 from driver.diagnostics.preflight.cluster import STRUCTURED_KINDS, ClusterFacts
@@ -74,6 +75,7 @@ CLUSTER: Final = ClusterFacts(
     reviews=(AccountReview(account="kerf-system/kerf-controller", needed=NEEDED, denied=frozenset()),),
     nodes=(node(),),
     slices=(CARD,),
+    classes=(),
     own_drivers=frozenset({GPU}),
     skew_s=0.3,
 )
@@ -106,6 +108,16 @@ NODE: Final = NodeFacts(
     hardware=(HARDWARE,),
     api_server=SERVER,
 )
+
+
+def offering_class(*, refusal: str = "") -> ResourceClassObject:
+    """A class that is to have two of a resource on each node."""
+    verdict = Condition(type="DevicePlugin", status=str(not refusal), reason="Because", message=refusal or "free")
+    return ResourceClassObject(
+        metadata=ObjectMeta(name="small"),
+        spec={"device": "gpu", "devicePlugin": {"resource": "kerf.dev/small", "perNode": 2}},
+        status=ResourceClassStatus(conditions=(verdict,)),
+    )
 
 
 def with_card(**changes: Any) -> tuple[HardwareFacts, ...]:

@@ -21,6 +21,7 @@ from tests.diagnostics.preflight.facts import (
     SERVER,
     definition,
     node,
+    offering_class,
     published,
     with_card,
 )
@@ -38,7 +39,26 @@ def test_a_cluster_and_a_node_where_nothing_is_wrong_have_no_complaint() -> None
     assert check_cluster(CLUSTER).worst is check_node(NODE).worst is CheckLevel.OK
 
 
-OLD = {"kubernetes": (1, 30), "release": "v1.30.0", "served": frozenset({"v1alpha2"}), "is_classic": True}
+def test_a_resource_that_all_its_nodes_list_is_no_complaint_and_is_named() -> None:
+    nodes = (node("one", allocatable={"kerf.dev/small": "2"}), node("other", allocatable={"kerf.dev/small": "3"}))
+    report = check_cluster(replace(CLUSTER, classes=(offering_class(),), nodes=nodes))
+    assert not complaints(report)
+    [said] = [result.message for result in report.results if result.check == "extended-resources"]
+    assert said == "one, other list kerf.dev/small, at least 2 each"
+
+
+def test_where_drivers_allocate_no_resource_is_offered() -> None:
+    report = check_cluster(replace(CLUSTER, **{**OLD, "classes": (offering_class(),), "slices": ()}))
+    [said] = [result.message for result in report.results if result.check == "extended-resources"]
+    assert said.endswith("drivers allocate in this cluster (classic DRA)")
+
+
+OLD: dict[str, Any] = {
+    "kubernetes": (1, 30),
+    "release": "v1.30.0",
+    "served": frozenset({"v1alpha2"}),
+    "is_classic": True,
+}
 ALPHA = {"kubernetes": (1, 34), "release": "v1.34.4"}
 
 CLUSTERS: Sequence[tuple[dict[str, Any], str]] = [
@@ -52,6 +72,26 @@ CLUSTERS: Sequence[tuple[dict[str, Any], str]] = [
         "warning feature-gates: v1.32.2 does not have DRAPartitionableDevices",
     ),
     ({**ALPHA, "gates": {}}, "warning feature-gates: DRAConsumableCapacity is off"),
+    ({"classes": FORBIDDEN}, "warning extended-resources: ResourceClasses cannot be read: GET /x"),
+    (
+        {"classes": (offering_class(),)},
+        "warning extended-resources: ResourceClass small wants 2 of kerf.dev/small on each of its nodes: no node lists",
+    ),
+    (
+        {
+            "classes": (offering_class(),),
+            "nodes": (
+                node("full", allocatable={"kerf.dev/small": "2"}),
+                node("half", allocatable={"kerf.dev/small": "1"}),
+                node("none"),
+            ),
+        },
+        "warning extended-resources: ResourceClass small wants 2 of kerf.dev/small on each of its nodes: only full",
+    ),
+    (
+        {"classes": (offering_class(refusal="the name is taken"),)},
+        "warning extended-resources: no node offers kerf.dev/small of ResourceClass small: the name is taken",
+    ),
     ({"definitions": FORBIDDEN}, "warning definitions: CustomResourceDefinitions cannot be read: GET /x"),
     ({"definitions": {"resourceclasses.kerf.dev": None}}, "warning definitions: Kerf's kinds are not installed"),
     (

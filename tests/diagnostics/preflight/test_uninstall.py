@@ -6,6 +6,7 @@ from typing import Final
 
 import pytest
 
+from api.core.v1 import Container, Pod, PodSpec, PodStatus, ResourceRequirements
 from api.model.allocations import (
     AllocationResult,
     DeviceAllocationResult,
@@ -17,6 +18,7 @@ from api.model.claims import ResourceClaim
 from api.model.classic import ClassicAllocation, ClassicClaim, ClassicClaimSpec, ClassicClaimStatus
 from api.model.metadata import ObjectMeta
 from api.model.names import DriverName
+from api.model.quantity import Quantity
 from driver.diagnostics.preflight.results import CheckLevel, CheckResult, Unread
 from driver.diagnostics.preflight.uninstall import UninstallFacts, check_uninstall
 
@@ -99,3 +101,46 @@ def test_claims_that_cannot_be_read_are_a_problem_and_single_ones_a_warning() ->
     warned, fine = check_uninstall(replace(NOTHING, unreadable=("default/odd",))).results
     assert (warned.level, fine.level) == (CheckLevel.WARNING, CheckLevel.OK)
     assert "default/odd" in warned.message
+
+
+def pod_with(resource: str, name: str = "p", *, node: str = "n", phase: str = "Running") -> Pod:
+    limits = ResourceRequirements(limits={resource: Quantity(1)})
+    return Pod(
+        metadata=ObjectMeta(name=name, namespace="team"),
+        spec=PodSpec(node_name=node, containers=(Container(name="c", resources=limits),)),
+        status=PodStatus(phase=phase),
+    )
+
+
+SMALL: Final = frozenset({"kerf.dev/small"})
+
+
+def test_pods_that_have_devices_by_their_limits_are_named_as_those_of_claims_are() -> None:
+    pods = (pod_with("kerf.dev/small", "b"), pod_with("kerf.dev/small", "a"), pod_with("example.com/other", "c"))
+    [_, found] = check_uninstall(replace(NOTHING, resources=SMALL, pods=pods)).results
+    assert (found.level, found.message) == (
+        CheckLevel.PROBLEM,
+        "namespace team: 2 pods with kerf.dev/small: a, b",
+    )
+    assert found.next_step.startswith("kubectl delete pod -n team a b, ")
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        pod_with("kerf.dev/small", node=""),
+        pod_with("kerf.dev/small", phase="Succeeded"),
+        pod_with("example.com/other"),
+    ],
+    ids=["waits", "finished", "another resource"],
+)
+def test_other_pods_keep_nobody_from_uninstalling(pod: Pod) -> None:
+    [_, found] = check_uninstall(replace(NOTHING, resources=SMALL, pods=(pod,))).results
+    assert found.level is CheckLevel.OK
+    assert len(check_uninstall(replace(NOTHING, pods=(pod,))).results) == 1, "no class offers anything"
+
+
+def test_pods_that_cannot_be_read_are_a_problem() -> None:
+    [_, found] = check_uninstall(replace(NOTHING, resources=SMALL, pods=Unread(reason="403"))).results
+    assert found.level is CheckLevel.PROBLEM
+    assert "pods cannot be read" in found.message

@@ -78,7 +78,7 @@ def test_an_unknown_family_is_an_error_with_the_installed_ones_and_a_suggestion(
 
 
 def test_an_unknown_backend_is_an_error_with_the_installed_ones_and_a_suggestion() -> None:
-    message = r"no backend 'simulate'; installed are: .*nvidia, nvidia-fake, simulated, slots, xrt; did you mean 'simulated'\?"
+    message = r"no backend 'simulate'; installed are: .*nvidia, .*simulated, slots, xrt; did you mean 'simulated'\?"
     with pytest.raises(BackendUnavailableError, match=message):
         choose((), "simulate")
 

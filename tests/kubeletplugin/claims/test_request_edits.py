@@ -54,12 +54,18 @@ def test_the_requests_edits_are_in_the_container_once_beside_those_of_its_device
     assert [variable for name in ids for variable in edits[name].env] == ["DEVICE_A=1", "ONE=a,b", "DEVICE_B=1"]
 
 
-def test_two_requests_that_need_one_variable_with_two_values_are_refused_with_what_to_do() -> None:
-    with pytest.raises(ConflictingRequestsError, match="requests train and infer each need the variable ONE") as caught:
-        build_request_edits([device("a", "train"), device("b", "infer")], build)
+@pytest.mark.parametrize("value", ["b", "a"], ids=["another value", "the same, of its own devices"])
+def test_two_requests_of_one_backend_that_needs_a_variable_are_refused_with_what_to_do(value: str) -> None:
+    """Two masks of the first tile have one value, and a container with both requests sees two cards."""
+    with pytest.raises(
+        ConflictingRequestsError, match=r"requests train and infer have .* variable ONE alone"
+    ) as caught:
+        build_request_edits([device("a", "train"), device("b", "infer", value=value)], build)
     assert "a claim for each container" in str(caught.value)
 
 
-def test_two_requests_that_need_the_same_value_are_not() -> None:
-    devices = [device("a", "train", value="0"), device("b", "infer", value="0")]
-    assert {*build_request_edits(devices, build)} == {"train", "infer"}
+def test_two_requests_of_which_one_backend_needs_a_variable_are_not() -> None:
+    devices = [device("a", "train"), device("b", "infer", backend="plain")]
+    assert {*build_request_edits(devices, build)} == {"train"}
+    plain = [device("a", "train", backend="plain"), device("b", "infer", backend="plain")]
+    assert build_request_edits(plain, build) == {}

@@ -146,8 +146,10 @@ async def test_a_smaller_number_gives_back_what_is_free_and_leaves_what_is_in_us
         assert node.published.isdisjoint(excluded(ids[1]))
 
 
-async def test_what_is_in_use_beyond_a_smaller_number_is_not_listed_and_not_published() -> None:
-    """Else the kubelet would give it to the next pod, and the number would never be reached."""
+async def test_what_is_in_use_beyond_a_smaller_number_is_listed_as_unhealthy_and_not_published() -> None:
+    """Else the kubelet would give it to the next pod, and the number would never be reached. A list without it, while
+    its Allocate is answered, ends the kubelet.
+    """
     async with offering_node(unused_grace_s=0.0) as node, node.machine.plugin():
         node.offer(_1g_1gb=2)
         await node.kubelet.wait_list(RESOURCE, 2)
@@ -155,7 +157,8 @@ async def test_what_is_in_use_beyond_a_smaller_number_is_not_listed_and_not_publ
         await node.kubelet.allocate(RESOURCE, SECOND, pod="b")
         await node.kubelet.wait_lists_asked(3)
         node.offer(_1g_1gb=1)
-        [kept] = await node.kubelet.wait_list(RESOURCE, 1)
+        listed = await node.kubelet.wait_list(RESOURCE, 2, healthy=1)
+        [kept] = [name for name, device in listed.items() if device.health == "Healthy"]
         surplus = ({FIRST, SECOND} - {kept}).pop()
         assert surplus not in node.published
         await refused(node.kubelet.allocate(RESOURCE, surplus), grpc.StatusCode.INVALID_ARGUMENT, "not among")
@@ -171,7 +174,7 @@ async def test_a_class_that_is_gone_gives_back_everything_once_nothing_is_in_use
         await node.kubelet.allocate(RESOURCE, FIRST, pod="a")
         await node.kubelet.wait_lists_asked(3)
         node.offer()
-        assert await node.kubelet.wait_list(RESOURCE, 0) == {}
+        assert {*await node.kubelet.wait_list(RESOURCE, 1, healthy=0)} == {FIRST}
         await node.wait_published(FIRST, present=(SECOND,))
         node.kubelet.end("a")
         await node.wait_published(present=(FIRST, SECOND, "gpu-0"))

@@ -18,6 +18,7 @@ from api.deviceplugin.v1beta1 import (
     Registration,
 )
 from driver.kubeletplugin.backends.base import HardwareRefusedError, HealthState
+from driver.runtime.metrics import REGISTRY
 from tests.fakes.cards import gpu
 from tests.kubeletplugin.deviceplugin.node import LARGE, RESOURCE, offering_node
 from tests.kubeletplugin.wait import until
@@ -253,3 +254,54 @@ def test_dp_16_messages_are_those_of_go_peers() -> None:
     # What this plugin leaves out others may send: a mount and a device node are skipped.
     foreign = b"\x0a\x0b\x12\x04\x0a\x02/a\x1a\x03\x0a\x01b"
     assert ALLOCATE.decode_response(foreign) == (ContainerAllocation(),)
+
+
+async def test_metrics_say_what_is_reserved_what_containers_have_and_what_is_free() -> None:
+    def values(node: Any) -> list[float | None]:
+        labels = {"driver": node.machine.settings.driver_name, "node": "node-1", "resource": RESOURCE}
+        words = ("reserved", "assigned", "free")
+        return [REGISTRY.get_sample_value(f"kerf_extended_resource_{word}", labels) for word in words]
+
+    async with offering_node() as node:
+        async with node.machine.plugin():
+            node.offer(_1g_1gb=3)
+            await node.kubelet.wait_list(RESOURCE, 3)
+            assert values(node) == [3, 0, 3]
+            card = {"driver": node.machine.settings.driver_name, "node": "node-1", "card": "gpu-0"}
+            small = {**card, "cut": "1g.1gb"}
+            await until(lambda: REGISTRY.get_sample_value("kerf_free_partitions", small) == 1)
+            assert REGISTRY.get_sample_value("kerf_reserved_units", card) == 3
+            await node.kubelet.allocate(RESOURCE, FIRST)
+            assert values(node) == [3, 1, 2]
+            node.offer(_1g_1gb=1)
+            await until(lambda: values(node) == [1, 1, 0])
+        assert values(node) == [None, None, None]
+
+
+async def test_the_walk_through_create_register_list_allocate_and_reclaim() -> None:
+    """The steps of the interface in their order, as an introduction to device plugins has them, with its own client."""
+    async with offering_node(unused_grace_s=0.0) as node, node.machine.plugin():
+        # Create: a resource with two devices, of which nothing is on the card.
+        node.offer(_1g_1gb=2)
+        # Register: the kubelet learns the name and the socket, and calls back.
+        registration = await node.kubelet.wait_registrations(1)
+        assert (registration.version, registration.resource_name) == ("v1beta1", RESOURCE)
+        # List: both are healthy.
+        assert {*await node.kubelet.wait_list(RESOURCE, 2, healthy=2)} == {FIRST, SECOND}
+        assert node.made == set()
+        # Allocate: the container's device is made now, and only that one.
+        answer = await node.kubelet.allocate(RESOURCE, FIRST, pod="first")
+        assert len(answer.cdi_devices) == 1
+        await node.kubelet.pre_start(RESOURCE, FIRST)
+        assert node.made == {FIRST}
+        # A device that gets ill stays in the list, which the kubelet then gives to nobody.
+        node.machine.backend.report(gpu(0).uuid, "hot")
+        assert {*await node.kubelet.wait_list(RESOURCE, 2, healthy=0)} == {FIRST, SECOND}
+        node.machine.backend.report(gpu(0).uuid, state=HealthState.HEALTHY)
+        await node.kubelet.wait_list(RESOURCE, 2, healthy=2)
+        # Reclaim: the pod ends, nobody calls for it, and what it had is removed, and given to the next one.
+        await node.kubelet.wait_lists_asked(2)
+        node.kubelet.end("first")
+        await until(lambda: node.made == set())
+        await node.kubelet.allocate(RESOURCE, FIRST, pod="second")
+        assert node.made == {FIRST}

@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from driver.kubeletplugin.inventory.card_metrics import CardMetrics
+from driver.kubeletplugin.inventory.card_metrics import CardMetrics, CardUse
 from driver.runtime.metrics import REGISTRY
 from tests.partitions.cards import gpu, gpu_partition
 
@@ -20,7 +20,7 @@ def driver() -> Iterator[str]:
     """A driver of one test alone: the registry is the process's."""
     name = f"metrics-{next(_NUMBERS)}.example.com"
     yield name
-    CardMetrics(name, NODE).update([], [], [])
+    CardMetrics(name, NODE).update([], CardUse())
 
 
 def value(name: str, driver: str, **labels: str) -> float | None:
@@ -28,7 +28,7 @@ def value(name: str, driver: str, **labels: str) -> float | None:
 
 
 def test_an_empty_card_has_room_for_seven_small_partitions_or_itself(driver: str) -> None:
-    CardMetrics(driver, NODE).update([H100], [], [])
+    CardMetrics(driver, NODE).update([H100], CardUse())
     assert value("kerf_free_partitions", driver, cut="1g.10gb") == 7
     assert value("kerf_free_partitions", driver, cut="3g.40gb") == 2
     assert value("kerf_free_partitions", driver, cut="whole") == 1
@@ -38,7 +38,7 @@ def test_an_empty_card_has_room_for_seven_small_partitions_or_itself(driver: str
 
 def test_seven_small_partitions_strand_the_eighth_slice(driver: str) -> None:
     taken = [gpu_partition(H100, "1g.10gb", start) for start in range(7)]
-    CardMetrics(driver, NODE).update([H100], taken[:5], taken[5:])
+    CardMetrics(driver, NODE).update([H100], CardUse(claims=taken[:5], foreign=taken[5:]))
     assert value("kerf_partitions", driver, cut="1g.10gb", holder="claims") == 5
     assert value("kerf_partitions", driver, cut="1g.10gb", holder="others") == 2
     assert value("kerf_free_partitions", driver, cut="1g.10gb") == 0
@@ -49,8 +49,8 @@ def test_seven_small_partitions_strand_the_eighth_slice(driver: str) -> None:
 
 def test_what_is_gone_has_no_value_any_more(driver: str) -> None:
     shown = CardMetrics(driver, NODE)
-    shown.update([H100], [gpu_partition(H100, "3g.40gb", 0)], [])
-    shown.update([], [], [])
+    shown.update([H100], CardUse(claims=[gpu_partition(H100, "3g.40gb", 0)]))
+    shown.update([], CardUse())
     assert value("kerf_partitions", driver, cut="3g.40gb", holder="claims") is None
     assert value("kerf_free_partitions", driver, cut="3g.40gb") is None
     assert value("kerf_card_units", driver) is None
@@ -58,7 +58,21 @@ def test_what_is_gone_has_no_value_any_more(driver: str) -> None:
 
 def test_each_card_has_figures_of_its_own(driver: str) -> None:
     second = replace(H100, uuid="GPU-second", index=1)
-    CardMetrics(driver, NODE).update([H100, second], [gpu_partition(second, "3g.40gb", 0)], [])
+    CardMetrics(driver, NODE).update([H100, second], CardUse(claims=[gpu_partition(second, "3g.40gb", 0)]))
     assert value("kerf_free_partitions", driver, cut="3g.40gb") == 2
     assert value("kerf_free_partitions", driver, card="gpu-1", cut="3g.40gb") == 1
     assert value("kerf_partitions", driver, card="gpu-1", cut="3g.40gb", holder="claims") == 1
+
+
+def test_what_is_kept_for_extended_resources_is_not_free_and_in_use_only_once_containers_have_it(driver: str) -> None:
+    kept = [gpu_partition(H100, "1g.10gb", start) for start in range(4)]
+    shown = CardMetrics(driver, NODE)
+    for given in (0, 3):
+        shown.update([H100], CardUse(containers=kept[:given], reserved=kept[given:]))
+        assert value("kerf_free_partitions", driver, cut="1g.10gb") == 3
+        assert value("kerf_free_partitions", driver, cut="3g.40gb") == 1
+        assert value("kerf_free_partitions", driver, cut="whole") == 0
+        assert value("kerf_free_units", driver) == 4
+        assert value("kerf_reserved_units", driver) == 4 - given
+        assert value("kerf_partitions", driver, cut="1g.10gb", holder="containers") == (given or None)
+    assert value("kerf_partitions", driver, cut="1g.10gb", holder="claims") is None

@@ -171,6 +171,10 @@
         - name: device-plugins # sockets of extended resources, beside the kubelet's own; the path is part of the interface
           mountPath: /var/lib/kubelet/device-plugins
 {{- end }}
+{{- if $.profile.nodeFeatures }}
+        - name: node-features # what the cards are, of which Node Feature Discovery makes labels of the node
+          mountPath: /etc/kubernetes/node-feature-discovery/features.d
+{{- end }}
 {{- if $.profile.sharing }}
         - name: sharing # requests to the daemons of MPS; at the same path as on the host
           mountPath: /run/kerf/sharing

@@ -16,14 +16,17 @@ from driver.families.gpu_intel.geometry import intel_geometry
 from driver.kubeletplugin.backends.base import (
     AllocatedDevice,
     CardAbsentError,
+    CardChange,
     CardSurvey,
+    DiscoveryChange,
     FoundPartition,
     Handle,
     HardwareRefusedError,
+    HealthChange,
     Journal,
 )
 from driver.kubeletplugin.backends.documents import read_config
-from driver.kubeletplugin.backends.eventless import EventlessBackend
+from driver.kubeletplugin.backends.health_watcher import HealthWatcher, Snapshot
 from driver.kubeletplugin.backends.intel.config import IntelConfig
 from driver.kubeletplugin.backends.intel.drm import DrmCalls, LinuxDrmCalls, UnknownMemoryError, read_memory
 from driver.kubeletplugin.backends.intel.handles import (
@@ -33,25 +36,46 @@ from driver.kubeletplugin.backends.intel.handles import (
     from_json,
     to_json,
 )
-from driver.kubeletplugin.backends.intel.sysfs import IntelCardReading, list_cards, read_driver_version
+from driver.kubeletplugin.backends.intel.health import is_hot, judge_condition
+from driver.kubeletplugin.backends.intel.sysfs import (
+    IntelCardReading,
+    list_cards,
+    read_condition,
+    read_driver_version,
+)
 from driver.partitions.geometry import Card
 
 _log = logging.getLogger(__name__)
 
 
-class IntelBackend(EventlessBackend):
+class IntelBackend:
     """A Backend of the Intel GPUs of this machine."""
 
     name = "intel"
 
     def __init__(self, config: IntelConfig, *, calls: DrmCalls | None = None) -> None:
         """Tests give ``calls``."""
-        super().__init__()
         self._root = Path(config.system_root)
         self._is_stand_in = config.is_for_stand_in
         self._calls = calls or LinuxDrmCalls()
         self._indexes: dict[str, int] = {}
         self._memory: dict[str, int] = {}
+        self._seen: set[str] = set()
+        """The UUIDs of the cards that are there or were."""
+        self._hot: set[str] = set()
+        """Those that were too hot when they were read last."""
+        self._poll_s = config.health_poll_seconds
+        self._watcher = self._make_watcher()
+
+    def open(self) -> None:
+        """Begin to watch the cards: what is wrong with them is reported anew."""
+        self._watcher = self._make_watcher()
+
+    def close(self) -> None:
+        self._watcher.close()
+
+    def wait_for_events(self, timeout_s: float) -> Sequence[HealthChange | CardChange | DiscoveryChange]:
+        return self._watcher.wait(timeout_s)
 
     def discover(self) -> Sequence[Card]:
         return [self._build_card(reading) for reading in list_cards(self._root)]
@@ -96,6 +120,21 @@ class IntelBackend(EventlessBackend):
 
     def request_edits(self, handles: Sequence[Handle]) -> ContainerEdits:
         return build_request_edits([from_json(handle) for handle in handles])
+
+    def _make_watcher(self) -> HealthWatcher:
+        return HealthWatcher(list_cards=self._list_seen, read=self._read_health, poll_s=self._poll_s)
+
+    def _list_seen(self) -> Sequence[str]:
+        self._seen |= {card.uuid for card in list_cards(self._root)}
+        return sorted(self._seen)
+
+    def _read_health(self, card_uuid: str) -> Snapshot:
+        """Return the health of a card; nothing is ever on it. Raises CardAbsentError."""
+        condition = read_condition(self._root, self._find_card(card_uuid))
+        was_hot = card_uuid in self._hot
+        state = judge_condition(condition, was_hot=was_hot)
+        (self._hot.add if is_hot(condition, was_hot=was_hot) else self._hot.discard)(card_uuid)
+        return ({} if state is None else {None: state}), None
 
     def _find_card(self, card_uuid: str) -> IntelCardReading:
         for card in list_cards(self._root):

@@ -22,6 +22,8 @@ _PCI_ADDRESS: Final = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _VENDOR: Final = 0x8086
 """Intel's PCI vendor id."""
 _DRIVERS: Final = frozenset({"i915", "xe"})
+_MILLI: Final = 1000
+"""Sensors are in thousandths of a degree."""
 _NAMESPACE: Final = uuid.UUID("5c1d2f0e-0d8b-5c55-8f0a-3a2c9c7e4b10")
 """The namespace of the cards' UUIDs (RFC 9562, version 5)."""
 
@@ -47,6 +49,62 @@ class IntelCardReading:
     is_virtual_function: bool
     local_memory_bytes: int
     """The memory that ``lmem_total_bytes`` states (Intel's own build of i915); 0: the file is not there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Temperature:
+    """A sensor of a card, in degrees Celsius (Linux ``Documentation/hwmon/sysfs-interface.rst``)."""
+
+    name: str
+    """Its label, such as ``pkg`` or ``vram``; its number where it has none."""
+    value: float
+    critical: float | None
+    """At this the hardware is about to slow down or to stop; None: not said."""
+    emergency: float | None
+    """At this it shuts itself off; None: not said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntelCardCondition:
+    """What the kernel says of a card's health."""
+
+    survivability: str
+    """Why the driver does not serve the card (``survivability_mode`` of ``xe``); empty: it does."""
+    temperatures: tuple[Temperature, ...]
+    fatal_errors: tuple[tuple[str, int], ...]
+    """The counters of fatal errors that are not zero, such as ``gt0/fatal_guc`` (RAS; Intel's own build of ``i915``).
+    They begin anew with the driver."""
+
+
+def read_condition(root: Path, card: IntelCardReading) -> IntelCardCondition:
+    """Read the health of a card; what the driver does not show is left out."""
+    entry = root / _CLASS / f"card{card.number}"
+    return IntelCardCondition(
+        survivability=_read(entry / "device/survivability_mode"),
+        temperatures=tuple(
+            _read_temperature(file) for file in sorted((entry / "device").glob("hwmon/hwmon*/temp*_input"))
+        ),
+        fatal_errors=tuple(
+            (f"{file.parent.parent.name}/{file.name}", count)
+            for file in sorted(entry.glob("gt/gt*/error_counter/fatal_*"))
+            if (count := _read_number(file))
+        ),
+    )
+
+
+def _read_temperature(file: Path) -> Temperature:
+    stem = file.name.removesuffix("_input")
+
+    def limit(name: str) -> float | None:
+        value = _read_number(file.with_name(f"{stem}_{name}"))
+        return value / _MILLI if value > 0 else None
+
+    return Temperature(
+        name=_read(file.with_name(f"{stem}_label")) or stem,
+        value=_read_number(file) / _MILLI,
+        critical=limit("crit"),
+        emergency=limit("emergency"),
+    )
 
 
 def list_cards(root: Path) -> list[IntelCardReading]:
