@@ -157,7 +157,10 @@ def test_every_byte_of_every_file_counts(
             [FILE_NAME, LOG, INDEX],
             r"checkpoint.db: it is missing, and 2 claims were written since the node was",
         ),
-        ([DIGEST], r"checkpoint.digest: it is missing, so nobody can tell whether the checkpoint .* is whole; restore"),
+        (
+            [DIGEST],
+            r"checkpoint.digest: it is missing, so it cannot be checked whether the checkpoint .* is complete; restore",
+        ),
     ],
     ids=["log", "log and index", "database", "all but the digest", "digest"],
 )

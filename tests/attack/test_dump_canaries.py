@@ -25,7 +25,7 @@ _NAMES: Final = """
     bootID capacity{} className compatibilityGroups consumedCapacity{} containerName controller counterSet counters{}
     creationTimestamp declaredFeatures deletionTimestamp device deviceClassName distinctAttribute driver driverName
     drivers effect extendedResourceName finalizers firstTimestamp forbiddenLists{} function gatheredAt key kind
-    kubeletVersion kubernetes lastTimestamp limits{} matchAttribute model name namespace node nodeName operator
+    kubeletVersion kubernetes lastTimestamp layout limits{} matchAttribute model name namespace node nodeName operator
     parameters{} partitionTypeAttribute pciBusId pcieRoot phase pool potentialNodes profile renewedAt request
     requestName requests requests{} resource resourceClaimName resourceClaimTemplateName resourceName schedulerName
     selectedNode shareID shareable skipNodeOperations timeAdded type uid unit unreadable{} unsuitableNodes unsupported

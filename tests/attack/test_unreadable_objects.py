@@ -276,7 +276,7 @@ def test_a_command_names_what_it_cannot_count(tmp_path: Path, capsys: pytest.Cap
 
 @pytest.mark.parametrize("data", [DEEP, b'{"state":' + DEEP + b"}"])
 def test_a_dump_like_this_is_no_dump(data: bytes) -> None:
-    with pytest.raises(InvalidDocumentError, match="is no dump"):
+    with pytest.raises(InvalidDocumentError, match="is not a dump"):
         decode_dump(data, "dump")
 
 

@@ -65,7 +65,7 @@ async def test_a_list_follows_its_pages(server: MemoryServer, client: Client) ->
 async def test_a_list_may_be_of_one_namespace_and_of_what_selectors_choose(
     server: MemoryServer, client: Client
 ) -> None:
-    server.put("pods", {"metadata": {"name": "a"}, "spec": {"nodeName": "n1"}}, "default")
+    server.put("pods", {"metadata": {"name": "a", "labels": {"app": "x"}}, "spec": {"nodeName": "n1"}}, "default")
     server.put("pods", {"metadata": {"name": "b"}, "spec": {"nodeName": "n2"}}, "default")
     server.put("pods", {"metadata": {"name": "c"}, "spec": {"nodeName": "n1"}}, "other")
     assert [value.ref.name for value in (await client.list(PODS)).items] == ["a", "b", "c"]
