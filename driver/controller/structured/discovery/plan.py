@@ -49,6 +49,8 @@ from api.model.metadata import (
     OwnerReference,
 )
 from api.model.quantity import Quantity
+from api.model.times import format_time
+from driver.controller.conditions import continue_conditions
 from driver.families.selectors import attribute_is, build_selectors, of_driver
 from driver.families.shared import SHARED
 from driver.families.shared.family import ATTRIBUTE_MULTI_NODE, CAPACITY_USERS
@@ -60,8 +62,6 @@ by its name (``resource.k8s.io`` validation)."""
 _ACCEPTED: Final = "Accepted"
 _READY: Final = "Ready"
 _PUBLISHED: Final = "Published"
-_MAX_MESSAGE: Final = 32768
-"""The most characters of a condition's message (``metav1.Condition``)."""
 _ONE: Final = Quantity(1)
 _LABELS: Final = {"app.kubernetes.io/part-of": "kerf"}
 
@@ -252,7 +252,7 @@ def _plan_device(
     lost = tuple(node for node in nodes if node not in snapshot.hostnames)
     offline_since = None
     if len(lost) == len(nodes):
-        offline_since = held.status.offline_since or _format(now)
+        offline_since = held.status.offline_since or format_time(now)
         message = f"no node sees it since {offline_since}; claims that have it keep it"
         status = _report_device(held, "False", "Offline", message, offline_since, now)
     elif _select_nodes(one, snapshot) is None:
@@ -280,10 +280,12 @@ def _find_expiry(one: FoundDevice, status: DiscoveredDeviceStatus) -> datetime |
 def _report_device(
     held: DiscoveredDeviceObject, state: str, reason: str, message: str, offline_since: str | None, now: datetime
 ) -> DiscoveredDeviceStatus:
-    condition = Condition(type=_PUBLISHED, status=state, reason=reason, message=message[:_MAX_MESSAGE])
+    condition = Condition(type=_PUBLISHED, status=state, reason=reason, message=message)
     return DiscoveredDeviceStatus(
         observed_generation=held.metadata.generation,
-        conditions=(_since(condition, held.status.conditions, held.metadata.generation, now),),
+        conditions=continue_conditions(
+            (condition,), held.status.conditions, generation=held.metadata.generation, now=now
+        ),
         offline_since=offline_since,
     )
 
@@ -298,7 +300,7 @@ def _report_configuration(
     name = held.metadata.name
     fault = discovery.faults.get((DISCOVERY_CONFIGURATIONS.kind, name))
     if fault is not None:
-        accepted = Condition(type=_ACCEPTED, status="False", reason="Invalid", message=fault[:_MAX_MESSAGE])
+        accepted = Condition(type=_ACCEPTED, status="False", reason="Invalid", message=fault)
         ready = Condition(type=_READY, status="False", reason="NotAccepted", message="the spec is not accepted")
     else:
         accepted = Condition(type=_ACCEPTED, status="True", reason="Valid", message="the spec is valid")
@@ -308,26 +310,13 @@ def _report_configuration(
         ready = Condition(type=_READY, status="False", reason="NameTaken", message=f"{message}: delete it")
     own = [plan for plan in plans if plan.held.spec.get("configurationName") == name]
     online = [plan for plan in own if any(one.status == "True" for one in plan.status.conditions)]
-    before, generation = held.status.conditions, held.metadata.generation
     return DiscoveryConfigurationStatus(
-        observed_generation=generation,
-        conditions=tuple(_since(one, before, generation, now) for one in (accepted, ready)),
+        observed_generation=held.metadata.generation,
+        conditions=continue_conditions(
+            (accepted, ready), held.status.conditions, generation=held.metadata.generation, now=now
+        ),
         device_class_name=class_name(name) if ready.status == "True" else None,
         devices=DiscoveredDevices(total=len(own), online=len(online)),
-    )
-
-
-def _since(condition: Condition, before: Iterable[Condition], generation: int | None, now: datetime) -> Condition:
-    """Return ``condition`` of this generation, with the time of its last transition."""
-    previous = next((one for one in before if one.type == condition.type), None)
-    unchanged = previous is not None and previous.status == condition.status and previous.last_transition_time
-    return Condition(
-        type=condition.type,
-        status=condition.status,
-        reason=condition.reason,
-        message=condition.message,
-        last_transition_time=unchanged or _format(now),
-        observed_generation=generation,
     )
 
 
@@ -337,12 +326,8 @@ def _owner(kind: str, metadata: ObjectMeta) -> OwnerReference:
     )
 
 
-def _format(at: datetime) -> str:
-    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def _parse(text: str) -> datetime:
-    """Return the time that ``_format`` wrote; a text of somebody else's that is none counts as long ago."""
+    """Return a time as ``format_time`` writes it; any other text counts as long ago."""
     try:
         return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
     except ValueError:
