@@ -66,6 +66,7 @@ def test_another_fault_of_an_expression_is_told_as_it_is() -> None:
     [
         ("gpu.kerf.dev/uid", "no device has the attribute gpu.kerf.dev/uid; did you mean gpu.kerf.dev/uuid?"),
         ("example.com/xyz", "no device has the attribute example.com/xyz"),
+        ("kerf.dev/card", "no device has the attribute kerf.dev/card"),
     ],
 )
 def test_an_attribute_of_a_constraint_that_no_device_has_is_named(name: str, said: str) -> None:

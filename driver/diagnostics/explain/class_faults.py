@@ -18,6 +18,8 @@ from driver.diagnostics.cluster_index import ClusterIndex
 from driver.diagnostics.explain.next_steps import list_names
 from driver.diagnostics.explain.report import Cause, CauseCode
 
+_ALIKE: Final = 0.75
+"""How similar two names must be for one to be suggested for the other: "card" is not meant to be "shared" (0.6)."""
 _CONDITIONS: Final = ("Accepted", "Ready")
 """The conditions that say why there is no DeviceClass, the cause before its consequence."""
 _MATCHING: Final = "Matching"
@@ -125,9 +127,9 @@ def find_unknown_constraints(cluster: ClusterIndex, claims: Sequence[ResourceCla
             domain, _, short = name.rpartition("/")
             if Read("attributes", domain, short) in published:
                 continue
-            known = sorted(f"{read.domain}/{read.id}" for read in published if read.map == "attributes")
-            near = get_close_matches(name, known, n=1)
-            meant = f"; did you mean {near[0]}?" if near else ""
+            by_id = {read.id or "": f"{read.domain}/{read.id}" for read in published if read.map == "attributes"}
+            near = get_close_matches(short, sorted(by_id), n=1, cutoff=_ALIKE)
+            meant = f"; did you mean {by_id[near[0]]}?" if near else ""
             where = f"claim {claim.ref}, spec.devices.constraints[{index}].{kind}"
             yield f"{where}: no device has the attribute {name}{meant}"
 
