@@ -177,7 +177,7 @@ def test_a_message_that_nobody_says_is_found() -> None:
 def environment() -> set[str]:
     """The variables that backends set in containers, without the device's name."""
     variable = re.compile(r"((?:CUDA|KERF|NVIDIA|ZE)_[A-Z_]+?)(_…)?=.*", re.DOTALL)
-    return {
+    return _prefixes_of_devices() | {
         name[1]
         for path in modules("driver")
         if path.is_relative_to("driver/kubeletplugin/backends")
@@ -186,6 +186,17 @@ def environment() -> set[str]:
     }
 
 
+def _prefixes_of_devices() -> set[str]:
+    """What backends have put before the name of a device (``name_variable``)."""
+    return {
+        render(node.args[0])
+        for path in modules("driver")
+        if path.is_relative_to("driver/kubeletplugin/backends")
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "name_variable"
+    } - {""}
+
+
 def test_every_variable_of_containers_is_listed() -> None:
-    listed = {name.removesuffix("_<DEVICE>") for name in _ROW.findall(text(ENVIRONMENT))}
+    listed = {name.partition("_<")[0] for name in _ROW.findall(text(ENVIRONMENT))}
     assert {name for name in listed if name.isupper()} == environment() - OF_HOOKS

@@ -10,16 +10,14 @@ from typing import Final, Literal
 import msgspec
 
 from api.wire import to_builtins
-from cdi import ContainerEdits, DeviceNode
+from cdi import ContainerEdits
 from driver.families.fpga.descriptions import ImageReference
 from driver.kubeletplugin.backends.base import Handle
+from driver.kubeletplugin.backends.device_edits import build_node, name_variable
 from driver.kubeletplugin.backends.documents import read_handle
 
 _CONTAINER_NODE: Final = "/dev/vfio/vfio"
 """The node that every user of VFIO opens first (Linux ``Documentation/driver-api/vfio.rst``)."""
-_NULL_MAJOR: Final = 1
-_NULL_MINOR: Final = 3
-"""``/dev/null`` on every Linux (Documentation/admin-guide/devices.txt)."""
 
 
 class SlotHandle(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,29 +81,21 @@ def build_edits(handle: DflHandle) -> ContainerEdits:
     paths = [f"/dev/dfl-port.{slot.port}" for slot in handle.slots]
     if handle.functions:
         paths = [_CONTAINER_NODE, *(f"/dev/vfio/{one.group}" for one in handle.functions)]
-    nodes = tuple(_build_node(path, is_stand_in=handle.is_stand_in) for path in paths)
+    nodes = tuple(build_node(path, is_stand_in=handle.is_stand_in) for path in paths)
     return ContainerEdits(env=tuple(_list_variables(handle)), device_nodes=nodes)
 
 
 def _list_variables(handle: DflHandle) -> Iterator[str]:
-    name = handle.device.upper().replace("-", "_")
-    yield f"KERF_DEVICE_{name}={handle.function}"
+    device = handle.device
+    yield f"{name_variable('KERF_DEVICE', device)}={handle.function}"
     if handle.functions:
-        yield f"KERF_VF_{name}={','.join(one.address for one in handle.functions)}"
+        yield f"{name_variable('KERF_VF', device)}={','.join(one.address for one in handle.functions)}"
     for slot in handle.slots:
         if slot.slot == handle.function_slot:
             if not handle.functions:
-                yield f"KERF_PORT_{name}=/dev/dfl-port.{slot.port}"
-            yield f"KERF_AFU_ID_{name}={slot.afu_id}"
+                yield f"{name_variable('KERF_PORT', device)}=/dev/dfl-port.{slot.port}"
+            yield f"{name_variable('KERF_AFU_ID', device)}={slot.afu_id}"
     if handle.version:
-        yield f"KERF_VERSION_{name}={handle.version}"
+        yield f"{name_variable('KERF_VERSION', device)}={handle.version}"
     for parameter, value in sorted(handle.parameters.items()):
-        yield f"KERF_PARAMETER_{name}_{parameter}={value}"
-
-
-def _build_node(path: str, *, is_stand_in: bool) -> DeviceNode:
-    if not is_stand_in:
-        return DeviceNode(path=path, permissions="rw")
-    return DeviceNode(
-        path=path, host_path="/dev/null", type="c", major=_NULL_MAJOR, minor=_NULL_MINOR, permissions="rw"
-    )
+        yield f"{name_variable('KERF_PARAMETER', device)}_{parameter}={value}"

@@ -18,6 +18,7 @@ from cdi import DeviceNode as CdiDeviceNode
 from cdi import Mount as CdiMount
 from driver.families.shared.objects import FoundDevice
 from driver.kubeletplugin.backends.base import Handle
+from driver.kubeletplugin.backends.device_edits import name_variable
 from driver.kubeletplugin.backends.documents import read_handle
 
 _BIND: Final = ("rbind", "rprivate", "nosuid", "nodev")
@@ -62,12 +63,11 @@ def from_json(handle: Handle) -> DiscoveredHandle:
 
 def build_edits(handle: DiscoveredHandle) -> ContainerEdits:
     """Build the edits of a device. The same handle gives the same edits, on every node and after every restart."""
-    suffix = _to_variable(handle.digest)
     return ContainerEdits(
         env=(
-            f"KERF_DEVICE_{_to_variable(handle.device)}={handle.id}",
+            f"{name_variable('KERF_DEVICE', handle.device)}={handle.id}",
             *(f"{name}={value}" for name, value in handle.variables.items()),
-            *(f"{name}_{suffix}={value}" for name, value in handle.variables.items()),
+            *(f"{name_variable(name, handle.digest)}={value}" for name, value in handle.variables.items()),
         ),
         device_nodes=tuple(
             CdiDeviceNode(
@@ -84,7 +84,3 @@ def build_edits(handle: DiscoveredHandle) -> ContainerEdits:
             for mount in handle.mounts
         ),
     )
-
-
-def _to_variable(name: str) -> str:
-    return name.upper().replace("-", "_")

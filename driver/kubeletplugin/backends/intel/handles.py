@@ -4,6 +4,7 @@ A field added later needs a default: records of older versions are read by newer
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -11,12 +12,10 @@ import msgspec
 from api.wire import to_builtins
 from cdi import ContainerEdits, DeviceNode
 from driver.kubeletplugin.backends.base import Handle
+from driver.kubeletplugin.backends.device_edits import build_node, name_variable
 from driver.kubeletplugin.backends.documents import read_handle
 
 _FOLDER: Final = "/dev/dri"
-_NULL_MAJOR: Final = 1
-_NULL_MINOR: Final = 3
-"""``/dev/null`` on every Linux (Documentation/admin-guide/devices.txt)."""
 
 
 class IntelHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="intel"):
@@ -90,13 +89,13 @@ def build_request_edits(handles: Sequence[IntelHandle]) -> ContainerEdits:
 
 
 def _list_variables(handle: IntelHandle) -> Iterator[str]:
-    name = handle.device.upper().replace("-", "_")
+    device = handle.device
     tile = "" if handle.tile is None else f" tile {handle.tile}"
-    yield f"KERF_DEVICE_{name}={handle.pci_address}{tile}"
+    yield f"{name_variable('KERF_DEVICE', device)}={handle.pci_address}{tile}"
     if handle.memory_bytes is not None:
-        yield f"KERF_MEMORY_LIMIT_{name}={handle.memory_bytes}"
+        yield f"{name_variable('KERF_MEMORY_LIMIT', device)}={handle.memory_bytes}"
     if handle.millicores is not None:
-        yield f"KERF_MILLICORES_{name}={handle.millicores}"
+        yield f"{name_variable('KERF_MILLICORES', device)}={handle.millicores}"
 
 
 def _list_nodes(handle: IntelHandle) -> Iterator[DeviceNode]:
@@ -108,9 +107,5 @@ def _list_nodes(handle: IntelHandle) -> Iterator[DeviceNode]:
 
 def _build_nodes(name: str, link: str, handle: IntelHandle) -> Iterator[DeviceNode]:
     for path in (f"{_FOLDER}/{name}", f"{_FOLDER}/by-path/{link}"):
-        if handle.is_stand_in:
-            yield DeviceNode(
-                path=path, host_path="/dev/null", type="c", major=_NULL_MAJOR, minor=_NULL_MINOR, permissions="rw"
-            )
-        else:
-            yield DeviceNode(path=path, host_path=f"{_FOLDER}/{name}", permissions="rw")
+        node = build_node(path, is_stand_in=handle.is_stand_in)
+        yield node if handle.is_stand_in else replace(node, host_path=f"{_FOLDER}/{name}")

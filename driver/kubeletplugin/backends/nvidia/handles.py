@@ -13,6 +13,7 @@ import msgspec
 from api.wire import to_builtins
 from cdi import ContainerEdits, DeviceNode
 from driver.kubeletplugin.backends.base import Handle
+from driver.kubeletplugin.backends.device_edits import build_node, name_variable
 from driver.kubeletplugin.backends.documents import read_handle
 from driver.kubeletplugin.backends.nvidia.container_edits import (
     build_admin_edits,
@@ -29,8 +30,6 @@ from driver.partitions.geometry import Run
 _CONTROL_NODES: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 _GRAPHICS: Final = "+gfx"
 """In the names of profiles whose instances render (RTX PRO)."""
-_NULL_MAJOR, _NULL_MINOR = 1, 3
-"""``/dev/null`` on every Linux (Documentation/admin-guide/devices.txt)."""
 
 
 class NvidiaHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="nvidia"):
@@ -90,10 +89,11 @@ def from_json(handle: Handle) -> NvidiaHandle:
 
 def build_edits(handle: NvidiaHandle) -> ContainerEdits:
     """Build the edits of a device. The same handle gives the same edits, on every node and after every restart."""
-    variable = f"KERF_DEVICE_{handle.device.upper().replace('-', '_')}={handle.uuid}"
+    variable = f"{name_variable('KERF_DEVICE', handle.device)}={handle.uuid}"
     edits = _build_cuda_edits(handle) + ContainerEdits(env=(variable,)) + _build_sharing_edits(handle)
     if handle.is_stand_in:
-        edits = replace(edits, device_nodes=tuple(_null(node.path) for node in edits.device_nodes))
+        nodes = (build_node(node.path, is_stand_in=True) for node in edits.device_nodes)
+        edits = replace(edits, device_nodes=tuple(nodes))
     return edits
 
 
@@ -113,27 +113,20 @@ def _build_node_edits(handle: NvidiaHandle) -> ContainerEdits:
     """Build the edits where the driver's files are not known."""
     paths = [*_CONTROL_NODES, f"/dev/nvidia{handle.minor}"]
     paths += [f"/dev/nvidia-caps/nvidia-cap{number}" for number in handle.capabilities]
-    nodes = tuple(DeviceNode(path=path, permissions="rw") for path in paths)
+    nodes = tuple(build_node(path, is_stand_in=False) for path in paths)
     return ContainerEdits(env=("NVIDIA_VISIBLE_DEVICES=void",), device_nodes=nodes)
 
 
 def _build_sharing_edits(handle: NvidiaHandle) -> ContainerEdits:
-    name = handle.device.upper().replace("-", "_")
     variables: list[str] = []
     if handle.sharing != "Exclusive":
-        variables.append(f"KERF_SHARING_{name}={handle.sharing}")
+        variables.append(f"{name_variable('KERF_SHARING', handle.device)}={handle.sharing}")
     if handle.memory_limit_bytes is not None:
-        variables.append(f"KERF_MEMORY_LIMIT_{name}={handle.memory_limit_bytes}")
+        variables.append(f"{name_variable('KERF_MEMORY_LIMIT', handle.device)}={handle.memory_limit_bytes}")
     edits = ContainerEdits(env=tuple(variables))
     if handle.sharing != "Mps":
         return edits
     pipe = DaemonFolder(Path(handle.sharing_folder)).pipe
     return edits + build_mps_edits(
         str(pipe), handle.shared_memory, handle.active_thread_percentage, handle.pinned_memory_mib
-    )
-
-
-def _null(path: str) -> DeviceNode:
-    return DeviceNode(
-        path=path, host_path="/dev/null", type="c", major=_NULL_MAJOR, minor=_NULL_MINOR, permissions="rw"
     )

@@ -12,13 +12,11 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from api.wire import to_builtins
-from cdi import ContainerEdits, DeviceNode
+from cdi import ContainerEdits
 from driver.kubeletplugin.backends.base import Handle, HardwareRefusedError
+from driver.kubeletplugin.backends.device_edits import build_node, name_variable
 from driver.partitions.geometry import Placement, Run
 
-_NULL_MAJOR: Final = 1
-_NULL_MINOR: Final = 3
-"""``/dev/null`` on every Linux (Documentation/admin-guide/devices.txt)."""
 _MIB: Final = 2**20
 _FIRST_CAPABILITY: Final = 3
 """Number of the first instance's first capability node; nvidia-cap1 and -cap2 are MIG configuration and monitoring."""
@@ -90,11 +88,11 @@ def container_edits(handle: SimulatedHandle) -> ContainerEdits:
 
 def _gpu_edits(handle: GpuHandle) -> ContainerEdits:
     # "void" keeps the NVIDIA runtime from adding every GPU to a privileged container (nvidia-container-toolkit).
-    env = ["NVIDIA_VISIBLE_DEVICES=void", f"{_variable('KERF_DEVICE', handle.device)}={handle.uuid}"]
+    env = ["NVIDIA_VISIBLE_DEVICES=void", f"{name_variable('KERF_DEVICE', handle.device)}={handle.uuid}"]
     if handle.sharing != "Exclusive":
-        env.append(f"{_variable('KERF_SHARING', handle.device)}={handle.sharing}")
+        env.append(f"{name_variable('KERF_SHARING', handle.device)}={handle.sharing}")
     if handle.memory_limit_bytes is not None:
-        env.append(f"{_variable('KERF_MEMORY_LIMIT', handle.device)}={handle.memory_limit_bytes}")
+        env.append(f"{name_variable('KERF_MEMORY_LIMIT', handle.device)}={handle.memory_limit_bytes}")
         if handle.sharing == "Mps":
             # Device 0, the only one of a container with one share (NVIDIA MPS, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT").
             env.append(f"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0={handle.memory_limit_bytes // _MIB}M")
@@ -102,24 +100,14 @@ def _gpu_edits(handle: GpuHandle) -> ContainerEdits:
     if handle.instance is not None:
         number = _FIRST_CAPABILITY + (handle.minor * _INSTANCES + handle.instance) * _NODES
         paths += [f"/dev/nvidia-caps/nvidia-cap{number}", f"/dev/nvidia-caps/nvidia-cap{number + 1}"]
-    return ContainerEdits(env=tuple(env), device_nodes=tuple(_null(path) for path in paths))
+    return ContainerEdits(env=tuple(env), device_nodes=tuple(build_node(path, is_stand_in=True) for path in paths))
 
 
 def _fpga_edits(handle: FpgaHandle) -> ContainerEdits:
-    env = [f"{_variable('KERF_DEVICE', handle.device)}={handle.function}"]
+    env = [f"{name_variable('KERF_DEVICE', handle.device)}={handle.function}"]
     if handle.compute_unit_percent is not None:
-        env.append(f"{_variable('KERF_COMPUTE_UNIT_PERCENT', handle.device)}={handle.compute_unit_percent}")
+        env.append(f"{name_variable('KERF_COMPUTE_UNIT_PERCENT', handle.device)}={handle.compute_unit_percent}")
     return ContainerEdits(
         env=tuple(env),
-        device_nodes=tuple(_null(f"/dev/dfl-port.{port}") for port in handle.ports),
-    )
-
-
-def _variable(prefix: str, device: str) -> str:
-    return f"{prefix}_{device.upper().replace('-', '_')}"
-
-
-def _null(path: str) -> DeviceNode:
-    return DeviceNode(
-        path=path, host_path="/dev/null", type="c", major=_NULL_MAJOR, minor=_NULL_MINOR, permissions="rw"
+        device_nodes=tuple(build_node(f"/dev/dfl-port.{port}", is_stand_in=True) for port in handle.ports),
     )

@@ -5,19 +5,16 @@ A field added later needs a default: records of older versions are read by newer
 """
 
 from collections.abc import Iterator
-from typing import Final, Literal
+from typing import Literal
 
 import msgspec
 
 from api.wire import to_builtins
-from cdi import ContainerEdits, DeviceNode
+from cdi import ContainerEdits
 from driver.families.fpga.descriptions import ImageReference
 from driver.kubeletplugin.backends.base import Handle
+from driver.kubeletplugin.backends.device_edits import build_node, name_variable
 from driver.kubeletplugin.backends.documents import read_handle
-
-_NULL_MAJOR: Final = 1
-_NULL_MINOR: Final = 3
-"""``/dev/null`` on every Linux (Documentation/admin-guide/devices.txt)."""
 
 
 class UioDevice(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,27 +73,19 @@ def from_json(handle: Handle) -> SlotsHandle:
 
 def build_edits(handle: SlotsHandle) -> ContainerEdits:
     """Build the edits of a device. The same handle gives the same edits, on every node and after every restart."""
-    nodes = tuple(_build_node(one.node, is_stand_in=handle.is_stand_in) for one in handle.nodes)
+    nodes = tuple(build_node(one.node, is_stand_in=handle.is_stand_in) for one in handle.nodes)
     return ContainerEdits(env=tuple(_list_variables(handle)), device_nodes=nodes)
 
 
 def _list_variables(handle: SlotsHandle) -> Iterator[str]:
-    name = handle.device.upper().replace("-", "_")
-    yield f"KERF_DEVICE_{name}={handle.function}"
+    device = handle.device
+    yield f"{name_variable('KERF_DEVICE', device)}={handle.function}"
     if handle.nodes:
-        yield f"KERF_UIO_{name}={','.join(f'{one.name}={one.node}' for one in handle.nodes)}"
+        yield f"{name_variable('KERF_UIO', device)}={','.join(f'{one.name}={one.node}' for one in handle.nodes)}"
     for slot in handle.slots:
         if slot.image is not None:
-            yield f"KERF_AFU_ID_{name}={slot.image.afu_id}"
+            yield f"{name_variable('KERF_AFU_ID', device)}={slot.image.afu_id}"
     if handle.version:
-        yield f"KERF_VERSION_{name}={handle.version}"
+        yield f"{name_variable('KERF_VERSION', device)}={handle.version}"
     for parameter, value in sorted(handle.parameters.items()):
-        yield f"KERF_PARAMETER_{name}_{parameter}={value}"
-
-
-def _build_node(path: str, *, is_stand_in: bool) -> DeviceNode:
-    if not is_stand_in:
-        return DeviceNode(path=path, permissions="rw")
-    return DeviceNode(
-        path=path, host_path="/dev/null", type="c", major=_NULL_MAJOR, minor=_NULL_MINOR, permissions="rw"
-    )
+        yield f"{name_variable('KERF_PARAMETER', device)}_{parameter}={value}"

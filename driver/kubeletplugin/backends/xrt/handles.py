@@ -5,19 +5,16 @@ function (``/dev/xclmgmtN``) is never among the nodes: whoever has it resets the
 """
 
 from collections.abc import Iterator
-from typing import Final, Literal
+from typing import Literal
 
 import msgspec
 
 from api.wire import to_builtins
-from cdi import ContainerEdits, DeviceNode
+from cdi import ContainerEdits
 from driver.families.fpga.descriptions import ImageReference
 from driver.kubeletplugin.backends.base import Handle
+from driver.kubeletplugin.backends.device_edits import build_node, name_variable
 from driver.kubeletplugin.backends.documents import read_handle
-
-_NULL_MAJOR: Final = 1
-_NULL_MINOR: Final = 3
-"""``/dev/null`` on every Linux (Documentation/admin-guide/devices.txt)."""
 
 
 class XrtHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="xrt"):
@@ -62,27 +59,19 @@ def from_json(handle: Handle) -> XrtHandle:
 
 def build_edits(handle: XrtHandle) -> ContainerEdits:
     """Build the edits of a device. The same handle gives the same edits, on every node and after every restart."""
-    nodes = tuple(_build_node(path, is_stand_in=handle.is_stand_in) for path in handle.nodes)
+    nodes = tuple(build_node(path, is_stand_in=handle.is_stand_in) for path in handle.nodes)
     return ContainerEdits(env=tuple(_list_variables(handle)), device_nodes=nodes)
 
 
 def _list_variables(handle: XrtHandle) -> Iterator[str]:
-    name = handle.device.upper().replace("-", "_")
-    yield f"KERF_DEVICE_{name}={handle.function}"
-    yield f"KERF_PCI_ADDRESS_{name}={handle.pci_address}"
+    device = handle.device
+    yield f"{name_variable('KERF_DEVICE', device)}={handle.function}"
+    yield f"{name_variable('KERF_PCI_ADDRESS', device)}={handle.pci_address}"
     if handle.function:
-        yield f"KERF_AFU_ID_{name}={handle.afu_id}"
+        yield f"{name_variable('KERF_AFU_ID', device)}={handle.afu_id}"
     if handle.version:
-        yield f"KERF_VERSION_{name}={handle.version}"
+        yield f"{name_variable('KERF_VERSION', device)}={handle.version}"
     if handle.compute_unit_percent is not None:
-        yield f"KERF_COMPUTE_UNIT_PERCENT_{name}={handle.compute_unit_percent}"
+        yield f"{name_variable('KERF_COMPUTE_UNIT_PERCENT', device)}={handle.compute_unit_percent}"
     for parameter, value in sorted(handle.parameters.items()):
-        yield f"KERF_PARAMETER_{name}_{parameter}={value}"
-
-
-def _build_node(path: str, *, is_stand_in: bool) -> DeviceNode:
-    if not is_stand_in:
-        return DeviceNode(path=path, permissions="rw")
-    return DeviceNode(
-        path=path, host_path="/dev/null", type="c", major=_NULL_MAJOR, minor=_NULL_MINOR, permissions="rw"
-    )
+        yield f"{name_variable('KERF_PARAMETER', device)}_{parameter}={value}"
