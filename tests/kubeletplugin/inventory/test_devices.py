@@ -107,3 +107,17 @@ def test_without_counters_only_whole_cards_are_offered_because_partitions_would_
     assert not any(device.consumes_counters for content in contents for device in content.devices)
     partition = DeviceId(DRIVER, "node-1/gpu", "gpu-0-1g-1gb-at-0")
     assert inventory.find(partition), "claims that were allocated before can still be prepared"
+
+
+def test_what_the_controller_publishes_is_known_to_the_node_and_not_published_by_it() -> None:
+    """Each device is a pool of its own with the name of its card's UUID, which claims share."""
+    target = replace(TARGET, is_network_attached=True)
+    inventory = build_device_set(target, {"one": [gpu(0)], "two": [gpu(1)]}, (), HEALTHY, DeviceSet())
+    assert inventory.pools == ()
+    found = {uuid: inventory.find(DeviceId(DRIVER, uuid, uuid)) for uuid in ("GPU-0", "GPU-1", "GPU-2")}
+    assert {uuid: one.backend for uuid, one in found.items() if one is not None} == {"GPU-0": "one", "GPU-1": "two"}
+    one = found["GPU-0"]
+    assert one is not None
+    assert (one.partition.card_uuid, one.partition.is_whole, one.partition.shared) == ("GPU-0", True, True)
+    assert one.attributes["model"].value == gpu(0).geometry.model
+    assert one.capacity == dict(gpu(0).geometry.whole.capacity)

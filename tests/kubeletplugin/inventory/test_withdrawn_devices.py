@@ -13,6 +13,7 @@ from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, bui
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.kubeletplugin.inventory.optional_devices import OptionalDevices
 from driver.kubeletplugin.inventory.refusals import RefusalTracker
+from driver.kubeletplugin.inventory.reservations import Reservations
 from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, KnownAllocations, OrphanedDevices
 from driver.kubeletplugin.inventory.surveys import SurveyTracker
 from driver.partitions.geometry import Card, Partition, Placement
@@ -26,6 +27,7 @@ HEALTHY = DeviceHealthTracker(driver=DRIVER, now=lambda: 0)
 TARGET = PublishTarget(driver=DriverName(DRIVER), node=NODE, layout=SliceLayout.SPLIT, vocabularies=VOCABULARIES)
 OVERLAPPED = {"gpu-0-1g-1gb-at-0", "gpu-0-1g-1gb-at-1", "gpu-0-2g-2gb-at-0", "gpu-0-4g-4gb-at-0", "gpu-0"}
 """What a foreign partition on the first two units of the first card leaves nothing of."""
+KEPT = Partition(kind="gpu", card_uuid="GPU-0", profile="2g.2gb", placement=Placement(0, 2))
 HAND_CUT = FoundPartition(id="gi-1", profile="2g.2gb", placement=Placement(0, 2))
 
 
@@ -173,3 +175,18 @@ def test_an_orphan_that_only_watches_keeps_nothing_from_claims() -> None:
     assert orphaned.add(record("working", device()))
     assert [taint.effect for taint in orphaned.build_taints(whole)] == ["NoSchedule"]
     assert orphaned.build_taints(Partition(kind="gpu", card_uuid="GPU-1")) == ()
+
+
+def test_a_device_for_claims_to_share_is_not_published_beside_what_is_kept_for_an_extended_resource() -> None:
+    """Its placement is kept: the scheduler would give to a claim what the kubelet has promised to a container."""
+    target = dataclasses.replace(TARGET, optional_devices=OptionalDevices(shareable=frozenset({"2g.2gb"})))
+    free = published(build(None, target=target))
+    reserving = dataclasses.replace(
+        restrictions(card=gpu(1)), reservations=Reservations(kept={"kerf.dev/small": (KEPT,)})
+    )
+    kept = published(build(reserving, target=target))
+    assert {"gpu-0-2g-2gb-at-0", "gpu-0-2g-2gb-at-0-shared"} <= free.keys()
+    assert {each for each in free.keys() - kept.keys() if each.startswith("gpu-0")} == {
+        *OVERLAPPED,
+        "gpu-0-2g-2gb-at-0-shared",
+    }
