@@ -187,8 +187,8 @@ class ResourceAllocator:
         unknown = [each for each in ids if self._checkpoint.get(record_uid(resource, each)) is None]
         self._check_listed(resource, unknown)
         self._calls.update(record_uid(resource, each) for each in ids)
-        self.starting.notify()
         await self._prepare_all(resource, sorted(set(ids)), for_start=True)
+        self.starting.notify()  # now, so that there is a record of each with which its pod is seen
 
     def note_used(self, uids: Collection[str]) -> None:
         """Note of which records pods have the devices."""
@@ -203,11 +203,12 @@ class ResourceAllocator:
         return self._allocations[uid]
 
     async def release(self, record: PreparedClaim, calls: int) -> None:
-        """Release what no container has any more, unless the kubelet has named it since there were ``calls``.
+        """Release what no container has any more, unless the kubelet has named it since there were ``calls``, or it is
+        no longer as ``record`` says: one that was releasing may have been prepared for the next pod.
 
         Raises KerfError; then it is to be tried again.
         """
-        await self._flights.do(record.claim.uid, "release", self._release_unless_called, record.claim, calls)
+        await self._flights.do(record.claim.uid, "release", self._release_unless_called, record, calls)
 
     async def drain(self, grace_s: float) -> None:
         """Begin no more work, wait at most ``grace_s`` seconds for the running work, and cancel the rest."""
@@ -309,9 +310,9 @@ class ResourceAllocator:
             annotations={resource: ids},
         )
 
-    async def _release_unless_called(self, ref: ClaimRef, calls: int) -> None:
-        record = self._checkpoint.get(ref.uid)
-        if record is not None and self._calls[ref.uid] == calls:
+    async def _release_unless_called(self, record: PreparedClaim, calls: int) -> None:
+        ref = record.claim
+        if self._checkpoint.get(ref.uid) == record and self._calls[ref.uid] == calls:
             await self._execute_release(ClaimContext(ref, record, resource=record.resource))
 
     async def _execute_release(self, context: ClaimContext) -> None:

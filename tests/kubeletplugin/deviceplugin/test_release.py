@@ -1,5 +1,8 @@
 """What no container has any more is released, although the interface has no call for it (DP-12)."""
 
+from functools import partial
+
+import anyio
 import grpc
 import pytest
 
@@ -131,6 +134,24 @@ async def test_the_next_pod_gets_the_placement_prepared_anew() -> None:
         await node.kubelet.allocate(RESOURCE, FIRST, pod="b")
         after = node.machine.backend.made[FIRST]
         assert (before.start, before.serial) == (after.start, after.serial - 1)
+
+
+async def test_what_is_released_and_prepared_for_the_next_pod_is_not_released_once_more() -> None:
+    """The collector had seen the record while it was releasing, and finished the release after the next prepare: the
+    pod began without its partition, and was never seen with it.
+    """
+    async with offering_node(unused_grace_s=NEVER_S) as node, node.machine.plugin():
+        await allocate_and_show(node, "a")
+        node.kubelet.end("a")
+        gate = node.machine.backend.gate("unprepare", FIRST)
+        async with anyio.create_task_group() as group:
+            group.start_soon(partial(node.kubelet.allocate, RESOURCE, FIRST, pod="b"))
+            await gate.reached.wait()
+            await node.kubelet.wait_lists_asked(1)
+            gate.opened.set()
+        serial = node.machine.backend.made[FIRST].serial
+        await node.kubelet.wait_lists_asked(3)
+        assert node.machine.backend.made[FIRST].serial == serial
 
 
 async def test_a_device_that_was_seen_with_a_pod_is_not_given_again_by_a_kubelet_that_is_silent_about_it() -> None:
