@@ -2,6 +2,7 @@
 
 import dataclasses
 import fcntl
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +22,7 @@ from driver.kubeletplugin.backends.simulated.fpga import FpgaState
 from driver.kubeletplugin.backends.simulated.gpu import GpuInstance, GpuState
 from driver.kubeletplugin.backends.simulated.state_store import StateFile
 from driver.partitions.device_names import device_name
-from driver.partitions.geometry import Placement
+from driver.partitions.geometry import Placement, Run
 from driver.partitions.pool_compiler import SliceLayout, compile_pool
 from tests.partitions.cards import gpu
 from tests.partitions.counters import Counters
@@ -132,7 +133,14 @@ def test_a_card_that_nothing_was_done_to_is_blank(file: StateFile[GpuState]) -> 
 def test_a_change_is_seen_by_the_next_reader(file: StateFile[GpuState], tmp_path: Path) -> None:
     file.change(lambda state: created(state, "3g.40gb", 4))
     again = StateFile(tmp_path / "state", "gpu-0", EMPTY)
-    assert again.read().instances == (GpuInstance(id=2, profile="3g.40gb", placement=Placement(4, 4)),)
+    assert again.read().instances == (GpuInstance(id=2, profile="3g.40gb", run=Run(4, 4)),)
+
+
+def test_a_placement_is_written_as_earlier_versions_read_it(file: StateFile[GpuState], tmp_path: Path) -> None:
+    """After a rollback the cards of a node could not be read: a placement had got two fields more."""
+    file.change(lambda state: created(state, "3g.40gb", 4))
+    [written] = json.loads((tmp_path / "state" / "gpu-0.json").read_text())["instances"]
+    assert written["placement"] == [4, 4]
 
 
 def test_a_change_that_raises_changes_nothing(file: StateFile[GpuState]) -> None:

@@ -15,7 +15,7 @@ import msgspec
 from driver.families.gpu.model import GpuModel, Profile
 from driver.kubeletplugin.backends.base import HardwareBusyError, HardwareConflictError, HardwareRefusedError
 from driver.kubeletplugin.backends.simulated.steps import HardwareStep
-from driver.partitions.geometry import Placement
+from driver.partitions.geometry import Placement, Run
 
 _NO_RESOURCES: Final = "Insufficient Resources"
 _IN_USE: Final = "In use by another client"
@@ -27,11 +27,16 @@ class GpuInstance(msgspec.Struct, frozen=True, kw_only=True):
 
     id: int
     profile: str
-    placement: Placement
+    run: Run = msgspec.field(name="placement")
+    """Its memory slices: two numbers, which earlier versions of Kerf read, too."""
     mig_uuid: str = ""
     """UUID of the compute instance that fills the GPU instance; empty: there is none yet."""
     in_use: bool = False
     """Whether a process uses it; set by tests."""
+
+    @property
+    def placement(self) -> Placement:
+        return Placement(*self.run)
 
 
 class MigSwitch(StrEnum):
@@ -101,7 +106,7 @@ def create_gpu_instance(state: GpuState, model: GpuModel, profile_name: str, pla
             raise HardwareConflictError(f"{HardwareStep.CREATE_GPU_INSTANCE}: {_NO_RESOURCES}: {there} is there")
     if not state.mig or not _has_room(state, model, profile):
         raise HardwareBusyError(f"{HardwareStep.CREATE_GPU_INSTANCE}: {_NO_RESOURCES}")
-    made = GpuInstance(id=instance_id(model, placement), profile=profile.name, placement=placement)
+    made = GpuInstance(id=instance_id(model, placement), profile=profile.name, run=Run(placement.start, placement.size))
     return msgspec.structs.replace(state, instances=(*state.instances, made))
 
 

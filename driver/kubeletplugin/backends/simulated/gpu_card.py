@@ -87,7 +87,7 @@ class SimulatedGpu:
             uuid=instance.mig_uuid,
             instance=instance.id,
             profile=instance.profile,
-            placement=instance.placement.run,
+            placement=instance.run,
         )
 
     def unprepare(self, handle: SimulatedHandle) -> None:
@@ -95,7 +95,7 @@ class SimulatedGpu:
         if not isinstance(handle, GpuHandle) or handle.instance is None:
             return
         instance = self.file.read().instance(handle.instance)
-        if instance is None or (instance.profile, instance.placement.run) != (handle.profile, handle.placement):
+        if instance is None or (instance.profile, instance.run) != (handle.profile, handle.placement):
             return
         if instance.mig_uuid in ("", handle.uuid):
             self._destroy(instance)
