@@ -194,8 +194,8 @@ async def test_wrong_parameters_are_told_of_and_corrected_ones_let_the_pod_run(n
     # S-10, Q-9: events on claim and pod that name the field
     await namespace.claim("one", "gpu-by-size", await namespace.parameters("size", {"profile": "9g.90gb"}))
     await namespace.pod("pod", {"gpu": ONE})
-    await namespace.wait_event("pod", 'spec.profile: "9g.90gb" is no profile')
-    await namespace.wait_event("one", 'spec.profile: "9g.90gb" is no profile')
+    await namespace.wait_event("pod", 'spec.profile: "9g.90gb" is not a profile')
+    await namespace.wait_event("one", 'spec.profile: "9g.90gb" is not a profile')
     right = {"spec": {"profile": "1g.10gb"}}
     await namespace.api.patch(KERF, "GpuClaimParameters", "size", right, namespace.name)
     await namespace.wait_running("pod")
