@@ -108,7 +108,10 @@ def test_an_uninstall_is_checked_first_for_all_drivers_by_an_account_that_goes_w
         is_before_the_job = int(annotations.get("helm.sh/hook-weight", 0)) < 0
         assert is_before_the_job == (one["kind"] != "Job")
     (role,) = (one for one in found if one["kind"] == "ClusterRole")
-    assert role["rules"] == [{"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["list"]}]
+    assert role["rules"] == [
+        {"apiGroups": [group], "resources": [kind], "verbs": ["list"]}
+        for group, kind in (("resource.k8s.io", "resourceclaims"), ("kerf.dev", "resourceclasses"), ("", "pods"))
+    ]
     (job,) = (one for one in found if one["kind"] == "Job")
     (container,) = job["spec"]["template"]["spec"]["containers"]
     access = "--kubeconfig=/etc/kerf-api-server/kubeconfig"
