@@ -102,13 +102,13 @@ class SimulatedCards:
     def cut(self, card: str, profile: str, placement: Placement) -> str:
         by_hand = f"MIG-by-hand-{card}-{placement.start}"
         id_ = _BY_HAND_ID + placement.start
-        instance = {"id": id_, "profile": profile, "placement": [*placement], "mig_uuid": by_hand}
+        instance = {"id": id_, "profile": profile, "placement": _slices(placement), "mig_uuid": by_hand}
         self._change(card, lambda state: {**state, "mig": True, "instances": [*state["instances"], instance]})
         return by_hand
 
     def destroy(self, card: str, placement: Placement) -> None:
         def without(state: dict[str, Any]) -> dict[str, Any]:
-            return {**state, "instances": [one for one in state["instances"] if one["placement"] != [*placement]]}
+            return {**state, "instances": [one for one in state["instances"] if one["placement"] != _slices(placement)]}
 
         self._change(card, without)
 
@@ -152,6 +152,11 @@ class SimulatedCards:
     def _instances(self) -> Sequence[tuple[str, Any]]:
         files = sorted(self._state.glob("gpu-*.json"))
         return [(file.stem, one) for file in files for one in json.loads(file.read_text())["instances"]]
+
+
+def _slices(placement: Placement) -> list[int]:
+    """Return a placement as the state of a simulated card has it."""
+    return [placement.start, placement.size]
 
 
 class StandInCards:

@@ -39,7 +39,6 @@ DRIVEN: Final = {
     "driver/kubeletplugin/discovery/device_lists.py: _pass_on": "tests/kubeletplugin/discovery/test_device_lists.py",
     "driver/kubeletplugin/discovery/service.py: DeviceDiscovery._follow_configurations": DISCOVERY,
     "driver/kubeletplugin/discovery/service.py: DeviceDiscovery._search_until_cancelled": DISCOVERY,
-    "driver/kubeletplugin/discovery/service.py: DeviceDiscovery._wait_until_defined": DISCOVERY,
     "driver/kubeletplugin/deviceplugin/reservation.py: ReservationKeeper.run": NODES,
     "driver/kubeletplugin/grpc/device_plugin.py: DevicePluginServer.run": NODES,
     "driver/kubeletplugin/grpc/registration.py: Registrar.run": IDLE,

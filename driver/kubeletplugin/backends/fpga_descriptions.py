@@ -1,6 +1,7 @@
 """Descriptions of FPGA shells and images in files of the node, as in the cluster, and what of them a node refuses."""
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -24,6 +25,21 @@ _PATTERN: Final = "*.yaml"
 _MAX_FILES: Final = 1024
 """Far more descriptions than a node has: what is there by mistake must not fill the memory."""
 _STRUCTS: Final = (FpgaShell, FpgaShellSpec, FpgaLayout, FpgaSlot, FpgaBlank, FpgaImage, FpgaImageSpec, FpgaFile)
+
+
+class ProblemLog:
+    """Logs what keeps hardware or an image from being offered: once, until it was not the case."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._said: frozenset[str] = frozenset()
+
+    def report(self, problems: Collection[str]) -> None:
+        """Log those of all present ``problems`` that were not there the last time."""
+        for problem in problems:
+            if problem not in self._said:
+                self._log.warning("%s", problem)
+        self._said = frozenset(problems)
 
 
 def read_description_files(folder: Path) -> tuple[list[Description], list[str]]:

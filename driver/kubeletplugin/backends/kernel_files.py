@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Generic, Protocol, TypeVar
+
+from driver.kubeletplugin.backends.base import CardAbsentError
 
 _PCIE_ROOT: Final = re.compile(r"pci[0-9a-f]{4}:[0-9a-f]{2}")
 _MOST_NAMED: Final = 4
@@ -73,3 +75,76 @@ def _list_open(folder: str) -> set[str]:
             with suppress(OSError):
                 found.add(os.readlink(f"{folder}/{number}"))  # noqa: PTH115
     return found
+
+
+class FoundCard(Protocol):
+    """What the files of a card say of it."""
+
+    @property
+    def uuid(self) -> str: ...
+
+    @property
+    def pci_address(self) -> str: ...
+
+
+ReadingT = TypeVar("ReadingT", bound=FoundCard)
+
+
+class CardSource(Protocol[ReadingT]):
+    """The files of all cards of one driver."""
+
+    def list_cards(self) -> list[ReadingT]:
+        """Return the cards that are there."""
+        ...
+
+    def read_again(self, card: ReadingT, /) -> ReadingT | None:
+        """Return the card as it is now, where it was; None: it is not there any more, or elsewhere."""
+        ...
+
+
+class KnownCards(Generic[ReadingT]):
+    """The cards of a driver that are there or were since this process began."""
+
+    def __init__(self, files: CardSource[ReadingT]) -> None:
+        self._files = files
+        self._seen: dict[str, ReadingT] = {}
+
+    def list_present(self) -> list[ReadingT]:
+        """Return the cards that are there."""
+        found = self._files.list_cards()
+        self._seen |= {reading.uuid: reading for reading in found}
+        return found
+
+    def list_seen(self) -> list[str]:
+        """Return the UUIDs of all cards that are there or were."""
+        self.list_present()
+        return sorted(self._seen)
+
+    def find(self, card_uuid: str) -> ReadingT:
+        """Return a card as it is now, wherever it is. Raises CardAbsentError."""
+        known = self._seen.get(card_uuid)
+        if known is not None and (reading := self._files.read_again(known)) is not None:
+            return reading
+        for reading in self._files.list_cards():
+            if reading.uuid == card_uuid:
+                return reading
+        where = f" at {known.pci_address}" if known is not None else ""
+        raise CardAbsentError(f"there is no card {card_uuid}{where} on this node, or its driver is not loaded")
+
+
+class CardNumbers:
+    """The numbers of cards in the names of their devices. A driver that is bound anew may give a card's node another
+    number; the names of devices stay.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def find(self, card_uuid: str, number: int) -> int:
+        """Return the card's number: ``number``, that of its node, when it was first asked for, or the next free one."""
+        if card_uuid not in self._numbers:
+            taken = set(self._numbers.values())
+            while number in taken:
+                number += 1
+            self._numbers[card_uuid] = number
+        return self._numbers[card_uuid]

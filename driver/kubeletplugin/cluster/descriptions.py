@@ -11,8 +11,9 @@ import anyio
 
 from api.model.base import JsonObject
 from api.wire import Kind
+from driver.kube.definitions import wait_until_readable
 from driver.kube.http.client import Client
-from driver.kube.http.errors import ApiError, ForbiddenError, NotFoundError
+from driver.kube.http.errors import ApiError
 from driver.kube.informer import Informer
 
 _log = logging.getLogger(__name__)
@@ -73,18 +74,8 @@ class DescriptionWatch:
             tell(None)
 
     async def _run(self, kind: Kind[Any], informer: Informer[Any]) -> None:
-        while not await self._can_read(kind):  # noqa: ASYNC110  (nothing tells when a definition is installed)
-            await anyio.sleep(self._poll_s)
+        await wait_until_readable(self._client, kind, poll_s=self._poll_s)
         await informer.run()
-
-    async def _can_read(self, kind: Kind[Any]) -> bool:
-        try:
-            await self._client.list(kind)
-        except (NotFoundError, ForbiddenError):
-            return False
-        except ApiError:
-            return True  # the informer tries again by itself
-        return True
 
 
 def _to_document(kind: Kind[Any], held: Any) -> JsonObject:  # noqa: ANN401  (an object of the kind)

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import anyio
 from anyio.abc import TaskGroup
@@ -29,10 +29,10 @@ from api.kerf.discovery_objects import (
     DiscoveryConfigurationObject,
 )
 from api.model.names import ObjectRef
-from api.wire import Kind
+from driver.kube.definitions import wait_until_readable
 from driver.kube.events import EventKind, EventReporter
 from driver.kube.http.client import Client, PatchType
-from driver.kube.http.errors import AlreadyExistsError, ForbiddenError, NotFoundError, to_one_line
+from driver.kube.http.errors import AlreadyExistsError, NotFoundError, to_one_line
 from driver.kube.informer import Informer
 from driver.kube.store import ObjectChange
 from driver.kubeletplugin.discovery.built_in_handlers import make_handlers
@@ -132,7 +132,7 @@ class DeviceDiscovery:
 
     async def run(self) -> None:
         """Discover until cancelled."""
-        await self._wait_until_defined(DISCOVERY_CONFIGURATIONS)
+        await wait_until_readable(self._client, DISCOVERY_CONFIGURATIONS, poll_s=self._settings.classes_poll_s)
         async with anyio.create_task_group() as group:
             group.start_soon(self._configurations.run)
             group.start_soon(self._objects.run)
@@ -142,18 +142,6 @@ class DeviceDiscovery:
             for held in self._objects.store.values():
                 self._note_object(ObjectChange(held.ref, None, held))
             await self._follow_configurations(group)
-
-    async def _wait_until_defined(self, kind: Kind[Any]) -> None:
-        """Wait for a kind's definition, which may be installed after the plugin."""
-        while True:
-            try:
-                await self._client.list(kind)
-                return
-            except (NotFoundError, ForbiddenError) as error:
-                _log.debug("%s cannot be read: %s", kind.plural, error)
-            except KerfError:
-                return  # the informer tries again by itself, and says so
-            await anyio.sleep(self._settings.classes_poll_s)
 
     # Which handlers run
 

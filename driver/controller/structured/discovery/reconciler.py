@@ -40,6 +40,7 @@ from driver.controller.structured.discovery.plan import (
 )
 from driver.families.shared import SHARED
 from driver.kube.assume_cache import AssumeCache
+from driver.kube.definitions import wait_until_readable
 from driver.kube.http.client import Client, PatchType
 from driver.kube.http.errors import AlreadyExistsError, ConflictError, ForbiddenError, NotFoundError
 from driver.kube.informer import Informer
@@ -295,22 +296,12 @@ class DiscoveryReconciler:
     @asynccontextmanager
     async def _informers(self) -> AsyncIterator[None]:
         for kind in (DISCOVERY_CONFIGURATIONS, DISCOVERED_DEVICES):
-            while not await self._can_read(kind):  # noqa: ASYNC110  (nothing tells when a definition is installed)
-                await anyio.sleep(self._retry_s)
+            await wait_until_readable(self._client, kind, poll_s=self._retry_s)
         async with anyio.create_task_group() as group:
             for informer in (self._configurations, self._found):
                 group.start_soon(informer.run)
                 await informer.wait_synced()
             yield
-
-    async def _can_read(self, kind: Kind[Any]) -> bool:
-        try:
-            await self._client.list(kind)
-        except (NotFoundError, ForbiddenError):
-            return False
-        except KerfError:
-            return True  # the informer tries again by itself
-        return True
 
 
 def _hostname(node: Node | None) -> str | None:

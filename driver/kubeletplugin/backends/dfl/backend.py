@@ -14,7 +14,6 @@ from driver.families.fpga.geometry import fpga_geometry
 from driver.families.fpga.refused_images import ImageRefusal
 from driver.kubeletplugin.backends.base import (
     AllocatedDevice,
-    CardAbsentError,
     CardChange,
     CardSurvey,
     DiscoveryChange,
@@ -33,8 +32,10 @@ from driver.kubeletplugin.backends.dfl.health import judge_condition
 from driver.kubeletplugin.backends.dfl.sysfs import CardFiles, DflCardReading
 from driver.kubeletplugin.backends.dfl.virtual_functions import VirtualFunctions
 from driver.kubeletplugin.backends.documents import read_config
+from driver.kubeletplugin.backends.fpga_descriptions import ProblemLog
 from driver.kubeletplugin.backends.fpga_images.catalog import ImageCatalog
 from driver.kubeletplugin.backends.health_watcher import HealthWatcher, Snapshot
+from driver.kubeletplugin.backends.kernel_files import CardNumbers, KnownCards
 from driver.partitions.geometry import Card, Placement
 
 _log = logging.getLogger(__name__)
@@ -62,9 +63,9 @@ class DflBackend:
         self._driver = DflDriver(self._files, calls or LinuxSystemCalls())
         self._functions = VirtualFunctions(self._files, self._driver)
         self._now = now
-        self._seen: dict[str, DflCardReading] = {}
-        self._indexes: dict[str, int] = {}
-        self._said: frozenset[str] = frozenset()
+        self._cards = KnownCards(self._files)
+        self._numbers = CardNumbers()
+        self._problems = ProblemLog(_log)
         self._watcher = self._make_watcher()
 
     def open(self) -> None:
@@ -82,16 +83,12 @@ class DflBackend:
         """
         problems = self._catalog.refresh()
         found: list[Card] = []
-        for reading in self._files.list_cards():
-            self._seen[reading.uuid] = reading
+        for reading in self._cards.list_present():
             if problem := self._find_problem(reading):
                 problems.append(problem)
             else:
                 found.append(self._build_card(reading))
-        for problem in problems:
-            if problem not in self._said:
-                _log.warning("%s", problem)
-        self._said = frozenset(problems)
+        self._problems.report(problems)
         return found
 
     def survey(self, card_uuid: str) -> CardSurvey:
@@ -125,21 +122,15 @@ class DflBackend:
 
     def _make_watcher(self) -> HealthWatcher:
         return HealthWatcher(
-            list_cards=self._list_seen,
+            list_cards=self._cards.list_seen,
             read=self._read_snapshot,
             poll_s=self._config.health_poll_seconds,
             has_news=self._catalog.take_news,
         )
 
-    def _list_seen(self) -> list[str]:
-        """Return the UUIDs of all cards that are there or were."""
-        for reading in self._files.list_cards():
-            self._seen[reading.uuid] = reading
-        return sorted(self._seen)
-
     def _read_snapshot(self, card_uuid: str) -> Snapshot:
         """Return the card's health, and what is loaded in its slots. Raises CardAbsentError."""
-        reading = self._find_reading(card_uuid)
+        reading = self._cards.find(card_uuid)
         loaded: list[tuple[int, str | None]] = []
         for port in reading.ports:
             try:
@@ -148,20 +139,10 @@ class DflBackend:
                 loaded.append((port.slot, None))
         return judge_condition(card_uuid, self._files.read_condition(reading)), tuple(loaded)
 
-    def _find_reading(self, card_uuid: str) -> DflCardReading:
-        known = self._seen.get(card_uuid)
-        if known is not None and (reading := self._files.read_again(known)) is not None:
-            return reading
-        for reading in self._files.list_cards():
-            if reading.uuid == card_uuid:
-                return reading
-        where = f" at {known.pci_address}" if known is not None else ""
-        raise CardAbsentError(f"there is no card {card_uuid}{where} on this node, or its driver is not loaded")
-
     def _find_card(self, card_uuid: str) -> DflCard:
         if not self._catalog.shells:
             self.discover()
-        reading = self._find_reading(card_uuid)
+        reading = self._cards.find(card_uuid)
         return self._make_card(reading)
 
     def _make_card(self, reading: DflCardReading) -> DflCard:
@@ -194,11 +175,9 @@ class DflBackend:
         return ""
 
     def _build_card(self, reading: DflCardReading) -> Card:
-        # The number of the management engine may change when a driver is bound anew; the names of devices do not.
-        index = self._indexes.setdefault(reading.uuid, reading.fme)
         return Card(
             uuid=reading.uuid,
-            index=index,
+            index=self._numbers.find(reading.uuid, reading.fme),
             geometry=fpga_geometry(self._catalog.shells[reading.interface_uuid].shell),
             pci_bus_id=reading.pci_address,
             pcie_root=reading.pcie_root,

@@ -43,6 +43,7 @@ from driver.kubeletplugin.backends.intel.sysfs import (
     read_condition,
     read_driver_version,
 )
+from driver.kubeletplugin.backends.kernel_files import CardNumbers
 from driver.partitions.geometry import Card
 
 _log = logging.getLogger(__name__)
@@ -58,7 +59,7 @@ class IntelBackend:
         self._root = Path(config.system_root)
         self._is_stand_in = config.is_for_stand_in
         self._calls = calls or LinuxDrmCalls()
-        self._indexes: dict[str, int] = {}
+        self._numbers = CardNumbers()
         self._memory: dict[str, int] = {}
         self._seen: set[str] = set()
         """The UUIDs of the cards that are there or were."""
@@ -146,7 +147,7 @@ class IntelBackend:
         gpu = describe_card(reading.pci_device_id, self._read_memory(reading), reading.tiles)
         return Card(
             uuid=reading.uuid,
-            index=self._find_index(reading),
+            index=self._numbers.find(reading.uuid, reading.number),
             geometry=intel_geometry(gpu),
             pci_bus_id=reading.pci_address,
             pcie_root=reading.pcie_root,
@@ -157,18 +158,6 @@ class IntelBackend:
                 "virtualFunction": Attribute.of(reading.is_virtual_function),
             },
         )
-
-    def _find_index(self, reading: IntelCardReading) -> int:
-        """Return the number in device names: that of the card's node when it was first seen, or the next free one.
-
-        A driver that is bound anew may give the node another number; the names of devices stay.
-        """
-        if reading.uuid not in self._indexes:
-            index, taken = reading.number, set(self._indexes.values())
-            while index in taken:
-                index += 1
-            self._indexes[reading.uuid] = index
-        return self._indexes[reading.uuid]
 
     def _read_memory(self, card: IntelCardReading) -> int:
         """Return the card's memory, asked for once; 0: it has none of its own, or does not say."""

@@ -30,6 +30,7 @@ from driver.kubeletplugin.backends.base import (
 )
 from driver.kubeletplugin.backends.documents import read_config
 from driver.kubeletplugin.backends.fpga_descriptions import (
+    ProblemLog,
     leave_out_images,
     read_description_files,
     summarize_refusals,
@@ -79,7 +80,7 @@ class SlotsBackend:
         """The UUID of the card that was discovered; empty: none was yet."""
         self._last: object = None
         """What was loaded when the daemon said it last."""
-        self._said: frozenset[str] = frozenset()
+        self._problems = ProblemLog(_log)
         self._watcher = self._make_watcher()
 
     def open(self) -> None:
@@ -111,10 +112,7 @@ class SlotsBackend:
                 cards.append(self._build_card(card_uuid, chosen[1]))
         except KerfError as error:
             problems.append(str(error))
-        for problem in problems:
-            if problem not in self._said:
-                _log.warning("%s", problem)
-        self._said = frozenset(problems)
+        self._problems.report(problems)
         return cards
 
     def survey(self, card_uuid: str) -> CardSurvey:

@@ -13,7 +13,6 @@ from driver.families.fpga.descriptions import DescribedShell
 from driver.families.fpga.geometry import fpga_geometry
 from driver.kubeletplugin.backends.base import (
     AllocatedDevice,
-    CardAbsentError,
     CardChange,
     CardSurvey,
     DiscoveryChange,
@@ -23,8 +22,10 @@ from driver.kubeletplugin.backends.base import (
     Journal,
 )
 from driver.kubeletplugin.backends.documents import read_config
+from driver.kubeletplugin.backends.fpga_descriptions import ProblemLog
 from driver.kubeletplugin.backends.fpga_images.catalog import ImageCatalog
 from driver.kubeletplugin.backends.health_watcher import HealthWatcher, Snapshot
+from driver.kubeletplugin.backends.kernel_files import CardNumbers, KnownCards
 from driver.kubeletplugin.backends.xrt.card import XrtCard
 from driver.kubeletplugin.backends.xrt.config import XrtConfig
 from driver.kubeletplugin.backends.xrt.handles import build_edits, from_json, to_json
@@ -60,9 +61,9 @@ class XrtBackend:
         self._catalog = ImageCatalog(config, read_xclbin_header)
         self._loader = loader or XrtLibrary(Path(config.xrt_folder))
         self._now = now
-        self._seen: dict[str, XrtCardReading] = {}
-        self._indexes: dict[str, int] = {}
-        self._said: frozenset[str] = frozenset()
+        self._cards = KnownCards(self._files)
+        self._numbers = CardNumbers()
+        self._problems = ProblemLog(_log)
         self._watcher = self._make_watcher()
 
     def open(self) -> None:
@@ -80,17 +81,13 @@ class XrtBackend:
         """
         problems = self._catalog.refresh()
         found: list[Card] = []
-        for reading in self._files.list_cards():
-            self._seen[reading.uuid] = reading
+        for reading in self._cards.list_present():
             described = self._find_shell(reading)
             if problem := self._find_problem(reading, described):
                 problems.append(problem)
             elif described is not None:
                 found.append(self._build_card(reading, described))
-        for problem in problems:
-            if problem not in self._said:
-                _log.warning("%s", problem)
-        self._said = frozenset(problems)
+        self._problems.report(problems)
         return found
 
     def survey(self, card_uuid: str) -> CardSurvey:
@@ -123,38 +120,22 @@ class XrtBackend:
 
     def _make_watcher(self) -> HealthWatcher:
         return HealthWatcher(
-            list_cards=self._list_seen,
+            list_cards=self._cards.list_seen,
             read=self._read_snapshot,
             poll_s=self._config.health_poll_seconds,
             has_news=self._catalog.take_news,
         )
 
-    def _list_seen(self) -> list[str]:
-        """Return the UUIDs of all cards that are there or were."""
-        for reading in self._files.list_cards():
-            self._seen[reading.uuid] = reading
-        return sorted(self._seen)
-
     def _read_snapshot(self, card_uuid: str) -> Snapshot:
         """Return the card's health, and what is loaded in it. Raises CardAbsentError."""
-        reading = self._find_reading(card_uuid)
+        reading = self._cards.find(card_uuid)
         state = judge_condition(self._files.read_condition(reading))
         return ({} if state is None else {None: state}), self._files.read_loaded(reading)
-
-    def _find_reading(self, card_uuid: str) -> XrtCardReading:
-        known = self._seen.get(card_uuid)
-        if known is not None and (reading := self._files.read_again(known)) is not None:
-            return reading
-        for reading in self._files.list_cards():
-            if reading.uuid == card_uuid:
-                return reading
-        where = f" at {known.pci_address}" if known is not None else ""
-        raise CardAbsentError(f"there is no card {card_uuid}{where} on this node, or its driver is not loaded")
 
     def _find_card(self, card_uuid: str) -> XrtCard:
         if not self._catalog.shells:
             self.discover()
-        reading = self._find_reading(card_uuid)
+        reading = self._cards.find(card_uuid)
         return self._make_card(reading, self._find_shell(reading))
 
     def _make_card(self, reading: XrtCardReading, described: DescribedShell | None) -> XrtCard:
@@ -193,7 +174,7 @@ class XrtBackend:
     def _build_card(self, reading: XrtCardReading, described: DescribedShell) -> Card:
         return Card(
             uuid=reading.uuid,
-            index=self._find_index(reading),
+            index=self._numbers.find(reading.uuid, reading.render - _FIRST_RENDER),
             geometry=fpga_geometry(described.shell),
             pci_bus_id=reading.pci_address,
             pcie_root=reading.pcie_root,
@@ -202,17 +183,6 @@ class XrtBackend:
             loaded=self._make_card(reading, described).find_loaded(),
             attributes={"refusedImages": Attribute.of(self._catalog.format_refused(described.shell.uuid))},
         )
-
-    def _find_index(self, reading: XrtCardReading) -> int:
-        """Return the number in device names: that of the render node when the card was first seen, or the next free
-        one. A driver that is bound anew may give the node another number; the names of devices stay.
-        """
-        if reading.uuid not in self._indexes:
-            index, taken = reading.render - _FIRST_RENDER, set(self._indexes.values())
-            while index in taken:
-                index += 1
-            self._indexes[reading.uuid] = index
-        return self._indexes[reading.uuid]
 
 
 def open_backend(config: Path | None) -> XrtBackend:
