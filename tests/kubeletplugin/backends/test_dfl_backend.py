@@ -32,7 +32,7 @@ from driver.partitions.device_names import device_name
 from driver.partitions.geometry import Placement
 from tests.fakes.dfl import NEEDS_COMPILER, CardLayout, DflMachine, FakeSystemCalls, build_gbs
 from tests.fakes.dfl.machine import AES_ID, BLANK_ID, FFT_ID, INTERFACE
-from tests.kubeletplugin.backends.dfl_node import Node
+from tests.kubeletplugin.backends.dfl_node import DflNode
 
 pytestmark = NEEDS_COMPILER
 
@@ -40,14 +40,14 @@ OTHER_ID: Final = "44444444-4444-4444-8444-444444444444"
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Node:
-    return Node(tmp_path)
+def node(tmp_path: Path) -> DflNode:
+    return DflNode(tmp_path)
 
 
 # Discovery
 
 
-def test_a_card_with_one_engine_and_four_ports_has_four_slots(node: Node) -> None:
+def test_a_card_with_one_engine_and_four_ports_has_four_slots(node: DflNode) -> None:
     """FP-01."""
     first, second = node.plugin.cards
     assert (first.units, second.units) == (4, 4)
@@ -90,7 +90,7 @@ def test_a_card_has_as_many_slots_as_ports(ports: int, tmp_path: Path) -> None:
     ],
 )
 def test_a_card_that_cannot_be_described_is_left_out_and_said_once(
-    change: Callable[[DflMachine], object], message: str, node: Node, caplog: pytest.LogCaptureFixture
+    change: Callable[[DflMachine], object], message: str, node: DflNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     change(node.hardware)
     with caplog.at_level(logging.WARNING):
@@ -99,7 +99,7 @@ def test_a_card_that_cannot_be_described_is_left_out_and_said_once(
     assert [message in record.getMessage() for record in caplog.records].count(True) == 2, "once for each card"
 
 
-def test_a_function_whose_image_is_wrong_is_not_offered_and_one_that_is_new_is(node: Node) -> None:
+def test_a_function_whose_image_is_wrong_is_not_offered_and_one_that_is_new_is(node: DflNode) -> None:
     """FP-05: a wrong image is refused before any claim is bound to the node."""
     node.hardware.add_image("aes.gbs", AES_ID, build_gbs(AES_ID, interface=OTHER_ID))
     node.hardware.describe_function("zstd", OTHER_ID, [3])
@@ -107,7 +107,7 @@ def test_a_function_whose_image_is_wrong_is_not_offered_and_one_that_is_new_is(n
     assert functions == {None, "fft", "zstd"}
 
 
-def test_a_card_whose_blank_image_is_wrong_gets_no_claims(node: Node) -> None:
+def test_a_card_whose_blank_image_is_wrong_gets_no_claims(node: DflNode) -> None:
     node.hardware.add_image("blank.gbs", BLANK_ID, build_gbs(FFT_ID))
     node.backend.discover()
     survey = node.plugin.survey(node.card.uuid)
@@ -134,7 +134,7 @@ class RecordingCalls(FakeSystemCalls):
         super().ioctl(descriptor, request, argument)
 
 
-def test_the_driver_gets_exactly_its_structure_and_the_bits_without_their_header(node: Node) -> None:
+def test_the_driver_gets_exactly_its_structure_and_the_bits_without_their_header(node: DflNode) -> None:
     """FP-07."""
     calls = RecordingCalls()
     backend = DflBackend(node.machine.document, calls=calls)
@@ -152,7 +152,7 @@ def test_the_driver_gets_exactly_its_structure_and_the_bits_without_their_header
     assert PORT_RESET == 0xB640
 
 
-def test_a_function_is_loaded_once_and_found_again(node: Node) -> None:
+def test_a_function_is_loaded_once_and_found_again(node: DflNode) -> None:
     """FP-08, FP-13 (keep): the next claim for the same function loads nothing; its port is reset."""
     first = node.prepare(node.part(1, function="aes"), release="Keep")
     assert node.loaded() == [BLANK_ID, AES_ID, BLANK_ID, BLANK_ID]
@@ -165,7 +165,7 @@ def test_a_function_is_loaded_once_and_found_again(node: Node) -> None:
     assert node.hardware.calls()[len(before) :] == ["reset 1"]
 
 
-def test_a_function_is_gone_once_its_claim_is_released(node: Node) -> None:
+def test_a_function_is_gone_once_its_claim_is_released(node: DflNode) -> None:
     """FP-13 (blank)."""
     record = node.prepare(node.part(1, function="aes"))
     node.plugin.release(record)
@@ -173,13 +173,13 @@ def test_a_function_is_gone_once_its_claim_is_released(node: Node) -> None:
     assert [call.split()[0] for call in node.hardware.calls()] == ["pr", "reset", "pr", "reset"]
 
 
-def test_a_claim_without_a_function_does_not_see_what_was_left_in_its_slots(node: Node) -> None:
+def test_a_claim_without_a_function_does_not_see_what_was_left_in_its_slots(node: DflNode) -> None:
     node.plugin.release(node.prepare(node.part(1, function="aes"), release="Keep"))
     node.prepare(node.part(0, 2))
     assert node.loaded() == [BLANK_ID] * 4
 
 
-def test_without_a_blank_image_a_slot_is_reset_and_keeps_its_function(node: Node) -> None:
+def test_without_a_blank_image_a_slot_is_reset_and_keeps_its_function(node: DflNode) -> None:
     node.hardware.describe(has_blank=False)
     node.backend.discover()
     record = node.prepare(node.part(1, function="aes"))
@@ -188,24 +188,24 @@ def test_without_a_blank_image_a_slot_is_reset_and_keeps_its_function(node: Node
     assert node.hardware.calls()[-1] == "reset 1"
 
 
-def test_of_several_slots_the_first_that_can_gets_the_function_and_the_others_are_blank(node: Node) -> None:
+def test_of_several_slots_the_first_that_can_gets_the_function_and_the_others_are_blank(node: DflNode) -> None:
     node.hardware.set_afu_id(3, OTHER_ID)
     record = node.prepare(node.part(1, 3), function="fft")
     assert node.loaded() == [BLANK_ID, FFT_ID, BLANK_ID, BLANK_ID]
-    variables, nodes = node.edits(record)
+    variables, nodes = node.variables(record), node.device_nodes(record)
     assert "KERF_PORT_FPGA_0_SLOTS_1_3=/dev/dfl-port.1" in variables
     assert [one.path for one in nodes] == ["/dev/dfl-port.1", "/dev/dfl-port.2", "/dev/dfl-port.3"]
     node.plugin.release(record)
     assert node.loaded() == [BLANK_ID] * 4
 
 
-def test_the_whole_card_has_all_slots(node: Node) -> None:
+def test_the_whole_card_has_all_slots(node: DflNode) -> None:
     record = node.prepare(replace(node.part(), placement=None), function="aes")
     assert node.loaded() == [AES_ID, BLANK_ID, BLANK_ID, BLANK_ID]
-    assert len(node.edits(record)[1]) == 4
+    assert len(node.device_nodes(record)) == 4
 
 
-def test_errors_that_the_last_user_left_in_a_port_are_cleared_before_the_next_one(node: Node) -> None:
+def test_errors_that_the_last_user_left_in_a_port_are_cleared_before_the_next_one(node: DflNode) -> None:
     errors = node.hardware.port_folder(0) / "errors/errors"
     errors.write_text("0x12\n")
     node.prepare(node.part(0, function="aes"))
@@ -213,7 +213,7 @@ def test_errors_that_the_last_user_left_in_a_port_are_cleared_before_the_next_on
     assert node.hardware.calls()[0] == "clear 0x12"
 
 
-def test_a_function_that_another_has_loaded_since_stays_when_the_claim_is_released(node: Node) -> None:
+def test_a_function_that_another_has_loaded_since_stays_when_the_claim_is_released(node: DflNode) -> None:
     record = node.prepare(node.part(1, function="aes"))
     node.hardware.set_afu_id(1, OTHER_ID)
     node.plugin.release(record)
@@ -232,7 +232,7 @@ def test_a_function_that_another_has_loaded_since_stays_when_the_claim_is_releas
     ],
 )
 def test_what_can_never_be_loaded_is_refused_before_the_card_is_changed(
-    start: int, config: DeviceConfigBase, message: str, node: Node
+    start: int, config: DeviceConfigBase, message: str, node: DflNode
 ) -> None:
     record = node.allocate(node.part(start))
     record.config = config
@@ -243,7 +243,7 @@ def test_what_can_never_be_loaded_is_refused_before_the_card_is_changed(
 
 
 def test_an_image_that_was_changed_after_its_function_was_offered_is_refused_before_the_card_is_changed(
-    node: Node,
+    node: DflNode,
 ) -> None:
     """FP-05, FP-06 (the digest)."""
     node.hardware.add_image("aes.gbs", AES_ID, build_gbs(AES_ID, interface=OTHER_ID))
@@ -252,7 +252,7 @@ def test_an_image_that_was_changed_after_its_function_was_offered_is_refused_bef
     assert node.hardware.calls() == []
 
 
-def test_a_card_that_has_got_another_shell_is_not_loaded(node: Node) -> None:
+def test_a_card_that_has_got_another_shell_is_not_loaded(node: DflNode) -> None:
     """FP-05: the interface is read for each call."""
     for file in node.hardware.folder.glob("sys/devices/pci0000:3a/*/*/*/*/*/*/*/compat_id"):
         file.write_text("f" * 31 + "0\n")
@@ -279,7 +279,7 @@ def test_a_card_that_has_got_another_shell_is_not_loaded(node: Node) -> None:
     ],
 )
 def test_each_failure_of_a_load_says_its_cause_and_leaves_a_blank_slot(
-    argument: str, kind: type[KerfError], message: str, node: Node
+    argument: str, kind: type[KerfError], message: str, node: DflNode
 ) -> None:
     """FP-07, FP-14: what the plugin then does with its taint is the same for all backends."""
     node.hardware.add_fault("pr", "errno", argument)
@@ -299,7 +299,7 @@ def test_each_failure_of_a_load_says_its_cause_and_leaves_a_blank_slot(
         ("log-errors", "0x4", "reports the errors 0x4 after its load"),
     ],
 )
-def test_a_load_counts_only_when_the_slot_says_so(effect: str, argument: str, message: str, node: Node) -> None:
+def test_a_load_counts_only_when_the_slot_says_so(effect: str, argument: str, message: str, node: DflNode) -> None:
     node.hardware.add_fault("pr", effect, argument)
     record = node.allocate(node.part(0, function="aes"))
     with pytest.raises(KerfError, match=message):
@@ -311,7 +311,7 @@ def test_a_load_counts_only_when_the_slot_says_so(effect: str, argument: str, me
 
 
 @pytest.mark.parametrize(("config", "limit"), [({}, 30), ({"timeout_seconds": 5}, 5)])
-def test_a_load_that_takes_too_long_fails(config: dict[str, Any], limit: int, node: Node) -> None:
+def test_a_load_that_takes_too_long_fails(config: dict[str, Any], limit: int, node: DflNode) -> None:
     """FP-20: the kernel ends it by its own limits, and its time is judged then."""
     node.clock.step_s = limit + 1
     record = node.allocate(node.part(0, function="aes"), **config)
@@ -324,7 +324,7 @@ def test_a_load_that_takes_too_long_fails(config: dict[str, Any], limit: int, no
 # Use by others, cards that go
 
 
-def test_a_slot_in_use_is_told_with_the_process_and_never_loaded(node: Node) -> None:
+def test_a_slot_in_use_is_told_with_the_process_and_never_loaded(node: DflNode) -> None:
     node.hardware.use(1)
     [found] = node.plugin.survey(node.card.uuid).partitions
     assert (str(found), found.in_use, found.placement) == ("port-1 at 1", True, Placement(1, 1))
@@ -335,7 +335,7 @@ def test_a_slot_in_use_is_told_with_the_process_and_never_loaded(node: Node) -> 
     assert node.hardware.calls() == []
 
 
-def test_several_slots_are_taken_all_or_none(node: Node) -> None:
+def test_several_slots_are_taken_all_or_none(node: DflNode) -> None:
     node.hardware.use(2)
     record = node.allocate(node.part(1, 2), function="aes")
     with pytest.raises(HardwareConflictError):
@@ -343,7 +343,7 @@ def test_several_slots_are_taken_all_or_none(node: Node) -> None:
     assert node.hardware.calls() == []
 
 
-def test_a_release_waits_for_the_process_that_uses_the_slot(node: Node) -> None:
+def test_a_release_waits_for_the_process_that_uses_the_slot(node: DflNode) -> None:
     record = node.prepare(node.part(1, function="aes"))
     node.hardware.use(1)
     with pytest.raises(HardwareHeldError, match=r"^slot 1 of 0000:3b:00.0 is in use: process 4712"):
@@ -353,7 +353,7 @@ def test_a_release_waits_for_the_process_that_uses_the_slot(node: Node) -> None:
     assert node.loaded() == [BLANK_ID] * 4
 
 
-def test_a_process_that_cannot_be_seen_is_found_by_opening_the_port(node: Node) -> None:
+def test_a_process_that_cannot_be_seen_is_found_by_opening_the_port(node: DflNode) -> None:
     node.hardware.use(1)
     (node.hardware.folder / "proc/4712/fd/3").unlink()
     assert node.plugin.survey(node.card.uuid).partitions == ()
@@ -362,7 +362,7 @@ def test_a_process_that_cannot_be_seen_is_found_by_opening_the_port(node: Node) 
         node.plugin.prepare(record)
 
 
-def test_a_port_that_was_given_to_a_virtual_function_is_held_by_somebody_else(node: Node) -> None:
+def test_a_port_that_was_given_to_a_virtual_function_is_held_by_somebody_else(node: DflNode) -> None:
     folder = node.hardware.port_folder(2).resolve()
     folder.rename(node.hardware.folder / "given")
     [found] = node.plugin.survey(node.card.uuid).partitions
@@ -372,7 +372,7 @@ def test_a_port_that_was_given_to_a_virtual_function_is_held_by_somebody_else(no
         node.backend.prepare(record.device, record.config, record.journal, None)
 
 
-def test_a_card_that_goes_in_the_middle_of_a_load_proves_nothing(node: Node) -> None:
+def test_a_card_that_goes_in_the_middle_of_a_load_proves_nothing(node: DflNode) -> None:
     node.hardware.add_fault("pr", "errno", f"{errno.ENODEV}")
     record = node.allocate(node.part(0, function="aes"))
     with pytest.raises(CardAbsentError):
@@ -385,7 +385,7 @@ def test_a_card_that_goes_in_the_middle_of_a_load_proves_nothing(node: Node) -> 
     assert node.loaded() == [BLANK_ID] * 4
 
 
-def test_a_slot_is_released_as_it_was_prepared_though_nothing_is_described_any_more(node: Node) -> None:
+def test_a_slot_is_released_as_it_was_prepared_though_nothing_is_described_any_more(node: DflNode) -> None:
     record = node.prepare(node.part(1, function="aes"))
     for file in node.hardware.descriptions.iterdir():
         file.unlink()
@@ -398,7 +398,7 @@ def test_a_slot_is_released_as_it_was_prepared_though_nothing_is_described_any_m
 # Health
 
 
-def events(node: Node) -> list[tuple[Placement | None, HealthState, str]]:
+def events(node: DflNode) -> list[tuple[Placement | None, HealthState, str]]:
     """Wait for health changes: their places, states and reasons."""
     return [
         (event.partition.placement if event.partition else None, event.state, event.reason)
@@ -421,7 +421,7 @@ def events(node: Node) -> list[tuple[Placement | None, HealthState, str]]:
     ],
 )
 def test_each_fault_of_a_card_is_reported_and_ends_with_its_cause(
-    file: str, value: str, place: Placement | None, state: HealthState, reason: str, node: Node
+    file: str, value: str, place: Placement | None, state: HealthState, reason: str, node: DflNode
 ) -> None:
     """FP-16."""
     assert list(node.backend.wait_for_events(0)) == []
@@ -435,7 +435,7 @@ def test_each_fault_of_a_card_is_reported_and_ends_with_its_cause(
     assert events(node) == [(place, HealthState.HEALTHY, "recovered")]
 
 
-def test_a_card_that_goes_is_lost_and_one_that_comes_back_is_healthy(node: Node) -> None:
+def test_a_card_that_goes_is_lost_and_one_that_comes_back_is_healthy(node: DflNode) -> None:
     assert list(node.backend.wait_for_events(0)) == []
     node.hardware.take_away(0)
     [(place, state, reason)] = events(node)
@@ -445,7 +445,7 @@ def test_a_card_that_goes_is_lost_and_one_that_comes_back_is_healthy(node: Node)
     assert events(node) == [(None, HealthState.HEALTHY, "recovered")]
 
 
-def test_a_card_that_answers_with_ones_only_is_lost(node: Node) -> None:
+def test_a_card_that_answers_with_ones_only_is_lost(node: DflNode) -> None:
     for file in node.hardware.fme_folder(0).glob("errors/*"):
         file.write_text(f"{2**64 - 1:#x}\n")
     [(place, state, reason)] = events(node)
@@ -453,7 +453,7 @@ def test_a_card_that_answers_with_ones_only_is_lost(node: Node) -> None:
     assert "off the bus" in reason
 
 
-def test_a_change_of_what_is_loaded_is_told(node: Node) -> None:
+def test_a_change_of_what_is_loaded_is_told(node: DflNode) -> None:
     node.backend.wait_for_events(0)
     node.hardware.set_afu_id(5, AES_ID)
     assert node.backend.wait_for_events(5) == [CardChange(card_uuid=node.plugin.cards[1].uuid)]
@@ -463,10 +463,10 @@ def test_a_change_of_what_is_loaded_is_told(node: Node) -> None:
 # Containers
 
 
-def test_a_container_gets_its_port_and_what_it_needs_to_use_the_function(node: Node) -> None:
+def test_a_container_gets_its_port_and_what_it_needs_to_use_the_function(node: DflNode) -> None:
     """FP-15: and never the management engine."""
     record = node.prepare(node.part(3, function="aes"))
-    variables, nodes = node.edits(record)
+    variables, nodes = node.variables(record), node.device_nodes(record)
     assert variables == {
         "KERF_DEVICE_FPGA_0_AES_AT_3=aes",
         "KERF_PORT_FPGA_0_AES_AT_3=/dev/dfl-port.3",
@@ -480,7 +480,7 @@ def test_a_container_gets_its_port_and_what_it_needs_to_use_the_function(node: N
 
 
 @pytest.mark.parametrize("is_stand_in", [True, False])
-def test_the_node_is_that_of_the_host_unless_the_card_is_a_stand_in(is_stand_in: bool, node: Node) -> None:
+def test_the_node_is_that_of_the_host_unless_the_card_is_a_stand_in(is_stand_in: bool, node: DflNode) -> None:
     record = node.prepare(node.part(3, function="aes"))
     assert record.handle is not None
     edits = build_edits(from_json({**record.handle, "is_stand_in": is_stand_in}))
@@ -492,10 +492,10 @@ def test_the_node_is_that_of_the_host_unless_the_card_is_a_stand_in(is_stand_in:
     )
 
 
-def test_admin_access_changes_nothing_and_gives_no_management_node(node: Node) -> None:
+def test_admin_access_changes_nothing_and_gives_no_management_node(node: DflNode) -> None:
     """FP-15, FP-17."""
     record = node.plugin.allocate(replace(node.part(), placement=None), "monitor", admin_access=True)
     node.plugin.prepare(record)
-    _, nodes = node.edits(record)
+    nodes = node.device_nodes(record)
     assert not [one for one in nodes if "fme" in one.path]
     assert node.hardware.calls() == []

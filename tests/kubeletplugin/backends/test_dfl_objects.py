@@ -16,7 +16,7 @@ from tests.fakes.dfl import NEEDS_COMPILER, DflMachine, build_gbs
 from tests.fakes.dfl.machine import AES_ID, FFT_ID, INTERFACE, build_document
 from tests.fakes.image_server import CERTIFICATE, image_server
 from tests.kube.certificates import HERE
-from tests.kubeletplugin.backends.dfl_node import Node
+from tests.kubeletplugin.backends.dfl_node import DflNode
 
 pytestmark = NEEDS_COMPILER
 
@@ -28,8 +28,8 @@ OTHER_ID: Final = "44444444-4444-4444-8444-444444444444"
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Node:
-    return Node(tmp_path)
+def node(tmp_path: Path) -> DflNode:
+    return DflNode(tmp_path)
 
 
 def test_a_card_is_published_once_the_cluster_describes_its_shell_and_a_function_once_it_describes_its_image(
@@ -52,11 +52,11 @@ def test_a_card_is_published_once_the_cluster_describes_its_shell_and_a_function
 
 
 def test_what_a_file_of_the_node_describes_counts_before_an_object_of_the_cluster(
-    node: Node, caplog: pytest.LogCaptureFixture
+    node: DflNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, image = describe_in_cluster(node.hardware)
     image["spec"]["version"] = "9"
-    node.backend.describe([image])
+    node.describe(image)
     node.backend.discover()
     assert "FpgaImage aes: spec.function: another image is described of aes" in caplog.text
     record = node.prepare(node.part(function="aes"))
@@ -74,7 +74,7 @@ def test_what_a_file_of_the_node_describes_counts_before_an_object_of_the_cluste
     ],
 )
 def test_a_node_publishes_which_images_it_cannot_load_and_why(
-    change: Callable[[DflMachine], object], reason: str, node: Node
+    change: Callable[[DflMachine], object], reason: str, node: DflNode
 ) -> None:
     change(node.hardware)
     for card in node.backend.discover():
@@ -82,7 +82,7 @@ def test_a_node_publishes_which_images_it_cannot_load_and_why(
         assert text in {f"aes={reason}", f"(blank)={reason}"}
 
 
-def test_a_function_is_prepared_for_the_namespaces_that_its_image_names_alone(node: Node) -> None:
+def test_a_function_is_prepared_for_the_namespaces_that_its_image_names_alone(node: DflNode) -> None:
     """FP-06 (the allow-list of namespaces)."""
     node.hardware.describe_function("aes", AES_ID, [0, 1, 2, 3], namespaces=["video", "lab"])
     node.backend.discover()

@@ -31,18 +31,18 @@ from driver.kubeletplugin.backends.slots.handles import build_edits, from_json
 from driver.partitions.device_names import device_name
 from driver.partitions.geometry import Placement
 from tests.fakes.dfx.machine import BASE, BLANK_ID, FUNCTION_IDS, DfxMachine
-from tests.kubeletplugin.backends.slots_node import Node
+from tests.kubeletplugin.backends.slots_node import SlotsNode
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Node:
-    return Node(tmp_path)
+def node(tmp_path: Path) -> SlotsNode:
+    return SlotsNode(tmp_path)
 
 
 # Discovery
 
 
-def test_a_base_design_with_three_slots_is_a_card_with_three_slots(node: Node) -> None:
+def test_a_base_design_with_three_slots_is_a_card_with_three_slots(node: SlotsNode) -> None:
     """FP-02."""
     assert node.card.units == 3
     assert (node.card.index, node.card.pci_bus_id, node.card.driver_version) == (0, "", "6.6.10-xilinx")
@@ -74,7 +74,7 @@ def _flat(hardware: DfxMachine) -> None:
     ],
 )
 def test_a_base_design_that_cannot_be_used_is_left_out_and_said_once(
-    change: Callable[[DfxMachine], object], message: str, node: Node, caplog: pytest.LogCaptureFixture
+    change: Callable[[DfxMachine], object], message: str, node: SlotsNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     change(node.hardware)
     with caplog.at_level(logging.WARNING):
@@ -86,7 +86,7 @@ def test_a_base_design_that_cannot_be_used_is_left_out_and_said_once(
 
 
 def test_of_several_described_base_designs_the_configuration_names_one(
-    node: Node, caplog: pytest.LogCaptureFixture
+    node: SlotsNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     node.hardware.add_base("kr260/other", 2)
     document = json.loads((node.hardware.descriptions / "kr260.yaml").read_text())
@@ -125,7 +125,7 @@ def _files(hardware: DfxMachine, **fields: Any) -> None:
     ],
 )
 def test_a_function_whose_package_is_wrong_is_not_offered_and_the_reason_is_published(
-    change: Callable[[DfxMachine], None], reason: str, message: str, node: Node, caplog: pytest.LogCaptureFixture
+    change: Callable[[DfxMachine], None], reason: str, message: str, node: SlotsNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     """FP-05: a wrong image is refused before any claim is bound to the node."""
     change(node.hardware)
@@ -146,7 +146,7 @@ def test_a_function_whose_package_is_wrong_is_not_offered_and_the_reason_is_publ
 )
 def test_what_a_package_says_of_itself_must_fit_the_board(fields: dict[str, Any], reason: str, tmp_path: Path) -> None:
     """FP-05: the parent of a package is its base design."""
-    node = Node(tmp_path)
+    node = SlotsNode(tmp_path)
     shell = node.hardware.firmware / BASE / "shell.json"
     shell.write_text(json.dumps({**json.loads(shell.read_text()), "uid": "17"}))
     node.hardware.describe()
@@ -156,7 +156,7 @@ def test_what_a_package_says_of_itself_must_fit_the_board(fields: dict[str, Any]
     assert card.attributes["refusedImages"].value == f"zstd={reason}"
 
 
-def test_a_base_design_whose_blank_image_is_wrong_gets_no_claims(node: Node) -> None:
+def test_a_base_design_whose_blank_image_is_wrong_gets_no_claims(node: SlotsNode) -> None:
     (node.hardware.firmware / BASE / "blank-1/blank-1_slot1/partial.bit.bin").write_text("another\n")
     node.backend.discover()
     survey = node.plugin.survey(node.card.uuid)
@@ -167,10 +167,10 @@ def test_a_base_design_whose_blank_image_is_wrong_gets_no_claims(node: Node) -> 
 # Loads
 
 
-def test_a_function_gets_exactly_into_its_slot_though_others_are_free(node: Node) -> None:
+def test_a_function_gets_exactly_into_its_slot_though_others_are_free(node: SlotsNode) -> None:
     record = node.prepare(node.part(2, function="aes"))
     assert node.loaded() == {2: "aes-2"}
-    variables, nodes = node.edits(record)
+    variables, nodes = node.variables(record), node.device_nodes(record)
     assert variables == {
         "KERF_DEVICE_FPGA_0_AES_AT_2=aes",
         "KERF_UIO_FPGA_0_AES_AT_2=20102000000.aes-2=/dev/uio4",
@@ -181,7 +181,7 @@ def test_a_function_gets_exactly_into_its_slot_though_others_are_free(node: Node
     assert [(one.path, one.host_path) for one in nodes] == [("/dev/uio4", "/dev/null")]
 
 
-def test_the_node_is_that_of_the_host_unless_the_board_is_a_stand_in(node: Node) -> None:
+def test_the_node_is_that_of_the_host_unless_the_board_is_a_stand_in(node: SlotsNode) -> None:
     """FP-15: and the daemon's socket is never given."""
     record = node.prepare(node.part(2, function="aes"))
     assert record.handle is not None
@@ -189,7 +189,7 @@ def test_the_node_is_that_of_the_host_unless_the_board_is_a_stand_in(node: Node)
     assert (found.path, found.host_path, found.permissions) == ("/dev/uio4", "", "rw")
 
 
-def test_a_function_that_is_released_is_overwritten_by_the_blank_image(node: Node) -> None:
+def test_a_function_that_is_released_is_overwritten_by_the_blank_image(node: SlotsNode) -> None:
     """FP-13 (blank)."""
     record = node.prepare(node.part(1, function="aes"))
     node.plugin.release(record)
@@ -198,7 +198,7 @@ def test_a_function_that_is_released_is_overwritten_by_the_blank_image(node: Nod
     assert node.hardware.calls() == ["load aes-1 1", "unload aes-1 1", "load blank-1 1", "unload blank-1 1"]
 
 
-def test_a_function_that_is_kept_is_loaded_anew_and_found_by_the_next_claim(node: Node) -> None:
+def test_a_function_that_is_kept_is_loaded_anew_and_found_by_the_next_claim(node: SlotsNode) -> None:
     """FP-08, FP-13 (keep): it has forgotten the claim before."""
     node.hardware.describe(has_blank=False)
     node.backend.discover()
@@ -210,19 +210,19 @@ def test_a_function_that_is_kept_is_loaded_anew_and_found_by_the_next_claim(node
     before = node.hardware.calls()
     second = node.prepare(node.part(1, function="aes"))
     assert node.hardware.calls() == before, "a warm hit loads nothing"
-    assert node.edits(second) == node.edits(first)
+    assert (node.variables(second), node.device_nodes(second)) == (node.variables(first), node.device_nodes(first))
     node.plugin.release(second)
     assert node.loaded() == {}
 
 
-def test_a_claim_without_a_function_does_not_see_what_was_left_in_its_slots(node: Node) -> None:
+def test_a_claim_without_a_function_does_not_see_what_was_left_in_its_slots(node: SlotsNode) -> None:
     node.plugin.release(node.prepare(node.part(1, function="aes"), release="Keep"))
     record = node.prepare(node.part(0, 2))
     assert (node.loaded(), node.left()[1]) == ({}, "blank-1")
-    assert node.edits(record)[1] == ()
+    assert node.device_nodes(record) == ()
 
 
-def test_of_several_slots_the_first_that_can_gets_the_function_and_the_others_are_empty(node: Node) -> None:
+def test_of_several_slots_the_first_that_can_gets_the_function_and_the_others_are_empty(node: SlotsNode) -> None:
     node.plugin.release(node.prepare(node.part(2, function="aes"), release="Keep"))
     record = node.prepare(node.part(1, 2), function="fft")
     assert node.loaded() == {1: "fft-1"}
@@ -230,10 +230,10 @@ def test_of_several_slots_the_first_that_can_gets_the_function_and_the_others_ar
     assert node.left() == {1: "blank-1", 2: "blank-2"}
 
 
-def test_two_claims_side_by_side_have_devices_of_their_own(node: Node) -> None:
+def test_two_claims_side_by_side_have_devices_of_their_own(node: SlotsNode) -> None:
     """FP-11: the daemon loads one after another."""
     first, second = (node.prepare(node.part(slot, function="aes")) for slot in (0, 1))
-    assert [one.path for record in (first, second) for one in node.edits(record)[1]] == ["/dev/uio4", "/dev/uio5"]
+    assert [one.path for record in (first, second) for one in node.device_nodes(record)] == ["/dev/uio4", "/dev/uio5"]
 
 
 # What is refused
@@ -248,7 +248,7 @@ def test_two_claims_side_by_side_have_devices_of_their_own(node: Node) -> None:
     ],
 )
 def test_what_can_never_be_loaded_is_refused_before_the_card_is_changed(
-    start: int, config: DeviceConfigBase, message: str, node: Node
+    start: int, config: DeviceConfigBase, message: str, node: SlotsNode
 ) -> None:
     record = node.allocate(node.part(start))
     record.config = config
@@ -258,7 +258,7 @@ def test_what_can_never_be_loaded_is_refused_before_the_card_is_changed(
     assert "loading" not in record.journal.notes
 
 
-def test_a_package_that_was_changed_after_its_function_was_offered_is_refused(node: Node) -> None:
+def test_a_package_that_was_changed_after_its_function_was_offered_is_refused(node: SlotsNode) -> None:
     """FP-05, FP-06 (the digest)."""
     (node.hardware.firmware / BASE / "aes-0/aes-0_slot0/partial.dtbo").write_text("another\n")
     with pytest.raises(HardwareRefusedError, match="has other files"):
@@ -266,7 +266,7 @@ def test_a_package_that_was_changed_after_its_function_was_offered_is_refused(no
     assert node.hardware.calls() == []
 
 
-def test_a_namespace_that_is_not_allowed_gets_no_function(node: Node) -> None:
+def test_a_namespace_that_is_not_allowed_gets_no_function(node: SlotsNode) -> None:
     """FP-06 (the namespace)."""
     node.hardware.describe_function("aes", range(3), namespaces=["secure"])
     node.backend.discover()
@@ -289,7 +289,7 @@ def test_a_namespace_that_is_not_allowed_gets_no_function(node: Node) -> None:
     ],
 )
 def test_each_failure_of_a_load_says_its_cause_and_leaves_an_empty_slot(
-    fault: tuple[str, ...], kind: type[KerfError], message: str, node: Node
+    fault: tuple[str, ...], kind: type[KerfError], message: str, node: SlotsNode
 ) -> None:
     """FP-14: what the plugin then does with its taint is the same for all backends."""
     node.hardware.add_fault("load", *fault)
@@ -300,7 +300,7 @@ def test_each_failure_of_a_load_says_its_cause_and_leaves_an_empty_slot(
     assert 0 not in node.loaded()
 
 
-def test_a_load_that_takes_too_long_is_given_up(node: Node) -> None:
+def test_a_load_that_takes_too_long_is_given_up(node: SlotsNode) -> None:
     """FP-20: the daemon cannot be stopped, and what it has loaded by then is unloaded."""
     node.hardware.add_fault("load", "hang")
     node.machine.timeout_s = 0.2
@@ -312,7 +312,7 @@ def test_a_load_that_takes_too_long_is_given_up(node: Node) -> None:
     assert (node.loaded(), node.left()) == ({}, {0: "blank-0"})
 
 
-def test_two_packages_of_one_name_are_refused(node: Node) -> None:
+def test_two_packages_of_one_name_are_refused(node: SlotsNode) -> None:
     """The daemon would take the first."""
     node.hardware.add_base("another", 3)
     node.hardware.add_package("another", "aes-0", 0)
@@ -324,7 +324,7 @@ def test_two_packages_of_one_name_are_refused(node: Node) -> None:
 # Use by others, a daemon that goes
 
 
-def test_a_slot_in_use_is_told_with_the_process_and_never_loaded(node: Node) -> None:
+def test_a_slot_in_use_is_told_with_the_process_and_never_loaded(node: SlotsNode) -> None:
     node.machine.cut_by_hand(node.part(1))
     [found] = node.plugin.survey(node.card.uuid).partitions
     assert (str(found), found.in_use, found.placement) == ("slot-1 at 1", True, Placement(1, 1))
@@ -335,7 +335,7 @@ def test_a_slot_in_use_is_told_with_the_process_and_never_loaded(node: Node) -> 
     assert node.loaded() == {1: "aes-1"}
 
 
-def test_a_package_that_nobody_has_described_is_somebody_elses_though_no_process_uses_it(node: Node) -> None:
+def test_a_package_that_nobody_has_described_is_somebody_elses_though_no_process_uses_it(node: SlotsNode) -> None:
     node.hardware.add_package(BASE, "hand-1", 1)
     node.daemon.load("hand-1")
     [found] = node.plugin.survey(node.card.uuid).partitions
@@ -347,7 +347,7 @@ def test_a_package_that_nobody_has_described_is_somebody_elses_though_no_process
     assert node.loaded() == {1: "hand-1"}
 
 
-def test_a_file_that_somebody_has_loaded_and_another_base_design_hold_the_whole_card(node: Node) -> None:
+def test_a_file_that_somebody_has_loaded_and_another_base_design_hold_the_whole_card(node: SlotsNode) -> None:
     node.daemon.load_file("top.bit.bin")
     [found] = node.plugin.survey(node.card.uuid).partitions
     assert (str(found), found.placement) == ("handle-29 (whole card)", None)
@@ -359,14 +359,14 @@ def test_a_file_that_somebody_has_loaded_and_another_base_design_hold_the_whole_
     assert (str(found), found.placement) == ("handle-0 (whole card)", None)
 
 
-def test_an_idle_function_that_is_described_gives_way(node: Node) -> None:
+def test_an_idle_function_that_is_described_gives_way(node: SlotsNode) -> None:
     node.daemon.load("fft-1")
     assert node.plugin.survey(node.card.uuid).partitions == ()
     node.prepare(node.part(1, function="aes"))
     assert node.loaded() == {1: "aes-1"}
 
 
-def test_the_daemon_itself_has_devices_open_and_is_no_user(node: Node) -> None:
+def test_the_daemon_itself_has_devices_open_and_is_no_user(node: SlotsNode) -> None:
     record = node.prepare(node.part(1, function="aes"))
     node.hardware.use(1, pid=os.getpid())  # the stand-in runs in this process
     assert node.plugin.survey(node.card.uuid).partitions == ()
@@ -374,7 +374,7 @@ def test_the_daemon_itself_has_devices_open_and_is_no_user(node: Node) -> None:
     assert node.loaded() == {}
 
 
-def test_a_release_waits_for_the_process_that_uses_the_slot(node: Node) -> None:
+def test_a_release_waits_for_the_process_that_uses_the_slot(node: SlotsNode) -> None:
     record = node.prepare(node.part(1, function="aes"))
     node.hardware.use(1)
     with pytest.raises(HardwareHeldError, match=r"^slot 1 is in use: process 4712"):
@@ -384,7 +384,7 @@ def test_a_release_waits_for_the_process_that_uses_the_slot(node: Node) -> None:
     assert node.loaded() == {}
 
 
-def test_what_another_has_loaded_since_stays_when_the_claim_is_released(node: Node) -> None:
+def test_what_another_has_loaded_since_stays_when_the_claim_is_released(node: SlotsNode) -> None:
     record = node.prepare(node.part(1, function="aes"))
     [(_, handle)] = node.daemon.read_state()["slots"].values()
     node.daemon.unload(handle)
@@ -394,7 +394,7 @@ def test_what_another_has_loaded_since_stays_when_the_claim_is_released(node: No
     assert node.loaded() == {1: "hand-1"}
 
 
-def test_a_slot_is_released_as_it_was_prepared_though_nothing_is_described_any_more(node: Node) -> None:
+def test_a_slot_is_released_as_it_was_prepared_though_nothing_is_described_any_more(node: SlotsNode) -> None:
     record = node.prepare(node.part(1, function="aes"))
     for file in node.hardware.descriptions.iterdir():
         file.unlink()
@@ -404,7 +404,7 @@ def test_a_slot_is_released_as_it_was_prepared_though_nothing_is_described_any_m
     assert (node.loaded(), node.left()) == ({}, {1: "blank-1"})
 
 
-def test_a_daemon_that_does_not_run_proves_nothing(node: Node) -> None:
+def test_a_daemon_that_does_not_run_proves_nothing(node: SlotsNode) -> None:
     record = node.prepare(node.part(1, function="aes"))
     node.daemon.stop()
     with pytest.raises(CardAbsentError, match="no dfx-mgrd listens at"):
@@ -414,7 +414,7 @@ def test_a_daemon_that_does_not_run_proves_nothing(node: Node) -> None:
     assert node.loaded() == {}
 
 
-def test_a_daemon_that_loads_for_another_keeps_the_card_and_has_callers_wait(node: Node) -> None:
+def test_a_daemon_that_loads_for_another_keeps_the_card_and_has_callers_wait(node: SlotsNode) -> None:
     record = node.prepare(node.part(1, function="aes"))
     assert list(node.backend.wait_for_events(0)) == []
     node.machine.is_loading_for_another = True
@@ -426,7 +426,7 @@ def test_a_daemon_that_loads_for_another_keeps_the_card_and_has_callers_wait(nod
     node.plugin.release(record)
 
 
-def test_a_daemon_that_answers_in_the_old_columns_is_understood(node: Node) -> None:
+def test_a_daemon_that_answers_in_the_old_columns_is_understood(node: SlotsNode) -> None:
     node.daemon.has_old_table = True
     record = node.prepare(node.part(1, function="aes"))
     assert node.loaded() == {1: "aes-1"}
@@ -440,14 +440,14 @@ def test_a_daemon_that_answers_in_the_old_columns_is_understood(node: Node) -> N
 # Health
 
 
-def events(node: Node) -> list[tuple[HealthState, str]]:
+def events(node: SlotsNode) -> list[tuple[HealthState, str]]:
     """Wait for health changes of the card: states and reasons."""
     found = [event for event in node.backend.wait_for_events(60) if isinstance(event, HealthChange)]
     assert all(event.partition is None for event in found)
     return [(event.state, event.reason) for event in found]
 
 
-def test_a_state_of_the_manager_that_ends_loads_is_reported_and_ends_with_its_cause(node: Node) -> None:
+def test_a_state_of_the_manager_that_ends_loads_is_reported_and_ends_with_its_cause(node: SlotsNode) -> None:
     """FP-16."""
     assert list(node.backend.wait_for_events(0)) == []
     node.hardware.set_manager_state("write error")
@@ -456,7 +456,7 @@ def test_a_state_of_the_manager_that_ends_loads_is_reported_and_ends_with_its_ca
     assert events(node) == [(HealthState.HEALTHY, "recovered")]
 
 
-def test_a_daemon_that_ends_gets_no_new_claims_and_ends_none(node: Node) -> None:
+def test_a_daemon_that_ends_gets_no_new_claims_and_ends_none(node: SlotsNode) -> None:
     """FP-16: what is loaded runs on."""
     assert list(node.backend.wait_for_events(0)) == []
     node.daemon.stop()
@@ -466,7 +466,7 @@ def test_a_daemon_that_ends_gets_no_new_claims_and_ends_none(node: Node) -> None
     assert events(node) == [(HealthState.HEALTHY, "recovered")]
 
 
-def test_a_change_of_what_is_loaded_is_told(node: Node) -> None:
+def test_a_change_of_what_is_loaded_is_told(node: SlotsNode) -> None:
     node.backend.wait_for_events(0)
     node.daemon.load("aes-2")
     assert node.backend.wait_for_events(60) == [CardChange(card_uuid=node.card.uuid)]
@@ -476,15 +476,15 @@ def test_a_change_of_what_is_loaded_is_told(node: Node) -> None:
 # Administrators
 
 
-def test_admin_access_changes_nothing_and_gives_no_node(node: Node) -> None:
+def test_admin_access_changes_nothing_and_gives_no_node(node: SlotsNode) -> None:
     """FP-15, FP-17."""
     record = node.plugin.allocate(replace(node.part(), placement=None), "monitor", admin_access=True)
     node.plugin.prepare(record)
-    assert node.edits(record)[1] == ()
+    assert node.device_nodes(record) == ()
     assert node.hardware.calls() == []
 
 
-def test_the_blank_image_has_an_id_that_no_function_has(node: Node) -> None:
+def test_the_blank_image_has_an_id_that_no_function_has(node: SlotsNode) -> None:
     node.hardware.describe_function("aes", range(3), afuID=BLANK_ID)
     [card] = node.backend.discover()
     assert {spec.function for spec in card.geometry.specs} == {None, "fft"}

@@ -127,9 +127,9 @@ def test_shells_and_images_of_the_cluster_are_as_good_as_files(node: XrtNode) ->
     for file in files:
         file.unlink()
     assert list(node.backend.discover()) == []
-    node.backend.describe(documents)
+    node.describe(*documents)
     assert [card.uuid for card in node.backend.discover()] == [card.uuid for card in node.plugin.cards]
-    node.prepare(node.part("aes"))
+    node.prepare(node.region("aes"))
     assert node.hardware.read_loaded(0) == AES_ID
 
 
@@ -178,7 +178,7 @@ def test_a_card_whose_blank_image_is_wrong_gets_no_claims(node: XrtNode) -> None
     node.backend.discover()
     survey = node.plugin.survey(node.card.uuid)
     assert "blank.xclbin is another file" in survey.no_whole
-    assert survey.find_restriction(node.part()) == survey.no_whole
+    assert survey.find_restriction(node.region()) == survey.no_whole
 
 
 # Loads
@@ -186,7 +186,7 @@ def test_a_card_whose_blank_image_is_wrong_gets_no_claims(node: XrtNode) -> None
 
 def test_a_claim_gets_its_function_and_the_next_one_does_not(node: XrtNode) -> None:
     """FP-13."""
-    record = node.prepare(node.part("aes"))
+    record = node.prepare(node.region("aes"))
     assert node.hardware.read_loaded(0) == AES_ID
     assert node.hardware.read_loaded(1) == BLANK_ID
     size = (node.hardware.images / "aes.xclbin").stat().st_size
@@ -197,11 +197,11 @@ def test_a_claim_gets_its_function_and_the_next_one_does_not(node: XrtNode) -> N
 
 def test_a_function_that_is_kept_is_found_loaded(node: XrtNode) -> None:
     """FP-08, FP-13."""
-    node.plugin.release(node.prepare(node.part("aes"), release="Keep"))
+    node.plugin.release(node.prepare(node.region("aes"), release="Keep"))
     assert node.hardware.read_loaded(0) == AES_ID
     [card, _] = node.backend.discover()
     assert set(card.loaded.values()) == {"aes"}
-    node.prepare(node.part("aes"))
+    node.prepare(node.region("aes"))
     assert len(node.hardware.calls()) == 1
 
 
@@ -217,8 +217,8 @@ def test_a_whole_card_gets_the_function_that_its_claim_names_or_a_blank_one(node
 def test_without_a_blank_image_a_function_stays(node: XrtNode) -> None:
     node.hardware.describe(has_blank=False)
     node.backend.discover()
-    node.plugin.release(node.prepare(node.part("aes")))
-    record = node.prepare(node.part())
+    node.plugin.release(node.prepare(node.region("aes")))
+    record = node.prepare(node.region())
     assert node.hardware.read_loaded(0) == AES_ID
     node.plugin.release(record)
     assert len(node.hardware.calls()) == 1
@@ -226,12 +226,12 @@ def test_without_a_blank_image_a_function_stays(node: XrtNode) -> None:
 
 def test_a_card_that_reports_no_image_is_loaded(node: XrtNode) -> None:
     node.hardware.set_state(0, "xclbinuuid", "00000000-0000-0000-0000-000000000000\n")
-    node.plugin.release(node.prepare(node.part("aes")))
+    node.plugin.release(node.prepare(node.region("aes")))
     assert node.hardware.read_loaded(0) == BLANK_ID
 
 
 def test_another_image_that_is_there_at_the_release_stays(node: XrtNode) -> None:
-    record = node.prepare(node.part("aes"))
+    record = node.prepare(node.region("aes"))
     node.hardware.set_loaded(0, OTHER_ID)
     node.plugin.release(record)
     assert node.hardware.read_loaded(0) == OTHER_ID
@@ -263,7 +263,7 @@ def test_what_cannot_be_is_refused_before_the_card_is_changed(
     change: Callable[[XrtNode], object], kind: type[KerfError], message: str, node: XrtNode
 ) -> None:
     """FP-05, FP-06."""
-    record = node.allocate(node.part("aes"))
+    record = node.allocate(node.region("aes"))
     change(node)
     with pytest.raises(kind, match=message):
         node.backend.prepare(record.device, record.config, record.journal, None)
@@ -275,8 +275,8 @@ def test_what_cannot_be_is_refused_before_the_card_is_changed(
 
 def test_a_function_that_the_shell_has_not_and_parameters_of_another_family_are_refused(node: XrtNode) -> None:
     with pytest.raises(HardwareRefusedError, match="shell u250 has no function 'zstd'; it has: aes, fft"):
-        node.prepare(node.part(), function="zstd")
-    record = node.allocate(node.part())
+        node.prepare(node.region(), function="zstd")
+    record = node.allocate(node.region())
     record.config = GpuConfig(api_version="kerf.dev/v1alpha1")
     with pytest.raises(HardwareRefusedError, match="the claim gives it a GpuConfig"):
         node.backend.prepare(record.device, record.config, record.journal, None)
@@ -305,7 +305,7 @@ def test_a_load_that_fails_says_why_and_leaves_the_card_blank(
 ) -> None:
     """FP-07, FP-14 for this library: its numbers become causes."""
     node.hardware.add_fault("load", "errno", str(number))
-    record = node.allocate(node.part("aes"))
+    record = node.allocate(node.region("aes"))
     with pytest.raises(kind, match=message) as raised:
         node.plugin.prepare(record)
     assert "the image cannot be loaded into 0000:3b:00.1" in str(raised.value)
@@ -315,7 +315,7 @@ def test_a_load_that_fails_says_why_and_leaves_the_card_blank(
 
 def test_a_card_that_reports_another_image_after_its_load_has_failed(node: XrtNode) -> None:
     node.hardware.add_fault("load", "wrong-id", OTHER_ID)
-    record = node.allocate(node.part("aes"))
+    record = node.allocate(node.region("aes"))
     with pytest.raises(HardwareRefusedError, match=f"reports {OTHER_ID} after the load of aes.xclbin"):
         node.plugin.prepare(record)
     node.plugin.release(record)
@@ -327,12 +327,12 @@ def test_a_load_that_takes_too_long_fails(config: dict[str, int], limit: str, no
     """FP-20: three times the 8 s that the image's maker states are less than the least limit."""
     node.clock.step_s = 31.0
     with pytest.raises(HardwareRefusedError, match=rf"took 31.0 s; at most {limit} s are allowed"):
-        node.prepare(node.part("aes"), **config)
+        node.prepare(node.region("aes"), **config)
 
 
 def test_a_load_may_take_all_of_its_time(node: XrtNode) -> None:
     node.clock.step_s = 30.0
-    node.prepare(node.part("aes"))
+    node.prepare(node.region("aes"))
     assert node.hardware.read_loaded(0) == AES_ID
 
 
@@ -345,7 +345,7 @@ def test_a_card_that_xrt_cannot_open_is_absent_unless_it_is_forbidden(
 ) -> None:
     node.hardware.add_fault("open", "errno", str(number))
     with pytest.raises(kind, match=r"card 0000:3b:00\.1 cannot be opened"):
-        node.prepare(node.part("aes"))
+        node.prepare(node.region("aes"))
 
 
 @pytest.mark.parametrize(
@@ -381,7 +381,7 @@ def test_without_xrt_cards_are_shown_but_get_no_claims(
 def test_a_process_with_the_node_or_a_compute_unit_open_holds_the_card(node: XrtNode) -> None:
     node.hardware.open_node(0, "/dev/dri/renderD128")
     [found] = node.plugin.survey(node.card.uuid).partitions
-    assert (found.in_use, found.placement) == (True, node.part().placement)
+    assert (found.in_use, found.placement) == (True, node.region().placement)
     node.hardware.stop_using(0)
     assert not node.plugin.survey(node.card.uuid).partitions
     node.hardware.open_node(1, "/dev/xfpga/dma.qdma.u120849.0")
@@ -399,7 +399,7 @@ def test_the_plugins_own_process_does_not_hold_a_card(node: XrtNode) -> None:
 
 @pytest.mark.parametrize("has_handle", [True, False])
 def test_a_card_in_use_is_not_released_and_the_process_is_named(has_handle: bool, node: XrtNode) -> None:
-    record = node.prepare(node.part("aes"))
+    record = node.prepare(node.region("aes"))
     if not has_handle:
         record.handle = None
     node.hardware.open_node(0, "/dev/dri/renderD128")
@@ -416,8 +416,8 @@ def test_a_card_in_use_is_not_released_and_the_process_is_named(has_handle: bool
 
 def test_a_container_gets_the_user_functions_nodes_and_what_programs_need(node: XrtNode) -> None:
     """FP-15."""
-    record = node.prepare(node.part("aes"))
-    assert node.nodes(record) == ["/dev/dri/renderD128"]
+    record = node.prepare(node.region("aes"))
+    assert node.paths(record) == ["/dev/dri/renderD128"]
     assert node.variables(record) == {
         "KERF_DEVICE_FPGA_0_AES_AT_0=aes",
         "KERF_PCI_ADDRESS_FPGA_0_AES_AT_0=0000:3b:00.1",
@@ -425,8 +425,8 @@ def test_a_container_gets_the_user_functions_nodes_and_what_programs_need(node: 
         "KERF_VERSION_FPGA_0_AES_AT_0=1.2.0",
         "KERF_PARAMETER_FPGA_0_AES_AT_0_KEY_BITS=256",
     }
-    blank = node.prepare(node.part(card=1))
-    assert node.nodes(blank) == ["/dev/dri/renderD129", "/dev/xfpga/dma.qdma.u120849.0"], "never that of .m"
+    blank = node.prepare(node.region(card=1))
+    assert node.paths(blank) == ["/dev/dri/renderD129", "/dev/xfpga/dma.qdma.u120849.0"], "never that of .m"
     assert node.variables(blank) == {"KERF_DEVICE_FPGA_1_SLOT_0=", "KERF_PCI_ADDRESS_FPGA_1_SLOT_0=0001:d8:02.1"}
 
 
@@ -436,13 +436,13 @@ def test_admin_access_gets_the_card_as_it_is_and_no_management_function(node: Xr
     node.hardware.use(0)
     record = node.plugin.allocate(node.whole(), "admin", admin_access=True)
     node.plugin.prepare(record)
-    assert node.nodes(record) == ["/dev/dri/renderD128"]
+    assert node.paths(record) == ["/dev/dri/renderD128"]
     node.plugin.release(record)
     assert node.hardware.read_loaded(0) == AES_ID
 
 
 def test_nodes_of_a_real_card_are_the_hosts_own(node: XrtNode) -> None:
-    record = node.prepare(node.part("aes"))
+    record = node.prepare(node.region("aes"))
     assert record.handle is not None
     handle = {**record.handle, "is_stand_in": False}
     (device_node,) = build_edits(from_json(handle)).device_nodes
@@ -454,7 +454,7 @@ def test_nodes_of_a_real_card_are_the_hosts_own(node: XrtNode) -> None:
 
 def test_claims_share_the_compute_units_of_one_load_and_the_last_one_clears_the_card(node: XrtNode) -> None:
     """FP-18: the scheduler counts the shares; a container is told its own."""
-    shared = replace(node.part("aes"), shared=True)
+    shared = replace(node.region("aes"), shared=True)
     records = [node.plugin.allocate(shared, name, share=f"share-{name}") for name in ("one", "two", "three")]
     for record in records:
         consumed = {"computeUnitPercent": Quantity(100)}
@@ -475,7 +475,7 @@ def test_claims_share_the_compute_units_of_one_load_and_the_last_one_clears_the_
 def test_a_share_of_a_card_that_somebody_else_uses_is_refused(node: XrtNode) -> None:
     node.hardware.set_loaded(0, AES_ID)
     node.hardware.use(0)
-    record = node.plugin.allocate(replace(node.part("aes"), shared=True), "user", share="share-1")
+    record = node.plugin.allocate(replace(node.region("aes"), shared=True), "user", share="share-1")
     with pytest.raises(HardwareConflictError, match="in use outside of Kerf"):
         node.plugin.prepare(record)
 
@@ -533,7 +533,7 @@ def test_the_names_of_devices_stay_when_a_driver_is_bound_anew(node: XrtNode) ->
     (drm / "renderD128").rename(drm / "renderD130")
     first, _ = node.backend.discover()
     assert first.index == 0
-    assert node.nodes(node.prepare(node.part("aes"))) == ["/dev/dri/renderD130"]
+    assert node.paths(node.prepare(node.region("aes"))) == ["/dev/dri/renderD130"]
 
 
 def test_two_cards_never_have_one_name_whatever_their_nodes_are_called(node: XrtNode) -> None:
