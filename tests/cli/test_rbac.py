@@ -131,6 +131,10 @@ def device(nodes: tuple[str, ...], **spec: Any) -> Json:
     return {"metadata": {"name": "c-1"}, "spec": known}
 
 
+def labeled(value: Json, label: str) -> Json:
+    return value | {"metadata": value["metadata"] | {"labels": {"kerf.dev/node": label}}}
+
+
 @pytest.mark.parametrize(
     ("user", "old", "new", "refused"),
     [
@@ -151,6 +155,10 @@ def device(nodes: tuple[str, ...], **spec: Any) -> Json:
             device(("n1", "n2"), shared=False, mounts=[{}]),
             "may not describe a device",
         ),
+        (PLUGIN, labeled(device(("n2",)), "n2"), labeled(device(("n2",)), "n2"), ""),
+        (PLUGIN, device(("n1",), shared=False), labeled(device(("n1",), shared=False), "n1"), ""),
+        (PLUGIN, labeled(device(("n2",)), "n2"), labeled(device(("n2",)), "n1"), "may not describe a device"),
+        (PLUGIN, labeled(device(("n2",)), "n2"), device(("n2",)), "may not describe a device"),
         (PLUGIN, device(("n1",)), device(("n1",), deviceID="other"), "a device cannot become another one"),
         (PLUGIN, device(("n1",)), device(("n1",), shared=False), "a device cannot become another one"),
         (NOWHERE, None, device(("n1",)), "this token names no node"),

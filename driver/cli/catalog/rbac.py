@@ -230,7 +230,9 @@ spec:
       request.operation == "CREATE" ||
       !dyn(object).spec.all(field, field == "nodes" ||
       field in variables.before && variables.before[field] == dyn(object).spec[field]) ||
-      !variables.before.all(field, field == "nodes" || field in dyn(object).spec)
+      !variables.before.all(field, field == "nodes" || field in dyn(object).spec) ||
+      !["labels", "annotations", "ownerReferences", "finalizers"].all(field,
+      dyn(object).metadata[?field] == dyn(oldObject).metadata[?field])
   validations:
   - expression: variables.userNode != ""
     message: >-
