@@ -17,12 +17,9 @@ NODES: Final = "tests/flows/test_idle_nodes.py"
 DISCOVERY: Final = "tests/kubeletplugin/discovery/test_service.py"
 HANDOVER: Final = "tests/kubeletplugin/test_handover.py"
 DRIVEN: Final = {
-    "driver/controller/classic/unused_classes.py: UnusedClassReporter.run": (
-        "tests/controller/classic/test_unused_classes.py"
-    ),
+    "driver/controller/repeated_writes.py: write_repeatedly": "tests/controller/classic/test_unused_classes.py",
     "driver/controller/structured/app.py: StructuredController._resync": IDLE,
     "driver/controller/structured/discovery/reconciler.py: DiscoveryReconciler.run": NODES,
-    "driver/controller/structured/fpga_objects.py: FpgaStatusWriter.run": NODES,
     "driver/controller/structured/orphaned_slices.py: OrphanedSliceCollector.run": (
         "tests/controller/structured/test_orphaned_slices.py"
     ),

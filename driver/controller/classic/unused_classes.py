@@ -9,13 +9,11 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
-import anyio
-
-from api.errors import KerfError
 from api.kerf.v1alpha1 import DEVICE_PLUGIN, RESOURCE_CLASSES, ResourceClassObject, ResourceClassStatus
 from api.model.base import JsonObject
 from api.model.metadata import Condition, ObjectT
 from api.wire import Kind, ObjectList, to_builtins
+from driver.controller.repeated_writes import write_repeatedly
 from driver.controller.settings import NAME
 from driver.kube.http.errors import ForbiddenError, NotFoundError
 
@@ -50,20 +48,14 @@ class UnusedClassReporter:
         self._client = client
         self._interval_s = interval_s
         self._now = now
-        self._said = ""
 
     async def run(self) -> None:
         """Run until cancelled."""
-        while True:
-            try:
-                for held in await self._list():
-                    await self._report(held)
-                self._said = ""
-            except KerfError as error:
-                if str(error) != self._said:  # each try fails alike
-                    _log.warning("the status of ResourceClasses cannot be written: %s", error)
-                self._said = str(error)
-            await anyio.sleep(self._interval_s)
+        await write_repeatedly(self._write, what="the status of ResourceClasses", interval_s=self._interval_s)
+
+    async def _write(self) -> None:
+        for held in await self._list():
+            await self._report(held)
 
     async def _list(self) -> Sequence[ResourceClassObject]:
         try:

@@ -8,9 +8,6 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final, Protocol
 
-import anyio
-
-from api.errors import KerfError
 from api.kerf.fpga_objects import FPGA_IMAGES, FPGA_SHELLS
 from api.model.base import JsonObject
 from api.model.devices import ResourceSlice
@@ -18,6 +15,7 @@ from api.model.metadata import ObjectT
 from api.wire import Kind, ObjectList, to_builtins
 from driver.controller.device_types import DeviceType, device_types_of
 from driver.controller.fpga_status import FpgaObject, build_status, describe_objects, summarize_slices
+from driver.controller.repeated_writes import write_repeatedly
 from driver.controller.settings import NAME
 from driver.families.fpga.descriptions import Descriptions
 from driver.families.fpga.geometry import fpga_geometry
@@ -68,19 +66,11 @@ class FpgaStatusWriter:
         self._slices = slices
         self._interval_s = interval_s
         self._now = now
-        self._said = ""
 
     async def run(self) -> None:
         """Run until cancelled."""
-        while True:
-            try:
-                await self.write()
-                self._said = ""
-            except KerfError as error:
-                if str(error) != self._said:  # each try fails alike
-                    _log.warning("the status of FpgaShells and FpgaImages cannot be written: %s", error)
-                self._said = str(error)
-            await anyio.sleep(self._interval_s)
+        what = "the status of FpgaShells and FpgaImages"
+        await write_repeatedly(self.write, what=what, interval_s=self._interval_s)
 
     async def write(self) -> None:
         """Write the status of each object that differs from what it should be. Raises ApiError."""

@@ -40,30 +40,35 @@ class HealthWatcher:
         self._closed = threading.Event()
         self._reported: dict[str, Snapshot] = {}
 
+    def open(self) -> None:
+        """Begin anew: the next wait reports everything that is not healthy. A wait that was ended stays so."""
+        self._closed = threading.Event()
+        self._reported = {}
+
     def close(self) -> None:
-        """End waits."""
+        """End waits, also those to come."""
         self._closed.set()
 
     def wait(self, timeout_s: float) -> Sequence[HealthChange | CardChange | DiscoveryChange]:
         """Return the changes since the last call, as soon as there are some, after ``timeout_s`` at the latest."""
-        left_s = timeout_s
-        while not self._closed.is_set():
-            events = [*self._list_changes(), *([DiscoveryChange()] if self._has_news() else ())]
+        left_s, closed, reported = timeout_s, self._closed, self._reported
+        while not closed.is_set():
+            events = [*self._list_changes(reported), *([DiscoveryChange()] if self._has_news() else ())]
             if events or left_s <= 0:
                 return events
-            self._closed.wait(min(left_s, self._poll_s))
+            closed.wait(min(left_s, self._poll_s))
             left_s -= self._poll_s
         return []
 
-    def _list_changes(self) -> list[HealthChange | CardChange]:
+    def _list_changes(self, reported: dict[str, Snapshot]) -> list[HealthChange | CardChange]:
         events: list[HealthChange | CardChange] = []
         for card_uuid in self._list_cards():
             new = self._read_card(card_uuid)
-            before = self._reported.get(card_uuid, ({}, new[1]))
+            before = reported.get(card_uuid, ({}, new[1]))
             events += _compare(card_uuid, before[0], new[0])
             if before[1] != new[1]:
                 events.append(CardChange(card_uuid=card_uuid))
-            self._reported[card_uuid] = new
+            reported[card_uuid] = new
         return events
 
     def _read_card(self, card_uuid: str) -> Snapshot:

@@ -65,12 +65,13 @@ class IntelBackend:
         """The UUIDs of the cards that are there or were."""
         self._hot: set[str] = set()
         """Those that were too hot when they were read last."""
-        self._poll_s = config.health_poll_seconds
-        self._watcher = self._make_watcher()
+        self._watcher = HealthWatcher(
+            list_cards=self._list_seen, read=self._read_health, poll_s=config.health_poll_seconds
+        )
 
     def open(self) -> None:
         """Begin to watch the cards: what is wrong with them is reported anew."""
-        self._watcher = self._make_watcher()
+        self._watcher.open()
 
     def close(self) -> None:
         self._watcher.close()
@@ -121,9 +122,6 @@ class IntelBackend:
 
     def request_edits(self, handles: Sequence[Handle]) -> ContainerEdits:
         return build_request_edits([from_json(handle) for handle in handles])
-
-    def _make_watcher(self) -> HealthWatcher:
-        return HealthWatcher(list_cards=self._list_seen, read=self._read_health, poll_s=self._poll_s)
 
     def _list_seen(self) -> Sequence[str]:
         self._seen |= {card.uuid for card in list_cards(self._root)}

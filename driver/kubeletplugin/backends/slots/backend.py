@@ -81,11 +81,15 @@ class SlotsBackend:
         self._last: object = None
         """What was loaded when the daemon said it last."""
         self._problems = ProblemLog(_log)
-        self._watcher = self._make_watcher()
+        self._watcher = HealthWatcher(
+            list_cards=lambda: [self._seen] if self._seen else [],
+            read=self._read_snapshot,
+            poll_s=self._config.health_poll_seconds,
+        )
 
     def open(self) -> None:
         """Begin anew: the first wait for events reports everything that is not healthy."""
-        self._watcher = self._make_watcher()
+        self._watcher.open()
 
     def close(self) -> None:
         self._watcher.close()
@@ -143,13 +147,6 @@ class SlotsBackend:
         """Take the shells and images of the cluster; what files of this node say counts first."""
         named = [Description(f"{one['kind']} {one['metadata']['name']}", one) for one in documents]
         self._descriptions = tuple(sorted(named, key=lambda description: description.source))
-
-    def _make_watcher(self) -> HealthWatcher:
-        return HealthWatcher(
-            list_cards=lambda: [self._seen] if self._seen else [],
-            read=self._read_snapshot,
-            poll_s=self._config.health_poll_seconds,
-        )
 
     def _read_snapshot(self, card_uuid: str) -> Snapshot:
         """Return the card's health, and what is loaded. Raises CardAbsentError: there is no such card."""

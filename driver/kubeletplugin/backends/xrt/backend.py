@@ -64,11 +64,16 @@ class XrtBackend:
         self._cards = KnownCards(self._files)
         self._numbers = CardNumbers()
         self._problems = ProblemLog(_log)
-        self._watcher = self._make_watcher()
+        self._watcher = HealthWatcher(
+            list_cards=self._cards.list_seen,
+            read=self._read_snapshot,
+            poll_s=self._config.health_poll_seconds,
+            has_news=self._catalog.take_news,
+        )
 
     def open(self) -> None:
         """Begin anew: the first wait for events reports everything that is not healthy."""
-        self._watcher = self._make_watcher()
+        self._watcher.open()
 
     def close(self) -> None:
         self._catalog.stop_fetching()
@@ -117,14 +122,6 @@ class XrtBackend:
     def describe(self, documents: Sequence[JsonObject]) -> None:
         """Take the shells and images of the cluster; what files of this node say counts first."""
         self._catalog.describe(documents)
-
-    def _make_watcher(self) -> HealthWatcher:
-        return HealthWatcher(
-            list_cards=self._cards.list_seen,
-            read=self._read_snapshot,
-            poll_s=self._config.health_poll_seconds,
-            has_news=self._catalog.take_news,
-        )
 
     def _read_snapshot(self, card_uuid: str) -> Snapshot:
         """Return the card's health, and what is loaded in it. Raises CardAbsentError."""

@@ -1,0 +1,27 @@
+"""Objects whose status is written again and again, because what it says changes without an event."""
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import anyio
+
+from api.errors import KerfError
+
+_log = logging.getLogger(__name__)
+
+
+async def write_repeatedly(write: Callable[[], Awaitable[None]], *, what: str, interval_s: float) -> None:
+    """Call ``write`` every ``interval_s`` until cancelled. An error is logged once, until another or none follows.
+
+    ``what`` is what the log says that could not be written.
+    """
+    logged = ""
+    while True:
+        try:
+            await write()
+            logged = ""
+        except KerfError as error:
+            if str(error) != logged:  # each try fails alike
+                _log.warning("%s cannot be written: %s", what, error)
+            logged = str(error)
+        await anyio.sleep(interval_s)
