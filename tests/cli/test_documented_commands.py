@@ -149,6 +149,10 @@ NOT_RUN: Final[Mapping[str, str]] = {
     "kubectl label node node-1 kerf.dev/dfl=true": "needs a card",
     "cat /sys/bus/pci/drivers/xocl/*/interface_uuids": "needs a card",
     "kubectl label node node-1 kerf.dev/xrt=true": "needs a card",
+    (
+        "podman build --build-arg BASE=REGISTRY/debian:12 --file deploy/image/xrt.Containerfile"
+        " --tag REGISTRY/kerf-xrt:0.1.0 ."
+    ): "needs an image of Debian; tests/image reads the file",
     "kubectl label node node-1 kerf.dev/dfx-mgr=true": "needs a board",
     "kubectl apply -f deploy/crds -f deploy/manifests -f deploy/fpga": "needs a card; the manifests are compared",
     (

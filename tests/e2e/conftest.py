@@ -39,7 +39,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Let a test run with each backend for GPUs that its mark ``gpu_backends`` names, in one cluster."""
+    """Let a test run with each backend that its marks ``gpu_backends`` and ``fpga_backends`` name, in one cluster."""
+    if (fpgas := metafunc.definition.get_closest_marker("fpga_backends")) is not None:
+        metafunc.parametrize("fpga_backend", fpgas.args, indirect=True, scope="module")
     if "gpu_backend" not in metafunc.fixturenames:
         return
     mark = metafunc.definition.get_closest_marker("gpu_backends")
@@ -90,6 +92,12 @@ def gpu_backend(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
+def fpga_backend(request: pytest.FixtureRequest) -> str:
+    """The name of the backend for FPGAs."""
+    return str(getattr(request, "param", SIMULATED))
+
+
+@pytest.fixture(scope="module")
 async def installation(cluster: Cluster, api: Api, request: pytest.FixtureRequest) -> Kerf:
     """Kerf, installed, of which the controller runs."""
     kerf = Kerf(cluster, api)
@@ -101,10 +109,11 @@ async def installation(cluster: Cluster, api: Api, request: pytest.FixtureReques
 
 @pytest.fixture(scope="module")
 async def kerf(
-    cluster: Cluster, installation: Kerf, gpu_backend: str, request: pytest.FixtureRequest
+    cluster: Cluster, installation: Kerf, gpu_backend: str, fpga_backend: str, request: pytest.FixtureRequest
 ) -> AsyncIterator[Kerf]:
     """Kerf, running with the cards of the module's ``HARDWARE`` and with its ``PLUGIN_ARGUMENTS``."""
-    hardware = replace(getattr(request.module, "HARDWARE", DEFAULT_HARDWARE), gpu_backend=gpu_backend)
+    described = getattr(request.module, "HARDWARE", DEFAULT_HARDWARE)
+    hardware = replace(described, gpu_backend=gpu_backend, fpga_backend=fpga_backend)
     for name in cluster.nodes:
         installation.describe_hardware(name, hardware)
         await installation.start_plugin(name, getattr(request.module, "PLUGIN_ARGUMENTS", ()))

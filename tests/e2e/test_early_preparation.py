@@ -1,14 +1,13 @@
 """Early preparation: functions load before their pod is bound, and the pod is rescheduled if that fails (KEP-5007)."""
 
-from collections.abc import Mapping
-
 import pytest
 
 from tests.e2e import pods
 from tests.e2e.conftest import NODE
+from tests.e2e.early_load import cordon, wait_bound, wait_conditions
 from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
-from tests.realcluster.api import Api, Document
+from tests.realcluster.api import Api
 from tests.realcluster.kerf import Hardware, Kerf
 
 BARE = "bare1"
@@ -28,12 +27,7 @@ async def other_node(kerf: Kerf, api: Api) -> None:
         return bool(await api.list("resource.k8s.io/v1", "ResourceSlice", **query))
 
     await eventually("the other node publishes", publishes)
-    await cordon(api, is_cordoned=True)
-
-
-async def cordon(api: Api, *, is_cordoned: bool) -> None:
-    """Cordon or uncordon the other node."""
-    await api.patch("v1", "Node", BARE, {"spec": {"unschedulable": is_cordoned}})
+    await cordon(api, BARE, is_on=True)
 
 
 async def ask(namespace: Namespace, name: str, *, function: str = "aes-gcm") -> None:
@@ -42,33 +36,9 @@ async def ask(namespace: Namespace, name: str, *, function: str = "aes-gcm") -> 
     await namespace.create_pods("function", name)
 
 
-async def conditions(namespace: Namespace) -> Mapping[str, str]:
-    """Return the conditions of the claim's device."""
-    devices = [device for claim in await namespace.claims() for device in claim.get("status", {}).get("devices", ())]
-    return {one["type"]: one["status"] for device in devices for one in device["conditions"]}
-
-
-async def wait_conditions(namespace: Namespace, **wanted: str) -> None:
-    """Wait for these conditions, and others: what a prepare writes may follow it."""
-
-    async def are_there() -> bool:
-        found = {type_.rpartition("/")[2]: status for type_, status in (await conditions(namespace)).items()}
-        return found.items() >= wanted.items()
-
-    await eventually(f"the conditions {wanted}", are_there, but=lambda: conditions(namespace))
-
-
-async def bound(namespace: Namespace, name: str) -> Document:
-    async def is_bound() -> Document | None:
-        pod = await namespace.pod(name)
-        return pod if pod["spec"].get("nodeName") else None
-
-    return await eventually(f"pod {name} is bound", is_bound, within_s=120, but=lambda: namespace.describe_pod(name))
-
-
 async def test_a_function_is_loaded_when_its_pod_is_bound(namespace: Namespace) -> None:
     await ask(namespace, "p")
-    pod = await bound(namespace, "p")
+    pod = await wait_bound(namespace, "p")
     assert pod["spec"]["nodeName"] == NODE
     assert [name for _, name, _ in namespace.node.fpga_functions] == ["aes-gcm"]
     await wait_conditions(namespace, Loaded="True", LoadFailed="False", Ready="True")
@@ -84,9 +54,9 @@ async def test_a_function_that_cannot_be_loaded_sends_its_pod_to_the_other_node(
 
     await wait_conditions(namespace, LoadFailed="True")
     assert "nodeName" not in (await namespace.pod("p"))["spec"]
-    await cordon(namespace.api, is_cordoned=False)
+    await cordon(namespace.api, BARE, is_on=False)
     try:
-        pod = await bound(namespace, "p")
+        pod = await wait_bound(namespace, "p")
         assert pod["spec"]["nodeName"] == BARE
         await wait_conditions(namespace, Loaded="True")
 
@@ -95,7 +65,7 @@ async def test_a_function_that_cannot_be_loaded_sends_its_pod_to_the_other_node(
 
         await eventually("the first node's card has no function", is_empty)
     finally:
-        await cordon(namespace.api, is_cordoned=True)
+        await cordon(namespace.api, BARE, is_on=True)
 
 
 async def test_a_function_whose_pod_goes_before_it_is_bound_is_taken_back(namespace: Namespace) -> None:

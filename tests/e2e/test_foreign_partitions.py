@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from tests.e2e import pods
+from tests.e2e.early_load import cordon
 from tests.e2e.hardware import BOTH_BACKENDS
 from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
@@ -81,10 +82,6 @@ async def describe_pods(namespace: Namespace) -> object:
     return [await namespace.describe_pod(pod["metadata"]["name"]) for pod in found]
 
 
-async def cordon(namespace: Namespace, node: str, *, is_on: bool) -> None:
-    await namespace.api.patch("v1", "Node", node, {"spec": {"unschedulable": is_on}})
-
-
 @BOTH_BACKENDS
 async def test_a_pod_runs_on_the_other_node_when_the_card_was_cut_by_hand_before(namespace: Namespace) -> None:
     first = namespace.nodes[FIRST]
@@ -101,7 +98,7 @@ async def test_a_pod_is_evicted_to_the_other_node_when_the_card_was_cut_by_hand_
 ) -> None:
     first = namespace.nodes[FIRST]
     await kerf.crash_plugin(FIRST)  # until it is back the pod is allocated and bound, and not prepared
-    await cordon(namespace, SECOND, is_on=True)
+    await cordon(namespace.api, SECOND, is_on=True)
 
     async def is_bound() -> bool:
         found = await namespace.api.list("v1", "Pod", namespace.name)
@@ -113,12 +110,12 @@ async def test_a_pod_is_evicted_to_the_other_node_when_the_card_was_cut_by_hand_
                 "the pod is bound to the only node that takes pods", is_bound, but=lambda: describe_pods(namespace)
             )
             with first.cut_by_hand("gpu-0", "3g.40gb", start=0, size=4) as by_hand:
-                await cordon(namespace, SECOND, is_on=False)
+                await cordon(namespace.api, SECOND, is_on=False)
                 await kerf.start_plugin(FIRST)
                 await wait_runs_elsewhere(namespace)
                 assert first.holds(by_hand)
         finally:
-            await cordon(namespace, SECOND, is_on=False)
+            await cordon(namespace.api, SECOND, is_on=False)
             if not first.plugin_is_running:
                 await kerf.start_plugin(FIRST)
 

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from driver.kubeletplugin.backends.xrt.config import XrtConfig
 from tests.image import description
 from tests.image.archive import write_archive
+from tests.oracle.xrt.packages import PACKAGES
 from tests.supply_chain.lock import ROOT, read_lock
 
 CONTAINERFILE = (ROOT / "deploy/image/Containerfile").read_text()
@@ -80,9 +82,23 @@ def test_both_descriptions_have_the_same_paths(path: str) -> None:
     assert [rest for name, rest in FINAL if name == "COPY"] == ["--from=build /image /"]
 
 
+def list_bases(containerfile: str) -> set[str]:
+    return {*re.findall(r"^FROM (\S+)", containerfile, re.MULTILINE)}
+
+
 def test_neither_names_a_registry() -> None:
-    bases = re.findall(r"^FROM (\S+)", CONTAINERFILE, re.MULTILINE)
-    assert {*bases} == {"${BASE}", "${GO_BASE}"}
+    assert list_bases(CONTAINERFILE) == {"${BASE}", "${GO_BASE}"}
+
+
+def test_the_image_with_xrt_is_kerfs_with_what_the_backend_looks_for() -> None:
+    text = (ROOT / "deploy/image/xrt.Containerfile").read_text()
+    assert list_bases(text) == {"${BASE}", "${KERF}"}
+    assert ("ARG", f"KERF={description.NAME}") in instructions(text)
+    found = stages(text)
+    assert installed(found["xrt"]) == {"libxrt1"} < {*PACKAGES}, "what `make oracle` tries loads with"
+    (made,) = (rest for name, rest in found["xrt"] if name == "RUN" and "ln -s" in rest)
+    assert made.endswith(f"ln -s /usr/lib/*-linux-gnu /image{XrtConfig().xrt_folder}/lib")
+    assert found[""] == [("COPY", "--from=xrt /image /")], "it starts as Kerf's does"
 
 
 @pytest.mark.parametrize(("lock", "packages"), [("nvidia", 1), ("fpga", 3)])

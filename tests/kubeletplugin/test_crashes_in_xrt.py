@@ -23,9 +23,9 @@ def root(tmp_path: Path) -> Path:
 
 
 def run(root: Path, operation: str) -> int:
-    """A process of its own does ``operation``; its exit status."""
+    """A process of its own does ``operation``; its exit status, once its children have ended, too."""
     command = [sys.executable, "-m", "tests.kubeletplugin.xrt_machine", str(root), operation]
-    return subprocess.run(command, check=False, timeout=240).returncode
+    return subprocess.run(command, check=False, timeout=240, stderr=subprocess.PIPE).returncode
 
 
 def left(root: Path) -> tuple[int, str]:

@@ -26,6 +26,7 @@ from tests.fakes.intel import GIB, MAX_1100, MAX_1550, IntelMachine
 from tests.realcluster.api import Api, Document
 from tests.realcluster.cluster import Cluster, NotReadyError, ready_s
 from tests.realcluster.documents import IMAGE
+from tests.realcluster.fpga_machines import MACHINES, FpgaMachine
 from tests.realcluster.machine import with_boot_id
 from tests.realcluster.paths import free_port
 
@@ -60,7 +61,9 @@ class Hardware:
     options: Mapping[str, Any]
     """Further fields of that configuration (``pace``, ``delays``), or of that of the backend for GPUs."""
     gpu_backend: str = SIMULATED
-    """The backend of the GPUs: ``SIMULATED`` or ``NVIDIA_FAKE``, with the same models. FPGAs are always simulated."""
+    """The backend of the GPUs: ``SIMULATED`` or ``NVIDIA_FAKE``, with the same models."""
+    fpga_backend: str = SIMULATED
+    """The backend of the FPGAs; another one than ``SIMULATED`` has a card of its own beside those of ``cards``."""
     intel_tiles: Sequence[int] = ()
     """Intel's GPUs by their number of tiles, which are files of a stand-in machine. Nothing is made on them."""
 
@@ -93,6 +96,7 @@ class Kerf:
         self._processes = cluster.processes
         self._plugins: dict[str, _Plugin] = {}
         self._hardware: dict[str, Hardware] = {}
+        self._fpga_machines: dict[tuple[str, str], FpgaMachine] = {}
 
     async def install(self, left_out: Collection[str] = (), *, early_loading: bool = False) -> None:
         """Apply ``deploy/`` without the files of ``left_out``.
@@ -200,6 +204,8 @@ class Kerf:
         self._hardware[node] = hardware
         if hardware.intel_tiles:
             _make_intel_machine(self._intel_folder(node), hardware.intel_tiles)
+        if hardware.fpga_backend != SIMULATED:
+            self._start_fpga_machine(node, hardware.fpga_backend)
         for file, document in self._backends(node).values():
             file.write_text(yaml.safe_dump(document))
 
@@ -209,6 +215,10 @@ class Kerf:
     def stand_in_folder(self, node: str) -> Path:
         """Return the folder of the stand-in machine, which the plugin makes."""
         return self._cluster.node_paths(node).root / _MACHINE
+
+    def fpga_machine(self, node: str) -> FpgaMachine:
+        """Return the stand-in of the node's FPGA card."""
+        return self._fpga_machines[node, self._hardware[node].fpga_backend]
 
     def sharing_folder(self, node: str) -> Path:
         """Return the folder of the devices of a stand-in machine that claims share."""
@@ -273,7 +283,8 @@ class Kerf:
             f"--probes-address={plugin.probes}",
             "--log-format=text",
         ]
-        command = with_boot_id(paths, _kerf([*usual, *own, *plugin.arguments]))
+        launcher = () if self._hardware[node].fpga_backend == SIMULATED else self.fpga_machine(node).launcher
+        command = with_boot_id(paths, [*launcher, *_kerf([*usual, *own, *plugin.arguments])])
         self._processes.start(plugin.process, command)
 
     def _backends(self, node: str) -> Mapping[str, tuple[Path, Document]]:
@@ -285,7 +296,11 @@ class Kerf:
         common = {"state": "hardware", "seed": node}
         if hardware.gpu_backend == SIMULATED:
             document = {**common, "cards": list(hardware.cards), **hardware.options}
-            return {SIMULATED: (self.hardware_file(node), document)}
+            backends = {SIMULATED: (self.hardware_file(node), document)}
+            if (fpga := hardware.fpga_backend) != SIMULATED:
+                file = self.hardware_file(node).with_name(f"{fpga}.yaml")
+                backends[fpga] = (file, dict(self.fpga_machine(node).configuration))
+            return backends
         gpus = [_stand_in_row(row) for row in hardware.cards if row["kind"] == "gpu"]
         others = [row for row in hardware.cards if row["kind"] != "gpu"]
         mig_mode = hardware.options.get("migMode", "OnDemand")
@@ -294,6 +309,15 @@ class Kerf:
         if others:
             backends[SIMULATED] = (self.hardware_file(node), {**common, "cards": others})
         return backends
+
+    def _start_fpga_machine(self, node: str, backend: str) -> None:
+        """Make the stand-in of the node's FPGA card, unless it is there, and start its daemon."""
+        if (node, backend) in self._fpga_machines:
+            return
+        machine = MACHINES[backend](self._cluster.node_paths(node).root / backend)
+        self._fpga_machines[node, backend] = machine
+        if machine.daemon:
+            self._processes.start(f"{node}-{backend}-daemon", machine.daemon)
 
     def _intel_folder(self, node: str) -> Path:
         return self._cluster.node_paths(node).root / INTEL

@@ -8,7 +8,8 @@ it or its clients are killed. It keeps no mark of who has loaded what.
 
 A line ``CALL EFFECT [ARGUMENT]`` in the file ``faults`` has the next call of that kind fail: ``load fail STATE``,
 ``load kill`` (the client is killed in the middle, the load goes on), ``load hang`` (no answer before the client has
-gone), ``load lose-devices``, ``load elsewhere``, ``load text TEXT`` (an answer of these words), ``unload fail``.
+gone), ``load lose-devices``, ``load elsewhere``, ``load text TEXT`` (an answer of these words), ``unload fail``; or
+take its time: ``load delay MS``.
 """
 
 import json
@@ -21,6 +22,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -83,6 +85,8 @@ class DaemonStandIn:
             return argument
         if effect == "fail":
             return f"{messages.LOAD_FAILED}{f':{argument}' if argument else ''}"
+        if effect == "delay":
+            time.sleep(int(argument) / 1000)
         state = self.read_state()
         base = next((one for one, packages in self._list_bases() if package in packages), None)
         if base is None:

@@ -2,9 +2,9 @@
  * lies. Each machine has a copy of its own. What the driver would do to a card is done to its files, so it outlives every
  * process:
  *
- *   faults   lines "CALL EFFECT [ARGUMENT]", each for one call; CALL is open or load, EFFECT errno (number, which the
- *            library may leave negative, 0: none), delay (ms), die-before, die-halfway, die-after,
- *            wrong-id (UUID)
+ *   faults   lines "CALL EFFECT [ARGUMENT]", each for one call; CALL is start, open or load, EFFECT abort, exit
+ *            (status), hang, errno (number, which the library may leave negative, 0: none), delay (ms), wrong-id (UUID);
+ *            die-before, die-halfway and die-after kill the plugin, whose child this process is and goes on
  *   log      a line for each call that changed something
  */
 #define _GNU_SOURCE
@@ -117,9 +117,32 @@ static int is(const struct fault *fault, const char *effect) {
     return strcmp(fault->effect, effect) == 0;
 }
 
+static void wait_ms(long ms) {
+    struct timespec wait = {ms / 1000, ms % 1000 * 1000000};
+    nanosleep(&wait, NULL);
+}
+
+/* Kill the plugin. A process that is to end with it never gets to the end of the wait. */
 static void die_if(const struct fault *fault, const char *effect) {
-    if (is(fault, effect))
-        kill(getpid(), SIGKILL);
+    if (is(fault, effect)) {
+        kill(getppid(), SIGKILL);
+        wait_ms(60000);
+    }
+}
+
+/* What befalls the process, whatever it was called for. */
+static void end_if(const struct fault *fault) {
+    if (is(fault, "abort"))
+        abort();
+    if (is(fault, "exit"))
+        exit(atoi(fault->argument));
+    while (is(fault, "hang"))
+        pause();
+}
+
+__attribute__((constructor)) static void start(void) {
+    struct fault fault = take_fault("start");
+    end_if(&fault);
 }
 
 static void format_uuid(const unsigned char *bytes, char *text) {
@@ -139,6 +162,7 @@ static int is_null(const unsigned char *uuid) {
 EXPORT void *xrtDeviceOpenByBDF(const char *bdf) {
     struct fault fault = take_fault("open");
     char path[PATH_MAX];
+    end_if(&fault);
     card_file(bdf, "ready", path);
     if (is(&fault, "errno"))
         fail(atoi(fault.argument));
@@ -159,12 +183,10 @@ EXPORT int xrtDeviceLoadXclbin(void *device, const struct axlf *image) {
     const char *bdf = device;
     char path[PATH_MAX], interfaces[4096], wanted[40], own[40], users[4096];
     struct fault fault = take_fault("load");
+    end_if(&fault);
     die_if(&fault, "die-before");
-    if (is(&fault, "delay")) {
-        long ms = atol(fault.argument);
-        struct timespec wait = {ms / 1000, ms % 1000 * 1000000};
-        nanosleep(&wait, NULL);
-    }
+    if (is(&fault, "delay"))
+        wait_ms(atol(fault.argument));
     if (is(&fault, "errno"))
         return fail(atoi(fault.argument));
     if (memcmp(image->magic, "xclbin2", 8) != 0 || is_null(image->uuid) || image->length < sizeof *image)

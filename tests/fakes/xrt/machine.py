@@ -160,6 +160,11 @@ class XrtMachine:
         with (self.folder / "faults").open("a") as file:
             file.write(f"{call} {effect} {argument}\n")
 
+    def change_library(self) -> None:
+        """Install the library anew."""
+        (self.xrt / "lib" / _NAME).unlink()
+        shutil.copy(build_library(), self.xrt / "lib" / _NAME)
+
     def open_node(self, card: int, node: str) -> None:
         """Let a process have a device node of the card open, and none of its compute units."""
         process = self.folder / f"proc/{PID + card}"

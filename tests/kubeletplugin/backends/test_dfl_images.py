@@ -45,9 +45,10 @@ class Images:
 def test_an_image_as_described_is_read_without_its_header(tmp_path: Path) -> None:
     images = Images(tmp_path)
     assert images.folder.find_fault(images.image) is None
-    bits = images.folder.read(images.image)
-    assert bits.data[bits.offset :].startswith(b"BITS")
-    assert bits.size == len(bits.data) - bits.offset
+    with images.folder.open_bits(images.image) as bits:
+        assert bits.data[bits.offset :].startswith(b"BITS")
+        assert bits.size == len(bits.data) - bits.offset
+        assert os.pread(bits.descriptor, bits.size + 1, bits.offset) == bits.data[bits.offset :]
 
 
 def _replace_by_a_link_out(images: Images) -> None:
@@ -80,6 +81,7 @@ FAULTS: Final[Mapping[str, tuple[Callable[[Images], object], str]]] = {
     "too large": (lambda images: os.truncate(images.file, MAX_BYTES + 1), f"has {MAX_BYTES + 1} bytes; at most"),
     "a pipe": (_replace_by_a_pipe, "is not a file"),
     "no GBS file": (lambda images: images.describe(b"\x7fELF"), "does not begin with"),
+    "empty": (lambda images: images.describe(b""), "does not begin with"),
     "for another interface": (
         lambda images: images.describe(build_gbs(AES_ID, interface=OTHER)),
         f"built for the interface {OTHER}",
@@ -98,8 +100,8 @@ def test_an_image_that_is_not_what_was_described_is_refused(case: str, tmp_path:
     fault = images.folder.find_fault(images.image)
     assert fault is not None
     assert message in fault.message
-    with pytest.raises(HardwareRefusedError, match=message):
-        images.folder.read(images.image)
+    with pytest.raises(HardwareRefusedError, match=message), images.folder.open_bits(images.image):
+        pass
 
 
 def test_a_link_inside_of_the_folder_is_followed_as_a_mounted_config_map_has_them(tmp_path: Path) -> None:
@@ -129,8 +131,8 @@ def test_an_image_is_checked_by_the_keys_again_when_it_is_loaded(tmp_path: Path)
     fault = node.find_fault(images.image)
     assert fault is not None
     assert fault.reason == "Unsigned"
-    with pytest.raises(HardwareRefusedError, match="has no signature"):
-        node.read(images.image)
+    with pytest.raises(HardwareRefusedError, match="has no signature"), node.open_bits(images.image):
+        pass
 
 
 def test_what_is_loaded_is_what_was_checked_though_the_file_is_swapped_for_a_link_in_between(tmp_path: Path) -> None:
@@ -140,5 +142,5 @@ def test_what_is_loaded_is_what_was_checked_though_the_file_is_swapped_for_a_lin
     other.write_bytes(build_gbs(AES_ID, padding=128))
     images.file.unlink()
     images.file.symlink_to(other)
-    with pytest.raises(HardwareRefusedError, match="is another file"):
-        images.folder.read(images.image)
+    with pytest.raises(HardwareRefusedError, match="is another file"), images.folder.open_bits(images.image):
+        pass

@@ -6,7 +6,6 @@ What all backends do is in the contract (``test_xrt_contract.py``).
 import errno
 import json
 import logging
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -330,6 +329,40 @@ def test_a_load_that_takes_too_long_fails(config: dict[str, int], limit: str, no
         node.prepare(node.region("aes"), **config)
 
 
+@pytest.mark.parametrize(
+    ("call", "effect", "end"),
+    [("load", "abort", "SIGABRT"), ("open", "exit 3", "exit status 3"), ("load", "exit 0", "exit status 0")],
+)
+def test_a_library_that_ends_its_process_fails_the_load_and_the_next_one_is_made(
+    call: str, effect: str, end: str, node: XrtNode
+) -> None:
+    record = node.allocate(node.region("aes"))
+    node.hardware.add_fault(call, *effect.split())
+    with pytest.raises(HardwareBusyError, match=rf"into 0000:3b:00\.1: XRT has ended its process \({end}"):
+        node.plugin.prepare(record)
+    assert node.hardware.read_loaded(0) == BLANK_ID
+    node.plugin.prepare(record)
+    assert node.hardware.read_loaded(0) == AES_ID
+
+
+def test_a_load_that_hangs_is_ended_after_its_time_and_the_next_one_is_made(node: XrtNode) -> None:
+    """FP-20."""
+    node.hardware.add_fault("load", "hang")
+    with pytest.raises(HardwareRefusedError, match="not ended it within 1 s, and its process was killed"):
+        node.prepare(node.region("aes"), timeout_seconds=1)
+    node.prepare(node.region("aes"))
+    assert node.hardware.read_loaded(0) == AES_ID
+
+
+def test_a_library_that_ends_its_process_when_it_is_loaded_keeps_claims_away_until_it_does_not(node: XrtNode) -> None:
+    node.hardware.change_library()
+    node.hardware.add_fault("start", "abort")
+    assert "XRT has ended its process (SIGABRT)" in node.plugin.survey(node.card.uuid).no_partitions
+    assert not node.plugin.survey(node.card.uuid).no_partitions
+    node.hardware.add_fault("start", "abort")
+    assert not node.plugin.survey(node.card.uuid).no_partitions, "it is not loaded again for each survey"
+
+
 def test_a_load_may_take_all_of_its_time(node: XrtNode) -> None:
     node.clock.step_s = 30.0
     node.prepare(node.region("aes"))
@@ -388,13 +421,6 @@ def test_a_process_with_the_node_or_a_compute_unit_open_holds_the_card(node: Xrt
     assert node.plugin.survey(node.plugin.cards[1].uuid).partitions
     node.hardware.use(0)
     assert node.plugin.survey(node.card.uuid).partitions, "the driver says it, whatever /proc shows"
-
-
-def test_the_plugins_own_process_does_not_hold_a_card(node: XrtNode) -> None:
-    process = node.hardware.folder / f"proc/{os.getpid()}/fd"
-    process.mkdir(parents=True)
-    (process / "7").symlink_to("/dev/dri/renderD128")
-    assert not node.plugin.survey(node.card.uuid).partitions
 
 
 @pytest.mark.parametrize("has_handle", [True, False])

@@ -23,9 +23,9 @@ class KillableLibrary(XrtLibrary):
         super().__init__(folder)
         self._at_change = at_change
 
-    def load(self, pci_address: str, bits: ImageBits) -> None:
+    def load(self, pci_address: str, bits: ImageBits, limit_s: float | None) -> None:
         self._at_change()
-        super().load(pci_address, bits)
+        super().load(pci_address, bits, limit_s)
         self._at_change()
 
 
@@ -40,10 +40,10 @@ class XrtMachineUnderTest(MachineUnderTest):
         self.document = build_config(self.hardware)
         self._now = now
         self._points_left: int | None = None
+        self._loader = KillableLibrary(self.hardware.xrt, self._pass_point)
 
     def open_backend(self) -> XrtBackend:
-        loader = KillableLibrary(self.hardware.xrt, self._pass_point)
-        return XrtBackend(self.document, loader=loader, now=self._now)
+        return XrtBackend(self.document, loader=self._loader, now=self._now)
 
     def config(self, partition: Partition) -> DeviceConfigBase | None:
         """A card gets a function, as nothing is left to see of a blank one."""

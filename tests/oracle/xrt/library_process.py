@@ -1,7 +1,7 @@
 """A process with AMD's library in it: ``python -m tests.oracle.xrt.library_process FOLDER``, JSON lines in and out.
 
 ``{"file": PATH}`` is answered by what the library says of an xclbin file, ``{"load": PATH}`` by Kerf's own load of it
-in the mode ``noop``: by the UUID that the library reports before Kerf closes the card.
+in the mode ``noop``: by the call that has failed, or by the UUID that the library reports before Kerf closes the card.
 """
 
 import ctypes
@@ -12,9 +12,7 @@ import uuid
 from pathlib import Path
 from typing import Any, cast
 
-from api.errors import KerfError
-from driver.kubeletplugin.backends.fpga_images.files import ImageBits
-from driver.kubeletplugin.backends.xrt.library import XrtLibrary
+from driver.kubeletplugin.backends.xrt import load_process
 
 _NO_NUMBER = ctypes.c_size_t(-1).value
 
@@ -23,12 +21,12 @@ class Judge:
     """The library's functions of xclbin files (``experimental/xrt_xclbin.h``)."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
         os.environ["XILINX_XRT"] = str(folder)
         libraries = folder / "lib"
         for name in ("libprotobuf.so.32", "libboost_filesystem.so.1.74.0"):
             ctypes.CDLL(str(libraries / name), mode=ctypes.RTLD_GLOBAL)
-        self._library = library = ctypes.CDLL(str(libraries / "libxrt_coreutil.so.2"))
+        self._path = str(libraries / "libxrt_coreutil.so.2")
+        self._library = library = ctypes.CDLL(self._path)
         for function, result in (
             ("xrtXclbinAllocRawData", ctypes.c_void_p),
             ("xrtXclbinGetNumKernels", ctypes.c_size_t),
@@ -60,21 +58,17 @@ class Judge:
         }
 
     def load(self, data: bytes) -> dict[str, Any]:
-        library, own = XrtLibrary(self._folder), ctypes.create_string_buffer(16)
-        assert library.find_fault() == ""
-        declared = cast("Any", library._open())  # what was loaded is forgotten when the last handle is closed
+        declared = cast("Any", load_process.open_library(self._path))
+        image, own = ctypes.create_string_buffer(data), ctypes.create_string_buffer(16)
         close = declared.xrtDeviceClose
 
-        def read_and_close(device: int) -> None:
+        def read_and_close(device: int) -> None:  # what was loaded is forgotten when the last handle is closed
             assert self._library.xrtDeviceGetXclbinUUID(device, own) == 0
             assert close(device) == 0
 
         declared.xrtDeviceClose = read_and_close
-        try:
-            library.load("0", ImageBits(data=bytearray(data), offset=0))
-        except KerfError as error:
-            return {"error": f"{type(error).__name__}: {error}"}
-        return {"uuid": str(uuid.UUID(bytes=own.raw))}
+        call, _ = load_process.load(declared, "0", ctypes.addressof(image))
+        return {"uuid": str(uuid.UUID(bytes=own.raw))} if call == load_process.DONE else {"failed": call}
 
 
 def main() -> None:

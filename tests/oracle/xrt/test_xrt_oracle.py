@@ -1,5 +1,6 @@
 """AMD's library reads xclbin files as Kerf does, its header has the same layout, and it takes Kerf's loads."""
 
+import mmap
 import os
 import random
 import re
@@ -12,6 +13,9 @@ from typing import Any, Final
 
 import pytest
 
+from driver.kubeletplugin.backends.base import HardwareBusyError
+from driver.kubeletplugin.backends.fpga_images.files import ImageBits
+from driver.kubeletplugin.backends.xrt.library import XrtLibrary
 from driver.kubeletplugin.backends.xrt.xclbin import BANK, HEAD, IP, SECTION, XclbinHeader, read_xclbin_header
 from tests.fakes.xrt import build_xclbin
 from tests.fakes.xrt.machine import AES_ID, INTERFACE
@@ -31,10 +35,16 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def judge(unpacked: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Judge]:
+def folder(unpacked: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of XRT, whose library loads without a card."""
     monkeypatch.setenv("XCL_EMULATION_MODE", "noop")
     monkeypatch.setenv("LD_LIBRARY_PATH", str(unpacked / "xrt/lib"))
-    with Judge(Path(sys.executable), ["-m", "tests.oracle.xrt.library_process", str(unpacked / "xrt")]) as running:
+    return unpacked / "xrt"
+
+
+@pytest.fixture
+def judge(folder: Path) -> Iterator[Judge]:
+    with Judge(Path(sys.executable), ["-m", "tests.oracle.xrt.library_process", str(folder)]) as running:
         yield running
 
 
@@ -87,7 +97,22 @@ def test_the_library_takes_a_load_and_says_that_it_refuses_one(judge: Judge, tmp
     file.write_bytes(build_xclbin(AES_ID, interface=INTERFACE))
     assert judge.ask({"load": str(file)}) == {"uuid": AES_ID}
     file.write_bytes(build_xclbin(AES_ID, interface=INTERFACE, magic=b"xclbin1\0"))
-    assert "HardwareBusyError: the image cannot be loaded into 0" in judge.ask({"load": str(file)})["error"]
+    assert judge.ask({"load": str(file)}) == {"failed": "load"}
+
+
+def load(library: XrtLibrary, file: Path) -> None:
+    with file.open("r+b") as stream, mmap.mmap(stream.fileno(), 0) as data:
+        library.load("0", ImageBits(descriptor=stream.fileno(), data=data, offset=0), None)
+
+
+def test_the_process_of_a_load_has_the_library_take_an_image_and_refuse_one(folder: Path, tmp_path: Path) -> None:
+    library, file = XrtLibrary(folder), tmp_path / "a.xclbin"
+    assert library.find_fault() == ""
+    file.write_bytes(build_xclbin(AES_ID, interface=INTERFACE))
+    load(library, file)
+    file.write_bytes(build_xclbin(AES_ID, interface=INTERFACE, magic=b"xclbin1\0"))
+    with pytest.raises(HardwareBusyError, match="the image cannot be loaded into 0: XRT says no cause"):
+        load(library, file)
 
 
 LAYOUT: Final = r"""

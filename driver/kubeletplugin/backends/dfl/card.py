@@ -304,9 +304,9 @@ class DflCard:
 
     def _load(self, port: PortReading, image: ImageReference, limit_s: float | None) -> None:
         """Load an image and check what came of it. The kernel ends a load that hangs; one that took too long fails."""
-        bits = self._images.read(image)
-        began = self._now()
-        self._driver.program(self.reading, port, bits)
+        with self._images.open_bits(image) as bits:
+            began = self._now()
+            self._driver.program(self.reading, port, bits)
         took_s = self._now() - began
         LOADS.inc()
         _log.info("%s was loaded into slot %d of %s in %.2f s", image.file, port.slot, self._name, took_s)

@@ -7,6 +7,7 @@ very bytes that are loaded.
 
 import ctypes
 import hashlib
+import mmap
 import os
 import stat
 from collections.abc import Iterator
@@ -42,9 +43,12 @@ class ImageRefusedError(HardwareRefusedError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageBits:
-    """The content of a checked image file."""
+    """The content of a checked image file, in memory of this process that another one can be given."""
 
-    data: bytearray
+    descriptor: int
+    """The descriptor of a file in memory (memfd_create(2)) with the content."""
+    data: mmap.mmap
+    """The content."""
     offset: int
     """Where the bits for the card begin."""
 
@@ -80,23 +84,32 @@ class ImageFiles:
         found = self._inspect(image)
         return found if isinstance(found, ImageHeader) else None
 
-    def read(self, image: ImageReference) -> ImageBits:
-        """Read the image's file and check what was read. Raises ImageRefusedError."""
-        with self._open(image) as descriptor:
-            size = os.fstat(descriptor).st_size
-            data = bytearray(size)
+    @contextmanager
+    def open_bits(self, image: ImageReference) -> Iterator[ImageBits]:
+        """Read the image's file into memory and check what was read; the memory is given back after the context.
+
+        Raises ImageRefusedError.
+        """
+        with ExitStack() as stack:
+            source = stack.enter_context(self._open(image))
+            size = os.fstat(source).st_size
             try:
-                with os.fdopen(os.dup(descriptor), "rb", buffering=0) as stream:
-                    view, done = memoryview(data), 0
-                    while done < size and (count := stream.readinto(view[done:])):
+                memory = os.memfd_create("image")
+                stack.callback(os.close, memory)
+                os.truncate(memory, max(size, 1))  # no mapping is empty
+                data = mmap.mmap(memory, max(size, 1))
+                with os.fdopen(os.dup(source), "rb", buffering=0) as stream, memoryview(data) as view:
+                    done = 0
+                    while done < size and (count := stream.readinto(view[done:size])):
                         done += count
+                    digest = hashlib.sha256(view[:size]).hexdigest()
             except OSError as error:
                 raise ImageRefusedError("Unreadable", f"image {image.name} cannot be read: {error.strerror}") from error
-        _check_digest(hashlib.sha256(data).hexdigest(), image)
-        if (fault := self._keys.find_fault(image)) is not None:
-            raise ImageRefusedError(*fault)
-        header = self._check_header(lambda offset, length: bytes(data[offset : offset + length]), size, image)
-        return ImageBits(data=data, offset=header.bits_offset)
+            _check_digest(digest, image)
+            if (fault := self._keys.find_fault(image)) is not None:
+                raise ImageRefusedError(*fault)
+            header = self._check_header(lambda offset, length: data[offset : offset + length], size, image)
+            yield ImageBits(descriptor=memory, data=data, offset=header.bits_offset)
 
     def check(self, image: ImageReference, descriptor: int) -> ImageRefusal | None:
         """Return what is wrong with the file of ``descriptor``, from its present offset, as that of ``image``."""

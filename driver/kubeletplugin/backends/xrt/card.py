@@ -9,7 +9,6 @@ the image is loaded unless the card reports it already (a warm hit), and its UUI
 """
 
 import logging
-import os
 from collections.abc import Callable
 from typing import Final
 
@@ -193,10 +192,10 @@ class XrtCard:
             self._load(image, limit_s)
 
     def _load(self, image: ImageReference, limit_s: float | None) -> None:
-        """Load an image and check what came of it. A load cannot be ended; one that took too long fails."""
-        bits = self._images.read(image)
-        began = self._now()
-        self._loader.load(self.reading.pci_address, bits)
+        """Load an image and check what came of it. A load that takes too long fails."""
+        with self._images.open_bits(image) as bits:
+            began = self._now()
+            self._loader.load(self.reading.pci_address, bits, limit_s)
         took_s = self._now() - began
         LOADS.inc()
         _log.info("%s was loaded into %s in %.2f s", image.name, self._name, took_s)
@@ -223,7 +222,6 @@ class XrtCard:
         proc = self._files.root / "proc"
         nodes = {self._node, *self.reading.queues}
         found = {pid for pids in find_openers(proc, nodes).values() for pid in pids}
-        found -= {os.getpid()}  # libxrt may keep the node open in this process
         return {pid: read_process_name(proc, pid) for pid in sorted(found | self._files.read_users(self.reading))}
 
     def _check_unused(self) -> None:

@@ -1,30 +1,36 @@
-"""AMD's runtime library: the few C functions that load an image, declared for ctypes (XRT, ``xrt/xrt_device.h``).
+"""AMD's runtime library: loads an image into a card, in a process of its own for each load (``load_process.py``).
 
-Every failure becomes one of Kerf's errors here, by the number that the library leaves in ``errno``: that of the driver
-(Xilinx/XRT, ``src/runtime_src/core/pcie/driver/linux/xocl/userpf/xocl_ioctl.c``), or none.
+The library ends its process where it finds a fault, and a load may hang: so it is never in the plugin's process, and a
+load that takes too long is ended. Every failure becomes one of Kerf's errors here, by the number that the library
+leaves in ``errno``: that of the driver (Xilinx/XRT,
+``src/runtime_src/core/pcie/driver/linux/xocl/userpf/xocl_ioctl.c``), or none.
 
-XRT finds its parts by the variable XILINX_XRT, and ends the process where it does not find them (2.13, which Debian
-has; newer ones look beside the library). So they are looked for here first, and the variable is set.
+XRT finds its parts by the variable XILINX_XRT (2.13, which Debian has; newer ones look beside the library).
 """
 
-import ctypes
 import errno
 import os
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from api.errors import KerfError
 from driver.kubeletplugin.backends.base import CardAbsentError, HardwareBusyError, HardwareRefusedError
 from driver.kubeletplugin.backends.fpga_images.files import ImageBits
+from driver.kubeletplugin.backends.xrt import load_process
 
 _LIBRARY: Final = "lib/libxrt_coreutil.so.2"
 """The library, below XRT's folder."""
 _PARTS: Final = (_LIBRARY, "lib/libxrt_core.so.2")
 """The library and what it loads for PCIe cards."""
+_CHECK_S: Final = 60.0
+"""The most seconds to load the library alone, which takes a tenth of one."""
+_LONGEST_S: Final = 600.0
+"""The most seconds for a load of which nobody has said how long it may take: large cards take about a minute."""
 _NO_CAUSE: Final = "XRT says no cause; the kernel's log may"
 _CAUSES: Final[Mapping[int, tuple[str, type[KerfError]]]] = MappingProxyType(
     {
@@ -45,6 +51,8 @@ _CAUSES: Final[Mapping[int, tuple[str, type[KerfError]]]] = MappingProxyType(
 """By error number: what it means, and whether a later try may succeed."""
 _OPEN_CAUSES: Final = frozenset({errno.EBUSY, errno.EPERM, errno.EACCES})
 """What else than its absence keeps a card from being opened; of that XRT gives several numbers, or none."""
+_Version: TypeAlias = tuple[tuple[int, int, int], ...]
+"""Of each part inode, size and the time of its last change: another one, another library."""
 
 
 class Loader(Protocol):
@@ -54,8 +62,9 @@ class Loader(Protocol):
         """Return why nothing can be loaded on this node; empty: it can."""
         ...
 
-    def load(self, pci_address: str, bits: ImageBits) -> None:
-        """Load an image into the card with this user function, which may take a minute.
+    def load(self, pci_address: str, bits: ImageBits, limit_s: float | None) -> None:
+        """Load an image into the card with this user function, which may take a minute; ``limit_s`` is the most
+        seconds, None: as many as any card needs.
 
         Raises HardwareBusyError, HardwareRefusedError or CardAbsentError.
         """
@@ -63,74 +72,93 @@ class Loader(Protocol):
 
 
 class XrtLibrary:
-    """The library of this node, which is loaded when it is first needed. Errors that may pass leave it unloaded."""
+    """The library of this node."""
 
     def __init__(self, folder: Path) -> None:
         """``folder`` is that of XRT, such as ``/opt/xilinx/xrt``."""
         self._folder = folder
-        self._lock = threading.Lock()
-        self._library: ctypes.CDLL | None = None
+        self._usable: _Version | None = None
 
     def find_fault(self) -> str:
+        """Return as Loader says. The library is loaded once for that, and again when it has changed or has failed."""
         try:
-            self._open()
-        except HardwareBusyError as error:
+            version = self._read_version()
+            if version != self._usable:
+                self._run("no image can be loaded", (), (), _CHECK_S)
+                self._usable = version
+        except (HardwareBusyError, HardwareRefusedError) as error:
             return str(error)
         return ""
 
-    def load(self, pci_address: str, bits: ImageBits) -> None:
-        library = self._open()
-        with _open_device(library, pci_address) as device:
-            image = ctypes.c_void_p(bits.address)
-            _call(library.xrtDeviceLoadXclbin, device, image, what=f"the image cannot be loaded into {pci_address}")
+    def load(self, pci_address: str, bits: ImageBits, limit_s: float | None) -> None:
+        self._read_version()
+        arguments = (pci_address, str(bits.descriptor), str(bits.offset))
+        what = f"the image cannot be loaded into {pci_address}"
+        call, number = self._run(what, arguments, (bits.descriptor,), _LONGEST_S if limit_s is None else limit_s)
+        if call == load_process.OPEN:
+            number = number if number in _OPEN_CAUSES else errno.ENODEV
+            raise _translate(number, f"card {pci_address} cannot be opened")
+        if call != load_process.DONE:
+            raise _translate(number, what)
 
-    def _open(self) -> ctypes.CDLL:
-        """Return the library. Raises HardwareBusyError: it is not there, or has not the functions; it may come."""
-        with self._lock:
-            if self._library is None:
-                self._library = _load_library(self._folder)
-            return self._library
+    def _read_version(self) -> _Version:
+        """Return which library this is. Raises HardwareBusyError: a part is not there; it may come.
+
+        XRT itself would say less.
+        """
+        found = []
+        for part in _PARTS:
+            try:
+                status = (self._folder / part).stat()
+            except OSError as error:
+                message = f"no image can be loaded: {self._folder / part} is not there; install XRT"
+                raise HardwareBusyError(message) from error
+            found.append((status.st_ino, status.st_size, status.st_mtime_ns))
+        return tuple(found)
+
+    def _run(self, what: str, arguments: Sequence[str], descriptors: Sequence[int], limit_s: float) -> tuple[str, int]:
+        """Run the process to its end, and return which call of the library has failed with which error number.
+
+        Raises HardwareBusyError and HardwareRefusedError, saying that ``what`` has happened.
+        """
+        library = str(self._folder / _LIBRARY)
+        try:
+            done = subprocess.run(  # noqa: S603  (Kerf's own program)
+                [sys.executable, "-I", "-S", load_process.__file__, str(os.getpid()), library, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                env={**os.environ, "XILINX_XRT": str(self._folder)},
+                pass_fds=descriptors,
+                timeout=limit_s,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise HardwareRefusedError(
+                f"{what}: XRT has not ended it within {limit_s:g} s, and its process was killed; no more are allowed "
+                "(timeoutSeconds of the FpgaConfig, loadSeconds of the image)"
+            ) from error
+        except OSError as error:
+            raise HardwareBusyError(f"{what}: no process can be started for it: {error.strerror}") from error
+        if done.returncode or not done.stdout:
+            end = _describe_end(done.returncode)
+            raise HardwareBusyError(f"{what}: XRT has ended its process ({end}); the plugin's log has what it wrote")
+        call, number, said = done.stdout.decode(errors="replace").split(" ", 2)
+        if call == load_process.LIBRARY:
+            raise HardwareBusyError(f"{what}: {library} cannot be used: {said}")
+        return call, abs(int(number))  # the driver's own is negative, and some versions pass it on as it is
 
 
-def _load_library(folder: Path) -> ctypes.CDLL:
-    """Load the library and declare the functions that are used (``xrtDeviceHandle`` is a pointer)."""
-    for part in _PARTS:
-        if not (folder / part).exists():
-            raise HardwareBusyError(f"no image can be loaded: {folder / part} is not there; install XRT")
-    os.environ["XILINX_XRT"] = str(folder)
+def _describe_end(status: int) -> str:
+    """Return how a process has ended, which is what ``subprocess`` has as its status."""
+    if status >= 0:
+        return f"exit status {status}"
     try:
-        library = ctypes.CDLL(str(folder / _LIBRARY), use_errno=True)
-        library.xrtDeviceOpenByBDF.argtypes = [ctypes.c_char_p]
-        library.xrtDeviceOpenByBDF.restype = ctypes.c_void_p
-        library.xrtDeviceLoadXclbin.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
-        library.xrtDeviceLoadXclbin.restype = ctypes.c_int
-        library.xrtDeviceClose.argtypes = [ctypes.c_void_p]
-        library.xrtDeviceClose.restype = ctypes.c_int
-    except (OSError, AttributeError) as error:
-        raise HardwareBusyError(f"no image can be loaded: {folder / _LIBRARY} cannot be used: {error}") from error
-    return library
-
-
-@contextmanager
-def _open_device(library: ctypes.CDLL, pci_address: str) -> Iterator[int]:
-    ctypes.set_errno(0)
-    device = library.xrtDeviceOpenByBDF(pci_address.encode())
-    if not device:
-        number = abs(ctypes.get_errno())
-        raise _translate(number if number in _OPEN_CAUSES else errno.ENODEV, f"card {pci_address} cannot be opened")
-    try:
-        yield device
-    finally:
-        library.xrtDeviceClose(device)
-
-
-def _call(function: Any, *arguments: object, what: str) -> None:  # noqa: ANN401  (ctypes has no public type for it)
-    ctypes.set_errno(0)
-    if function(*arguments):
-        raise _translate(ctypes.get_errno(), what)
+        return signal.Signals(-status).name
+    except ValueError:
+        return f"signal {-status}"
 
 
 def _translate(number: int, what: str) -> KerfError:
-    """Return Kerf's error for a number; the driver's own is negative, and some versions pass it on as it is."""
-    cause, kind = _CAUSES.get(abs(number), (_NO_CAUSE, HardwareBusyError))
+    """Return Kerf's error for an error number."""
+    cause, kind = _CAUSES.get(number, (_NO_CAUSE, HardwareBusyError))
     return kind(f"{what}: {cause}")
