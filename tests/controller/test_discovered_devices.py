@@ -146,6 +146,19 @@ async def test_ak_20_a_node_that_leaves_the_cluster_leaves_the_device(cluster: E
         await eventually(lambda: _has(device(cluster, name), lambda held: held.spec["nodes"] == ["n1"]))
 
 
+async def test_a_device_gets_the_label_by_which_its_nodes_follow_it_again(cluster: EmbeddedCluster) -> None:
+    await add_node(cluster, "n1")
+    owner = await add_configuration(cluster, "cameras")
+    name = await add_device(cluster, owner, "rtsp://10.0.0.1", "n1")
+    async with cluster.controller():
+        for lost in (None, "n2"):
+            patch = {"metadata": {"labels": {"kerf.dev/node": lost}}}
+            await cluster.admin.patch(DISCOVERED_DEVICES, name, patch, type=PatchType.MERGE)
+            await eventually(
+                lambda: _has(device(cluster, name), lambda held: held.metadata.labels.get("kerf.dev/node") == "Shared")
+            )
+
+
 async def test_ak_21_nothing_stays_of_a_configuration_that_is_deleted(cluster: EmbeddedCluster) -> None:
     await add_node(cluster, "n1")
     owner = await add_configuration(cluster, "cameras")
