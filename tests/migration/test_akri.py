@@ -138,7 +138,8 @@ def test_ak_25_a_broker_and_a_service_are_told_with_what_to_write_instead(
     assert made["spec"].keys() == {"discoveryHandler", "capacity", "extendedResourceDomain"}
     assert remark.startswith(f"Configuration cameras: {field}: left out: ")
     assert step in remark
-    [without], remarks = converted(configuration(**{next(iter(spec)): None}))
+    unset: JsonObject = dict.fromkeys(spec)
+    [without], remarks = converted(configuration(**unset))
     assert (without, len(remarks)) == (made, 1), "null is unset"
 
 
