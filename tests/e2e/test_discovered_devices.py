@@ -10,7 +10,7 @@ from tests.e2e.conftest import NODE
 from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
 from tests.realcluster.api import Api, StatusError
-from tests.realcluster.kerf import Hardware
+from tests.realcluster.kerf import Hardware, Kerf
 
 HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "a30-24gb"}], options={})
 PLUGIN_ARGUMENTS = ("--backend=discovered", "--instance=one")
@@ -86,6 +86,32 @@ async def test_ak_06_ak_09_claims_and_limits_take_from_the_same_capacity(namespa
     await namespace.delete_pod("limits")
     await namespace.delete_pod("this-0")
     assert (await namespace.wait_running("any-2")).main.environment["URL"] == IDS[0]
+
+
+async def test_ak_14_both_containers_of_a_pod_with_limits_have_a_device(namespace: Namespace) -> None:
+    await namespace.apply(pods.pod("two", containers=("left", "right"), limits={"akri.sh/cameras": "1"}))
+    told = (await namespace.wait_running("two")).containers
+    assert {told[name].environment["URL"] for name in ("left", "right")} <= {*IDS}
+    [claim] = await namespace.claims()
+    assert {result["request"] for result in claim["status"]["allocation"]["devices"]["results"]} == {
+        "container-0-request-0",
+        "container-1-request-0",
+    }
+
+
+async def test_ak_16_a_user_whose_pod_was_deleted_while_the_plugin_was_down_is_free_once_it_is_back(
+    api: Api, namespace: Namespace, kerf: Kerf
+) -> None:
+    await namespace.template("this", pods.exactly("camera", f"{NAMES[0]}.shared.kerf.dev"))
+    await namespace.create_pods("this", "this-0", "this-1")
+    for name in ("this-0", "this-1"):
+        await namespace.wait_running(name)
+    await kerf.crash_plugin(NODE)
+    await api.delete("v1", "Pod", "this-0", namespace.name)
+    await namespace.create_pods("this", "this-2")
+    await namespace.wait_event("this-2", "FailedScheduling")
+    await kerf.start_plugin(NODE)
+    assert (await namespace.wait_running("this-2")).main.environment["URL"] == IDS[0]
 
 
 async def test_ak_07_a_claim_has_different_devices_where_it_says_so(namespace: Namespace) -> None:
