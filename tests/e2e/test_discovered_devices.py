@@ -25,17 +25,15 @@ UNIQUE: Final = {"distinctAttribute": "shared.kerf.dev/uuid"}
 
 @pytest.fixture(autouse=True)
 async def devices(api: Api, namespace: Namespace) -> None:
-    """Two devices of capacity 2, which this node sees. No handler has this name: the test itself has found them."""
+    """Two devices of capacity 2, which this node sees."""
+    found = ", ".join(f"{{id: '{id_}', shared: true, properties: {{URL: '{id_}'}}}}" for id_ in IDS)
     spec = {
-        "discoveryHandler": {"name": "byHand"},
+        "discoveryHandler": {"name": "static", "details": f"devices: [{found}]"},
         "capacity": 2,
         "brokerProperties": {"QUALITY": "high"},
         "extendedResourceDomain": "akri.sh",
     }
     await api.apply(_document("DiscoveryConfiguration", CONFIGURATION, **spec))
-    for name, id_ in zip(NAMES, IDS, strict=True):
-        found = {"configurationName": CONFIGURATION, "deviceID": id_, "shared": True, "nodes": [NODE]}
-        await api.apply(_document("DiscoveredDevice", name, **found, properties={"URL": id_}))
 
     async def are_published() -> bool:
         slices = await api.list(pods.RESOURCE, "ResourceSlice")
@@ -97,6 +95,8 @@ async def test_ak_14_both_containers_of_a_pod_with_limits_have_a_device(namespac
         "container-0-request-0",
         "container-1-request-0",
     }
+    await namespace.apply(pods.pod("several", limits={"akri.sh/cameras": "2"}))
+    await namespace.wait_event("several", "FailedScheduling", "must be different")
 
 
 async def test_ak_16_a_user_whose_pod_was_deleted_while_the_plugin_was_down_is_free_once_it_is_back(

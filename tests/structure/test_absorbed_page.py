@@ -1,4 +1,4 @@
-"""The rows of docs/absorbed.md: each feature of an absorbed system has a test that exists, or a reason why it has none."""
+"""The rows of docs/absorbed.md: each feature of an absorbed system has a test that exists, or a reason why not."""
 
 import re
 from typing import Final
