@@ -95,8 +95,6 @@ async def test_ak_14_both_containers_of_a_pod_with_limits_have_a_device(namespac
         "container-0-request-0",
         "container-1-request-0",
     }
-    await namespace.apply(pods.pod("several", limits={"akri.sh/cameras": "2"}))
-    await namespace.wait_event("several", "FailedScheduling", "must be different")
 
 
 async def test_ak_16_a_user_whose_pod_was_deleted_while_the_plugin_was_down_is_free_once_it_is_back(
@@ -136,6 +134,12 @@ async def test_ak_07_ak_08_several_devices_without_that_are_refused_unless_they_
         return False
 
     await eventually("the template is refused", is_refused)
+    await namespace.apply(pods.pod("several", limits={"akri.sh/cameras": "2"}))
+    await namespace.wait_event("several", "FailedScheduling", "must be different")
+    await namespace.delete_pod("several")
+    await namespace.apply(pods.pod("two", containers=("left", "right"), limits={"akri.sh/cameras": "1"}))
+    await namespace.wait_running("two")
+    await namespace.delete_pod("two")
     held = await api.get(KERF, "DiscoveryConfiguration", CONFIGURATION)
     await api.apply(_document("DiscoveryConfiguration", CONFIGURATION, **held["spec"], uniqueDevices=False))
 
