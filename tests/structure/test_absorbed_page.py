@@ -26,7 +26,7 @@ def rows() -> list[tuple[str, str]]:
 
 
 @cache
-def tests() -> frozenset[str]:
+def list_tests() -> frozenset[str]:
     """The names of all tests."""
     paths = (path for path in files() if path.parts[0] == "tests" and path.name.startswith("test_"))
     return frozenset(name for path in paths for name in _DEFINITION.findall(text(path)))
@@ -41,4 +41,4 @@ def test_each_feature_of_each_absorbed_system_has_a_row() -> None:
 def test_a_row_names_tests_that_exist_or_says_why_there_is_none(ids: str, cell: str) -> None:
     assert _NAMED.search(cell) or _WITHOUT.search(cell), "neither a test nor a reason"
     for name in _TEST.findall(cell):
-        assert any(f"{one}_".startswith(f"{name}_") for one in tests()), f"{name} does not exist"
+        assert any(f"{one}_".startswith(f"{name}_") for one in list_tests()), f"{name} does not exist"
