@@ -33,7 +33,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "controller": "Run the cluster's controller.",
     "kubelet-plugin": "Run the plugin of one node.",
     "mps-daemons": "Keep the MPS control daemons of one node.",
-    "migrate": "Write a classic cluster's classes and templates for a newer one.",
+    "migrate": "Convert what asks for devices in older ways to claims.",
     "devices": "Show what this node's backends see and what would be published.",
     "checkpoint": "Show or copy what this node's plugin has recorded of its claims.",
     "claim": "Print a claim template for devices of a size of your own.",

@@ -147,6 +147,9 @@ class Family:
     description_kinds: tuple[Kind[Any], ...] = ()
     """The kinds of objects of the cluster by which administrators describe its hardware: plugins read them, and its
     backends get them (``DescribedBackend``)."""
+    select_descriptions: Callable[[str], Mapping[str, str]] = field(default=lambda _node: {})
+    """Returns, for a node's name, the label selectors of those description kinds of which a node's plugin needs a part
+    only, by kind; it gets all objects of the others."""
     is_network_attached: bool = False
     """Whether the controller publishes the devices, in pools that no node owns: plugins only prepare them."""
     call_timeout_s: float = 120.0

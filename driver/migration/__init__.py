@@ -1,1 +1,5 @@
-"""Migration of classic objects (KEP-3063) to structured DRA: parameters become CEL and configuration. Pure."""
+"""Migration of what asks for devices in older ways to structured DRA and ``kerf.dev``. Pure.
+
+``classic`` converts the objects of classic DRA (KEP-3063): parameters become CEL and configuration. ``akri`` converts
+Akri's Configurations, ``limits`` the pods that count devices of device plugins or of Akri.
+"""

@@ -1,4 +1,4 @@
-"""Converts pods that count devices in ``limits`` to claims: of Kerf's resources, NVIDIA's and Intel's. Pure.
+"""Converts pods that count devices in ``limits`` to claims: of Kerf's resources, NVIDIA's, Intel's and Akri's. Pure.
 
 Each container gets a claim of its own, made from a template, as it had devices of its own. What Intel's scheduler
 extender (GAS) wrote into annotations is left out, because kube-scheduler decides it; what users wrote there, to steer
@@ -13,8 +13,11 @@ from typing import Any, Final
 
 from api.kerf.v1alpha1 import API_VERSION
 from api.model.base import JsonObject
+from api.model.device_attributes import ATTRIBUTE_UUID
 from api.model.quantity import Quantity
 from api.wire import to_builtins
+from driver.families.shared import SHARED
+from driver.migration.akri import DOMAIN, find_configuration
 from driver.migration.classic import REQUEST, V1, MigrationResult
 
 _TEMPLATES: Final[Mapping[str, Sequence[str]]] = {
@@ -52,6 +55,8 @@ class _Wish:
     class_name: str
     count: int
     capacity: JsonObject = field(default_factory=dict)
+    distinct: str = ""
+    """The attribute in which the devices must differ; empty: none."""
 
 
 @dataclass(slots=True)
@@ -60,6 +65,7 @@ class _Conversion:
 
     subject: str
     offered: Mapping[str, str]
+    configurations: frozenset[str]
     classes: dict[str, JsonObject] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
 
@@ -85,10 +91,13 @@ def find_offered(documents: Sequence[JsonObject]) -> Mapping[str, str]:
     return found
 
 
-def migrate_workload(document: JsonObject, offered: Mapping[str, str]) -> MigrationResult | None:
+def migrate_workload(
+    document: JsonObject, offered: Mapping[str, str], configurations: frozenset[str] = frozenset()
+) -> MigrationResult | None:
     """Return the classes, the templates and the workload with claims in place of its ``limits`` of devices.
 
-    ``offered`` are the classes that offer resources of their own. None: it has no such limits.
+    ``offered`` are the classes that offer resources of their own, ``configurations`` the known Configurations of Akri
+    and those that were made of them. None: it has no such limits.
     """
     kind = str(document.get("kind"))
     if kind not in _TEMPLATES:
@@ -102,7 +111,7 @@ def migrate_workload(document: JsonObject, offered: Mapping[str, str]) -> Migrat
         return None
     metadata = workload.get("metadata") or {}
     name = str(metadata.get("name") or metadata.get("generateName", "").rstrip("-"))
-    conversion = _Conversion(f"{kind} {name}", offered)
+    conversion = _Conversion(f"{kind} {name}", offered, configurations)
     templates: list[JsonObject] = []
     for container in (*spec.get("initContainers", ()), *spec.get("containers", ())):
         wishes = list(_take_limits(container, conversion))
@@ -144,6 +153,8 @@ def _take_limits(container: JsonObject, conversion: _Conversion) -> Iterator[_Wi
             profile = match[1].replace(".me", "+me")
             class_name = f"gpu-{match[1].replace('.', '-')}"
             yield conversion.want(class_name, count, device="gpu", profile=profile)
+        elif name.startswith(f"{DOMAIN}/"):
+            yield _want_discovered(name, count, where, conversion)
         elif name in _MONITORING:
             conversion.remarks.append(
                 f"{where}: {name}: make a class with cut: Monitor; its claims need adminAccess, in a namespace that is "
@@ -159,6 +170,27 @@ def _take_limits(container: JsonObject, conversion: _Conversion) -> Iterator[_Wi
             resources[kept] = {name: amount for name, amount in amounts.items() if name not in taken}
             if not resources[kept]:
                 del resources[kept]
+
+
+def _want_discovered(resource: str, count: int, where: str, conversion: _Conversion) -> _Wish:
+    """Return the request for any device of a Configuration of Akri, or for the device of an Instance.
+
+    The DeviceClass of either is made of the DiscoveryConfiguration. Akri gives a container different devices of a
+    Configuration, and several slots of the one device of an Instance.
+    """
+    name = resource.removeprefix(f"{DOMAIN}/")
+    instance_of = find_configuration(name, conversion.configurations)
+    if instance_of is not None:
+        conversion.remarks.append(
+            f"{where}: {resource}: names one device: kubectl get discovereddevices says whether it is found as {name}"
+        )
+    if (configuration := instance_of or name) not in conversion.configurations:
+        conversion.remarks.append(
+            f"{where}: {resource}: the pod waits until there is a DiscoveryConfiguration {configuration}, which these "
+            "files do not have"
+        )
+    distinct = f"{SHARED.driver}/{ATTRIBUTE_UUID}" if count > 1 and instance_of is None else ""
+    return _Wish(f"{name}.{SHARED.driver}", count, distinct=distinct)
 
 
 def _want_intel(limits: Mapping[str, Quantity], where: str, conversion: _Conversion) -> Iterator[_Wish]:
@@ -204,16 +236,20 @@ def _take_annotations(metadata: JsonObject, conversion: _Conversion) -> None:
 
 def _template(name: str, namespace: str, wishes: Sequence[_Wish]) -> JsonObject:
     requests: list[JsonObject] = []
+    constraints: list[JsonObject] = []
     for number, wish in enumerate(wishes):
         exactly: JsonObject = {"deviceClassName": wish.class_name}
         if wish.count != 1:
             exactly["count"] = wish.count
         if wish.capacity:
             exactly["capacity"] = wish.capacity
-        requests.append({"name": REQUEST if len(wishes) == 1 else f"{REQUEST}-{number}", "exactly": exactly})
+        request = REQUEST if len(wishes) == 1 else f"{REQUEST}-{number}"
+        requests.append({"name": request, "exactly": exactly})
+        if wish.distinct:
+            constraints.append({"requests": [request], "distinctAttribute": wish.distinct})
     return {
         "apiVersion": V1,
         "kind": "ResourceClaimTemplate",
         "metadata": {"name": name, **({"namespace": namespace} if namespace else {})},
-        "spec": {"spec": {"devices": {"requests": requests}}},
+        "spec": {"spec": {"devices": {"requests": requests, **({"constraints": constraints} if constraints else {})}}},
     }

@@ -144,6 +144,6 @@ def test_generated_templates_are_up_to_date(tmp_path: Path) -> None:
 
 
 def test_every_manifest_is_of_the_chart() -> None:
-    folders = ("manifests", "nvidia", "fpga", "intel", "early-loading", "classic", "crds")
+    folders = ("manifests", "nvidia", "fpga", "intel", "discovered", "early-loading", "classic", "crds")
     found = {f"{folder}/{path.name}" for folder in folders for path in (ROOT / "deploy" / folder).glob("*.yaml")}
     assert found == {*MANIFESTS}

@@ -90,3 +90,21 @@ def test_manifests_with_limits_are_converted_without_a_cluster(tmp_path: Path) -
     assert result.exit_code == 0, result.output
     kinds = [document["kind"] for document in yaml.safe_load_all(result.stdout)]
     assert kinds == ["ResourceClass", "ResourceClaimTemplate", "Pod", "ResourceClaimTemplate", "Pod"]
+
+
+def test_akris_objects_are_converted_as_kubectl_prints_them() -> None:
+    configuration = {
+        "apiVersion": "akri.sh/v0",
+        "kind": "Configuration",
+        "metadata": {"name": "cameras"},
+        "spec": {
+            "discoveryHandler": {"name": "udev", "discoveryDetails": 'udevRules:\n- KERNEL=="video*"\n'},
+            "configurationServiceSpec": {"ports": []},
+        },
+    }
+    listed = yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [configuration]})
+    result = CliRunner().invoke(command, ["-f", "-"], input=listed, standalone_mode=False)
+    assert result.exit_code == 0, result.output
+    assert '    details: |\n      udevRules:\n      - KERNEL=="video*"\n' in result.stdout, "lines stay lines"
+    assert [one["kind"] for one in yaml.safe_load_all(result.stdout)] == ["DiscoveryConfiguration"]
+    assert "Configuration cameras: spec.configurationServiceSpec: left out:" in result.stderr

@@ -17,6 +17,7 @@ from api.model.metadata import ObjectMeta, OwnerReference
 from api.resource.v1 import KINDS
 from driver.kube.http.client import PatchType
 from driver.kube.http.errors import NotFoundError
+from driver.runtime.metrics import REGISTRY
 
 from .test_app import EmbeddedCluster, cluster, eventually
 
@@ -135,6 +136,26 @@ async def test_ak_18_ak_19_a_device_that_no_node_sees_is_withdrawn_and_kept_for_
         await eventually(lambda: _has(device(cluster, name), lambda held: held is None))
 
 
+async def test_ak_29_a_metric_counts_the_devices_by_what_became_of_them(cluster: EmbeddedCluster) -> None:
+    def counts() -> list[float | None]:
+        states = ("online", "offline", "invalid")
+        return [REGISTRY.get_sample_value("kerf_discovered_devices", {"state": state}) for state in states]
+
+    async def are(*wanted: float) -> bool:
+        return counts() == [*wanted]
+
+    await add_node(cluster, "n1")
+    owner = await add_configuration(cluster, "cameras", offlineGraceSeconds=3600)
+    names = [await add_device(cluster, owner, f"rtsp://10.0.0.{number}", "n1") for number in range(3)]
+    await add_device(cluster, owner, "rtsp://10.0.0.9", "n1", configurationName="other")
+    async with cluster.controller():
+        await eventually(lambda: are(3, 0, 1))
+        await see(cluster, names[0])
+        await eventually(lambda: are(2, 1, 1))
+        await cluster.admin.delete(DISCOVERED_DEVICES, names[1])
+        await eventually(lambda: are(1, 1, 1))
+
+
 async def test_ak_20_a_node_that_leaves_the_cluster_leaves_the_device(cluster: EmbeddedCluster) -> None:
     await add_node(cluster, "n1")
     await add_node(cluster, "n2")
@@ -144,6 +165,19 @@ async def test_ak_20_a_node_that_leaves_the_cluster_leaves_the_device(cluster: E
         await eventually(lambda: _has(slices(cluster), lambda found: set(found) == {name}))
         await cluster.admin.delete(NODES, "n2")
         await eventually(lambda: _has(device(cluster, name), lambda held: held.spec["nodes"] == ["n1"]))
+
+
+async def test_a_device_gets_the_label_by_which_its_nodes_follow_it_again(cluster: EmbeddedCluster) -> None:
+    await add_node(cluster, "n1")
+    owner = await add_configuration(cluster, "cameras")
+    name = await add_device(cluster, owner, "rtsp://10.0.0.1", "n1")
+    async with cluster.controller():
+        for lost in (None, "n2"):
+            patch = {"metadata": {"labels": {"kerf.dev/node": lost}}}
+            await cluster.admin.patch(DISCOVERED_DEVICES, name, patch, type=PatchType.MERGE)
+            await eventually(
+                lambda: _has(device(cluster, name), lambda held: held.metadata.labels.get("kerf.dev/node") == "Shared")
+            )
 
 
 async def test_ak_21_nothing_stays_of_a_configuration_that_is_deleted(cluster: EmbeddedCluster) -> None:

@@ -10,7 +10,7 @@ from tests.e2e.conftest import NODE
 from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
 from tests.realcluster.api import Api, StatusError
-from tests.realcluster.kerf import Hardware
+from tests.realcluster.kerf import Hardware, Kerf
 
 HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "a30-24gb"}], options={})
 PLUGIN_ARGUMENTS = ("--backend=discovered", "--instance=one")
@@ -25,17 +25,15 @@ UNIQUE: Final = {"distinctAttribute": "shared.kerf.dev/uuid"}
 
 @pytest.fixture(autouse=True)
 async def devices(api: Api, namespace: Namespace) -> None:
-    """Two devices of capacity 2, which this node sees. No handler has this name: the test itself has found them."""
+    """Two devices of capacity 2, which this node sees."""
+    found = ", ".join(f"{{id: '{id_}', shared: true, properties: {{URL: '{id_}'}}}}" for id_ in IDS)
     spec = {
-        "discoveryHandler": {"name": "byHand"},
+        "discoveryHandler": {"name": "static", "details": f"devices: [{found}]"},
         "capacity": 2,
         "brokerProperties": {"QUALITY": "high"},
         "extendedResourceDomain": "akri.sh",
     }
     await api.apply(_document("DiscoveryConfiguration", CONFIGURATION, **spec))
-    for name, id_ in zip(NAMES, IDS, strict=True):
-        found = {"configurationName": CONFIGURATION, "deviceID": id_, "shared": True, "nodes": [NODE]}
-        await api.apply(_document("DiscoveredDevice", name, **found, properties={"URL": id_}))
 
     async def are_published() -> bool:
         slices = await api.list(pods.RESOURCE, "ResourceSlice")
@@ -88,6 +86,32 @@ async def test_ak_06_ak_09_claims_and_limits_take_from_the_same_capacity(namespa
     assert (await namespace.wait_running("any-2")).main.environment["URL"] == IDS[0]
 
 
+async def test_ak_14_both_containers_of_a_pod_with_limits_have_a_device(namespace: Namespace) -> None:
+    await namespace.apply(pods.pod("two", containers=("left", "right"), limits={"akri.sh/cameras": "1"}))
+    told = (await namespace.wait_running("two")).containers
+    assert {told[name].environment["URL"] for name in ("left", "right")} <= {*IDS}
+    [claim] = await namespace.claims()
+    assert {result["request"] for result in claim["status"]["allocation"]["devices"]["results"]} == {
+        "container-0-request-0",
+        "container-1-request-0",
+    }
+
+
+async def test_ak_16_a_user_whose_pod_was_deleted_while_the_plugin_was_down_is_free_once_it_is_back(
+    api: Api, namespace: Namespace, kerf: Kerf
+) -> None:
+    await namespace.template("this", pods.exactly("camera", f"{NAMES[0]}.shared.kerf.dev"))
+    await namespace.create_pods("this", "this-0", "this-1")
+    for name in ("this-0", "this-1"):
+        await namespace.wait_running(name)
+    await kerf.crash_plugin(NODE)
+    await api.delete("v1", "Pod", "this-0", namespace.name)
+    await namespace.create_pods("this", "this-2")
+    await namespace.wait_event("this-2", "FailedScheduling")
+    await kerf.start_plugin(NODE)
+    assert (await namespace.wait_running("this-2")).main.environment["URL"] == IDS[0]
+
+
 async def test_ak_07_a_claim_has_different_devices_where_it_says_so(namespace: Namespace) -> None:
     requests = [pods.exactly(name, ANY) for name in ("left", "right")]
     await namespace.template("pair", *requests, constraints=[UNIQUE])
@@ -110,6 +134,12 @@ async def test_ak_07_ak_08_several_devices_without_that_are_refused_unless_they_
         return False
 
     await eventually("the template is refused", is_refused)
+    await namespace.apply(pods.pod("several", limits={"akri.sh/cameras": "2"}))
+    await namespace.wait_event("several", "FailedScheduling", "must be different")
+    await namespace.delete_pod("several")
+    await namespace.apply(pods.pod("two", containers=("left", "right"), limits={"akri.sh/cameras": "1"}))
+    await namespace.wait_running("two")
+    await namespace.delete_pod("two")
     held = await api.get(KERF, "DiscoveryConfiguration", CONFIGURATION)
     await api.apply(_document("DiscoveryConfiguration", CONFIGURATION, **held["spec"], uniqueDevices=False))
 

@@ -39,6 +39,7 @@ from api.resource.v1 import KINDS
 from driver.controller.app import run as run_controller
 from driver.controller.settings import Settings as ControllerSettings
 from driver.families.shared import SHARED
+from driver.families.shared.node_labels import make_labels
 from driver.kube.http.client import Client, PatchType
 from driver.kube.http.config import load_access
 from driver.kube.leader_election import LeaseSettings
@@ -72,7 +73,8 @@ class Site:
         """Add a device that ``nodes`` see, all of them by default; returns its name."""
         name = device_name("cameras", device_id, node=None if spec.get("shared", True) else nodes[0])
         what = {"configurationName": "cameras", "deviceID": device_id, "shared": True, "nodes": nodes or NODE_NAMES}
-        value = DiscoveredDeviceObject(metadata=ObjectMeta(name=name), spec={**what, **spec})
+        labels = make_labels((nodes or NODE_NAMES)[0], shared=bool(spec.get("shared", True)))
+        value = DiscoveredDeviceObject(metadata=ObjectMeta(name=name, labels=labels), spec={**what, **spec})
         await self.client.create(DISCOVERED_DEVICES, value)
         while not await self.is_published(name):  # noqa: ASYNC110  (another program's doing, as below)
             await anyio.sleep(0.02)

@@ -10,14 +10,24 @@ import pytest
 import yaml
 
 from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS
+from api.kerf.discovery_objects import (
+    DISCOVERED_DEVICES,
+    DISCOVERY_CONFIGURATIONS,
+    DiscoveredDeviceObject,
+    DiscoveryConfigurationObject,
+)
 from api.kerf.fpga_objects import FPGA_IMAGES, FPGA_SHELLS
 from api.model.base import JsonObject
+from api.model.metadata import ObjectMeta
 from driver.families.registry import BUILT_IN_BY_NAME
+from driver.families.shared import SHARED
+from driver.families.shared.node_labels import NODE_LABEL, make_labels
 from driver.kube.http.client import Client, PatchType
 from driver.kube.http.config import load_access
 from driver.kube.http.errors import ForbiddenError, NotFoundError
 from driver.kubeletplugin.backends.base import DescribedBackend, DiscoveryChange
-from driver.kubeletplugin.cluster.descriptions import DescriptionWatch
+from driver.kubeletplugin.cluster.descriptions import DescriptionWatch, watch_descriptions
+from driver.kubeletplugin.settings import Settings
 from driver.local.apiserver import ApiServer
 from driver.partitions.geometry import Card
 from tests.fakes.cards import fpga, gpu
@@ -103,7 +113,8 @@ class ListingClient:
     def __init__(self, **answers: Any) -> None:
         self._answers = answers
 
-    async def list(self, kind: Any) -> Any:
+    async def list(self, kind: Any, *, label_selector: str) -> Any:
+        assert not label_selector, "administrators do not label what they describe"
         await anyio.lowlevel.checkpoint()
         answer = self._answers[kind.plural]
         if isinstance(answer, Exception):
@@ -137,6 +148,39 @@ async def test_what_others_write_into_the_status_of_an_object_is_no_change_of_it
         assert [len(one) for one in told] == [1, 2], "the status was written in between"
         assert told[0] == [SHELL]
         group.cancel_scope.cancel()
+
+
+async def test_a_node_follows_of_discovered_devices_its_own_and_the_shared_ones(tmp_path: Path) -> None:
+    settings = Settings(node_name="n1", family=SHARED, backends=(), kubelet_root=tmp_path, classes_poll_s=0.01)
+    async with embedded_cluster(tmp_path) as admin, anyio.create_task_group() as group:
+        spec: JsonObject = {"discoveryHandler": {"name": "static"}}
+        configuration = DiscoveryConfigurationObject(metadata=ObjectMeta(name="cams"), spec=spec)
+        await admin.create(DISCOVERY_CONFIGURATIONS, configuration)
+        labels = {
+            "cams-000001": make_labels("n1", shared=False),
+            "cams-000002": make_labels("n2", shared=False),
+            "cams-00000a": make_labels("n2", shared=True),
+        }
+        for name, its in labels.items():
+            seen = {"configurationName": "cams", "deviceID": name, "shared": name.endswith("a")}
+            await admin.create(
+                DISCOVERED_DEVICES, DiscoveredDeviceObject(metadata=ObjectMeta(name=name, labels=its), spec=seen)
+            )
+        watch = watch_descriptions(admin, settings)
+        assert _names(await watch.list_now()) == {"cams", "cams-000001", "cams-00000a"}
+        told: list[Sequence[JsonObject]] = []
+        group.start_soon(watch.follow, told.append)
+        await until(lambda: bool(told))
+        assert _names(told[-1]) == {"cams", "cams-000001", "cams-00000a"}
+        for name, value in (("cams-000001", "n2"), ("cams-000002", "n1")):
+            patch = {"metadata": {"labels": {NODE_LABEL: value}}}
+            await admin.patch(DISCOVERED_DEVICES, name, patch, type=PatchType.MERGE)
+        await until(lambda: _names(told[-1]) == {"cams", "cams-000002", "cams-00000a"})
+        group.cancel_scope.cancel()
+
+
+def _names(documents: Sequence[JsonObject] | None) -> set[str]:
+    return {one["metadata"]["name"] for one in documents or ()}
 
 
 @asynccontextmanager

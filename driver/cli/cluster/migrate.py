@@ -30,8 +30,21 @@ from driver.families.registry import BUILT_IN
 from driver.kube.discovery import discover_classic
 from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
+from driver.kubeletplugin.discovery.built_in_handlers import find_details_fault
+from driver.migration.akri import find_configurations, migrate_akri_objects
 from driver.migration.classic import MigrationResult, migrate_class, migrate_template, report_unreadable
 from driver.migration.limits import find_offered, migrate_workload
+
+
+class _Dumper(yaml.SafeDumper):
+    """A dumper that keeps the lines of details of discovery."""
+
+
+def _represent(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _represent)
 
 
 @click.command(short_help="Write classes, templates and workloads that use claims.")
@@ -41,16 +54,18 @@ from driver.migration.limits import find_offered, migrate_workload
     "files",
     type=click.Path(exists=True, allow_dash=True, path_type=Path),
     multiple=True,
-    help="Manifests whose pods count devices in limits: a file, a directory, or standard input (-). Repeatable.",
+    help="Manifests of Akri's objects and of pods that count devices in limits: a file, a directory, or standard input "
+    "(-). Repeatable.",
 )
 @access_options
 @with_exit_codes
 def command(files: tuple[Path, ...], kubeconfig: Path | None, context: str | None) -> int:
     """Convert manifests, or the classes, parameters and templates of a cluster in which drivers allocate.
 
-    With -f: pods and workloads whose containers count devices in limits, as device plugins offer them (Kerf's, those of
-    NVIDIA and Intel, with the annotations of Intel's scheduler extender). Prints each with claims instead, after the
-    ResourceClasses and ResourceClaimTemplates that it needs. Other documents are left out.
+    With -f: Akri's Configurations, and pods and workloads whose containers count devices in limits, as Akri and device
+    plugins offer them (Kerf's, those of NVIDIA and Intel, with the annotations of Intel's scheduler extender). Prints
+    DiscoveryConfigurations, and each workload with claims instead, after the ResourceClasses and
+    ResourceClaimTemplates that it needs. Other documents are left out.
 
     Without: classes, parameters and templates of a cluster of Kubernetes 1.27 to 1.30. Prints ResourceClasses of
     kerf.dev and ResourceClaimTemplates of resource.k8s.io/v1.
@@ -62,7 +77,7 @@ def command(files: tuple[Path, ...], kubeconfig: Path | None, context: str | Non
     documents: list[JsonObject] = []
     for result in found:  # a class that several need is written once
         documents += [document for document in result.documents if document not in documents]
-    click.echo(yaml.safe_dump_all(documents, sort_keys=False, allow_unicode=True), nl=False)
+    click.echo(yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, allow_unicode=True), nl=False)
     for result in found:
         for remark in result.remarks:
             click.echo(remark, err=True)
@@ -71,8 +86,12 @@ def command(files: tuple[Path, ...], kubeconfig: Path | None, context: str | Non
 
 def _convert(files: tuple[Path, ...]) -> list[MigrationResult]:
     documents = [document for file in files for document in read_documents(file)]
-    offered = find_offered(documents)
-    return [result for each in documents if (result := migrate_workload(each, offered)) is not None]
+    offered, configurations = find_offered(documents), find_configurations(documents)
+    workloads = (migrate_workload(each, offered, configurations) for each in documents)
+    return [
+        *migrate_akri_objects(documents, find_details_fault),
+        *(result for result in workloads if result is not None),
+    ]
 
 
 async def _read(kubeconfig: Path | None, context: str | None) -> list[MigrationResult]:

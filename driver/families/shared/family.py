@@ -8,6 +8,7 @@ from api.model import device_attributes as v
 from api.model.devices import Attribute
 from api.model.names import DriverName
 from driver.families.base import AttributeDefinition, Family
+from driver.families.shared.node_labels import make_selector
 
 CAPACITY_USERS: Final = "users"
 """The capacity of which each claim's share takes one."""
@@ -37,6 +38,7 @@ SHARED: Final = Family(
     capacities=MappingProxyType({CAPACITY_USERS: "The claims that may have it at a time; each takes one."}),
     backends=MappingProxyType({"discovered": "driver.kubeletplugin.backends.discovered:open_backend"}),
     description_kinds=(DISCOVERY_CONFIGURATIONS, DISCOVERED_DEVICES),
+    select_descriptions=lambda node: {DISCOVERED_DEVICES.kind: make_selector(node)},
     is_network_attached=True,
     call_timeout_s=30.0,
 )

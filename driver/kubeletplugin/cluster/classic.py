@@ -33,7 +33,7 @@ from driver.kubeletplugin.cluster.base import (
     read_claim,
     read_pod,
 )
-from driver.kubeletplugin.cluster.descriptions import DescriptionSource, DescriptionWatch
+from driver.kubeletplugin.cluster.descriptions import DescriptionSource, watch_descriptions
 from driver.kubeletplugin.cluster.node_inventory import build_inventory_spec
 from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
 from driver.kubeletplugin.settings import Settings
@@ -67,9 +67,7 @@ class ClassicCluster:
                 f"driver name {settings.driver_name} has {len(settings.driver_name)} characters; until Kubernetes 1.30 "
                 f"at most {MAX_DRIVER_NAME} are possible: its family needs a shorter one"
             )
-        self.descriptions: DescriptionSource = DescriptionWatch(
-            client, settings.family.description_kinds, poll_s=settings.classes_poll_s
-        )
+        self.descriptions: DescriptionSource = watch_descriptions(client, settings)
         self._client = client
         self._claims = features.resource.resource_claims
         self._node = node

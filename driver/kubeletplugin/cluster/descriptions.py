@@ -4,8 +4,9 @@ Only read: what becomes of an object on a node is said by the devices that the n
 """
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, Protocol
 
 import anyio
 
@@ -15,8 +16,12 @@ from driver.kube.definitions import wait_until_readable
 from driver.kube.http.client import Client
 from driver.kube.http.errors import ApiError
 from driver.kube.informer import Informer
+from driver.kubeletplugin.settings import Settings
 
 _log = logging.getLogger(__name__)
+
+_ALL: Final[Mapping[str, str]] = MappingProxyType({})
+"""The selectors of a node that needs all objects of each kind."""
 
 
 class DescriptionSource(Protocol):
@@ -34,17 +39,24 @@ class DescriptionSource(Protocol):
 class DescriptionWatch:
     """A DescriptionSource on the API server. The kinds' definitions may be installed after the plugin."""
 
-    def __init__(self, client: Client, kinds: Sequence[Kind[Any]], *, poll_s: float) -> None:
-        """``poll_s`` is the time in seconds between two tries to read a kind that cannot be read."""
+    def __init__(
+        self, client: Client, kinds: Sequence[Kind[Any]], *, poll_s: float, selectors: Mapping[str, str] = _ALL
+    ) -> None:
+        """``poll_s`` is the time in seconds between two tries to read a kind that cannot be read.
+
+        ``selectors`` are label selectors by kind; of a kind without one all objects are read.
+        """
         self._client = client
         self._kinds = kinds
         self._poll_s = poll_s
+        self._selectors = selectors
 
     async def list_now(self) -> Sequence[JsonObject] | None:
         found: list[JsonObject] = []
         for kind in self._kinds:
             try:
-                found += (_to_document(kind, held) for held in (await self._client.list(kind)).items)
+                listed = await self._client.list(kind, label_selector=self._selectors.get(kind.kind, ""))
+                found += (_to_document(kind, held) for held in listed.items)
             except ApiError as error:
                 _log.warning("%s cannot be read, devices are published without them: %s", kind.plural, error)
                 return None
@@ -65,7 +77,9 @@ class DescriptionWatch:
                 told[:] = [now]
                 on_change(now)
 
-        informers += ((kind, Informer(self._client, kind, on_change=tell)) for kind in self._kinds)
+        for kind in self._kinds:
+            selector = self._selectors.get(kind.kind, "")
+            informers.append((kind, Informer(self._client, kind, label_selector=selector, on_change=tell)))
         async with anyio.create_task_group() as group:
             for kind, informer in informers:
                 group.start_soon(self._run, kind, informer)
@@ -76,6 +90,13 @@ class DescriptionWatch:
     async def _run(self, kind: Kind[Any], informer: Informer[Any]) -> None:
         await wait_until_readable(self._client, kind, poll_s=self._poll_s)
         await informer.run()
+
+
+def watch_descriptions(client: Client, settings: Settings) -> DescriptionWatch:
+    """Return the source of the objects that describe hardware of the plugin's family, as far as its node needs them."""
+    family = settings.family
+    selectors = family.select_descriptions(settings.node_name)
+    return DescriptionWatch(client, family.description_kinds, poll_s=settings.classes_poll_s, selectors=selectors)
 
 
 def _to_document(kind: Kind[Any], held: Any) -> JsonObject:  # noqa: ANN401  (an object of the kind)

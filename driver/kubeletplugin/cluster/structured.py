@@ -33,7 +33,7 @@ from driver.kubeletplugin.cluster.base import (
     read_claim,
     read_pod,
 )
-from driver.kubeletplugin.cluster.descriptions import DescriptionSource, DescriptionWatch
+from driver.kubeletplugin.cluster.descriptions import DescriptionSource, watch_descriptions
 from driver.kubeletplugin.cluster.dropped_fields import probe_dropped_fields, probe_list_attributes
 from driver.kubeletplugin.cluster.resource_classes import ResourceClassWatch
 from driver.kubeletplugin.inventory.binding_conditions import device_key
@@ -81,9 +81,7 @@ class StructuredCluster:
     ) -> None:
         """``dropped`` are the paths of fields of slices that the API server is known to drop."""
         self.kubelet_services: PluginServices = STRUCTURED_SERVICES
-        self.descriptions: DescriptionSource = DescriptionWatch(
-            client, settings.family.description_kinds, poll_s=settings.classes_poll_s
-        )
+        self.descriptions: DescriptionSource = watch_descriptions(client, settings)
         self._client = client
         self._claims = features.resource.resource_claims
         self._slices = features.resource.resource_slices

@@ -108,10 +108,7 @@ class UdevHandler:
 
     async def discover(self, request: DiscoveryRequest) -> AsyncGenerator[Sequence[FoundDevice], None]:
         details = decode_details(request.details, UdevDetails)
-        try:
-            rules = {rule: parse_udev_rule(rule) for rule in details.udev_rules}
-        except UdevRuleError as error:
-            raise DetailsError(f"details.udevRules: {error}") from None
+        rules = _parse_rules(details)
         last = None
         while True:
             nodes = await self._scan(rules)
@@ -145,6 +142,21 @@ class UdevHandler:
         scan.ended.set()
 
 
+def find_details_fault(handler: str, details: str) -> str | None:
+    """Return why a handler of the plugin does not take these details; None: it does, or the handler is another one."""
+    try:
+        match handler:
+            case "udev":
+                _parse_rules(decode_details(details, UdevDetails))
+            case "static":
+                decode_details(details, StaticDetails)
+            case "debugEcho":
+                decode_details(details, DebugEchoDetails)
+    except DetailsError as error:
+        return str(error)
+    return None
+
+
 def find_nodes(tree: UdevTree, rules: Iterable[UdevRule]) -> Mapping[str, str]:
     """Return the devices that one of ``rules`` matches: their device nodes (empty: none) by their paths in ``/sys``."""
     found: dict[str, str] = {}
@@ -162,6 +174,14 @@ def make_handlers(folder: Path, tree: UdevTree, *, start: Callable[[Work], None]
         "static": StaticHandler(),
         "debugEcho": DebugEchoHandler(folder),
     }
+
+
+def _parse_rules(details: UdevDetails) -> dict[str, UdevRule]:
+    """Raises DetailsError for a text that is no rule."""
+    try:
+        return {rule: parse_udev_rule(rule) for rule in details.udev_rules}
+    except UdevRuleError as error:
+        raise DetailsError(f"details.udevRules: {error}") from None
 
 
 def _group(nodes: Mapping[str, str], *, is_recursive: bool) -> list[tuple[str, tuple[str, ...]]]:

@@ -8,7 +8,6 @@ Nodes may see different properties of a device that they share. Those of the fir
 not write over one another again and again.
 """
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -24,16 +23,11 @@ from api.kerf.discovery_objects import (
 from api.model.base import JsonObject
 from api.model.metadata import ObjectMeta, OwnerReference
 from api.wire import to_builtins
+from driver.families.shared.node_labels import NODE_LABEL, make_labels, make_node_label
 from driver.kube.patches import if_unchanged
 
-NODE_LABEL: Final = "kerf.dev/node"
-"""The label of DiscoveredDevices by which a node follows its own and shared ones: not those of thousands of others."""
-SHARED: Final = "Shared"
-"""The label's value for shared devices: names of nodes have lower-case letters."""
 MAX_NODES: Final = 512
 """The nodes of one device, as its kind has it."""
-_MAX_LABEL: Final = 63
-"""The most characters of a label's value."""
 _DESCRIPTION: Final = ("properties", "mounts", "deviceNodes")
 """The fields that describe the device, by what a handler says of it."""
 
@@ -48,16 +42,6 @@ class DeviceChange:
 
     create: DiscoveredDeviceObject | None = None
     patch: JsonObject | None = None
-
-
-def make_node_label(node: str) -> str:
-    """Return the label's value for a node: its name, or a digest of one that is too long for a label."""
-    return node if len(node) <= _MAX_LABEL else f"sha256-{hashlib.sha256(node.encode()).hexdigest()[:32]}"
-
-
-def make_selector(node: str) -> str:
-    """Return the label selector of the devices that ``node`` may see: its own, and shared ones."""
-    return f"{NODE_LABEL} in ({SHARED},{make_node_label(node)})"
 
 
 def plan_entry(
@@ -113,7 +97,7 @@ def _enter(
         changes["nodes"] = sorted({*spec.nodes, node})
     if node == min((*spec.nodes, node)):
         changes |= _describe_anew(to_builtins(spec), to_builtins(seen))
-    labels = _make_labels(seen, node)
+    labels = make_labels(node, shared=seen.shared)
     is_labeled = labels.items() <= held.metadata.labels.items()
     if not changes and is_labeled:
         return None
@@ -163,10 +147,6 @@ def _make_object(
         controller=True,
     )
     return DiscoveredDeviceObject(
-        metadata=ObjectMeta(name=name, labels=_make_labels(seen, node), owner_references=(owner,)),
+        metadata=ObjectMeta(name=name, labels=make_labels(node, shared=seen.shared), owner_references=(owner,)),
         spec=to_builtins(seen),
     )
-
-
-def _make_labels(seen: DiscoveredDeviceSpec, node: str) -> dict[str, str]:
-    return {NODE_LABEL: SHARED if seen.shared else make_node_label(node)}

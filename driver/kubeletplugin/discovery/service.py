@@ -29,6 +29,7 @@ from api.kerf.discovery_objects import (
     DiscoveryConfigurationObject,
 )
 from api.model.names import ObjectRef
+from driver.families.shared.node_labels import make_selector
 from driver.kube.definitions import wait_until_readable
 from driver.kube.events import EventKind, EventReporter
 from driver.kube.http.client import Client, PatchType
@@ -38,7 +39,7 @@ from driver.kube.store import ObjectChange
 from driver.kubeletplugin.discovery.built_in_handlers import make_handlers
 from driver.kubeletplugin.discovery.device_lists import follow_lists
 from driver.kubeletplugin.discovery.found_devices import check_devices
-from driver.kubeletplugin.discovery.node_entries import DeviceChange, is_entered, make_selector, plan_entry
+from driver.kubeletplugin.discovery.node_entries import DeviceChange, is_entered, plan_entry
 from driver.kubeletplugin.discovery.remote_handlers import HandlerRegistry, RegistrationServer
 from driver.kubeletplugin.discovery.udev_devices import UdevTree
 from driver.kubeletplugin.settings import Settings

@@ -2,7 +2,7 @@
 
 The scheduler allocates from what was published last, which may be older than the objects; the claims that it counts are
 those of now. So a list may be out of date when a claim is allocated from it, as between an agent's list and its
-allocation in Akri.
+allocation in Akri (AK-06, AK-11, AK-12, AK-15, AK-32).
 """
 
 from collections import Counter

@@ -77,6 +77,23 @@ def test_without_shares_a_device_has_one_user_and_says_why() -> None:
 
 
 @pytest.mark.parametrize(
+    ("shared", "nodes", "label"),
+    [(True, ("n1", "n2"), "Shared"), (False, ("n1",), "n1"), (False, ("n" * 64,), None), (True, (), None)],
+    ids=["shared", "of one node", "of a node whose name is no label", "seen by none"],
+)
+def test_a_device_lacks_the_label_by_which_its_nodes_follow_it_until_it_has_it(
+    shared: bool, nodes: Sequence[str], label: str | None
+) -> None:
+    one = device(shared=shared, nodes=nodes)
+    [lacking] = plan(one).devices
+    assert [*lacking.missing_labels] == (["kerf.dev/node"] if nodes else [])
+    assert label is None or lacking.missing_labels["kerf.dev/node"] == label
+    labeled = replace(one, metadata=replace(one.metadata, labels={"a": "b", **lacking.missing_labels}))
+    [complete] = plan(labeled).devices
+    assert not complete.missing_labels
+
+
+@pytest.mark.parametrize(
     ("nodes", "hosts", "by"),
     [
         (("n1",), HOSTS, ("metadata.name", ("n1",))),

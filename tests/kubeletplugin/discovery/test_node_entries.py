@@ -18,14 +18,9 @@ from api.kerf.discovery_objects import (
     device_name,
 )
 from api.model.metadata import ObjectMeta
+from driver.families.shared.node_labels import make_node_label, make_selector
 from driver.kubeletplugin.discovery.found_devices import check_devices
-from driver.kubeletplugin.discovery.node_entries import (
-    MAX_NODES,
-    DeviceEntryError,
-    make_node_label,
-    make_selector,
-    plan_entry,
-)
+from driver.kubeletplugin.discovery.node_entries import MAX_NODES, DeviceEntryError, plan_entry
 from tests.kube.memory_server import merged
 
 CONFIGURATION = DiscoveryConfigurationObject(metadata=ObjectMeta(name="cams", uid="uid-of-cams"))

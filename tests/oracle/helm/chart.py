@@ -50,6 +50,7 @@ MANIFESTS: Final[Mapping[str, Rendered]] = {
     "nvidia/20-kubelet-plugin.yaml": Rendered(["kubelet-plugin.yaml"], [], profile="nvidia"),
     "fpga/20-kubelet-plugin.yaml": Rendered(["kubelet-plugin.yaml"], [], profile="fpga"),
     "intel/20-kubelet-plugin.yaml": Rendered(["kubelet-plugin.yaml"], [], profile="intel"),
+    "discovered/20-kubelet-plugin.yaml": Rendered(["kubelet-plugin.yaml"], [], profile="discovered"),
     "nvidia/mps-daemons.yaml": Rendered(["mps-daemons.yaml"], ["mpsDaemons.enabled=true"]),
     "early-loading/permissions.yaml": Rendered(["early-loading.yaml"], ["earlyLoading.enabled=true"]),
     "classic/permissions.yaml": Rendered(["classic-permissions.yaml"], ["classic.enabled=true"]),

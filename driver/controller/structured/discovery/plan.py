@@ -54,6 +54,7 @@ from driver.controller.conditions import continue_conditions
 from driver.families.selectors import attribute_is, build_selectors, of_driver
 from driver.families.shared import SHARED
 from driver.families.shared.family import ATTRIBUTE_MULTI_NODE, CAPACITY_USERS
+from driver.families.shared.node_labels import make_labels
 from driver.families.shared.objects import Discovery, FoundDevice, join_objects
 
 HOSTNAME: Final = "kubernetes.io/hostname"
@@ -87,6 +88,8 @@ class DevicePlan:
     held: DiscoveredDeviceObject
     lost_nodes: tuple[str, ...]
     """The nodes in its list that are no longer in the cluster."""
+    missing_labels: Mapping[str, str]
+    """The labels that it lacks, by which its nodes follow it."""
     is_expired: bool
     """Whether no node has seen it for as long as its configuration keeps it."""
     status: DiscoveredDeviceStatus
@@ -247,7 +250,7 @@ def _plan_device(
     if one is None:
         fault = discovery.faults[DISCOVERED_DEVICES.kind, held.metadata.name]
         status = _report_device(held, "False", "Invalid", fault, None, now)
-        return DevicePlan(held=held, lost_nodes=(), is_expired=False, status=status)
+        return DevicePlan(held=held, lost_nodes=(), missing_labels={}, is_expired=False, status=status)
     nodes = one.device.spec.nodes
     lost = tuple(node for node in nodes if node not in snapshot.hostnames)
     offline_since = None
@@ -268,7 +271,14 @@ def _plan_device(
         message = f"{one.capacity} claims at a time can have it, on {len(nodes) - len(lost)} nodes"
         status = _report_device(held, "True", "Published", message, None, now)
     expiry = _find_expiry(one, status)
-    return DevicePlan(held=held, lost_nodes=lost, is_expired=expiry is not None and expiry <= now, status=status)
+    labels = make_labels(nodes[0], shared=one.device.spec.shared) if nodes else {}
+    return DevicePlan(
+        held=held,
+        lost_nodes=lost,
+        missing_labels={} if labels.items() <= held.metadata.labels.items() else labels,
+        is_expired=expiry is not None and expiry <= now,
+        status=status,
+    )
 
 
 def _find_expiry(one: FoundDevice, status: DiscoveredDeviceStatus) -> datetime | None:

@@ -6,7 +6,7 @@ devices: then nothing is read or written until they are there.
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, Final
@@ -230,17 +230,21 @@ class DiscoveryReconciler:
         if plan.is_expired:
             await self._try(held.metadata.name, self._delete(DISCOVERED_DEVICES, held))
             return
-        if plan.lost_nodes:
-            await self._try(held.metadata.name, self._remove_nodes(held, plan.lost_nodes))
+        if plan.lost_nodes or plan.missing_labels:
+            await self._try(held.metadata.name, self._correct(plan))
         if plan.status != held.status:
             await self._write_status(DISCOVERED_DEVICES, held, plan.status)
 
-    async def _remove_nodes(self, held: DiscoveredDeviceObject, lost: Iterable[str]) -> None:
-        """Remove nodes that are no longer in the cluster from the list, on condition that it is unchanged."""
-        kept = [node for node in held.spec["nodes"] if node not in {*lost}]
-        patch = {"metadata": {"resourceVersion": held.metadata.resource_version}, "spec": {"nodes": kept}}
+    async def _correct(self, plan: DevicePlan) -> None:
+        """Remove nodes that are no longer in the cluster, and add labels, on condition that the object is unchanged."""
+        metadata: JsonObject = {"resourceVersion": plan.held.metadata.resource_version}
+        patch: JsonObject = {"metadata": metadata}
+        if plan.missing_labels:
+            metadata["labels"] = plan.missing_labels
+        if plan.lost_nodes:
+            patch["spec"] = {"nodes": [node for node in plan.held.spec["nodes"] if node not in plan.lost_nodes]}
         await self._client.patch(
-            DISCOVERED_DEVICES, held.metadata.name, patch, type=PatchType.MERGE, field_manager=NAME
+            DISCOVERED_DEVICES, plan.held.metadata.name, patch, type=PatchType.MERGE, field_manager=NAME
         )
 
     async def _delete(self, kind: Kind[Any], held: Any) -> None:  # noqa: ANN401  (an object of the kind)

@@ -1,0 +1,29 @@
+"""The label of DiscoveredDevices by which a node follows its own and the shared ones: not those of thousands of others.
+
+The plugin that makes an object writes it, and the controller where it is missing or another one.
+"""
+
+import hashlib
+from typing import Final
+
+NODE_LABEL: Final = "kerf.dev/node"
+"""The label's key."""
+SHARED_VALUE: Final = "Shared"
+"""The label's value for shared devices: names of nodes have lower-case letters."""
+_MAX_LABEL: Final = 63
+"""The most characters of a label's value."""
+
+
+def make_node_label(node: str) -> str:
+    """Return the label's value for a device of one node: its name, or a digest of one that is too long for a label."""
+    return node if len(node) <= _MAX_LABEL else f"sha256-{hashlib.sha256(node.encode()).hexdigest()[:32]}"
+
+
+def make_labels(node: str, *, shared: bool) -> dict[str, str]:
+    """Return the labels of a device that ``node`` sees."""
+    return {NODE_LABEL: SHARED_VALUE if shared else make_node_label(node)}
+
+
+def make_selector(node: str) -> str:
+    """Return the label selector of the devices that ``node`` may see: its own, and shared ones."""
+    return f"{NODE_LABEL} in ({SHARED_VALUE},{make_node_label(node)})"
