@@ -27,6 +27,7 @@ from driver.kube.http.client import Client
 from driver.kube.store import ObjectChange, Store
 from driver.kubeletplugin.cluster.base import (
     ClaimInformer,
+    DiscoveredDeviceSource,
     confirm_absence,
     node_owner,
     node_reference,
@@ -70,6 +71,7 @@ class ClassicCluster:
         self.descriptions: DescriptionSource = DescriptionWatch(
             client, settings.family.description_kinds, poll_s=settings.classes_poll_s
         )
+        self.discovered_devices: DiscoveredDeviceSource | None = None
         self._client = client
         self._claims = features.resource.resource_claims
         self._node = node
