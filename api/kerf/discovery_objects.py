@@ -150,8 +150,8 @@ class DiscoveryConfigurationSpec(Strict):
     """Mounts of every container that uses a device."""
     extended_resource_domain: ResourceDomain | None = None
     """The domain of extended resources for pods without claims: ``<domain>/<configuration>`` for any device and
-    ``<domain>/<configuration>-<digest>`` for one (Kubernetes 1.34, DRAExtendedResource); unset: none. With ``akri.sh``
-    they are those of Akri."""
+    ``<domain>/<configuration>-<digest>`` for one (Kubernetes 1.34, DRAExtendedResource; also 1.29 to 1.31); unset:
+    none. With ``akri.sh`` they are those of Akri."""
     offline_grace_seconds: Seconds = 300
     """How long a device that no node sees any more is kept, as the same device if it comes back."""
 

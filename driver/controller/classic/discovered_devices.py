@@ -66,13 +66,13 @@ def build_device_status(
     offline_since: str | None = None
     if one is None:
         message = discovery.faults[DISCOVERED_DEVICES.kind, held.metadata.name]
-        condition = Condition(type="Published", status="False", reason="Invalid", message=message)
+        condition = _not_published("Invalid", message)
     elif {*one.device.spec.nodes} <= {*lost}:
         offline_since = held.status.offline_since or format_time(now)
         message = f"no node sees it since {offline_since}; containers that have it keep it"
-        condition = Condition(type="Published", status="False", reason="Offline", message=message)
+        condition = _not_published("Offline", message)
     else:
-        condition = Condition(type="Published", status="False", reason=REASON, message=_explain(one))
+        condition = _not_published(REASON, _explain(one))
     return DiscoveredDeviceStatus(
         observed_generation=held.metadata.generation,
         conditions=continue_conditions(
@@ -103,6 +103,10 @@ def build_configuration_status(
         ),
         devices=DiscoveredDevices(total=len(own), online=sum(bool(one.device.spec.nodes) for one in own)),
     )
+
+
+def _not_published(reason: str, message: str) -> Condition:
+    return Condition(type="Published", status="False", reason=reason, message=message)
 
 
 def _explain(one: FoundDevice) -> str:

@@ -21,7 +21,9 @@ class NoCapacityError(TransientError):
 
     def __init__(self, device: str, users: Sequence[DeviceUser], capacity: int) -> None:
         nodes = ", ".join(sorted({user.node for user in users}))
-        super().__init__(f"DiscoveredDevice {device} has {len(users)} users, its capacity is {capacity}: on {nodes}")
+        super().__init__(
+            f"DiscoveredDevice {device} has no capacity left: {len(users)} of {capacity} are in use, on {nodes}"
+        )
 
 
 def name_resources(one: FoundDevice) -> tuple[str, ...]:

@@ -191,7 +191,7 @@ async def test_ak_12_of_two_pods_on_two_nodes_one_has_the_only_user_and_the_othe
     async def is_told() -> bool:
         """The scheduler has not placed it, or the kubelet has refused it."""
         said = str((await doors.pod(loser))["status"])
-        return f"Insufficient {doors.any}" in said or "has 1 users, its capacity is 1" in said
+        return f"Insufficient {doors.any}" in said or "has no capacity left: 1 of 1 are in use" in said
 
     await eventually("the other pod is told why", is_told, within_s=SWEPT_S, but=lambda: doors.pod(loser))
     for name in names:
