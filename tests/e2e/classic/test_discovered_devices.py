@@ -10,6 +10,7 @@ from tests.e2e import container_log, pods
 from tests.e2e.classic.conftest import LOGS
 from tests.e2e.log_capture import KEPT, keep_logs_on_failure
 from tests.e2e.node import NodeView
+from tests.e2e.permission_cases import ALLOWED, Case, clients, wait_said
 from tests.e2e.wait import eventually
 from tests.e2e.why_audit import WhyAudit, auditing
 from tests.realcluster.api import Api, Document
@@ -57,6 +58,36 @@ async def kerf(cluster: Cluster, api: Api) -> Kerf:
         kerf.describe_hardware(node, HARDWARE)
         await kerf.start_plugin(node, ARGUMENTS)
     return kerf
+
+
+DEVICE: Final = "byhand-000001"
+STATUS: Final = f"/apis/{KERF}/discovereddevices/{DEVICE}/status"
+_OTHERS: Final = "may not write the users of other nodes"
+
+
+def users_of(*nodes: str) -> Document:
+    entries = [{"node": node, "resource": "akri.sh/byhand", "id": "000001-0"} for node in nodes]
+    return {"status": {"users": entries}}
+
+
+CASES: Final = (
+    Case("plugin", "patch", STATUS, ALLOWED, users_of("node2", "node1")),
+    Case("plugin", "patch", STATUS, _OTHERS, users_of("node1")),
+    Case("plugin", "patch", STATUS, _OTHERS, users_of("node2", "bare1")),
+    Case("plugin", "patch", STATUS, _OTHERS, {"status": {"users": None}}),
+    Case("plugin", "patch", STATUS, "may only write status.users of a device", {"status": {"offlineSince": "now"}}),
+    Case("plugin of bare1", "patch", STATUS, ALLOWED, users_of()),
+    Case("plugin without node", "patch", STATUS, "this token names no node", users_of("node2")),
+    Case("controller", "patch", STATUS, ALLOWED, users_of("node1")),
+)
+"""The second plugin is that of node2, which has a user."""
+
+
+_REFUSALS: Final = (
+    "Insufficient akri.sh/doors",
+    "requested number of devices unavailable for akri.sh/doors. Requested: 1, Available: 0",
+    "has no capacity left: 1 of 1 are in use",
+)
 
 
 class Cameras:
@@ -189,11 +220,21 @@ async def test_ak_12_of_two_pods_on_two_nodes_one_has_the_only_user_and_the_othe
     assert await doors.users() == [(names[winner], doors.any)]
 
     async def is_told() -> bool:
-        """The scheduler has not placed it, or the kubelet has refused it."""
+        """The scheduler has not placed it, or its kubelet has refused it, with its own reason or with the plugin's."""
         said = str((await doors.pod(loser))["status"])
-        return f"Insufficient {doors.any}" in said or "has no capacity left: 1 of 1 are in use" in said
+        return any(words in said for words in _REFUSALS)
 
     await eventually("the other pod is told why", is_told, within_s=SWEPT_S, but=lambda: doors.pod(loser))
     for name in names:
         await doors.delete(name)
     await doors.wait_users()
+
+
+async def test_a_plugin_writes_no_users_of_other_nodes(api: Api, cluster: Cluster, kerf: Kerf) -> None:
+    spec = {"configurationName": "byhand", "deviceID": "one", "shared": True}
+    await api.apply({"apiVersion": KERF, "kind": "DiscoveredDevice", "metadata": {"name": DEVICE}, "spec": spec})
+    await api.patch(KERF, "DiscoveredDevice", DEVICE, users_of("node2"), subresource="status")
+    node1, node2 = await kerf.plugin_pod("node1"), await kerf.plugin_pod("node2")
+    async with clients(cluster, kerf, node1, node2) as accounts:
+        for case in CASES:
+            await wait_said(accounts[case.who], case, case.said, "403 ")
