@@ -75,9 +75,9 @@ def list_healthy(one: FoundDevice, *, node: str, resource: str) -> tuple[str, ..
     Those that containers have, and as many more as the device has capacity left: what other nodes and the other
     resource have is gone from here. Of a device that must not be twice in a container one more is enough for the
     resource of the configuration, so that a kubelet that chooses several has different ones. A device that the node
-    does not see is nobody's to have.
+    does not see is nobody's to have, nor is one that has too many users, until enough of them have ended.
     """
-    if node not in one.device.spec.nodes:
+    if node not in one.device.spec.nodes or len(one.users) > one.capacity:
         return ()
     own = list_own(one.users, node, resource)
     free = min(count_free(one), 1) if must_differ(one, resource) else count_free(one)

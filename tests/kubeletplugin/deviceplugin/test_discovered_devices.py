@@ -314,6 +314,8 @@ async def test_ak_32_a_new_capacity_counts_at_once_and_a_smaller_one_takes_nothi
         await place.configure(capacity=3)
         await place.n1.kubelet.wait_list(THIS, 3, healthy=3)
         await place.configure(capacity=1)
-        listed = await place.n1.kubelet.wait_list(THIS, 2, healthy=2)
+        listed = await place.n1.kubelet.wait_list(THIS, 2, healthy=0)  # until one of them has ended
         assert {*listed} == {id_of(0), id_of(1)}
         assert len(await place.users()) == 2
+        await place.write_users(("n1", THIS, id_of(0)))
+        await place.n1.kubelet.wait_list(THIS, 1, healthy=1)
