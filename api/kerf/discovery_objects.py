@@ -150,8 +150,8 @@ class DiscoveryConfigurationSpec(Strict):
     """Mounts of every container that uses a device."""
     extended_resource_domain: ResourceDomain | None = None
     """The domain of extended resources for pods without claims: ``<domain>/<configuration>`` for any device and
-    ``<domain>/<configuration>-<digest>`` for one (Kubernetes 1.34, DRAExtendedResource); unset: none. With ``akri.sh``
-    they are those of Akri."""
+    ``<domain>/<configuration>-<digest>`` for one (Kubernetes 1.34, DRAExtendedResource; also 1.29 to 1.31); unset:
+    none. With ``akri.sh`` they are those of Akri."""
     offline_grace_seconds: Seconds = 300
     """How long a device that no node sees any more is kept, as the same device if it comes back."""
 
@@ -208,8 +208,19 @@ class DiscoveredDeviceSpec(Strict):
     """Device nodes of containers that use it; a shared device has none."""
 
 
+class DeviceUser(Value):
+    """A container that uses a device by an extended resource, as its node has entered it (Kubernetes 1.29 to 1.31)."""
+
+    node: Annotated[str, msgspec.Meta(max_length=253)]
+    """The node of the container."""
+    resource: Annotated[str, msgspec.Meta(max_length=317)]
+    """The extended resource: that of the configuration, or that of the device."""
+    id: Annotated[str, msgspec.Meta(max_length=63)]
+    """The id by which the node's kubelet knows what the container has of the resource."""
+
+
 class DiscoveredDeviceStatus(Value):
-    """The controller's report on the device."""
+    """The controller's report on the device, and its users where nodes count them."""
 
     observed_generation: int | None = None
     """The generation of the spec from which the status was computed."""
@@ -217,6 +228,9 @@ class DiscoveredDeviceStatus(Value):
     """Published: claims can get it."""
     offline_since: str | None = None
     """Since when no node has seen it (RFC 3339); unset: some node sees it."""
+    users: Annotated[tuple[DeviceUser, ...], msgspec.Meta(max_length=1000)] = ()
+    """Who uses it by extended resources on Kubernetes 1.29 to 1.31, at most as many as its capacity. Plugins enter and
+    remove users of their own nodes, on condition that the object is unchanged."""
 
 
 class DiscoveredDevice(Object, forbid_unknown_fields=True):

@@ -41,9 +41,10 @@ _log = logging.getLogger(__name__)
 class ClassicClusterError(PermanentError):
     """The cluster allocates by Kerf's own controller, which has no devices that several nodes reach."""
 
-    def __init__(self, family: str) -> None:
+    def __init__(self, family: str, since: str) -> None:
         super().__init__(
-            f"devices of the family {family} need Kubernetes 1.32 or later: leave its backend out of this node's plugin"
+            f"devices of the family {family} need Kubernetes {since} or later: leave its backend out of this node's "
+            "plugin"
         )
 
 
@@ -107,13 +108,23 @@ class ClusterConnector:
                 self._features = await discover_classic(self._client) or await discover(self._client)
             if self._node is None:
                 self._node = await self._client.get(NODES, self._node_name)
-        if settings.family.is_network_attached and not isinstance(self._features, ApiFeatures):
-            raise ClassicClusterError(settings.family.name)
         if isinstance(self._features, ApiFeatures):
             return await StructuredCluster.connect(self._client, self._features, self._node, settings, self._classes)
-        from driver.kubeletplugin.cluster.classic import ClassicCluster  # needed only before Kubernetes 1.32
+        return self._connect_classic(self._features, self._node, settings)
 
-        return ClassicCluster(self._client, self._features, self._node, settings, now=lambda: datetime.now(UTC))
+    def _connect_classic(self, features: ClassicFeatures, node: Node, settings: Settings) -> Cluster:
+        # The modules are needed only before Kubernetes 1.32.
+        from driver.kubeletplugin.cluster.classic import ClassicCluster
+        from driver.kubeletplugin.cluster.discovered_devices import CDI_DEVICES_SINCE, DiscoveredDeviceCluster
+
+        kind = ClassicCluster
+        if settings.driver_name == SHARED.driver:
+            if features.kubernetes < CDI_DEVICES_SINCE:
+                raise ClassicClusterError(settings.family.name, "1.29")
+            kind = DiscoveredDeviceCluster
+        elif settings.family.is_network_attached:
+            raise ClassicClusterError(settings.family.name, "1.32")
+        return kind(self._client, features, node, settings, now=lambda: datetime.now(UTC))
 
 
 class HostedFamily:

@@ -32,8 +32,10 @@ from driver.kubeletplugin.claims.preparer import ClaimPreparer
 from driver.kubeletplugin.claims.refused_claims import RefusedClaims
 from driver.kubeletplugin.claims.status_writer import DeviceStatusWriter
 from driver.kubeletplugin.claims.steps import StepExecutor
-from driver.kubeletplugin.cluster.base import Cluster
+from driver.kubeletplugin.cluster.base import Cluster, DiscoveredDeviceSource
 from driver.kubeletplugin.deviceplugin.allocation import ListDeviceUses, ResourceAllocator
+from driver.kubeletplugin.deviceplugin.discovered_devices import DiscoveredDeviceOffer, UserKeeper
+from driver.kubeletplugin.deviceplugin.placements import PlacementOffer
 from driver.kubeletplugin.deviceplugin.release import ResourceCollector
 from driver.kubeletplugin.deviceplugin.reservation import ReservationKeeper
 from driver.kubeletplugin.inventory.claim_metrics import ClaimMetrics
@@ -136,6 +138,7 @@ class NodePlugin:
         self._status_writer = self._make_status_writer()
         self._executor = self._make_executor()
         self.preparer = self._make_preparer(tasks)
+        self._discovered = self._make_discovered_offer()
         self.allocator = self._make_allocator(tasks)
         self._garbage_collector = self._make_garbage_collector()
         self._early_preparer = self._make_early_preparer()
@@ -196,6 +199,9 @@ class NodePlugin:
             services.start_soon(self._resource_collector.run)
             for change in (self.publisher.refreshed, self._restrictions.reservations.changed):
                 services.start_soon(_forward, change, self.allocator.changed)
+            if self._cluster.discovered_devices is not None and self._discovered is not None:
+                services.start_soon(_forward, self._cluster.discovered_devices.changed, self.allocator.changed)
+                services.start_soon(self._keep_users, self._cluster.discovered_devices, self._discovered)
             for name in self._backends:
                 services.start_soon(self.publisher.watch_health, name)
 
@@ -318,17 +324,43 @@ class NodePlugin:
             boot_id=self._boot_id,
             checkpoint=self._checkpoint,
             executor=self._executor,
-            reservations=self._restrictions.reservations,
-            target=lambda: self._cluster.target,
-            devices=lambda: self.publisher.devices,
-            cards=self._list_cards,
-            find_problem=self._find_problem,
+            offer=self._discovered or self._make_placement_offer(),
             survey_cards=self._surveyor.survey_now,
             is_missing=self._restrictions.surveys.is_missing,
             list_uses=self._list_device_uses,
             build_edits=self._hardware.build_container_edits,
             tasks=tasks,
         )
+
+    def _make_placement_offer(self) -> PlacementOffer:
+        return PlacementOffer(
+            checkpoint=self._checkpoint,
+            reservations=self._restrictions.reservations,
+            target=lambda: self._cluster.target,
+            devices=lambda: self.publisher.devices,
+            cards=self._list_cards,
+            find_problem=self._find_problem,
+        )
+
+    def _make_discovered_offer(self) -> DiscoveredDeviceOffer | None:
+        source = self._cluster.discovered_devices
+        if source is None:
+            return None
+        target = self._cluster.target
+        return DiscoveredDeviceOffer(
+            source, driver=target.driver, node=target.node, devices=lambda: self.publisher.devices
+        )
+
+    async def _keep_users(self, source: DiscoveredDeviceSource, offer: DiscoveredDeviceOffer) -> None:
+        keeper = UserKeeper(
+            source,
+            node=self._settings.node_name,
+            offer=offer,
+            allocator=self.allocator,
+            checkpoint=self._checkpoint,
+            interval_s=self._settings.collect_unused_interval_s,
+        )
+        await keeper.run()
 
     def _make_reservation_keeper(self) -> ReservationKeeper:
         return ReservationKeeper(

@@ -173,6 +173,40 @@ def test_a_plugin_enters_its_own_node_into_devices_and_describes_what_it_sees(
     assert bool(said) == bool(refused)
 
 
+def used(*users: str, **status: Any) -> Json:
+    """A device with users, by node and id (``n1/0``)."""
+    entries = [
+        {"node": user.partition("/")[0], "resource": "akri.sh/c", "id": user.partition("/")[2]} for user in users
+    ]
+    return device(("n1", "n2")) | {"status": {"users": entries, **status}}
+
+
+@pytest.mark.parametrize(
+    ("user", "old", "new", "refused"),
+    [
+        (PLUGIN, device(("n1", "n2")), used("n1/0"), ""),
+        (PLUGIN, used("n2/0"), used("n2/0", "n1/0"), ""),
+        (PLUGIN, used("n2/0", "n1/0", "n2/1"), used("n2/0", "n2/1"), ""),
+        (PLUGIN, used("n1/0"), device(("n1", "n2")), ""),
+        (PLUGIN, used("n1/0", offlineSince="t"), used("n1/1", offlineSince="t"), ""),
+        (PLUGIN, used(), used("n2/0"), "may not write the users of other nodes"),
+        (PLUGIN, used("n2/0"), used("n1/0"), "may not write the users of other nodes"),
+        (PLUGIN, used("n2/0"), used(), "may not write the users of other nodes"),
+        (PLUGIN, used("n2/0"), device(("n1", "n2")), "may not write the users of other nodes"),
+        (PLUGIN, used("n2/0", "n2/1"), used("n2/1", "n1/0"), "may not write the users of other nodes"),
+        (PLUGIN, used(), used("n1/0", offlineSince="t"), "may only write status.users of a device"),
+        (PLUGIN, used(offlineSince="t"), used(), "may only write status.users of a device"),
+        (PLUGIN, used(conditions=[]), used(conditions=[{"type": "Published"}]), "may only write status.users"),
+        (NOWHERE, used(), used("n1/0"), "this token names no node"),
+        (SOMEBODY, used("n2/0"), used("n3/0"), ""),
+    ],
+)
+def test_a_plugin_enters_and_removes_users_of_its_own_node_only(user: Json, old: Json, new: Json, refused: str) -> None:
+    said = POLICIES.refusal("discovereddevices", new=new, old=old, subresource="status", user=user, group="kerf.dev")
+    assert refused in said
+    assert bool(said) == bool(refused), said
+
+
 def test_a_plugin_writes_no_slice_into_the_pool_of_another_node() -> None:
     for pool in ("n2/gpu", "n1", "n11/gpu"):
         said = POLICIES.refusal("resourceslices", new=slice_(pool=pool), user=PLUGIN)

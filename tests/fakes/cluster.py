@@ -15,7 +15,7 @@ from api.model.metadata import ObjectMeta
 from api.model.names import ClaimRef, DriverName, ObjectRef
 from driver.kube.http.errors import ConflictError, NotFoundError, UnreachableError
 from driver.kube.store import ObjectChange, Store
-from driver.kubeletplugin.cluster.base import NotPublishedYetError
+from driver.kubeletplugin.cluster.base import DiscoveredDeviceSource, NotPublishedYetError
 from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
 from driver.partitions.slice_limits import SliceLayout
 from tests.fakes.claims import DRIVER, NODE, VOCABULARIES
@@ -72,6 +72,7 @@ class FakeCluster:
 
     def __init__(self, driver: str = DRIVER, layout: SliceLayout = SliceLayout.SPLIT) -> None:
         self.kubelet_services = STRUCTURED_SERVICES
+        self.discovered_devices: DiscoveredDeviceSource | None = None
         self.descriptions = FakeDescriptions()
         self.target = PublishTarget(driver=DriverName(driver), node=NODE, layout=layout, vocabularies=VOCABULARIES)
         self.claims: dict[tuple[str, str], ResourceClaim] = {}

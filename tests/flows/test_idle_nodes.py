@@ -17,9 +17,11 @@ from api.resource.v1 import KINDS
 from driver.controller.structured.discovery.reconciler import DiscoveryReconciler
 from driver.controller.structured.fpga_objects import FpgaStatusWriter
 from driver.families.gpu import GPU
+from driver.families.shared.objects import Discovery
 from driver.kube.assume_cache import AssumeCache
 from driver.kube.informer import Informer
 from driver.kube.store import Store
+from driver.kubeletplugin.deviceplugin.discovered_devices import UserKeeper
 from driver.kubeletplugin.deviceplugin.release import ResourceCollector
 from driver.kubeletplugin.deviceplugin.reservation import ReservationKeeper
 from driver.kubeletplugin.grpc.device_plugin import DevicePluginServer
@@ -183,6 +185,15 @@ async def test_the_collector_of_resources_asks_no_kubelet_where_no_container_has
     )
     await pass_hour(collector.run)
     assert starting.rounds == pytest.approx(HOUR_S / SETTINGS.usage_interval_s, abs=1)
+
+
+async def test_the_keeper_of_users_looks_at_its_interval_where_nothing_changes() -> None:
+    changed = CountedNotifier()
+    source: Any = SimpleNamespace(changed=changed, is_synced=True, discovery=Discovery())
+    checkpoint: Any = SimpleNamespace(records={})
+    keeper = UserKeeper(source, node="n1", offer=NOTHING, allocator=NOTHING, checkpoint=checkpoint, interval_s=60)
+    await pass_hour(keeper.run)
+    assert changed.rounds == pytest.approx(HOUR_S / 60, abs=1)
 
 
 async def test_the_server_of_resources_waits_while_there_are_none() -> None:

@@ -13,6 +13,7 @@ import pytest
 from api.core.v1 import Node as ApiNode
 from api.errors import KerfError, PermanentError
 from api.model.metadata import ObjectMeta
+from api.model.names import DriverName
 from api.resource.v1alpha2 import KINDS as CLASSIC_KINDS
 from driver.families.base import Family
 from driver.families.fpga import FPGA
@@ -267,9 +268,18 @@ async def test_one_server_has_the_probes_of_all_families() -> None:
                 assert "[-] fpga/kubelet: the kubelet has not asked" in text
 
 
-async def test_devices_that_several_nodes_reach_are_refused_where_kerfs_controller_allocates() -> None:
+async def test_devices_that_several_nodes_reach_are_refused_where_a_kubelet_gives_containers_no_cdi_devices() -> None:
+    connector = ClusterConnector(cast("Client", object()), "node-1")
+    connector._features = ClassicFeatures(kubernetes=(1, 28), resource=CLASSIC_KINDS)
+    connector._node = ApiNode(metadata=ObjectMeta(name="node-1"))
+    with pytest.raises(ClassicClusterError, match=r"need Kubernetes 1\.29 or later"):
+        await connector.connect(Settings(node_name="node-1", family=SHARED, backends=()))
+
+
+async def test_other_families_that_several_nodes_reach_are_refused_where_kerfs_controller_allocates() -> None:
     connector = ClusterConnector(cast("Client", object()), "node-1")
     connector._features = ClassicFeatures(kubernetes=(1, 30), resource=CLASSIC_KINDS)
     connector._node = ApiNode(metadata=ObjectMeta(name="node-1"))
+    family = replace(SHARED, name="radio", driver=DriverName("radio.example.com"))
     with pytest.raises(ClassicClusterError, match=r"need Kubernetes 1\.32 or later"):
-        await connector.connect(Settings(node_name="node-1", family=SHARED, backends=()))
+        await connector.connect(Settings(node_name="node-1", family=family, backends=()))

@@ -32,6 +32,7 @@ POLLS: Final = {
     "flows/test_early_preparation.py": "the embedded cluster is asked as its users ask it",
     "kube/test_against_the_embedded_cluster.py": "the API server is asked as its clients ask it",
     "kubeletplugin/cluster/test_classic.py": "the API server is asked as its clients ask it",
+    "kubeletplugin/deviceplugin/test_discovered_devices.py": "the API server is asked as its clients ask it",
     "kubeletplugin/discovery/test_on_an_api_server.py": "the API server is asked as its clients ask it",
     "kubeletplugin/test_hand_cuts.py": "the API server is asked as its clients ask it; hardware is a file",
     "kubeletplugin/test_nvidia_devices.py": "the API server is asked as its clients ask it",

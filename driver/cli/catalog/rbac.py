@@ -199,7 +199,8 @@ spec:
   validationActions: [Deny]
 ---
 # In a DiscoveredDevice a kubelet plugin adds and removes its own node only, and describes only what it sees itself. The
-# paths of a device are those of one node, which has named them: a device that several nodes reach has none.
+# paths of a device are those of one node, which has named them: a device that several nodes reach has none. Of its
+# status a plugin writes only users, and only those of its own node.
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
 metadata:
@@ -211,7 +212,7 @@ spec:
     - apiGroups: [kerf.dev]
       apiVersions: ["*"]
       operations: [CREATE, UPDATE]
-      resources: [discovereddevices]
+      resources: [discovereddevices, discovereddevices/status]
   matchConditions:
   - name: is-a-kubelet-plugin-of-kerf
     expression: request.userInfo.username == "system:serviceaccount:$namespace:$name"
@@ -233,6 +234,16 @@ spec:
       !variables.before.all(field, field == "nodes" || field in dyn(object).spec) ||
       !["labels", "annotations", "ownerReferences", "finalizers"].all(field,
       dyn(object).metadata[?field] == dyn(oldObject).metadata[?field])
+  - name: statusBefore
+    expression: >-
+      request.operation == "CREATE" ? dyn({}) : dyn(oldObject).?status.orValue(dyn({}))
+  - name: statusAfter # of a new object the API server keeps none
+    expression: >-
+      request.operation == "CREATE" ? dyn({}) : dyn(object).?status.orValue(dyn({}))
+  - name: othersBefore
+    expression: variables.statusBefore.?users.orValue([]).filter(user, user.node != variables.userNode)
+  - name: othersAfter
+    expression: variables.statusAfter.?users.orValue([]).filter(user, user.node != variables.userNode)
   validations:
   - expression: variables.userNode != ""
     message: >-
@@ -255,6 +266,16 @@ spec:
       request.operation == "CREATE" || ["configurationName", "deviceID", "shared"].all(field,
       variables.before[field] == dyn(object).spec[field])
     message: a device cannot become another one
+    reason: Forbidden
+  - expression: >-
+      variables.statusAfter.all(field, field == "users" ||
+      field in variables.statusBefore && variables.statusAfter[field] == variables.statusBefore[field]) &&
+      variables.statusBefore.all(field, field == "users" || field in variables.statusAfter)
+    message: the kubelet plugin of Kerf may only write status.users of a device
+    reason: Forbidden
+  - expression: variables.othersAfter == variables.othersBefore
+    messageExpression: >-
+      "the kubelet plugin of node \\"" + variables.userNode + "\\" may not write the users of other nodes"
     reason: Forbidden
 ---
 apiVersion: admissionregistration.k8s.io/v1

@@ -29,6 +29,7 @@ from api.model.names import ObjectRef
 from api.wire import Kind
 from driver.controller.candidate import run_candidate
 from driver.controller.classic.api import KubeClaimClient
+from driver.controller.classic.discovered_devices import DiscoveredDeviceKeeper
 from driver.controller.classic.event_handlers import ClaimEventHandlers, ReconcileKey
 from driver.controller.classic.reconcile_result import EventSubject, ReconcileResult, Requeue, WarningEvent
 from driver.controller.classic.reconciler import ClaimReconciler
@@ -114,6 +115,9 @@ class ClassicController:
         self._event_handlers = ClaimEventHandlers(self._queue, self._view)
         claim_client = KubeClaimClient(client, self._kinds, lease=settings.lease, identity=settings.identity)
         self._reconciler = ClaimReconciler(claim_client, self._kinds, self._view)
+        self._discovered_devices = DiscoveredDeviceKeeper(
+            client, nodes=self._nodes.store, interval_s=settings.recheck_s, now=lambda: datetime.now(UTC)
+        )
         self._unused_classes = UnusedClassReporter(client, interval_s=settings.recheck_s, now=lambda: datetime.now(UTC))
 
     async def run(self) -> None:
@@ -134,6 +138,7 @@ class ClassicController:
         self._event_handlers.requeue_all()
         async with anyio.create_task_group() as group:
             group.start_soon(self._unused_classes.run)
+            group.start_soon(self._discovered_devices.run)
             await self._queue.run(self._reconcile, workers=_WORKERS_FOR_A_CALL * self._client.calls_at_once)
 
     async def _take_over(self) -> None:

@@ -88,7 +88,9 @@ _CONTROLLER_CLASSIC: Final = (
     *_rules("kerf.dev", {"fpgaclaimparameters": "list watch", "nodeinventories": "list watch"}),
     *_rules("", {"pods": "get", "events": "create patch"}),
 )
-_PLUGIN_CLASSIC: Final = (*_rules("kerf.dev", {"nodeinventories": "create patch"}),)
+_PLUGIN_CLASSIC: Final = (
+    *_rules("kerf.dev", {"nodeinventories": "create patch", "discovereddevices/status": "patch"}),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from api.errors import InvalidDocumentError
 from api.kerf.decoder import decode_discovered_device, decode_discovery_configuration
 from api.kerf.discovery_objects import (
+    DeviceUser,
     DiscoveredDevice,
     DiscoveredDeviceObject,
     DiscoveryConfiguration,
@@ -34,8 +35,13 @@ class FoundDevice:
         return self.name.removeprefix(f"{self.configuration.metadata.name}-")
 
     @property
+    def users(self) -> tuple[DeviceUser, ...]:
+        """Who uses it, where its nodes count them (``users``)."""
+        return self.device.status.users
+
+    @property
     def capacity(self) -> int:
-        """The claims that may have it at a time."""
+        """The claims, or the containers with its extended resources, that may have it at a time."""
         own = self.device.spec.capacity
         return self.configuration.spec.capacity if own is None else own
 

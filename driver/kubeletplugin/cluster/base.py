@@ -6,6 +6,7 @@ from typing import Protocol
 from api.core.v1 import NODES, PODS, Node, ObjectReference, Pod
 from api.dra.registry import PluginServices
 from api.errors import PermanentError, TransientError
+from api.kerf.discovery_objects import DeviceUser, DiscoveredDeviceObject
 from api.model.allocations import AllocatedDeviceStatus
 from api.model.claims import AllocatedClaim, ResourceClaim
 from api.model.devices import ResourceSlice
@@ -13,12 +14,14 @@ from api.model.metadata import OwnerReference
 from api.model.names import ClaimRef, ObjectRef
 from api.resource.kinds import GROUP
 from api.wire import Kind
+from driver.families.shared.objects import Discovery, FoundDevice
 from driver.kube.events import EventKind
 from driver.kube.http.client import Client
 from driver.kube.http.errors import ForbiddenError, MissingObject, NotFoundError
 from driver.kube.store import ObjectChange, Store
 from driver.kubeletplugin.cluster.descriptions import DescriptionSource
 from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
+from driver.runtime.notifier import Notifier
 
 
 class StatusDroppedError(PermanentError):
@@ -48,6 +51,38 @@ class ClaimInformer(Protocol):
     async def wait_synced(self) -> None: ...
 
 
+class DiscoveredDeviceSource(Protocol):
+    """The objects of discovered devices, where their nodes count the users."""
+
+    changed: Notifier
+    """Notified when ``discovery`` has changed."""
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether ``discovery`` is complete."""
+        ...
+
+    @property
+    def discovery(self) -> Discovery:
+        """All devices with their users, as they were seen last."""
+        ...
+
+    async def read(self, name: str) -> DiscoveredDeviceObject | None:
+        """Read a device as it is now; None: there is none. Raises ApiError."""
+        ...
+
+    def join(self, held: DiscoveredDeviceObject) -> FoundDevice | None:
+        """Return a device with its configuration; None: one of them is invalid."""
+        ...
+
+    async def write_users(self, held: DiscoveredDeviceObject, users: Sequence[DeviceUser]) -> None:
+        """Replace the users of a device that was read as ``held``.
+
+        Raises ApiError, ConflictError among them when it has changed since.
+        """
+        ...
+
+
 class Cluster(Protocol):
     """The API server as one node's plugin uses it."""
 
@@ -59,6 +94,11 @@ class Cluster(Protocol):
     @property
     def descriptions(self) -> DescriptionSource:
         """The objects that describe hardware of the family."""
+        ...
+
+    @property
+    def discovered_devices(self) -> DiscoveredDeviceSource | None:
+        """The discovered devices, where this node has to count their users; None: it has not."""
         ...
 
     @property

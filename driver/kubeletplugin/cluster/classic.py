@@ -27,6 +27,7 @@ from driver.kube.http.client import Client
 from driver.kube.store import ObjectChange, Store
 from driver.kubeletplugin.cluster.base import (
     ClaimInformer,
+    DiscoveredDeviceSource,
     confirm_absence,
     node_owner,
     node_reference,
@@ -68,6 +69,7 @@ class ClassicCluster:
                 f"at most {MAX_DRIVER_NAME} are possible: its family needs a shorter one"
             )
         self.descriptions: DescriptionSource = watch_descriptions(client, settings)
+        self.discovered_devices: DiscoveredDeviceSource | None = None
         self._client = client
         self._claims = features.resource.resource_claims
         self._node = node

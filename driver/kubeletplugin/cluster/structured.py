@@ -25,6 +25,7 @@ from driver.kube.slice_publisher import PublishSettings, SlicePublisher
 from driver.kube.store import ObjectChange
 from driver.kubeletplugin.cluster.base import (
     ClaimInformer,
+    DiscoveredDeviceSource,
     NotPublishedYetError,
     StatusDroppedError,
     confirm_absence,
@@ -80,6 +81,7 @@ class StructuredCluster:
         dropped: Collection[str] = (),
     ) -> None:
         """``dropped`` are the paths of fields of slices that the API server is known to drop."""
+        self.discovered_devices: DiscoveredDeviceSource | None = None
         self.kubelet_services: PluginServices = STRUCTURED_SERVICES
         self.descriptions: DescriptionSource = watch_descriptions(client, settings)
         self._client = client

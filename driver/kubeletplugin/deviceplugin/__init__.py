@@ -9,5 +9,8 @@ kubelet: which devices there are, and Allocate, which prepares a placement by th
 (``claims.transitions``), with a record of its own. ``preference`` (pure) chooses among free devices. The interface has
 no call that ends an allocation: ``release`` takes back what the kubelet's account of pods no longer has.
 
+Where no scheduler counts the users of devices that several nodes reach (Kubernetes 1.29 to 1.31), the same is done for
+devices found by discovery (``discovered_devices``) in place of placements (``placements``): both are an ``offer``.
+
 The package never imports the kubelet's services (``driver.kubeletplugin.grpc``), which serve it at a socket.
 """

@@ -1,9 +1,10 @@
 """Lists devices of extended resources to the kubelet, and prepares what it allocates.
 
-A device ID is the name of the placement's device. What was allocated has a record in the checkpoint, keyed by resource
-and device ID, and is prepared by the steps of a claim's preparation: the placement is cut when Allocate asks for it.
-Whether an ID may be allocated is decided in the same moment in which its record is written, so that what has just been
-given up, or given to a claim, is not given to a container as well.
+What the devices are says the ``offer``: a device ID is the name of a placement's device, or stands for one user of a
+discovered device. What was allocated has a record in the checkpoint, keyed by resource and device ID, and is prepared
+by the steps of a claim's preparation: a placement is cut when Allocate asks for it. Whether a placement may be
+allocated is decided in the same moment in which its record is written, so that what has just been given up, or given to
+a claim, is not given to a container as well. Users of a device that other nodes reach are entered in its object first.
 
 - A repeated Allocate finds the record and answers from it: containers of one pod that follow one another share IDs.
 - An ID that a pod was seen with, and no pod has any more, is given to the next one: what the first one had is released,
@@ -14,29 +15,23 @@ given up, or given to a claim, is not given to a container as well.
   nothing of what was prepared is there any more: what is missing is prepared anew.
 """
 
-import hashlib
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 
 from anyio.abc import TaskGroup
 
 from api.deviceplugin.v1beta1 import ContainerAllocation, ListedDevice, PreferenceRequest
-from api.errors import KerfError, PermanentError, TransientError
-from api.model.device_attributes import pool_name
-from api.model.names import ClaimRef, DeviceId, ShareId
-from api.model.prepared import PreparedClaim, PreparedDevice
+from api.errors import KerfError, TransientError
+from api.model.names import ClaimRef
+from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
 from api.podresources.v1 import DeviceUse
 from cdi import ContainerEdits
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
 from driver.kubeletplugin.claims.steps import ClaimContext, StepExecutor
 from driver.kubeletplugin.claims.transitions import PREPARE, RELEASE, RecordState, Step, classify_record
-from driver.kubeletplugin.deviceplugin.preference import DevicePlace, choose_devices
-from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
-from driver.kubeletplugin.inventory.reservations import Reservations
-from driver.partitions.device_names import device_name
-from driver.partitions.geometry import Card, Partition
-from driver.partitions.records import to_card_part
+from driver.kubeletplugin.deviceplugin.offer import DeviceOffer, device_id_of, record_uid
 from driver.runtime.concurrency import SingleFlight, for_each
 from driver.runtime.notifier import Notifier
 
@@ -44,13 +39,6 @@ ListDeviceUses = Callable[[], Awaitable[Sequence[DeviceUse] | None]]
 """Asks the kubelet which device IDs its pods have; None: nobody can say. Raises KerfError when it does not answer."""
 
 _log = logging.getLogger(__name__)
-
-
-class UnknownIdError(PermanentError):
-    """The kubelet names device IDs that are not listed for the resource; nothing was changed."""
-
-    def __init__(self, resource: str, ids: Collection[str]) -> None:
-        super().__init__(f"{', '.join(sorted(ids))}: not among the devices of {resource} on this node")
 
 
 class IdInUseError(TransientError):
@@ -70,11 +58,6 @@ class ResourceStoppingError(TransientError):
         super().__init__("the kubelet plugin is stopping")
 
 
-def record_uid(resource: str, device_id: str) -> str:
-    """Return the key of a device's record, of which CDI names and files are made; no claim has such a UID."""
-    return f"resource-{hashlib.sha256(resource.encode()).hexdigest()[:16]}-{device_id}"
-
-
 class ResourceAllocator:
     """The devices of one node's extended resources."""
 
@@ -84,29 +67,20 @@ class ResourceAllocator:
         boot_id: str,
         checkpoint: Checkpoint,
         executor: StepExecutor,
-        reservations: Reservations,
-        target: Callable[[], PublishTarget],
-        devices: Callable[[], DeviceSet],
-        cards: Callable[[], Mapping[str, Card]],
-        find_problem: Callable[[Partition], str | None],
+        offer: DeviceOffer,
         survey_cards: Callable[[Collection[str]], Awaitable[None]],
         is_missing: Callable[[str, PreparedDevice], bool],
         list_uses: ListDeviceUses,
         build_edits: Callable[[Sequence[PreparedDevice]], ContainerEdits],
         tasks: TaskGroup,
     ) -> None:
-        """The work runs in ``tasks``, which outlives the kubelet's calls. ``find_problem`` says why nobody should get
-        a placement now, and ``build_edits`` what a container needs beside all its devices; the other functions are
-        those of ``NodePlugin``'s parts.
+        """The work runs in ``tasks``, which outlives the kubelet's calls. ``build_edits`` says what a container needs
+        beside all its devices; the other functions are those of ``NodePlugin``'s parts.
         """
         self._boot_id = boot_id
         self._checkpoint = checkpoint
         self._executor = executor
-        self._reservations = reservations
-        self._target = target
-        self._devices = devices
-        self._cards = cards
-        self._find_problem = find_problem
+        self._offer = offer
         self._survey_cards = survey_cards
         self._is_missing = is_missing
         self._list_uses = list_uses
@@ -125,57 +99,24 @@ class ResourceAllocator:
 
     @property
     def resources(self) -> Sequence[str]:
-        """The resources that are to be served: what has been confirmed for them is listed, or containers have some."""
-        return tuple(
-            name
-            for name in self._reservations.names
-            if self._reservations.list_placements(name) or self._reservations.in_use.get(name)
-        )
+        """The resources that are to be served."""
+        return self._offer.resources
 
     def list_devices(self, resource: str) -> tuple[ListedDevice, ...]:
-        """Return the complete list of a resource's devices, by ID.
-
-        What containers have beyond what the class wants is listed as unhealthy, so that the kubelet gives it to nobody
-        else. It must not be left out: a kubelet whose list lacks a device when its Allocate is answered ends with a nil
-        pointer (Kubernetes 1.37.0, ``allocateContainerResources`` in ``cm/devicemanager/manager.go``).
-        """
-        cards, own = self._cards(), self._list_placements(resource)
-        wanted = {partition for partition, _ in own}
-        surplus = [each for each in self._reservations.in_use.get(resource, ()) if each not in wanted]
-        listed = [
-            ListedDevice(
-                id=device_name(card, partition),
-                health="Unhealthy" if partition not in wanted or self._find_problem(partition) else "Healthy",
-                numa_nodes=(card.numa_node,) if card.numa_node or card.pcie_root else (),
-            )
-            for partition, card in [
-                *own,
-                *((each, cards[each.card_uuid]) for each in surplus if each.card_uuid in cards),
-            ]
-        ]
-        return tuple(sorted(listed, key=lambda device: device.id))
+        """Return the complete list of a resource's devices, by ID."""
+        return self._offer.list_devices(resource)
 
     def prefer(self, resource: str, requests: Sequence[PreferenceRequest]) -> Sequence[Sequence[str]]:
         """Return the IDs that containers should get, for each of ``requests``."""
-        offered = self._reservations.find_resource(resource)
-        places = {
-            device_name(card, partition): DevicePlace(
-                card=card.uuid,
-                pcie_root=card.pcie_root,
-                numa_node=card.numa_node,
-                is_prepared=self._checkpoint.get(record_uid(resource, device_name(card, partition))) is not None,
-            )
-            for partition, card in self._list_placements(resource)
-        }
-        preferred = "Packed" if offered is None else offered.preferred
-        return [choose_devices(request, places, preferred) for request in requests]
+        return self._offer.prefer(resource, requests)
 
     async def allocate(self, resource: str, containers: Sequence[Sequence[str]]) -> Sequence[ContainerAllocation]:
         """Prepare the devices of containers. Raises UnknownIdError before anything is changed, and the KerfError of a
         device that cannot be prepared; what was prepared with it is released as what no container has.
         """
+        for container in containers:
+            self._offer.check(resource, container)
         ids = sorted({each for container in containers for each in container})
-        self._check_listed(resource, ids)
         for counter in (self._calls, self._allocations):
             counter.update(record_uid(resource, each) for each in ids)
         await self._check_unused(resource, ids)
@@ -185,7 +126,7 @@ class ResourceAllocator:
     async def ensure_prepared(self, resource: str, ids: Sequence[str]) -> None:
         """Prepare again what is no longer there, because a container is about to start. Raises as ``allocate`` does."""
         unknown = [each for each in ids if self._checkpoint.get(record_uid(resource, each)) is None]
-        self._check_listed(resource, unknown)
+        self._offer.check(resource, unknown)
         self._calls.update(record_uid(resource, each) for each in ids)
         await self._prepare_all(resource, sorted(set(ids)), for_start=True)
         self.starting.notify()  # now, so that there is a record of each with which its pod is seen
@@ -210,19 +151,20 @@ class ResourceAllocator:
         """
         await self._flights.do(record.claim.uid, "release", self._release_unless_called, record, calls)
 
+    async def adopt(self, resource: str, device_id: str, is_user: Callable[[], Awaitable[bool]]) -> None:
+        """Make a record of a user of a device that has none, if ``is_user`` still says that it is one: a plugin whose
+        checkpoint was lost had one. It is released like any other. Raises KerfError.
+        """
+        ref = ClaimRef("", f"{resource}/{device_id}", record_uid(resource, device_id))
+        await self._flights.do(ref.uid, "adopt", self._adopt, resource, device_id, ref, is_user)
+
+    async def enter_recorded(self, record: PreparedClaim) -> None:
+        """Enter the user of a record again, unless it is released. Raises KerfError."""
+        await self._flights.do(record.claim.uid, "enter", self._enter_recorded, record.claim.uid)
+
     async def drain(self, grace_s: float) -> None:
         """Begin no more work, wait at most ``grace_s`` seconds for the running work, and cancel the rest."""
         await self._flights.drain(grace_s)
-
-    def _list_placements(self, resource: str) -> list[tuple[Partition, Card]]:
-        cards = self._cards()
-        placements = self._reservations.list_placements(resource)
-        return [(each, cards[each.card_uuid]) for each in placements if each.card_uuid in cards]
-
-    def _check_listed(self, resource: str, ids: Collection[str]) -> None:
-        known = {device_name(card, partition) for partition, card in self._list_placements(resource)}
-        if unknown := set(ids) - known:
-            raise UnknownIdError(resource, unknown)
 
     async def _check_unused(self, resource: str, ids: Collection[str]) -> None:
         """Raise IdInUseError when the kubelet says that a pod has one of ``ids``, and the error of a kubelet that says
@@ -272,27 +214,34 @@ class ResourceAllocator:
             state = RecordState.STARTED
         steps = PREPARE[state]
         if Step.PREPARE_HARDWARE in steps:
-            context.wanted = (self._resolve(resource, device_id, context.record),)
-        await self._executor.execute(steps, context)  # writes the record before it waits for anything
+            context.wanted = (self._offer.resolve(resource, device_id, context.record),)
+        [device] = context.wanted or context.existing.devices
+        await self._offer.enter(resource, device_id, device)
+        try:
+            await self._executor.execute(steps, context)  # writes the record before it waits for anything
+        except KerfError:
+            if context.record is None:
+                with suppress(KerfError):  # a user without a record is found later (``adopt``)
+                    await self._offer.leave(resource, device_id, device)
+            raise
         _log.info("prepared %s (record: %s)", ref.name, state)
         return context.record
 
-    def _resolve(self, resource: str, device_id: str, record: PreparedClaim | None) -> PreparedDevice:
-        """Return the device to prepare. Raises UnknownIdError when it is neither listed nor recorded any more."""
-        target = self._target()
-        if record is None:
-            self._check_listed(resource, [device_id])
-        kinds = [kind for kind in target.vocabularies if device_id.startswith(f"{kind}-")]
-        found = (DeviceId(target.driver, pool_name(target.node, kind), device_id) for kind in kinds)
-        share = next((ShareId(each, None) for each in found if self._devices().find(each) is not None), None)
-        offered = None if share is None else self._devices().find(share.id)
-        if share is None or offered is None:
-            raise UnknownIdError(resource, [device_id])
-        resource_offer = self._reservations.find_resource(resource)
-        config = resource_offer.config if resource_offer is not None else record.devices[0].config if record else None
-        return PreparedDevice(
-            requests=(), share=share, part=to_card_part(offered.partition), backend=offered.backend, config=config
-        )
+    async def _adopt(
+        self, resource: str, device_id: str, ref: ClaimRef, is_user: Callable[[], Awaitable[bool]]
+    ) -> PreparedClaim | None:
+        if self._checkpoint.get(ref.uid) is None and await is_user():
+            wanted = (self._offer.resolve(resource, device_id, None),)
+            await self._executor.execute((Step.RECORD_STARTED,), ClaimContext(ref, None, wanted, resource=resource))
+            _log.warning("%s has a user without a record, of before the checkpoint was lost", ref.name)
+        return None
+
+    async def _enter_recorded(self, uid: str) -> PreparedClaim | None:
+        record = self._checkpoint.get(uid)
+        if record is not None and record.state is not ClaimState.RELEASING:
+            for device in record.devices:
+                await self._offer.enter(record.resource, device_id_of(record), device)
+        return None
 
     async def _has_lost(self, record: PreparedClaim) -> bool:
         await self._survey_cards({device.part.card_uuid for device in record.devices})
@@ -313,6 +262,8 @@ class ResourceAllocator:
     async def _release_unless_called(self, record: PreparedClaim, calls: int) -> None:
         ref = record.claim
         if self._checkpoint.get(ref.uid) == record and self._calls[ref.uid] == calls:
+            for device in record.devices:
+                await self._offer.leave(record.resource, device_id_of(record), device)
             await self._execute_release(ClaimContext(ref, record, resource=record.resource))
 
     async def _execute_release(self, context: ClaimContext) -> None:

@@ -24,7 +24,8 @@ from api.model.names import ObjectRef
 from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
 from driver.kubeletplugin.cluster.base import Cluster
-from driver.kubeletplugin.deviceplugin.allocation import ListDeviceUses, ResourceAllocator, record_uid
+from driver.kubeletplugin.deviceplugin.allocation import ListDeviceUses, ResourceAllocator
+from driver.kubeletplugin.deviceplugin.offer import record_uid
 from driver.kubeletplugin.settings import Settings
 
 _log = logging.getLogger(__name__)

@@ -34,7 +34,7 @@ from api.deviceplugin.v1beta1 import (
 )
 from api.errors import KerfError, TransientError
 from api.grpc_method import GrpcMethod, RequestT, ResponseT
-from driver.kubeletplugin.deviceplugin.allocation import UnknownIdError
+from driver.kubeletplugin.deviceplugin.offer import UnknownIdError
 from driver.kubeletplugin.grpc.server import Handler, Handlers, SocketError, serving_at, stream, was_removed
 from driver.kubeletplugin.settings import Settings
 from driver.runtime.notifier import Notifier

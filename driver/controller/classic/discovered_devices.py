@@ -1,0 +1,227 @@
+"""Looks after discovered devices where nodes count their users (Kubernetes 1.29 to 1.31): nothing is published of them.
+
+| a device | what is written |
+|---|---|
+| has nodes, or users on nodes, that are no longer in the cluster | it is without them |
+| no node sees it | since when; containers that have it keep it |
+| no node has seen it for as long as its configuration keeps it, and nobody uses it | it is deleted |
+
+Users are otherwise the nodes' own business. All objects are read again and again: there are as many as administrators
+have cameras and controllers.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from api.core.v1 import NODES, Node
+from api.errors import PermanentError
+from api.kerf.discovery_objects import (
+    DISCOVERED_DEVICES,
+    DISCOVERY_CONFIGURATIONS,
+    DiscoveredDeviceObject,
+    DiscoveredDevices,
+    DiscoveredDeviceStatus,
+    DiscoveryConfigurationObject,
+    DiscoveryConfigurationStatus,
+)
+from api.model.base import JsonObject, Value
+from api.model.metadata import Condition, ObjectT
+from api.model.names import ObjectRef
+from api.model.times import format_time
+from api.wire import Kind, to_builtins
+from driver.controller.conditions import continue_conditions
+from driver.controller.repeated_writes import write_repeatedly
+from driver.controller.settings import NAME
+from driver.families.shared.objects import Discovery, FoundDevice, join_objects
+from driver.families.shared.users import name_resources
+from driver.kube.http.client import Client, PatchType
+from driver.kube.http.errors import ConflictError, ForbiddenError, NotFoundError
+from driver.kube.patches import if_unchanged
+from driver.kube.store import Store
+
+REASON: Final = "ClassicDRA"
+"""The reason of the conditions."""
+
+_log = logging.getLogger(__name__)
+
+
+def find_expiry(status: DiscoveredDeviceStatus, one: FoundDevice) -> datetime | None:
+    """Return when a device is deleted that nobody uses; None: some node sees it."""
+    if status.offline_since is None:
+        return None
+    try:
+        since = datetime.strptime(status.offline_since, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    except ValueError:
+        since = datetime.min.replace(tzinfo=UTC)
+    return since + timedelta(seconds=one.configuration.spec.offline_grace_seconds)
+
+
+def build_device_status(
+    held: DiscoveredDeviceObject, discovery: Discovery, lost: Collection[str], now: datetime
+) -> DiscoveredDeviceStatus:
+    """Return the status that a device should have, given the nodes ``lost`` that the cluster has no more."""
+    one = discovery.devices.get(held.metadata.name)
+    offline_since: str | None = None
+    if one is None:
+        message = discovery.faults[DISCOVERED_DEVICES.kind, held.metadata.name]
+        condition = _not_published("Invalid", message)
+    elif {*one.device.spec.nodes} <= {*lost}:
+        offline_since = held.status.offline_since or format_time(now)
+        message = f"no node sees it since {offline_since}; containers that have it keep it"
+        condition = _not_published("Offline", message)
+    else:
+        condition = _not_published(REASON, _explain(one))
+    return DiscoveredDeviceStatus(
+        observed_generation=held.metadata.generation,
+        conditions=continue_conditions(
+            (condition,), held.status.conditions, generation=held.metadata.generation, now=now
+        ),
+        offline_since=offline_since,
+        users=tuple(user for user in held.status.users if user.node not in lost),
+    )
+
+
+def build_configuration_status(
+    held: DiscoveryConfigurationObject, discovery: Discovery, now: datetime
+) -> DiscoveryConfigurationStatus:
+    """Return the status that a configuration should have."""
+    name = held.metadata.name
+    fault = discovery.faults.get((DISCOVERY_CONFIGURATIONS.kind, name))
+    domain = None if fault is not None else discovery.configurations[name].spec.extended_resource_domain
+    if fault is not None:
+        accepted = Condition(type="Accepted", status="False", reason="Invalid", message=fault)
+    else:
+        accepted = Condition(type="Accepted", status="True", reason="Valid", message="the spec is valid")
+    ready = Condition(type="Ready", status="False", reason=REASON, message=_explain_resource(domain, name))
+    own = [one for one in discovery.devices.values() if one.configuration.metadata.name == name]
+    return DiscoveryConfigurationStatus(
+        observed_generation=held.metadata.generation,
+        conditions=continue_conditions(
+            (accepted, ready), held.status.conditions, generation=held.metadata.generation, now=now
+        ),
+        devices=DiscoveredDevices(total=len(own), online=sum(bool(one.device.spec.nodes) for one in own)),
+    )
+
+
+def _not_published(reason: str, message: str) -> Condition:
+    return Condition(type="Published", status="False", reason=reason, message=message)
+
+
+def _explain(one: FoundDevice) -> str:
+    if resources := name_resources(one):
+        return f"claims cannot have it before Kubernetes 1.32; pods get it by the limits {' or '.join(resources)}"
+    return _explain_resource(None, one.configuration.metadata.name)
+
+
+def _explain_resource(domain: str | None, name: str) -> str:
+    if domain is None:
+        return (
+            "before Kubernetes 1.32 pods get discovered devices by extended resources only: set extendedResourceDomain "
+            "of the DiscoveryConfiguration (docs/discovered-devices.md)"
+        )
+    return f"there is no DeviceClass before Kubernetes 1.32; pods get its devices by the limit {domain}/{name}"
+
+
+class DiscoveredDeviceKeeper:
+    """Writes what follows for all discovered devices, again and again."""
+
+    def __init__(self, client: Client, *, nodes: Store[Node], interval_s: float, now: Callable[[], datetime]) -> None:
+        self._client = client
+        self._nodes = nodes
+        self._interval_s = interval_s
+        self._now = now
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        await write_repeatedly(self.write, what="the status of discovered devices", interval_s=self._interval_s)
+
+    async def write(self) -> None:
+        """Write what differs, once. Raises TransientError."""
+        configurations = await self._list(DISCOVERY_CONFIGURATIONS)
+        devices = await self._list(DISCOVERED_DEVICES)
+        discovery = join_objects(configurations, devices)
+        lost = await self._find_lost(devices)
+        for held in devices:
+            await self._write_device(held, discovery, lost)
+        for configuration in configurations:
+            status = build_configuration_status(configuration, discovery, self._now())
+            if status != configuration.status:
+                metadata: JsonObject = {"uid": configuration.metadata.uid}
+                await self._try(self._patch_status(DISCOVERY_CONFIGURATIONS, configuration, metadata, status))
+
+    async def _list(self, kind: Kind[ObjectT]) -> list[ObjectT]:
+        try:
+            return [one for one in (await self._client.list(kind)).items if not one.is_terminating]
+        except (NotFoundError, ForbiddenError):
+            return []  # the definition is not installed, as it need not be here
+
+    async def _find_lost(self, devices: Iterable[DiscoveredDeviceObject]) -> frozenset[str]:
+        """Return the nodes of devices that the API server does not have: the store may not have a new one yet."""
+        named = {user.node for held in devices for user in held.status.users}
+        for held in devices:
+            nodes = held.spec.get("nodes")
+            named |= {node for node in nodes if isinstance(node, str)} if isinstance(nodes, list) else set()
+        lost: set[str] = set()
+        for node in sorted(named):
+            if self._nodes.get(ObjectRef("", node)) is not None:
+                continue
+            try:
+                await self._client.get(NODES, node)
+            except NotFoundError:
+                lost.add(node)
+        return frozenset(lost)
+
+    async def _write_device(self, held: DiscoveredDeviceObject, discovery: Discovery, lost: frozenset[str]) -> None:
+        status = build_device_status(held, discovery, lost, self._now())
+        one = discovery.devices.get(held.metadata.name)
+        if one is not None:
+            expiry = find_expiry(status, one)
+            if expiry is not None and expiry <= self._now() and not status.users:
+                await self._try(self._delete(held))
+                return
+            if not lost.isdisjoint(one.device.spec.nodes):
+                await self._try(self._remove_nodes(held, one, lost))
+                return  # what follows is written when the object is read again
+        if status != held.status:
+            metadata = if_unchanged(held.metadata)  # users are entered at the same time
+            await self._try(self._patch_status(DISCOVERED_DEVICES, held, metadata, status))
+
+    async def _remove_nodes(self, held: DiscoveredDeviceObject, one: FoundDevice, lost: Collection[str]) -> None:
+        kept = [node for node in one.device.spec.nodes if node not in lost]
+        patch = {"metadata": if_unchanged(held.metadata), "spec": {"nodes": kept}}
+        await self._client.patch(
+            DISCOVERED_DEVICES, held.metadata.name, patch, type=PatchType.MERGE, field_manager=NAME
+        )
+
+    async def _delete(self, held: DiscoveredDeviceObject) -> None:
+        metadata = held.metadata
+        await self._client.delete(
+            DISCOVERED_DEVICES, metadata.name, uid=metadata.uid, resource_version=metadata.resource_version
+        )
+        _log.info("DiscoveredDevice %s: deleted, no node has seen it for long", metadata.name)
+
+    async def _patch_status(
+        self,
+        kind: Kind[Any],
+        held: DiscoveredDeviceObject | DiscoveryConfigurationObject,
+        metadata: Mapping[str, Any],
+        status: Value,
+    ) -> None:
+        unset = dict.fromkeys(to_builtins(held.status))
+        patch: JsonObject = {"metadata": dict(metadata), "status": {**unset, **to_builtins(status)}}
+        await self._client.patch(
+            kind, held.metadata.name, patch, type=PatchType.MERGE, subresource="status", field_manager=NAME
+        )
+
+    async def _try(self, write: Any) -> None:  # noqa: ANN401  (a coroutine)
+        """Await a write. One that came too late follows the next time; one that is refused keeps no other back."""
+        try:
+            await write
+        except (NotFoundError, ConflictError) as error:
+            _log.debug("%s", error)
+        except ForbiddenError:
+            raise
+        except PermanentError as error:
+            _log.warning("%s", error)

@@ -1,0 +1,163 @@
+"""What the controller writes of discovered devices where nodes count their users."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import yaml
+
+from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, NODES, Node
+from api.kerf.discovery_objects import DISCOVERED_DEVICES, DISCOVERY_CONFIGURATIONS, DiscoveredDeviceObject
+from api.model.base import JsonObject
+from api.model.metadata import ObjectMeta
+from driver.controller.classic.discovered_devices import DiscoveredDeviceKeeper
+from driver.kube.http.client import Client, PatchType
+from driver.kube.http.credentials import Access
+from driver.kube.http.errors import NotFoundError
+from driver.kube.store import Store
+from driver.local.apiserver import ApiServer
+
+CRDS = Path(__file__).parents[3] / "deploy/crds"
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+CAMERA = "cameras-3f850a"
+ANY = "akri.sh/cameras"
+
+
+class Devices:
+    """An API server with node ``n1`` and a device that ``n1`` sees, and the controller's part."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.now = NOON
+        self.store: Store[Node] = Store()
+        self.keeper = DiscoveredDeviceKeeper(client, nodes=self.store, interval_s=30, now=lambda: self.now)
+
+    async def apply(self, kind: Any, name: str, spec: JsonObject) -> None:
+        await self.client.apply(kind, {"metadata": {"name": name}, "spec": spec}, field_manager="test")
+
+    async def see(self, *nodes: str) -> None:
+        spec = {"configurationName": "cameras", "deviceID": "rtsp://10.0.0.7", "shared": True, "nodes": [*nodes]}
+        await self.apply(DISCOVERED_DEVICES, CAMERA, spec)
+
+    async def use(self, *users: str) -> None:
+        """Enter users, by node and id (``n1/3f850a-0``)."""
+        parts = [user.split("/") for user in users]
+        entries = [{"node": node, "resource": ANY, "id": id_} for node, id_ in parts]
+        await self.client.patch(
+            DISCOVERED_DEVICES,
+            CAMERA,
+            {"status": {"users": entries}},
+            type=PatchType.MERGE,
+            subresource="status",
+            field_manager="test",
+        )
+
+    async def write(self, times: int = 2) -> DiscoveredDeviceObject:
+        """Let the controller look so often, and return the device."""
+        for _ in range(times):
+            await self.keeper.write()
+        return await self.client.get(DISCOVERED_DEVICES, CAMERA)
+
+
+@pytest.fixture
+async def devices() -> AsyncIterator[Devices]:
+    server = ApiServer()
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(server.serve)
+        async with Client(Access(server=server.url), user_agent="test") as client:
+            for path in CRDS.glob("kerf.dev_discover*.yaml"):
+                await client.apply(CUSTOM_RESOURCE_DEFINITIONS, yaml.safe_load(path.read_text()), field_manager="test")
+            await client.create(NODES, Node(metadata=ObjectMeta(name="n1")))
+            found = Devices(client)
+            spec = {"discoveryHandler": {"name": "static"}, "capacity": 3, "extendedResourceDomain": "akri.sh"}
+            await found.apply(DISCOVERY_CONFIGURATIONS, "cameras", spec)
+            await found.see("n1")
+            yield found
+        tasks.cancel_scope.cancel()
+
+
+def reasons(held: Any) -> dict[str, tuple[str, str]]:
+    return {one.type: (one.status, one.reason) for one in held.status.conditions}
+
+
+async def test_a_device_says_by_which_limits_pods_get_it(devices: Devices) -> None:
+    held = await devices.write()
+    assert reasons(held) == {"Published": ("False", "ClassicDRA")}
+    assert f"{ANY} or akri.sh/{CAMERA}" in held.status.conditions[0].message
+    configuration = await devices.client.get(DISCOVERY_CONFIGURATIONS, "cameras")
+    assert reasons(configuration) == {"Accepted": ("True", "Valid"), "Ready": ("False", "ClassicDRA")}
+    assert configuration.status.devices is not None
+    assert (configuration.status.devices.total, configuration.status.devices.online) == (1, 1)
+
+
+async def test_what_is_right_is_not_written_again(devices: Devices) -> None:
+    before = await devices.write()
+    devices.now += timedelta(hours=1)
+    assert (await devices.write()).metadata.resource_version == before.metadata.resource_version
+
+
+async def test_users_stay_as_their_nodes_have_entered_them(devices: Devices) -> None:
+    await devices.use("n1/3f850a-1", "n1/3f850a-0")
+    held = await devices.write()
+    assert [user.id for user in held.status.users] == ["3f850a-1", "3f850a-0"]
+    assert held.status.conditions
+
+
+async def test_ak_20_a_node_that_is_gone_leaves_the_device_and_its_users(devices: Devices) -> None:
+    await devices.see("n1", "n2")
+    await devices.use("n2/3f850a-0", "n1/3f850a-0")
+    held = await devices.write(times=3)
+    assert held.spec["nodes"] == ["n1"]
+    assert [user.node for user in held.status.users] == ["n1"]
+    assert held.status.offline_since is None
+
+
+async def test_ak_19_a_device_that_no_node_sees_is_kept_for_its_grace_and_as_long_as_it_is_used(
+    devices: Devices,
+) -> None:
+    await devices.see()
+    await devices.use("n1/3f850a-0")
+    held = await devices.write()
+    assert reasons(held) == {"Published": ("False", "Offline")}
+    assert held.status.offline_since == "2026-01-01T12:00:00Z"
+    devices.now += timedelta(seconds=299)
+    await devices.use()
+    await devices.write()
+    await devices.use("n1/3f850a-0")
+    devices.now += timedelta(seconds=1)
+    await devices.write()  # the grace is over, but it has a user
+    await devices.use()
+    with pytest.raises(NotFoundError):
+        await devices.write()
+
+
+async def test_ak_19_a_device_that_comes_back_is_the_same(devices: Devices) -> None:
+    await devices.see()
+    before = await devices.write()
+    devices.now += timedelta(seconds=299)
+    await devices.see("n1")
+    held = await devices.write()
+    assert held.status.offline_since is None
+    assert held.metadata.uid == before.metadata.uid
+
+
+async def test_without_a_domain_the_objects_say_what_is_missing(devices: Devices) -> None:
+    await devices.client.patch(
+        DISCOVERY_CONFIGURATIONS,
+        "cameras",
+        {"spec": {"extendedResourceDomain": None}},
+        type=PatchType.MERGE,
+        field_manager="test",
+    )
+    held = await devices.write()
+    assert "set extendedResourceDomain" in held.status.conditions[0].message
+
+
+async def test_what_is_invalid_is_told_and_stays(devices: Devices) -> None:
+    await devices.client.delete(DISCOVERY_CONFIGURATIONS, "cameras")
+    held = await devices.write()
+    assert reasons(held) == {"Published": ("False", "Invalid")}
+    assert 'DiscoveryConfiguration "cameras" does not exist' in held.status.conditions[0].message
