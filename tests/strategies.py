@@ -1,5 +1,6 @@
 """Hypothesis strategies for model values, derived from the type information of the structs."""
 
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -22,6 +23,11 @@ QUANTITIES = st.builds(
 
 def values(type_: type[T]) -> st.SearchStrategy[T]:
     """Return a strategy for the struct ``type_``, with every field drawn by its type or left at its default."""
+    return _of_type(type_)
+
+
+@cache
+def _of_type(type_: type[Any]) -> st.SearchStrategy[Any]:
     return _of(msgspec.inspect.type_info(type_))
 
 
