@@ -27,7 +27,7 @@ def lookup(document: JsonValue, *path: str) -> JsonValue:
 
 
 def find_objects(document: JsonValue, path: Sequence[str]) -> list[JsonObject]:
-    """Return every object at a path; ``field[]`` stands for each item of a list, ``field{}`` for each value of a map."""
+    """Return the objects at a path; ``field[]`` stands for each item of a list, ``field{}`` for each value of a map."""
     found = [document]
     for step in path:
         name = step.rstrip("[]{}")
