@@ -53,10 +53,14 @@ _LAST_S: Final = pytest.StashKey[float]()
 # Collecting some 11,000 tests makes objects that stay. Looking for garbage among them again and again takes as long
 # as the collecting itself (17.6 s of the processor in each process, 8.2 without), so they are left out, then and later.
 gc.disable()
+_GARBAGE: Final = (50_000, 20, 20)
+"""Generated cases, documents and event loops make objects by the hundred thousand: looking for cycles after each 700, as
+the interpreter does by itself, takes a tenth of the processor's time of many tests."""
 
 
 def pytest_collection_finish() -> None:
     gc.freeze()
+    gc.set_threshold(*_GARBAGE)
     gc.enable()
 
 
