@@ -54,8 +54,8 @@ _LAST_S: Final = pytest.StashKey[float]()
 # as the collecting itself (17.6 s of the processor in each process, 8.2 without), so they are left out, then and later.
 gc.disable()
 _GARBAGE: Final = (50_000, 20, 20)
-"""Generated cases, documents and event loops make objects by the hundred thousand: looking for cycles after each 700, as
-the interpreter does by itself, takes a tenth of the processor's time of many tests."""
+"""Generated cases, documents and event loops make objects by the hundred thousand: looking for cycles after each 700
+takes a tenth of the processor's time of many tests."""
 
 
 def pytest_collection_finish() -> None:
