@@ -57,7 +57,7 @@ class Interruption:
         os._exit(128 + number)
 
 
-class Run(Protocol):
+class FolderRun(Protocol):
     """One run of a demo in a folder of its own."""
 
     async def run(self, root: Path, interruption: Interruption) -> int:
@@ -65,7 +65,7 @@ class Run(Protocol):
         ...
 
 
-async def run_in_folder(demo: Run) -> int:
+async def run_in_folder(demo: FolderRun) -> int:
     """Run ``demo`` in a temporary folder that is removed at its end, and whatever signal ends it."""
     code, interruption = _FAILED, Interruption()
     async with anyio.create_task_group() as tasks:
