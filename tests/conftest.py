@@ -34,6 +34,10 @@ SEED: Final = int(os.environ.setdefault("KERF_SEED", str(Random().randrange(10**
 it, and the end of the run prints it."""
 
 IS_LONG: Final = PROFILE != "default"
+COSTLY: Final = settings(max_examples=settings().max_examples if IS_LONG else 20)
+"""Of properties that would cost a second of the processor and more in `make test`, which has the same cases each time:
+most breaks show in the first cases, and `make test-long` looks for the others with all of its own."""
+
 _WITH_PROGRAMS: Final = ("tests/flows/", "tests/testing/")
 """Folders whose tests run demos: up to a quarter of a minute each."""
 
@@ -49,10 +53,14 @@ _LAST_S: Final = pytest.StashKey[float]()
 # Collecting some 11,000 tests makes objects that stay. Looking for garbage among them again and again takes as long
 # as the collecting itself (17.6 s of the processor in each process, 8.2 without), so they are left out, then and later.
 gc.disable()
+_GARBAGE: Final = (50_000, 20, 20)
+"""Generated cases, documents and event loops make objects by the hundred thousand: looking for cycles after each 700
+takes a tenth of the processor's time of many tests."""
 
 
 def pytest_collection_finish() -> None:
     gc.freeze()
+    gc.set_threshold(*_GARBAGE)
     gc.enable()
 
 

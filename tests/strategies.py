@@ -1,6 +1,6 @@
 """Hypothesis strategies for model values, derived from the type information of the structs."""
 
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from hypothesis import strategies as st
@@ -8,6 +8,9 @@ from hypothesis import strategies as st
 from api.model.quantity import Quantity
 
 T = TypeVar("T")
+
+_MADE: Final[dict[type[Any], st.SearchStrategy[Any]]] = {}
+"""Strategies by their structs: making one takes longer than drawing from it."""
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
 JSON_OBJECTS: st.SearchStrategy[dict[str, Any]] = st.dictionaries(
@@ -22,7 +25,9 @@ QUANTITIES = st.builds(
 
 def values(type_: type[T]) -> st.SearchStrategy[T]:
     """Return a strategy for the struct ``type_``, with every field drawn by its type or left at its default."""
-    return _of(msgspec.inspect.type_info(type_))
+    if type_ not in _MADE:
+        _MADE[type_] = _of(msgspec.inspect.type_info(type_))
+    return _MADE[type_]
 
 
 def _of(info: msgspec.inspect.Type) -> st.SearchStrategy[Any]:

@@ -346,8 +346,9 @@ def find_broken_rules(value: msgspec.Struct, path: str = "", unreadable: Collect
         reads = [join_path(path, field) for field in rule.reads]
         if not rule.holds(value) and not any(_overlap(read, one) for read in reads for one in unreadable):
             yield Problem(join_path(path, rule.field) if rule.field else path, rule.message)
-    for field in msgspec.structs.fields(value):
-        yield from _inside(getattr(value, field.name), join_path(path, field.encode_name), unreadable)
+    # msgspec.structs.fields would evaluate all annotations of the type at each call.
+    for name, encoded in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True):
+        yield from _inside(getattr(value, name), join_path(path, encoded), unreadable)
 
 
 def _inside(held: object, path: str, unreadable: Collection[str]) -> Iterator[Problem]:

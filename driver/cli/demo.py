@@ -3,20 +3,17 @@
 import logging
 import os
 import shutil
-import signal
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from textwrap import wrap
-from typing import Final, Protocol
+from typing import Final
 
 import anyio
 import click
-from anyio.abc import TaskStatus
 
 from api.errors import KerfError
 from api.model.names import ObjectRef
@@ -27,9 +24,9 @@ from driver.cli.output import EXIT_BAD_INPUT, EXIT_FAILED, OutputFormat, output_
 from driver.demo.cluster_picture import Explanation
 from driver.demo.display import Display, TextDisplay
 from driver.demo.environment import DemoCluster, DemoEnvironment, DemoSettings, find_packaged_folder, open_environment
+from driver.demo.interruption import Interruption, run_in_folder
 from driver.demo.manifests import CLASSIC_CHECKS, BadManifestsError, Manifest, load_manifests
 from driver.demo.own_manifests import OwnManifests
-from driver.demo.processes import kill_programs
 from driver.demo.report import Report, to_document
 from driver.demo.scenario import EXAMPLES, Scenario, close_cluster, show_kept_cluster
 from driver.diagnostics.cluster_index import ClusterIndex
@@ -44,15 +41,11 @@ from driver.families.model_names import UnknownModelError
 from driver.kube.http.client import Client
 from driver.kubeletplugin.backends.registry import BackendChoice
 from driver.kubeletplugin.backends.simulated.example_shells import shell, shells
-from driver.runtime import lifecycle, logs
+from driver.runtime import logs
 from driver.runtime.boot import read_boot_id
 
-_LONGEST_ROOT: Final = 40
-"""Characters of the temporary folder's path, so that the paths of sockets in it stay below 107 bytes."""
 _LOG_TAIL: Final = 15
 """Lines of each program's log that are shown when the demo fails."""
-_INTERRUPTED: Final = 128 + signal.SIGINT
-"""The exit code that a shell reports for a program that Ctrl-C ended."""
 _PAUSES_S: Final = {"slow": 5.0, "normal": 1.0, "full": 0.0}
 """Seconds for which a drawing may be read. What is printed stays, so that one who reads slowly loses nothing."""
 _WHY_S: Final = 2.0
@@ -61,8 +54,6 @@ _FINAL: Final = frozenset(
     {Verdict.CANNOT_START, Verdict.DOES_NOT_FIT, Verdict.BLOCKED, Verdict.INVALID, Verdict.UNDECIDED}
 )
 """The answers that stay until somebody acts."""
-_QUIET_S: Final = 0.2
-"""Seconds for killed programs to end, so that none writes to the folder while it is removed."""
 
 
 class _Geometry(click.ParamType[object]):
@@ -178,7 +169,7 @@ def command(
     try:
         if classic:
             manifests = load_manifests(files, CLASSIC_CHECKS) if files else []
-            return anyio.run(_run_in_folder, _ClassicRun(settings, manifests, display, output))
+            return anyio.run(run_in_folder, _ClassicRun(settings, manifests, display, output))
         manifests = load_manifests(files or [find_packaged_folder("examples") / name for name in EXAMPLES])
     except BadManifestsError as error:
         for line in error.lines:
@@ -186,64 +177,7 @@ def command(
         if not all(file.exists() for file in files):
             click.echo(f"Kerf's own examples are in {find_packaged_folder('examples')}", err=True)
         return EXIT_BAD_INPUT
-    return anyio.run(_run_in_folder, _DemoRun(settings, manifests, display, output))
-
-
-class _Interruption:
-    """What Ctrl-C and its like do to a run: they end its pause, else cancel it, and the next one ends it at once."""
-
-    def __init__(self) -> None:
-        self._kept: anyio.Event | None = None
-        self.scope = anyio.CancelScope()
-        self.folder: Path | None = None
-        """The folder of the run, once there is one."""
-
-    async def watch(self, *, task_status: TaskStatus[None]) -> None:
-        """Handle signals until cancelled."""
-        with anyio.open_signal_receiver(*lifecycle.stop_signals(), signal.SIGQUIT) as signals:
-            task_status.started()
-            async for number in signals:
-                if self._kept is not None and not self._kept.is_set():
-                    self._kept.set()
-                elif not self.scope.cancel_called:
-                    self.scope.cancel()
-                else:
-                    await self._end_at_once(number)
-
-    async def pause(self) -> None:
-        """Wait for a signal, which lets the run go on to its end."""
-        self._kept = anyio.Event()
-        await self._kept.wait()
-
-    async def _end_at_once(self, number: signal.Signals) -> None:
-        kill_programs()
-        await anyio.sleep(_QUIET_S)
-        if self.folder is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
-        os._exit(128 + number)
-
-
-class _Run(Protocol):
-    """One run of a demo in a folder of its own."""
-
-    async def run(self, root: Path, interruption: _Interruption) -> int:
-        """Run; returns the exit code."""
-        ...
-
-
-async def _run_in_folder(demo: _Run) -> int:
-    """Run ``demo`` in a temporary folder that is removed at its end, and whatever signal ends it."""
-    code, interruption = EXIT_FAILED, _Interruption()
-    async with anyio.create_task_group() as tasks:
-        await tasks.start(interruption.watch)
-        root = interruption.folder = _temporary_folder()
-        try:
-            with interruption.scope:
-                code = await demo.run(root, interruption)
-        finally:
-            shutil.rmtree(root, ignore_errors=True)
-        tasks.cancel_scope.cancel()
-    return _INTERRUPTED if interruption.scope.cancelled_caught else code
+    return anyio.run(run_in_folder, _DemoRun(settings, manifests, display, output))
 
 
 class _DemoRun:
@@ -257,7 +191,7 @@ class _DemoRun:
         self._display = display
         self._output = output
 
-    async def run(self, root: Path, interruption: _Interruption) -> int:
+    async def run(self, root: Path, interruption: Interruption) -> int:
         _log_to(root / "cluster.log")
         begin = time.monotonic()
         async with open_environment(self._settings, root) as environment:
@@ -275,7 +209,7 @@ class _DemoRun:
         run = OwnManifests if self._settings.files else Scenario
         return run(environment=environment, display=self._display, explain=_explain, manifests=self._manifests)
 
-    async def _keep(self, runner: "Scenario | OwnManifests", interruption: _Interruption) -> None:
+    async def _keep(self, runner: "Scenario | OwnManifests", interruption: Interruption) -> None:
         if isinstance(runner, Scenario):
             await runner.rerun_examples()
         show_kept_cluster(self._display, runner.environment.cluster.kubeconfig)
@@ -309,7 +243,7 @@ class _DemoRun:
 class _ClassicRun(_DemoRun):
     """One run where drivers allocate."""
 
-    async def run(self, root: Path, interruption: _Interruption) -> int:
+    async def run(self, root: Path, interruption: Interruption) -> int:
         from driver.demo.classic_scenario import open_classic_scenario
 
         _log_to(root / "cluster.log")
@@ -370,12 +304,3 @@ def _show_logs(cluster: DemoCluster) -> None:
         click.echo(f"\nend of the log of {running.name}:", err=True)
         for line in lines:
             click.echo(f"  {line}", err=True)
-
-
-def _temporary_folder() -> Path:
-    """Create a private folder with a short path, because of the unix sockets in it (sun_path has 108 bytes)."""
-    root = Path(tempfile.mkdtemp(prefix="kerf-"))
-    if len(str(root)) <= _LONGEST_ROOT:
-        return root
-    root.rmdir()
-    return Path(tempfile.mkdtemp(prefix="kerf-", dir="/tmp"))

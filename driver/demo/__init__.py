@@ -2,5 +2,6 @@
 
 Data flow: ``environment`` starts the cluster and the programs (``processes``); ``scenario`` applies ``manifests`` and
 ``generated_objects`` step by step, makes a ``report`` of what it sees (``observation``, pure), and shows it on a
-``display``. ``classic_scenario`` is the one for Kubernetes 1.27 to 1.31.
+``display``. ``interruption`` gives the run its folder, and ends it. ``classic_scenario`` is the one for Kubernetes 1.27
+to 1.31.
 """

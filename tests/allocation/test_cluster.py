@@ -44,6 +44,7 @@ from tests.allocation.builders import (
     share_ids,
     slice_,
 )
+from tests.conftest import COSTLY
 
 CLASSES = {"any": class_()}
 ATTRIBUTES = f'device.attributes["{DRIVER}"]'
@@ -173,6 +174,7 @@ class Both:
             assert said == outcome
 
 
+@COSTLY
 @given(seed=st.integers(0, 2**32))
 def test_a_cluster_that_changes_places_as_if_each_node_were_asked_anew(seed: int) -> None:
     random = Random(seed)

@@ -16,6 +16,7 @@ from api.resource import v1, v1beta1, v1beta2
 from api.resource.kinds import ResourceKinds
 from api.resource.registry import VERSIONS, choose_kinds, load_kinds
 from api.wire import Kind, UndecodableObjectError
+from tests.conftest import COSTLY
 from tests.strategies import values
 
 KIND_FIELDS = ["resource_claims", "resource_claim_templates", "device_classes", "resource_slices", "device_taint_rules"]
@@ -51,6 +52,7 @@ def is_valid(value: Any) -> bool:
 
 
 @pytest.mark.parametrize(("kinds", "field"), EVERY_KIND, ids=lambda value: getattr(value, "version", value))
+@COSTLY
 @given(data=st.data())
 def test_any_value_survives_the_round_trip(kinds: ResourceKinds, field: str, data: st.DataObject) -> None:
     kind: Kind[Any] = getattr(kinds, field)

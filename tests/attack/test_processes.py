@@ -37,7 +37,7 @@ anyio.run(main)
 """
 DEMO = """
 import sys, anyio
-from driver.cli import demo
+from driver.demo.interruption import run_in_folder
 class Run:
     async def run(self, root, interruption):
         (root / "state").write_text("x")
@@ -53,7 +53,7 @@ class Run:
                     print("stopping", flush=True)
                     await anyio.sleep_forever()
         return 0
-sys.exit(anyio.run(demo._run_in_folder, Run()))
+sys.exit(anyio.run(run_in_folder, Run()))
 """
 
 

@@ -28,6 +28,7 @@ from cdi import (
 from cdi.document import document_tree, yaml_parser
 from cdi.document.rules import CONTENT, READING
 from tests.cdi.strategies import SPECS
+from tests.conftest import COSTLY
 
 DATA = Path(__file__).parents[1] / "data" / "cdi"
 
@@ -297,6 +298,7 @@ def test_any_bytes_give_findings_and_no_exception(data: bytes) -> None:
     assert document.findings
 
 
+@COSTLY
 @given(spec=SPECS, start=st.integers(0), length=st.integers(0, 8), noise=st.binary(max_size=8))
 def test_any_damage_gives_findings_and_no_exception(spec: Spec, start: int, length: int, noise: bytes) -> None:
     data = encode_json(spec)

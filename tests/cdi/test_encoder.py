@@ -25,6 +25,7 @@ from cdi import (
 )
 from cdi.document.encoder import to_document, to_json, to_yaml
 from tests.cdi.strategies import SPECS
+from tests.conftest import COSTLY
 
 KIND = Kind(vendor="acme.io", class_name="widget")
 PLAIN = Device(name="w", container_edits=ContainerEdits(env=("A=b",)))
@@ -39,6 +40,7 @@ def env(*entries: str) -> Spec:
     return Spec(kind=KIND, devices=(Device(name="w", container_edits=ContainerEdits(env=entries)),))
 
 
+@COSTLY
 @given(spec=SPECS)
 def test_json_and_yaml_read_back_as_they_were_meant(spec: Spec) -> None:
     declared = replace(spec, version=str(minimum_version(spec)))
@@ -46,6 +48,7 @@ def test_json_and_yaml_read_back_as_they_were_meant(spec: Spec) -> None:
     assert load(encode_yaml(spec)) == declared
 
 
+@COSTLY
 @given(spec=SPECS)
 def test_other_parsers_read_the_same(spec: Spec) -> None:
     plain = to_document(spec)
@@ -55,6 +58,7 @@ def test_other_parsers_read_the_same(spec: Spec) -> None:
     assert yaml.safe_load(encode_yaml(spec)) == plain
 
 
+@COSTLY
 @given(spec=SPECS)
 def test_equal_specs_give_equal_bytes_and_a_second_round_changes_nothing(spec: Spec) -> None:
     data = encode_json(spec)
@@ -64,6 +68,7 @@ def test_equal_specs_give_equal_bytes_and_a_second_round_changes_nothing(spec: S
     assert encode_json(shuffled) == data
 
 
+@COSTLY
 @given(spec=SPECS)
 def test_there_is_never_a_null(spec: Spec) -> None:
     def nulls(value: Any) -> bool:

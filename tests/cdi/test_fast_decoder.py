@@ -10,6 +10,7 @@ from cdi.document.fast_decoder import decode_fast
 from cdi.document.rules import READING
 from cdi.document.validation import has_no_findings
 from tests.cdi.strategies import SPECS
+from tests.conftest import COSTLY
 from tests.oracle.cdi.documents import generate_document
 from tests.oracle.cdi.mutations import generate_mutated_document
 
@@ -146,6 +147,7 @@ def test_what_is_doubtful_in_json_is_left_to_the_long_way(there: bytes, instead:
     assert decode_fast(JSON.replace(there, instead)) is None
 
 
+@COSTLY
 @given(spec=SPECS)
 def test_what_we_write_is_read_alike_both_ways(spec: Spec) -> None:
     for data in (encode_json(spec), encode_yaml(spec)):

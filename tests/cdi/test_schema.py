@@ -14,6 +14,7 @@ from cdi.cli import main
 from cdi.document.encoder import to_document
 from cdi.document.schema import schema
 from tests.cdi.strategies import SPECS
+from tests.conftest import COSTLY
 
 SHIPPED = Path(cdi.__file__).parent / "schema.json"
 DATA = Path(__file__).parents[1] / "data" / "cdi"
@@ -33,6 +34,7 @@ def test_it_is_a_schema() -> None:
     jsonschema.Draft202012Validator.check_schema(schema())
 
 
+@COSTLY
 @given(spec=SPECS)
 def test_it_takes_all_we_write(spec: Spec) -> None:
     VALIDATOR.validate(to_document(spec))

@@ -9,6 +9,7 @@ from hypothesis import given
 from cdi import ContainerEdits, Device, IntelRdt, Spec
 from cdi.document.fields import FIELDS
 from tests.cdi.strategies import EDITS, SPECS
+from tests.conftest import COSTLY
 
 
 def test_the_table_of_fields_lists_every_field_of_every_value() -> None:
@@ -27,6 +28,7 @@ def test_the_table_of_fields_says_which_have_no_default() -> None:
             assert row.optional is (field.default is None and field.name != "version"), (value, field.name)
 
 
+@COSTLY
 @given(spec=SPECS)
 def test_specs_are_values(spec: Spec) -> None:
     assert copy.deepcopy(spec) == spec

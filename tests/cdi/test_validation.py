@@ -19,6 +19,7 @@ from cdi import (
 )
 from cdi.document.rules import CONTENT, READING, severity
 from tests.cdi.strategies import SPECS
+from tests.conftest import COSTLY
 
 KIND = Kind(vendor="acme.io", class_name="widget")
 EDITS = "devices[0].containerEdits"
@@ -216,6 +217,7 @@ def test_a_finding_cannot_move_the_cursor() -> None:
     assert "annotations[\\x1b[2J]" in str(finding)
 
 
+@COSTLY
 @given(spec=SPECS)
 def test_what_may_be_written_is_right_to_every_reader(spec: Spec) -> None:
     for semantics in (None, "1.1", "main"):

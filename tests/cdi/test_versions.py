@@ -21,6 +21,7 @@ from cdi import (
 from cdi.runtime_versions import FIRST_RELEASES, find_first_readers
 from cdi.versions import version_that_readers_enforce
 from tests.cdi.strategies import SPECS
+from tests.conftest import COSTLY
 
 PLAIN = ContainerEdits(env=("A=b",))
 KIND = Kind(vendor="acme.io", class_name="widget")
@@ -77,6 +78,7 @@ def test_the_content_decides_the_version(version: str, content: Spec, paths: tup
         assert str(reason).startswith(f"{version} because of {reason.path} (")
 
 
+@COSTLY
 @given(spec=SPECS, other=SPECS)
 def test_adding_content_never_lowers_the_version(spec: Spec, other: Spec) -> None:
     more = replace(
@@ -87,6 +89,7 @@ def test_adding_content_never_lowers_the_version(spec: Spec, other: Spec) -> Non
     assert VERSIONS.index(str(minimum_version(more))) >= VERSIONS.index(str(minimum_version(spec)))
 
 
+@COSTLY
 @given(spec=SPECS)
 def test_readers_never_ask_for_more_than_we_declare(spec: Spec) -> None:
     assert VERSIONS.index(version_that_readers_enforce(spec)) <= VERSIONS.index(str(minimum_version(spec)))

@@ -12,6 +12,7 @@ from driver.diagnostics.cluster_state import ClusterState
 from driver.diagnostics.defragmentation import Advice
 from driver.diagnostics.errors import QueryError
 from driver.diagnostics.frag import measure_fragmentation
+from tests.conftest import COSTLY
 from tests.diagnostics.clusters import (
     ATTRIBUTES,
     allocate_claims,
@@ -159,6 +160,7 @@ ORDER_MATTERS = [("1g-10gb", "node-1")] * 2 + [("1g-20gb", "node-1")] * 2 + [("2
 
 
 @example(ORDER_MATTERS)
+@COSTLY
 @given(st.lists(st.tuples(PROFILES, st.sampled_from(["node-1", "node-2"])), min_size=2, max_size=6))
 def test_whoever_follows_the_advice_gets_the_partition(running: list[tuple[str, str]]) -> None:
     now = gpu_cluster(2, 1)

@@ -18,6 +18,7 @@ from driver.diagnostics.cluster_state import ClusterState
 from driver.diagnostics.errors import QueryError
 from driver.diagnostics.explain.report import Verdict, WhyReport
 from driver.diagnostics.explain.why import explain_claim, explain_pod
+from tests.conftest import COSTLY
 from tests.diagnostics.clusters import (
     ATTRIBUTES,
     allocate_claims,
@@ -363,6 +364,7 @@ def test_no_remedy_is_told_where_none_would_help() -> None:
 PROFILES = st.sampled_from(["1g-10gb", "1g-20gb", "2g-20gb", "3g-40gb", "4g-40gb", "7g-80gb"])
 
 
+@COSTLY
 @given(
     st.lists(st.tuples(PROFILES, st.sampled_from(["node-1", "node-2"])), max_size=10),
     st.lists(PROFILES, min_size=1, max_size=2),

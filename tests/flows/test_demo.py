@@ -107,6 +107,7 @@ def test_a_claim_by_size_gets_the_smallest_partition_of_every_geometry(folder: P
     assert pod["claims"][0]["devices"][0]["profile"] == profile
 
 
+@pytest.mark.long  # tests/partitions/test_bursts.py judges bursts without the programs
 def test_eight_pods_at_once_share_two_of_eight_cards(folder: Path, tmp_path: Path) -> None:
     documents = list(
         yaml.safe_load_all((find_packaged_folder("examples") / "gpu-by-size/gpu-by-size.yaml").read_text())

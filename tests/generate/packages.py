@@ -10,6 +10,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Final
@@ -54,6 +55,7 @@ def build_diagram() -> str:
     return "\n".join(("```mermaid", "graph TD", *rows, "```"))
 
 
+@cache
 def imports() -> dict[str, set[str]]:
     """Return the packages that the modules of each package import, at any place in a module."""
     modules = _modules()

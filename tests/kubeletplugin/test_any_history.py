@@ -28,6 +28,7 @@ from driver.kubeletplugin.claims.checkpoint import is_set_aside, open_checkpoint
 from driver.kubeletplugin.claims.transitions import ClaimEnd, find_end
 from driver.partitions.geometry import Partition
 from driver.partitions.records import from_card_part
+from tests.conftest import COSTLY
 from tests.fakes.claims import DRIVER, NODE, claim, ref, result
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.hardware import Made, State
@@ -288,4 +289,4 @@ class AnyHistory(RuleBasedStateMachine):
 
 
 TestAnyHistory: Any = AnyHistory.TestCase
-TestAnyHistory.settings = settings(stateful_step_count=25)
+TestAnyHistory.settings = settings(COSTLY, stateful_step_count=25)

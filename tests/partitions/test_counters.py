@@ -134,28 +134,30 @@ def test_the_seven_slice_family_never_has_more_than_seven_compute_slices() -> No
 # Quota counters: what a quota system sums over devices. They are never what keeps a partition from being allocated.
 
 
-def fullest_by_search(card: Card, counter: str) -> int:
-    """The most of ``counter`` that partitions consume which NVIDIA's rules let coexist, by exhaustive search."""
-    specs = {spec.of(card.uuid): int(dict(spec.quota).get(counter, NOTHING)) for spec in card.geometry.specs}
+def fullest_by_search(card: Card, counters: Sequence[str]) -> list[int]:
+    """The most of each counter that partitions consume which NVIDIA's rules let coexist, by exhaustive search."""
+    quotas = {spec.of(card.uuid): dict(spec.quota) for spec in card.geometry.specs}
+    specs = {one: [int(quota.get(counter, NOTHING)) for counter in counters] for one, quota in quotas.items()}
+    best = [0 for _ in counters]
 
-    def extend(taken: list[Partition], rest: Sequence[Partition]) -> int:
-        best = sum(specs[partition] for partition in taken)
+    def extend(taken: list[Partition], rest: Sequence[Partition]) -> None:
+        best[:] = [max(most, sum(used)) for most, *used in zip(best, *(specs[one] for one in taken), strict=True)]
         for number, partition in enumerate(rest):
             together = [*taken, partition]
             if may_coexist(card, together):
-                best = max(best, extend(together, rest[number + 1 :]))
-        return best
+                extend(together, rest[number + 1 :])
 
-    return extend([], list(specs))
+    extend([], list(specs))
+    return best
 
 
 @pytest.mark.parametrize("model", gpu_models(), ids=lambda model: model.id)
 def test_a_cards_quota_is_the_larger_of_the_card_and_its_fullest_legal_layout(model: GpuModel) -> None:
     card = gpu(model)
     have = Counters(compiled_of(card)).have
-    for counter, of_card in (("memory", model.memory_bytes), ("multiprocessors", model.multiprocessors)):
-        expected = max(of_card, fullest_by_search(card, counter))
-        assert have.get(("gpu-0", counter), 0) == expected
+    of_card = {"memory": model.memory_bytes, "multiprocessors": model.multiprocessors}
+    for counter, fullest in zip(of_card, fullest_by_search(card, [*of_card]), strict=True):
+        assert have.get(("gpu-0", counter), 0) == max(of_card[counter], fullest)
 
 
 def test_partitions_of_a_gh200_144gb_have_more_memory_together_than_the_card_states() -> None:

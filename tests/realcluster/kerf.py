@@ -370,7 +370,7 @@ class Kerf:
 def manifests(folder: Path, left_out: Collection[str] = ()) -> Iterator[dict[str, Any]]:
     """Yield the documents of a folder's files, in the order in which kubectl applies them, without some files."""
     for file in sorted(file for file in folder.glob("*.yaml") if file.name not in left_out):
-        yield from (document for document in yaml.safe_load_all(file.read_text()) if document)
+        yield from (document for document in yaml.load_all(file.read_text(), Loader=yaml.CSafeLoader) if document)
 
 
 def _make_intel_machine(root: Path, tiles: Sequence[int]) -> None:

@@ -31,7 +31,7 @@ def environment_of_one_test() -> Iterator[None]:
     os.environ.update(before)
 
 
-@pytest.mark.parametrize("first", range(0, 30, 10))
+@pytest.mark.parametrize("first", range(0, 20, 10))
 def test_any_schedule_keeps_every_partition_to_one_claim_and_comes_to_rest(first: int) -> None:
     assert [str(failure) for failure in play_all(range(first, first + 10))] == []
 
@@ -51,7 +51,7 @@ def test_a_plugin_that_takes_every_partition_for_its_own_is_found(monkeypatch: p
         return next((found for found in survey.partitions if found.matches(partition)), None)
 
     monkeypatch.setattr(hardware, "find_ours", find_any)
-    failures = play_all(range(120, 130))
+    failures = (failure for seed in range(120, 130) for failure in play_all([seed]))
     assert any(rule in failure.reason for failure in failures for rule in (Rule.FOREIGN_KEPT, Rule.FOREIGN_WITHHELD))
 
 

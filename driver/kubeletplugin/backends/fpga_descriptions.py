@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,8 @@ from driver.runtime.yaml_file import NotYamlError, parse_yaml
 _PATTERN: Final = "*.yaml"
 _MAX_FILES: Final = 1024
 """Far more descriptions than a node has: what is there by mistake must not fill the memory."""
+_KEPT: Final = 64
+"""As many as a node has. Backends read them at each discovery, and parsing takes most of the time of some of them."""
 _STRUCTS: Final = (FpgaShell, FpgaShellSpec, FpgaLayout, FpgaSlot, FpgaBlank, FpgaImage, FpgaImageSpec, FpgaFile)
 
 
@@ -66,6 +69,12 @@ def read_description_file(file: Path) -> object:
         data = stream.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise NotYamlError(f"has more than {MAX_BYTES} bytes")
+    return _parse(data)
+
+
+@lru_cache(maxsize=_KEPT)
+def _parse(data: bytes) -> object:
+    """Return the document, which nobody may change."""
     return parse_yaml(data, *_STRUCTS)
 
 

@@ -33,6 +33,7 @@ from api.model.devices import ResourceSlice
 from api.model.metadata import ObjectMeta
 from driver.allocation import AllocatedState, Budget, Features, Fits, NodeView, PoolIndex, allocate
 from driver.controller.structured.discovery.plan import DiscoveryPlan, DiscoverySnapshot, class_name, plan_discovery
+from tests.conftest import COSTLY
 
 NODES = {"n1": "host-1", "n2": "host-2", "n3": "host-3"}
 IDS = ("rtsp://10.0.0.1", "rtsp://10.0.0.2", "rtsp://10.0.0.3")
@@ -205,5 +206,5 @@ class DiscoveryMachine(RuleBasedStateMachine):
             assert self.selected(one) == {*self.devices[name.removesuffix("-shared.kerf.dev")].spec["nodes"]}
 
 
-DiscoveryMachine.TestCase.settings = settings(stateful_step_count=30)
+DiscoveryMachine.TestCase.settings = settings(COSTLY, stateful_step_count=30)
 TestNoHistoryGivesMoreThanThereIs: Any = DiscoveryMachine.TestCase

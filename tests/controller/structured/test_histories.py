@@ -13,6 +13,7 @@ from api.model.base import JsonObject
 from driver.controller.device_types import known_device_types
 from driver.controller.structured.class_compiler import compile_class
 from driver.kube.http.errors import ConflictError, ForbiddenError, ServerError, UnreachableError
+from tests.conftest import COSTLY
 
 from .cluster import FAMILIES, Cluster, Write
 from .hardware import gpus, slices
@@ -159,5 +160,5 @@ class Histories(RuleBasedStateMachine):
         assert found.metadata.owner_references[0].uid == held.metadata.uid
 
 
-Histories.TestCase.settings = settings(stateful_step_count=50)
+Histories.TestCase.settings = settings(COSTLY, stateful_step_count=50)
 TestHistories = Histories.TestCase

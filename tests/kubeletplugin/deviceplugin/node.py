@@ -49,7 +49,10 @@ class OfferingNode:
 
     async def wait_published(self, *absent: str, present: tuple[str, ...] = ()) -> None:
         """Wait until what is published has none of ``absent`` and all of ``present``."""
-        await until(lambda: self.published.isdisjoint(absent) and self.published.issuperset(present))
+        everything = self.machine.cluster.published
+        await until(
+            lambda: bool(everything) and self.published.isdisjoint(absent) and self.published.issuperset(present)
+        )
 
 
 def resource(profile: str, per_node: int, **offer: Any) -> PluginResource:

@@ -1,6 +1,6 @@
 """Operations on JSON documents: deep copy, lookup by path, and changes at every place that a path names."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -26,22 +26,19 @@ def lookup(document: JsonValue, *path: str) -> JsonValue:
     return document
 
 
-def find_objects(document: JsonValue, path: Sequence[str]) -> Iterator[JsonObject]:
-    """Yield every object at a path; ``field[]`` stands for each item of a list, ``field{}`` for each value of a map."""
-    if not path:
-        if isinstance(document, dict):
-            yield document
-        return
-    step, rest = path[0], path[1:]
-    value = lookup(document, step.rstrip("[]{}"))
-    if step.endswith("[]"):
-        inside = value if isinstance(value, list) else []
-    elif step.endswith("{}"):
-        inside = list(value.values()) if isinstance(value, dict) else []
-    else:
-        inside = [value]
-    for item in inside:
-        yield from find_objects(item, rest)
+def find_objects(document: JsonValue, path: Sequence[str]) -> list[JsonObject]:
+    """Return the objects at a path; ``field[]`` stands for each item of a list, ``field{}`` for each value of a map."""
+    found = [document]
+    for step in path:
+        name = step.rstrip("[]{}")
+        values = [parent.get(name) for parent in found if isinstance(parent, dict)]
+        if step.endswith("[]"):
+            found = [item for value in values if isinstance(value, list) for item in value]
+        elif step.endswith("{}"):
+            found = [item for value in values if isinstance(value, dict) for item in value.values()]
+        else:
+            found = values
+    return [value for value in found if isinstance(value, dict)]
 
 
 def drop(document: JsonObject, path: str) -> None:
