@@ -3,6 +3,7 @@
 | a device | what is written |
 |---|---|
 | has nodes, or users on nodes, that are no longer in the cluster | it is without them |
+| lacks the label by which its nodes follow it | it has it |
 | no node sees it | since when; containers that have it keep it |
 | no node has seen it for as long as its configuration keeps it, and nobody uses it | it is deleted |
 
@@ -12,7 +13,7 @@ have cameras and controllers.
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 from api.core.v1 import NODES, Node
@@ -32,6 +33,7 @@ from api.model.names import ObjectRef
 from api.model.times import format_time
 from api.wire import Kind, to_builtins
 from driver.controller.conditions import continue_conditions
+from driver.controller.discovered_devices import build_correction, find_expiry
 from driver.controller.repeated_writes import write_repeatedly
 from driver.controller.settings import NAME
 from driver.families.shared.objects import Discovery, FoundDevice, join_objects
@@ -45,17 +47,6 @@ REASON: Final = "ClassicDRA"
 """The reason of the conditions."""
 
 _log = logging.getLogger(__name__)
-
-
-def find_expiry(status: DiscoveredDeviceStatus, one: FoundDevice) -> datetime | None:
-    """Return when a device is deleted that nobody uses; None: some node sees it."""
-    if status.offline_since is None:
-        return None
-    try:
-        since = datetime.strptime(status.offline_since, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
-    except ValueError:
-        since = datetime.min.replace(tzinfo=UTC)
-    return since + timedelta(seconds=one.configuration.spec.offline_grace_seconds)
 
 
 def build_device_status(
@@ -177,22 +168,20 @@ class DiscoveredDeviceKeeper:
         status = build_device_status(held, discovery, lost, self._now())
         one = discovery.devices.get(held.metadata.name)
         if one is not None:
-            expiry = find_expiry(status, one)
+            expiry = find_expiry(one, status)
             if expiry is not None and expiry <= self._now() and not status.users:
                 await self._try(self._delete(held))
                 return
-            if not lost.isdisjoint(one.device.spec.nodes):
-                await self._try(self._remove_nodes(held, one, lost))
+            if (correction := build_correction(one, lost)) is not None:
+                await self._try(self._correct(held, correction))
                 return  # what follows is written when the object is read again
         if status != held.status:
             metadata = if_unchanged(held.metadata)  # users are entered at the same time
             await self._try(self._patch_status(DISCOVERED_DEVICES, held, metadata, status))
 
-    async def _remove_nodes(self, held: DiscoveredDeviceObject, one: FoundDevice, lost: Collection[str]) -> None:
-        kept = [node for node in one.device.spec.nodes if node not in lost]
-        patch = {"metadata": if_unchanged(held.metadata), "spec": {"nodes": kept}}
+    async def _correct(self, held: DiscoveredDeviceObject, correction: JsonObject) -> None:
         await self._client.patch(
-            DISCOVERED_DEVICES, held.metadata.name, patch, type=PatchType.MERGE, field_manager=NAME
+            DISCOVERED_DEVICES, held.metadata.name, correction, type=PatchType.MERGE, field_manager=NAME
         )
 
     async def _delete(self, held: DiscoveredDeviceObject) -> None:

@@ -99,6 +99,11 @@ async def test_what_is_right_is_not_written_again(devices: Devices) -> None:
     assert (await devices.write()).metadata.resource_version == before.metadata.resource_version
 
 
+async def test_a_device_that_somebody_has_made_gets_the_label_by_which_its_nodes_follow_it(devices: Devices) -> None:
+    assert not (await devices.client.get(DISCOVERED_DEVICES, CAMERA)).metadata.labels
+    assert (await devices.write()).metadata.labels == {"kerf.dev/node": "Shared"}
+
+
 async def test_users_stay_as_their_nodes_have_entered_them(devices: Devices) -> None:
     await devices.use("n1/3f850a-1", "n1/3f850a-0")
     held = await devices.write()

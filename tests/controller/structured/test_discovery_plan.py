@@ -86,11 +86,14 @@ def test_a_device_lacks_the_label_by_which_its_nodes_follow_it_until_it_has_it(
 ) -> None:
     one = device(shared=shared, nodes=nodes)
     [lacking] = plan(one).devices
-    assert [*lacking.missing_labels] == (["kerf.dev/node"] if nodes else [])
-    assert label is None or lacking.missing_labels["kerf.dev/node"] == label
-    labeled = replace(one, metadata=replace(one.metadata, labels={"a": "b", **lacking.missing_labels}))
-    [complete] = plan(labeled).devices
-    assert not complete.missing_labels
+    if lacking.correction is None:
+        assert not nodes
+        return
+    labels = lacking.correction["metadata"]["labels"]
+    assert [*labels] == ["kerf.dev/node"]
+    assert label is None or labels["kerf.dev/node"] == label
+    [complete] = plan(replace(one, metadata=replace(one.metadata, labels={"a": "b", **labels}))).devices
+    assert "labels" not in (complete.correction or {"metadata": {}})["metadata"]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ A node is removed from a device's list when it is removed from the cluster; one 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from api.kerf.discovery_objects import (
@@ -30,6 +30,7 @@ from api.kerf.discovery_objects import (
     DiscoveryConfigurationStatus,
 )
 from api.model import device_attributes as v
+from api.model.base import JsonObject
 from api.model.claims import DeviceClass, DeviceClassSpec
 from api.model.devices import (
     Attribute,
@@ -51,10 +52,10 @@ from api.model.metadata import (
 from api.model.quantity import Quantity
 from api.model.times import format_time
 from driver.controller.conditions import continue_conditions
+from driver.controller.discovered_devices import build_correction, find_expiry
 from driver.families.selectors import attribute_is, build_selectors, of_driver
 from driver.families.shared import SHARED
 from driver.families.shared.family import ATTRIBUTE_MULTI_NODE, CAPACITY_USERS
-from driver.families.shared.node_labels import make_labels
 from driver.families.shared.objects import Discovery, FoundDevice, join_objects
 
 HOSTNAME: Final = "kubernetes.io/hostname"
@@ -86,10 +87,8 @@ class DevicePlan:
     """What follows for one DiscoveredDevice."""
 
     held: DiscoveredDeviceObject
-    lost_nodes: tuple[str, ...]
-    """The nodes in its list that are no longer in the cluster."""
-    missing_labels: Mapping[str, str]
-    """The labels that it lacks, by which its nodes follow it."""
+    correction: JsonObject | None
+    """The patch that corrects its nodes and label; None: they are right."""
     is_expired: bool
     """Whether no node has seen it for as long as its configuration keeps it."""
     status: DiscoveredDeviceStatus
@@ -126,7 +125,7 @@ def plan_discovery(snapshot: DiscoverySnapshot, now: datetime) -> DiscoveryPlan:
         expiry
         for plan in plans
         if (one := discovery.devices.get(plan.held.metadata.name)) is not None
-        and (expiry := _find_expiry(one, plan.status)) is not None
+        and (expiry := find_expiry(one, plan.status)) is not None
         and expiry > now
     ]
     return DiscoveryPlan(
@@ -250,7 +249,7 @@ def _plan_device(
     if one is None:
         fault = discovery.faults[DISCOVERED_DEVICES.kind, held.metadata.name]
         status = _report_device(held, "False", "Invalid", fault, None, now)
-        return DevicePlan(held=held, lost_nodes=(), missing_labels={}, is_expired=False, status=status)
+        return DevicePlan(held=held, correction=None, is_expired=False, status=status)
     nodes = one.device.spec.nodes
     lost = tuple(node for node in nodes if node not in snapshot.hostnames)
     offline_since = None
@@ -270,21 +269,13 @@ def _plan_device(
     else:
         message = f"{one.capacity} claims at a time can have it, on {len(nodes) - len(lost)} nodes"
         status = _report_device(held, "True", "Published", message, None, now)
-    expiry = _find_expiry(one, status)
-    labels = make_labels(nodes[0], shared=one.device.spec.shared) if nodes else {}
+    expiry = find_expiry(one, status)
     return DevicePlan(
         held=held,
-        lost_nodes=lost,
-        missing_labels={} if labels.items() <= held.metadata.labels.items() else labels,
+        correction=build_correction(one, lost),
         is_expired=expiry is not None and expiry <= now,
         status=status,
     )
-
-
-def _find_expiry(one: FoundDevice, status: DiscoveredDeviceStatus) -> datetime | None:
-    if status.offline_since is None:
-        return None
-    return _parse(status.offline_since) + timedelta(seconds=one.configuration.spec.offline_grace_seconds)
 
 
 def _report_device(
@@ -334,11 +325,3 @@ def _owner(kind: str, metadata: ObjectMeta) -> OwnerReference:
     return OwnerReference(
         api_version=DISCOVERED_DEVICES.api_version, kind=kind, name=metadata.name, uid=metadata.uid, controller=True
     )
-
-
-def _parse(text: str) -> datetime:
-    """Return a time as ``format_time`` writes it; any other text counts as long ago."""
-    try:
-        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
-    except ValueError:
-        return datetime.min.replace(tzinfo=UTC)

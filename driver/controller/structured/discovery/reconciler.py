@@ -230,21 +230,14 @@ class DiscoveryReconciler:
         if plan.is_expired:
             await self._try(held.metadata.name, self._delete(DISCOVERED_DEVICES, held))
             return
-        if plan.lost_nodes or plan.missing_labels:
-            await self._try(held.metadata.name, self._correct(plan))
+        if plan.correction is not None:
+            await self._try(held.metadata.name, self._correct(held, plan.correction))
         if plan.status != held.status:
             await self._write_status(DISCOVERED_DEVICES, held, plan.status)
 
-    async def _correct(self, plan: DevicePlan) -> None:
-        """Remove nodes that are no longer in the cluster, and add labels, on condition that the object is unchanged."""
-        metadata: JsonObject = {"resourceVersion": plan.held.metadata.resource_version}
-        patch: JsonObject = {"metadata": metadata}
-        if plan.missing_labels:
-            metadata["labels"] = plan.missing_labels
-        if plan.lost_nodes:
-            patch["spec"] = {"nodes": [node for node in plan.held.spec["nodes"] if node not in plan.lost_nodes]}
+    async def _correct(self, held: DiscoveredDeviceObject, correction: JsonObject) -> None:
         await self._client.patch(
-            DISCOVERED_DEVICES, plan.held.metadata.name, patch, type=PatchType.MERGE, field_manager=NAME
+            DISCOVERED_DEVICES, held.metadata.name, correction, type=PatchType.MERGE, field_manager=NAME
         )
 
     async def _delete(self, kind: Kind[Any], held: Any) -> None:  # noqa: ANN401  (an object of the kind)

@@ -1,0 +1,39 @@
+"""What the controllers of both generations keep right in DiscoveredDevices. Pure."""
+
+from collections.abc import Collection
+from datetime import UTC, datetime, timedelta
+
+from api.kerf.discovery_objects import DiscoveredDeviceStatus
+from api.model.base import JsonObject
+from driver.families.shared.node_labels import make_labels
+from driver.families.shared.objects import FoundDevice
+from driver.kube.patches import if_unchanged
+
+
+def find_expiry(one: FoundDevice, status: DiscoveredDeviceStatus) -> datetime | None:
+    """Return when the device is deleted, if no node sees it until then; None: some node does."""
+    if status.offline_since is None:
+        return None
+    try:
+        since = datetime.strptime(status.offline_since, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    except ValueError:  # a text that Kerf has not written counts as long ago
+        since = datetime.min.replace(tzinfo=UTC)
+    return since + timedelta(seconds=one.configuration.spec.offline_grace_seconds)
+
+
+def build_correction(one: FoundDevice, lost_nodes: Collection[str]) -> JsonObject | None:
+    """Return the merge patch that removes nodes that are no longer in the cluster, and adds the label by which nodes
+    follow their devices. It fails when the object has changed. None: nothing is wrong.
+    """
+    spec, metadata = one.device.spec, one.device.metadata
+    labels = make_labels(spec.nodes[0], shared=spec.shared) if spec.nodes else {}
+    is_labeled = labels.items() <= metadata.labels.items()
+    kept = [node for node in spec.nodes if node not in lost_nodes]
+    if is_labeled and len(kept) == len(spec.nodes):
+        return None
+    patch: JsonObject = {"metadata": if_unchanged(metadata)}
+    if not is_labeled:
+        patch["metadata"]["labels"] = labels
+    if len(kept) < len(spec.nodes):
+        patch["spec"] = {"nodes": kept}
+    return patch
