@@ -10,7 +10,12 @@ import pytest
 import yaml
 
 from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, NODES, Node
-from api.kerf.discovery_objects import DISCOVERED_DEVICES, DISCOVERY_CONFIGURATIONS, DiscoveredDeviceObject
+from api.kerf.discovery_objects import (
+    DISCOVERED_DEVICES,
+    DISCOVERY_CONFIGURATIONS,
+    DiscoveredDeviceObject,
+    DiscoveredDevices,
+)
 from api.model.base import JsonObject
 from api.model.metadata import ObjectMeta
 from driver.controller.classic.discovered_devices import DiscoveredDeviceKeeper
@@ -118,11 +123,14 @@ async def test_ak_20_a_node_that_is_gone_leaves_the_device_and_its_users(devices
 async def test_ak_19_a_device_that_no_node_sees_is_kept_for_its_grace_and_as_long_as_it_is_used(
     devices: Devices,
 ) -> None:
+    await devices.write()
     await devices.see()
     await devices.use("n1/3f850a-0")
     held = await devices.write()
     assert reasons(held) == {"Published": ("False", "Offline")}
     assert held.status.offline_since == "2026-01-01T12:00:00Z"
+    configuration = await devices.client.get(DISCOVERY_CONFIGURATIONS, "cameras")
+    assert configuration.status.devices == DiscoveredDevices(total=1, online=0)
     devices.now += timedelta(seconds=299)
     await devices.use()
     await devices.write()
