@@ -18,6 +18,7 @@ def replace_by_merge(old: JsonObject, new: JsonObject) -> JsonObject:
     patch: JsonObject = dict.fromkeys(sorted(old.keys() - new.keys()))
     for name, value in new.items():
         before = old.get(name)
-        is_nested = isinstance(before, dict) and isinstance(value, dict)
-        patch[name] = replace_by_merge(before, value) if is_nested else value
+        if isinstance(before, dict) and isinstance(value, dict):
+            value = replace_by_merge(before, value)
+        patch[name] = value
     return patch

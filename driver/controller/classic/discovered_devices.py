@@ -3,6 +3,7 @@
 | a device | what is written |
 |---|---|
 | has nodes, or users on nodes, that are no longer in the cluster | it is without them |
+| lacks the label by which its nodes follow it | it has the label |
 | no node sees it | since when; containers that have it keep it |
 | no node has seen it for as long as its configuration keeps it, and nobody uses it | it is deleted |
 
@@ -34,6 +35,7 @@ from api.wire import Kind, to_builtins
 from driver.controller.conditions import continue_conditions
 from driver.controller.repeated_writes import write_repeatedly
 from driver.controller.settings import NAME
+from driver.families.shared.node_labels import find_missing_labels
 from driver.families.shared.objects import Discovery, FoundDevice, join_objects
 from driver.families.shared.users import name_resources
 from driver.kube.http.client import Client, PatchType
@@ -181,16 +183,20 @@ class DiscoveredDeviceKeeper:
             if expiry is not None and expiry <= self._now() and not status.users:
                 await self._try(self._delete(held))
                 return
-            if not lost.isdisjoint(one.device.spec.nodes):
-                await self._try(self._remove_nodes(held, one, lost))
+            labels = find_missing_labels(one.device.spec, held.metadata.labels)
+            if labels or not lost.isdisjoint(one.device.spec.nodes):
+                await self._try(self._correct(held, one, lost, labels))
                 return  # what follows is written when the object is read again
         if status != held.status:
             metadata = if_unchanged(held.metadata)  # users are entered at the same time
             await self._try(self._patch_status(DISCOVERED_DEVICES, held, metadata, status))
 
-    async def _remove_nodes(self, held: DiscoveredDeviceObject, one: FoundDevice, lost: Collection[str]) -> None:
+    async def _correct(
+        self, held: DiscoveredDeviceObject, one: FoundDevice, lost: Collection[str], labels: Mapping[str, str]
+    ) -> None:
         kept = [node for node in one.device.spec.nodes if node not in lost]
-        patch = {"metadata": if_unchanged(held.metadata), "spec": {"nodes": kept}}
+        metadata = {**if_unchanged(held.metadata), "labels": dict(labels)}
+        patch: JsonObject = {"metadata": metadata, "spec": {"nodes": kept}}
         await self._client.patch(
             DISCOVERED_DEVICES, held.metadata.name, patch, type=PatchType.MERGE, field_manager=NAME
         )

@@ -111,6 +111,15 @@ async def test_users_stay_as_their_nodes_have_entered_them(devices: Devices) -> 
     assert held.status.conditions
 
 
+async def test_a_device_gets_the_label_by_which_its_nodes_follow_it(devices: Devices) -> None:
+    for lost in (None, "n2"):
+        patch = {"metadata": {"labels": {"kerf.dev/node": lost, "example.com/place": "hall"}}}
+        await devices.client.patch(DISCOVERED_DEVICES, CAMERA, patch, type=PatchType.MERGE, field_manager="test")
+        held = await devices.write()
+        assert held.metadata.labels == {"kerf.dev/node": "Shared", "example.com/place": "hall"}
+        assert held.spec["nodes"] == ["n1"]
+
+
 async def test_ak_20_a_node_that_is_gone_leaves_the_device_and_its_users(devices: Devices) -> None:
     await devices.see("n1", "n2")
     await devices.use("n2/3f850a-0", "n1/3f850a-0")

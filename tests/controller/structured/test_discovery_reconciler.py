@@ -82,7 +82,7 @@ class Cluster:
             retry_s=RETRY_S,
             now=lambda: START + timedelta(seconds=anyio.current_time() - begun),
         )
-        informers = {"nodes": nodes, "resourceslices": slices, "deviceclasses": classes}
+        informers: dict[str, Informer[Any]] = {"nodes": nodes, "resourceslices": slices, "deviceclasses": classes}
         async with anyio.create_task_group() as group:
             for collection, informer in informers.items():
                 if collection != unseen:

@@ -18,6 +18,7 @@ from api.model.base import JsonObject
 from api.model.metadata import ObjectMeta
 from api.resource.v1alpha2 import KINDS
 from driver.families.shared import SHARED
+from driver.families.shared.node_labels import make_labels
 from driver.kube.discovery import ClassicFeatures
 from driver.kube.http.client import Client, PatchType
 from driver.kube.http.credentials import Access
@@ -110,7 +111,8 @@ class Cameras:
     async def see(self, name: str, *nodes: str) -> None:
         id_ = dict(zip((FIRST, SECOND), IDS, strict=True))[name]
         spec = {"configurationName": "cameras", "deviceID": id_, "shared": True, "nodes": [*nodes]}
-        value: JsonObject = {"metadata": {"name": name}, "spec": {**spec, "properties": {"URL": id_}}}
+        metadata: JsonObject = {"name": name, "labels": make_labels("n1", shared=True)}
+        value: JsonObject = {"metadata": metadata, "spec": {**spec, "properties": {"URL": id_}}}
         await self.client.apply(DISCOVERED_DEVICES, value, field_manager="test")
 
     async def users(self, name: str = FIRST) -> list[tuple[str, str, str]]:

@@ -54,7 +54,7 @@ from driver.controller.conditions import continue_conditions
 from driver.families.selectors import attribute_is, build_selectors, of_driver
 from driver.families.shared import SHARED
 from driver.families.shared.family import ATTRIBUTE_MULTI_NODE, CAPACITY_USERS
-from driver.families.shared.node_labels import make_labels
+from driver.families.shared.node_labels import find_missing_labels
 from driver.families.shared.objects import Discovery, FoundDevice, join_objects
 
 HOSTNAME: Final = "kubernetes.io/hostname"
@@ -271,11 +271,10 @@ def _plan_device(
         message = f"{one.capacity} claims at a time can have it, on {len(nodes) - len(lost)} nodes"
         status = _report_device(held, "True", "Published", message, None, now)
     expiry = _find_expiry(one, status)
-    labels = make_labels(nodes[0], shared=one.device.spec.shared) if nodes else {}
     return DevicePlan(
         held=held,
         lost_nodes=lost,
-        missing_labels={} if labels.items() <= held.metadata.labels.items() else labels,
+        missing_labels=find_missing_labels(one.device.spec, held.metadata.labels),
         is_expired=expiry is not None and expiry <= now,
         status=status,
     )
