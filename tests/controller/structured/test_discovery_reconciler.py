@@ -12,10 +12,12 @@ import pytest
 from api.core.v1 import NODES
 from api.kerf.discovery_objects import device_name
 from api.resource.v1 import KINDS
+from driver.controller.settings import NAME
 from driver.controller.structured.discovery.reconciler import DiscoveryReconciler
 from driver.kube.assume_cache import AssumeCache
+from driver.kube.http.transport import HttpRequest
 from driver.kube.informer import Informer
-from tests.kube.memory_server import Fault, MemoryServer, answering, failing
+from tests.kube.memory_server import Fault, MemoryServer, answering, failing, unreachable
 from tests.runtime.virtual_time import VIRTUAL_TIME
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -228,9 +230,10 @@ async def test_a_class_of_somebody_else_is_left_as_it_is_and_the_configuration_s
     ("fault", "written", "message"),
     [
         (failing(answering(403, "Forbidden"), method="POST", name="resourceslices"), set(), "cannot be published"),
+        (failing(unreachable, method="POST", name="resourceslices"), set(), "cannot be published"),
         (refusing(SLICE), {OTHER_SLICE}, SLICE),
     ],
-    ids=["all may not be written", "one is refused for good"],
+    ids=["all may not be written", "the server is gone", "one is refused for good"],
 )
 async def test_a_write_that_fails_is_said_once_and_tried_again(
     fault: Fault, written: set[str], message: str, caplog: pytest.LogCaptureFixture
@@ -275,6 +278,39 @@ async def test_ak_19_a_device_that_nobody_sees_is_deleted_when_its_grace_is_over
         assert cluster.names("resourceslices") == set()
         await anyio.sleep(2 * QUIET_S)
         assert cluster.names("discovereddevices") == set()
+
+
+async def test_a_device_that_comes_back_while_it_is_being_deleted_stays() -> None:
+    cluster = Cluster()
+
+    def come_back(request: HttpRequest) -> None:
+        if request.method == "DELETE" and "discovereddevices" in request.path:
+            cluster.see("cameras", "n1")
+
+    cluster.server.faults.append(come_back)
+    async with cluster.controller():
+        cluster.see("cameras")
+        await anyio.sleep(GRACE_S + QUIET_S)
+        assert cluster.server.sent("DELETE"), "the slice and the device"
+        assert cluster.reasons("discovereddevices", CAMERA) == ["Published"]
+        assert cluster.names("resourceslices") == {SLICE}
+
+
+async def test_every_write_names_its_writer() -> None:
+    cluster = Cluster()
+    async with cluster.controller():
+        cluster.label("n1", **{"kubernetes.io/hostname": "other"})
+        cluster.server.remove("nodes", "n2")
+        cluster.patch("deviceclasses", "cameras.shared.kerf.dev", selectors=[])
+        await anyio.sleep(QUIET_S)
+        writes = [*cluster.server.sent("POST"), *cluster.server.sent("PATCH")]
+        assert {request.path.split("/")[4] for request in writes} == {
+            "deviceclasses",
+            "discovereddevices",
+            "discoveryconfigurations",
+            "resourceslices",
+        }
+        assert {request.query.get("fieldManager") for request in writes} == {NAME}
 
 
 async def test_a_slice_of_nothing_is_deleted_and_one_of_a_node_is_left_to_it() -> None:
