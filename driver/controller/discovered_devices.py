@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from api.kerf.discovery_objects import DiscoveredDeviceStatus
 from api.model.base import JsonObject
-from driver.families.shared.node_labels import make_labels
+from driver.families.shared.node_labels import find_missing_labels
 from driver.families.shared.objects import FoundDevice
 from driver.kube.patches import if_unchanged
 
@@ -26,13 +26,12 @@ def build_correction(one: FoundDevice, lost_nodes: Collection[str]) -> JsonObjec
     follow their devices. It fails when the object has changed. None: nothing is wrong.
     """
     spec, metadata = one.device.spec, one.device.metadata
-    labels = make_labels(spec.nodes[0], shared=spec.shared) if spec.nodes else {}
-    is_labeled = labels.items() <= metadata.labels.items()
+    labels = find_missing_labels(spec, metadata.labels)
     kept = [node for node in spec.nodes if node not in lost_nodes]
-    if is_labeled and len(kept) == len(spec.nodes):
+    if not labels and len(kept) == len(spec.nodes):
         return None
     patch: JsonObject = {"metadata": if_unchanged(metadata)}
-    if not is_labeled:
+    if labels:
         patch["metadata"]["labels"] = labels
     if len(kept) < len(spec.nodes):
         patch["spec"] = {"nodes": kept}

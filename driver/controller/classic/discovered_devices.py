@@ -40,7 +40,7 @@ from driver.families.shared.objects import Discovery, FoundDevice, join_objects
 from driver.families.shared.users import name_resources
 from driver.kube.http.client import Client, PatchType
 from driver.kube.http.errors import ConflictError, ForbiddenError, NotFoundError
-from driver.kube.patches import if_unchanged
+from driver.kube.patches import if_unchanged, replace_by_merge
 from driver.kube.store import Store
 
 REASON: Final = "ClassicDRA"
@@ -198,8 +198,8 @@ class DiscoveredDeviceKeeper:
         metadata: Mapping[str, Any],
         status: Value,
     ) -> None:
-        unset = dict.fromkeys(to_builtins(held.status))
-        patch: JsonObject = {"metadata": dict(metadata), "status": {**unset, **to_builtins(status)}}
+        change = replace_by_merge(to_builtins(held.status), to_builtins(status))
+        patch: JsonObject = {"metadata": dict(metadata), "status": change}
         await self._client.patch(
             kind, held.metadata.name, patch, type=PatchType.MERGE, subresource="status", field_manager=NAME
         )

@@ -4,7 +4,10 @@ The plugin that makes an object writes it, and the controller where it is missin
 """
 
 import hashlib
+from collections.abc import Mapping
 from typing import Final
+
+from api.kerf.discovery_objects import DiscoveredDeviceSpec
 
 NODE_LABEL: Final = "kerf.dev/node"
 """The label's key."""
@@ -22,6 +25,12 @@ def make_node_label(node: str) -> str:
 def make_labels(node: str, *, shared: bool) -> dict[str, str]:
     """Return the labels of a device that ``node`` sees."""
     return {NODE_LABEL: SHARED_VALUE if shared else make_node_label(node)}
+
+
+def find_missing_labels(spec: DiscoveredDeviceSpec, labels: Mapping[str, str]) -> dict[str, str]:
+    """Return the labels that a device with ``labels`` lacks; one that no node sees needs none."""
+    wanted = make_labels(spec.nodes[0], shared=spec.shared) if spec.nodes else {}
+    return {} if wanted.items() <= labels.items() else wanted
 
 
 def make_selector(node: str) -> str:

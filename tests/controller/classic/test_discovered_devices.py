@@ -10,7 +10,12 @@ import pytest
 import yaml
 
 from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, NODES, Node
-from api.kerf.discovery_objects import DISCOVERED_DEVICES, DISCOVERY_CONFIGURATIONS, DiscoveredDeviceObject
+from api.kerf.discovery_objects import (
+    DISCOVERED_DEVICES,
+    DISCOVERY_CONFIGURATIONS,
+    DiscoveredDeviceObject,
+    DiscoveredDevices,
+)
 from api.model.base import JsonObject
 from api.model.metadata import ObjectMeta
 from driver.controller.classic.discovered_devices import DiscoveredDeviceKeeper
@@ -99,16 +104,20 @@ async def test_what_is_right_is_not_written_again(devices: Devices) -> None:
     assert (await devices.write()).metadata.resource_version == before.metadata.resource_version
 
 
-async def test_a_device_that_somebody_has_made_gets_the_label_by_which_its_nodes_follow_it(devices: Devices) -> None:
-    assert not (await devices.client.get(DISCOVERED_DEVICES, CAMERA)).metadata.labels
-    assert (await devices.write()).metadata.labels == {"kerf.dev/node": "Shared"}
-
-
 async def test_users_stay_as_their_nodes_have_entered_them(devices: Devices) -> None:
     await devices.use("n1/3f850a-1", "n1/3f850a-0")
     held = await devices.write()
     assert [user.id for user in held.status.users] == ["3f850a-1", "3f850a-0"]
     assert held.status.conditions
+
+
+async def test_a_device_gets_the_label_by_which_its_nodes_follow_it(devices: Devices) -> None:
+    for lost in (None, "n2"):
+        patch = {"metadata": {"labels": {"kerf.dev/node": lost, "example.com/place": "hall"}}}
+        await devices.client.patch(DISCOVERED_DEVICES, CAMERA, patch, type=PatchType.MERGE, field_manager="test")
+        held = await devices.write()
+        assert held.metadata.labels == {"kerf.dev/node": "Shared", "example.com/place": "hall"}
+        assert held.spec["nodes"] == ["n1"]
 
 
 async def test_ak_20_a_node_that_is_gone_leaves_the_device_and_its_users(devices: Devices) -> None:
@@ -123,11 +132,14 @@ async def test_ak_20_a_node_that_is_gone_leaves_the_device_and_its_users(devices
 async def test_ak_19_a_device_that_no_node_sees_is_kept_for_its_grace_and_as_long_as_it_is_used(
     devices: Devices,
 ) -> None:
+    await devices.write()
     await devices.see()
     await devices.use("n1/3f850a-0")
     held = await devices.write()
     assert reasons(held) == {"Published": ("False", "Offline")}
     assert held.status.offline_since == "2026-01-01T12:00:00Z"
+    configuration = await devices.client.get(DISCOVERY_CONFIGURATIONS, "cameras")
+    assert configuration.status.devices == DiscoveredDevices(total=1, online=0)
     devices.now += timedelta(seconds=299)
     await devices.use()
     await devices.write()

@@ -140,6 +140,21 @@ def test_a_device_that_nobody_sees_expires_after_its_grace() -> None:
     assert set(back.slices) == {SLICE}
 
 
+def test_a_device_whose_offline_time_is_no_time_is_offline_for_long() -> None:
+    seen_by_none = device(nodes=[])
+    [one] = plan(seen_by_none).devices
+    [later] = plan(replace(seen_by_none, status=replace(one.status, offline_since="yesterday"))).devices
+    assert later.is_expired
+
+
+def test_a_device_that_is_being_deleted_is_withdrawn_and_not_written() -> None:
+    ending = device()
+    ending = replace(ending, metadata=replace(ending.metadata, deletion_timestamp="2026-01-01T00:00:00Z"))
+    found = plan(ending, device(2))
+    assert set(found.slices) == {"cameras-000002-shared.kerf.dev"}
+    assert [one.held.metadata.name for one in found.devices] == ["cameras-000002"]
+
+
 def test_a_report_that_says_the_same_is_the_same_later() -> None:
     [one] = plan(device()).devices
     [again] = plan(replace(device(), status=one.status), now=NOW + timedelta(hours=1)).devices

@@ -111,7 +111,7 @@ class Cameras:
     async def see(self, name: str, *nodes: str) -> None:
         id_ = dict(zip((FIRST, SECOND), IDS, strict=True))[name]
         spec = {"configurationName": "cameras", "deviceID": id_, "shared": True, "nodes": [*nodes]}
-        metadata = {"name": name, "labels": make_labels(nodes[0], shared=True)} if nodes else {"name": name}
+        metadata: JsonObject = {"name": name, "labels": make_labels("n1", shared=True)}
         value: JsonObject = {"metadata": metadata, "spec": {**spec, "properties": {"URL": id_}}}
         await self.client.apply(DISCOVERED_DEVICES, value, field_manager="test")
 

@@ -174,6 +174,23 @@ async def test_dp_08_a_device_that_cannot_be_prepared_keeps_its_container_from_s
         await refused(node.kubelet.pre_start(RESOURCE, FIRST), grpc.StatusCode.FAILED_PRECONDITION, "too hot")
 
 
+async def test_dp_11_a_container_whose_card_is_gone_does_not_start_and_is_told_which_device_there_is_not() -> None:
+    async with offering_node() as node:
+        async with node.machine.plugin():
+            node.offer(_1g_1gb=2)
+            await node.kubelet.wait_list(RESOURCE, 2)
+            await node.kubelet.allocate(RESOURCE, FIRST, pod="a")
+        node.machine.backend.reboot()
+        node.machine.boot_id = "boot-2"
+        del node.machine.backend.cards[0]
+        registered = len(node.kubelet.registrations)
+        async with node.machine.plugin():
+            await node.kubelet.wait_registrations(registered + 1)
+            words = f"{FIRST}: not among the devices of {RESOURCE}"
+            await refused(node.kubelet.pre_start(RESOURCE, FIRST), grpc.StatusCode.INVALID_ARGUMENT, words)
+            assert node.made == set()
+
+
 async def test_dp_09_a_device_names_its_numa_node_if_anybody_knows_it() -> None:
     async with offering_node() as node:
         cards = node.machine.backend.cards

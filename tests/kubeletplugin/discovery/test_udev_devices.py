@@ -120,6 +120,11 @@ def test_of_an_attribute_without_end_a_page_is_read_and_a_pipe_is_none(node: Ude
     assert device.read_attribute("nothing") is None
 
 
+def test_bytes_that_are_no_text_keep_no_device_from_being_found(node: UdevNode) -> None:
+    (node.sys / VIDEO / "name").write_bytes(b"Cam\xe9ra\n")
+    assert node.find('KERNEL=="video0", ATTR{name}=="Cam?ra"') == {f"/{VIDEO}": "/dev/video0"}
+
+
 @pytest.mark.skipif(shutil.which("umockdev-run") is None, reason="umockdev is not installed")
 def test_the_devices_of_umockdev_are_found_where_libudev_finds_them(tmp_path: Path) -> None:
     """Debian's umockdev puts devices of its own into ``/sys`` of the programs that it runs."""

@@ -44,6 +44,7 @@ from driver.kube.definitions import wait_until_readable
 from driver.kube.http.client import Client, PatchType
 from driver.kube.http.errors import AlreadyExistsError, ConflictError, ForbiddenError, NotFoundError
 from driver.kube.informer import Informer
+from driver.kube.patches import replace_by_merge
 from driver.kube.store import ObjectChange, Store
 from driver.runtime import metrics
 from driver.runtime.notifier import Notifier
@@ -115,7 +116,7 @@ class DiscoveryReconciler:
                 try:
                     next_expiry = await self.reconcile()
                     self._said.pop("", None)
-                    await_s = self._seconds_to(next_expiry)
+                    await_s = min(self._seconds_to(next_expiry), self._retry_s if self._said else float("inf"))
                 except KerfError as error:
                     self._say("", f"discovered devices cannot be published: {error}")
                 with anyio.move_on_after(await_s):
@@ -252,8 +253,8 @@ class DiscoveryReconciler:
         held: DiscoveryConfigurationObject | DiscoveredDeviceObject,
         status: DiscoveryConfigurationStatus | DiscoveredDeviceStatus,
     ) -> None:
-        unset = dict.fromkeys(to_builtins(held.status))
-        patch = {"metadata": {"uid": held.metadata.uid}, "status": {**unset, **to_builtins(status)}}
+        change = replace_by_merge(to_builtins(held.status), to_builtins(status))
+        patch = {"metadata": {"uid": held.metadata.uid}, "status": change}
         await self._try(
             held.metadata.name,
             self._patch_status(kind, held.metadata.name, patch),
