@@ -93,15 +93,19 @@ class PlacementOffer:
         if record is None:
             self.check(resource, [device_id])
         kinds = [kind for kind in target.vocabularies if device_id.startswith(f"{kind}-")]
-        found = (DeviceId(target.driver, pool_name(target.node, kind), device_id) for kind in kinds)
-        share = next((ShareId(each, None) for each in found if self._devices().find(each) is not None), None)
-        offered = None if share is None else self._devices().find(share.id)
-        if share is None or offered is None:
+        ids = (DeviceId(target.driver, pool_name(target.node, kind), device_id) for kind in kinds)
+        found = next(((each, device) for each in ids if (device := self._devices().find(each)) is not None), None)
+        if found is None:
             raise UnknownIdError(resource, [device_id])
+        id_, offered = found
         resource_offer = self._reservations.find_resource(resource)
         config = resource_offer.config if resource_offer is not None else record.devices[0].config if record else None
         return PreparedDevice(
-            requests=(), share=share, part=to_card_part(offered.partition), backend=offered.backend, config=config
+            requests=(),
+            share=ShareId(id_, None),
+            part=to_card_part(offered.partition),
+            backend=offered.backend,
+            config=config,
         )
 
     async def enter(self, resource: str, device_id: str, device: PreparedDevice) -> None:

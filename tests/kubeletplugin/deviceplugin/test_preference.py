@@ -56,8 +56,9 @@ def test_a_container_gets_devices_near_to_each_other(
     assert cards(choose_devices(request, PLACES, preferred)) == expected
 
 
-def test_packed_takes_the_smallest_group_that_holds_the_container() -> None:
-    available = (*(each for each in PLACES if each.startswith("c0")), "c1-0", "c1-1")
+@pytest.mark.parametrize("others", [(), ("c2-0", "c2-1", "c2-2")], ids=["", "of a card alone behind its root complex"])
+def test_packed_takes_the_smallest_group_that_holds_the_container(others: tuple[str, ...]) -> None:
+    available = (*(each for each in PLACES if each.startswith("c0")), "c1-0", "c1-1", *others)
     assert cards(choose_devices(PreferenceRequest(available=available, size=2), PLACES, "Packed")) == ["c1", "c1"]
 
 

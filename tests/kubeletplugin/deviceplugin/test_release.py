@@ -109,6 +109,19 @@ async def test_a_device_that_no_pod_was_ever_listed_with_has_a_grace_of_its_own(
         await wait_made(node)
 
 
+async def test_a_device_that_no_pod_was_ever_listed_with_is_not_free_while_the_api_server_is_away() -> None:
+    """A kubelet that the API server does not answer may list no pods after its start."""
+    async with offering_node(unused_grace_s=NEVER_S, unlisted_grace_s=0.0) as node, node.machine.plugin():
+        node.offer(_1g_1gb=1)
+        await node.kubelet.wait_list(RESOURCE, 1)
+        node.machine.cluster.is_down = True
+        await node.kubelet.allocate(RESOURCE, FIRST)
+        await node.kubelet.wait_lists_asked(5)
+        assert node.made == {FIRST}
+        node.machine.cluster.is_down = False
+        await wait_made(node)
+
+
 async def test_a_kubelet_that_is_silent_when_a_container_starts_is_asked_again_before_the_interval() -> None:
     """On a busy node the answer that was to show a pod of seconds came too late, and the next question came when the
     pod was gone: its partition was kept as one that no pod was ever listed with, for an hour.
