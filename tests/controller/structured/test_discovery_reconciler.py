@@ -254,6 +254,20 @@ async def test_a_write_that_fails_is_said_once_and_tried_again(
         assert cluster.names("resourceslices") == {SLICE, OTHER_SLICE}
 
 
+async def test_what_was_refused_of_a_device_that_is_gone_is_forgotten(caplog: pytest.LogCaptureFixture) -> None:
+    """Else the controller went through all devices every few seconds for an object that nobody has any more."""
+    caplog.set_level(logging.WARNING)
+    cluster = Cluster()
+    cluster.server.faults.append(refusing(SLICE))
+    async with cluster.controller():
+        for _ in range(2):
+            cluster.see("cameras", "n1")
+            await anyio.sleep(QUIET_S)
+            cluster.server.remove("discovereddevices", CAMERA)
+            await anyio.sleep(QUIET_S)
+    assert [SLICE in record.message for record in caplog.records] == [True, True]
+
+
 async def test_the_configuration_counts_the_devices_that_nodes_see_down_to_none_and_says_it_once() -> None:
     def counts() -> Any:
         return cluster.find("discoveryconfigurations", "cameras")["status"]["devices"]

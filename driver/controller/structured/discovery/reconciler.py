@@ -91,6 +91,9 @@ class DiscoveryReconciler:
         self._slice_answers: dict[str, tuple[ResourceSlice, str]] = {}
         """The same of each slice."""
         self._said: dict[str, str] = {}
+        """What could not be done, by the name of the object; empty: nothing could."""
+        self._tried: set[str] = set()
+        """The names of the objects that this pass has tried to write."""
 
     def on_slice(self, change: ObjectChange[ResourceSlice]) -> None:
         """Handle a change of a slice of the driver."""
@@ -113,9 +116,10 @@ class DiscoveryReconciler:
             while True:
                 change = self._change.next_event
                 await_s = self._retry_s
+                self._tried.clear()
                 try:
                     next_expiry = await self.reconcile()
-                    self._said.pop("", None)
+                    self._said = {name: said for name, said in self._said.items() if name in self._tried}
                     await_s = min(self._seconds_to(next_expiry), self._retry_s if self._said else float("inf"))
                 except KerfError as error:
                     self._say("", f"discovered devices cannot be published: {error}")
@@ -268,6 +272,7 @@ class DiscoveryReconciler:
 
         What the server refuses for good is logged once, and does not keep other objects from being written.
         """
+        self._tried.add(name)
         try:
             await write
             self._said.pop(name, None)
