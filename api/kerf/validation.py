@@ -225,6 +225,8 @@ def _string_fault(value: object, node: inspect.StrType, title: str) -> str | Non
     if node.max_length is not None and len(value) > node.max_length:
         return f"{quote(value)} has {len(value)} characters; at most {node.max_length} are allowed"
     if node.pattern is not None and re.fullmatch(node.pattern, value) is None:
+        if not title:  # a type of another vendor's, which has not named it
+            return f"{quote(value)} does not match {node.pattern}"
         return f"{quote(value)} is not {'an' if title[0] in 'aeio' else 'a'} {title}"
     return None
 

@@ -141,6 +141,8 @@ class Judge:
     """What claims held before the kubelet called for other devices that they have been allocated since."""
     _left: dict[str, _Hold] = field(default_factory=dict)
     """What claims held before something of it was taken away and the kubelet called again: pods may use the rest."""
+    _late: dict[str, set[str]] = field(default_factory=dict)
+    """What was made for claims in prepares whose answer the kubelet did not wait for: pods that run already have it."""
 
     @property
     def holders(self) -> frozenset[str]:
@@ -215,6 +217,7 @@ class Judge:
         if event.operation is Operation.UNPREPARE:
             self._earlier.pop(claim, None)
             self._left.pop(claim, None)
+            self._late.pop(claim, None)
         elif hold is not None and hold.is_bereft:
             self._left[claim] = hold
         elif hold is not None and self._is_allocated_otherwise(claim, hold):
@@ -235,9 +238,14 @@ class Judge:
             return
         if event.outcome is Outcome.UNKNOWN:
             self._given_up[call.claim] = call
+            for identity, there in self._partitions.items():
+                if there.by is Actor.PLUGIN and there.appeared >= call.begun:
+                    self._note_late(call, identity)
             return
         if not any(other.claim == call.claim for other in self._calls.values()):
             self._given_up.pop(call.claim, None)
+        if event.outcome is Outcome.DONE:
+            self._late.pop(call.claim, None)
         if event.outcome is Outcome.DONE and not call.is_disturbed:
             yield from self._judge_gift(call, event.given, event.at)
         self._forget(call.claim)
@@ -258,6 +266,7 @@ class Judge:
         self._holds.clear()
         self._earlier.clear()
         self._left.clear()
+        self._late.clear()
         self._used.clear()
         yield from ()
 
@@ -270,6 +279,9 @@ class Judge:
             event.place in places for call in self._all_calls() for places in call.allocations
         ):
             yield Rule.ASKED_FOR, f"{event.partition} appeared, and no claim asks for it", _names(event.place)
+        if event.by is Actor.PLUGIN:
+            for call in self._given_up.values():
+                self._note_late(call, event.partition)
 
     @_judge.register
     def _(self, event: Named) -> Iterator[tuple[Rule, str, frozenset[str]]]:
@@ -297,7 +309,8 @@ class Judge:
     def _(self, event: Rested) -> Iterator[tuple[Rule, str, frozenset[str]]]:
         left = [hold for claim, hold in self._left.items() if claim in self._used]
         holds = [*(hold for _, hold in self._all_holds()), *left]
-        held = {identity for hold in holds for identity in hold.places.values()}
+        late = (one for claim, made in self._late.items() if claim in self._used for one in made)
+        held = {*(identity for hold in holds for identity in hold.places.values()), *late}
         for identity, there in self._partitions.items():
             if there.by is Actor.PLUGIN and identity not in held:
                 yield Rule.NOTHING_LEAKED, f"{identity} is still there", _names(there.place)
@@ -305,6 +318,11 @@ class Judge:
             hold = self._holds.get(claim)
             if hold is None or hold.is_bereft:
                 yield Rule.NOTHING_LOST, f"claim {claim} has no devices", frozenset({claim})
+
+    def _note_late(self, call: _Call, identity: str) -> None:
+        place = self._partitions[identity].place
+        if any(place in places for places in call.allocations):
+            self._late.setdefault(call.claim, set()).add(identity)
 
     # What a claim gets
 

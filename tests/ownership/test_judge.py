@@ -116,6 +116,18 @@ def robbed() -> Story:
     return story.call("a").answer(outcome=Outcome.FAILED)
 
 
+def made_late(*, is_before_the_answer: bool) -> Story:
+    """Claim ``a``, which a pod uses, has lost its partition; it was made anew by a call that the kubelet gave up, and
+    then the claim was deleted.
+    """
+    story = held().use("a").remove("one", MACHINE).call("a")
+    if is_before_the_answer:
+        story.make("two", LEFT).answer(outcome=Outcome.UNKNOWN)
+    else:
+        story.answer(outcome=Outcome.UNKNOWN).make("two", LEFT)
+    return story.end("a").call("a").answer(outcome=Outcome.FAILED)
+
+
 RIGHT_ONES = {
     "a claim comes and goes, and the next one has its place": held()
     .rest("a")
@@ -221,6 +233,8 @@ RIGHT_ONES = {
     .end("a")
     .rest(),
     "what is left to a pod whose claim was deleted stays while the kubelet lists the pod": robbed().rest(),
+    "what was made anew for it before its call was given up, too": made_late(is_before_the_answer=True).rest(),
+    "what was made anew for it after that, too": made_late(is_before_the_answer=False).rest(),
     "what somebody has made by hand stays beside claims until he removes it": Story()
     .make("his", RIGHT, HAND)
     .prepare("a", "one", LEFT)
@@ -374,6 +388,14 @@ WRONG_ONES: dict[str, tuple[Rule, Story]] = {
     "what is left to a pod whose claim was deleted stays after the pod": (
         Rule.NOTHING_LEAKED,
         robbed().use("a", is_used=False).rest(),
+    ),
+    "what was made anew for a pod stays after the pod": (
+        Rule.NOTHING_LEAKED,
+        made_late(is_before_the_answer=True).use("a", is_used=False).rest(),
+    ),
+    "what was made anew for a pod stays after the unprepare of its claim": (
+        Rule.NOTHING_LEAKED,
+        made_late(is_before_the_answer=False).call("a", Operation.UNPREPARE).answer().rest(),
     ),
     "what is left to a pod stays after the unprepare of its claim": (
         Rule.NOTHING_LEAKED,

@@ -121,6 +121,27 @@ def test_claims_of_one_size_get_at_once_what_they_get_one_by_one(data: st.DataOb
 @given(data=st.data())
 def test_functions_at_once_go_where_they_go_one_by_one(data: st.DataObject) -> None:
     """Also where some are loaded already, and one claim replaces what another would have found."""
+    cards, everything = draw_fpgas(data)
+    taken = draw_taken(data, cards, 3)
+    wanted = [partition for partition in everything if partition.function is not None]
+    sizes = [size_of(data.draw(st.sampled_from(wanted)))] * data.draw(st.integers(1, 8))
+    assert at_once(cards, taken, sizes) == one_by_one(cards, taken, sizes)
+
+
+@given(data=st.data())
+def test_slots_at_once_break_as_many_cards_as_one_by_one(data: st.DataObject) -> None:
+    """On a shell of unlike slots they may get others than one by one."""
+    cards, everything = draw_fpgas(data)
+    taken = draw_taken(data, cards, 3)
+    wanted = [partition for partition in everything if partition.function is None]
+    sizes = [size_of(data.draw(st.sampled_from(wanted)))] * data.draw(st.integers(1, 8))
+    together, each = at_once(cards, taken, sizes), one_by_one(cards, taken, sizes)
+    assert broken([*taken, *together]) == broken([*taken, *each])
+    assert together.count(None) == each.count(None)
+
+
+def draw_fpgas(data: st.DataObject) -> tuple[list[Card], Sequence[Partition]]:
+    """Draw cards of one shell, with functions that were left in some slots, and everything that they offer."""
     shell = data.draw(st.sampled_from(shells()))
     cards = [fpga(shell, index) for index in range(data.draw(st.integers(1, 3)))]
     by_uuid = {card.uuid: number for number, card in enumerate(cards)}
@@ -129,9 +150,7 @@ def test_functions_at_once_go_where_they_go_one_by_one(data: st.DataObject) -> N
         if partition.function is not None:
             number = by_uuid[partition.card_uuid]
             cards[number] = load(cards[number], partition)
-    taken = draw_taken(data, cards, 3)
-    sizes = [size_of(data.draw(st.sampled_from(everything)))] * data.draw(st.integers(1, 8))
-    assert at_once(cards, taken, sizes) == one_by_one(cards, taken, sizes)
+    return cards, everything
 
 
 def test_an_engine_that_each_card_has_once_sends_nobody_to_another_card() -> None:

@@ -1,7 +1,7 @@
 """The decoder reports every problem of users' documents, and nothing that is right."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 import pytest
@@ -378,6 +378,20 @@ def test_the_check_finds_at_least_what_msgspec_finds(spec: dict[str, Any]) -> No
     if not checked.problems:
         value = msgspec.convert(without_nulls(spec), ResourceClassSpec, dec_hook=dec_hook)  # else this raises
         assert convert_document(checked.cleaned, ResourceClassSpec) == value
+
+
+class Unnamed(msgspec.Struct, forbid_unknown_fields=True):
+    """A type of another vendor's, whose text has a pattern and no name."""
+
+    path: Annotated[str, msgspec.Meta(pattern="^/[a-z]+$")]
+
+
+@pytest.mark.parametrize("path", ["", "x"])
+def test_a_text_of_a_type_without_a_name_is_refused_with_its_pattern(path: str) -> None:
+    """The check ended with an IndexError."""
+    (problem,) = check_document({"path": path}, Unnamed, "spec").problems
+    assert str(problem.path) == "spec.path"
+    assert "does not match ^/[a-z]+$" in problem.message
 
 
 @given(damaged_documents(device_configs()))

@@ -110,4 +110,5 @@ def test_whenever_lists_come_the_last_one_is_passed_on_and_pauses_are_kept(pause
     taken = anyio.run(follow, at(*times), times[-1] + 10 * QUIET_S, backend_options={"loop_factory": VirtualTimeLoop})
     assert taken[-1][1] == len(times) - 1
     assert [number for _, number in taken] == sorted({number for _, number in taken})
-    assert all(later - earlier >= 1 for (earlier, _), (later, _) in itertools.pairwise(taken))
+    # But for what sums of binary fractions lose: 31.57... + 1 - 31.57... is less than 1.
+    assert all(later - earlier >= 1 - 1e-9 for (earlier, _), (later, _) in itertools.pairwise(taken))
