@@ -107,6 +107,7 @@ def main(arguments: list[str] | None = None) -> int:
     What a user can cause ends in one line on standard error, without a traceback. A fault of Kerf itself is one line,
     too, unless TRACEBACK is set in the environment.
     """
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else the library writes of each connection that is closed
     try:
         result = kerf.main(args=arguments, prog_name=_program_name(), standalone_mode=False)
         if sys.stdout is not None:

@@ -1,6 +1,7 @@
 """What every subcommand of ``kerf`` shares."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -91,3 +92,13 @@ def test_the_help_of_completion_has_a_line_for_each_shell(capsys: pytest.Capture
         "zsh",
         "fish",
     ]
+
+
+@pytest.mark.parametrize(("given", "used"), [(None, "ERROR"), ("DEBUG", "DEBUG")], ids=["by default", "as asked"])
+def test_grpc_writes_of_errors_only(given: str | None, used: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a demo whose reader goes writes a line of the library's about a closed connection, now and then."""
+    monkeypatch.delenv("GRPC_VERBOSITY", raising=False)
+    if given is not None:
+        monkeypatch.setenv("GRPC_VERBOSITY", given)
+    assert main(["version"]) == 0
+    assert os.environ["GRPC_VERBOSITY"] == used
