@@ -86,6 +86,7 @@ CASES: Final = (
 _REFUSALS: Final = (
     "Insufficient akri.sh/doors",
     "requested number of devices unavailable for akri.sh/doors. Requested: 1, Available: 0",
+    "no healthy devices present; cannot allocate unhealthy devices akri.sh/doors",
     "has no capacity left: 1 of 1 are in use",
 )
 
