@@ -19,7 +19,7 @@ from api.kerf.v1alpha1 import API_VERSION, Strict
 from api.kerf.validation import check_document, convert_document
 from api.model.base import JsonObject
 from api.model.metadata import ObjectMeta
-from driver.migration.classic import MigrationResult, report_unreadable
+from driver.migration.classic import MigrationResult, leave_out, report_unreadable
 
 DOMAIN: Final = "akri.sh"
 """The API group of Akri's objects, and the domain of its extended resources."""
@@ -85,7 +85,7 @@ class _Configuration(Strict):
 def find_configurations(documents: Sequence[JsonObject]) -> frozenset[str]:
     """Return the names of the Configurations and DiscoveryConfigurations among ``documents``."""
     return frozenset(
-        _name(document)
+        name_of(document)
         for document in documents
         if (document.get("kind") == "Configuration" and _is_akris(document))
         or document.get("kind") == DISCOVERY_CONFIGURATIONS.kind
@@ -106,15 +106,15 @@ def migrate_akri_objects(documents: Sequence[JsonObject], find_fault: FindFault)
     """Yield a DiscoveryConfiguration for each Configuration of Akri, and remarks on what has no counterpart."""
     converted: set[str] = set()
     for document in filter(_is_akris, documents):
-        kind, subject, name = document.get("kind"), _subject(document), _name(document)
+        kind, subject, name = document.get("kind"), _subject(document), name_of(document)
         if kind == "Instance":
-            yield _leave_out(
+            yield leave_out(
                 subject, "nodes find its device again, as a DiscoveredDevice: kubectl get discovereddevices"
             )
         elif kind != "Configuration":
-            yield _leave_out(subject, f"kerf knows the kinds Configuration and Instance of {_VERSION}")
+            yield leave_out(subject, f"kerf knows the kinds Configuration and Instance of {_VERSION}")
         elif name in converted:
-            yield _leave_out(
+            yield leave_out(
                 subject, "another namespace has one of its name, and here they have no namespaces: rename it"
             )
         else:
@@ -129,20 +129,16 @@ def migrate_akri_objects(documents: Sequence[JsonObject], find_fault: FindFault)
         yield MigrationResult(documents=(), remarks=(remark,))
 
 
-def _leave_out(subject: str, reason: str) -> MigrationResult:
-    return MigrationResult(documents=(), remarks=(f"{subject}: left out: {reason}",))
-
-
 def _migrate_configuration(document: JsonObject, find_fault: FindFault) -> MigrationResult:
     """Raises InvalidDocumentError when the Configuration is not one, or when what it says cannot be said in Kerf."""
-    subject, name = _subject(document), _name(document)
+    subject, name = _subject(document), name_of(document)
     checked = check_document(document, _Configuration)
     if checked.problems:
         raise InvalidDocumentError(_VERSION, checked.problems)
     read: _Configuration = convert_document(checked.cleaned, _Configuration)
     wanted = read.spec.discovery_handler
     if fault := find_fault(wanted.name, wanted.discovery_details):
-        return _leave_out(subject, f"spec.discoveryHandler.discoveryDetails: {fault} ({_WRITE_A_HANDLER})")
+        return leave_out(subject, f"spec.discoveryHandler.discoveryDetails: {fault} ({_WRITE_A_HANDLER})")
     handler: JsonObject = {"name": wanted.name}
     if wanted.discovery_details:
         handler["details"] = wanted.discovery_details
@@ -229,7 +225,8 @@ def _is_akris(document: JsonObject) -> bool:
     return str(document.get("apiVersion")).partition("/")[0] == DOMAIN
 
 
-def _name(document: JsonObject) -> str:
+def name_of(document: JsonObject) -> str:
+    """Return the name of an object; empty: it has none."""
     metadata = document.get("metadata")
     return str(metadata.get("name", "")) if isinstance(metadata, dict) else ""
 
@@ -238,4 +235,4 @@ def _subject(document: JsonObject) -> str:
     """Return the object's kind and name, with its namespace if it has another one than the default."""
     metadata = document.get("metadata")
     namespace = metadata.get("namespace", "default") if isinstance(metadata, dict) else "default"
-    return f"{document.get('kind')} {'' if namespace == 'default' else f'{namespace}/'}{_name(document)}"
+    return f"{document.get('kind')} {'' if namespace == 'default' else f'{namespace}/'}{name_of(document)}"

@@ -101,9 +101,14 @@ def migrate_template(template: ClassicTemplate, parameters: ClaimParameters | No
     return MigrationResult(documents=(document,), remarks=tuple(_template_remarks(template)))
 
 
+def leave_out(subject: str, reason: str) -> MigrationResult:
+    """Return the result for an object that is not migrated."""
+    return MigrationResult(documents=(), remarks=(f"{subject}: left out: {reason}",))
+
+
 def report_unreadable(subject: str, error: InvalidDocumentError | LookupError) -> MigrationResult:
     """Return the result for an object that must be corrected before it can be migrated."""
-    return MigrationResult(documents=(), remarks=(f"{subject}: left out: {error}",))
+    return leave_out(subject, str(error))
 
 
 def _family(parameters: ClassParameters | ClaimParameters) -> Family:

@@ -11,14 +11,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import msgspec
+
+from api.errors import InvalidQuantityError
 from api.kerf.v1alpha1 import API_VERSION
 from api.model.base import JsonObject
 from api.model.device_attributes import ATTRIBUTE_UUID
 from api.model.quantity import Quantity
 from api.wire import to_builtins
 from driver.families.shared import SHARED
-from driver.migration.akri import DOMAIN, find_configuration
-from driver.migration.classic import REQUEST, V1, MigrationResult
+from driver.migration.akri import DOMAIN, find_configuration, name_of
+from driver.migration.classic import REQUEST, V1, MigrationResult, leave_out
 
 _TEMPLATES: Final[Mapping[str, Sequence[str]]] = {
     "Pod": (),
@@ -46,6 +49,41 @@ _GAS_WISHES: Final[Mapping[str, str]] = {
     "matchAttribute: gpu-intel.kerf.dev/numaNode",
     "gas-allocate-single-numa": "add a constraint with matchAttribute: gpu-intel.kerf.dev/numaNode",
 }
+
+
+class _Shape(msgspec.Struct, rename="camel"):
+    """The shape of what is read and written of a workload; other fields are left as they are."""
+
+
+class _Resources(_Shape):
+    limits: dict[str, str | int | float] | None = None
+    requests: dict[str, str | int | float] | None = None
+    claims: list[JsonObject] = []
+
+
+class _Container(_Shape):
+    name: str
+    resources: _Resources | None = None
+
+
+class _PodSpec(_Shape):
+    containers: list[_Container] | None = None
+    init_containers: list[_Container] | None = None
+    resource_claims: list[JsonObject] = []
+
+
+class _Metadata(_Shape):
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class _Pod(_Shape):
+    """A pod, or the template of one."""
+
+    spec: _PodSpec
+    metadata: _Metadata | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +125,7 @@ def find_offered(documents: Sequence[JsonObject]) -> Mapping[str, str]:
         spec = document.get("spec")
         offer = spec.get("devicePlugin") if document.get("kind") == "ResourceClass" and isinstance(spec, dict) else None
         if isinstance(offer, dict) and isinstance(offer.get("resource"), str):
-            found[offer["resource"]] = str(document["metadata"]["name"])
+            found[offer["resource"]] = name_of(document)
     return found
 
 
@@ -97,7 +135,7 @@ def migrate_workload(
     """Return the classes, the templates and the workload with claims in place of its ``limits`` of devices.
 
     ``offered`` are the classes that offer resources of their own, ``configurations`` the known Configurations of Akri
-    and those that were made of them. None: it has no such limits.
+    and those that were made of them. None: it has no such limits. A workload that cannot be read is left out.
     """
     kind = str(document.get("kind"))
     if kind not in _TEMPLATES:
@@ -109,16 +147,25 @@ def migrate_workload(
     spec = pod.get("spec") if isinstance(pod, dict) else None
     if not isinstance(spec, dict):
         return None
-    metadata = workload.get("metadata") or {}
-    name = str(metadata.get("name") or metadata.get("generateName", "").rstrip("-"))
+    subject = f"{kind} {name_of(document)}"
+    try:
+        own = msgspec.convert(workload.get("metadata") or {}, _Metadata)
+        msgspec.convert(pod, _Pod)
+    except msgspec.ValidationError as error:
+        return leave_out(subject, str(error))
+    metadata: JsonObject = workload.get("metadata") or {}
+    name = own.name or own.generate_name.rstrip("-")
     conversion = _Conversion(f"{kind} {name}", offered, configurations)
     templates: list[JsonObject] = []
-    for container in (*spec.get("initContainers", ()), *spec.get("containers", ())):
-        wishes = list(_take_limits(container, conversion))
+    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
+        try:
+            wishes = list(_take_limits(container, conversion))
+        except InvalidQuantityError as error:
+            return leave_out(subject, f"container {container['name']}: {error}")
         if not wishes:
             continue
         template = f"{name}-{container['name']}"
-        templates.append(_template(template, str(metadata.get("namespace", "")), wishes))
+        templates.append(_template(template, own.namespace, wishes))
         entry = {"name": container["name"], "resourceClaimTemplateName": template}
         spec.setdefault("resourceClaims", []).append(entry)
         container["resources"].setdefault("claims", []).append({"name": container["name"]})

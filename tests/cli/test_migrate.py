@@ -1,5 +1,6 @@
 """``kerf migrate`` converts classic classes and templates, and reports what has no equivalent."""
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,15 @@ def test_manifests_with_limits_are_converted_without_a_cluster(tmp_path: Path) -
     assert result.exit_code == 0, result.output
     kinds = [document["kind"] for document in yaml.safe_load_all(result.stdout)]
     assert kinds == ["ResourceClass", "ResourceClaimTemplate", "Pod", "ResourceClaimTemplate", "Pod"]
+
+
+def test_a_name_with_control_characters_does_not_reach_the_terminal() -> None:
+    spec = {"discoveryHandler": {"name": "onvif"}}
+    value = {"apiVersion": "akri.sh/v0", "kind": "Configuration", "metadata": {"name": "a\x1b[31m\nb"}, "spec": spec}
+    result = CliRunner().invoke(command, ["-f", "-"], input=json.dumps(value), standalone_mode=False)
+    [line] = result.stderr.splitlines()
+    assert line.isprintable()
+    assert "metadata.name must be a DNS label" in line
 
 
 def test_akris_objects_are_converted_as_kubectl_prints_them() -> None:

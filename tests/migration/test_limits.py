@@ -3,11 +3,15 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from api.kerf.decoder import decode_resource_class
 from api.model.base import JsonObject
 from driver.diagnostics.cluster_index import ClusterIndex
+from driver.migration.akri import migrate_akri_objects
 from driver.migration.limits import find_offered, migrate_workload
+from tests.api.kerf.documents import damaged_documents
 from tests.diagnostics.clusters import gpu_cluster, parse
 
 
@@ -155,6 +159,35 @@ def test_what_asks_for_no_device_is_left_alone() -> None:
     assert migrate_workload(pod({"example.com/licence": 1}), {}) is None
     assert migrate_workload({"kind": "Service", "metadata": {"name": "s"}, "spec": {}}, {}) is None
     assert migrate_workload({"kind": "Deployment", "metadata": {"name": "d"}, "spec": None}, {}) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"spec": {"containers": 5}}, "Expected `array | null`, got `int` - at `$.spec.containers`"),
+        ({"spec": {"containers": [{"image": "a"}]}}, "missing required field `name` - at `$.spec.containers[0]`"),
+        ({"spec": {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "x"}}}]}}, "container c: "),
+        ({"metadata": [1]}, "Expected `object`, got `array`"),
+    ],
+    ids=["containers are a number", "a container without a name", "no quantity", "metadata is a list"],
+)
+def test_a_workload_that_cannot_be_read_is_left_out_with_the_place(change: JsonObject, said: str) -> None:
+    """A fault of Kerf was told, or all that was to be converted was lost for one amount."""
+    result = migrate_workload({**pod({"nvidia.com/gpu": 1}), **change}, {})
+    assert result is not None
+    assert not result.documents
+    [remark] = result.remarks
+    assert remark.startswith("Pod ")
+    assert "left out: " in remark
+    assert said in remark
+
+
+@given(damaged_documents(st.builds(pod, st.just({"nvidia.com/gpu": 1, "akri.sh/cameras": "2", "gpu.intel.com/xe": 1}))))
+def test_whatever_a_workload_is_it_is_converted_or_left_out(document: Any) -> None:
+    if isinstance(document, dict):
+        find_offered([document])
+        migrate_workload(document, {})
+        list(migrate_akri_objects([{**document, "apiVersion": "akri.sh/v0", "kind": "Configuration"}], lambda *_: None))
 
 
 def test_a_monitoring_resource_is_a_remark() -> None:

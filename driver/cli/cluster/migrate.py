@@ -30,6 +30,7 @@ from driver.families.registry import BUILT_IN
 from driver.kube.discovery import discover_classic
 from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
+from driver.kube.http.errors import to_one_line
 from driver.kubeletplugin.discovery.built_in_handlers import find_details_fault
 from driver.migration.akri import find_configurations, migrate_akri_objects
 from driver.migration.classic import MigrationResult, migrate_class, migrate_template, report_unreadable
@@ -80,7 +81,7 @@ def command(files: tuple[Path, ...], kubeconfig: Path | None, context: str | Non
     click.echo(yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, allow_unicode=True), nl=False)
     for result in found:
         for remark in result.remarks:
-            click.echo(remark, err=True)
+            click.echo(to_one_line(remark), err=True)  # names in it may be anything
     return 0
 
 
