@@ -3,10 +3,20 @@
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 
-from api.kerf.discovery_objects import DiscoveredDeviceStatus
+from api.kerf.discovery_objects import (
+    DISCOVERY_CONFIGURATIONS,
+    DeviceUser,
+    DiscoveredDeviceObject,
+    DiscoveredDevices,
+    DiscoveredDeviceStatus,
+    DiscoveryConfigurationObject,
+    DiscoveryConfigurationStatus,
+)
 from api.model.base import JsonObject
+from api.model.metadata import Condition
+from driver.controller.conditions import continue_conditions
 from driver.families.shared.node_labels import find_missing_labels
-from driver.families.shared.objects import FoundDevice
+from driver.families.shared.objects import Discovery, FoundDevice
 from driver.kube.patches import if_unchanged
 
 
@@ -36,3 +46,50 @@ def build_correction(one: FoundDevice, lost_nodes: Collection[str]) -> JsonObjec
     if len(kept) < len(spec.nodes):
         patch["spec"] = {"nodes": kept}
     return patch
+
+
+def report_device(
+    held: DiscoveredDeviceObject,
+    state: str,
+    reason: str,
+    message: str,
+    *,
+    offline_since: str | None = None,
+    users: tuple[DeviceUser, ...] = (),
+    now: datetime,
+) -> DiscoveredDeviceStatus:
+    """Return the status of a device whose condition Published is as given."""
+    condition = Condition(type="Published", status=state, reason=reason, message=message)
+    return DiscoveredDeviceStatus(
+        observed_generation=held.metadata.generation,
+        conditions=continue_conditions(
+            (condition,), held.status.conditions, generation=held.metadata.generation, now=now
+        ),
+        offline_since=offline_since,
+        users=users,
+    )
+
+
+def report_configuration(
+    held: DiscoveryConfigurationObject,
+    discovery: Discovery,
+    ready: Condition,
+    *,
+    devices: DiscoveredDevices,
+    device_class_name: str | None = None,
+    now: datetime,
+) -> DiscoveryConfigurationStatus:
+    """Return the status of a configuration: whether its spec is accepted is said by ``discovery``."""
+    fault = discovery.faults.get((DISCOVERY_CONFIGURATIONS.kind, held.metadata.name))
+    if fault is None:
+        accepted = Condition(type="Accepted", status="True", reason="Valid", message="the spec is valid")
+    else:
+        accepted = Condition(type="Accepted", status="False", reason="Invalid", message=fault)
+    return DiscoveryConfigurationStatus(
+        observed_generation=held.metadata.generation,
+        conditions=continue_conditions(
+            (accepted, ready), held.status.conditions, generation=held.metadata.generation, now=now
+        ),
+        device_class_name=device_class_name,
+        devices=devices,
+    )

@@ -32,8 +32,7 @@ from api.model.metadata import Condition, ObjectT
 from api.model.names import ObjectRef
 from api.model.times import format_time
 from api.wire import Kind, to_builtins
-from driver.controller.conditions import continue_conditions
-from driver.controller.discovered_devices import build_correction, find_expiry
+from driver.controller.discovered_devices import build_correction, find_expiry, report_configuration, report_device
 from driver.controller.repeated_writes import write_repeatedly
 from driver.controller.settings import NAME
 from driver.families.shared.objects import Discovery, FoundDevice, join_objects
@@ -56,22 +55,14 @@ def build_device_status(
     one = discovery.devices.get(held.metadata.name)
     offline_since: str | None = None
     if one is None:
-        message = discovery.faults[DISCOVERED_DEVICES.kind, held.metadata.name]
-        condition = _not_published("Invalid", message)
+        reason, message = "Invalid", discovery.faults[DISCOVERED_DEVICES.kind, held.metadata.name]
     elif {*one.device.spec.nodes} <= {*lost}:
         offline_since = held.status.offline_since or format_time(now)
-        message = f"no node sees it since {offline_since}; containers that have it keep it"
-        condition = _not_published("Offline", message)
+        reason, message = "Offline", f"no node sees it since {offline_since}; containers that have it keep it"
     else:
-        condition = _not_published(REASON, _explain(one))
-    return DiscoveredDeviceStatus(
-        observed_generation=held.metadata.generation,
-        conditions=continue_conditions(
-            (condition,), held.status.conditions, generation=held.metadata.generation, now=now
-        ),
-        offline_since=offline_since,
-        users=tuple(user for user in held.status.users if user.node not in lost),
-    )
+        reason, message = REASON, _explain(one)
+    users = tuple(user for user in held.status.users if user.node not in lost)
+    return report_device(held, "False", reason, message, offline_since=offline_since, users=users, now=now)
 
 
 def build_configuration_status(
@@ -79,25 +70,12 @@ def build_configuration_status(
 ) -> DiscoveryConfigurationStatus:
     """Return the status that a configuration should have."""
     name = held.metadata.name
-    fault = discovery.faults.get((DISCOVERY_CONFIGURATIONS.kind, name))
-    domain = None if fault is not None else discovery.configurations[name].spec.extended_resource_domain
-    if fault is not None:
-        accepted = Condition(type="Accepted", status="False", reason="Invalid", message=fault)
-    else:
-        accepted = Condition(type="Accepted", status="True", reason="Valid", message="the spec is valid")
+    found = discovery.configurations.get(name)
+    domain = None if found is None else found.spec.extended_resource_domain
     ready = Condition(type="Ready", status="False", reason=REASON, message=_explain_resource(domain, name))
     own = [one for one in discovery.devices.values() if one.configuration.metadata.name == name]
-    return DiscoveryConfigurationStatus(
-        observed_generation=held.metadata.generation,
-        conditions=continue_conditions(
-            (accepted, ready), held.status.conditions, generation=held.metadata.generation, now=now
-        ),
-        devices=DiscoveredDevices(total=len(own), online=sum(bool(one.device.spec.nodes) for one in own)),
-    )
-
-
-def _not_published(reason: str, message: str) -> Condition:
-    return Condition(type="Published", status="False", reason=reason, message=message)
+    devices = DiscoveredDevices(total=len(own), online=sum(bool(one.device.spec.nodes) for one in own))
+    return report_configuration(held, discovery, ready, devices=devices, now=now)
 
 
 def _explain(one: FoundDevice) -> str:

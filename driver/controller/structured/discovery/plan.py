@@ -51,8 +51,7 @@ from api.model.metadata import (
 )
 from api.model.quantity import Quantity
 from api.model.times import format_time
-from driver.controller.conditions import continue_conditions
-from driver.controller.discovered_devices import build_correction, find_expiry
+from driver.controller.discovered_devices import build_correction, find_expiry, report_configuration, report_device
 from driver.families.selectors import attribute_is, build_selectors, of_driver
 from driver.families.shared import SHARED
 from driver.families.shared.family import ATTRIBUTE_MULTI_NODE, CAPACITY_USERS
@@ -61,9 +60,6 @@ from driver.families.shared.objects import Discovery, FoundDevice, join_objects
 HOSTNAME: Final = "kubernetes.io/hostname"
 """The label by which a slice selects several nodes: a node selector of a slice has one term, which can name one node
 by its name (``resource.k8s.io`` validation)."""
-_ACCEPTED: Final = "Accepted"
-_READY: Final = "Ready"
-_PUBLISHED: Final = "Published"
 _ONE: Final = Quantity(1)
 _LABELS: Final = {"app.kubernetes.io/part-of": "kerf"}
 
@@ -248,7 +244,7 @@ def _plan_device(
     one = discovery.devices.get(held.metadata.name)
     if one is None:
         fault = discovery.faults[DISCOVERED_DEVICES.kind, held.metadata.name]
-        status = _report_device(held, "False", "Invalid", fault, None, now)
+        status = report_device(held, "False", "Invalid", fault, now=now)
         return DevicePlan(held=held, correction=None, is_expired=False, status=status)
     nodes = one.device.spec.nodes
     lost = tuple(node for node in nodes if node not in snapshot.hostnames)
@@ -256,38 +252,25 @@ def _plan_device(
     if len(lost) == len(nodes):
         offline_since = held.status.offline_since or format_time(now)
         message = f"no node sees it since {offline_since}; claims that have it keep it"
-        status = _report_device(held, "False", "Offline", message, offline_since, now)
+        status = report_device(held, "False", "Offline", message, offline_since=offline_since, now=now)
     elif _select_nodes(one, snapshot) is None:
         message = f"its nodes cannot be selected: each needs a label {HOSTNAME} of its own"
-        status = _report_device(held, "False", "NodesNotSelectable", message, None, now)
+        status = report_device(held, "False", "NodesNotSelectable", message, now=now)
     elif one.capacity > 1 and not snapshot.keeps_shares:
         message = (
             f"one claim at a time can have it, not {one.capacity}: the API server drops the fields of shared devices "
             "(feature gate DRAConsumableCapacity)"
         )
-        status = _report_device(held, "True", "NotShareable", message, None, now)
+        status = report_device(held, "True", "NotShareable", message, now=now)
     else:
         message = f"{one.capacity} claims at a time can have it, on {len(nodes) - len(lost)} nodes"
-        status = _report_device(held, "True", "Published", message, None, now)
+        status = report_device(held, "True", "Published", message, now=now)
     expiry = find_expiry(one, status)
     return DevicePlan(
         held=held,
         correction=build_correction(one, lost),
         is_expired=expiry is not None and expiry <= now,
         status=status,
-    )
-
-
-def _report_device(
-    held: DiscoveredDeviceObject, state: str, reason: str, message: str, offline_since: str | None, now: datetime
-) -> DiscoveredDeviceStatus:
-    condition = Condition(type=_PUBLISHED, status=state, reason=reason, message=message)
-    return DiscoveredDeviceStatus(
-        observed_generation=held.metadata.generation,
-        conditions=continue_conditions(
-            (condition,), held.status.conditions, generation=held.metadata.generation, now=now
-        ),
-        offline_since=offline_since,
     )
 
 
@@ -299,25 +282,22 @@ def _report_configuration(
     now: datetime,
 ) -> DiscoveryConfigurationStatus:
     name = held.metadata.name
-    fault = discovery.faults.get((DISCOVERY_CONFIGURATIONS.kind, name))
-    if fault is not None:
-        accepted = Condition(type=_ACCEPTED, status="False", reason="Invalid", message=fault)
-        ready = Condition(type=_READY, status="False", reason="NotAccepted", message="the spec is not accepted")
-    else:
-        accepted = Condition(type=_ACCEPTED, status="True", reason="Valid", message="the spec is valid")
-        ready = Condition(type=_READY, status="True", reason="Compiled", message=f"claims name {class_name(name)}")
-    if fault is None and class_name(name) in taken_classes:
+    if name not in discovery.configurations:
+        ready = Condition(type="Ready", status="False", reason="NotAccepted", message="the spec is not accepted")
+    elif class_name(name) in taken_classes:
         message = f'a DeviceClass "{class_name(name)}" exists that was not made from this object; it is left alone'
-        ready = Condition(type=_READY, status="False", reason="NameTaken", message=f"{message}: delete it")
+        ready = Condition(type="Ready", status="False", reason="NameTaken", message=f"{message}: delete it")
+    else:
+        ready = Condition(type="Ready", status="True", reason="Compiled", message=f"claims name {class_name(name)}")
     own = [plan for plan in plans if plan.held.spec.get("configurationName") == name]
     online = [plan for plan in own if any(one.status == "True" for one in plan.status.conditions)]
-    return DiscoveryConfigurationStatus(
-        observed_generation=held.metadata.generation,
-        conditions=continue_conditions(
-            (accepted, ready), held.status.conditions, generation=held.metadata.generation, now=now
-        ),
-        device_class_name=class_name(name) if ready.status == "True" else None,
+    return report_configuration(
+        held,
+        discovery,
+        ready,
         devices=DiscoveredDevices(total=len(own), online=len(online)),
+        device_class_name=class_name(name) if ready.status == "True" else None,
+        now=now,
     )
 
 
