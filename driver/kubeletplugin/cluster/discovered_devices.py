@@ -20,6 +20,7 @@ from api.kerf.discovery_objects import (
 )
 from api.model.devices import ResourceSlice
 from api.wire import Kind, to_builtins
+from driver.families.shared.node_labels import make_selector
 from driver.families.shared.objects import Discovery, FoundDevice, join_objects
 from driver.kube.definitions import wait_until_readable
 from driver.kube.discovery import ClassicFeatures
@@ -38,15 +39,21 @@ CDI_DEVICES_SINCE: Final = (1, 29)
 
 
 class DiscoveredDeviceWatch:
-    """A DiscoveredDeviceSource on the API server. The kinds' definitions may be installed after the plugin."""
+    """A DiscoveredDeviceSource on the API server: of the devices that a node may see.
 
-    def __init__(self, client: Client, *, poll_s: float, field_manager: str) -> None:
+    The kinds' definitions may be installed after the plugin. Its DescriptionWatch follows the same devices, for the
+    backend: without what nodes write into their status, which this one is about.
+    """
+
+    def __init__(self, client: Client, node_name: str, *, poll_s: float, field_manager: str) -> None:
         """``poll_s`` is the time in seconds between two tries to read a kind that cannot be read."""
         self._client = client
         self._poll_s = poll_s
         self._field_manager = field_manager
         self._configurations = Informer(client, DISCOVERY_CONFIGURATIONS, on_change=self._note)
-        self._devices = Informer(client, DISCOVERED_DEVICES, on_change=self._note)
+        self._devices = Informer(
+            client, DISCOVERED_DEVICES, label_selector=make_selector(node_name), on_change=self._note
+        )
         self._discovery: Discovery | None = None
         self.changed = Notifier()
 
@@ -111,7 +118,7 @@ class DiscoveredDeviceCluster(ClassicCluster):
         super().__init__(client, features, node, settings, now)
         self._node_name = settings.node_name
         self._watch = DiscoveredDeviceWatch(
-            client, poll_s=settings.classes_poll_s, field_manager=settings.field_manager
+            client, settings.node_name, poll_s=settings.classes_poll_s, field_manager=settings.field_manager
         )
         self.discovered_devices: DiscoveredDeviceSource | None = self._watch
         self.target = replace(self.target, is_network_attached=True)

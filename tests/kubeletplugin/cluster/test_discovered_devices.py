@@ -1,0 +1,36 @@
+"""On Kubernetes 1.29 to 1.31 a node follows the discovered devices that it may see, and the configurations."""
+
+import anyio
+import pytest
+
+from api.kerf.discovery_objects import device_name
+from driver.families.shared.node_labels import make_labels
+from driver.kubeletplugin.cluster.discovered_devices import DiscoveredDeviceWatch
+from tests.kube.memory_server import MemoryServer
+from tests.runtime.virtual_time import VIRTUAL_TIME
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, object]]:
+    return VIRTUAL_TIME
+
+
+async def test_a_node_follows_its_own_devices_and_shared_ones_and_no_others() -> None:
+    """In a cluster of a thousand nodes each followed the devices of all."""
+    server = MemoryServer()
+    server.put("discoveryconfigurations", {"metadata": {"name": "cams"}, "spec": {"discoveryHandler": {"name": "x"}}})
+    expected = set()
+    for node, shared in (("n1", False), ("n2", False), ("n2", True)):
+        name = device_name("cams", "a", node=None if shared else node)
+        metadata = {"name": name, "labels": make_labels(node, shared=shared)}
+        spec = {"configurationName": "cams", "deviceID": "a", "shared": shared, "nodes": [node]}
+        server.put("discovereddevices", {"metadata": metadata, "spec": spec})
+        if shared or node == "n1":
+            expected.add(name)
+    watch = DiscoveredDeviceWatch(server.client(), "n1", poll_s=1, field_manager="test")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watch.run)
+        while not watch.is_synced:
+            await watch.changed.wait()
+        assert {*watch.discovery.devices} == expected
+        tasks.cancel_scope.cancel()
