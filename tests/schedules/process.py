@@ -20,6 +20,7 @@ from api.errors import KerfError
 from api.podresources.v1 import ClaimUse
 from driver.families.base import Family
 from driver.kubeletplugin.backends.base import Backend
+from driver.kubeletplugin.backends.card_executor import _RunningCall
 from driver.kubeletplugin.claims.checkpoint import Checkpoint, open_checkpoint
 from driver.kubeletplugin.cluster.base import Cluster
 from driver.kubeletplugin.plugin import NodePlugin
@@ -40,6 +41,10 @@ PUBLICATIONS_S: Final = 60.0
 _STOP_S: Final = 30.0
 _FILE_WORK: Final = frozenset({"_write_files", "_remove_files"})
 """The functions of the plugin that write and remove claims' files."""
+_WAIT: Final = "wait_for_events"
+_CALLS: Final = frozenset({"open", "discover", "survey_card", "prepare", "release", "close", _WAIT})
+"""The calls to hardware by their functions. When the function of a wait was not found, each wait took a moment in place
+of EVENTS_S, and a schedule four times the processor."""
 
 
 class Killed(BaseException):
@@ -198,8 +203,7 @@ class PluginProcess:
 
     def _start_call(self, work: Work) -> None:
         """Have a call to hardware made in the event loop, later, or files written there, at once."""
-        assert isinstance(work, partial)
-        name = getattr(work.args[2], "__name__", "")
+        name = _name_function(work)
         if name in _FILE_WORK:
             asyncio.get_running_loop().call_soon(lambda: self._wrap_file_work(work)()())
             return
@@ -211,8 +215,9 @@ class PluginProcess:
             self._outside.observe()
             report()
 
+        assert name in _CALLS, name
         loop = asyncio.get_running_loop()
-        if name != "wait_for_events":
+        if name != _WAIT:
             loop.call_later(self._outside.chance.choice((0.0, 0.001, 0.1, LONGEST_CALL_S)), make_call)
             return
         pending = [make_call]
@@ -235,6 +240,15 @@ class PluginProcess:
             return result
 
         return partial(work.func, loop, context, write, args, end)
+
+
+def _name_function(work: Work) -> str:
+    """Return the name of the function that ``start_call`` was called with; a call to hardware also notes its thread."""
+    assert isinstance(work, partial)
+    _, _, function, args, _ = work.args
+    if function.__qualname__ == _RunningCall.run.__qualname__:
+        function = args[0]
+    return str(getattr(function, "func", function).__name__)
 
 
 async def answer_of(call: Awaitable[ResultT]) -> ResultT | KerfError | None:

@@ -74,6 +74,11 @@ class _RunningCall:
     thread_id: int | None = None
     """The kernel's number of its thread (gettid(2)); None: the thread has not begun."""
 
+    def run(self, function: Callable[[*ArgsT], ResultT], *args: *ArgsT) -> ResultT:
+        """Note the thread, and call the function in it."""
+        self.thread_id = threading.get_native_id()
+        return function(*args)
+
 
 class HangingCall(NamedTuple):
     """A call that was given up and has not returned."""
@@ -137,12 +142,8 @@ class CallQueue:
             if call.is_given_up:
                 self._on_change()
 
-        def run() -> ResultT:
-            call.thread_id = threading.get_native_id()
-            return function(*args)
-
         self._running = call
-        start_call(self._start, end, run)
+        start_call(self._start, end, call.run, function, *args)
         try:
             with anyio.move_on_after(self._limit_s):
                 await ended.wait()
