@@ -94,6 +94,23 @@ async def test_a_pod_with_a_gpu_and_a_function_is_bound_when_the_function_is_loa
     await wait_empty(machines[FIRST])
 
 
+async def test_a_load_that_fails_once_is_made_again_and_the_plugin_goes_on(
+    namespace: Namespace, kerf: Kerf, machines: Mapping[str, FpgaMachine]
+) -> None:
+    """XRT's library aborts: it would have ended the plugin."""
+    machines[FIRST].disturb_load()
+    aes = await namespace.resource_class("aes", device="fpga", function="aes")
+    await namespace.template("aes", pods.exactly("fpga", aes))
+    await namespace.create_pods("aes", "p")
+    told = (await namespace.wait_running("p", within_s=120)).main
+    assert list(told.kerf_devices.values()) == ["aes"]
+    assert machines[FIRST].functions == ["aes"]
+    assert machines[FIRST].had_all_faults
+    assert kerf.plugin_is_running(FIRST)
+    await namespace.delete_pods()
+    await wait_empty(machines[FIRST])
+
+
 async def test_a_pod_whose_function_cannot_be_loaded_runs_on_the_other_node(
     namespace: Namespace, machines: Mapping[str, FpgaMachine]
 ) -> None:

@@ -1,6 +1,7 @@
 """Stand-ins of a node's FPGA card for the backends other than the simulated one, all with the functions ``aes`` and
 ``fft``."""
 
+import errno
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +33,14 @@ class FpgaMachine(ABC):
     daemon: Sequence[str] = ()
     """The command of the vendor's daemon; empty: there is none."""
 
+    def __init__(self, root: Path) -> None:
+        self._faults = root / "faults"
+
+    @property
+    def had_all_faults(self) -> bool:
+        """Whether each load that was to fail has failed."""
+        return not self._faults.exists() or not self._faults.read_text()
+
     @property
     @abstractmethod
     def configuration(self) -> Mapping[str, Any]:
@@ -50,6 +59,10 @@ class FpgaMachine(ABC):
     def break_load(self) -> None:
         """Let the next load fail for good."""
 
+    @abstractmethod
+    def disturb_load(self) -> None:
+        """Let the next load fail in a way that the next one after it need not."""
+
 
 class _Dfl(FpgaMachine):
     """A card of the kernel's driver, which answers the plugin's own system calls."""
@@ -57,6 +70,7 @@ class _Dfl(FpgaMachine):
     _NAMES: Final = MappingProxyType({AES_ID: "aes", FFT_ID: "fft"})
 
     def __init__(self, root: Path) -> None:
+        super().__init__(root)
         self._machine = DflMachine.create(root, (DflCard(pci_address="0000:3b:00.0", ports=_SLOTS),))
         self._machine.describe(_SLOTS)
         self.launcher = ("env", f"LD_PRELOAD={build_library()}")
@@ -76,11 +90,15 @@ class _Dfl(FpgaMachine):
     def break_load(self) -> None:
         self._machine.add_fault("pr", "wrong-id", "4" * 32)
 
+    def disturb_load(self) -> None:
+        self._machine.add_fault("pr", "errno", f"{errno.EIO} reconfig CRC error")
+
 
 class _Slots(FpgaMachine):
     """A board that the daemon dfx-mgrd loads."""
 
     def __init__(self, root: Path) -> None:
+        super().__init__(root)
         self._machine = DfxMachine.create(root, _SLOTS)
         self._machine.describe(_SLOTS)
         self._daemon = DaemonStandIn(root, str(root / "s"))
@@ -106,6 +124,9 @@ class _Slots(FpgaMachine):
     def break_load(self) -> None:
         self._machine.add_fault("load", "text", str(messages.NO_PACKAGE))
 
+    def disturb_load(self) -> None:
+        self._machine.add_fault("load", "fail", "write error")
+
 
 class _Xrt(FpgaMachine):
     """An Alveo card with a libxrt of its own."""
@@ -113,6 +134,7 @@ class _Xrt(FpgaMachine):
     _NAMES: Final = MappingProxyType({xrt.AES_ID: "aes", xrt.FFT_ID: "fft"})
 
     def __init__(self, root: Path) -> None:
+        super().__init__(root)
         self._machine = XrtMachine.create(root, (XrtCard(pci_address="0000:3b:00.1", render=128),))
         self._machine.describe()
 
@@ -130,6 +152,10 @@ class _Xrt(FpgaMachine):
 
     def break_load(self) -> None:
         self._machine.add_fault("load", "wrong-id", "44444444-4444-4444-8444-444444444444")
+
+    def disturb_load(self) -> None:
+        """The library ends the process that has loaded it."""
+        self._machine.add_fault("load", "abort")
 
 
 MakeMachine: TypeAlias = Callable[[Path], FpgaMachine]
