@@ -5,7 +5,8 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -192,17 +193,17 @@ class _DemoRun:
         self._output = output
 
     async def run(self, root: Path, interruption: Interruption) -> int:
-        _log_to(root / "cluster.log")
         begin = time.monotonic()
-        async with open_environment(self._settings, root) as environment:
-            runner = self._runner(environment)
-            try:
-                await runner.run()
-                if self._settings.keep:
-                    await self._keep(runner, interruption)
-                await close_cluster(runner, self._manifests)
-            except KerfError as error:
-                return self._fail(environment, error)
+        with _log_to(root / "cluster.log"):
+            async with open_environment(self._settings, root) as environment:
+                runner = self._runner(environment)
+                try:
+                    await runner.run()
+                    if self._settings.keep:
+                        await self._keep(runner, interruption)
+                    await close_cluster(runner, self._manifests)
+                except KerfError as error:
+                    return self._fail(environment, error)
         return self._conclude(runner.report, time.monotonic() - begin)
 
     def _runner(self, environment: DemoEnvironment) -> "Scenario | OwnManifests":
@@ -246,17 +247,19 @@ class _ClassicRun(_DemoRun):
     async def run(self, root: Path, interruption: Interruption) -> int:
         from driver.demo.classic_scenario import open_classic_scenario
 
-        _log_to(root / "cluster.log")
         begin = time.monotonic()
-        async with open_classic_scenario(self._settings, root, self._display, _explain, self._manifests) as scenario:
-            try:
-                await scenario.run()
-                if self._settings.keep:
-                    show_kept_cluster(self._display, scenario.cluster.kubeconfig)
-                    await interruption.pause()
-                await scenario.finish()
-            except KerfError as error:
-                return self._fail(scenario, error)
+        with _log_to(root / "cluster.log"):
+            async with open_classic_scenario(
+                self._settings, root, self._display, _explain, self._manifests
+            ) as scenario:
+                try:
+                    await scenario.run()
+                    if self._settings.keep:
+                        show_kept_cluster(self._display, scenario.cluster.kubeconfig)
+                        await interruption.pause()
+                    await scenario.finish()
+                except KerfError as error:
+                    return self._fail(scenario, error)
         return self._conclude(scenario.report, time.monotonic() - begin)
 
 
@@ -291,11 +294,17 @@ def _display(output: OutputFormat, speed: str | None) -> Display:
     )
 
 
-def _log_to(file: Path) -> None:
+@contextmanager
+def _log_to(file: Path) -> Iterator[None]:
     """Log the embedded cluster to a file, as Kerf's programs do: the terminal is for the scenario."""
     handler = logging.FileHandler(file)
     handler.setFormatter(logs.TextFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)
+        handler.close()
 
 
 def _show_logs(cluster: DemoCluster) -> None:

@@ -1,6 +1,7 @@
 """`kerf demo --classic` as its users run it: all steps, own manifests, documents, and nothing left."""
 
 import json
+import logging
 from pathlib import Path
 
 from click.testing import CliRunner
@@ -28,6 +29,8 @@ def test_the_classic_story_is_told_to_its_end_and_leaves_nothing() -> None:
     result = CliRunner().invoke(command, ["--classic", "--nodes", "1"], standalone_mode=False)
     assert result.return_value == 0, result.output
     told = " ".join(result.output.split())
+    files = [one.baseFilename for one in logging.getLogger().handlers if isinstance(one, logging.FileHandler)]
+    assert not [file for file in files if file.endswith("cluster.log")], "its log is closed"
     for text in (
         "gpu-0-1g-20gb",
         "fpga-0-aes-gcm-at-",
