@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 import anyio
 
 from api.errors import KerfError
+from driver.runtime.problem_log import ProblemLog
 
 _log = logging.getLogger(__name__)
 
@@ -15,13 +16,11 @@ async def write_repeatedly(write: Callable[[], Awaitable[None]], *, what: str, i
 
     ``what`` is what the log says that could not be written.
     """
-    logged = ""
+    problems = ProblemLog(_log)
     while True:
         try:
             await write()
-            logged = ""
+            problems.clear(what)
         except KerfError as error:
-            if str(error) != logged:  # each try fails alike
-                _log.warning("%s cannot be written: %s", what, error)
-            logged = str(error)
+            problems.note(what, f"{what} cannot be written: {error}")
         await anyio.sleep(interval_s)

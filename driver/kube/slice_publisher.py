@@ -44,6 +44,7 @@ from driver.kube.slice_plan import (
 from driver.kube.store import ObjectChange
 from driver.runtime import metrics
 from driver.runtime.notifier import Notifier
+from driver.runtime.problem_log import ProblemLog
 from driver.runtime.work_queue import WorkQueue
 
 _WORKERS: Final = 2
@@ -132,7 +133,7 @@ class SlicePublisher:
         self._generations: dict[str, int] = {}
         self._accepted: dict[str, AcceptedSlice] = {}
         self._written_at: dict[str, float] = {}
-        self._problems: dict[str, str] = {}
+        self._problems = ProblemLog(_log, logging.ERROR)
 
     @property
     def dropped_fields(self) -> frozenset[str]:
@@ -186,7 +187,7 @@ class SlicePublisher:
         await self._wait_for_own_writes()
         writes = plan_pool(self._desired.get(name), self._informer.store.indexed("pool", name), self._context())
         if not writes:
-            self._problems.pop(name, None)
+            self._problems.clear(name)
             self._unsettled.discard(name)
             return
         wait_s = self._written_at.get(name, -math.inf) + self._settings.min_interval_s - anyio.current_time()
@@ -286,7 +287,5 @@ class SlicePublisher:
 
     def _report(self, pool: str, problem: str) -> None:
         """Report a problem once; ``pool`` is empty for problems of all pools."""
-        if self._problems.get(pool) != problem:
-            self._problems[pool] = problem
-            _log.error("%s", problem)
+        if self._problems.note(pool, problem):
             self._on_problem(problem)

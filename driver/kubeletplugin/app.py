@@ -39,7 +39,11 @@ _log = logging.getLogger(__name__)
 
 
 class ClassicClusterError(PermanentError):
-    """The cluster allocates by Kerf's own controller, which has no devices that several nodes reach."""
+    """The cluster allocates by Kerf's own controller, and is too old for a family.
+
+    The family ``shared`` needs kubelets that take CDI devices from device plugins (``CDI_DEVICES_SINCE``); any other
+    one whose devices several nodes reach needs a scheduler that allocates.
+    """
 
     def __init__(self, family: str, since: str) -> None:
         super().__init__(

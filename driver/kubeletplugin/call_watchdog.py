@@ -19,6 +19,7 @@ from api.errors import PermanentError
 from driver.kubeletplugin.backends.card_executor import CardExecutor, HangingCall
 from driver.kubeletplugin.backends.kernel_files import is_uninterruptible
 from driver.kubeletplugin.settings import Settings
+from driver.runtime.problem_log import ProblemLog
 
 RECORD: Final = "hanging-calls"
 """Name of the file, in the state directory, that a process writes before it ends for this reason. Its time counts; its
@@ -55,7 +56,7 @@ class CallWatchdog:
         self._record = settings.state / RECORD
         self._now = now
         self._can_end = can_end
-        self._told = ""
+        self._problems = ProblemLog(_log, logging.ERROR)
 
     async def run(self) -> None:
         """Watch until cancelled. Raises HangingCallError when the process is to end."""
@@ -68,7 +69,7 @@ class CallWatchdog:
         """Raise HangingCallError, or log why not. Its few calls to small files are made in the event loop."""
         problem = "; ".join(call.problem for call in calls)
         if reason := self._find_reason_to_stay(calls) or self._write_record(problem):
-            self._tell(f"{problem}; the process stays, because {reason}")
+            self._problems.note("calls", f"{problem}; the process stays, because {reason}")
         else:
             raise HangingCallError(f"the process has to start again: {problem}")
 
@@ -91,8 +92,3 @@ class CallWatchdog:
         except OSError as error:
             return f"{self._record} cannot be written: {error}"
         return ""
-
-    def _tell(self, message: str) -> None:
-        if message != self._told:
-            _log.error("%s", message)
-        self._told = message

@@ -17,6 +17,7 @@ from typing import Final
 from driver.partitions.fragmentation import fragmentation
 from driver.partitions.geometry import Card
 from driver.runtime.notifier import Notifier
+from driver.runtime.problem_log import ProblemLog
 
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 """The name of a label, after the slash, and a value that is not empty (Kubernetes, "Labels and Selectors")."""
@@ -66,7 +67,7 @@ class FeatureFile:
         """``folder`` is the one of Node Feature Discovery's local features."""
         self._path = folder / f"kerf-{driver}"
         self._written: Mapping[str, str] | None = None
-        self._problem = ""
+        self._problems = ProblemLog(_log)
 
     def write(self, features: Mapping[str, str]) -> None:
         """Write the labels by their names, if they are not those that were written last. A failure is logged once, and
@@ -80,13 +81,12 @@ class FeatureFile:
             temporary.write_text(f"# what the cards of this node are, by Kerf\n{lines}", encoding="utf-8")
             temporary.replace(self._path)
         except OSError as error:
-            if str(error) != self._problem:
-                _log.warning(
-                    "%s cannot be written, so that the node gets no labels of its cards: %s", self._path, error
-                )
-            self._problem = str(error)
+            self._problems.note(
+                "file", f"{self._path} cannot be written, so that the node gets no labels of its cards: {error}"
+            )
         else:
-            self._written, self._problem = dict(features), ""
+            self._written = dict(features)
+            self._problems.clear("file")
 
 
 async def follow_cards(refreshed: Notifier, file: FeatureFile, build: Callable[[], Mapping[str, str] | None]) -> None:

@@ -41,6 +41,7 @@ from driver.kube.http.client import Client, PatchType
 from driver.kube.http.errors import ConflictError, ForbiddenError, NotFoundError
 from driver.kube.patches import if_unchanged, replace_by_merge
 from driver.kube.store import Store
+from driver.runtime.problem_log import ProblemLog
 
 REASON: Final = "ClassicDRA"
 """The reason of the conditions."""
@@ -101,6 +102,9 @@ class DiscoveredDeviceKeeper:
         self._nodes = nodes
         self._interval_s = interval_s
         self._now = now
+        self._problems = ProblemLog(_log)
+        self._refused: set[str] = set()
+        """What the API server has refused for good since the beginning of this round."""
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -108,6 +112,7 @@ class DiscoveredDeviceKeeper:
 
     async def write(self) -> None:
         """Write what differs, once. Raises TransientError."""
+        self._refused.clear()
         configurations = await self._list(DISCOVERY_CONFIGURATIONS)
         devices = await self._list(DISCOVERED_DEVICES)
         discovery = join_objects(configurations, devices)
@@ -119,6 +124,7 @@ class DiscoveredDeviceKeeper:
             if status != configuration.status:
                 metadata: JsonObject = {"uid": configuration.metadata.uid}
                 await self._try(self._patch_status(DISCOVERY_CONFIGURATIONS, configuration, metadata, status))
+        self._problems.keep(self._refused)
 
     async def _list(self, kind: Kind[ObjectT]) -> list[ObjectT]:
         try:
@@ -183,7 +189,10 @@ class DiscoveredDeviceKeeper:
         )
 
     async def _try(self, write: Any) -> None:  # noqa: ANN401  (a coroutine)
-        """Await a write. One that came too late follows the next time; one that is refused keeps no other back."""
+        """Await a write. One that came too late follows the next time.
+
+        What the server refuses for good is logged once, and does not keep other objects from being written.
+        """
         try:
             await write
         except (NotFoundError, ConflictError) as error:
@@ -191,4 +200,5 @@ class DiscoveredDeviceKeeper:
         except ForbiddenError:
             raise
         except PermanentError as error:
-            _log.warning("%s", error)
+            self._refused.add(str(error))
+            self._problems.note(str(error), str(error))  # it names the object

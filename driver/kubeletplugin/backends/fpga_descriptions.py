@@ -1,7 +1,6 @@
 """Descriptions of FPGA shells and images in files of the node, as in the cluster, and what of them a node refuses."""
 
-import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -28,21 +27,6 @@ _MAX_FILES: Final = 1024
 _KEPT: Final = 64
 """As many as a node has. Backends read them at each discovery, and parsing takes most of the time of some of them."""
 _STRUCTS: Final = (FpgaShell, FpgaShellSpec, FpgaLayout, FpgaSlot, FpgaBlank, FpgaImage, FpgaImageSpec, FpgaFile)
-
-
-class ProblemLog:
-    """Logs what keeps hardware or an image from being offered: once, until it was not the case."""
-
-    def __init__(self, log: logging.Logger) -> None:
-        self._log = log
-        self._said: frozenset[str] = frozenset()
-
-    def report(self, problems: Collection[str]) -> None:
-        """Log those of all present ``problems`` that were not there the last time."""
-        for problem in problems:
-            if problem not in self._said:
-                self._log.warning("%s", problem)
-        self._said = frozenset(problems)
 
 
 def read_description_files(folder: Path) -> tuple[list[Description], list[str]]:

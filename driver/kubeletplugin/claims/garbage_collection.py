@@ -39,6 +39,7 @@ from driver.kubeletplugin.cluster.base import Cluster
 from driver.kubeletplugin.inventory.restrictions import OrphanedDevices
 from driver.kubeletplugin.settings import Settings
 from driver.runtime import metrics
+from driver.runtime.problem_log import ProblemLog
 
 _log = logging.getLogger(__name__)
 
@@ -119,8 +120,8 @@ class ClaimGarbageCollector:
         """How a claim has ended, and since when it was seen so, by UID."""
         self._used: set[str] = set()
         """The claims that pods use, as the kubelet said last."""
-        self._doubts: dict[str, str] = {}
-        """Why nobody can tell whether a claim has ended, as it was logged, by UID."""
+        self._doubts = ProblemLog(_log)
+        """Why nobody can tell whether a claim has ended, by UID."""
 
     def check_files(self) -> None:
         """Remove what interrupted writes left, and metadata of claims without record or CDI file; tell lost records."""
@@ -161,6 +162,7 @@ class ClaimGarbageCollector:
 
     async def collect(self, uids: Collection[str]) -> None:
         """Check the claims ``uids`` once; an error with one does not keep the others from being checked."""
+        self._doubts.keep(self._checkpoint.records)
         for uid in sorted(uids):
             record = self._checkpoint.get(uid)
             if record is None or record.resource:
@@ -169,11 +171,9 @@ class ClaimGarbageCollector:
             try:
                 await self._collect(record)
             except KerfError as error:
-                if self._doubts.get(uid) != str(error):
-                    _log.warning("claim %s is left as it is until more is known: %s", record.claim, error)
-                self._doubts[uid] = str(error)
+                self._doubts.note(uid, f"claim {record.claim} is left as it is until more is known: {error}")
             else:
-                self._doubts.pop(uid, None)
+                self._doubts.clear(uid)
 
     async def run(self) -> None:
         """Check claims when they are due (``CollectionSchedule``), and suspect ones at once, until cancelled."""
@@ -233,7 +233,6 @@ class ClaimGarbageCollector:
 
     def _forget(self, uid: str) -> None:
         self._ended_since.pop(uid, None)
-        self._doubts.pop(uid, None)
         if self._orphaned.discard(uid):
             self._count_orphans()
             self._on_change()

@@ -42,6 +42,7 @@ from driver.kubeletplugin.deviceplugin.allocation import ResourceAllocator
 from driver.kubeletplugin.deviceplugin.offer import UnknownIdError, record_uid
 from driver.kubeletplugin.inventory.devices import DeviceSet
 from driver.partitions.records import to_card_part
+from driver.runtime.problem_log import ProblemLog
 
 _TRIES: Final = 20
 """Writes that fail because others were faster: each lets one more node in, and few devices have more users."""
@@ -214,7 +215,7 @@ class UserKeeper:
         self._allocator = allocator
         self._checkpoint = checkpoint
         self._interval_s = interval_s
-        self._problems: dict[str, str] = {}
+        self._problems = ProblemLog(_log)
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -228,6 +229,7 @@ class UserKeeper:
     async def reconcile(self) -> None:
         """Put right what differs. An error keeps nothing else from being put right, and is logged once."""
         entered: set[str] = set()
+        wrong: set[str] = set()
         for one in self._source.discovery.devices.values():
             for user in one.users:
                 if user.node != self._node:
@@ -235,18 +237,19 @@ class UserKeeper:
                 uid = record_uid(user.resource, user.id)
                 entered.add(uid)
                 if self._checkpoint.get(uid) is None:
+                    wrong.add(uid)
                     is_user = partial(self._offer.is_user, one.name, user)
                     await self._try(uid, partial(self._allocator.adopt, user.resource, user.id, is_user))
         for uid, record in tuple(self._checkpoint.records.items()):
             if record.resource and uid not in entered:
+                wrong.add(uid)
                 await self._try(uid, partial(self._allocator.enter_recorded, record))
+        self._problems.keep(wrong)
 
     async def _try(self, uid: str, work: Callable[[], Awaitable[None]]) -> None:
         try:
             await work()
         except KerfError as error:
-            if self._problems.get(uid) != str(error):
-                _log.warning("%s: the users of its device are not as they should be: %s", uid, error)
-            self._problems[uid] = str(error)
+            self._problems.note(uid, f"{uid}: the users of its device are not as they should be: {error}")
         else:
-            self._problems.pop(uid, None)
+            self._problems.clear(uid)

@@ -27,6 +27,7 @@ from driver.kubeletplugin.cluster.base import Cluster
 from driver.kubeletplugin.deviceplugin.allocation import ListDeviceUses, ResourceAllocator
 from driver.kubeletplugin.deviceplugin.offer import record_uid
 from driver.kubeletplugin.settings import Settings
+from driver.runtime.problem_log import ProblemLog
 
 _log = logging.getLogger(__name__)
 
@@ -75,7 +76,7 @@ class ResourceCollector:
         self._clock = clock
         self._seen: dict[str, _Sighting] = {}
         self._absent: dict[str, _Absence] = {}
-        self._doubts: dict[str, str] = {}
+        self._doubts = ProblemLog(_log)
 
     async def run(self) -> None:
         """Ask the kubelet at the interval, and when a container starts, until cancelled.
@@ -93,9 +94,10 @@ class ResourceCollector:
     async def collect(self) -> bool:
         """Ask the kubelet once, and release what is to be released. Returns whether it answered, if asked."""
         records = {uid: record for uid, record in self._checkpoint.records.items() if record.resource}
-        for known in (self._seen, self._absent, self._doubts):
+        for known in (self._seen, self._absent):
             for uid in known.keys() - records.keys():
                 del known[uid]
+        self._doubts.keep(records)
         if not records:
             return True
         calls = {uid: self._allocator.count_calls(uid) for uid in records}
@@ -112,11 +114,9 @@ class ResourceCollector:
             try:
                 await self._judge(record, pods.get(uid), calls[uid])
             except KerfError as error:
-                if self._doubts.get(uid) != str(error):
-                    _log.warning("%s is not released: %s", record.claim.name, error)
-                self._doubts[uid] = str(error)
+                self._doubts.note(uid, f"{record.claim.name} is not released: {error}")
             else:
-                self._doubts.pop(uid, None)
+                self._doubts.clear(uid)
         return True
 
     async def _judge(self, record: PreparedClaim, pod: ObjectRef | None, calls: int) -> None:

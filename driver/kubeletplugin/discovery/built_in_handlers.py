@@ -4,6 +4,7 @@ They have Akri's names and details, where Akri has them, so that configurations 
 """
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Final, Literal
@@ -142,21 +143,6 @@ class UdevHandler:
         scan.ended.set()
 
 
-def find_details_fault(handler: str, details: str) -> str | None:
-    """Return why a handler of the plugin does not take these details; None: it does, or the handler is another one."""
-    try:
-        match handler:
-            case "udev":
-                _parse_rules(decode_details(details, UdevDetails))
-            case "static":
-                decode_details(details, StaticDetails)
-            case "debugEcho":
-                decode_details(details, DebugEchoDetails)
-    except DetailsError as error:
-        return str(error)
-    return None
-
-
 def find_nodes(tree: UdevTree, rules: Iterable[UdevRule]) -> Mapping[str, str]:
     """Return the devices that one of ``rules`` matches: their device nodes (empty: none) by their paths in ``/sys``."""
     found: dict[str, str] = {}
@@ -167,13 +153,44 @@ def find_nodes(tree: UdevTree, rules: Iterable[UdevRule]) -> Mapping[str, str]:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class _BuiltInHandler:
+    read_details: Callable[[str], object]
+    """Raises DetailsError for details that the handler does not take."""
+    make: Callable[[Path, UdevTree, Callable[[Work], None]], NodeDiscoveryHandler]
+    """Has the parameters of ``make_handlers``."""
+
+
+_HANDLERS: Final[Mapping[str, _BuiltInHandler]] = {
+    "udev": _BuiltInHandler(
+        read_details=lambda details: _parse_rules(decode_details(details, UdevDetails)),
+        make=lambda _folder, tree, start: UdevHandler(tree, start=start),
+    ),
+    "static": _BuiltInHandler(
+        read_details=lambda details: decode_details(details, StaticDetails),
+        make=lambda _folder, _tree, _start: StaticHandler(),
+    ),
+    "debugEcho": _BuiltInHandler(
+        read_details=lambda details: decode_details(details, DebugEchoDetails),
+        make=lambda folder, _tree, _start: DebugEchoHandler(folder),
+    ),
+}
+"""The handlers inside the plugin, by the names that configurations have."""
+
+
 def make_handlers(folder: Path, tree: UdevTree, *, start: Callable[[Work], None]) -> dict[str, NodeDiscoveryHandler]:
     """Return the handlers by name; ``folder`` is that of discovery, ``start`` runs work that may block."""
-    return {
-        "udev": UdevHandler(tree, start=start),
-        "static": StaticHandler(),
-        "debugEcho": DebugEchoHandler(folder),
-    }
+    return {name: handler.make(folder, tree, start) for name, handler in _HANDLERS.items()}
+
+
+def find_details_fault(handler: str, details: str) -> str | None:
+    """Return why a handler of the plugin does not take these details; None: it does, or the handler is another one."""
+    try:
+        if handler in _HANDLERS:
+            _HANDLERS[handler].read_details(details)
+    except DetailsError as error:
+        return str(error)
+    return None
 
 
 def _parse_rules(details: UdevDetails) -> dict[str, UdevRule]:

@@ -28,6 +28,7 @@ from driver.partitions.geometry import Card, Partition
 from driver.partitions.records import from_card_part
 from driver.runtime import metrics
 from driver.runtime.notifier import Notifier
+from driver.runtime.problem_log import ProblemLog
 
 SETTLE_S: Final = 0.2
 """Wait this long after the last change: a claim changes its record twice, pods come in groups, and an unhealthy card
@@ -83,7 +84,7 @@ class DevicePublisher:
         self._report = report
         self._cards: dict[str, Sequence[Card]] = {}
         self._seen: dict[str, dict[str, Card]] = {}
-        self._problems: dict[str, str] = {}
+        self._problems = ProblemLog(_log, logging.ERROR)
         self._metrics = CardMetrics(settings.driver_name, settings.node_name)
         self._change = Notifier()
         self._changed_at = -math.inf
@@ -100,7 +101,7 @@ class DevicePublisher:
     @property
     def problem(self) -> str | None:
         """The reason why devices may be missing or out of date; None: they are not."""
-        return "; ".join(self._problems.values()) or None
+        return "; ".join(self._problems.messages) or None
 
     def request_refresh(self) -> None:
         """Have the devices computed again soon, because something has changed on which they depend."""
@@ -125,9 +126,9 @@ class DevicePublisher:
                 self._target(), self._cards, taken, self._health_tracker, self.devices, self._restrictions
             )
         except KerfError as error:
-            self._note_problem("inventory", f"the devices cannot be published: {error}")
+            self._problems.note("inventory", f"the devices cannot be published: {error}")
         else:
-            self._problems.pop("inventory", None)
+            self._problems.clear("inventory")
         self._metrics.update(self.cards, self._find_use())
         self.refreshed.notify()
 
@@ -170,7 +171,7 @@ class DevicePublisher:
                 self._publish(self.devices)
                 _PUBLISHED.labels(self._settings.driver_name).inc()
                 next_at = anyio.current_time() + settings.publish_min_interval_s
-            if self._problems:
+            if self._problems.messages:
                 # A driver may be loaded any moment: it is asked soon, then as often as cards are surveyed.
                 next_discovery_s = min(next(delays), settings.survey_interval_s)
             else:
@@ -190,10 +191,10 @@ class DevicePublisher:
             except OutdatedProcessError:
                 raise
             except Exception as error:  # noqa: BLE001  (backends are third parties': the others go on)
-                self._note_problem(subject, f"backend {name} cannot watch its cards: {error!r}")
+                self._problems.note(subject, f"backend {name} cannot watch its cards: {error!r}")
                 await anyio.sleep(next(delays))
                 continue
-            self._problems.pop(subject, None)
+            self._problems.clear(subject)
             delays = self._settings.retry.delays()
             for event in events:
                 if isinstance(event, HealthChange):
@@ -228,10 +229,10 @@ class DevicePublisher:
             raise
         except Exception as error:  # noqa: BLE001  (as above)
             problem = f"backend {name} cannot discover its cards: {error}"
-            if self._note_problem(name, problem):
+            if self._problems.note(name, problem):
                 self._report("Warning", "CardsNotDiscovered", problem)
         else:
-            if self._problems.pop(name, None) is not None:
+            if self._problems.clear(name):
                 self._report("Normal", "CardsDiscovered", f"backend {name} has discovered its cards: {len(found)}")
             self._cards[name] = (*found, *self._list_lost(name, found))
 
@@ -251,14 +252,6 @@ class DevicePublisher:
         }
         lost = (card for uuid, card in seen.items() if uuid in held and self._health_tracker.is_lost(uuid))
         return [card for card in lost if taken.isdisjoint(_list_places(card))]
-
-    def _note_problem(self, subject: str, problem: str) -> bool:
-        """Note a problem, and log it once for as long as it is the same; returns whether it is new."""
-        is_new = self._problems.get(subject) != problem
-        if is_new:
-            _log.error("%s", problem)
-        self._problems[subject] = problem
-        return is_new
 
 
 def _list_places(card: Card) -> set[str]:

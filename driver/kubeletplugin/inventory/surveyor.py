@@ -25,6 +25,7 @@ from driver.kubeletplugin.settings import Settings
 from driver.partitions.geometry import Card
 from driver.runtime import metrics
 from driver.runtime.notifier import Notifier
+from driver.runtime.problem_log import ProblemLog
 
 _log = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ class HardwareSurveyor:
         self._on_survey = on_survey
         self._cards: dict[str, tuple[str, Card]] = {}
         self._told: dict[str, Mapping[str, str]] = {}
-        self._list_problem = ""
+        self._problems = ProblemLog(_log)
         self._running: set[str] = set()
         self._requested: set[str] = set()
         self._request = Notifier()
@@ -234,11 +235,9 @@ class HardwareSurveyor:
         try:
             changed = self._restrictions.allocated.replace(await self._list_allocated())
         except KerfError as error:
-            if str(error) != self._list_problem:
-                self._list_problem = str(error)
-                _log.warning("cannot list which devices claims have, so the last list counts: %s", error)
+            self._problems.note("list", f"cannot list which devices claims have, so the last list counts: {error}")
             return False
-        self._list_problem = ""
+        self._problems.clear("list")
         return changed
 
     def _count_quarantined(self) -> None:

@@ -24,6 +24,7 @@ from driver.kube.http.credentials import Access
 from driver.kube.http.errors import NotFoundError
 from driver.kube.store import Store
 from driver.local.apiserver import ApiServer
+from tests.kube.memory_server import MemoryServer, answering, failing
 
 CRDS = Path(__file__).parents[3] / "deploy/crds"
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -178,3 +179,24 @@ async def test_what_is_invalid_is_told_and_stays(devices: Devices) -> None:
     held = await devices.write()
     assert reasons(held) == {"Published": ("False", "Invalid")}
     assert 'DiscoveryConfiguration "cameras" does not exist' in held.status.conditions[0].message
+
+
+async def test_what_the_server_refuses_for_good_is_told_once_and_again_when_the_device_was_gone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("WARNING")  # whatever a test before has set
+    server = MemoryServer()
+    server.put("nodes", {"metadata": {"name": "n1"}})
+    server.put(
+        "discoveryconfigurations", {"metadata": {"name": "cameras"}, "spec": {"discoveryHandler": {"name": "x"}}}
+    )
+    device = {"configurationName": "cameras", "deviceID": "rtsp://10.0.0.7", "shared": True, "nodes": ["n1"]}
+    server.faults.append(failing(answering(422, "Invalid"), method="PATCH", name="discovereddevices"))
+    keeper = DiscoveredDeviceKeeper(server.client(), nodes=Store(), interval_s=30, now=lambda: NOON)
+    for times in (1, 2):
+        server.put("discovereddevices", {"metadata": {"name": CAMERA}, "spec": device})
+        for _ in range(3):
+            await keeper.write()
+        assert [CAMERA in message for message in caplog.messages] == [True] * times
+        server.remove("discovereddevices", CAMERA)
+        await keeper.write()

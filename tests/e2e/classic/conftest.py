@@ -1,4 +1,4 @@
-"""A real Kubernetes where Kerf's controller allocates, for all tests of this folder.
+"""A real Kubernetes where Kerf's controller allocates, for all tests of this folder but those with more kubelets.
 
 1.30, unless ``KERF_E2E_CLASSIC`` names another release of ``tests/realcluster/versions.py``: there is 1.31.
 """
@@ -12,9 +12,9 @@ import yaml
 
 from tests.e2e.classic.dialects import Dialect, convert_examples, dialect_of
 from tests.e2e.classic.namespace import ClassicNamespace
-from tests.e2e.log_capture import KEPT, keep_logs_on_failure
+from tests.e2e.log_capture import keep_logs_on_failure
 from tests.e2e.node import NodeView
-from tests.e2e.why_audit import WhyAudit, auditing
+from tests.e2e.why_audit import WhyAudit
 from tests.realcluster import requirements
 from tests.realcluster.api import Api
 from tests.realcluster.cluster import Cluster, running
@@ -47,34 +47,27 @@ async def cluster(version: KubernetesVersion, request: pytest.FixtureRequest) ->
             yield cluster
 
 
-@pytest.fixture(scope="package")
-async def api(cluster: Cluster) -> AsyncIterator[Api]:
-    async with Api(cluster.kubeconfig) as api:
-        yield api
-
-
-@pytest.fixture(scope="package")
-async def why_audit(cluster: Cluster, api: Api) -> AsyncIterator[WhyAudit]:
-    """What ``kerf why`` says about the pods that wait or end during all tests."""
-    async with auditing(cluster, api, KEPT / f"{LOGS}-why.json") as audit:
-        yield audit
-
-
-@pytest.fixture(scope="package")
-async def kerf(cluster: Cluster, api: Api, dialect: Dialect) -> Kerf:
-    """Kerf with only the permissions of ``deploy/manifests`` and ``deploy/classic``, and the classes of the
-    examples."""
+async def install(cluster: Cluster, api: Api) -> Kerf:
+    """Install Kerf with only the permissions of ``deploy/manifests`` and ``deploy/classic``; nothing of it runs yet."""
     kerf = Kerf(cluster, api)
     await kerf.install()
     for document in manifests(DEPLOY / "classic"):
         await api.apply(document)
-    examples = yaml.safe_load_all((EXAMPLES / "classes.yaml").read_text())
-    for document in convert_examples(examples, dialect):
-        await api.apply(document)
-    await kerf.start_controller()
-    kerf.describe_hardware(NODE, DEFAULT_HARDWARE)
-    await kerf.start_plugin(NODE)
     return kerf
+
+
+@pytest.fixture(scope="package")
+async def kerf(cluster: Cluster, dialect: Dialect) -> AsyncIterator[Kerf]:
+    """Kerf, running on one node, and the classes of the examples."""
+    async with Api(cluster.kubeconfig) as api:  # the fixture `api` ends with each module
+        kerf = await install(cluster, api)
+        examples = yaml.safe_load_all((EXAMPLES / "classes.yaml").read_text())
+        for document in convert_examples(examples, dialect):
+            await api.apply(document)
+        await kerf.start_controller()
+        kerf.describe_hardware(NODE, DEFAULT_HARDWARE)
+        await kerf.start_plugin(NODE)
+        yield kerf
 
 
 @pytest.fixture

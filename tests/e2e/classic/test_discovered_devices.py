@@ -7,15 +7,14 @@ import pytest
 
 from api.kerf.discovery_objects import device_name
 from tests.e2e import container_log, pods
-from tests.e2e.classic.conftest import LOGS
-from tests.e2e.log_capture import KEPT, keep_logs_on_failure
+from tests.e2e.classic.conftest import LOGS, install
+from tests.e2e.log_capture import keep_logs_on_failure
 from tests.e2e.node import NodeView
 from tests.e2e.permission_cases import ALLOWED, Case, clients, wait_said
 from tests.e2e.wait import eventually
-from tests.e2e.why_audit import WhyAudit, auditing
 from tests.realcluster.api import Api, Document
 from tests.realcluster.cluster import Cluster, running
-from tests.realcluster.kerf import DEPLOY, Hardware, Kerf, manifests
+from tests.realcluster.kerf import Hardware, Kerf
 from tests.realcluster.versions import KubernetesVersion
 
 NODES: Final = ("node1", "node2")
@@ -36,23 +35,8 @@ async def cluster(version: KubernetesVersion, request: pytest.FixtureRequest) ->
 
 
 @pytest.fixture(scope="module")
-async def api(cluster: Cluster) -> AsyncIterator[Api]:
-    async with Api(cluster.kubeconfig) as api:
-        yield api
-
-
-@pytest.fixture(scope="module")
-async def why_audit(cluster: Cluster, api: Api) -> AsyncIterator[WhyAudit]:
-    async with auditing(cluster, api, KEPT / f"{LOGS}-discovered-why.json") as audit:
-        yield audit
-
-
-@pytest.fixture(scope="module")
 async def kerf(cluster: Cluster, api: Api) -> Kerf:
-    kerf = Kerf(cluster, api)
-    await kerf.install()
-    for document in manifests(DEPLOY / "classic"):
-        await api.apply(document)
+    kerf = await install(cluster, api)
     await kerf.start_controller()
     for node in NODES:
         kerf.describe_hardware(node, HARDWARE)

@@ -14,9 +14,9 @@ from tests.e2e.classic.conftest import (
     dialect,
     namespace,
     version,
-    why_audit,
 )
 from tests.e2e.classic.dialects import Dialect, convert_examples
+from tests.e2e.conftest import why_audit
 from tests.installation.kerf_pods import KerfPods
 from tests.installation.release import Release, bare_cluster, import_kerf_image
 from tests.oracle.helm.chart import Helm

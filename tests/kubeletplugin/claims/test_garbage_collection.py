@@ -403,6 +403,23 @@ async def test_what_is_no_proof_of_absence_takes_nothing_back(
         assert core.backend.made == {}, "the kubelet needs no API server to unprepare"
 
 
+async def test_what_is_not_known_of_a_claim_is_told_again_when_it_was_unprepared_meanwhile(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("WARNING")  # whatever a test before has set
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        held = core.cluster.add(claim("training", SLICE))
+        for times in (1, 2):
+            await core.preparer.prepare(held)
+            core.cluster.errors["training"] = UnreachableError("GET claim", "connection refused")
+            for _ in range(2):
+                assert await look(core, 0) == ["training"]
+            assert caplog.text.count("default/training is left as it is until more is known") == times
+            await core.preparer.unprepare(held)
+            assert await look(core, 0) == []
+            core.cluster.errors.clear()
+
+
 async def test_a_claim_that_a_list_shows_is_not_absent(tmp_path: Path) -> None:
     async with plugin_core(tmp_path, FakeCluster()) as core:
         held = core.cluster.add(claim("training", SLICE))

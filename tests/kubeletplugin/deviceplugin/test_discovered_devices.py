@@ -295,6 +295,23 @@ async def test_a_user_that_somebody_has_removed_is_entered_again_and_nobody_is_b
         await place.wait_users(full[0], ("n1", ANY, id_of(0)))
 
 
+async def test_what_is_wrong_with_a_user_is_told_once_and_again_when_it_was_gone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def count(id_: str) -> int:
+        return sum(f"as they should be: {id_}: " in record.getMessage() for record in caplog.records)
+
+    caplog.set_level("WARNING")  # whatever a test before has set
+    unknown = ("nobodys-0", "nobodys-1")
+    async with cameras() as place, place.n1.plugin():
+        for times in (1, 2):
+            for id_ in unknown:
+                await place.write_users(("n1", ANY, id_))
+                while count(id_) < times:  # noqa: ASYNC110  (the log is asked)
+                    await anyio.sleep(0.01)
+    assert [count(id_) for id_ in unknown] == [2, 2]
+
+
 async def test_ak_18_a_device_that_a_node_sees_no_more_is_for_nobody_there_and_its_container_keeps_it() -> None:
     async with cameras(unlisted_grace_s=NEVER_S) as place, place.n1.plugin(), place.n2.plugin():
         await place.n1.kubelet.wait_list(ANY, 2)

@@ -147,7 +147,10 @@ async def test_dp_08_before_a_container_starts_what_is_gone_is_prepared_anew() -
         assert (node.made, node.machine.cdi_files) == ({FIRST}, [file])
 
 
-async def test_dp_08_after_a_reboot_the_start_of_a_container_prepares_its_device() -> None:
+@pytest.mark.parametrize("is_card_there", [True, False])
+async def test_dp_08_dp_11_after_a_reboot_a_container_starts_with_its_device_made_anew_or_is_told_which_is_gone(
+    is_card_there: bool,
+) -> None:
     """The kubelet has the allocation in its own checkpoint, and calls Allocate no more."""
     async with offering_node() as node:
         async with node.machine.plugin():
@@ -156,12 +159,19 @@ async def test_dp_08_after_a_reboot_the_start_of_a_container_prepares_its_device
             await node.kubelet.allocate(RESOURCE, FIRST, pod="a")
         node.machine.backend.reboot()
         node.machine.boot_id = "boot-2"
+        if not is_card_there:
+            del node.machine.backend.cards[0]
         registered = len(node.kubelet.registrations)
         async with node.machine.plugin():
             await node.kubelet.wait_registrations(registered + 1)
             assert node.made == set()
-            await node.kubelet.pre_start(RESOURCE, FIRST)
-            assert node.made == {FIRST}
+            start = node.kubelet.pre_start(RESOURCE, FIRST)
+            if is_card_there:
+                await start
+            else:
+                words = f"{FIRST}: not among the devices of {RESOURCE}"
+                await refused(start, grpc.StatusCode.INVALID_ARGUMENT, words)
+            assert node.made == ({FIRST} if is_card_there else set())
 
 
 async def test_dp_08_a_device_that_cannot_be_prepared_keeps_its_container_from_starting() -> None:
@@ -172,23 +182,6 @@ async def test_dp_08_a_device_that_cannot_be_prepared_keeps_its_container_from_s
         node.machine.backend.reboot()
         node.machine.backend.fail("prepare", FIRST, HardwareRefusedError("too hot"))
         await refused(node.kubelet.pre_start(RESOURCE, FIRST), grpc.StatusCode.FAILED_PRECONDITION, "too hot")
-
-
-async def test_dp_11_a_container_whose_card_is_gone_does_not_start_and_is_told_which_device_there_is_not() -> None:
-    async with offering_node() as node:
-        async with node.machine.plugin():
-            node.offer(_1g_1gb=2)
-            await node.kubelet.wait_list(RESOURCE, 2)
-            await node.kubelet.allocate(RESOURCE, FIRST, pod="a")
-        node.machine.backend.reboot()
-        node.machine.boot_id = "boot-2"
-        del node.machine.backend.cards[0]
-        registered = len(node.kubelet.registrations)
-        async with node.machine.plugin():
-            await node.kubelet.wait_registrations(registered + 1)
-            words = f"{FIRST}: not among the devices of {RESOURCE}"
-            await refused(node.kubelet.pre_start(RESOURCE, FIRST), grpc.StatusCode.INVALID_ARGUMENT, words)
-            assert node.made == set()
 
 
 async def test_dp_09_a_device_names_its_numa_node_if_anybody_knows_it() -> None:

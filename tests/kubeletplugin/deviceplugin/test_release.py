@@ -72,8 +72,11 @@ async def test_dp_12_a_kubelet_that_does_not_answer_frees_nothing() -> None:
         await wait_made(node)
 
 
-async def test_a_kubelet_that_lists_no_pods_while_the_api_server_is_away_frees_nothing() -> None:
-    """It has started and knows no pods yet, but their containers run."""
+async def test_a_kubelet_that_lists_no_pods_while_the_api_server_is_away_frees_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It has started and knows no pods yet, but their containers run. The log says it once."""
+    caplog.set_level("WARNING")  # whatever a test before has set
     async with offering_node(unused_grace_s=0.0) as node, node.machine.plugin():
         put_pod(node, "a")
         await allocate_and_show(node, "a")
@@ -81,6 +84,7 @@ async def test_a_kubelet_that_lists_no_pods_while_the_api_server_is_away_frees_n
         node.kubelet.end("a")
         await node.kubelet.wait_lists_asked(5)
         assert node.made == {FIRST}
+        assert caplog.text.count(f"{RESOURCE}/{FIRST} is not released: ") == 1
 
 
 async def test_a_pod_that_the_api_server_has_keeps_its_device_though_the_kubelet_does_not_list_it() -> None:

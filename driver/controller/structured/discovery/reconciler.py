@@ -48,6 +48,7 @@ from driver.kube.patches import replace_by_merge
 from driver.kube.store import ObjectChange, Store
 from driver.runtime import metrics
 from driver.runtime.notifier import Notifier
+from driver.runtime.problem_log import ProblemLog
 
 _log = logging.getLogger(__name__)
 
@@ -90,7 +91,7 @@ class DiscoveryReconciler:
         """The last write of each DeviceClass: what was desired, and the resource version of the answer."""
         self._slice_answers: dict[str, tuple[ResourceSlice, str]] = {}
         """The same of each slice."""
-        self._said: dict[str, str] = {}
+        self._problems = ProblemLog(_log)
         """What could not be done, by the name of the object; empty: nothing could."""
         self._tried: set[str] = set()
         """The names of the objects that this pass has tried to write."""
@@ -119,10 +120,11 @@ class DiscoveryReconciler:
                 self._tried.clear()
                 try:
                     next_expiry = await self.reconcile()
-                    self._said = {name: said for name, said in self._said.items() if name in self._tried}
-                    await_s = min(self._seconds_to(next_expiry), self._retry_s if self._said else float("inf"))
+                    self._problems.keep(self._tried)
+                    retry_s = self._retry_s if self._problems.messages else float("inf")
+                    await_s = min(self._seconds_to(next_expiry), retry_s)
                 except KerfError as error:
-                    self._say("", f"discovered devices cannot be published: {error}")
+                    self._problems.note("", f"discovered devices cannot be published: {error}")
                 with anyio.move_on_after(await_s):
                     await change.wait()
                 await anyio.sleep(self._settle_s)
@@ -275,7 +277,7 @@ class DiscoveryReconciler:
         self._tried.add(name)
         try:
             await write
-            self._said.pop(name, None)
+            self._problems.clear(name)
         except (AlreadyExistsError, NotFoundError, ConflictError) as error:
             _log.debug("%s: %s", name, error)
         except ForbiddenError:
@@ -283,12 +285,7 @@ class DiscoveryReconciler:
         except TransientError:
             raise
         except PermanentError as error:
-            self._say(name, f"{name}: {error}")
-
-    def _say(self, about: str, message: str) -> None:
-        if self._said.get(about) != message:  # each try fails alike
-            _log.warning("%s", message)
-        self._said[about] = message
+            self._problems.note(name, f"{name}: {error}")
 
     def _seconds_to(self, at: datetime | None) -> float:
         return float("inf") if at is None else max(0.0, (at - self._now()).total_seconds())

@@ -32,11 +32,11 @@ from driver.kubeletplugin.backends.dfl.health import judge_condition
 from driver.kubeletplugin.backends.dfl.sysfs import CardFiles, DflCardReading
 from driver.kubeletplugin.backends.dfl.virtual_functions import VirtualFunctions
 from driver.kubeletplugin.backends.documents import read_config
-from driver.kubeletplugin.backends.fpga_descriptions import ProblemLog
 from driver.kubeletplugin.backends.fpga_images.catalog import ImageCatalog
 from driver.kubeletplugin.backends.health_watcher import HealthWatcher, Snapshot
 from driver.kubeletplugin.backends.kernel_files import CardNumbers, KnownCards
 from driver.partitions.geometry import Card, Placement
+from driver.runtime.problem_log import ProblemLog
 
 _log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ class DflBackend:
                 problems.append(problem)
             else:
                 found.append(self._build_card(reading))
-        self._problems.report(problems)
+        self._problems.replace(problems)
         return found
 
     def survey(self, card_uuid: str) -> CardSurvey:

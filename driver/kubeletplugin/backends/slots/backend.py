@@ -30,7 +30,6 @@ from driver.kubeletplugin.backends.base import (
 )
 from driver.kubeletplugin.backends.documents import read_config
 from driver.kubeletplugin.backends.fpga_descriptions import (
-    ProblemLog,
     leave_out_images,
     read_description_files,
     summarize_refusals,
@@ -45,6 +44,7 @@ from driver.kubeletplugin.backends.slots.handles import build_edits, from_json, 
 from driver.kubeletplugin.backends.slots.images import PackageImages
 from driver.kubeletplugin.backends.slots.packages import BaseDesign, InvalidPackageError, find_base_folders
 from driver.partitions.geometry import Card, Partition
+from driver.runtime.problem_log import ProblemLog
 
 _log = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ class SlotsBackend:
                 cards.append(self._build_card(card_uuid, chosen[1]))
         except KerfError as error:
             problems.append(str(error))
-        self._problems.report(problems)
+        self._problems.replace(problems)
         return cards
 
     def survey(self, card_uuid: str) -> CardSurvey:

@@ -22,7 +22,6 @@ from driver.kubeletplugin.backends.base import (
     Journal,
 )
 from driver.kubeletplugin.backends.documents import read_config
-from driver.kubeletplugin.backends.fpga_descriptions import ProblemLog
 from driver.kubeletplugin.backends.fpga_images.catalog import ImageCatalog
 from driver.kubeletplugin.backends.health_watcher import HealthWatcher, Snapshot
 from driver.kubeletplugin.backends.kernel_files import CardNumbers, KnownCards
@@ -34,6 +33,7 @@ from driver.kubeletplugin.backends.xrt.library import Loader, XrtLibrary
 from driver.kubeletplugin.backends.xrt.sysfs import XrtCardReading, XrtFiles
 from driver.kubeletplugin.backends.xrt.xclbin import read_xclbin_header
 from driver.partitions.geometry import Card
+from driver.runtime.problem_log import ProblemLog
 
 _log = logging.getLogger(__name__)
 _FIRST_RENDER = 128
@@ -92,7 +92,7 @@ class XrtBackend:
                 problems.append(problem)
             elif described is not None:
                 found.append(self._build_card(reading, described))
-        self._problems.report(problems)
+        self._problems.replace(problems)
         return found
 
     def survey(self, card_uuid: str) -> CardSurvey:

@@ -25,6 +25,7 @@ from driver.kubeletplugin.backends.nvidia.library import EventSet, NvmlLibrary
 from driver.kubeletplugin.backends.nvidia.readings import EventReading
 from driver.partitions.geometry import Partition
 from driver.runtime import metrics
+from driver.runtime.problem_log import ProblemLog
 
 _log = logging.getLogger(__name__)
 
@@ -79,7 +80,7 @@ class EventWatcher:
         self._failed_daemons: Mapping[_Part, str] = {}
         self._reported: Mapping[_Part, UnhealthyState] = {}
         self._has_reported = False
-        self._problems: dict[str, str] = {}
+        self._problems = ProblemLog(_log)
 
     def close(self) -> None:
         """End a wait, and come back when it has ended: NVML must not be closed under it."""
@@ -151,9 +152,9 @@ class EventWatcher:
         except OutdatedProcessError:
             raise
         except KerfError as error:
-            self._note_problem(card_uuid, f"the health of card {card_uuid} cannot be read: {error}")
+            self._problems.note(card_uuid, f"the health of card {card_uuid} cannot be read: {error}")
             return
-        self._problems.pop(card_uuid, None)
+        self._problems.clear(card_uuid)
         if before.away:
             self._changed.add(card_uuid)
         release = self._library.driver_release
@@ -163,9 +164,9 @@ class EventWatcher:
         try:
             self._failed_daemons = self._list_failed_daemons()
         except (KerfError, OSError) as error:  # what was known stays
-            self._note_problem(_DAEMONS, f"the state of the MPS daemons cannot be read: {error}")
+            self._problems.note(_DAEMONS, f"the state of the MPS daemons cannot be read: {error}")
         else:
-            self._problems.pop(_DAEMONS, None)
+            self._problems.clear(_DAEMONS)
 
     def _take_changes(self) -> list[HealthChange | CardChange]:
         """Return what was not reported yet, and take it for reported: nothing that fails comes after this."""
@@ -213,15 +214,9 @@ class EventWatcher:
         try:
             self._events = self._library.create_event_set(cards) if cards else None
         except KerfError as error:  # the next reading tries again
-            self._note_problem(_EVENTS, f"no events are watched now: {error}")
+            self._problems.note(_EVENTS, f"no events are watched now: {error}")
         else:
-            self._problems.pop(_EVENTS, None)
-
-    def _note_problem(self, subject: str, problem: str) -> None:
-        """Log a problem once, for as long as it is the same."""
-        if self._problems.get(subject) != problem:
-            _log.warning("%s", problem)
-        self._problems[subject] = problem
+            self._problems.clear(_EVENTS)
 
     def _release_events(self) -> None:
         events, self._events = self._events, None
