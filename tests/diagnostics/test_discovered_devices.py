@@ -226,10 +226,10 @@ def test_what_a_kubelet_does_not_list_cannot_be_had_though_it_is_left() -> None:
         (ANY, (), "no node has found a device of DiscoveryConfiguration cameras"),
         (ANY, (found(FIRST),), f"the node does not see {FIRST}, nor does another node"),
         (ANY, (found(FIRST), found(SECOND)), "the node sees none of its 2 devices, nor does another node"),
-        ("akri.sh/camera", (), "there is no DiscoveryConfiguration and no DiscoveredDevice camera"),
+        ("akri.sh/cameras-000000", (), "there is no DiscoveredDevice cameras-000000"),
         (THIS, (found(FIRST, capacity=-1),), f"DiscoveredDevice {FIRST} is invalid"),
     ],
-    ids=["nothing found", "offline", "all offline", "misspelled", "invalid"],
+    ids=["nothing found", "offline", "all offline", "gone", "invalid"],
 )
 def test_why_says_why_no_node_has_a_device(
     resource: str, devices: tuple[DiscoveredDeviceObject, ...], message: str
@@ -242,7 +242,7 @@ def test_a_pod_for_which_all_is_there_waits_for_the_scheduler() -> None:
     now = discovering(classic(limited("p")), found(FIRST, "node-2"))
     report = why(now)
     assert (report.verdict, report.fitting_nodes) == (Verdict.FITS, ("node-2",))
-    assert report.causes[0].message == "node-2 has what its limits ask for: it is not bound yet"
+    assert report.causes[0].message == "what its limits ask for is there on node-2: it is not bound yet"
     bound = why(discovering(classic(limited("p", on="node-2")), found(FIRST, "node-2")))
     assert bound.causes[0].message == (
         "no fault is found: node node-2 is ready, and its kubelet gives containers what their limits ask for"
@@ -325,6 +325,25 @@ def test_a_claim_for_a_device_that_is_seen_and_not_published_is_told_the_control
     assert said(why(structured(published)))[0][0] == "no-pool"  # it will be published in a second
 
 
+@pytest.mark.parametrize(
+    ("resource", "code", "message"),
+    [
+        (ANY, "extended-resource-refused", "DeviceClass cameras.shared.kerf.dev has no extendedResourceName"),
+        ("akri.sh/cameras-000000", "discovered-device-unseen", "there is no DiscoveredDevice cameras-000000"),
+    ],
+    ids=["the server drops the name", "gone"],
+)
+def test_limits_that_nobody_backs_do_not_count_as_free(resource: str, code: str, message: str) -> None:
+    now = replace(structured(found(FIRST, *NAMES)), pods=(limited("p", resource),), claims=())
+    report = why(now)
+    assert report.verdict is Verdict.BLOCKED
+    [cause] = report.causes
+    assert cause.code == code
+    assert message in cause.message
+    kept = tuple(replace(each, spec=replace(each.spec, extended_resource_name=resource)) for each in now.classes)
+    assert why(replace(now, classes=kept)).verdict is not Verdict.BLOCKED
+
+
 def published(*claims: str) -> ClusterState:
     """A cluster of 1.37 where two nodes see a device of capacity 2, with claims that have it."""
     hosts = {name: name for name in NAMES}
@@ -377,7 +396,7 @@ async def test_a_cluster_of_1_30_is_collected_with_devices_their_users_and_the_p
         await client.create(NODES, Node(metadata=ObjectMeta(name="node-1")))
         setup = NodeSetup(metadata=ObjectMeta(name="node-1"), status=NodeSetupStatus(allocatable={ANY: "2"}))
         await client.apply(NODE_SETUPS, NODE_SETUPS.encode(setup), field_manager="kubelet", subresource="status")
-        for name, resource in (("p", ANY), ("other", "nvidia.com/gpu")):
+        for name, resource in (("p", ANY), ("other", "akri.sh/gpu")):
             container = {"name": "c", "image": "x", "resources": {"limits": {resource: "1"}}}
             metadata: JsonObject = {"name": name, "namespace": "default"}
             value: JsonObject = {"metadata": metadata, "spec": {"containers": [container]}}

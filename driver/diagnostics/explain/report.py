@@ -74,7 +74,7 @@ class CauseCode(StrEnum):
     EXTENDED_RESOURCE = "extended-resource"
     """A node has too few of an extended resource that a ResourceClass offers by the device plugin interface."""
     EXTENDED_RESOURCE_REFUSED = "extended-resource-refused"
-    """No node offers the extended resource of a ResourceClass: its condition says why."""
+    """Nobody gives the extended resource of a ResourceClass, or of discovered devices."""
     DISCOVERED_DEVICE_UNSEEN = "discovered-device-unseen"
     """A node sees no discovered device of what is asked for."""
     DISCOVERED_DEVICE_FULL = "discovered-device-full"

@@ -22,6 +22,7 @@ from driver.diagnostics.explain.class_faults import (
     find_missing_classes,
     find_refused_resource,
     find_reserved,
+    find_unbacked_resource,
     find_unknown_constraints,
     find_unknown_names,
 )
@@ -134,7 +135,10 @@ class _Explainer:
         if (
             self.pod is not None
             and not self.pod.spec.node_name
-            and (refused := find_refused_resource(self.cluster, self.pod))
+            and (
+                refused := find_refused_resource(self.cluster, self.pod)
+                or find_unbacked_resource(self.cluster, self.pod)
+            )
         ):
             return refused
         for claim in self.claims.found:
@@ -233,7 +237,7 @@ class _Explainer:
         if self._unallocated:
             what = f"devices are free on {list_names(fitting)}: the pod waits for the scheduler{said}"
         elif not claims:
-            what = f"{list_names(fitting)} has what its limits ask for: it is not bound yet{said}"
+            what = f"what its limits ask for is there on {list_names(fitting)}: it is not bound yet{said}"
         else:
             what = f"its claims are allocated, and {list_names(fitting)} accepts it: it is not bound yet{said}"
         name = pod.spec.scheduler_name or "default-scheduler"

@@ -103,18 +103,26 @@ class DiscoveredDeviceUse:
             **{each.class_name: each for each in self._devices.values()},
             **{each.class_name: each for each in self._configurations.values()},
         }
-        self._domains = {each.resource.partition("/")[0] for each in self._configurations.values() if each.resource}
+        self._names = {each.resource for each in self._by_class.values() if each.resource}
+        self._members: dict[str, list[DiscoveredDeviceState]] = {name: [] for name in self._configurations}
+        """The devices of each configuration, and each device, by name."""
+        for name, device in sorted(self._devices.items()):
+            self._members[name] = [device]
+            self._members.setdefault(device.configuration, []).append(device)
         self._used: Counter[tuple[str, str]] = Counter()
         self._pods: dict[tuple[str, str], list[str]] = {}
-        for pod in pods if self._domains else ():
+        for pod in pods if self._names else ():
             if pod.spec.node_name and not pod.is_finished:
                 for name, amount in self.find_wanted(pod).items():
                     self._used[pod.spec.node_name, name] += amount
                     self._pods.setdefault((pod.spec.node_name, name), []).append(str(pod.ref))
 
     def find_wanted(self, pod: Pod) -> Mapping[str, int]:
-        """Return how many of each resource of discovered devices ``pod`` needs at a time."""
-        return count_wanted(pod, lambda name: name.partition("/")[0] in self._domains)
+        """Return how many of each resource of discovered devices ``pod`` needs at a time, those that are gone included.
+
+        Other resources of the same domain may be another device plugin's.
+        """
+        return count_wanted(pod, lambda name: name in self._names or name.rpartition("-")[0] in self._names)
 
     def describe_unseen(self, pod: Pod, node: str) -> str:
         """Return of which resource that ``pod`` asks for ``node`` sees no device; empty: of none."""
@@ -144,6 +152,12 @@ class DiscoveredDeviceUse:
                 return f"{name}: the pod asks for {amount} of {free} left, but the node's kubelet lists {lists}"
         return ""
 
+    def find_class(self, resource: str) -> str | None:
+        """Return the DeviceClass by which claims get what ``resource`` gives; None: there are no such devices."""
+        name = resource.partition("/")[2]
+        found = self._configurations.get(name) or self._devices.get(name)
+        return None if found is None else found.class_name
+
     def find_class_resource(self, class_name: str) -> str | None:
         """Return the extended resource by which pods get what claims get by a DeviceClass; empty: by none, None: the
         class is not one of discovered devices.
@@ -160,7 +174,7 @@ class DiscoveredDeviceUse:
             return ""
         if why := self._explain_members_unseen(found.name, node):
             return why
-        seen = [each for each in self._find_members(found.name) if node in each.nodes]
+        seen = [each for each in self._members[found.name] if node in each.nodes]
         unpublished = [each for each in seen if each.not_published]
         if len(unpublished) < len(seen):
             return ""
@@ -173,12 +187,12 @@ class DiscoveredDeviceUse:
     def _explain_members_unseen(self, name: str, node: str) -> str:
         configuration, device = self._configurations.get(name), self._devices.get(name)
         if configuration is None and device is None:
-            return f"there is no DiscoveryConfiguration and no DiscoveredDevice {name}"
+            return f"there is no DiscoveredDevice {name}"
         if configuration is not None and not configuration.is_valid:
             return f"DiscoveryConfiguration {name} is invalid"
         if device is not None and not device.is_valid:
             return f"DiscoveredDevice {name} is invalid"
-        members = self._find_members(name)
+        members = self._members[name]
         if not members:
             return f"no node has found a device of DiscoveryConfiguration {name}"
         if any(node in each.nodes for each in members):
@@ -190,13 +204,8 @@ class DiscoveredDeviceUse:
         more = f" and {len(seeing) - _LISTED} more" if len(seeing) > _LISTED else ""
         return f"the node {what}; seen by {', '.join(seeing[:_LISTED])}{more}"
 
-    def _find_members(self, name: str) -> list[DiscoveredDeviceState]:
-        """Return the devices of a configuration, or the device of this name."""
-        found = (each for each in self._devices.values() if name in (each.name, each.configuration))
-        return sorted(found, key=lambda each: each.name)
-
     def _find_seen(self, resource: str, node: str) -> list[DiscoveredDeviceState]:
-        return [each for each in self._find_members(resource.partition("/")[2]) if node in each.nodes]
+        return [each for each in self._members.get(resource.partition("/")[2], ()) if node in each.nodes]
 
     def _must_differ(self, resource: str) -> bool:
         configuration = self._configurations.get(resource.partition("/")[2])
