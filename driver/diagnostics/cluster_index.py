@@ -18,8 +18,9 @@ from driver.allocation.explain.diagnosis import Diagnosis, diagnose
 from driver.allocation.explain.holders import HolderIndex, PoolKey
 from driver.diagnostics.card_usage import CardUsage, PublishedCards, build_usage, find_published_cards
 from driver.diagnostics.cluster_state import ClusterState
+from driver.diagnostics.extended_resources.discovered_devices import DiscoveredDeviceUse
+from driver.diagnostics.extended_resources.offered_resources import ResourceUse
 from driver.diagnostics.feature_gates import detect_features
-from driver.diagnostics.offered_resources import ResourceUse
 from driver.scheduling.node_filter import node_view
 
 _BUDGET: Final = Budget()
@@ -116,6 +117,13 @@ class ClusterIndex:
     def resource_use(self) -> ResourceUse:
         """What is left of the extended resources that ResourceClasses offer."""
         return ResourceUse(self.state.offered_resources, self.state.pods)
+
+    @cached_property
+    def discovered_use(self) -> DiscoveredDeviceUse:
+        """Who sees discovered devices, and what of them is left on nodes that count their users themselves."""
+        state = self.state
+        pods = () if state.classic is None else state.pods
+        return DiscoveredDeviceUse(state.discovery_configurations, state.discovered_devices, pods)
 
     @cached_property
     def classes(self) -> Mapping[str, DeviceClass]:

@@ -4,6 +4,7 @@ import msgspec
 
 from api.core.v1 import Event, Node, Pod
 from api.kerf.classic_parameters import ParametersObject
+from api.kerf.discovery_objects import DeviceUser
 from api.kerf.node_inventory import NodeInventory
 from api.kerf.v1alpha1 import ResourceClassObject
 from api.model.base import Value
@@ -39,6 +40,44 @@ class OfferedResource(Value):
     """How many the kubelet of each node lists, by node."""
 
 
+class DiscoveryConfigurationState(Value):
+    """A DiscoveryConfiguration, without what it looks for and what containers get."""
+
+    name: str
+    class_name: str
+    """The DeviceClass for any of its devices, on Kubernetes 1.32 and later."""
+    is_valid: bool = True
+    resource: str = ""
+    """The extended resource for any of its devices; empty: it has none."""
+    must_differ: bool = True
+    """Whether a container that gets several devices by this resource must have them all different."""
+    allocatable: dict[str, int] = {}
+    """How many of the resource the kubelet of each node lists, by node."""
+
+
+class DiscoveredDeviceState(Value):
+    """A DiscoveredDevice, without what it is and what containers get."""
+
+    name: str
+    class_name: str
+    """The DeviceClass for this device, on Kubernetes 1.32 and later."""
+    configuration: str
+    """The DiscoveryConfiguration by which it was found; empty: the device is not valid."""
+    is_valid: bool = True
+    resource: str = ""
+    """The extended resource for this device; empty: it has none."""
+    nodes: tuple[str, ...] = ()
+    """The nodes that see it."""
+    capacity: int = 0
+    """The claims, or the containers with its extended resources, that may have it at a time."""
+    users: tuple[DeviceUser, ...] = ()
+    """Who uses it by extended resources, where nodes count that (Kubernetes 1.29 to 1.31)."""
+    not_published: str = ""
+    """Why claims cannot get it, as Kerf's controller says; empty: they can."""
+    allocatable: dict[str, int] = {}
+    """How many of its resource the kubelet of each node lists, by node."""
+
+
 class ClusterState(Value):
     """The objects on which allocation depends; ``dump.redact`` removes what no report needs."""
 
@@ -60,6 +99,9 @@ class ClusterState(Value):
     """Kerf's ResourceClasses, from which its controller compiles DeviceClasses."""
     offered_resources: tuple[OfferedResource, ...] = ()
     """What these ResourceClasses offer as extended resources by the kubelet's device plugin interface."""
+    discovery_configurations: tuple[DiscoveryConfigurationState, ...] = ()
+    discovered_devices: tuple[DiscoveredDeviceState, ...] = ()
+    """The devices that nodes have found by these configurations."""
     events: tuple[Event, ...] = ()
     """The events that say why devices are not prepared, not released, or not allocated by a driver's controller."""
     forbidden_lists: dict[str, str] = {}

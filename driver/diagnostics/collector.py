@@ -12,11 +12,17 @@ import anyio
 
 from api.core.v1 import EVENTS, NODE_SETUPS, NODES, PODS, Event, Pod
 from api.kerf.classic_parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS
+from api.kerf.discovery_objects import DISCOVERED_DEVICES, DISCOVERY_CONFIGURATIONS
 from api.kerf.node_inventory import NODE_INVENTORIES
 from api.kerf.v1alpha1 import RESOURCE_CLASSES
 from api.wire import Kind
 from driver.diagnostics.cluster_state import ClassicState, ClusterState
-from driver.diagnostics.offered_resources import find_offered, offers_resources
+from driver.diagnostics.extended_resources.discovered_devices import (
+    DiscoveredDeviceUse,
+    find_configurations,
+    find_devices,
+)
+from driver.diagnostics.extended_resources.offered_resources import find_offered, offers_resources
 from driver.kube.discovery import ClassicFeatures, discover, discover_classic
 from driver.kube.http.client import Client
 from driver.kube.http.errors import ForbiddenError, NotFoundError
@@ -58,6 +64,8 @@ async def collect_state(client: Client, now: Callable[[], str], namespace: str =
         tasks.start_soon(reader.read, "slices", api.resource.resource_slices)
         tasks.start_soon(reader.read, "taint_rules", api.device_taint_rules)
         tasks.start_soon(reader.read_optional, "resource_classes", RESOURCE_CLASSES)
+        tasks.start_soon(reader.read_optional, "configurations", DISCOVERY_CONFIGURATIONS)
+        tasks.start_soon(reader.read_optional, "devices", DISCOVERED_DEVICES)
         for reason in _POD_REASONS:
             tasks.start_soon(reader.read_events, f"reason={reason}", namespace)
     lists = reader.lists
@@ -76,6 +84,8 @@ async def collect_state(client: Client, now: Callable[[], str], namespace: str =
         taint_rules=lists.get("taint_rules", ()),
         resource_classes=lists["resource_classes"],
         offered_resources=tuple(find_offered(lists["resource_classes"], lists.get("node_setups", ()))),
+        discovery_configurations=tuple(find_configurations(lists["configurations"], ())),
+        discovered_devices=tuple(find_devices(lists["configurations"], lists["devices"], ())),
         events=tuple(_relevant(reader.events, pods)),
         forbidden_lists=reader.forbidden_lists,
         unreadable=tuple(sorted(reader.unreadable)),
@@ -92,17 +102,26 @@ async def _collect_classic(reader: "_Reader", api: ClassicFeatures, gathered_at:
         tasks.start_soon(reader.read, "classes", api.resource.classes)
         tasks.start_soon(reader.read, "contexts", api.resource.scheduling_contexts)
         tasks.start_soon(reader.read_optional, "inventories", NODE_INVENTORIES)
+        tasks.start_soon(reader.read_optional, "configurations", DISCOVERY_CONFIGURATIONS)
+        tasks.start_soon(reader.read_optional, "devices", DISCOVERED_DEVICES)
         for kind in kinds:
             tasks.start_soon(reader.read_optional, kind.kind, kind)
         for reason in (*_POD_REASONS, _CONTROLLER_REASON):
             tasks.start_soon(reader.read_events, f"reason={reason},type=Warning", namespace)
     lists = reader.lists
-    pods = tuple(pod for pod in lists["pods"] if pod.spec.resource_claims)
+    if lists["configurations"]:
+        await reader.read("node_setups", NODE_SETUPS)
+    configurations = tuple(find_configurations(lists["configurations"], lists.get("node_setups", ())))
+    devices = tuple(find_devices(lists["configurations"], lists["devices"], lists.get("node_setups", ())))
+    use = DiscoveredDeviceUse(configurations, devices, ())
+    pods = tuple(pod for pod in lists["pods"] if pod.spec.resource_claims or use.find_wanted(pod))
     return ClusterState(
         kubernetes=".".join(map(str, api.kubernetes)),
         gathered_at=gathered_at,
         nodes=lists["nodes"],
         pods=pods,
+        discovery_configurations=configurations,
+        discovered_devices=devices,
         events=tuple(_relevant(reader.events, pods)),
         forbidden_lists=reader.forbidden_lists,
         unreadable=tuple(sorted(reader.unreadable)),

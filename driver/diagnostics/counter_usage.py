@@ -14,17 +14,19 @@ from typing import Final
 from api.model.devices import CounterSet, Device, ResourceSlice
 from api.model.names import DeviceId, ObjectRef
 from api.model.quantity import NANO, Quantity
+from driver.allocation import NodeView
+from driver.allocation.semantics.matching import node_matches
 
 _NUMBERED: Final = re.compile(r"(?P<stem>.+?)-?(?P<number>\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CounterFigures:
-    """One counter of a card."""
+    """One counter of a card, or one capacity of devices."""
 
     name: str
     used: str
-    """The amount that the devices in use consume, as a quantity."""
+    """The amount that the devices in use consume, or that claims have, as a quantity."""
     total: str
 
 
@@ -71,6 +73,8 @@ class PoolFigures:
     devices: int
     in_use: int
     """Those that claims hold, or of which they have shares."""
+    capacities: tuple[CounterFigures, ...] = ()
+    """The capacities of which several claims may have parts (KEP-5075), summed over the devices."""
 
 
 @dataclass(slots=True)
@@ -86,6 +90,16 @@ class _Pool:
     def node(self) -> str:
         return next((slice_.spec.node_name for slice_ in self.slices if slice_.spec.node_name), "")
 
+    def is_for(self, nodes: Mapping[str, NodeView]) -> bool:
+        """Whether one of ``nodes`` may be able to use its devices."""
+        if self.node:
+            return self.node in nodes
+        return any(
+            node_matches(node, None, spec.all_nodes or spec.per_device_node_selection, spec.node_selector)
+            for node in nodes.values()
+            for spec in (slice_.spec for slice_ in self.slices)
+        )
+
     @property
     def devices(self) -> list[Device]:
         return [device for slice_ in self.slices for device in slice_.spec.devices]
@@ -100,16 +114,18 @@ def measure_counters(
     holders: Mapping[DeviceId, tuple[ObjectRef, ...]],
     *,
     drawn: Collection[DeviceId],
-    nodes: Collection[str] = (),
+    nodes: Mapping[str, NodeView] | None = None,
+    consumed: Mapping[DeviceId, Mapping[str, Quantity]],
 ) -> tuple[tuple[CounterSetFigures, ...], tuple[PoolFigures, ...]]:
     """Return the counter sets and the whole devices of all drivers, without cards that have a device in ``drawn``.
 
-    ``holders`` are the claims that hold each device. With ``nodes`` only their hardware counts.
+    ``holders`` are the claims that hold each device, ``consumed`` what they have of its capacities. With ``nodes``
+    only the hardware that one of them can use counts.
     """
     sets: list[CounterSetFigures] = []
     whole: list[PoolFigures] = []
     for pool in _newest_pools(slices):
-        if nodes and pool.node not in nodes:
+        if nodes and not pool.is_for(nodes):
             continue
         held = {device.name: holders.get(DeviceId(pool.driver, pool.name, device.name), ()) for device in pool.devices}
         known = {device.name for device in pool.devices if DeviceId(pool.driver, pool.name, device.name) in drawn}
@@ -126,9 +142,29 @@ def measure_counters(
                     pool=pool.name,
                     devices=len(without),
                     in_use=sum(bool(held[device.name]) for device in without),
+                    capacities=_sum_capacities(pool, without, consumed),
                 )
             )
     return tuple(sets), tuple(whole)
+
+
+def _sum_capacities(
+    pool: _Pool, devices: Iterable[Device], consumed: Mapping[DeviceId, Mapping[str, Quantity]]
+) -> tuple[CounterFigures, ...]:
+    totals: dict[str, Quantity] = {}
+    used: dict[str, int] = defaultdict(int)
+    for device in devices:
+        if not device.allow_multiple_allocations:
+            continue
+        has = consumed.get(DeviceId(pool.driver, pool.name, device.name), {})
+        for name, capacity in device.capacity.items():
+            before = totals[name].nano if name in totals else 0
+            totals[name] = Quantity.of_nano(before + capacity.value.nano, capacity.value.family)
+            used[name] += has[name].nano if name in has else 0
+    return tuple(
+        CounterFigures(name=name, used=str(Quantity.of_nano(used[name], total.family)), total=str(total))
+        for name, total in sorted(totals.items())
+    )
 
 
 def _newest_pools(slices: Iterable[ResourceSlice]) -> list[_Pool]:

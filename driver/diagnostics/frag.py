@@ -16,6 +16,7 @@ from driver.diagnostics.defragmentation import SLOTS, WHOLE, Advice, find_advice
 from driver.diagnostics.errors import QueryError
 from driver.diagnostics.progress import ProgressTracker, without_progress
 from driver.partitions.fragmentation import Fragmentation, fragmentation
+from driver.scheduling.node_filter import node_view
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +94,11 @@ def measure_fragmentation(
     ]
     drawn = {card.id_of(name) for card in cluster.cards.known for name in card.partitions}
     counter_sets, whole_devices = measure_counters(
-        cluster.state.slices, cluster.all_holdings.holders, drawn=drawn, nodes=nodes
+        cluster.state.slices,
+        cluster.all_holdings.holders,
+        drawn=drawn,
+        nodes={node.metadata.name: node_view(node) for node in cluster.nodes if node.metadata.name in nodes},
+        consumed=cluster.all_holdings.allocated.consumed,
     )
     return FragmentationReport(
         counter_sets=counter_sets,

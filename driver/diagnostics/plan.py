@@ -21,9 +21,9 @@ from driver.allocation import NodeAllocation
 from driver.diagnostics.cluster_index import ClusterIndex
 from driver.diagnostics.explain.report import Subject, WhyReport
 from driver.diagnostics.explain.why import explain_misfit
+from driver.diagnostics.extended_resources.offered_resources import ResourceUse
 from driver.diagnostics.feature_gates import find_unsupported
 from driver.diagnostics.frag import count_sizes
-from driver.diagnostics.offered_resources import ResourceUse
 from driver.diagnostics.progress import ProgressTracker, without_progress
 from driver.diagnostics.workload import Workload
 from driver.scheduling.node_filter import explain_filter

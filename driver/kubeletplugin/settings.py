@@ -102,9 +102,13 @@ class Settings:
     unused_grace_s: float = 30.0
     """Time for which the kubelet must not list a device of an extended resource for any pod before it is released:
     two more answers at least after the first, in which a kubelet that starts may leave out pods."""
+    unstarted_grace_s: float = 300.0
+    """The same for a device that the kubelet has allocated, never listed for a pod, and begun no container with: its
+    pod was rejected. It may also be an init container's whose image is being pulled or whose volumes are mounted, which
+    the kubelet gives two minutes a try; if that takes longer, its start prepares the device anew."""
     unlisted_grace_s: float = 3600.0
-    """The same for a device that the kubelet has never listed for a pod: its pod was rejected, or has an init container
-    with it that runs for so long, which the kubelet does not list."""
+    """The same for a device that the kubelet has never listed for a pod, and with which a container may have begun: an
+    init container with it may run for so long, which the kubelet does not list."""
     reservation_retry_s: float = 30.0
     """Time between two checks whether placements that extended resources lack have become free, each a list of all
     claims: only where a class wants more than a node can give."""

@@ -57,6 +57,8 @@ TEXTS: Final = (
     "resourceClasses.status.conditions[[]*].*",
     "offeredResources.allocatable{}",
     "offeredResources.refusal",
+    "discoveryConfigurations.allocatable{}",
+    "discoveredDevices.*",
     "forbiddenLists",
     "unreadable",
 )

@@ -90,6 +90,15 @@ def test_a_family_without_cards_says_so(capsys: pytest.CaptureFixture[str], tmp_
     assert out.endswith("\n\nfpga.kerf.dev: no cards\n")
 
 
+def test_of_devices_that_nodes_find_by_discovery_it_says_where_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "--backend=discovered")
+    assert code == 0
+    assert out.splitlines() == [
+        "shared.kerf.dev: no cards",
+        "  what nodes find by discovery is in the cluster: kubectl get discovereddevices",
+    ]
+
+
 def test_an_unknown_backend_is_an_error_with_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "--backend=simulatd")
     assert code == 1

@@ -23,7 +23,7 @@ from driver.diagnostics.cluster_index import ClusterIndex
 from driver.diagnostics.cluster_state import ClusterState, OfferedResource
 from driver.diagnostics.explain.report import Verdict, WhyReport
 from driver.diagnostics.explain.why import explain_pod
-from driver.diagnostics.offered_resources import find_offered
+from driver.diagnostics.extended_resources.offered_resources import find_offered
 from driver.diagnostics.plan import plan_workloads
 from tests.diagnostics.clusters import allocate_claims, claim, gpu_cluster, parse, pod, replace
 from tests.diagnostics.test_collector import cluster as served_cluster

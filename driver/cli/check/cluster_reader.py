@@ -25,7 +25,7 @@ from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
 from api.model.claims import ResourceClaim
 from api.model.classic import ClassicClaim
 from api.model.devices import ResourceSlice
-from driver.diagnostics.offered_resources import find_offered
+from driver.diagnostics.extended_resources.offered_resources import find_offered
 from driver.diagnostics.preflight.cluster import (
     CLASSIC_KINDS,
     STRUCTURED_KINDS,

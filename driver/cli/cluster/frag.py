@@ -22,7 +22,7 @@ from driver.cli.options.cluster import (
     with_exit_codes,
 )
 from driver.cli.output import OutputFormat, format_table, output_formats, print_document
-from driver.diagnostics.counter_usage import CounterSetFigures
+from driver.diagnostics.counter_usage import CounterSetFigures, PoolFigures
 from driver.diagnostics.defragmentation import Advice
 from driver.diagnostics.frag import CardFigures, FragmentationReport, measure_fragmentation
 from driver.partitions.card_picture import assign_letters, draw_units
@@ -88,10 +88,19 @@ def _lines(answer: FragmentationReport, most: int) -> Iterator[str]:
     yield from _counter_sets(answer.counter_sets, most)
     if answer.whole_devices:
         yield ""
-        rows = [(each.driver, each.pool, each.devices, each.in_use) for each in answer.whole_devices[:most]]
-        yield format_table(("DRIVER", "POOL", "WHOLE DEVICES", "IN USE"), rows)
+        header = ("DRIVER", "POOL", "WHOLE DEVICES", "IN USE", "CAPACITY IN USE")
+        pools = [
+            (each.driver, each.pool, each.devices, each.in_use, _list_capacities(each) or "-")
+            for each in answer.whole_devices[:most]
+        ]
+        columns = len(header) if any(map(_list_capacities, answer.whole_devices)) else len(header) - 1
+        yield format_table(header[:columns], [row[:columns] for row in pools])
         if len(answer.whole_devices) > most:
             yield f"and {format_count(len(answer.whole_devices) - most, 'pool')} more; --output wide has them all"
+
+
+def _list_capacities(pool: PoolFigures) -> str:
+    return ", ".join(f"{each.used} of {each.total} {each.name}" for each in pool.capacities)
 
 
 def _counter_sets(sets: tuple[CounterSetFigures, ...], most: int) -> Iterator[str]:

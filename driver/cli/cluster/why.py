@@ -254,7 +254,7 @@ def reason_lines(answer: WhyReport, width: int = _WIDTH, *, is_wide: bool = Fals
     for group in answer.groups:
         yield ""
         yield from _group(group, width, is_wide=is_wide)
-    if answer.verdict is Verdict.DOES_NOT_FIT and answer.groups:
+    if answer.verdict is Verdict.DOES_NOT_FIT and answer.groups and answer.claims:  # limits alone hold no claims
         yield ""
         yield from _remedies(answer)
 
@@ -290,7 +290,7 @@ def _near_miss(miss: NearMiss, width: int) -> Iterator[str]:
 
 
 def _in_the_way(one: BlockedCard, *, with_node: bool, is_wide: bool) -> str:
-    at = f"{one.node}: " if with_node else ""
+    at = f"{one.node}: " if with_node and one.node else ""
     what = _runs(one.counters) if one.counters else "in use"
     holders = (
         f", held by {abbreviate(one.claims, sys.maxsize if is_wide else 4)}" if one.claims else ", more than there is"

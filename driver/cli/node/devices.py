@@ -192,6 +192,8 @@ def _lines(found: FamilyDevices) -> Iterator[str]:
     """Yield a title, the cards, what is on them, and a table with a column for each capacity that classes may limit."""
     if found.pool is None:
         yield f"{found.family.driver}: no cards"
+        if found.family.is_network_attached:
+            yield f"{_INDENT}what nodes find by discovery is in the cluster: kubectl get discovereddevices"
         return
     slices, devices = len(found.pool.slices), found.devices
     yield f"{found.family.driver}, pool {found.pool.name}"

@@ -17,6 +17,7 @@ from driver.cel.attribute_references import Map, Read, analyze_expression
 from driver.diagnostics.cluster_index import ClusterIndex
 from driver.diagnostics.explain.next_steps import list_names
 from driver.diagnostics.explain.report import Cause, CauseCode
+from driver.scheduling.extended_resources import classes_by_resource
 
 _ALIKE: Final = 0.75
 """How similar two names must be for one to be suggested for the other: "card" is not meant to be "shared" (0.6)."""
@@ -81,6 +82,33 @@ def find_refused_resource(cluster: ClusterIndex, pod: Pod) -> Cause | None:
         next_step=f"correct the class, or what the message names: kubectl describe resourceclass {refused.class_name}",
         objects=(f"resourceclass {refused.class_name}", f"pod {pod.ref}"),
     )
+
+
+def find_unbacked_resource(cluster: ClusterIndex, pod: Pod) -> Cause | None:
+    """Return that ``pod`` asks by extended resources for discovered devices that nobody gives by them."""
+    if cluster.state.classic is not None:
+        return None
+    backed = classes_by_resource(cluster.classes.values())
+    use = cluster.discovered_use
+    for name in sorted(use.find_wanted(pod).keys() - backed.keys()):
+        class_name = use.find_class(name)
+        if class_name is None:
+            return Cause(
+                code=CauseCode.DISCOVERED_DEVICE_UNSEEN,
+                message=f"{name}: there is no DiscoveredDevice {name.partition('/')[2]}",
+                next_step="correct the name in limits: kubectl get discovereddevices",
+                objects=(f"pod {pod.ref}",),
+            )
+        if class_name in cluster.classes:
+            return Cause(
+                code=CauseCode.EXTENDED_RESOURCE_REFUSED,
+                message=f"{name}: limits give no discovered devices here, because DeviceClass {class_name} has no "
+                "extendedResourceName: the API server keeps it from Kubernetes 1.34 on, with the feature gate "
+                "DRAExtendedResource (on from 1.36)",
+                next_step=f"have the pod name a claim of the class {class_name} (docs/discovered-devices.md)",
+                objects=(f"pod {pod.ref}", f"deviceclass {class_name}"),
+            )
+    return None
 
 
 def find_reserved(cluster: ClusterIndex) -> Iterator[Cause]:

@@ -31,7 +31,8 @@ from driver.diagnostics.cluster_index import ClusterIndex
 from driver.diagnostics.cluster_state import ClassicState
 from driver.diagnostics.errors import QueryError
 from driver.diagnostics.explain.deletion import check_claim_deletion, check_pod_deletion, verdict_of_deletion
-from driver.diagnostics.explain.next_steps import list_names, merge_causes
+from driver.diagnostics.explain.next_steps import list_names, merge_causes, misfit_causes
+from driver.diagnostics.explain.node_check import check_node, group_nodes
 from driver.diagnostics.explain.pod_claims import find_pod_blocker, missing_claim
 from driver.diagnostics.explain.pod_start import check_running, check_start, verdict_of_start
 from driver.diagnostics.explain.pod_status import has_started, held_classic_claims, scheduler_message
@@ -46,6 +47,7 @@ _RECENT_S: Final = 300.0
 """Seconds for which an event counts: a controller repeats what still holds at least that often."""
 _CONTRADICTION: Final = re.compile(r"its resource handle|it has |\d+ pods use it")
 """How the events of Kerf's controller about allocated claims begin; others are about an earlier state."""
+_SET_DOMAIN: Final = "set extendedResourceDomain of its DiscoveryConfiguration, and have the pod ask for it by limits"
 _REFUSED: Final = frozenset(
     {CauseCode.CLASS_MISSING, CauseCode.PARAMETERS_MISSING, CauseCode.PARAMETERS_REFUSED, CauseCode.CLAIM_CONTRADICTION}
 )
@@ -98,7 +100,8 @@ class _ClassicExplainer:
             causes = checks(self.cluster, pod, held, ())
             return self._report(*verdict_of_start(pod, causes), causes, found)
         causes = merge_causes(
-            cause for entry, claim in entries if claim is not None for cause in self._check_claim(claim, pod, entry)
+            [cause for entry, claim in entries if claim is not None for cause in self._check_claim(claim, pod, entry)]
+            + [*self._check_limits(pod)]
         )
         return self._report_waiting(causes or (_waits_for_scheduler(pod),), found)
 
@@ -195,7 +198,7 @@ class _ClassicExplainer:
             class_ = next((each for each in self.state.classes if each.metadata.name == request.class_name), None)
             where = f"claim {claim.ref}" + (f", request {request.name}" if request.name else "")
             if class_ is None:
-                yield Cause(
+                yield self._find_discovered_class(claim, request.class_name, where) or Cause(
                     code=CauseCode.CLASS_MISSING,
                     message=f"{where}: class {request.class_name} does not exist",
                     next_step="create the class, or correct the name in the claim or its template",
@@ -220,6 +223,26 @@ class _ClassicExplainer:
                         decode_parameters(parameters, f"{path}.opaque.parameters")
                     except InvalidDocumentError as error:
                         yield _refused(subject, error)
+
+    def _find_discovered_class(self, claim: ClassicClaim, name: str, where: str) -> Cause | None:
+        """Return that claims cannot have what a class of discovered devices would give them."""
+        resource = self.cluster.discovered_use.find_class_resource(name)
+        if resource is None:
+            return None
+        have = f"have the pod ask for it by limits: {resource}" if resource else _SET_DOMAIN
+        return Cause(
+            code=CauseCode.CLASS_MISSING,
+            message=f"{where}: there is no class {name}: claims cannot have discovered devices before Kubernetes 1.32",
+            next_step=f"{have} (docs/discovered-devices.md#kubernetes-129-to-131)",
+            objects=(f"claim {claim.ref}", f"class {name}"),
+        )
+
+    def _check_limits(self, pod: Pod) -> Sequence[Cause]:
+        """Return why no node has the discovered devices that ``pod`` asks for by extended resources, if none has."""
+        if pod.spec.node_name or not self.cluster.discovered_use.find_wanted(pod):
+            return ()
+        checks = [check_node(self.cluster, pod, (), node) for node in self.cluster.nodes]
+        return misfit_causes(group_nodes(checks), (), ()) if all(check.reasons for check in checks) else ()
 
     def _check_reference(self, reference: ParametersReference, namespace: str, subject: str) -> Iterator[Cause]:
         kind = reference.kind

@@ -30,6 +30,12 @@ _STEPS: Final[Mapping[ReasonCode, str]] = {
     Obstacle.COMBINATION: "ask for less in one pod, or wait until a claim gives its devices back",
     CauseCode.EXTENDED_RESOURCE: "wait until a pod that has some ends, or raise devicePlugin.perNode of the "
     "ResourceClass that offers it; the events ResourceNotOffered of a node say why it has fewer",
+    CauseCode.DISCOVERED_DEVICE_UNSEEN: "let the pod run on a node that sees one, or correct the name: kubectl get "
+    "discovereddevices lists them with their nodes; if none sees it, read the log of the plugin on one that should",
+    CauseCode.DISCOVERED_DEVICE_FULL: "wait until a pod that has one ends, whose user is removed some 30 seconds "
+    "later, delete such a pod, or raise capacity of the DiscoveryConfiguration",
+    CauseCode.DISCOVERED_DEVICE_UNLISTED: "wait 10 seconds; if nothing changes, check that the plugin of the node has "
+    "devicePlugin: true in its profile and runs, and read its log",
     CauseCode.NODE_ERROR: "report the message to the authors of the driver that publishes the node's devices",
     CauseCode.UNDECIDED: "ask again with a longer --deadline, or ask for fewer devices and constraints in one pod",
 }

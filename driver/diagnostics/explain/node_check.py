@@ -1,12 +1,13 @@
 """The obstacles that keep a pod with its claims off one node, and groups of nodes with equal obstacles."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from api.core.v1 import Node, Pod
 from api.errors import PermanentError
 from api.model.claims import ResourceClaim
-from driver.allocation import DoesNotFit, Failed, Fits
+from driver.allocation import DoesNotFit, Failed, Fits, Obstacle
 from driver.allocation.explain.diagnosis import RELEASABLE, Diagnosis
 from driver.allocation.explain.near_misses import NearMissGroup
 from driver.diagnostics.cluster_index import ClusterIndex
@@ -20,6 +21,9 @@ from driver.diagnostics.explain.report import (
     UnmetCondition,
 )
 from driver.scheduling.node_filter import explain_filter
+
+_UNMATCHED: Final = frozenset({Obstacle.NO_POOL, Obstacle.CLASS, Obstacle.NODE})
+"""The obstacles of a node for which no device is published that a request could have."""
 
 
 class InvalidClaimsError(PermanentError):
@@ -47,6 +51,8 @@ def check_node(cluster: ClusterIndex, pod: Pod | None, claims: Sequence[Resource
         return _blocked(node, CauseCode.NODE_FILTER, obstacle)
     if pod is not None and (shortage := cluster.resource_use.describe_shortage(pod, node.metadata.name)):
         return _blocked(node, CauseCode.EXTENDED_RESOURCE, shortage)
+    if pod is not None and cluster.state.classic is not None and (found := _find_discovered(cluster, pod, node)):
+        return _blocked(node, *found)
     unallocated = [claim for claim in claims if claim.status.allocation is None]
     if not unallocated:
         return NodeCheck(node, ())
@@ -62,7 +68,7 @@ def check_node(cluster: ClusterIndex, pod: Pod | None, claims: Sequence[Resource
             diagnoses = cluster.diagnose(unallocated, node, cluster.holdings(node))
             return NodeCheck(
                 node,
-                tuple(map(_reason, diagnoses)),
+                tuple(_reason_of(cluster, unallocated, node, diagnosis) for diagnosis in diagnoses),
                 tuple(dict.fromkeys(_in_the_way(node, diagnoses))),
                 all(diagnosis.obstacle in RELEASABLE for diagnosis in diagnoses),
             )
@@ -80,14 +86,59 @@ def group_nodes(checks: Iterable[NodeCheck]) -> tuple[NodeGroup, ...]:
         NodeGroup(
             nodes=tuple(each.node.metadata.name for each in group),
             reasons=group[0].reasons,
-            in_the_way=tuple(one for each in group for one in each.in_the_way),
+            in_the_way=_join_in_the_way(group),
         )
         for group in ordered
     )
 
 
+def _join_in_the_way(checks: Sequence[NodeCheck]) -> tuple[BlockedCard, ...]:
+    """Return what is in the way on the nodes of a group; what is of no single node is there once, without a node."""
+    found: dict[BlockedCard, list[BlockedCard]] = {}
+    for each in checks:
+        for one in each.in_the_way:
+            found.setdefault(replace(one, node=""), []).append(one)
+    return tuple(same[0] if len(same) == 1 else bare for bare, same in found.items())
+
+
 def _blocked(node: Node, obstacle: ReasonCode, message: str) -> NodeCheck:
     return NodeCheck(node, (NodeReason(claim="", request="", obstacle=obstacle, message=message),))
+
+
+def _find_discovered(cluster: ClusterIndex, pod: Pod, node: Node) -> tuple[CauseCode, str] | None:
+    """Return what ``node`` lacks of the discovered devices that ``pod`` asks for by extended resources."""
+    use, name = cluster.discovered_use, node.metadata.name
+    if why := use.describe_unseen(pod, name):
+        return CauseCode.DISCOVERED_DEVICE_UNSEEN, why
+    if why := use.describe_full(pod, name):
+        return CauseCode.DISCOVERED_DEVICE_FULL, why
+    if why := use.describe_unlisted(pod, name):
+        return CauseCode.DISCOVERED_DEVICE_UNLISTED, why
+    return None
+
+
+def _reason_of(cluster: ClusterIndex, claims: Sequence[ResourceClaim], node: Node, diagnosis: Diagnosis) -> NodeReason:
+    """Return the obstacle of a request; of one for a discovered device that the node does not see, that it does not."""
+    reason = _reason(diagnosis)
+    if diagnosis.obstacle not in _UNMATCHED:
+        return reason
+    for name in _find_classes(claims, diagnosis):
+        if why := cluster.discovered_use.describe_class_unseen(name, node.metadata.name):
+            return NodeReason(
+                claim=reason.claim, request=reason.request, obstacle=CauseCode.DISCOVERED_DEVICE_UNSEEN, message=why
+            )
+    return reason
+
+
+def _find_classes(claims: Sequence[ResourceClaim], diagnosis: Diagnosis) -> Iterator[str]:
+    """Yield the class of the request that ``diagnosis`` is about."""
+    for claim in claims:
+        for request in claim.spec.devices.requests if claim.ref == diagnosis.claim else ():
+            if request.name == diagnosis.request and request.exactly is not None:
+                yield request.exactly.device_class_name
+            for alternative in request.first_available:
+                if f"{request.name}/{alternative.name}" == diagnosis.request:
+                    yield alternative.device_class_name
 
 
 def _reason(diagnosis: Diagnosis) -> NodeReason:

@@ -295,6 +295,16 @@ def _preparing(cluster: ClusterIndex, pod: Pod, claims: Sequence[HeldClaim]) -> 
     events = (
         "events could not be read" if "events" in cluster.state.forbidden_lists else "no event reports a failed prepare"
     )
+    if not claims:
+        return Cause(
+            code=CauseCode.PREPARING,
+            message=f"no fault is found: node {pod.spec.node_name} is ready, and its kubelet gives containers what "
+            "their limits ask for",
+            next_step=f"wait some seconds; if nothing changes, kubectl describe pod {pod.metadata.name} -n "
+            f"{pod.metadata.namespace}",
+            objects=(f"pod {pod.ref}",),
+            is_fault=False,
+        )
     return Cause(
         code=CauseCode.PREPARING,
         message=f"no fault is found: node {pod.spec.node_name} is ready, the plugin of {drivers} is there, the devices "

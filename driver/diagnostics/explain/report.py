@@ -74,7 +74,13 @@ class CauseCode(StrEnum):
     EXTENDED_RESOURCE = "extended-resource"
     """A node has too few of an extended resource that a ResourceClass offers by the device plugin interface."""
     EXTENDED_RESOURCE_REFUSED = "extended-resource-refused"
-    """No node offers the extended resource of a ResourceClass: its condition says why."""
+    """Nobody gives the extended resource of a ResourceClass, or of discovered devices."""
+    DISCOVERED_DEVICE_UNSEEN = "discovered-device-unseen"
+    """A node sees no discovered device of what is asked for."""
+    DISCOVERED_DEVICE_FULL = "discovered-device-full"
+    """Discovered devices have as many users as their capacity (Kubernetes 1.29 to 1.31)."""
+    DISCOVERED_DEVICE_UNLISTED = "discovered-device-unlisted"
+    """A kubelet lists less of a discovered device's extended resource than is left (Kubernetes 1.29 to 1.31)."""
     RESERVED = "reserved"
     """Placements are kept for extended resources, and claims cannot have them."""
     CLAIM_INVALID = "claim-invalid"
@@ -216,7 +222,7 @@ class NodeReason:
     """The claim that meets the obstacle; empty when it concerns the whole pod."""
     request: str
     obstacle: ReasonCode
-    """An Obstacle, or NODE_FILTER, NODE_ERROR or UNDECIDED of CauseCode."""
+    """An Obstacle, or a CauseCode that is about a node."""
     message: str
     near_misses: tuple[NearMiss, ...] = ()
     taints: tuple[str, ...] = ()
@@ -227,6 +233,7 @@ class BlockedCard:
     """Hardware of one card that other claims hold."""
 
     node: str
+    """Empty for hardware that several nodes of the group can use."""
     pool: str
     card: str
     counters: tuple[str, ...]

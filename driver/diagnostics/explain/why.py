@@ -22,6 +22,7 @@ from driver.diagnostics.explain.class_faults import (
     find_missing_classes,
     find_refused_resource,
     find_reserved,
+    find_unbacked_resource,
     find_unknown_constraints,
     find_unknown_names,
 )
@@ -52,7 +53,7 @@ def explain_pod(cluster: ClusterIndex, ref: ObjectRef, track: ProgressTracker = 
     if pod is None:
         raise QueryError.unknown("pod", ref, cluster.pods, which="that requests devices")
     subject = Subject(kind="Pod", namespace=ref.namespace, name=ref.name)
-    if cluster.state.classic is not None:
+    if cluster.state.classic is not None and pod.spec.resource_claims:
         return explain_classic_pod(cluster, cluster.state.classic, pod, subject)
     return _Explainer(cluster, subject, pod, find_pod_claims(cluster, pod), track).explain()
 
@@ -134,7 +135,10 @@ class _Explainer:
         if (
             self.pod is not None
             and not self.pod.spec.node_name
-            and (refused := find_refused_resource(self.cluster, self.pod))
+            and (
+                refused := find_refused_resource(self.cluster, self.pod)
+                or find_unbacked_resource(self.cluster, self.pod)
+            )
         ):
             return refused
         for claim in self.claims.found:
@@ -232,6 +236,8 @@ class _Explainer:
         said = f"; it says: {self._scheduler_says}" if self._scheduler_says else ""
         if self._unallocated:
             what = f"devices are free on {list_names(fitting)}: the pod waits for the scheduler{said}"
+        elif not claims:
+            what = f"what its limits ask for is there on {list_names(fitting)}: it is not bound yet{said}"
         else:
             what = f"its claims are allocated, and {list_names(fitting)} accepts it: it is not bound yet{said}"
         name = pod.spec.scheduler_name or "default-scheduler"

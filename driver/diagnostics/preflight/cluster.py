@@ -10,7 +10,7 @@ from api.core.v1 import CustomResourceDefinition, NodeSetup
 from api.kerf.v1alpha1 import ResourceClassObject
 from api.model.devices import ResourceSlice
 from api.resource.registry import VERSIONS
-from driver.diagnostics.offered_resources import find_offered
+from driver.diagnostics.extended_resources.offered_resources import find_offered
 from driver.diagnostics.preflight.container_runtime import CHECK as RUNTIME
 from driver.diagnostics.preflight.container_runtime import check_versions
 from driver.diagnostics.preflight.other_drivers import PLUGINS, check_device_plugins, check_drivers

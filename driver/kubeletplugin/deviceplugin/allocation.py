@@ -88,6 +88,8 @@ class ResourceAllocator:
         self._flights: SingleFlight[str, PreparedClaim | None] = SingleFlight(tasks, stopping=ResourceStoppingError)
         self._used: set[str] = set()
         """The records whose devices a pod was seen with."""
+        self._unstarted: set[str] = set()
+        """The records that this process has made for an Allocate, and with which no container has begun since."""
         self._calls: Counter[str] = Counter()
         """How often the kubelet has named the device of a record."""
         self._allocations: Counter[str] = Counter()
@@ -127,7 +129,9 @@ class ResourceAllocator:
         """Prepare again what is no longer there, because a container is about to start. Raises as ``allocate`` does."""
         unknown = [each for each in ids if self._checkpoint.get(record_uid(resource, each)) is None]
         self._offer.check(resource, unknown)
-        self._calls.update(record_uid(resource, each) for each in ids)
+        uids = {record_uid(resource, each) for each in ids}
+        self._calls.update(uids)
+        self._unstarted -= uids
         await self._prepare_all(resource, sorted(set(ids)), for_start=True)
         self.starting.notify()  # now, so that there is a record of each with which its pod is seen
 
@@ -142,6 +146,12 @@ class ResourceAllocator:
     def count_allocations(self, uid: str) -> int:
         """Return how often the kubelet has allocated the device of a record."""
         return self._allocations[uid]
+
+    def is_unstarted(self, uid: str) -> bool:
+        """Whether it is certain that no container has begun with the device of a record, as PreStartContainer would
+        have said; of a record of before this process it is not.
+        """
+        return uid in self._unstarted
 
     async def release(self, record: PreparedClaim, calls: int) -> None:
         """Release what no container has any more, unless the kubelet has named it since there were ``calls``, or it is
@@ -208,6 +218,7 @@ class ResourceAllocator:
         if context.record is not None and ref.uid in self._used and not for_start:
             _log.info("%s goes from a pod that has ended to the next one", ref.name)
             await self._execute_release(context)
+        is_new = context.record is None and not for_start
         state = classify_record(context.record, self._boot_id)
         if context.record is not None and state is RecordState.PREPARED and await self._has_lost(context.record):
             _log.warning("%s is no longer on its card: preparing it anew", ref.name)
@@ -217,10 +228,13 @@ class ResourceAllocator:
             context.wanted = (self._offer.resolve(resource, device_id, context.record),)
         [device] = context.wanted or context.existing.devices
         await self._offer.enter(resource, device_id, device)
+        if is_new:
+            self._unstarted.add(ref.uid)
         try:
             await self._executor.execute(steps, context)  # writes the record before it waits for anything
         except KerfError:
             if context.record is None:
+                self._unstarted.discard(ref.uid)
                 with suppress(KerfError):  # a user without a record is found later (``adopt``)
                     await self._offer.leave(resource, device_id, device)
             raise
@@ -268,5 +282,6 @@ class ResourceAllocator:
 
     async def _execute_release(self, context: ClaimContext) -> None:
         await self._executor.execute(RELEASE, context)  # raises before the record is dropped when it must wait
-        self._used.discard(context.claim.uid)
+        for known in (self._used, self._unstarted):
+            known.discard(context.claim.uid)
         _log.info("released %s", context.claim.name)

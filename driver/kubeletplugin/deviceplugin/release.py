@@ -8,9 +8,12 @@ by a grace, and in all between, and nothing contradicts:
   lists no pods, though their containers run; then the plugin cannot reach it either, and releases nothing;
 - a call of the kubelet for the device since the first of the two answers.
 
-A device that no answer has had was allocated for a pod that was rejected, or has only an init container so far: the
-kubelet's answers leave those out. It gets far more time (``Settings.unlisted_grace_s``), and the kubelet may allocate
-it meanwhile. A kubelet that does not answer frees nothing.
+A device that no answer has had was allocated for a pod that was rejected, or is an init container's: the kubelet's
+answers leave those out, and have a pod's other containers from Allocate on (``List`` of ``apis/podresources/
+server_v1.go``). If no container has begun with it, it gets a few minutes (``Settings.unstarted_grace_s``): one that is
+yet to begin has it prepared anew by PreStartContainer, or is refused if others have it by then. Otherwise an init
+container may be at work with it, and it gets far more time (``Settings.unlisted_grace_s``). The kubelet may allocate it
+meanwhile. A kubelet that does not answer frees nothing.
 """
 
 import logging
@@ -135,11 +138,17 @@ class ResourceCollector:
             if absence is None or absence.calls != calls:
                 self._absent[uid] = _Absence(self._clock(), calls)
                 return
-            settings = self._settings
-            grace_s = settings.unused_grace_s if uid in self._seen else settings.unlisted_grace_s
-            if self._clock() - absence.since < grace_s or await self._is_contradicted(record):
+            if self._clock() - absence.since < self._find_grace(uid) or await self._is_contradicted(record):
                 return
         await self._allocator.release(record, calls)
+
+    def _find_grace(self, uid: str) -> float:
+        """Return the seconds for which no answer must have a device."""
+        if uid in self._seen:
+            return self._settings.unused_grace_s
+        if self._allocator.is_unstarted(uid):
+            return self._settings.unstarted_grace_s
+        return self._settings.unlisted_grace_s
 
     async def _read_uid(self, pod: ObjectRef) -> str:
         try:

@@ -127,6 +127,17 @@ async def test_a_node_that_leaves_is_gone_from_the_device_although_nothing_else_
         assert cluster.find("discovereddevices", CAMERA)["spec"]["nodes"] == ["n1"]
 
 
+async def test_a_device_that_somebody_has_made_is_published_when_it_has_the_label_by_which_plugins_find_it() -> None:
+    """Else a pod could come to a node whose plugin does not know the device yet."""
+    cluster = Cluster()
+    assert "labels" not in cluster.find("discovereddevices", CAMERA)["metadata"]
+    async with cluster.controller():
+        assert cluster.find("discovereddevices", CAMERA)["metadata"]["labels"] == {"kerf.dev/node": "Shared"}
+        writes = [request for _, request in cluster.server.requests if request.method in ("POST", "PATCH")]
+        assert [request.path.split("/")[4] for request in writes][:2] == ["discovereddevices", "resourceslices"]
+        assert not writes[0].path.endswith("/status")
+
+
 async def test_a_node_that_comes_or_is_renamed_is_selected() -> None:
     def selected() -> Any:
         [term] = cluster.find("resourceslices", SLICE)["spec"]["nodeSelector"]["nodeSelectorTerms"]

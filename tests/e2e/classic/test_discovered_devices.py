@@ -12,6 +12,7 @@ from tests.e2e.log_capture import keep_logs_on_failure
 from tests.e2e.node import NodeView
 from tests.e2e.permission_cases import ALLOWED, Case, clients, wait_said
 from tests.e2e.wait import eventually
+from tests.e2e.why_audit import ask_why
 from tests.realcluster.api import Api, Document
 from tests.realcluster.cluster import Cluster, running
 from tests.realcluster.kerf import Hardware, Kerf
@@ -178,6 +179,13 @@ async def test_ak_06_ak_16_two_nodes_use_a_device_of_capacity_two_and_a_third_po
 
     await eventually("the third pod waits", is_told, but=cameras.messages)
     assert await cameras.phase("c") == "Pending"
+    code, report = await ask_why(cluster, "pod/c", "-n", "cameras")
+    assert (code, report["verdict"]) == (1, "does-not-fit")
+    [full] = [cause["message"] for cause in report["causes"] if cause["code"] == "discovered-device-full"]
+    assert full.endswith(
+        f"{cameras.device} has 2 of 2 users: 1 on node1 by {cameras.any} (cameras/a), 1 on node2 by {cameras.this} "
+        "(cameras/b)"
+    )
     await cameras.delete("a")
     assert (await cameras.environment("c"))["URL"] == "here"
     await cameras.delete("b")

@@ -98,24 +98,56 @@ async def test_a_pod_that_the_api_server_has_keeps_its_device_though_the_kubelet
         await wait_made(node)
 
 
-async def test_a_device_that_no_pod_was_ever_listed_with_has_a_grace_of_its_own() -> None:
-    """Its pod was rejected after Allocate, or has only an init container with it, which the kubelet does not list."""
-    async with offering_node(unused_grace_s=0.0, unlisted_grace_s=NEVER_S) as node, node.machine.plugin():
-        node.offer(_1g_1gb=1)
-        await node.kubelet.wait_list(RESOURCE, 1)
-        await node.kubelet.allocate(RESOURCE, FIRST)
+async def allocate_unlisted(node: OfferingNode) -> None:
+    """A pod gets the only device, and the kubelet never lists the two together."""
+    node.offer(_1g_1gb=1)
+    await node.kubelet.wait_list(RESOURCE, 1)
+    await node.kubelet.allocate(RESOURCE, FIRST)
+
+
+async def test_a_device_that_no_container_has_begun_with_is_free_after_a_grace_of_its_own() -> None:
+    """Its pod was rejected after Allocate."""
+    async with offering_node(unused_grace_s=0.0, unstarted_grace_s=NEVER_S) as node, node.machine.plugin():
+        await allocate_unlisted(node)
         await node.kubelet.wait_lists_asked(5)
         assert node.made == {FIRST}
-    async with offering_node(unused_grace_s=NEVER_S, unlisted_grace_s=0.05) as node, node.machine.plugin():
-        node.offer(_1g_1gb=1)
-        await node.kubelet.wait_list(RESOURCE, 1)
-        await node.kubelet.allocate(RESOURCE, FIRST)
+    settings = {"unused_grace_s": NEVER_S, "unstarted_grace_s": 0.05, "unlisted_grace_s": NEVER_S}
+    async with offering_node(**settings) as node, node.machine.plugin():
+        await allocate_unlisted(node)
         await wait_made(node)
+
+
+async def test_a_device_that_a_container_may_have_begun_with_has_more_time_though_no_pod_is_listed_with_it() -> None:
+    """The kubelet does not list the devices of init containers."""
+    short = {"unused_grace_s": 0.0, "unstarted_grace_s": 0.0}
+    async with offering_node(**short, unlisted_grace_s=NEVER_S) as node:
+        node.kubelet.is_silent = True
+        async with node.machine.plugin():
+            await allocate_unlisted(node)
+            await node.kubelet.pre_start(RESOURCE, FIRST)
+            node.kubelet.is_silent = False
+            await node.kubelet.wait_lists_asked(5)
+            assert node.made == {FIRST}
+    async with offering_node(**short, unlisted_grace_s=0.05) as node, node.machine.plugin():
+        await allocate_unlisted(node)
+        await node.kubelet.pre_start(RESOURCE, FIRST)
+        await wait_made(node)
+
+
+async def test_what_began_before_the_plugin_did_is_not_taken_for_unstarted() -> None:
+    async with offering_node(unused_grace_s=0.0, unstarted_grace_s=0.0, unlisted_grace_s=NEVER_S) as node:
+        node.kubelet.is_silent = True
+        async with node.machine.plugin():
+            await allocate_unlisted(node)
+        node.kubelet.is_silent = False
+        async with node.machine.plugin():
+            await node.kubelet.wait_lists_asked(5)
+            assert node.made == {FIRST}
 
 
 async def test_a_device_that_no_pod_was_ever_listed_with_is_not_free_while_the_api_server_is_away() -> None:
     """A kubelet that the API server does not answer may list no pods after its start."""
-    async with offering_node(unused_grace_s=NEVER_S, unlisted_grace_s=0.0) as node, node.machine.plugin():
+    async with offering_node(unused_grace_s=NEVER_S, unstarted_grace_s=0.0) as node, node.machine.plugin():
         node.offer(_1g_1gb=1)
         await node.kubelet.wait_list(RESOURCE, 1)
         node.machine.cluster.is_down = True

@@ -135,6 +135,9 @@ class DiscoveryReconciler:
         for state in ("online", "offline", "invalid"):
             _devices.labels(state).set(sum(_state_of(one) == state for one in plan.devices))
         keeps_shares = self._keeps_shares
+        for device in plan.devices:  # before the slices: by its label a plugin finds the device that it is to prepare
+            if device.correction is not None and not device.is_expired:
+                await self._try(device.held.metadata.name, self._correct(device.held, device.correction))
         await self._write_slices(plan)
         if keeps_shares != self._keeps_shares:
             return await self.reconcile()
@@ -237,8 +240,6 @@ class DiscoveryReconciler:
         if plan.is_expired:
             await self._try(held.metadata.name, self._delete(DISCOVERED_DEVICES, held))
             return
-        if plan.correction is not None:
-            await self._try(held.metadata.name, self._correct(held, plan.correction))
         if plan.status != held.status:
             await self._write_status(DISCOVERED_DEVICES, held, plan.status)
 

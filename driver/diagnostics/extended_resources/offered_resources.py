@@ -5,7 +5,7 @@ many a node keeps apart from what claims can have, in use or not.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from api.core.v1 import NodeSetup, Pod
@@ -27,7 +27,7 @@ def find_offered(classes: Iterable[ResourceClassObject], nodes: Iterable[NodeSet
         if not isinstance(offer, dict) or not isinstance(name, str):
             continue
         per_node = offer.get("perNode")
-        amounts = {node.metadata.name: _read_amount(node.status.allocatable.get(name)) for node in listed}
+        amounts = {node.metadata.name: read_amount(node.status.allocatable.get(name)) for node in listed}
         yield OfferedResource(
             name=name,
             class_name=held.metadata.name,
@@ -71,14 +71,8 @@ class ResourceUse:
         return [self._resources[name] for name in sorted(self._resources)]
 
     def find_wanted(self, pod: Pod) -> Mapping[str, int]:
-        """Return how many of each offered resource ``pod`` needs at a time: init containers run before the others."""
-        found: Counter[str] = Counter()
-        for container in pod.spec.containers:
-            found.update(self._find_limits(container.resources.limits))
-        for container in pod.spec.init_containers:
-            for name, amount in self._find_limits(container.resources.limits).items():
-                found[name] = max(found[name], amount)
-        return found
+        """Return how many of each offered resource ``pod`` needs at a time."""
+        return count_wanted(pod, self._resources.__contains__)
 
     def count_free(self, name: str, node: str) -> int:
         """Return how many of a resource the next pod of a node can have."""
@@ -110,12 +104,25 @@ class ResourceUse:
             return f"{said} ({', '.join(sorted(holders)[:_LISTED])}{more})" if holders else said
         return ""
 
-    def _find_limits(self, limits: Mapping[str, Quantity]) -> Mapping[str, int]:
-        return {name: int(amount) for name, amount in limits.items() if name in self._resources and int(amount)}
+
+def count_wanted(pod: Pod, is_meant: Callable[[str], bool]) -> Mapping[str, int]:
+    """Return how many a pod needs at a time of each resource that ``is_meant``: init containers run before others."""
+    found: Counter[str] = Counter()
+    for container in pod.spec.containers:
+        found.update(_find_limits(container.resources.limits, is_meant))
+    for container in pod.spec.init_containers:
+        for name, amount in _find_limits(container.resources.limits, is_meant).items():
+            found[name] = max(found[name], amount)
+    return found
 
 
-def _read_amount(text: str | None) -> int:
+def read_amount(text: str | None) -> int:
+    """Return the amount of an extended resource that a node lists; 0 for what is no amount."""
     try:
         return int(Quantity(text or "0"))
     except InvalidQuantityError:
         return 0
+
+
+def _find_limits(limits: Mapping[str, Quantity], is_meant: Callable[[str], bool]) -> Mapping[str, int]:
+    return {name: int(amount) for name, amount in limits.items() if is_meant(name) and int(amount)}
