@@ -203,6 +203,7 @@ class PluginProcess:
 
     def _start_call(self, work: Work) -> None:
         """Have a call to hardware made in the event loop, later, or files written there, at once."""
+        assert isinstance(work, partial)
         name = _name_function(work)
         if name in _FILE_WORK:
             asyncio.get_running_loop().call_soon(lambda: self._wrap_file_work(work)()())
@@ -242,9 +243,8 @@ class PluginProcess:
         return partial(work.func, loop, context, write, args, end)
 
 
-def _name_function(work: Work) -> str:
+def _name_function(work: "partial[Report]") -> str:
     """Return the name of the function that ``start_call`` was called with; a call to hardware also notes its thread."""
-    assert isinstance(work, partial)
     _, _, function, args, _ = work.args
     if function.__qualname__ == _RunningCall.run.__qualname__:
         function = args[0]
