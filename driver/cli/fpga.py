@@ -328,10 +328,12 @@ def _verify_folder(folder: Path) -> Iterator[str]:
 
     try:
         if (folder / "shell.json").is_file():
-            if (base := read_base(folder.parent, folder)) is None:
-                yield f"{folder}: the base design has no slots (shell_type of shell.json)"
-                return
-            click.echo(f"{folder}: a base design with {base.slots} slots\n  interfaceUUID: {base.interface_uuid}")
+            base = read_base(folder.parent, folder)
+            what = "a flat base design, which is the package of its function" if base.is_flat else "a base design"
+            click.echo(f"{folder}: {what}{'' if base.is_flat else f' with {base.slots} slots'}")
+            click.echo(f"  interfaceUUID: {base.interface_uuid}")
+            if base.is_flat:
+                click.echo(f"  sha256: {compute_digest(folder)}")
             return
         found = split_slot_folder("/".join(folder.resolve().parts[-3:]))
         if found is None:

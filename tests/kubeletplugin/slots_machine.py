@@ -25,6 +25,7 @@ def hardware(root: Path, socket: str) -> SlotsBackend:
         socket=socket,
         firmware_folder=str(here.firmware),
         description_folder=str(here.descriptions),
+        overlay_folder=str(here.overlays),
         system_root=str(here.folder),
     )
     backend = SlotsBackend(config)

@@ -22,18 +22,19 @@ PID: Final = 4711
 
 
 class DfxMachine:
-    """The board in ``folder``: ``firmware``, ``sys``, ``proc``, ``descriptions``."""
+    """The board in ``folder``: ``firmware``, ``sys``, ``proc``, ``descriptions``, ``overlays``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.firmware = folder / "firmware"
         self.descriptions = folder / "descriptions"
+        self.overlays = folder / "overlays"
 
     @classmethod
     def create(cls, folder: Path, slots: int = 3) -> "DfxMachine":
         """Make a board with one base design, with packages of ``aes`` for each slot, of ``fft`` for the first two."""
         machine = cls(folder)
-        for part in ("proc/sys/kernel", "descriptions", "firmware"):
+        for part in ("proc/sys/kernel", "descriptions", "firmware", "overlays"):
             (folder / part).mkdir(parents=True)
         (folder / "proc/sys/kernel/osrelease").write_text("6.6.10-xilinx\n")
         manager = folder / "sys/devices/platform/firmware:zynqmp-firmware:pcap/fpga_manager/fpga0"
@@ -75,9 +76,7 @@ class DfxMachine:
 
     def interface(self, base: str = BASE) -> str:
         """The interface UUID of a base design."""
-        found = read_base(self.firmware, self.firmware / base)
-        assert found is not None
-        return found.interface_uuid
+        return read_base(self.firmware, self.firmware / base).interface_uuid
 
     def describe(self, slots: int = 3, *, has_blank: bool = True) -> None:
         """Describe the base design and its functions, each with a file for each slot."""

@@ -35,6 +35,7 @@ class SlotsMachineUnderTest(MachineUnderTest):
             socket=self.daemon.path,
             firmware_folder=str(self.hardware.firmware),
             description_folder=str(self.hardware.descriptions),
+            overlay_folder=str(self.hardware.overlays),
             system_root=str(folder),
             health_poll_seconds=0.01,
         )
