@@ -112,16 +112,9 @@ class DaemonStandIn:
         if effect == "delay":
             time.sleep(int(argument) / 1000)
         state = self.read_state()
-        base = next((one for one, packages in self._list_bases() if package in packages), None)
-        if base is None:
-            return f"{messages.NO_PACKAGE}"
-        is_flat = self._is_flat(base)
-        if state["slots"] and (is_flat or state["base"] != base):
-            return f"{messages.NO_SLOT if is_flat else messages.LOAD_FAILED}"
-        if not is_flat and state["base"] != base:
-            self._remove_base(state)
-        if state["base"] != base and not self._load_base(state, base):
-            return f"{messages.LOAD_FAILED}"
+        base = next((one for one, packages in self._list_bases() if package in packages), "")
+        if fault := self._activate_base(state, base):
+            return f"{fault}"
         for slot in range(self._count_slots(base)):
             place = self._find_place(base, package, slot)
             if str(slot) in state["slots"] or not place.is_dir():
@@ -133,7 +126,7 @@ class DaemonStandIn:
             if effect == "elsewhere":
                 slot = (slot + 1) % self._count_slots(base)
             handle = next(number for number in range(_MOST_HANDLES) if number not in self._list_handles(state))
-            if not is_flat:
+            if not self._is_flat(base):
                 self._apply_overlay(place.name)
             state["slots"][str(slot)] = [package, handle]
             state["fabric"][str(slot)] = package
@@ -244,6 +237,21 @@ class DaemonStandIn:
         folder = self.folder / "firmware" / base
         return folder if self._is_flat(base) else folder / package / f"{package}_slot{slot}"
 
+    def _activate_base(self, state: dict[str, Any], base: str) -> int:
+        """Have a base design loaded for one of its packages; not 0: the result of the load that fails."""
+        if not base:
+            return messages.NO_PACKAGE
+        is_flat = self._is_flat(base)
+        if state["slots"] and (is_flat or state["base"] != base):
+            return messages.NO_SLOT if is_flat else messages.LOAD_FAILED
+        if not is_flat and state["base"] != base:
+            self._remove_base(state)
+        if state["base"] == base:
+            return 0
+        is_loaded = self._load_base(state, base)
+        self._write(state)
+        return 0 if is_loaded else messages.LOAD_FAILED
+
     def _load_base(self, state: dict[str, Any], base: str) -> bool:
         """Load a base design, unless the kernel still has the overlay of one; whether it is loaded."""
         names = {one.rpartition("/")[2] for one, _ in self._list_bases()}
@@ -301,9 +309,10 @@ class DaemonStandIn:
         lines = file.read_text().splitlines() if file.exists() else []
         return next((line.split()[1] for line in lines if line.startswith(f"{call} ")), "")
 
-    def _write(self, state: dict[str, Any], line: str) -> None:
-        with (self.folder / "log").open("a") as log:
-            log.write(f"{line}\n")
+    def _write(self, state: dict[str, Any], line: str = "") -> None:
+        if line:
+            with (self.folder / "log").open("a") as log:
+                log.write(f"{line}\n")
         new = self._state_file.with_suffix(".new")
         new.write_text(json.dumps(state))
         new.replace(self._state_file)

@@ -13,16 +13,21 @@ from driver.kubeletplugin.backends.slots.messages import LIST_PACKAGE, unpack_re
 from driver.partitions.geometry import Card, Partition
 from driver.testing import MachineUnderTest, ProcessKilled
 from tests.fakes.dfx import DaemonStandIn, DfxMachine
+from tests.fakes.dfx.machine import FLAT
 
 
 class SlotsMachineUnderTest(MachineUnderTest):
-    """A board with three slots."""
+    """A board with three slots, or with further layouts: two slots, and a flat one."""
 
     lists_idle = False
 
-    def __init__(self, folder: Path, slots: int = 3) -> None:
+    def __init__(self, folder: Path, slots: int = 3, *, has_layouts: bool = False) -> None:
         self.hardware = DfxMachine.create(folder, slots)
-        self.hardware.describe(slots)
+        if has_layouts:
+            self.hardware.add_layouts()
+            self.hardware.describe_layouts()
+        else:
+            self.hardware.describe(slots)
         self.timeout_s: float | None = None
         """The most seconds that the client waits; None: as long as it would."""
         self.is_loading_for_another = False
@@ -56,10 +61,11 @@ class SlotsMachineUnderTest(MachineUnderTest):
         return FpgaConfig(api_version="kerf.dev/v1alpha1", function="aes")
 
     def idle(self, card_uuid: str) -> Collection[Hashable]:
-        """What is loaded, and what a slot's logic was made into last, unless it is blank."""
+        """What is loaded, and what a slot's logic was made into last, unless it is blank, or flat: that has none."""
         del card_uuid
         state = self.daemon.read_state()
-        left = [(slot, name) for slot, name in state["fabric"].items() if not name.startswith("blank")]
+        flat = FLAT.rpartition("/")[2]
+        left = [one for one in state["fabric"].items() if not one[1].startswith("blank") and one[1] != flat]
         return [*((slot, *one) for slot, one in state["slots"].items()), *left]
 
     def kill_at(self, point: int | None) -> None:
@@ -67,8 +73,10 @@ class SlotsMachineUnderTest(MachineUnderTest):
 
     def cut_by_hand(self, partition: Partition) -> None:
         """Load and use a function, as with ``dfx-mgr-client``."""
+        assert partition.placement is not None
+        name = "aes-half" if partition.placement.layout else "aes"
         for slot in _slots(partition):
-            assert self.daemon.load(f"aes-{slot}").endswith(":operating")
+            assert self.daemon.load(f"{name}-{slot}").endswith(":operating")
             self.hardware.use(slot)
 
     def remove_by_hand(self, partition: Partition) -> None:
