@@ -14,9 +14,12 @@ from driver.kubeletplugin.backends.slots.packages import compute_digest, read_ba
 from tests.fakes.dfl.machine import build_document
 
 BASE: Final = "kr260/k26_3rp_1409"
-HALVES: Final = "kr260/k26_2rp_1409"
+HALVES: Final = "kr260/k26_3rp_halves"
 FLAT: Final = "kr260/k26_vadd"
-"""The base designs of the layouts beside BASE, with two slots and with none."""
+"""The base designs of the layouts beside BASE, with two slots and with none.
+
+The daemon's table shortens the name of the first as that of BASE.
+"""
 BLANK_ID: Final = "3d0c2a5e-1111-5e0a-9b62-2f0d5b0c7a01"
 FUNCTION_IDS: Final = {
     "aes": "3d0c2a5e-2222-5e0a-9b62-2f0d5b0c7a02",

@@ -9,7 +9,7 @@ from api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig
 from driver.kubeletplugin.backends.slots import SlotsBackend
 from driver.kubeletplugin.backends.slots.config import SlotsConfig
 from driver.kubeletplugin.backends.slots.daemon import DaemonSocket
-from driver.kubeletplugin.backends.slots.messages import LIST_PACKAGE, unpack_request
+from driver.kubeletplugin.backends.slots.messages import LIST_PACKAGE, LOAD_ACCEL, unpack_request
 from driver.partitions.geometry import Card, Partition
 from driver.testing import MachineUnderTest, ProcessKilled
 from tests.fakes.dfx import DaemonStandIn, DfxMachine
@@ -30,6 +30,8 @@ class SlotsMachineUnderTest(MachineUnderTest):
             self.hardware.describe(slots)
         self.timeout_s: float | None = None
         """The most seconds that the client waits; None: as long as it would."""
+        self.limits_s: list[float] = []
+        """How many seconds each load might take."""
         self.is_loading_for_another = False
         """Whether the daemon loads for somebody all the time, so that no question is answered."""
         sockets = tempfile.TemporaryDirectory(prefix="dfx-")  # paths of sockets have 107 bytes, those of tests more
@@ -111,6 +113,8 @@ class SlotsMachineUnderTest(MachineUnderTest):
             raise TimeoutError
         if kind == LIST_PACKAGE:
             return DaemonSocket(self.daemon.path)(request, timeout_s)
+        if kind == LOAD_ACCEL:
+            self.limits_s.append(timeout_s)
         self._pass_point()
         answer = DaemonSocket(self.daemon.path)(request, timeout_s if self.timeout_s is None else self.timeout_s)
         self._pass_point()

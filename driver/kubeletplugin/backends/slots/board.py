@@ -15,6 +15,7 @@ nobody in any slot it unloads all of them, has the base design removed, and read
 """
 
 import logging
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,6 +58,7 @@ _log = logging.getLogger(__name__)
 _LOADING: Final = "loading"
 """The note that a change of the slots has begun, with the function's name."""
 _PLATFORM: Final = "sys/bus/platform/devices"
+_UIO: Final = re.compile(r"uio[0-9]+")
 _NOT_DESCRIBED: Final = "no shell is described for a base design of this board"
 _DEFAULTS: Final = FpgaConfig(api_version="kerf.dev/v1alpha1")
 """The configuration of loads that no claim has asked for, at a release."""
@@ -319,8 +321,11 @@ class SlotsBoard:
         except (InvalidPackageError, OSError):  # its files are gone; what they were cannot be told
             return
         for name in names:
-            for entry in sorted((self._root / _PLATFORM / name / "uio").glob("uio[0-9]*")):
-                yield UioDevice(name=name, node=f"/dev/{entry.name}")
+            try:
+                entries = sorted(one.name for one in (self._root / _PLATFORM / name / "uio").iterdir())
+            except OSError:  # it is not there, or goes meanwhile
+                continue
+            yield from (UioDevice(name=name, node=f"/dev/{one}") for one in entries if _UIO.fullmatch(one))
 
     def _find_nodes(self, image: ImageReference, slot: int) -> list[UioDevice]:
         """Return the devices of a loaded function. Raises HardwareRefusedError: one of them is not there."""
