@@ -1,10 +1,11 @@
 """A node whose FPGA dfx-mgrd's stand-in loads, and a process that makes one call on it.
 
-``python -m tests.kubeletplugin.slots_machine ROOT SOCKET prepare|unprepare``
+``python -m tests.kubeletplugin.slots_machine ROOT SOCKET prepare|unprepare [DEVICE]``
 """
 
 import sys
 from pathlib import Path
+from typing import Final
 
 import anyio
 
@@ -15,7 +16,7 @@ from tests.fakes.cluster import FakeCluster
 from tests.fakes.dfx import DfxMachine
 from tests.kubeletplugin.claim_fixture import plugin_core
 
-CLAIM = claim("fpga", "fpga-0-aes-at-1")
+DEVICE: Final = "fpga-0-aes-at-1"
 
 
 def hardware(root: Path, socket: str) -> SlotsBackend:
@@ -33,16 +34,18 @@ def hardware(root: Path, socket: str) -> SlotsBackend:
     return backend
 
 
-async def call(root: Path, socket: str, operation: str) -> None:
+async def call(root: Path, socket: str, operation: str, device: str = DEVICE) -> None:
     cluster = FakeCluster()
-    cluster.add(CLAIM)
+    allocated = claim(device, device)
+    cluster.add(allocated)
     backend = hardware(root, socket)
     try:
         async with plugin_core(root, cluster, other_backend=backend) as core:
-            await (core.preparer.prepare(ref(CLAIM)) if operation == "prepare" else core.preparer.unprepare(ref(CLAIM)))
+            change = core.preparer.prepare if operation == "prepare" else core.preparer.unprepare
+            await change(ref(allocated))
     finally:
         backend.close()
 
 
 if __name__ == "__main__":
-    anyio.run(call, Path(sys.argv[1]), sys.argv[2], sys.argv[3])
+    anyio.run(call, Path(sys.argv[1]), *sys.argv[2:])
