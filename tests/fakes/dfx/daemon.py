@@ -98,6 +98,10 @@ class DaemonStandIn:
         """Know nothing any more of what is loaded, as a daemon that was started anew."""
         self._write({**self.read_state(), "base": "", "slots": {}, "files": {}}, "started")
 
+    def know_base(self, base: str) -> None:
+        """Take a base design for loaded, as it comes about where libdfx does not notice that its overlay was there."""
+        self._write({**self.read_state(), "base": base})
+
     def overlays(self) -> list[str]:
         """The names of what overlays are applied of."""
         return sorted(one.name.rpartition("_image_")[0] for one in (self.folder / "overlays").iterdir())

@@ -20,7 +20,7 @@ from driver.kubeletplugin.backends.base import (
 )
 from driver.kubeletplugin.backends.slots import SlotsBackend
 from driver.kubeletplugin.backends.slots.messages import show_base
-from driver.kubeletplugin.backends.slots.overlays import read_base_overlays
+from driver.kubeletplugin.backends.slots.overlays import read_overlays
 from driver.partitions.device_names import device_name
 from driver.partitions.geometry import Card, Partition, Placement
 from tests.fakes.dfx.machine import BASE, FLAT, HALVES, DfxMachine
@@ -320,16 +320,30 @@ def test_no_layout_is_loaded_over_a_base_design_that_is_not_removed(
 
 
 def test_a_daemon_that_was_started_anew_cannot_exchange_the_layout(node: LayoutNode) -> None:
-    """It knows nothing of the base design that it had loaded, whose functions may be in use."""
-    node.prepare(node.part(0, function="aes"))
+    """It knows nothing of the base design that it had loaded."""
+    node.plugin.release(node.prepare(node.part(0, function="aes")))
     node.daemon.forget()
-    before = node.daemon.overlays()
+    node.new_calls()
     for partition in (node.half(), node.flat()):
         record = node.allocate(partition)
         with pytest.raises(HardwareBusyError, match="was started anew since the base design was loaded: then boot"):
-            node.backend.prepare(record.device, record.config, record.journal, None)
-        node.backend.abandon(record.device, record.journal, None)
-    assert node.daemon.overlays() == before == ["aes-0_slot0", THREE]
+            node.plugin.prepare(record)
+        node.plugin.release(record)
+    assert (node.new_calls(), node.daemon.overlays(), node.now.layout) == ([], [THREE], "")
+
+
+def test_what_a_daemon_that_was_started_anew_has_forgotten_keeps_its_layout(node: LayoutNode) -> None:
+    """The function may be in use, and its base design be known again: not even then is that removed."""
+    node.prepare(node.part(0, function="aes"))
+    node.daemon.forget()
+    node.daemon.know_base(BASE)
+    node.new_calls()
+    for partition in (node.half(), node.flat()):
+        record = node.allocate(partition)
+        with pytest.raises(HardwareConflictError, match="knows nothing of aes-0_slot0, which is loaded; boot the node"):
+            node.plugin.prepare(record)
+        node.plugin.release(record)
+    assert (node.new_calls(), node.daemon.overlays()) == ([], ["aes-0_slot0", THREE])
 
 
 def test_a_layout_whose_load_fails_is_left_without_anything_in_its_slots(node: LayoutNode) -> None:
@@ -376,8 +390,8 @@ def test_overlays_of_two_base_designs_are_a_fault_that_is_said(node: LayoutNode)
 def test_overlays_of_packages_and_of_others_are_no_base_designs(tmp_path: Path) -> None:
     for name in ("k26_image_1", "aes_slot0_image_2", "odd_slot1_image_3", "camera", "full"):
         (tmp_path / name).mkdir()
-    assert read_base_overlays(tmp_path, {"odd_slot1"}) == ["k26", "odd_slot1"]
-    assert read_base_overlays(tmp_path / "none", {"k26"}) is None
+    assert read_overlays(tmp_path, {"odd_slot1"}) == (("k26", "odd_slot1"), ("aes_slot0",))
+    assert read_overlays(tmp_path / "none", {"k26"}) is None
 
 
 # Releases
@@ -414,7 +428,7 @@ def test_a_layout_is_released_though_it_is_described_no_more(others: list[str], 
     assert record.handle is not None
     node.backend.unprepare(record.handle)
     assert (node.loaded(), node.left()) == ({}, {1: "blank-half-1"})
-    with pytest.raises(HardwareBusyError, match="no base design of the layout halves"):
+    with pytest.raises(HardwareBusyError, match="no base design of the layout 'halves'"):
         node.backend.prepare(record.device, record.config, record.journal, None)
 
 

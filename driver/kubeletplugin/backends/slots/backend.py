@@ -44,7 +44,7 @@ from driver.kubeletplugin.backends.slots.daemon import DfxDaemon, Exchange
 from driver.kubeletplugin.backends.slots.handles import SlotsHandle, build_edits, from_json, to_json
 from driver.kubeletplugin.backends.slots.images import PackageImages
 from driver.kubeletplugin.backends.slots.layouts import BoardLayout, BoardLayouts, choose_layouts
-from driver.kubeletplugin.backends.slots.overlays import read_base_overlays
+from driver.kubeletplugin.backends.slots.overlays import read_overlays
 from driver.kubeletplugin.backends.slots.packages import BaseDesign, InvalidPackageError, find_base_folders
 from driver.partitions.geometry import Card, Partition, Placement
 
@@ -153,8 +153,7 @@ class SlotsBackend:
         state = self._read_manager("state")
         reasons: list[str] = [] if state in _USABLE else [f"its FPGA manager is in the state {state!r}"]
         try:
-            bases = read_base_overlays(self._overlays, ())
-            self._last = (self._daemon.read_listing().loaded, bases)
+            self._last = (self._daemon.read_listing().loaded, read_overlays(self._overlays, ()))
         except HardwareBusyError:  # a load goes on; it ends
             pass
         except KerfError as error:

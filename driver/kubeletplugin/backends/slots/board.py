@@ -16,7 +16,7 @@ nobody in any slot it unloads all of them, has the base design removed, and read
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -49,7 +49,7 @@ from driver.kubeletplugin.backends.slots.handles import PreparedSlot, SlotsHandl
 from driver.kubeletplugin.backends.slots.images import PackageImages
 from driver.kubeletplugin.backends.slots.layouts import BoardLayout
 from driver.kubeletplugin.backends.slots.messages import Loaded, show_base
-from driver.kubeletplugin.backends.slots.overlays import read_base_overlays
+from driver.kubeletplugin.backends.slots.overlays import Overlays, read_overlays
 from driver.kubeletplugin.backends.slots.packages import BaseDesign, InvalidPackageError
 from driver.partitions.geometry import Placement
 
@@ -87,6 +87,8 @@ class _Contents:
     """What is in slots of the layout."""
     strangers: tuple[Loaded, ...]
     """All else that is loaded."""
+    forgotten: tuple[str, ...]
+    """The directories of packages that are loaded, but not known to the daemon, which was started anew since."""
     fault: str = ""
     """Why nothing can be loaded or released now; empty: it can."""
 
@@ -175,7 +177,7 @@ class SlotsBoard:
         wanted = _choose_images(name, slots, layout)
         for slot, image in wanted.items():
             self._check_image(image, layout, slot)
-        self._check_free(slots.units if layout is contents.layout else contents.occupants.keys(), contents)
+        self._check_free(slots, layout, contents)
         if _LOADING not in journal.notes:
             journal.write(**{_LOADING: name})
         self._load_all(slots, wanted, layout, contents, fpga_config)
@@ -243,9 +245,7 @@ class SlotsBoard:
     def _find_layout(self, name: str) -> BoardLayout:
         """Return a layout by its name. Raises HardwareBusyError while this board does not have it."""
         if name not in self._layouts:
-            raise HardwareBusyError(
-                f"this board has no base design of the layout {name}, or it is not described any more"
-            )
+            raise HardwareBusyError(f"this board has no base design of the layout {name!r}, or it is described no more")
         return self._layouts[name]
 
     def _find_layout_s(self, layout: BoardLayout) -> float:
@@ -284,7 +284,8 @@ class SlotsBoard:
 
     def _read_contents(self, handle: SlotsHandle | None = None) -> _Contents:
         """Read what is loaded; ``handle`` adds images that are described no more."""
-        base, fault = self._read_base()
+        overlays = self._read_overlays()
+        base, fault = self._find_base(overlays)
         layout = next((one for one in self._layouts.values() if one.base.name == base), None)
         occupants: dict[int, _Occupant] = {}
         strangers: list[Loaded] = []
@@ -297,22 +298,33 @@ class SlotsBoard:
             image = next((image for image in images if find_package(image, layout.base, slot) == one.package), None)
             nodes = () if image is None else tuple(self._list_nodes(image))
             occupants[slot] = _Occupant(loaded=one, image=image, nodes=nodes)
-        return _Contents(base=base, layout=layout, occupants=occupants, strangers=tuple(strangers), fault=fault)
+        there = {f"{one.loaded.package}_slot{slot}" for slot, one in occupants.items()}
+        return _Contents(
+            base=base,
+            layout=layout,
+            occupants=occupants,
+            strangers=tuple(strangers),
+            forgotten=tuple(one for one in overlays.packages if one not in there) if overlays is not None else (),
+            fault=fault,
+        )
 
-    def _read_base(self) -> tuple[str, str]:
+    def _read_overlays(self) -> Overlays | None:
+        return read_overlays(self._overlays, {one.base.name for one in self._layouts.values()})
+
+    def _find_base(self, overlays: Overlays | None) -> tuple[str, str]:
         """Return the name of the base design that is loaded, and why that cannot be told.
 
         Where there is one layout alone, it is this one, unless another is seen: the daemon loads it in any case.
         """
-        names = {one.base.name for one in self._layouts.values()}
-        found = read_base_overlays(self._overlays, names)
-        if found is None and len(names) != 1:
+        names = [one.base.name for one in self._layouts.values()]
+        if overlays is None and len(names) != 1:
             return "", f"which base design is loaded cannot be told: {self._overlays} cannot be read"
-        known = [name for name in found or () if name in names]
+        found = overlays.bases if overlays is not None else ()
+        known = [name for name in found if name in names]
         if len(known) > 1:
             return "", f"the kernel shows overlays of several base designs, {' and '.join(known)}: boot the node"
-        only = [*names] if len(names) == 1 else []
-        return next(iter((*known, *(found or ()), *only)), ""), ""
+        only = names if len(names) == 1 else []
+        return next(iter((*known, *found, *only)), ""), ""
 
     def _list_nodes(self, image: ImageReference) -> Iterator[UioDevice]:
         """Yield the devices of an image that are there now."""
@@ -350,11 +362,18 @@ class SlotsBoard:
                     found.setdefault(nodes[node], {})[pid] = read_process_name(proc, pid)
         return found
 
-    def _check_free(self, slots: Iterable[int], contents: _Contents) -> None:
-        """Raise HardwareConflictError where somebody else has one of these slots of the layout, or what is no slot."""
+    def _check_free(self, slots: Placement, layout: BoardLayout, contents: _Contents) -> None:
+        """Raise HardwareConflictError where somebody else has a slot, or anything that another layout would end."""
         for stranger in contents.strangers:
             raise HardwareConflictError(f"in use outside of Kerf: {stranger.package} of base design {stranger.base}")
-        wanted = {slot: contents.occupants[slot] for slot in slots if slot in contents.occupants}
+        wanted = dict(contents.occupants)
+        if layout is contents.layout:
+            wanted = {slot: wanted[slot] for slot in slots.units if slot in wanted}
+        elif contents.forgotten:
+            raise HardwareConflictError(
+                f"in use outside of Kerf: dfx-mgrd was started anew, and knows nothing of {contents.forgotten[0]}, "
+                "which is loaded; boot the node"
+            )
         for slot, one in wanted.items():
             if one.image is None:
                 raise HardwareConflictError(f"in use outside of Kerf: slot {slot} has the package {one.loaded.package}")
@@ -404,7 +423,8 @@ class SlotsBoard:
             )
 
     def _has_overlay(self, base: str) -> bool:
-        return bool(base) and base in (read_base_overlays(self._overlays, {base}) or ())
+        overlays = read_overlays(self._overlays, {base})
+        return overlays is not None and base in overlays.bases
 
     def _bring(
         self, slot: int, image: ImageReference, layout: BoardLayout, occupant: _Occupant | None, limit_s: float
