@@ -4,6 +4,7 @@ import json
 import logging
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from driver.kubeletplugin.backends.slots.messages import show_base
 from driver.kubeletplugin.backends.slots.overlays import read_overlays
 from driver.partitions.device_names import device_name
 from driver.partitions.geometry import Card, Partition, Placement
+from driver.testing import ProcessKilled
 from tests.fakes.dfx.machine import BASE, FLAT, HALVES, DfxMachine
 from tests.kubeletplugin.backends.slots_node import SlotsNode
 
@@ -359,6 +361,32 @@ def test_a_layout_whose_load_fails_is_left_without_anything_in_its_slots(node: L
     assert (node.now.layout, node.loaded(), node.left()) == ("halves", {}, {0: "blank-half-0"})
 
 
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_a_process_that_dies_while_the_layout_is_exchanged_leaves_a_board_that_can_be_loaded(
+    is_finished: bool, tmp_path: Path
+) -> None:
+    """FP-12: at any change, of which there are three: a package goes, the base design goes, the next one is loaded."""
+    died = []
+    for point in range(1, 8):
+        node = LayoutNode(tmp_path / str(point))
+        node.plugin.release(node.prepare(node.part(0, function="aes"), release="Keep"))
+        record = node.allocate(node.half(1))
+        node.machine.kill_at(point)
+        with suppress(ProcessKilled):
+            node.plugin.prepare(record)
+        died += [point] if record.handle is None else []
+        node.plugin.restart()
+        if is_finished:
+            node.plugin.prepare(record)
+            assert (node.now.layout, node.loaded()) == ("halves", {1: "aes-half-1"})
+            assert node.daemon.overlays() == ["aes-half-1_slot1", TWO]
+        node.plugin.release(record)
+        assert 1 not in node.loaded()
+        node.prepare(node.part(1, function="aes"))
+        assert (node.now.layout, node.loaded()[1]) == ("", "aes-1")
+    assert died == [1, 2, 3, 4, 5, 6]
+
+
 def test_without_the_overlays_nobody_knows_which_layout_is_loaded(node: LayoutNode) -> None:
     record = node.prepare(node.half())
     shutil.move(node.hardware.overlays, node.hardware.folder / "elsewhere")
@@ -401,11 +429,11 @@ def test_a_release_that_is_repeated_later_leaves_another_layout_alone(node: Layo
     record = node.prepare(node.part(0, function="aes"))
     handle = record.handle
     node.plugin.release(record)
-    node.prepare(node.half())
+    node.prepare(node.half(1))
     node.new_calls()
     assert handle is not None
     node.backend.unprepare(handle)
-    assert (node.new_calls(), node.loaded()) == ([], {0: "aes-half-0"})
+    assert (node.new_calls(), node.loaded()) == ([], {1: "aes-half-1"})
 
 
 def test_an_abandoned_prepare_of_another_layout_leaves_the_present_one_alone(node: LayoutNode) -> None:

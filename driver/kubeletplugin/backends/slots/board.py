@@ -453,9 +453,8 @@ class SlotsBoard:
             raise HardwareRefusedError(f"dfx-mgrd has {count} packages of the name {package}: give each its own")
         self._daemon.load(package, limit_s)
         LOADS.inc()
-        contents = self._read_contents()
-        found = contents.occupants.get(slot)
-        if contents.layout is not layout or found is None or found.loaded.package != package:
+        found = self._read_contents().occupants.get(slot)
+        if found is None or found.loaded.package != package:
             raise HardwareRefusedError(
                 f"dfx-mgrd has loaded the package {package}, but does not show it in slot {slot} of {layout.base.path}"
             )
