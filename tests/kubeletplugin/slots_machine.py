@@ -4,6 +4,7 @@
 """
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -48,4 +49,4 @@ async def call(root: Path, socket: str, operation: str, device: str = DEVICE) ->
 
 
 if __name__ == "__main__":
-    anyio.run(call, Path(sys.argv[1]), *sys.argv[2:])
+    anyio.run(partial(call, Path(sys.argv[1]), *sys.argv[2:]))
