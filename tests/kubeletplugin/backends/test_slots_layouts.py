@@ -264,6 +264,16 @@ def test_base_designs_whose_names_the_table_shortens_alike_are_told_apart(node: 
     assert dict(node.now.loaded) == {Placement(0, 1, layout="halves"): "aes"}
 
 
+def test_layouts_are_told_apart_by_the_old_columns_of_the_table_too(node: LayoutNode) -> None:
+    node.daemon.has_old_table = True
+    for partition, package in ((node.half(1), "aes-half-1"), (node.flat(), VADD), (node.part(function="aes"), "aes-0")):
+        record = node.prepare(partition)
+        assert [*node.loaded().values()] == [package]
+        assert node.plugin.survey(node.card.uuid).partitions == ()
+        node.plugin.release(record)
+        assert node.loaded() == {}
+
+
 # What is refused
 
 
