@@ -220,7 +220,12 @@ def _find_slots(state: ClusterState) -> Iterator[dict[str, object]]:
 
 
 def _list_units(pool: str, device: Device) -> list[tuple[str, str, str]]:
-    return [(pool, used.counter_set, name) for used in device.consumes_counters for name in used.counters]
+    """Return the slots that a device covers, by their counters: of those of other layouts it consumes a part."""
+    names = [(used.counter_set, name) for used in device.consumes_counters for name in used.counters]
+    if _word(device, "cut") == "partition":
+        stem = "-".join(filter(None, (_word(device, "layout"), "slot")))
+        names = [(counter_set, name) for counter_set, name in names if name.rpartition("-")[0] == stem]
+    return [(pool, counter_set, name) for counter_set, name in names]
 
 
 def _word(device: Device, name: str) -> str:
@@ -328,10 +333,12 @@ def _verify_folder(folder: Path) -> Iterator[str]:
 
     try:
         if (folder / "shell.json").is_file():
-            if (base := read_base(folder.parent, folder)) is None:
-                yield f"{folder}: the base design has no slots (shell_type of shell.json)"
-                return
-            click.echo(f"{folder}: a base design with {base.slots} slots\n  interfaceUUID: {base.interface_uuid}")
+            base = read_base(folder.parent, folder)
+            what = "a flat base design, which is the package of its function" if base.is_flat else "a base design"
+            click.echo(f"{folder}: {what}{'' if base.is_flat else f' with {base.slots} slots'}")
+            click.echo(f"  interfaceUUID: {base.interface_uuid}")
+            if base.is_flat:
+                click.echo(f"  sha256: {compute_digest(folder)}")
             return
         found = split_slot_folder("/".join(folder.resolve().parts[-3:]))
         if found is None:
@@ -388,6 +395,9 @@ def _try_load(device: str, backends: Sequence[BackendChoice]) -> str:
                     click.echo(f"{device}: card {card.pci_bus_id or card.uuid}, function: {what}")
                     click.echo(f"  sha256 of its image: {digest or 'none'}")
                     click.echo(f"  it is loaded already: {'yes' if is_warm else 'no'}; a load takes {spec.load_s:g} s")
+                    if spec.placement is not None and spec.placement.layout != card.layout:
+                        now = f"layout {card.layout}" if card.layout else "first layout"
+                        click.echo(f"  the card has its {now} now, which is replaced with all that is loaded in it")
                     return ""
     published = " ".join(filter(None, refused))
     return f"there is no device {device} here{f'; refused images: {published}' if published else ''}"

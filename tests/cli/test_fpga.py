@@ -20,6 +20,7 @@ from driver.diagnostics.dump import encode_dump
 from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
 from driver.kube.http.errors import InvalidError
+from driver.kubeletplugin.backends.slots.packages import compute_digest
 from driver.local.apiserver import ApiServer
 from driver.partitions.geometry import Placement
 from tests.controller.structured.hardware import fpgas, slices
@@ -27,7 +28,7 @@ from tests.controller.test_fpga_status import NOW, slice_of
 from tests.diagnostics.clusters import allocate_claims, claim, device_class, node, state
 from tests.fakes.dfl.machine import AES_ID, FFT_ID, INTERFACE, DflMachine, build_document, build_gbs
 from tests.fakes.dfx import DfxMachine
-from tests.fakes.dfx.machine import BASE
+from tests.fakes.dfx.machine import BASE, FLAT
 from tests.fakes.xrt import build_xclbin
 from tests.generate import crds
 from tests.kubeletplugin.backends.slots_machine import SlotsMachineUnderTest
@@ -257,7 +258,7 @@ def test_directories_that_documents_name_are_checked(tmp_path: Path, capsys: pyt
     ("path", "message"),
     [
         ("", "neither a base design (shell.json) nor the directory NAME/NAME_slotN"),
-        ("flat", "has no slots"),
+        ("odd", "shell_type is 'RPU'; possible are PL_DFX, PL_FLAT, XRT_FLAT"),
         (f"{BASE}/aes-1/aes-1_slot1", "accel.json cannot be read"),
     ],
 )
@@ -265,7 +266,7 @@ def test_a_directory_that_dfx_mgr_could_not_use_is_told(
     path: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine = DfxMachine.create(tmp_path)
-    machine.add_base("flat", shell_type="PL_FLAT")
+    machine.add_base("odd", shell_type="RPU")
     (machine.firmware / BASE / "aes-1/aes-1_slot1/accel.json").write_text("[")
     code, _, err = run(capsys, "verify", str(machine.firmware / path))
     assert (code, message in err) == (1, True)
@@ -279,3 +280,49 @@ def test_a_dry_run_on_a_board_of_dfx_mgr_loads_nothing(tmp_path: Path, capsys: p
     assert (code, err) == (0, "")
     assert "function: aes" in out
     assert machine.hardware.calls() == []
+
+
+def test_the_directory_of_a_flat_base_design_is_shell_and_image_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = DfxMachine.create(tmp_path)
+    machine.add_layouts()
+    code, out, err = run(capsys, "verify", str(machine.firmware / FLAT))
+    assert (code, err) == (0, "")
+    assert "a flat base design, which is the package of its function\n" in out
+    assert f"  interfaceUUID: {machine.interface(FLAT)}\n  sha256: {compute_digest(machine.firmware / FLAT)}\n" in out
+
+
+def test_a_dry_run_for_another_layout_says_what_is_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    machine = SlotsMachineUnderTest(tmp_path / "machine", has_layouts=True)
+    config = tmp_path / "slots.yaml"
+    config.write_bytes(msgspec.json.encode(machine.document))
+    arguments = ("load", "--dry-run", f"--backend=slots={config}")
+    code, out, err = run(capsys, *arguments, "fpga-0-sobel-at-1-of-halves")
+    assert (code, err) == (0, "")
+    assert "a load takes 40.4 s\n  the card has its first layout now, which is replaced" in out
+    machine.daemon.load("aes-half-0")
+    assert "is replaced" not in run(capsys, *arguments, "fpga-0-sobel-at-1-of-halves")[1]
+    assert "the card has its layout halves now" in run(capsys, *arguments, "fpga-0-aes-at-1")[1]
+    machine.hardware.use(0)
+    code, _, err = run(capsys, *arguments, "fpga-0-vadd-at-0-of-flat")
+    assert (code, err) == (1, "kerf: fpga-0-vadd-at-0-of-flat: slot-0-of-halves at 0 is in use outside of Kerf\n")
+    assert machine.hardware.calls() == ["load aes-half-0 0"]
+
+
+def test_slots_of_all_layouts_are_shown_with_the_claims_that_have_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = SlotsMachineUnderTest(tmp_path / "machine", has_layouts=True)
+    [card] = machine.open_backend().discover()
+    half = device_class("half", 'device.attributes["fpga.kerf.dev"].function == "sobel"')
+    now = state(node("node-1"), published=slices("node-1", [card]), classes=[half])
+    dump = tmp_path / "cluster.json"
+    dump.write_bytes(encode_dump(allocate_claims(now, claim("one", "half"))))
+    code, out, _ = run(capsys, "slots", f"--from={dump}", "-o", "json")
+    assert code == 0
+    assert {row["device"]: row["claim"] for row in json.loads(out)["slots"]} == {
+        **{f"fpga-0-slot-{slot}": "-" for slot in range(3)},
+        "fpga-0-slot-0-of-halves": "default/one",
+        "fpga-0-slot-1-of-halves": "-",
+    }

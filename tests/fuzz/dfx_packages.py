@@ -30,7 +30,7 @@ def target(folder: Path) -> Callable[[bytes], None]:
 
     def read(data: bytes) -> None:
         try:
-            _, slots, _ = parse_shell(data)
+            slots = parse_shell(data).slots
         except InvalidPackageError as error:
             _check_message(error)
         else:

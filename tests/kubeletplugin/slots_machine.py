@@ -1,10 +1,12 @@
 """A node whose FPGA dfx-mgrd's stand-in loads, and a process that makes one call on it.
 
-``python -m tests.kubeletplugin.slots_machine ROOT SOCKET prepare|unprepare``
+``python -m tests.kubeletplugin.slots_machine ROOT SOCKET prepare|unprepare [DEVICE]``
 """
 
 import sys
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 import anyio
 
@@ -15,7 +17,7 @@ from tests.fakes.cluster import FakeCluster
 from tests.fakes.dfx import DfxMachine
 from tests.kubeletplugin.claim_fixture import plugin_core
 
-CLAIM = claim("fpga", "fpga-0-aes-at-1")
+DEVICE: Final = "fpga-0-aes-at-1"
 
 
 def hardware(root: Path, socket: str) -> SlotsBackend:
@@ -25,6 +27,7 @@ def hardware(root: Path, socket: str) -> SlotsBackend:
         socket=socket,
         firmware_folder=str(here.firmware),
         description_folder=str(here.descriptions),
+        overlay_folder=str(here.overlays),
         system_root=str(here.folder),
     )
     backend = SlotsBackend(config)
@@ -32,16 +35,18 @@ def hardware(root: Path, socket: str) -> SlotsBackend:
     return backend
 
 
-async def call(root: Path, socket: str, operation: str) -> None:
+async def call(root: Path, socket: str, operation: str, device: str = DEVICE) -> None:
     cluster = FakeCluster()
-    cluster.add(CLAIM)
+    allocated = claim(device, device)
+    cluster.add(allocated)
     backend = hardware(root, socket)
     try:
         async with plugin_core(root, cluster, other_backend=backend) as core:
-            await (core.preparer.prepare(ref(CLAIM)) if operation == "prepare" else core.preparer.unprepare(ref(CLAIM)))
+            change = core.preparer.prepare if operation == "prepare" else core.preparer.unprepare
+            await change(ref(allocated))
     finally:
         backend.close()
 
 
 if __name__ == "__main__":
-    anyio.run(call, Path(sys.argv[1]), sys.argv[2], sys.argv[3])
+    anyio.run(partial(call, Path(sys.argv[1]), *sys.argv[2:]))

@@ -12,9 +12,11 @@ from typing import NamedTuple
 
 import pytest
 
+from driver.kubeletplugin.claims.allocation import DeviceInUseError
 from driver.kubeletplugin.claims.checkpoint import open_checkpoint
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.dfx import DaemonStandIn, DfxMachine
+from tests.fakes.dfx.machine import BASE
 from tests.kubeletplugin.claim_fixture import plugin_core
 from tests.kubeletplugin.slots_machine import call, hardware
 
@@ -26,9 +28,10 @@ class Board(NamedTuple):
     socket: str
     machine: DfxMachine
 
-    def run(self, operation: str) -> int:
+    def run(self, operation: str, *device: str) -> int:
         """A process of its own does ``operation``; its exit status."""
-        command = [sys.executable, "-m", "tests.kubeletplugin.slots_machine", str(self.root), self.socket, operation]
+        module = "tests.kubeletplugin.slots_machine"
+        command = [sys.executable, "-m", module, str(self.root), self.socket, operation, *device]
         return subprocess.run(command, check=False, timeout=240).returncode
 
     def left(self) -> tuple[int, dict[str, str], str]:
@@ -42,10 +45,14 @@ class Board(NamedTuple):
         return [path.read_text() for path in self.root.rglob("*.json") if "cdiVersion" in path.read_text()]
 
 
+HALF = "fpga-0-aes-at-1-of-halves"
+
+
 @pytest.fixture
 def board(tmp_path: Path) -> Iterator[Board]:
     machine = DfxMachine.create(tmp_path / "machine")
-    machine.describe()
+    machine.add_layouts()
+    machine.describe_layouts()
     with tempfile.TemporaryDirectory(prefix="dfx-") as folder:
         socket = f"{folder}/s"
         command = [sys.executable, "-m", "tests.fakes.dfx.daemon", str(machine.folder), socket]
@@ -86,3 +93,44 @@ async def test_killed_in_the_middle_of_a_release(kind: str, board: Board) -> Non
     assert board.run("unprepare") == -9
     await call(board.root, board.socket, "unprepare")
     assert board.left() == (0, {}, "blank-1")
+
+
+@pytest.mark.parametrize("kind", ["remove", "load"])
+async def test_killed_while_the_layout_is_exchanged(kind: str, board: Board) -> None:
+    """The base design is removed, or the next one and its function are loaded, without the process that asked."""
+    await call(board.root, board.socket, "prepare")
+    await call(board.root, board.socket, "unprepare")
+    (board.machine.folder / "log").unlink()
+    board.machine.add_fault(kind, "kill")
+    assert board.run("prepare", HALF) == -9
+    assert board.cdi_files() == []
+    await call(board.root, board.socket, "prepare", HALF)
+    assert board.machine.calls() == [f"remove {BASE}", "load aes-half-1 1"], "nothing is done twice"
+    assert board.left() == (1, {"1": "aes-half-1"}, "aes-half-1")
+    await call(board.root, board.socket, "unprepare", HALF)
+    assert board.left() == (0, {}, "blank-half-1")
+
+
+async def test_killed_while_the_layout_is_exchanged_and_then_the_claim_goes(board: Board) -> None:
+    await call(board.root, board.socket, "prepare")
+    await call(board.root, board.socket, "unprepare")
+    board.machine.add_fault("remove", "kill")
+    assert board.run("prepare", HALF) == -9
+    backend = hardware(board.root, board.socket)
+    async with plugin_core(board.root, FakeCluster(), other_backend=backend) as core:
+        await core.garbage_collector.collect(set(core.checkpoint.records))
+    backend.close()
+    assert board.left()[:2] == (0, {})
+    assert list(board.machine.overlays.iterdir()) == [], "the board has no layout until the next claim"
+    await call(board.root, board.socket, "prepare")
+    assert board.left() == (1, {"1": "aes-1"}, "aes-1")
+
+
+async def test_another_layout_waits_for_a_claim_that_is_still_prepared(board: Board) -> None:
+    """A claim that was deleted by force may be: its function runs, whoever has it open now."""
+    await call(board.root, board.socket, "prepare")
+    before = board.machine.calls()
+    refusal = pytest.RaisesExc(DeviceInUseError, match=r"fpga-0-aes-at-1-of-halves is taken by .*fpga-0-aes-at-1, held")
+    with pytest.RaisesGroup(refusal):
+        await call(board.root, board.socket, "prepare", HALF)
+    assert board.machine.calls() == before

@@ -110,6 +110,7 @@ class _Slots(FpgaMachine):
             "socket": self._daemon.path,
             "firmwareFolder": str(self._machine.firmware),
             "descriptionFolder": str(self._machine.descriptions),
+            "overlayFolder": str(self._machine.overlays),
             "systemRoot": str(self._machine.folder),
         }
 

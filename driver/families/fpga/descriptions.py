@@ -6,7 +6,7 @@ that came before it, is left out with its fault: the others count.
 
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 import msgspec
@@ -141,6 +141,20 @@ def build_descriptions(found: Iterable[Description]) -> Descriptions:
             known.append(image.spec)
     described = {interface: _describe(design, accepted[interface]) for interface, design in designs.items()}
     return Descriptions(shells=described, cards=_join_layouts(designs, accepted), faults=faults)
+
+
+def select_layouts(card: Shell, layouts: Mapping[str, DescribedShell]) -> Shell:
+    """Return a shell with those of its layouts alone that a card can have, by name, and their functions.
+
+    The first, which has no name, is one of them.
+    """
+    functions = (
+        replace(function, placements=tuple(one._replace(layout=name) for one in function.placements))
+        for name, described in layouts.items()
+        for function in described.shell.functions
+    )
+    further = tuple(layout for layout in card.further_layouts if layout.name in layouts)
+    return replace(card, functions=tuple(functions), further_layouts=further)
 
 
 def list_references(spec: FpgaImageSpec) -> list[ImageReference]:

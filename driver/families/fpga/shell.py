@@ -108,6 +108,14 @@ class Shell:
         """Return the function, that of the first layout that has it; None: there is none."""
         return next((function for function in self.functions if function.name == name), None)
 
+    def find_whole(self, function: str, layout: str) -> Placement:
+        """Return all slots of ``layout`` if the function has an image there, else of the first layout where it has;
+        those of ``layout`` where none has. Raises KeyError when there is no such layout.
+        """
+        having = {image.layout for one in self.functions if one.name == function for image in one.placements}
+        names = [layout, *(each.name for each in self.layouts)]
+        return self.layout(next((name for name in names if name in having), layout)).everything
+
     def find_function(self, name: str, placement: Placement) -> Function | None:
         """Return the function with an image for ``placement``; None: there is none."""
         return next((one for one in self.functions if one.name == name and placement in one.placements), None)

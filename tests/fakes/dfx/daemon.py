@@ -2,14 +2,29 @@
 
 It answers one request after another on a socket of packets; loads a package into the first free slot for which there is
 a directory, checks the image, makes its devices, and keeps what is loaded in a file, so that nothing is forgotten when
-it or its clients are killed. It keeps no mark of who has loaded what.
+its clients are killed. It keeps no mark of who has loaded what. ``stop`` stands for a daemon that cannot be reached;
+``forget`` for one that was started anew.
+
+What it follows of the source, in what concerns base designs:
+
+- ``load_accelerator_core`` (``src/daemon_helper.c``): a package of another base design is refused (-1) while a slot of
+  the active one is in use; while none is, that is removed, a failure being ignored, and the package's own is loaded
+  first. A flat base design is refused (-3) while a slot is in use, and loaded without removal of an idle base design.
+- ``unload_accel_base``: the text ``base`` removes the active base design; -1 where there is none, where it is flat, and
+  where a slot of it is in use. ``unload_accelerator``: a flat one goes with its handle.
+- ``listAccelerators``: the table shows a base design only by the packages in its slots.
+- ``dfx_init``: a daemon that starts knows nothing of what is loaded.
+- libdfx, ``dfx_cfg_load`` and ``dfx_cfg_remove``: a load makes the overlay ``DIRECTORY_image_NUMBER``, a removal
+  removes it, and a failure of that is not reported.
+- Linux, ``of_fpga_region_parse_ov``: no second overlay is applied to the region of the whole FPGA.
 
 ``python -m tests.fakes.dfx.daemon FOLDER SOCKET`` runs it as a process.
 
 A line ``CALL EFFECT [ARGUMENT]`` in the file ``faults`` has the next call of that kind fail: ``load fail STATE``,
 ``load kill`` (the client is killed in the middle, the load goes on), ``load hang`` (no answer before the client has
-gone), ``load lose-devices``, ``load elsewhere``, ``load text TEXT`` (an answer of these words), ``unload fail``; or
-take its time: ``load delay MS``.
+gone), ``load lose-devices``, ``load elsewhere``, ``load text TEXT`` (an answer of these words), ``unload fail``,
+``remove fail`` (of a base design), ``remove keep`` (its overlay stays, and the answer is 0); or take its time:
+``load delay MS``.
 """
 
 import json
@@ -35,6 +50,7 @@ _MOST_PACKAGES: Final = 10
 _MOST_HANDLES: Final = 30
 _SLOT: Final = re.compile(r"_slot([0-9]+)")
 _HEADER: Final = "ID accelType userLoad userLoad Base UUID Parent Pid #slots slot load Accelerator\n"
+_FLAT: Final = ("PL_FLAT", "XRT_FLAT")
 _OLD_HEADER: Final = "# Accel_type user_load_type user_load_region Base Pid Base_type #slots slot->handle Accelerator\n"
 
 
@@ -78,6 +94,18 @@ class DaemonStandIn:
         state: dict[str, Any] = json.loads(self._state_file.read_text())
         return state
 
+    def forget(self) -> None:
+        """Know nothing any more of what is loaded, as a daemon that was started anew."""
+        self._write({**self.read_state(), "base": "", "slots": {}, "files": {}}, "started")
+
+    def know_base(self, base: str) -> None:
+        """Take a base design for loaded, as it comes about where libdfx does not notice that its overlay was there."""
+        self._write({**self.read_state(), "base": base})
+
+    def overlays(self) -> list[str]:
+        """The names of what overlays are applied of."""
+        return sorted(one.name.rpartition("_image_")[0] for one in (self.folder / "overlays").iterdir())
+
     def load(self, package: str, at_half: Callable[[], None] = lambda: None) -> str:
         """Load a package and return the answer."""
         effect, argument = self._take_fault("load")
@@ -88,24 +116,22 @@ class DaemonStandIn:
         if effect == "delay":
             time.sleep(int(argument) / 1000)
         state = self.read_state()
-        base = next((one for one, packages in self._list_bases() if package in packages), None)
-        if base is None:
-            return f"{messages.NO_PACKAGE}"
-        if state["base"] not in ("", base):
-            if state["slots"]:
-                return f"{messages.LOAD_FAILED}"
-            state["base"] = ""
+        base = next((one for one, packages in self._list_bases() if package in packages), "")
+        if fault := self._activate_base(state, base):
+            return f"{fault}"
         for slot in range(self._count_slots(base)):
-            place = self.folder / "firmware" / base / package / f"{package}_slot{slot}"
+            place = self._find_place(base, package, slot)
             if str(slot) in state["slots"] or not place.is_dir():
                 continue
             if not self._fits(place, base, slot):
+                self._write(state, f"fail {package} {slot}")
                 return f"{messages.LOAD_FAILED}:write error"
             at_half()
             if effect == "elsewhere":
                 slot = (slot + 1) % self._count_slots(base)
             handle = next(number for number in range(_MOST_HANDLES) if number not in self._list_handles(state))
-            state["base"] = base
+            if not self._is_flat(base):
+                self._apply_overlay(place.name)
             state["slots"][str(slot)] = [package, handle]
             state["fabric"][str(slot)] = package
             if effect != "lose-devices":
@@ -122,12 +148,30 @@ class DaemonStandIn:
         for slot, (package, known) in [*state["slots"].items()]:
             if known == handle:
                 del state["slots"][slot]
-                self._remove_devices(self.folder / "firmware" / state["base"] / package / f"{package}_slot{slot}")
+                place = self._find_place(state["base"], package, int(slot))
+                self._remove_devices(place)
+                self._remove_overlay(place.name)
+                if self._is_flat(state["base"]):
+                    state["base"] = ""
                 self._write(state, f"unload {package} {slot}")
                 return "0"
         if state["files"].pop(str(handle), None) is None:
             return "-1"
         self._write(state, f"unload {handle}")
+        return "0"
+
+    def unload_base(self) -> str:
+        """Remove the base design, and return the answer."""
+        effect, _ = self._take_fault("remove")
+        state = self.read_state()
+        base = state["base"]
+        if not base or state["slots"] or self._is_flat(base) or effect == "fail":
+            return "-1"
+        if effect == "keep":
+            state["base"] = ""
+        else:
+            self._remove_base(state)
+        self._write(state, f"remove {base}")
         return "0"
 
     def load_file(self, name: str) -> None:
@@ -143,7 +187,7 @@ class DaemonStandIn:
         number = 0
         for base, packages in self._list_bases():
             shown = messages.show_base(base.rpartition("/")[2])
-            slots = self._count_slots(base)
+            slots = 0 if self._is_flat(base) else self._count_slots(base)
             for package in packages:
                 number += 1
                 here = [
@@ -175,21 +219,68 @@ class DaemonStandIn:
     # Parts of the above
 
     def _list_bases(self) -> list[tuple[str, list[str]]]:
-        """Base designs with slots, by path, and the names of their packages."""
+        """Base designs, by path, and the names of their packages: a flat one is its own."""
         root, found = self.folder / "firmware", []
         for shell in sorted(root.rglob("shell.json")):
-            if json.loads(shell.read_text()).get("shell_type") == "PL_DFX":
-                packages = sorted({one.parent.parent.name for one in shell.parent.glob("*/*_slot*/accel.json")})
-                found.append((str(shell.parent.relative_to(root)), packages[:_MOST_PACKAGES]))
+            base = str(shell.parent.relative_to(root))
+            packages = sorted({one.parent.parent.name for one in shell.parent.glob("*/*_slot*/accel.json")})
+            found.append((base, [shell.parent.name] if self._is_flat(base) else packages[:_MOST_PACKAGES]))
         return found
 
+    def _read_shell(self, base: str) -> dict[str, Any]:
+        shell: dict[str, Any] = json.loads((self.folder / "firmware" / base / "shell.json").read_text())
+        return shell
+
+    def _is_flat(self, base: str) -> bool:
+        return self._read_shell(base).get("shell_type") in _FLAT
+
     def _count_slots(self, base: str) -> int:
-        return int(json.loads((self.folder / "firmware" / base / "shell.json").read_text())["num_pl_slots"])
+        return 1 if self._is_flat(base) else int(self._read_shell(base)["num_pl_slots"])
+
+    def _find_place(self, base: str, package: str, slot: int) -> Path:
+        folder = self.folder / "firmware" / base
+        return folder if self._is_flat(base) else folder / package / f"{package}_slot{slot}"
+
+    def _activate_base(self, state: dict[str, Any], base: str) -> int:
+        """Have a base design loaded for one of its packages; not 0: the result of the load that fails."""
+        if not base:
+            return messages.NO_PACKAGE
+        is_flat = self._is_flat(base)
+        if state["slots"] and (is_flat or state["base"] != base):
+            return messages.NO_SLOT if is_flat else messages.LOAD_FAILED
+        if not is_flat and state["base"] != base:
+            self._remove_base(state)
+        if state["base"] == base:
+            return 0
+        is_loaded = self._load_base(state, base)
+        self._write(state)
+        return 0 if is_loaded else messages.LOAD_FAILED
+
+    def _load_base(self, state: dict[str, Any], base: str) -> bool:
+        """Load a base design, unless the kernel still has the overlay of one; whether it is loaded."""
+        names = {one.rpartition("/")[2] for one, _ in self._list_bases()}
+        if names & {*self.overlays()}:
+            return False
+        self._apply_overlay(base.rpartition("/")[2])
+        state |= {"base": base, "fabric": {}}
+        return True
+
+    def _remove_base(self, state: dict[str, Any]) -> None:
+        self._remove_overlay(state["base"].rpartition("/")[2])
+        state["base"] = ""
+
+    def _apply_overlay(self, name: str) -> None:
+        (self.folder / "overlays" / f"{name}_image_{len(self.overlays()) + 1}").mkdir()
+
+    def _remove_overlay(self, name: str) -> None:
+        for one in (self.folder / "overlays").glob(f"{name}_image_*"):
+            one.rmdir()
 
     @staticmethod
     def _fits(place: Path, base: str, slot: int) -> bool:
         """Whether the image was built for this place, as the configuration controller would find out."""
-        return any(one.read_text().startswith(f"BITS {base} {slot}\n") for one in place.glob("*.bit.bin"))
+        built_for = (f"BITS {base} {slot}\n", f"BASE {base}\n")
+        return any(one.read_text().startswith(built_for) for one in place.glob("*.bit.bin"))
 
     @staticmethod
     def _list_handles(state: dict[str, Any]) -> set[int]:
@@ -222,9 +313,10 @@ class DaemonStandIn:
         lines = file.read_text().splitlines() if file.exists() else []
         return next((line.split()[1] for line in lines if line.startswith(f"{call} ")), "")
 
-    def _write(self, state: dict[str, Any], line: str) -> None:
-        with (self.folder / "log").open("a") as log:
-            log.write(f"{line}\n")
+    def _write(self, state: dict[str, Any], line: str = "") -> None:
+        if line:
+            with (self.folder / "log").open("a") as log:
+                log.write(f"{line}\n")
         new = self._state_file.with_suffix(".new")
         new.write_text(json.dumps(state))
         new.replace(self._state_file)
@@ -262,10 +354,11 @@ class DaemonStandIn:
                 connection.recv(1)  # until the client goes
             return answer
         if kind == messages.UNLOAD_ACCEL:
-            if self._peek_fault("unload") == "kill":
-                self._take_fault("unload")
+            call = "remove" if text == messages.BASE else "unload"
+            if self._peek_fault(call) == "kill":
+                self._take_fault(call)
                 _kill_client(connection)
-            return self.unload(int(text))
+            return self.unload_base() if text == messages.BASE else self.unload(int(text))
         return f"Unsupported message id {kind}"
 
 

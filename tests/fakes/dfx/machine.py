@@ -6,6 +6,7 @@ The directories are those of Xilinx/dfx-mgr's ``README.md`` for the KR260. What 
 
 import json
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,27 +14,35 @@ from driver.kubeletplugin.backends.slots.packages import compute_digest, read_ba
 from tests.fakes.dfl.machine import build_document
 
 BASE: Final = "kr260/k26_3rp_1409"
+HALVES: Final = "kr260/k26_3rp_halves"
+FLAT: Final = "kr260/k26_vadd"
+"""The base designs of the layouts beside BASE, with two slots and with none.
+
+The daemon's table shortens the name of the first as that of BASE.
+"""
 BLANK_ID: Final = "3d0c2a5e-1111-5e0a-9b62-2f0d5b0c7a01"
 FUNCTION_IDS: Final = {
     "aes": "3d0c2a5e-2222-5e0a-9b62-2f0d5b0c7a02",
     "fft": "3d0c2a5e-3333-5e0a-9b62-2f0d5b0c7a03",
+    "vadd": "3d0c2a5e-4444-5e0a-9b62-2f0d5b0c7a04",
 }
 PID: Final = 4711
 
 
 class DfxMachine:
-    """The board in ``folder``: ``firmware``, ``sys``, ``proc``, ``descriptions``."""
+    """The board in ``folder``: ``firmware``, ``sys``, ``proc``, ``descriptions``, ``overlays``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.firmware = folder / "firmware"
         self.descriptions = folder / "descriptions"
+        self.overlays = folder / "overlays"
 
     @classmethod
     def create(cls, folder: Path, slots: int = 3) -> "DfxMachine":
         """Make a board with one base design, with packages of ``aes`` for each slot, of ``fft`` for the first two."""
         machine = cls(folder)
-        for part in ("proc/sys/kernel", "descriptions", "firmware"):
+        for part in ("proc/sys/kernel", "descriptions", "firmware", "overlays"):
             (folder / part).mkdir(parents=True)
         (folder / "proc/sys/kernel/osrelease").write_text("6.6.10-xilinx\n")
         manager = folder / "sys/devices/platform/firmware:zynqmp-firmware:pcap/fpga_manager/fpga0"
@@ -49,6 +58,17 @@ class DfxMachine:
         for slot in range(min(slots, 2)):
             machine.add_package(BASE, f"fft-{slot}", slot)
         return machine
+
+    def add_layouts(self) -> None:
+        """Add base designs for the layouts ``halves``, with ``aes`` and ``sobel``, and ``flat``, which is ``vadd``."""
+        self.add_base(HALVES, 2)
+        for slot in range(2):
+            self.add_package(HALVES, f"blank-half-{slot}", slot, devices=())
+            self.add_package(HALVES, f"aes-half-{slot}", slot)
+            self.add_package(HALVES, f"sobel-half-{slot}", slot)
+        self.add_base(FLAT, shell_type="PL_FLAT")
+        accelerator = {"accel_devices": [{"dev_name": "20100000000.vadd"}]}
+        (self.firmware / FLAT / "accel.json").write_text(json.dumps(accelerator))
 
     def add_base(self, path: str, slots: int = 3, **fields: object) -> None:
         """Write a base design."""
@@ -75,9 +95,7 @@ class DfxMachine:
 
     def interface(self, base: str = BASE) -> str:
         """The interface UUID of a base design."""
-        found = read_base(self.firmware, self.firmware / base)
-        assert found is not None
-        return found.interface_uuid
+        return read_base(self.firmware, self.firmware / base).interface_uuid
 
     def describe(self, slots: int = 3, *, has_blank: bool = True) -> None:
         """Describe the base design and its functions, each with a file for each slot."""
@@ -95,8 +113,29 @@ class DfxMachine:
         self.describe_function("aes", range(slots), parameters={"LANES": "8"})
         self.describe_function("fft", range(min(slots, 2)))
 
-    def describe_function(self, name: str, slots: "range | list[int]", **fields: object) -> None:
-        """Describe a function with a package for each of ``slots``."""
+    def describe_layouts(self, *, has_blank: bool = True, **changes: Any) -> None:
+        """Describe the base designs of ``add_layouts`` as layouts of the shell, with their functions."""
+        self.describe(has_blank=has_blank)
+        file = self.descriptions / "kr260.yaml"
+        document = json.loads(file.read_text())
+        blank = {"afuID": BLANK_ID, "files": self.files("blank-half", range(2), HALVES)}
+        halves = {"interfaceUUID": self.interface(HALVES), "loadSeconds": 40, "slots": [{"lut": 30000}] * 2}
+        flat = {"interfaceUUID": self.interface(FLAT), "loadSeconds": 2, "resources": {"lut": 90000}}
+        layouts = [
+            {"name": "halves", **halves, **({"blank": blank} if has_blank else {})},
+            {"name": "flat", **flat},
+        ]
+        self.write_description({**document, "spec": {**document["spec"], "layouts": layouts, **changes}})
+        for name in ("aes", "sobel"):
+            files = self.files(f"{name}-half", range(2), HALVES)
+            interface = self.interface(HALVES)
+            self.describe_function(name, (), document=f"{name}-half", interfaceUUID=interface, files=files)
+        digest = compute_digest(self.firmware / FLAT)
+        files = [{"file": FLAT, "sha256": digest}]
+        self.describe_function("vadd", (), interfaceUUID=self.interface(FLAT), files=files)
+
+    def describe_function(self, name: str, slots: Iterable[int], *, document: str = "", **fields: object) -> None:
+        """Describe a function with a package for each of ``slots``, in the document of its or another name."""
         spec: dict[str, Any] = {
             "function": name,
             "version": "1.2.0",
@@ -105,14 +144,14 @@ class DfxMachine:
             "loadSeconds": 0.4,
             "files": self.files(name, slots),
         }
-        self.write_description(build_document("FpgaImage", name, **{**spec, **fields}))
+        self.write_description(build_document("FpgaImage", document or name, **{**spec, **fields}))
 
-    def files(self, name: str, slots: "range | list[int]") -> list[dict[str, object]]:
+    def files(self, name: str, slots: Iterable[int], base: str = BASE) -> list[dict[str, object]]:
         """What a description says of the packages of a function."""
         return [
             {
-                "file": f"{BASE}/{name}-{slot}/{name}-{slot}_slot{slot}",
-                "sha256": compute_digest(self.firmware / BASE / f"{name}-{slot}" / f"{name}-{slot}_slot{slot}"),
+                "file": f"{base}/{name}-{slot}/{name}-{slot}_slot{slot}",
+                "sha256": compute_digest(self.firmware / base / f"{name}-{slot}" / f"{name}-{slot}_slot{slot}"),
                 "slots": [[slot]],
             }
             for slot in slots

@@ -9,22 +9,29 @@ from api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig
 from driver.kubeletplugin.backends.slots import SlotsBackend
 from driver.kubeletplugin.backends.slots.config import SlotsConfig
 from driver.kubeletplugin.backends.slots.daemon import DaemonSocket
-from driver.kubeletplugin.backends.slots.messages import LIST_PACKAGE, unpack_request
+from driver.kubeletplugin.backends.slots.messages import LIST_PACKAGE, LOAD_ACCEL, unpack_request
 from driver.partitions.geometry import Card, Partition
 from driver.testing import MachineUnderTest, ProcessKilled
 from tests.fakes.dfx import DaemonStandIn, DfxMachine
+from tests.fakes.dfx.machine import FLAT
 
 
 class SlotsMachineUnderTest(MachineUnderTest):
-    """A board with three slots."""
+    """A board with three slots, or with further layouts: two slots, and a flat one."""
 
     lists_idle = False
 
-    def __init__(self, folder: Path, slots: int = 3) -> None:
+    def __init__(self, folder: Path, slots: int = 3, *, has_layouts: bool = False) -> None:
         self.hardware = DfxMachine.create(folder, slots)
-        self.hardware.describe(slots)
+        if has_layouts:
+            self.hardware.add_layouts()
+            self.hardware.describe_layouts()
+        else:
+            self.hardware.describe(slots)
         self.timeout_s: float | None = None
         """The most seconds that the client waits; None: as long as it would."""
+        self.limits_s: list[float] = []
+        """How many seconds each load might take."""
         self.is_loading_for_another = False
         """Whether the daemon loads for somebody all the time, so that no question is answered."""
         sockets = tempfile.TemporaryDirectory(prefix="dfx-")  # paths of sockets have 107 bytes, those of tests more
@@ -35,6 +42,7 @@ class SlotsMachineUnderTest(MachineUnderTest):
             socket=self.daemon.path,
             firmware_folder=str(self.hardware.firmware),
             description_folder=str(self.hardware.descriptions),
+            overlay_folder=str(self.hardware.overlays),
             system_root=str(folder),
             health_poll_seconds=0.01,
         )
@@ -55,10 +63,11 @@ class SlotsMachineUnderTest(MachineUnderTest):
         return FpgaConfig(api_version="kerf.dev/v1alpha1", function="aes")
 
     def idle(self, card_uuid: str) -> Collection[Hashable]:
-        """What is loaded, and what a slot's logic was made into last, unless it is blank."""
+        """What is loaded, and what a slot's logic was made into last, unless it is blank, or flat: that has none."""
         del card_uuid
         state = self.daemon.read_state()
-        left = [(slot, name) for slot, name in state["fabric"].items() if not name.startswith("blank")]
+        flat = FLAT.rpartition("/")[2]
+        left = [one for one in state["fabric"].items() if not one[1].startswith("blank") and one[1] != flat]
         return [*((slot, *one) for slot, one in state["slots"].items()), *left]
 
     def kill_at(self, point: int | None) -> None:
@@ -66,8 +75,10 @@ class SlotsMachineUnderTest(MachineUnderTest):
 
     def cut_by_hand(self, partition: Partition) -> None:
         """Load and use a function, as with ``dfx-mgr-client``."""
+        assert partition.placement is not None
+        name = "aes-half" if partition.placement.layout else "aes"
         for slot in _slots(partition):
-            assert self.daemon.load(f"aes-{slot}").endswith(":operating")
+            assert self.daemon.load(f"{name}-{slot}").endswith(":operating")
             self.hardware.use(slot)
 
     def remove_by_hand(self, partition: Partition) -> None:
@@ -92,8 +103,13 @@ class SlotsMachineUnderTest(MachineUnderTest):
         self.hardware.set_manager_state("write error")
 
     def partitions(self, card: Card) -> Sequence[Partition]:
-        """Return one run of slots of each size, all single slots, and the functions."""
+        """Return one run of slots of each size, all single slots, and the functions; of layouts some of each.
+
+        With layouts, what there is without them is left out: it is what takes most of the time.
+        """
         found = super().partitions(card)
+        if card.geometry.layouts:
+            return [one for one in found if one.placement is None or one.function in {"fft", "sobel", "vadd"}]
         return [one for one in found if one.placement is None or one.placement.size == 1 or one.placement.start == 0]
 
     def _exchange(self, request: bytes, timeout_s: float) -> bytes:
@@ -102,6 +118,8 @@ class SlotsMachineUnderTest(MachineUnderTest):
             raise TimeoutError
         if kind == LIST_PACKAGE:
             return DaemonSocket(self.daemon.path)(request, timeout_s)
+        if kind == LOAD_ACCEL:
+            self.limits_s.append(timeout_s)
         self._pass_point()
         answer = DaemonSocket(self.daemon.path)(request, timeout_s if self.timeout_s is None else self.timeout_s)
         self._pass_point()

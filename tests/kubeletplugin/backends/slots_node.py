@@ -9,8 +9,8 @@ from tests.kubeletplugin.backends.slots_machine import SlotsMachineUnderTest
 class SlotsNode(FpgaNode):
     """A board, whose card is ``card``."""
 
-    def __init__(self, folder: Path) -> None:
-        self.machine = SlotsMachineUnderTest(folder / "machine")
+    def __init__(self, folder: Path, *, has_layouts: bool = False) -> None:
+        self.machine = SlotsMachineUnderTest(folder / "machine", has_layouts=has_layouts)
         self.hardware = self.machine.hardware
         self.daemon = self.machine.daemon
         super().__init__(self.machine)

@@ -6,6 +6,7 @@ What all backends do is in the contract (``test_slots_contract.py``).
 import json
 import logging
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -54,9 +55,9 @@ def test_a_base_design_with_three_slots_is_a_card_with_three_slots(node: SlotsNo
     assert "fpga-0-fft-at-2" not in names, "fft has no package for slot 2"
 
 
-def _flat(hardware: DfxMachine) -> None:
+def _unknown(hardware: DfxMachine) -> None:
     file = hardware.firmware / BASE / "shell.json"
-    file.write_text(json.dumps({"shell_type": "PL_FLAT"}))
+    file.write_text(json.dumps({"shell_type": "RPU"}))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,8 @@ def _flat(hardware: DfxMachine) -> None:
             "nor a FpgaShell of the cluster has a shell",
         ),
         (lambda hardware: hardware.describe(2), "has 3 slots, but its shell kr260 is described with 2"),
-        (_flat, "there is no base design with slots"),
+        (_unknown, "shell_type is 'RPU'; possible are PL_DFX, PL_FLAT, XRT_FLAT"),
+        (lambda hardware: shutil.rmtree(hardware.firmware / BASE), "there is no base design (shell.json) in"),
         (lambda hardware: (hardware.firmware / BASE / "shell.json").write_text("{"), "shell.json cannot be read"),
         (lambda hardware: (hardware.firmware / BASE / "shell.dtbo").write_text("2"), "has a shell"),
         (lambda hardware: (hardware.folder / "sys/class/fpga_manager/fpga0").unlink(), "there is no FPGA manager"),

@@ -13,3 +13,13 @@ class TestSlotsBackend(BackendContract):
 
     def new_machine(self, folder: Path) -> MachineUnderTest:
         return SlotsMachineUnderTest(folder)
+
+
+class TestSlotsBackendWithLayouts(BackendContract):
+    """Three base designs are layouts of one shell: three slots, two, and a flat one."""
+
+    family = FPGA
+    management_nodes = TestSlotsBackend.management_nodes
+
+    def new_machine(self, folder: Path) -> MachineUnderTest:
+        return SlotsMachineUnderTest(folder, has_layouts=True)

@@ -113,7 +113,7 @@ def test_only_folders_of_the_package_itself_are_its_slots(tmp_path: Path) -> Non
 
 def test_what_is_read_of_the_daemons_documents_is_what_it_reads() -> None:
     shell = b'{"shell_type": "PL_DFX", "num_pl_slots": 3, "num_aie_slots": 1, "uid": "2a", "clock_reg_base": ""}'
-    assert parse_shell(shell) == ("PL_DFX", 3, 42)
+    assert parse_shell(shell) == ("PL_DFX", 3, 42, False)
     accelerator = b"""{"accel_type": "XRT_PL_DFX", "pid": 17, "sharedMemoryConfig": {"sizeInKB": ""},
         "accel_devices": [{"dev_name": "20100000000.AES128", "reg_base": "", "reg_size": ""}]}"""
     assert parse_accelerator(accelerator) == Accelerator(

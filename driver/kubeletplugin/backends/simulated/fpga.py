@@ -72,14 +72,6 @@ def image_for(shell: Shell, function_name: str, placement: Placement) -> Placeme
     return max(inside, key=lambda image: (image.size, -image.start, -image.gaps))
 
 
-def find_whole(shell: Shell, function_name: str, layout: str) -> Placement:
-    """Return all slots of ``layout`` if the function has an image there, else of the first layout where it has."""
-    images = [image for function in shell.functions if function.name == function_name for image in function.placements]
-    of_function = {image.layout for image in images}
-    names = [layout, *(each.name for each in shell.layouts)]
-    return shell.layout(next((name for name in names if name in of_function), layout)).everything
-
-
 def load_layout(state: FpgaState, layout: str) -> FpgaState:
     """Load another layout: what the FPGA runs is lost. Raises HardwareConflictError when a process uses a slot."""
     everything = Placement(0, 1, layout=layout)  # any of its slots overlaps those of other layouts

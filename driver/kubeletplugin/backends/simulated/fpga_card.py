@@ -117,7 +117,7 @@ class SimulatedFpga:
             )
 
     def _slots(self, partition: Partition, function: str) -> Placement:
-        return partition.placement or fpga.find_whole(self._shell, function, self.file.read().layout)
+        return partition.placement or self._shell.find_whole(function, self.file.read().layout)
 
     def _load(self, name: str, slots: Placement, config: FpgaConfig, journal: Journal) -> None:
         image = fpga.image_for(self._shell, name, slots)

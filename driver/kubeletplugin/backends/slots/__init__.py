@@ -1,9 +1,10 @@
 """Boards whose FPGA AMD's daemon dfx-mgrd loads, such as the KR260: designs with slots on Zynq UltraScale+.
 
 ``messages`` has what the daemon is sent and answers, ``packages`` the directories that it loads from (both pure of the
-daemon), ``daemon`` the socket, the only module that changes a card. ``board`` surveys the card, loads functions and
-releases slots; ``backend`` is the protocol, ``config`` its configuration, ``handles`` what the checkpoint keeps and
-containers get. See docs/fpga.md.
+daemon), ``layouts`` which base designs are layouts of the card, ``overlays`` which of them is loaded, ``daemon`` the
+socket, the only module that changes a card. ``board`` surveys the card, loads functions and releases slots; ``backend``
+is the protocol, ``config`` its configuration, ``handles`` what the checkpoint keeps and containers get. See
+docs/fpga.md.
 """
 
 from driver.kubeletplugin.backends.slots.backend import SlotsBackend, open_backend

@@ -3,6 +3,7 @@
 import logging
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -11,9 +12,9 @@ from api.kerf.v1alpha1 import DeviceConfigBase
 from api.model.base import JsonObject
 from api.model.devices import Attribute
 from cdi import ContainerEdits
-from driver.families.fpga.descriptions import DescribedShell, Description, ImageReference, build_descriptions
+from driver.families.fpga.descriptions import Description, build_descriptions
 from driver.families.fpga.geometry import fpga_geometry
-from driver.families.fpga.refused_images import ImageRefusal
+from driver.families.fpga.shell import Shell
 from driver.kubeletplugin.backends.base import (
     AllocatedDevice,
     CardAbsentError,
@@ -30,7 +31,6 @@ from driver.kubeletplugin.backends.base import (
 )
 from driver.kubeletplugin.backends.documents import read_config
 from driver.kubeletplugin.backends.fpga_descriptions import (
-    leave_out_images,
     read_description_files,
     summarize_refusals,
 )
@@ -40,10 +40,12 @@ from driver.kubeletplugin.backends.kernel_files import read_numa_node
 from driver.kubeletplugin.backends.slots.board import SlotsBoard
 from driver.kubeletplugin.backends.slots.config import SlotsConfig
 from driver.kubeletplugin.backends.slots.daemon import DfxDaemon, Exchange
-from driver.kubeletplugin.backends.slots.handles import build_edits, from_json, to_json
+from driver.kubeletplugin.backends.slots.handles import SlotsHandle, build_edits, from_json, to_json
 from driver.kubeletplugin.backends.slots.images import PackageImages
+from driver.kubeletplugin.backends.slots.layouts import BoardLayout, BoardLayouts, choose_layouts
+from driver.kubeletplugin.backends.slots.overlays import read_overlays
 from driver.kubeletplugin.backends.slots.packages import BaseDesign, InvalidPackageError, find_base_folders
-from driver.partitions.geometry import Card, Partition
+from driver.partitions.geometry import Card, Partition, Placement
 from driver.runtime.problem_log import ProblemLog
 
 _log = logging.getLogger(__name__)
@@ -71,11 +73,11 @@ class SlotsBackend:
         self._config = config
         self._system = Path(config.system_root)
         self._firmware = Path(config.firmware_folder)
+        self._overlays = Path(config.overlay_folder)
         self._images = PackageImages(self._firmware, KeyRing(config.keys))
         self._daemon = DfxDaemon(config.socket, exchange)
         self._descriptions: tuple[Description, ...] = ()
-        self._chosen: tuple[BaseDesign, DescribedShell] | None = None
-        self._refused: Mapping[ImageReference, ImageRefusal] = {}
+        self._layouts: BoardLayouts | None = None
         self._seen = ""
         """The UUID of the card that was discovered; empty: none was yet."""
         self._last: object = None
@@ -95,7 +97,7 @@ class SlotsBackend:
         self._watcher.close()
 
     def discover(self) -> Sequence[Card]:
-        """Return the card, if the daemon runs and the shell of a base design is described.
+        """Return the card, if the daemon runs and the shell of its base designs is described.
 
         What keeps it or a function from being offered is logged once.
         """
@@ -105,15 +107,11 @@ class SlotsBackend:
         cards: list[Card] = []
         try:
             card_uuid = self._find_uuid()
-            chosen = self._choose_base(descriptions.shells, problems)
-            if chosen is not None:
-                base, described = chosen
-                self._refused = self._find_refused(base, described)
-                problems += dict.fromkeys(refusal.message for refusal in self._refused.values())
-                chosen = (base, leave_out_images(described, self._refused))
-            self._chosen, self._seen = chosen, card_uuid
-            if chosen is not None:
-                cards.append(self._build_card(card_uuid, chosen[1]))
+            bases = self._read_bases(problems)
+            self._layouts = choose_layouts(bases, descriptions, self._images, self._config.description_folder, problems)
+            self._seen = card_uuid
+            if self._layouts is not None:
+                cards.append(self._build_card(card_uuid, self._layouts))
         except KerfError as error:
             problems.append(str(error))
         self._problems.replace(problems)
@@ -131,7 +129,7 @@ class SlotsBackend:
 
     def unprepare(self, handle: Handle) -> None:
         known = from_json(handle)
-        self._find_board(known.card, known.base).unprepare(known)
+        self._find_board(known.card, known).unprepare(known)
 
     def abandon(self, device: AllocatedDevice, journal: Journal, found: FoundPartition | None) -> None:
         del found
@@ -155,7 +153,7 @@ class SlotsBackend:
         state = self._read_manager("state")
         reasons: list[str] = [] if state in _USABLE else [f"its FPGA manager is in the state {state!r}"]
         try:
-            self._last = self._daemon.read_listing().loaded
+            self._last = (self._daemon.read_listing().loaded, read_overlays(self._overlays, ()))
         except HardwareBusyError:  # a load goes on; it ends
             pass
         except KerfError as error:
@@ -173,100 +171,72 @@ class SlotsBackend:
             raise CardAbsentError(f"there is no FPGA manager: {self._system / _MANAGER} is not there") from error
         return f"FPGA-{uuid.uuid5(_NAMESPACE, str(place))}"
 
-    def _find_board(self, card_uuid: str, base: str = "") -> SlotsBoard:
-        """Return the board, as if ``base`` were its base design where one is named. Raises CardAbsentError."""
-        if self._chosen is None:
+    def _find_board(self, card_uuid: str, handle: SlotsHandle | None = None) -> SlotsBoard:
+        """Return the board, with the base design of ``handle`` also where it is described no more.
+
+        Raises CardAbsentError.
+        """
+        if self._layouts is None:
             self.discover()
         if self._find_uuid() != card_uuid:
             raise CardAbsentError(f"card {card_uuid} is not on this board")
-        return self._make_board(card_uuid, base)
+        if handle is not None and all(one.base.path != handle.base for one in self._list_layouts()):
+            return self._make_board(card_uuid, None, {"": self._restore_layout(handle)})
+        shell = None if self._layouts is None else self._layouts.shell
+        return self._make_board(card_uuid, shell, {one.name: one for one in self._list_layouts()})
 
-    def _make_board(self, card_uuid: str, base: str = "") -> SlotsBoard:
-        chosen_base, described = self._chosen or (None, None)
-        if base and (chosen_base is None or chosen_base.path != base):
-            described = None
-            try:
-                chosen_base = self._images.read_base(self._firmware / base)
-            except (OSError, InvalidPackageError):
-                chosen_base = None
+    def _list_layouts(self) -> Sequence[BoardLayout]:
+        return () if self._layouts is None else tuple(self._layouts.layouts.values())
+
+    def _restore_layout(self, handle: SlotsHandle) -> BoardLayout:
+        """Return the layout that ``handle`` was prepared in, as far as its files are there."""
+        try:
+            base = self._images.read_base(self._firmware / handle.base)
+        except (OSError, InvalidPackageError):
+            is_flat = any(one.image is not None and one.image.file == handle.base for one in handle.slots)
+            base = BaseDesign(path=handle.base, interface_uuid="", slots=0, uid=0, is_flat=is_flat)
+        return BoardLayout(base=base, described=None)
+
+    def _make_board(self, card_uuid: str, shell: Shell | None, layouts: Mapping[str, BoardLayout]) -> SlotsBoard:
         return SlotsBoard(
             card_uuid=card_uuid,
-            base=chosen_base,
-            described=described,
+            shell=shell,
+            layouts=layouts,
             root=self._system,
+            overlays=self._overlays,
             images=self._images,
             daemon=self._daemon,
         )
 
-    def _choose_base(
-        self, shells: Mapping[str, DescribedShell], problems: list[str]
-    ) -> tuple[BaseDesign, DescribedShell] | None:
-        """Return the base design to use with its shell; what keeps others from being used goes into ``problems``."""
-        found: list[tuple[BaseDesign, DescribedShell]] = []
+    def _read_bases(self, problems: list[str]) -> list[BaseDesign]:
+        """Read the base designs that may be used; what is wrong with others goes into ``problems``."""
+        found: list[BaseDesign] = []
         known = len(problems)
         for folder in find_base_folders(self._firmware):
             if self._config.base and folder != self._firmware / self._config.base:
                 continue
             try:
-                base = self._images.read_base(folder)
+                found.append(self._images.read_base(folder))
             except (OSError, InvalidPackageError) as error:
                 problems.append(f"base design {folder}: {error}")
-                continue
-            if base is None:
-                continue
-            described = shells.get(base.interface_uuid)
-            if described is None:
-                problems.append(
-                    f"base design {base.path} has the interface {base.interface_uuid}, of which neither "
-                    f"{self._config.description_folder} nor a FpgaShell of the cluster has a shell"
-                )
-            elif len(described.shell.slots) != base.slots:
-                slots = len(described.shell.slots)
-                problems.append(
-                    f"base design {base.path} has {base.slots} slots, but its shell {described.shell.name} is "
-                    f"described with {slots}"
-                )
-            else:
-                found.append((base, described))
         if not found and len(problems) == known:
-            where = self._firmware / self._config.base
-            problems.append(f"there is no base design with slots (shell_type PL_DFX) in {where}")
-        if len(found) > 1:
-            names = ", ".join(base.path for base, _ in found)
-            problems.append(
-                f"the shells of several base designs are described, and an FPGA has one: {names}; name one as base in "
-                "the configuration"
-            )
-        return found[0] if len(found) == 1 else None
+            problems.append(f"there is no base design (shell.json) in {self._firmware / self._config.base}")
+        return found
 
-    def _find_refused(self, base: BaseDesign, described: DescribedShell) -> dict[ImageReference, ImageRefusal]:
-        """Return the images that cannot be loaded, with the reasons."""
-        refused: dict[ImageReference, ImageRefusal] = {}
-        for (_, slots), image in described.images.items():
-            if slots.size > 1:
-                message = f"image {image.name} is for several slots at once: a package of dfx-mgr is for one"
-                refused[image] = ImageRefusal("SeveralSlots", message)
-            elif (fault := self._images.find_fault(image, base, slots.start)) is not None:
-                refused[image] = fault
-        for slot, image in described.blanks.items():
-            if (fault := self._images.find_fault(image, base, slot)) is not None:
-                refused[image] = fault
-        return refused
-
-    def _build_card(self, card_uuid: str, described: DescribedShell) -> Card:
+    def _build_card(self, card_uuid: str, layouts: BoardLayouts) -> Card:
         """Return the card. Raises CardAbsentError where the daemon does not run."""
-        try:
-            loaded = self._make_board(card_uuid).find_loaded()
-        except HardwareBusyError:  # a load goes on
-            loaded = {}
+        layout, loaded = "", dict[Placement, str]()
+        with suppress(HardwareBusyError):  # a load goes on
+            layout, loaded = self._make_board(card_uuid, layouts.shell, layouts.layouts).find_loaded()
         return Card(
             uuid=card_uuid,
             index=0,  # a board has one FPGA manager for its programmable logic
-            geometry=fpga_geometry(described.shell),
+            geometry=fpga_geometry(layouts.shell),
             numa_node=read_numa_node(self._system / _MANAGER / "device"),
             driver_version=self._read_text(self._system / "proc/sys/kernel/osrelease"),
+            layout=layout,
             loaded=loaded,
-            attributes={"refusedImages": Attribute.of(summarize_refusals(self._refused))},
+            attributes={"refusedImages": Attribute.of(summarize_refusals(layouts.refused))},
         )
 
     def _read_manager(self, name: str) -> str:

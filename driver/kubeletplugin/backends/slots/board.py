@@ -7,10 +7,16 @@ Order of a prepare: everything that can be refused is refused before the card is
 then each slot is made what it is to be: what is in it is unloaded, the image loaded unless it is there already (a warm
 hit), and that it is there, with its devices, is read back. The daemon chooses the slot of a load: the package has a
 directory for one slot alone.
+
+A card with several layouts has one base design at a time, and no request loads one: the daemon does it before the first
+package. It also replaces a base design without slots in use by itself, but ignores whether its removal failed, and does
+not remove it before a flat one (Xilinx/dfx-mgr, ``load_accelerator_core``). So Kerf never leaves it to the daemon: with
+nobody in any slot it unloads all of them, has the base design removed, and reads back that it is gone, before it loads.
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -19,6 +25,7 @@ from msgspec import structs
 
 from api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig
 from driver.families.fpga.descriptions import DescribedShell, ImageReference
+from driver.families.fpga.shell import Shell
 from driver.kubeletplugin.backends.base import (
     AllocatedDevice,
     CardSurvey,
@@ -40,15 +47,19 @@ from driver.kubeletplugin.backends.kernel_files import describe_processes, find_
 from driver.kubeletplugin.backends.slots.daemon import DfxDaemon
 from driver.kubeletplugin.backends.slots.handles import PreparedSlot, SlotsHandle, UioDevice
 from driver.kubeletplugin.backends.slots.images import PackageImages
+from driver.kubeletplugin.backends.slots.layouts import BoardLayout
 from driver.kubeletplugin.backends.slots.messages import Loaded, show_base
+from driver.kubeletplugin.backends.slots.overlays import Overlays, read_overlays
 from driver.kubeletplugin.backends.slots.packages import BaseDesign, InvalidPackageError
-from driver.partitions.geometry import Partition, Placement
+from driver.partitions.geometry import Placement
 
 _log = logging.getLogger(__name__)
 
 _LOADING: Final = "loading"
 """The note that a change of the slots has begun, with the function's name."""
 _PLATFORM: Final = "sys/bus/platform/devices"
+_UIO: Final = re.compile(r"uio[0-9]+")
+_NOT_DESCRIBED: Final = "no shell is described for a base design of this board"
 _DEFAULTS: Final = FpgaConfig(api_version="kerf.dev/v1alpha1")
 """The configuration of loads that no claim has asked for, at a release."""
 
@@ -64,6 +75,24 @@ class _Occupant:
     """Its devices that are there."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Contents:
+    """What is loaded."""
+
+    base: str
+    """The name of the base design; empty: none is."""
+    layout: BoardLayout | None
+    """The layout that it is; None: none is loaded, or it is of no described shell."""
+    occupants: Mapping[int, _Occupant]
+    """What is in slots of the layout."""
+    strangers: tuple[Loaded, ...]
+    """All else that is loaded."""
+    forgotten: tuple[str, ...]
+    """The directories of packages that are loaded, but not known to the daemon, which was started anew since."""
+    fault: str = ""
+    """Why nothing can be loaded or released now; empty: it can."""
+
+
 class SlotsBoard:
     """The one card of a board; its methods have the contracts of Backend's."""
 
@@ -71,66 +100,60 @@ class SlotsBoard:
         self,
         *,
         card_uuid: str,
-        base: BaseDesign | None,
-        described: DescribedShell | None,
+        shell: Shell | None,
+        layouts: Mapping[str, BoardLayout],
         root: Path,
+        overlays: Path,
         images: PackageImages,
         daemon: DfxDaemon,
     ) -> None:
-        """``base`` and ``described`` are None where none is described: then the card can only be released.
+        """``shell`` is None where none is described: then the card can only be released, in the ``layouts`` by name.
 
-        ``root`` is the directory with ``sys`` and ``proc``.
+        ``root`` is the directory with ``sys`` and ``proc``, ``overlays`` that of the device tree overlays.
         """
         self._uuid = card_uuid
-        self._base = base
-        self._described = described
+        self._shell = shell
+        self._layouts = layouts
         self._root = root
+        self._overlays = overlays
         self._images = images
         self._daemon = daemon
 
-    @property
-    def shell(self) -> DescribedShell:
-        """The board's shell. Raises HardwareBusyError while none is described."""
-        if self._described is None:
-            raise HardwareBusyError("no shell is described for a base design of this board")
-        return self._described
-
-    @property
-    def base(self) -> BaseDesign:
-        """The base design. Raises HardwareBusyError while none is described."""
-        if self._base is None:
-            raise HardwareBusyError("no shell is described for a base design of this board")
-        return self._base
-
-    def find_loaded(self) -> dict[Placement, str]:
-        """Return the functions that are loaded now, by their slots."""
-        return {
-            Placement(slot, 1): one.image.function
-            for slot, one in self._read_slots().items()
+    def find_loaded(self) -> tuple[str, dict[Placement, str]]:
+        """Return the name of the layout that is loaded now, and the functions by their slots."""
+        contents = self._read_contents()
+        name = "" if contents.layout is None else contents.layout.name
+        return name, {
+            Placement(slot, 1, layout=name): one.image.function
+            for slot, one in contents.occupants.items()
             if one.image is not None and one.image.function
         }
 
     def survey(self) -> CardSurvey:
         """List the slots that hold what nobody has described, or whose devices a process has open.
 
-        A loaded file of somebody, or another base design in use, holds the whole card. Slots that could not be cleared
-        after their use cannot be had.
+        A loaded file of somebody, or a base design in use that is no layout, holds the whole card. Slots that could not
+        be cleared after their use cannot be had.
         """
-        listing = self._daemon.read_listing()
-        name, units = ("", 0) if self._base is None else (show_base(self._base.name), self._base.slots)
+        contents = self._read_contents()
         found = [
             FoundPartition(id=f"handle-{one.handle}", profile=None, placement=None, in_use=True)
-            for one in listing.loaded
-            if one.slot is None or one.base != name
+            for one in contents.strangers
         ]
-        occupants = self._find_occupants(listing.loaded, name)
-        used = self._find_users(occupants)
+        name, units = ("", 0) if contents.layout is None else (contents.layout.name, contents.layout.base.slots)
+        used = self._find_users(contents.occupants)
         found += [
-            FoundPartition(id=f"slot-{slot}", profile=None, placement=Placement(slot, 1), in_use=True)
-            for slot, one in sorted(occupants.items())
+            FoundPartition(
+                id=f"slot-{slot}{name and f'-of-{name}'}",
+                profile=None,
+                placement=Placement(slot, 1, layout=name),
+                in_use=True,
+            )
+            for slot, one in sorted(contents.occupants.items())
             if slot < units and (one.image is None or used.get(slot))
         ]
-        fault = "" if self._described is None else self._described.fault
+        described = (one.described for one in self._layouts.values())
+        fault = contents.fault or "; ".join(filter(None, (one.fault for one in described if one is not None)))
         return CardSurvey(
             card_uuid=self._uuid, partitions=tuple(found), no_whole=fault, no_partitions=fault, no_static=fault
         )
@@ -139,42 +162,33 @@ class SlotsBoard:
         self, device: AllocatedDevice, config: DeviceConfigBase | None, journal: Journal, *, is_stand_in: bool
     ) -> SlotsHandle:
         fpga_config = find_fpga_config(device, config)
-        slots = self._list_slots(device.partition)
-        handle = SlotsHandle(
-            card=self._uuid,
-            device=device.share.id.device,
-            base=self.base.path,
-            slots=tuple(PreparedSlot(slot=slot) for slot in slots.units),
-            release=fpga_config.release,
-            is_admin=device.admin_access,
-            is_stand_in=is_stand_in,
-        )
+        shell = self._find_shell()
         if device.admin_access:
-            return handle
+            slots = device.partition.placement or shell.find_whole("", "")
+            return self._build_handle(device, fpga_config, slots, is_stand_in=is_stand_in)
         name = find_function(device, fpga_config)
-        spec = self.shell.specs.get(name)
+        contents = self._read_usable_contents()
+        now = "" if contents.layout is None else contents.layout.name
+        slots = device.partition.placement or shell.find_whole(name, now)
+        layout = self._find_layout(slots.layout)
+        described = _get_described(layout)
+        spec = described.specs.get(name)
         check_namespace(spec, device)
-        wanted = self._choose_images(name, slots)
+        wanted = _choose_images(name, slots, layout)
         for slot, image in wanted.items():
-            self._check_image(image, slot)
-        occupants = self._read_slots()
-        self._check_free(slots, occupants)
+            self._check_image(image, layout, slot)
+        self._check_free(slots, layout, contents)
         if _LOADING not in journal.notes:
             journal.write(**{_LOADING: name})
-        for slot in slots.units:
-            slot_image = wanted.get(slot)
-            if slot_image is not None:
-                self._bring(slot, slot_image, occupants.get(slot), find_load_limit(fpga_config, slot_image.load_s))
-            elif slot in occupants:
-                self._clear(slot, occupants[slot], self.shell.blanks.get(slot))
-        prepared = tuple(
-            PreparedSlot(slot=slot, image=wanted.get(slot), blank=self.shell.blanks.get(slot)) for slot in slots.units
-        )
+        self._load_all(slots, wanted, layout, contents, fpga_config)
         nodes = [node for slot, image in wanted.items() for node in self._find_nodes(image, slot)]
-        function = self.shell.shell.function(name)
+        function = described.shell.function(name)
         return structs.replace(
-            handle,
-            slots=prepared,
+            self._build_handle(device, fpga_config, slots, is_stand_in=is_stand_in),
+            slots=tuple(
+                PreparedSlot(slot=slot, image=wanted.get(slot), blank=described.blanks.get(slot))
+                for slot in slots.units
+            ),
             nodes=tuple(nodes),
             function=name,
             version="" if function is None else function.version,
@@ -182,87 +196,135 @@ class SlotsBoard:
         )
 
     def unprepare(self, handle: SlotsHandle) -> None:
-        """Clear the slots, or load the function anew. What another has loaded there by now stays."""
+        """Clear the slots, or load the function anew. What another has loaded there by now stays, as does a layout."""
         if handle.is_admin:
             return
-        occupants = self._find_occupants(
-            self._daemon.read_listing().loaded, show_base(handle.base.rpartition("/")[2]), handle
-        )
-        ours = {slot.slot: occupants.get(slot.slot) for slot in handle.slots}
+        contents = self._read_usable_contents(handle)
+        layout = contents.layout
+        if layout is None or layout.base.path != handle.base:
+            return  # with the base design, what was in its slots has gone
+        ours = {slot.slot: contents.occupants.get(slot.slot) for slot in handle.slots}
         self._check_unused({slot: one for slot, one in ours.items() if one is not None})
         for slot in handle.slots:
             occupant = ours[slot.slot]
             if occupant is not None and occupant.image not in (slot.image, slot.blank):
                 continue  # loaded by somebody else since
-            self._clear(slot.slot, occupant, slot.blank)
+            self._clear(slot.slot, occupant, layout, slot.blank)
             if slot.image is not None and occupant is not None and handle.release == "Keep":
                 limit_s = find_load_limit(_DEFAULTS, slot.image.load_s)
-                self._load(slot.slot, slot.image, limit_s)  # anew, so that it forgets what it was used for
+                self._load(slot.slot, slot.image, layout, limit_s)  # anew, so that it forgets what it was used for
 
     def abandon(self, device: AllocatedDevice, journal: Journal) -> None:
-        """Clear the slots if a change of them has begun. What another has loaded there by now stays."""
+        """Clear the slots if a change of them has begun. What another has loaded there by now stays, as does a layout
+        that the change has loaded.
+        """
         if _LOADING not in journal.notes:
             return
-        slots = self._list_slots(device.partition)
-        occupants = self._read_slots()
+        contents = self._read_usable_contents()
+        layout = contents.layout
+        if layout is None:
+            return
+        slots = device.partition.placement or Placement(0, layout.base.slots, layout=layout.name)
+        if slots.layout != layout.name:
+            return
+        occupants = contents.occupants
         self._check_unused({slot: occupants[slot] for slot in slots.units if slot in occupants})
         for slot in slots.units:
             occupant = occupants.get(slot)
             if occupant is None or occupant.image is not None:
-                self._clear(slot, occupant, self.shell.blanks.get(slot))
+                self._clear(slot, occupant, layout, _get_described(layout).blanks.get(slot))
 
     # What a slot is to be
 
-    def _list_slots(self, partition: Partition) -> Placement:
-        return partition.placement or Placement(0, self.base.slots)
+    def _find_shell(self) -> Shell:
+        """Return the board's shell. Raises HardwareBusyError while none is described."""
+        if self._shell is None:
+            raise HardwareBusyError(_NOT_DESCRIBED)
+        return self._shell
 
-    def _choose_images(self, name: str, slots: Placement) -> dict[int, ImageReference]:
-        """Return the image of a function and its slot, the first that has one; nothing for no function."""
-        if not name:
-            return {}
-        if self.shell.shell.function(name) is None:
-            known = ", ".join(sorted(one.name for one in self.shell.shell.functions)) or "none"
-            raise HardwareRefusedError(f"shell {self.shell.shell.name} has no function {name!r}; it has: {known}")
-        for slot in slots.units:
-            if (image := self.shell.images.get((name, Placement(slot, 1)))) is not None:
-                return {slot: image}
-        there = " and ".join(str(one.start) for function, one in sorted(self.shell.images) if function == name)
-        wished = ", ".join(map(str, slots.units))
-        raise HardwareRefusedError(f"{name} has no image for slot {wished} of {self.base.path}; it has for {there}")
+    def _find_layout(self, name: str) -> BoardLayout:
+        """Return a layout by its name. Raises HardwareBusyError while this board does not have it."""
+        if name not in self._layouts:
+            raise HardwareBusyError(f"this board has no base design of the layout {name!r}, or it is described no more")
+        return self._layouts[name]
 
-    def _check_image(self, image: ImageReference, slot: int) -> None:
+    def _find_layout_s(self, layout: BoardLayout) -> float:
+        """Return the seconds that a load of the layout takes; of the only one they are not counted."""
+        return self._find_shell().layout(layout.name).load_s if len(self._layouts) > 1 else 0.0
+
+    def _build_handle(
+        self, device: AllocatedDevice, config: FpgaConfig, slots: Placement, *, is_stand_in: bool
+    ) -> SlotsHandle:
+        """Return the handle as far as it does not depend on a load."""
+        return SlotsHandle(
+            card=self._uuid,
+            device=device.share.id.device,
+            base=self._find_layout(slots.layout).base.path,
+            slots=tuple(PreparedSlot(slot=slot) for slot in slots.units),
+            release=config.release,
+            is_admin=device.admin_access,
+            is_stand_in=is_stand_in,
+        )
+
+    def _check_image(self, image: ImageReference, layout: BoardLayout, slot: int) -> None:
         """Refuse an image that is not what was described."""
-        if (fault := self._images.find_fault(image, self.base, slot)) is not None:
+        if not layout.base.slots:
+            raise HardwareBusyError(f"the base design {layout.base.path} is not there")
+        if (fault := self._images.find_fault(image, layout.base, slot)) is not None:
             raise HardwareRefusedError(fault.message)
 
-    # What is in slots
+    # What is loaded
 
-    def _read_slots(self) -> dict[int, _Occupant]:
-        return self._find_occupants(self._daemon.read_listing().loaded, show_base(self.base.name))
+    def _read_usable_contents(self, handle: SlotsHandle | None = None) -> _Contents:
+        """Read what is loaded, for a change of it. Raises HardwareBusyError where it cannot be told."""
+        contents = self._read_contents(handle)
+        if contents.fault:
+            raise HardwareBusyError(contents.fault)
+        return contents
 
-    def _find_occupants(
-        self, loaded: Sequence[Loaded], base: str, handle: SlotsHandle | None = None
-    ) -> dict[int, _Occupant]:
-        """Return what is loaded into slots of a base, by slot. ``handle`` adds images that are described no more."""
-        found: dict[int, _Occupant] = {}
-        for one in loaded:
-            if one.slot is None or one.base != base:
+    def _read_contents(self, handle: SlotsHandle | None = None) -> _Contents:
+        """Read what is loaded; ``handle`` adds images that are described no more."""
+        overlays = self._read_overlays()
+        base, fault = self._find_base(overlays)
+        layout = next((one for one in self._layouts.values() if one.base.name == base), None)
+        occupants: dict[int, _Occupant] = {}
+        strangers: list[Loaded] = []
+        for one in self._daemon.read_listing().loaded:
+            if layout is None or (slot := _find_slot(one, layout.base)) is None:
+                strangers.append(one)
                 continue
-            known = (*self._list_images(one.slot), *_list_prepared(handle, one.slot))
-            image = next((image for image in known if self._images.find_package(image, one.slot) == one.package), None)
+            images = (*_list_images(layout, slot), *_list_prepared(handle, slot))
+            find_package = self._images.find_package
+            image = next((image for image in images if find_package(image, layout.base, slot) == one.package), None)
             nodes = () if image is None else tuple(self._list_nodes(image))
-            found[one.slot] = _Occupant(loaded=one, image=image, nodes=nodes)
-        return found
+            occupants[slot] = _Occupant(loaded=one, image=image, nodes=nodes)
+        there = {f"{one.loaded.package}_slot{slot}" for slot, one in occupants.items()}
+        return _Contents(
+            base=base,
+            layout=layout,
+            occupants=occupants,
+            strangers=tuple(strangers),
+            forgotten=tuple(one for one in overlays.packages if one not in there) if overlays is not None else (),
+            fault=fault,
+        )
 
-    def _list_images(self, slot: int) -> Iterator[ImageReference]:
-        """Yield the images that are described for a slot."""
-        if self._described is None:
-            return
-        for (_, placement), image in self._described.images.items():
-            if placement == Placement(slot, 1):
-                yield image
-        if (blank := self._described.blanks.get(slot)) is not None:
-            yield blank
+    def _read_overlays(self) -> Overlays | None:
+        return read_overlays(self._overlays, {one.base.name for one in self._layouts.values()})
+
+    def _find_base(self, overlays: Overlays | None) -> tuple[str, str]:
+        """Return the name of the base design that is loaded, and why that cannot be told.
+
+        Where there is one layout alone, it is this one, unless another is seen: the daemon loads it in any case.
+        """
+        names = [one.base.name for one in self._layouts.values()]
+        if overlays is None and len(names) != 1:
+            return "", f"which base design is loaded cannot be told: {self._overlays} cannot be read"
+        found = overlays.bases if overlays is not None else ()
+        known = [name for name in found if name in names]
+        if len(known) > 1:
+            return "", f"the kernel shows overlays of several base designs, {' and '.join(known)}: boot the node"
+        only = names if len(names) == 1 else []
+        return next(iter((*known, *found, *only)), ""), ""
 
     def _list_nodes(self, image: ImageReference) -> Iterator[UioDevice]:
         """Yield the devices of an image that are there now."""
@@ -271,8 +333,11 @@ class SlotsBoard:
         except (InvalidPackageError, OSError):  # its files are gone; what they were cannot be told
             return
         for name in names:
-            for entry in sorted((self._root / _PLATFORM / name / "uio").glob("uio[0-9]*")):
-                yield UioDevice(name=name, node=f"/dev/{entry.name}")
+            try:
+                entries = sorted(one.name for one in (self._root / _PLATFORM / name / "uio").iterdir())
+            except OSError:  # it is not there, or goes meanwhile
+                continue
+            yield from (UioDevice(name=name, node=f"/dev/{one}") for one in entries if _UIO.fullmatch(one))
 
     def _find_nodes(self, image: ImageReference, slot: int) -> list[UioDevice]:
         """Return the devices of a loaded function. Raises HardwareRefusedError: one of them is not there."""
@@ -297,9 +362,18 @@ class SlotsBoard:
                     found.setdefault(nodes[node], {})[pid] = read_process_name(proc, pid)
         return found
 
-    def _check_free(self, slots: Placement, occupants: Mapping[int, _Occupant]) -> None:
-        """Raise HardwareConflictError where somebody else has a slot."""
-        wanted = {slot: occupants[slot] for slot in slots.units if slot in occupants}
+    def _check_free(self, slots: Placement, layout: BoardLayout, contents: _Contents) -> None:
+        """Raise HardwareConflictError where somebody else has a slot, or anything that another layout would end."""
+        for stranger in contents.strangers:
+            raise HardwareConflictError(f"in use outside of Kerf: {stranger.package} of base design {stranger.base}")
+        wanted = dict(contents.occupants)
+        if layout is contents.layout:
+            wanted = {slot: wanted[slot] for slot in slots.units if slot in wanted}
+        elif contents.forgotten:
+            raise HardwareConflictError(
+                f"in use outside of Kerf: dfx-mgrd was started anew, and knows nothing of {contents.forgotten[0]}, "
+                "which is loaded; boot the node"
+            )
         for slot, one in wanted.items():
             if one.image is None:
                 raise HardwareConflictError(f"in use outside of Kerf: slot {slot} has the package {one.loaded.package}")
@@ -313,43 +387,128 @@ class SlotsBoard:
 
     # Changes
 
-    def _bring(self, slot: int, image: ImageReference, occupant: _Occupant | None, limit_s: float) -> None:
+    def _load_all(
+        self,
+        slots: Placement,
+        wanted: Mapping[int, ImageReference],
+        layout: BoardLayout,
+        contents: _Contents,
+        config: FpgaConfig,
+    ) -> None:
+        """Have the slots of a layout run the images that are wanted, and nothing else."""
+        occupants, layout_s = contents.occupants, 0.0
+        if layout is not contents.layout:
+            self._remove_base(contents)
+            occupants, layout_s = {}, self._find_layout_s(layout)
+        for slot in slots.units:
+            image, occupant = wanted.get(slot), occupants.get(slot)
+            if image is not None:
+                self._bring(slot, image, layout, occupant, find_load_limit(config, image.load_s + layout_s))
+            elif occupant is not None:
+                self._clear(slot, occupant, layout, _get_described(layout).blanks.get(slot))
+
+    def _remove_base(self, contents: _Contents) -> None:
+        """Have the base design that is loaded removed with all in it, for another one to be loaded.
+
+        Raises HardwareBusyError where it is still there then.
+        """
+        for occupant in contents.occupants.values():
+            self._daemon.unload(occupant.loaded.handle)
+        if self._has_overlay(contents.base):  # a flat one has gone with its function
+            self._daemon.unload_base(contents.base)
+        if self._has_overlay(contents.base):
+            raise HardwareBusyError(
+                f"base design {contents.base} cannot be removed: dfx-mgrd says that it was, but {self._overlays} still "
+                "has its overlay; boot the node"
+            )
+
+    def _has_overlay(self, base: str) -> bool:
+        overlays = read_overlays(self._overlays, {base})
+        return overlays is not None and base in overlays.bases
+
+    def _bring(
+        self, slot: int, image: ImageReference, layout: BoardLayout, occupant: _Occupant | None, limit_s: float
+    ) -> None:
         """Have a slot run an image, in place of what is in it."""
         if occupant is not None and occupant.image == image:
             WARM_HITS.inc()
             return
         if occupant is not None:
             self._daemon.unload(occupant.loaded.handle)
-        self._load(slot, image, limit_s)
+        self._load(slot, image, layout, limit_s)
 
-    def _clear(self, slot: int, occupant: _Occupant | None, blank: ImageReference | None) -> None:
+    def _clear(self, slot: int, occupant: _Occupant | None, layout: BoardLayout, blank: ImageReference | None) -> None:
         """Leave a slot empty, overwritten by its blank image if there is one."""
         if occupant is not None:
             self._daemon.unload(occupant.loaded.handle)
         if blank is not None:
-            handle = self._load(slot, blank, find_load_limit(_DEFAULTS, blank.load_s))
+            handle = self._load(slot, blank, layout, find_load_limit(_DEFAULTS, blank.load_s))
             self._daemon.unload(handle)
 
-    def _load(self, slot: int, image: ImageReference, limit_s: float) -> int:
+    def _load(self, slot: int, image: ImageReference, layout: BoardLayout, limit_s: float) -> int:
         """Load an image and check that it got where it belongs; returns the handle."""
-        self._check_image(image, slot)
-        package = self._images.find_package(image, slot)
+        self._check_image(image, layout, slot)
+        package = self._images.find_package(image, layout.base, slot)
         if (count := self._daemon.read_listing().packages.count(package)) > 1:
             raise HardwareRefusedError(f"dfx-mgrd has {count} packages of the name {package}: give each its own")
-        handle = self._daemon.load(package, limit_s)
+        self._daemon.load(package, limit_s)
         LOADS.inc()
-        found = self._read_slots().get(slot)
+        found = self._read_contents().occupants.get(slot)
         if found is None or found.loaded.package != package:
             raise HardwareRefusedError(
-                f"dfx-mgrd has loaded the package {package} with handle {handle}, but does not show it in slot {slot}"
+                f"dfx-mgrd has loaded the package {package}, but does not show it in slot {slot} of {layout.base.path}"
             )
         _log.info("%s was loaded into slot %d", image.name, slot)
-        return handle
+        return found.loaded.handle
 
 
 def _describe_use(slot: int, occupant: _Occupant, names: Mapping[int, str]) -> str:
     nodes = " or ".join(node.node for node in occupant.nodes)
     return f"slot {slot} is in use: {describe_processes(names)} has {nodes} open"
+
+
+def _get_described(layout: BoardLayout) -> DescribedShell:
+    """Return what is said of a layout. Raises HardwareBusyError while nothing is."""
+    if layout.described is None:
+        raise HardwareBusyError(_NOT_DESCRIBED)
+    return layout.described
+
+
+def _choose_images(name: str, slots: Placement, layout: BoardLayout) -> dict[int, ImageReference]:
+    """Return the image of a function and its slot, the first that has one; nothing for no function."""
+    if not name:
+        return {}
+    described = _get_described(layout)
+    if described.shell.function(name) is None:
+        known = ", ".join(sorted(one.name for one in described.shell.functions)) or "none"
+        where = f"layout {layout.name} of shell" if layout.name else "shell"
+        raise HardwareRefusedError(f"{where} {described.shell.name} has no function {name!r}; it has: {known}")
+    for slot in slots.units:
+        if (image := described.images.get((name, Placement(slot, 1)))) is not None:
+            return {slot: image}
+    there = " and ".join(str(one.start) for function, one in sorted(described.images) if function == name)
+    wished = ", ".join(map(str, slots.units))
+    raise HardwareRefusedError(f"{name} has no image for slot {wished} of {layout.base.path}; it has for {there}")
+
+
+def _find_slot(loaded: Loaded, base: BaseDesign) -> int | None:
+    """Return the slot of ``base`` that something is in; None: it is in none."""
+    if loaded.base != show_base(base.name):
+        return None
+    if base.is_flat:
+        return 0 if loaded.package == base.name else None
+    return loaded.slot
+
+
+def _list_images(layout: BoardLayout, slot: int) -> Iterator[ImageReference]:
+    """Yield the images that are described for a slot."""
+    if layout.described is None:
+        return
+    for (_, placement), image in layout.described.images.items():
+        if placement == Placement(slot, 1):
+            yield image
+    if (blank := layout.described.blanks.get(slot)) is not None:
+        yield blank
 
 
 def _list_prepared(handle: SlotsHandle | None, slot: int) -> Iterator[ImageReference]:

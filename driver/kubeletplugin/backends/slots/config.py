@@ -23,7 +23,9 @@ class SlotsConfig(Strict):
     firmware_folder: str = "/lib/firmware/xilinx"
     """The folder with the base designs: one of ``firmware_location`` in the daemon's configuration."""
     base: str = ""
-    """The path of the base design to use, below that folder; empty: the only one whose shell is described."""
+    """The path of the base design to use, below that folder; empty: those that are layouts of one described shell."""
+    overlay_folder: str = "/sys/kernel/config/device-tree/overlays"
+    """The folder of the device tree overlays, which says which base design is loaded."""
     description_folder: str = "/var/lib/kerf/fpga/descriptions"
     """The folder with descriptions of shells and images."""
     keys: dict[str, str] = {}

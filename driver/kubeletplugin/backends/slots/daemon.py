@@ -109,6 +109,21 @@ class DfxDaemon:
         if result != 0:
             raise HardwareBusyError(f"{what}: dfx-mgrd answers {result}; its log has the reason")
 
+    def unload_base(self, name: str) -> None:
+        """Remove the base design that is loaded, which is called ``name``, with slots that are all empty.
+
+        It answers the same when there is nothing to remove, and when it could not: what is loaded then has to be read.
+        Raises HardwareBusyError where it refuses.
+        """
+        request = messages.pack_request(messages.UNLOAD_ACCEL, messages.BASE)
+        what = f"base design {name} cannot be removed"
+        result, _ = messages.parse_result(self._ask(request, _QUERY_S, what))
+        if result != 0:
+            raise HardwareBusyError(
+                f"{what}: dfx-mgrd answers {result}, as it does where a slot is in use, and where it was started anew "
+                "since the base design was loaded: then boot the node"
+            )
+
     def find_pid(self) -> int:
         """Return its process id, as far as it is seen from here; 0: it is not."""
         try:

@@ -33,21 +33,20 @@ class PackageImages:
         self._root = root
         self._keys = keys
         self._digests: dict[Path, tuple[FolderVersion, str]] = {}
-        self._bases: dict[Path, tuple[FolderVersion, BaseDesign | None]] = {}
+        self._bases: dict[Path, tuple[FolderVersion, BaseDesign]] = {}
 
-    def read_base(self, folder: Path) -> BaseDesign | None:
-        """Read a base design; None: it has no slots. Unchanged files are read once.
-
-        Raises InvalidPackageError and OSError.
-        """
+    def read_base(self, folder: Path) -> BaseDesign:
+        """Read a base design, unchanged files once. Raises InvalidPackageError and OSError."""
         version = read_version(folder)
         known = self._bases.get(folder)
         if known is None or known[0] != version:
             known = self._bases[folder] = (version, read_base(self._root, folder))
         return known[1]
 
-    def find_package(self, image: ImageReference, slot: int) -> str:
+    def find_package(self, image: ImageReference, base: BaseDesign, slot: int) -> str:
         """Return the name of the package that is loaded for an image; empty: it is none for ``slot``."""
+        if base.is_flat:
+            return base.name if image.file == base.path else ""
         found = split_slot_folder(image.file)
         return found[1] if found is not None and found[2] == slot else ""
 
@@ -58,10 +57,11 @@ class PackageImages:
         if not image.file:
             message = f"image {image.name} has a URL: dfx-mgrd loads directories of its firmware folder"
             return ImageRefusal("NoFile", message)
-        found = split_slot_folder(image.file)
-        if found is None or (found[0], found[2]) != (base.path, slot):
-            form = f"{base.path}/NAME/NAME_slot{slot}"
-            message = f"image {image.name} is not the directory of a package for slot {slot}: {form}"
+        if not self._is_in_place(image, base, slot):
+            what, form = f"a package for slot {slot}", f"{base.path}/NAME/NAME_slot{slot}"
+            if base.is_flat:
+                what, form = "the flat base design itself", base.path
+            message = f"image {image.name} is not the directory of {what}: {form}"
             return ImageRefusal("WrongPlace", message)
         folder = self._root / image.file
         try:
@@ -76,10 +76,17 @@ class PackageImages:
         """Return the platform devices of an image's function. Raises InvalidPackageError and OSError."""
         return read_accelerator(self._root / image.file).devices
 
+    @staticmethod
+    def _is_in_place(image: ImageReference, base: BaseDesign, slot: int) -> bool:
+        if base.is_flat:
+            return image.file == base.path
+        found = split_slot_folder(image.file)
+        return found is not None and (found[0], found[2]) == (base.path, slot)
+
     def _find_fault(self, image: ImageReference, base: BaseDesign, folder: Path) -> ImageRefusal | None:
         if not folder.resolve(strict=True).is_relative_to(self._root.resolve(strict=True)):
             return ImageRefusal("Outside", f"image {image.name} is a link that leads out of {self._root}")
-        if len(others := list_slot_folders(folder.parent)) != 1:
+        if not base.is_flat and len(others := list_slot_folders(folder.parent)) != 1:
             message = (
                 f"the package of image {image.name} has directories for slots {', '.join(map(str, others))}: dfx-mgrd "
                 "would choose one; make a package for each slot"
@@ -92,10 +99,10 @@ class PackageImages:
             )
             return ImageRefusal("WrongDigest", message)
         found = read_accelerator(folder)
-        if found.kind not in _KINDS:
+        if found.kind not in _KINDS and not base.is_flat:  # the daemon reads no accel.json of a flat one
             message = f"image {image.name}: accel_type is {found.kind!r}; possible are {', '.join(sorted(_KINDS))}"
             return ImageRefusal("WrongFormat", message)
-        if found.parent and base.uid and found.parent != base.uid:
+        if not base.is_flat and found.parent and base.uid and found.parent != base.uid:
             message = f"image {image.name} was built for the base design {found.parent:#x}, not for {base.uid:#x}"
             return ImageRefusal("WrongInterface", message)
         if image.function and not found.devices:

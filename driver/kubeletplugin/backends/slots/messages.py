@@ -16,7 +16,9 @@ from driver.kubeletplugin.backends.base import HardwareRefusedError
 LOAD_ACCEL: Final = 6
 """Load a package by its name into the first free slot for which it has a directory."""
 UNLOAD_ACCEL: Final = 7
-"""Unload what has a handle."""
+"""Unload what has a handle, or with the text BASE the base design."""
+BASE: Final = "base"
+"""The base design, of which no slot may be in use; of a flat one the handle is unloaded (``unload_accel_base``)."""
 LIST_PACKAGE: Final = 8
 """List all packages."""
 SHOW_ALL: Final = 1 << 2

@@ -3,7 +3,8 @@
 A package ``aes-1`` of a base ``k26_2rp`` with an image for slot 1 is ``k26_2rp/aes-1/aes-1_slot1``, with
 ``accel.json``, the partial image and its device tree overlay (Xilinx/dfx-mgr, ``README.md``). The daemon loads a
 package into the first free slot for which it has a directory. So a package that Kerf loads must have exactly one: then
-it gets there or nowhere.
+it gets there or nowhere. A *flat* base design has no slots: it is the package of its one function, and Kerf reads an
+``accel.json`` in its own directory, which the daemon ignores there.
 
 The digest of a directory is that of all its files, as ``sha256sum -- * | sha256sum`` computes it in the directory.
 """
@@ -16,7 +17,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final, TypeAlias, TypeVar
+from typing import Annotated, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -26,6 +27,8 @@ _NAMESPACE: Final = uuid.UUID("5c1c7f0e-8f1e-5d3a-9a57-1e0d7a9c2b64")
 """The namespace of the interface UUIDs of base designs (RFC 9562, version 5)."""
 _DYNAMIC: Final = "PL_DFX"
 """The type of a base design with slots."""
+_FLAT: Final = frozenset({"PL_FLAT", "XRT_FLAT"})
+"""The types of base designs without slots."""
 _MAX_SLOTS: Final = 16
 """The most slots of a described shell (``api.kerf.fpga_objects.MAX_SLOTS``)."""
 _MAX_DOCUMENT: Final = 64 * 1024
@@ -38,6 +41,8 @@ _MAX_LEVELS: Final = 5
 _MAX_FOLDERS: Final = 2048
 """Directories that are looked at: far more than the 500 that the daemon can watch."""
 _CHUNK: Final = 1024 * 1024
+_QUOTED: Final = 80
+"""Characters of a document that messages for people quote."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*")
 """Names of files whose digest is taken: ``sha256sum`` writes others in another way."""
 _SLOT_FOLDER: Final = re.compile(r"(.+)_slot([0-9]{1,3})")
@@ -57,15 +62,20 @@ class InvalidPackageError(HardwareRefusedError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseDesign:
-    """A base design with slots."""
+    """A base design."""
 
     path: str
     """Below the firmware folder, such as ``k26_2rp``."""
     interface_uuid: str
     """Made of its files: other files, another interface."""
     slots: int
+    """The number of its slots; of a flat one 1, which is all of it."""
     uid: int
     """The id that packages name as their parent; 0: it has none."""
+    is_flat: bool = False
+    """Whether it has no slots, but is the design of one function."""
+    is_loaded_before: bool = False
+    """Whether the daemon never loads it, because it is there from the boot (``load_base_design``)."""
 
     @property
     def name(self) -> str:
@@ -85,12 +95,23 @@ class Accelerator:
     """Its platform devices, such as ``20100000000.AES128``."""
 
 
+class ShellSummary(NamedTuple):
+    """What a ``shell.json`` says."""
+
+    kind: str
+    slots: int
+    uid: int
+    is_loaded_before: bool
+
+
 class _ShellFile(msgspec.Struct):
     """What is read of ``shell.json``; the daemon reads more."""
 
     shell_type: str = ""
     num_pl_slots: Annotated[int, msgspec.Meta(ge=0)] = 0
     uid: str | int = 0
+    load_base_design: object = ""
+    """``no``, or something that begins so: the daemon does not load the base design (``initBaseDesign``)."""
 
 
 class _DeviceEntry(msgspec.Struct):
@@ -105,10 +126,11 @@ class _AccelFile(msgspec.Struct):
     accel_devices: Annotated[list[_DeviceEntry], msgspec.Meta(max_length=32)] = []
 
 
-def parse_shell(data: bytes) -> tuple[str, int, int]:
-    """Return the type, the number of slots and the id that a ``shell.json`` says. Raises InvalidPackageError."""
+def parse_shell(data: bytes) -> ShellSummary:
+    """Return what a ``shell.json`` says. Raises InvalidPackageError."""
     found = _decode(data, _ShellFile, "shell.json")
-    return found.shell_type, found.num_pl_slots, _read_id(found.uid, "shell.json: uid")
+    is_loaded_before = isinstance(found.load_base_design, str) and found.load_base_design[:2] in {"no", "No"}
+    return ShellSummary(found.shell_type, found.num_pl_slots, _read_id(found.uid, "shell.json: uid"), is_loaded_before)
 
 
 def parse_accelerator(data: bytes) -> Accelerator:
@@ -117,7 +139,7 @@ def parse_accelerator(data: bytes) -> Accelerator:
     names = tuple(one.dev_name for one in found.accel_devices)
     for name in names:
         if not _DEVICE.fullmatch(name):
-            raise InvalidPackageError(f"accel.json: {name[:80]!r} is no name of a platform device")
+            raise InvalidPackageError(f"accel.json: {name[:_QUOTED]!r} is no name of a platform device")
     return Accelerator(kind=found.accel_type, parent=_read_id(found.pid, "accel.json: pid"), devices=names)
 
 
@@ -134,18 +156,23 @@ def find_base_folders(root: Path) -> Iterator[Path]:
             todo += [(one, level + 1) for one in sorted(_list_folders(folder), reverse=True)]
 
 
-def read_base(root: Path, folder: Path) -> BaseDesign | None:
-    """Read a base design; None: it has no slots, but is one flat design.
-
-    Raises InvalidPackageError and OSError.
-    """
-    kind, slots, uid = parse_shell(_read_document(folder / "shell.json"))
-    if kind != _DYNAMIC:
-        return None
-    if not 1 <= slots <= _MAX_SLOTS:
-        raise InvalidPackageError(f"{folder}: num_pl_slots is {slots}; 1 to {_MAX_SLOTS} are possible")
-    interface = uuid.uuid5(_NAMESPACE, compute_digest(folder))
-    return BaseDesign(path=str(folder.relative_to(root)), interface_uuid=str(interface), slots=slots, uid=uid)
+def read_base(root: Path, folder: Path) -> BaseDesign:
+    """Read a base design. Raises InvalidPackageError and OSError."""
+    found = parse_shell(_read_document(folder / "shell.json"))
+    if found.kind not in {_DYNAMIC, *_FLAT}:
+        kinds = ", ".join(sorted({_DYNAMIC, *_FLAT}))
+        raise InvalidPackageError(f"{folder}: shell_type is {found.kind[:_QUOTED]!r}; possible are {kinds}")
+    is_flat = found.kind in _FLAT
+    if not is_flat and not 1 <= found.slots <= _MAX_SLOTS:
+        raise InvalidPackageError(f"{folder}: num_pl_slots is {found.slots}; 1 to {_MAX_SLOTS} are possible")
+    return BaseDesign(
+        path=str(folder.relative_to(root)),
+        interface_uuid=str(uuid.uuid5(_NAMESPACE, compute_digest(folder))),
+        slots=1 if is_flat else found.slots,
+        uid=found.uid,
+        is_flat=is_flat,
+        is_loaded_before=found.is_loaded_before,
+    )
 
 
 def read_accelerator(folder: Path) -> Accelerator:
@@ -245,4 +272,4 @@ def _read_id(value: str | int, where: str) -> int:
     try:
         return int(str(value) or "0", 16)
     except ValueError:
-        raise InvalidPackageError(f"{where}: {str(value)[:80]!r} is no hexadecimal number") from None
+        raise InvalidPackageError(f"{where}: {str(value)[:_QUOTED]!r} is no hexadecimal number") from None

@@ -1,0 +1,143 @@
+"""The base designs of a board as layouts of its card: which ones can be used, and what images they have."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from driver.families.fpga.descriptions import DescribedShell, Descriptions, ImageReference, select_layouts
+from driver.families.fpga.refused_images import ImageRefusal
+from driver.families.fpga.shell import Shell
+from driver.kubeletplugin.backends.fpga_descriptions import leave_out_images
+from driver.kubeletplugin.backends.slots.images import PackageImages
+from driver.kubeletplugin.backends.slots.packages import BaseDesign
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoardLayout:
+    """A base design as a layout."""
+
+    name: str = ""
+    """The layout's name; empty: it is the first, or the only one."""
+    base: BaseDesign
+    described: DescribedShell | None
+    """What is said of it, as of a shell that has no other layout; None: nothing is said any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoardLayouts:
+    """What a board can be loaded with."""
+
+    shell: Shell
+    layouts: Mapping[str, BoardLayout]
+    """The layouts by name, the first one first."""
+    refused: Mapping[ImageReference, ImageRefusal]
+    """The images that cannot be loaded, with the reasons: they are left out of the rest."""
+
+
+def choose_layouts(
+    bases: Iterable[BaseDesign], descriptions: Descriptions, images: PackageImages, where: str, problems: list[str]
+) -> BoardLayouts | None:
+    """Return the layouts that the base designs of a board are; None: there is none that can be used.
+
+    Several are of one shell, its first layout among them. What keeps base designs, found in ``where``, from being used
+    goes into ``problems``, also that there is none.
+    """
+    found = [
+        BoardLayout(name=_find_name(descriptions, base), base=base, described=described)
+        for base in bases
+        if (described := _find_described(descriptions, base, where, problems)) is not None
+    ]
+    if len(found) == 1:
+        found = [replace(found[0], name="")]
+    elif fault := _find_fault(found):
+        problems.append(fault)
+        return None
+    if not found:
+        return None
+    refused: dict[ImageReference, ImageRefusal] = {}
+    for layout in found:
+        refused |= _find_refused(layout, images)
+    usable = {one.name: _leave_out(one, refused) for one in sorted(found, key=lambda one: one.name)}
+    problems += dict.fromkeys(refusal.message for refusal in refused.values())
+    return BoardLayouts(shell=_join(descriptions, usable), layouts=usable, refused=refused)
+
+
+def _find_name(descriptions: Descriptions, base: BaseDesign) -> str:
+    names = (one.name for card in descriptions.cards for one in card.layouts if one.uuid == base.interface_uuid)
+    return next(names, "")
+
+
+def _find_described(
+    descriptions: Descriptions, base: BaseDesign, where: str, problems: list[str]
+) -> DescribedShell | None:
+    described = descriptions.shells.get(base.interface_uuid)
+    if described is None:
+        problems.append(
+            f"base design {base.path} has the interface {base.interface_uuid}, of which neither {where} nor a "
+            "FpgaShell of the cluster has a shell"
+        )
+        return None
+    shell = described.shell
+    if shell.is_undivided != base.is_flat:
+        has, needs = ("no slots", "resources") if base.is_flat else (f"{base.slots} slots", "slots")
+        problems.append(
+            f"base design {base.path} has {has}, but its shell {shell.name} is described otherwise: give it {needs}"
+        )
+        return None
+    if len(shell.slots) != base.slots:
+        problems.append(
+            f"base design {base.path} has {base.slots} slots, but its shell {shell.name} is described with "
+            f"{len(shell.slots)}"
+        )
+        return None
+    return described
+
+
+def _find_fault(found: Sequence[BoardLayout]) -> str:
+    """Return why several base designs cannot be layouts of one card; empty: they can."""
+    names = ", ".join(one.base.path for one in found)
+    shells = {one.described.shell.name for one in found if one.described is not None}
+    layouts = {one.name for one in found}
+    choose = "name one as base in the configuration"
+    if found and (len(shells) > 1 or len(layouts) < len(found) or "" not in layouts):
+        return (
+            f"the shells of several base designs are described, and are not one shell with its first layout and "
+            f"further ones: {names}; {choose}"
+        )
+    if len({one.base.name for one in found}) < len(found):
+        return f"base designs that are layouts of one shell have one name: {names}; give each its own, or {choose}"
+    for one in found:
+        if one.base.is_loaded_before:
+            return (
+                f"base design {one.base.path} is not loaded by dfx-mgrd (load_base_design of shell.json), so it cannot "
+                f"be exchanged for another layout: {choose}"
+            )
+    return ""
+
+
+def _find_refused(layout: BoardLayout, images: PackageImages) -> dict[ImageReference, ImageRefusal]:
+    """Return the images that cannot be loaded, with the reasons."""
+    assert layout.described is not None  # it was chosen
+    refused: dict[ImageReference, ImageRefusal] = {}
+    for (_, slots), image in layout.described.images.items():
+        if slots.size > 1:
+            message = f"image {image.name} is for several slots at once: a package of dfx-mgr is for one"
+            refused[image] = ImageRefusal("SeveralSlots", message)
+        elif (fault := images.find_fault(image, layout.base, slots.start)) is not None:
+            refused[image] = fault
+    for slot, image in layout.described.blanks.items():
+        if (fault := images.find_fault(image, layout.base, slot)) is not None:
+            refused[image] = fault
+    return refused
+
+
+def _leave_out(layout: BoardLayout, refused: Mapping[ImageReference, ImageRefusal]) -> BoardLayout:
+    assert layout.described is not None  # it was chosen
+    return replace(layout, described=leave_out_images(layout.described, refused))
+
+
+def _join(descriptions: Descriptions, layouts: Mapping[str, BoardLayout]) -> Shell:
+    described = {name: one.described for name, one in layouts.items() if one.described is not None}
+    first = described[""].shell
+    if len(described) == 1:
+        return first
+    return select_layouts(next(card for card in descriptions.cards if card.uuid == first.uuid), described)
