@@ -51,8 +51,8 @@ REALCLUSTER = tests/e2e tests/installation tests/cdi/runtimes
 tests: $(VENV)/.installed ## unit, property and flow tests
 	@$(BIN)/pytest -q -n $(JOBS) $(REALCLUSTER:%=--ignore=%) -m "not long and not realcluster and not oracle and not gpu" $(ARGS)
 
-# PROFILE=all: without a sample of the fault points, and with more cases: hours. The end of a run prints the seed of its
-# choices; KERF_SEED is that of a run that is to be the same.
+# PROFILE=all: with more cases, for hours. The end of a run prints the seed of its choices; KERF_SEED is that of a run
+# that is to be the same.
 PROFILE ?= long
 test-long: $(VENV)/.installed ## the same properties with many more generated cases (half an hour on two cores)
 	@KERF_HYPOTHESIS_PROFILE=$(PROFILE) $(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "not realcluster and not oracle and not gpu" $(ARGS)

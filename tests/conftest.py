@@ -30,8 +30,8 @@ for _name, _examples in {"long": 400, "all": 2000}.items():
 PROFILE: Final = os.environ.get("KERF_HYPOTHESIS_PROFILE", "default")
 settings.load_profile(PROFILE)
 SEED: Final = int(os.environ.setdefault("KERF_SEED", str(Random().randrange(10**9))))
-"""Chooses which schedules, claims and fault points a run of these profiles tries; the processes of pytest-xdist inherit
-it, and the end of the run prints it."""
+"""Chooses which schedules and claims a run of these profiles tries; the processes of pytest-xdist inherit it, and the
+end of the run prints it."""
 
 IS_LONG: Final = PROFILE != "default"
 COSTLY: Final = settings(max_examples=settings().max_examples if IS_LONG else 20)
@@ -81,7 +81,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if IS_LONG:
-        terminalreporter.write_line(f"the same schedules, claims and fault points again: KERF_SEED={SEED}")
+        terminalreporter.write_line(f"the same schedules and claims again: KERF_SEED={SEED}")
 
 
 def pytest_timeout_set_timer(item: pytest.Item, settings: Settings) -> None:

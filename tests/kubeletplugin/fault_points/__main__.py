@@ -1,20 +1,17 @@
 """Counts the calls of operations, tries points of each, and prints as JSON what became of them.
 
-``python -m tests.kubeletplugin.fault_points SCENARIO``: every point. ``SCENARIO --share 0.2 --seed 7``: a fifth of the
-points of each fault, chosen by the seed. ``SCENARIO --point FAULT AT``: one. ``sample``: a few of some scenarios. The
-process must have been started with the library that ``tests.fakes.system_calls`` builds.
+``python -m tests.kubeletplugin.fault_points SCENARIO``: every point. ``SCENARIO --point FAULT AT``: one. ``sample``: a
+few of some scenarios. The process must have been started with the library that ``tests.fakes.system_calls`` builds.
 """
 
 import argparse
 import gc
 import json
 import logging
-import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from random import Random
 from typing import TypeAlias
 
 from tests.fakes.system_calls import CallFault
@@ -36,8 +33,6 @@ Choice: TypeAlias = Callable[[list[int]], list[int]]
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.kubeletplugin.fault_points", description=__doc__)
     parser.add_argument("scenario", choices=[*SCENARIOS, "sample"])
-    parser.add_argument("--share", type=float, default=1.0)
-    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--point", nargs=2, metavar=("FAULT", "AT"))
     options = parser.parse_args(arguments)
     logging.getLogger().addHandler(logging.NullHandler())  # what the plugins log is read by no one
@@ -53,8 +48,7 @@ def main(arguments: list[str]) -> None:
         print(results[0].first, results[0].second, file=sys.stderr)
     else:
         scenario = SCENARIOS[options.scenario]
-        choose = _choose_by(options.seed, options.share) if options.share < 1 else None
-        results = list(try_scenario(scenario, scenario.faults, choose))
+        results = list(try_scenario(scenario, scenario.faults))
     report = {
         "points": len(results),
         "killed": sum(one.first.was_killed for one in results),
@@ -75,12 +69,7 @@ def _spread(number: int) -> Choice:
     return lambda numbers: numbers[:: max(1, len(numbers) // number)][:number]
 
 
-def _choose_by(seed: int, share: float) -> Choice:
-    chance = Random(seed)
-    return lambda numbers: sorted(chance.sample(numbers, math.ceil(share * len(numbers))))
-
-
-def try_scenario(scenario: Scenario, faults: "tuple[Fault, ...]", choose: Choice | None) -> Iterator[Result]:
+def try_scenario(scenario: Scenario, faults: "tuple[Fault, ...]", choose: Choice | None = None) -> Iterator[Result]:
     """Try points of each of the faults, None: all of them."""
     with arranged(scenario) as (node, saved):
         for fault in faults:
