@@ -92,10 +92,11 @@ class SimulatedCards:
         return open_simulated(self._document)
 
     def look(self) -> Mapping[Place, str]:
+        """What the files say, each of which is there from the first change of its card on."""
         return {
-            (number, row["profile"], row["placement"][0]): row["mig_uuid"]
-            for number, content in enumerate(self._contents())
-            for row in json.loads(content)["instances"]
+            (int(path.stem.removeprefix("gpu-")), row["profile"], row["placement"][0]): row["mig_uuid"]
+            for path in self._state.glob("gpu-*.json")
+            for row in json.loads(path.read_bytes())["instances"]
         }
 
     def save(self) -> bytes:
@@ -109,6 +110,3 @@ class SimulatedCards:
 
     def reboot(self) -> None:
         self.restore(msgspec.msgpack.encode({}))
-
-    def _contents(self) -> list[bytes]:
-        return [path.read_bytes() for path in sorted(self._state.glob("gpu-*.json"))]

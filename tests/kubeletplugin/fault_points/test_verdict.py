@@ -1,9 +1,11 @@
 """The judge of fault points finds what it is there for: each kind of loss is made by hand, and told."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import anyio
+import msgspec
 import pytest
 
 from driver.kubeletplugin.claims.device_metadata import FOLDER
@@ -81,3 +83,11 @@ def test_a_claim_that_was_answered_and_is_gone_is_told() -> None:
         cdi_file(node, "uid-of-b").unlink()
         (told,) = judge_answers(node, are_ending=False)
         assert told.startswith("uid-of-b was prepared, and is not there")
+
+
+def test_a_simulated_card_that_was_changed_first_is_known_by_its_number(tmp_path: Path) -> None:
+    """A claim on the second card was told as lost: the plugin was killed before the first card had a file."""
+    cards = SimulatedCards(tmp_path, 2)
+    instance = {"profile": "1g.20gb", "placement": [0, 2], "mig_uuid": "MIG-1"}
+    cards.restore(msgspec.msgpack.encode({"gpu-1.json": json.dumps({"instances": [instance]}).encode()}))
+    assert cards.look() == {(1, "1g.20gb", 0): "MIG-1"}
