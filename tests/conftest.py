@@ -23,7 +23,7 @@ from tests.runtime.real_time import REAL_TIME
 settings.register_profile(
     "default", max_examples=50, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
-for _name, _examples in {"long": 400, "all": 2000}.items():
+for _name, _examples in {"long": 300, "all": 2000}.items():
     settings.register_profile(
         _name, max_examples=_examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )
@@ -41,12 +41,9 @@ most breaks show in the first cases, and `make test-long` looks for the others w
 _WITH_PROGRAMS: Final = ("tests/flows/", "tests/testing/")
 """Folders whose tests run demos: up to a quarter of a minute each."""
 
-_OF_MINUTES: Final = ("tests/kubeletplugin/deviceplugin/test_device_users.py",)
-"""Tests of `make test` with minutes of cases in `make test-long`."""
-
 LIMITS_S: Final = {"realcluster": 1800, "oracle": 1800, "long": 3600}
 """For tests with these marks instead of the limit in pyproject.toml: real clusters start and settle, oracles
-compare thousands of cases, and "long" has at least eight times the generated cases."""
+compare thousands of cases, and "long" has six times the generated cases."""
 _TO_RETURN_S: Final = 15
 """At its limit a test is interrupted as soon as Python code runs again. One that has not ended so much later, because a
 C call or a fixture hangs, ends its process: pytest-xdist reports the crash of that test and goes on with the others."""
@@ -74,7 +71,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(max(LIMITS_S[mark] for mark in marks)))
     # Those that take longest first: processes that have no others left share out the short ones.
     if IS_LONG:
-        items.sort(key=lambda item: not (item.get_closest_marker("long") or item.nodeid.startswith(_OF_MINUTES)))
+        items.sort(key=lambda item: item.get_closest_marker("long") is None)
     else:
         items.sort(key=lambda item: not item.nodeid.startswith(_WITH_PROGRAMS))
 

@@ -29,9 +29,9 @@ from driver.families.shared.users import list_members
 from driver.kube.http.errors import ConflictError
 from driver.kubeletplugin.deviceplugin.discovered_devices import DiscoveredDeviceOffer
 from driver.runtime.notifier import Notifier
-from tests.conftest import IS_LONG
+from tests.conftest import PROFILE
 
-HISTORIES = 10_000 if IS_LONG else settings().max_examples
+HISTORIES = {"long": 1_000, "all": 10_000}.get(PROFILE, settings().max_examples)
 """Races that need three nodes at one step are rare: each history costs 40 ms."""
 NODES = ("n1", "n2", "n3")
 IDS = ("rtsp://10.0.0.7", "rtsp://10.0.0.8")
