@@ -9,6 +9,7 @@ from random import Random
 from typing import Final
 
 import anyio
+import pytest
 
 from tests.e2e import pods
 from tests.e2e.churn import Churn, PodJudge
@@ -28,6 +29,7 @@ PER_NODE: Final = (3, 5, 2, 4)
 MOVE_S: Final = 15.0
 
 
+@pytest.mark.timeout(DURATION_S + 1800)  # more than other tests on real clusters get, whatever the time of the churn
 async def test_no_two_pods_have_one_partition_whatever_is_kept_for_either_kind(namespace: Namespace) -> None:
     resource = f"kerf.dev/{namespace.name}"
     offer = {"resource": resource, "perNode": PER_NODE[0]}
