@@ -45,8 +45,8 @@ INTEL: Final = "intel"
 _WORKLOADS: Final = {"Deployment", "DaemonSet"}
 _PROFILE: Final = f"{PLUGIN}-simulated"
 """The DaemonSet of ``deploy/manifests``."""
-_TOKEN_S: Final = 3600
-"""Longer than any test module; the API server's default for pods."""
+_TOKEN_S: Final = 24 * 3600
+"""Longer than any test, also than hours of churn: nobody renews it, as a kubelet does for pods."""
 _POLL_S: Final = 0.1
 _MACHINE: Final = "machine"
 _SHARING: Final = "sharing"
