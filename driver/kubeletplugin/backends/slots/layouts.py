@@ -1,7 +1,8 @@
 """The base designs of a board as layouts of its card: which ones can be used, and what images they have."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from driver.families.fpga.descriptions import DescribedShell, Descriptions, ImageReference, select_layouts
 from driver.families.fpga.refused_images import ImageRefusal
@@ -33,6 +34,14 @@ class BoardLayouts:
     """The images that cannot be loaded, with the reasons: they are left out of the rest."""
 
 
+class _Candidate(NamedTuple):
+    """A base design of whose interface a shell is described, and the name of the layout that it would be."""
+
+    name: str
+    base: BaseDesign
+    described: DescribedShell
+
+
 def choose_layouts(
     bases: Iterable[BaseDesign], descriptions: Descriptions, images: PackageImages, where: str, problems: list[str]
 ) -> BoardLayouts | None:
@@ -42,23 +51,30 @@ def choose_layouts(
     goes into ``problems``, also that there is none.
     """
     found = [
-        BoardLayout(name=_find_name(descriptions, base), base=base, described=described)
+        _Candidate(_find_name(descriptions, base), base, described)
         for base in bases
         if (described := _find_described(descriptions, base, where, problems)) is not None
     ]
     if len(found) == 1:
-        found = [replace(found[0], name="")]
+        found = [found[0]._replace(name="")]
     elif fault := _find_fault(found):
         problems.append(fault)
         return None
     if not found:
         return None
     refused: dict[ImageReference, ImageRefusal] = {}
-    for layout in found:
-        refused |= _find_refused(layout, images)
-    usable = {one.name: _leave_out(one, refused) for one in sorted(found, key=lambda one: one.name)}
+    for candidate in found:
+        refused |= _find_refused(candidate, images)
+    usable = [
+        one._replace(described=leave_out_images(one.described, refused))
+        for one in sorted(found, key=lambda one: one.name)
+    ]
     problems += dict.fromkeys(refusal.message for refusal in refused.values())
-    return BoardLayouts(shell=_join(descriptions, usable), layouts=usable, refused=refused)
+    return BoardLayouts(
+        shell=_join(descriptions, {one.name: one.described for one in usable}),
+        layouts={one.name: BoardLayout(name=one.name, base=one.base, described=one.described) for one in usable},
+        refused=refused,
+    )
 
 
 def _find_name(descriptions: Descriptions, base: BaseDesign) -> str:
@@ -92,10 +108,10 @@ def _find_described(
     return described
 
 
-def _find_fault(found: Sequence[BoardLayout]) -> str:
+def _find_fault(found: Sequence[_Candidate]) -> str:
     """Return why several base designs cannot be layouts of one card; empty: they can."""
     names = ", ".join(one.base.path for one in found)
-    shells = {one.described.shell.name for one in found if one.described is not None}
+    shells = {one.described.shell.name for one in found}
     layouts = {one.name for one in found}
     choose = "name one as base in the configuration"
     if found and (len(shells) > 1 or len(layouts) < len(found) or "" not in layouts):
@@ -114,29 +130,22 @@ def _find_fault(found: Sequence[BoardLayout]) -> str:
     return ""
 
 
-def _find_refused(layout: BoardLayout, images: PackageImages) -> dict[ImageReference, ImageRefusal]:
+def _find_refused(candidate: _Candidate, images: PackageImages) -> dict[ImageReference, ImageRefusal]:
     """Return the images that cannot be loaded, with the reasons."""
-    assert layout.described is not None  # it was chosen
     refused: dict[ImageReference, ImageRefusal] = {}
-    for (_, slots), image in layout.described.images.items():
+    for (_, slots), image in candidate.described.images.items():
         if slots.size > 1:
             message = f"image {image.name} is for several slots at once: a package of dfx-mgr is for one"
             refused[image] = ImageRefusal("SeveralSlots", message)
-        elif (fault := images.find_fault(image, layout.base, slots.start)) is not None:
+        elif (fault := images.find_fault(image, candidate.base, slots.start)) is not None:
             refused[image] = fault
-    for slot, image in layout.described.blanks.items():
-        if (fault := images.find_fault(image, layout.base, slot)) is not None:
+    for slot, image in candidate.described.blanks.items():
+        if (fault := images.find_fault(image, candidate.base, slot)) is not None:
             refused[image] = fault
     return refused
 
 
-def _leave_out(layout: BoardLayout, refused: Mapping[ImageReference, ImageRefusal]) -> BoardLayout:
-    assert layout.described is not None  # it was chosen
-    return replace(layout, described=leave_out_images(layout.described, refused))
-
-
-def _join(descriptions: Descriptions, layouts: Mapping[str, BoardLayout]) -> Shell:
-    described = {name: one.described for name, one in layouts.items() if one.described is not None}
+def _join(descriptions: Descriptions, described: Mapping[str, DescribedShell]) -> Shell:
     first = described[""].shell
     if len(described) == 1:
         return first
