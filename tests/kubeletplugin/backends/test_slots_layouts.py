@@ -49,6 +49,13 @@ class LayoutNode(SlotsNode):
         [card] = self.backend.discover()
         return card
 
+    def fail_to_prepare(self, partition: Partition, error: type[KerfError], message: str) -> None:
+        """Prepare ``partition``, which is refused, and release it again."""
+        record = self.allocate(partition)
+        with pytest.raises(error, match=message):
+            self.plugin.prepare(record)
+        self.plugin.release(record)
+
     def new_calls(self) -> list[str]:
         """The calls since the last time."""
         calls = self.hardware.calls()
@@ -324,10 +331,7 @@ def test_no_layout_is_loaded_over_a_base_design_that_is_not_removed(
     """FP-12: libdfx reports no failure of a removal, so what the kernel shows counts."""
     node.plugin.release(node.prepare(node.part(0, function="aes")))
     node.hardware.add_fault("remove", effect)
-    record = node.allocate(node.half())
-    with pytest.raises(HardwareBusyError, match=message):
-        node.plugin.prepare(record)
-    node.plugin.release(record)
+    node.fail_to_prepare(node.half(), HardwareBusyError, message)
     assert (node.now.layout, node.loaded(), node.daemon.overlays()) == ("", {}, [THREE])
 
 
@@ -337,10 +341,9 @@ def test_a_daemon_that_was_started_anew_cannot_exchange_the_layout(node: LayoutN
     node.daemon.forget()
     node.new_calls()
     for partition in (node.half(), node.flat()):
-        record = node.allocate(partition)
-        with pytest.raises(HardwareBusyError, match="was started anew since the base design was loaded: then boot"):
-            node.plugin.prepare(record)
-        node.plugin.release(record)
+        node.fail_to_prepare(
+            partition, HardwareBusyError, "was started anew since the base design was loaded: then boot"
+        )
     assert (node.new_calls(), node.daemon.overlays(), node.now.layout) == ([], [THREE], "")
 
 
@@ -351,10 +354,9 @@ def test_what_a_daemon_that_was_started_anew_has_forgotten_keeps_its_layout(node
     node.daemon.know_base(BASE)
     node.new_calls()
     for partition in (node.half(), node.flat()):
-        record = node.allocate(partition)
-        with pytest.raises(HardwareConflictError, match="knows nothing of aes-0_slot0, which is loaded; boot the node"):
-            node.plugin.prepare(record)
-        node.plugin.release(record)
+        node.fail_to_prepare(
+            partition, HardwareConflictError, "knows nothing of aes-0_slot0, which is loaded; boot the node"
+        )
     assert (node.new_calls(), node.daemon.overlays()) == ([], ["aes-0_slot0", THREE])
 
 
@@ -364,10 +366,7 @@ def test_a_layout_whose_load_fails_is_left_without_anything_in_its_slots(node: L
     image.write_text(f"BITS {BASE} 0\n")
     node.hardware.describe_layouts()
     node.backend.discover()
-    record = node.allocate(node.half())
-    with pytest.raises(HardwareBusyError, match="the FPGA manager's state is write error"):
-        node.plugin.prepare(record)
-    node.plugin.release(record)
+    node.fail_to_prepare(node.half(), HardwareBusyError, "the FPGA manager's state is write error")
     assert (node.now.layout, node.loaded(), node.left()) == ("halves", {}, {0: "blank-half-0"})
 
 

@@ -256,21 +256,23 @@ async def test_ak_17_what_the_kubelet_does_not_list_yet_is_not_free() -> None:
         assert await place.users() == [("n1", ANY, id_of(0))]
 
 
-async def test_a_rejected_pods_user_is_removed_and_a_container_that_begins_later_has_it_anew_or_is_told() -> None:
+@asynccontextmanager
+async def camera_of_a_rejected_pod() -> AsyncIterator[Cameras]:
+    """Cameras of capacity 1, whose one user on n1 was removed because its container did not begin."""
     async with cameras(unstarted_grace_s=0.05, unlisted_grace_s=NEVER_S) as place, place.n1.plugin(), place.n2.plugin():
         await place.configure(capacity=1)
         for node in place.nodes.values():
             await node.kubelet.wait_list(THIS, 1, healthy=1)
         await place.n1.kubelet.allocate(THIS, id_of(0))
         await place.wait_users()
+        yield place
+
+
+async def test_a_rejected_pods_user_is_removed_and_a_container_that_begins_later_has_it_anew_or_is_told() -> None:
+    async with camera_of_a_rejected_pod() as place:
         await place.n1.kubelet.pre_start(THIS, id_of(0))
         assert await place.users() == [("n1", THIS, id_of(0))]
-    async with cameras(unstarted_grace_s=0.05, unlisted_grace_s=NEVER_S) as place, place.n1.plugin(), place.n2.plugin():
-        await place.configure(capacity=1)
-        for node in place.nodes.values():
-            await node.kubelet.wait_list(THIS, 1, healthy=1)
-        await place.n1.kubelet.allocate(THIS, id_of(0))
-        await place.wait_users()
+    async with camera_of_a_rejected_pod() as place:
         await place.n2.kubelet.allocate(THIS, id_of(0), pod="b")
         with pytest.raises(grpc.aio.AioRpcError, match="has no capacity left: 1 of 1 are in use, on n2"):
             await place.n1.kubelet.pre_start(THIS, id_of(0))
