@@ -1,6 +1,7 @@
 """The identities of drivers, devices, shares, claims and requests. Each is a type of its own, not a bare string."""
 
 import re
+from collections.abc import Sequence
 from typing import Final, NamedTuple, NewType
 
 DriverName = NewType("DriverName", str)
@@ -22,6 +23,18 @@ def is_dns_label(text: str) -> bool:
 
 def is_dns_subdomain(text: str, limit: int = MAX_SUBDOMAIN) -> bool:
     return len(text) <= limit and _DNS_SUBDOMAIN.fullmatch(text) is not None
+
+
+def list_names(names: Sequence[str], most: int = 3) -> str:
+    """Return the first ``most`` names, and the number of the others; three are enough in most sentences.
+
+    >>> list_names(["a", "b", "c"])
+    'a, b, c'
+    >>> list_names(["a", "b", "c", "d", "e"])
+    'a, b, c and 2 more'
+    """
+    listed = ", ".join(names[:most])
+    return listed if len(names) <= most else f"{listed} and {len(names) - most} more"
 
 
 class DeviceId(NamedTuple):

@@ -27,6 +27,7 @@ from api.model.base import JsonObject
 from api.model.device_attributes import ATTRIBUTE_FUNCTION, ATTRIBUTE_UUID
 from api.model.devices import Attribute, Device, ResourceSlice
 from api.model.metadata import Condition
+from api.model.names import list_names
 from driver.controller.conditions import continue_conditions
 from driver.families.fpga.descriptions import Description, Descriptions, build_descriptions, normalize_uuid
 from driver.families.fpga.refused_images import BLANK, parse_refusals
@@ -140,7 +141,7 @@ def _fetched(nodes: FpgaNodes, without: Sequence[str]) -> Condition:
         return Condition(type=_FETCHED, status="Unknown", reason="NoCards", message=message)
     message = f"{nodes.fetched} of {nodes.total} nodes with such cards have it"
     if without:
-        message += f"; not {_list_nodes(without)}"
+        message += f"; not {list_names(without, _NAMED)}"
     state = "False" if without else "True"
     return Condition(type=_FETCHED, status=state, reason="Missing" if without else "OnAllNodes", message=message)
 
@@ -151,11 +152,6 @@ def _refused(reasons: Mapping[str, str]) -> Condition:
     by_reason: dict[str, list[str]] = {}
     for node, reason in sorted(reasons.items()):
         by_reason.setdefault(reason, []).append(node)
-    said = "; ".join(f"{reason} on {_list_nodes(nodes)}" for reason, nodes in by_reason.items())
+    said = "; ".join(f"{reason} on {list_names(nodes, _NAMED)}" for reason, nodes in by_reason.items())
     message = f"{said}: the logs of Kerf's kubelet plugin there say more"
     return Condition(type=_REFUSED, status="True", reason="RefusedByNodes", message=message)
-
-
-def _list_nodes(nodes: Sequence[str]) -> str:
-    more = f" and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else ""
-    return f"{', '.join(nodes[:_NAMED])}{more}"

@@ -19,8 +19,7 @@ from api.wire import Kind
 from driver.diagnostics.cluster_state import ClassicState, ClusterState
 from driver.diagnostics.extended_resources.discovered_devices import (
     DiscoveredDeviceUse,
-    find_configurations,
-    find_devices,
+    find_discovered,
 )
 from driver.diagnostics.extended_resources.offered_resources import find_offered, offers_resources
 from driver.kube.discovery import ClassicFeatures, discover, discover_classic
@@ -72,6 +71,7 @@ async def collect_state(client: Client, now: Callable[[], str], namespace: str =
     pods = tuple(pod for pod in lists["pods"] if _uses_devices(pod))
     if offers_resources(lists["resource_classes"]):
         await reader.read("node_setups", NODE_SETUPS)
+    configurations, devices = find_discovered(lists["configurations"], lists["devices"])
     return ClusterState(
         kubernetes=".".join(map(str, api.kubernetes)),
         gathered_at=gathered_at,
@@ -84,8 +84,8 @@ async def collect_state(client: Client, now: Callable[[], str], namespace: str =
         taint_rules=lists.get("taint_rules", ()),
         resource_classes=lists["resource_classes"],
         offered_resources=tuple(find_offered(lists["resource_classes"], lists.get("node_setups", ()))),
-        discovery_configurations=tuple(find_configurations(lists["configurations"], ())),
-        discovered_devices=tuple(find_devices(lists["configurations"], lists["devices"], ())),
+        discovery_configurations=configurations,
+        discovered_devices=devices,
         events=tuple(_relevant(reader.events, pods)),
         forbidden_lists=reader.forbidden_lists,
         unreadable=tuple(sorted(reader.unreadable)),
@@ -111,8 +111,7 @@ async def _collect_classic(reader: "_Reader", api: ClassicFeatures, gathered_at:
     lists = reader.lists
     if lists["configurations"]:
         await reader.read("node_setups", NODE_SETUPS)
-    configurations = tuple(find_configurations(lists["configurations"], lists.get("node_setups", ())))
-    devices = tuple(find_devices(lists["configurations"], lists["devices"], lists.get("node_setups", ())))
+    configurations, devices = find_discovered(lists["configurations"], lists["devices"], lists.get("node_setups", ()))
     use = DiscoveredDeviceUse(configurations, devices, ())
     pods = tuple(pod for pod in lists["pods"] if pod.spec.resource_claims or use.find_wanted(pod))
     return ClusterState(

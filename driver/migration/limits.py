@@ -20,6 +20,7 @@ from api.model.device_attributes import ATTRIBUTE_UUID
 from api.model.quantity import Quantity
 from api.wire import to_builtins
 from driver.families.shared import SHARED
+from driver.families.shared.objects import name_class
 from driver.migration.akri import DOMAIN, find_configuration, name_of
 from driver.migration.classic import REQUEST, V1, MigrationResult, leave_out
 
@@ -237,7 +238,7 @@ def _want_discovered(resource: str, count: int, where: str, conversion: _Convers
             "files do not have"
         )
     distinct = f"{SHARED.driver}/{ATTRIBUTE_UUID}" if count > 1 and instance_of is None else ""
-    return _Wish(f"{name}.{SHARED.driver}", count, distinct=distinct)
+    return _Wish(name_class(name), count, distinct=distinct)
 
 
 def _want_intel(limits: Mapping[str, Quantity], where: str, conversion: _Conversion) -> Iterator[_Wish]:

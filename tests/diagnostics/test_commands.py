@@ -10,7 +10,7 @@ import yaml
 
 from api.errors import TransientError
 from driver.cli import main
-from driver.cli.options.cluster import Progress, abbreviate, with_exit_codes
+from driver.cli.options.cluster import Progress, with_exit_codes
 from driver.diagnostics.cluster_state import ClusterState
 from driver.diagnostics.dump import decode_dump, encode_dump
 from tests.diagnostics.clusters import allocate_claims, claim, gpu_cluster, pod, replace, request
@@ -244,11 +244,6 @@ def test_a_long_answer_tells_how_far_it_is(capsys: pytest.CaptureFixture[str]) -
     progress = Progress(clock=lambda: next(seconds))
     assert list(progress("abc", "looking at nodes")) == ["a", "b", "c"]
     assert capsys.readouterr().err == "looking at nodes: 2 of 3\n"
-
-
-def test_long_lists_are_cut() -> None:
-    assert abbreviate(["a", "b", "c"]) == "a, b, c"
-    assert abbreviate(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
 
 
 def test_compressed_dumps_are_gzip(dump: str) -> None:

@@ -40,7 +40,7 @@ from driver.diagnostics.cluster_state import ClassicState, ClusterState
 from driver.diagnostics.dump import encode_dump, redact
 from driver.diagnostics.explain.report import Verdict, WhyReport
 from driver.diagnostics.explain.why import explain_claim, explain_pod
-from driver.diagnostics.extended_resources.discovered_devices import find_configurations, find_devices
+from driver.diagnostics.extended_resources.discovered_devices import find_discovered
 from tests.diagnostics.clusters import allocate_claims, claim, device_class, node, pod, replace, state
 from tests.diagnostics.test_collector import cluster as served_cluster
 from tests.diagnostics.test_collector import collect
@@ -93,12 +93,8 @@ def discovering(
         )
         for name in NAMES
     ]
-    configurations = [configuration or configured()]
-    return replace(
-        now,
-        discovery_configurations=tuple(find_configurations(configurations, setups)),
-        discovered_devices=tuple(find_devices(configurations, devices, setups)),
-    )
+    configurations, states = find_discovered([configuration or configured()], devices, setups)
+    return replace(now, discovery_configurations=configurations, discovered_devices=states)
 
 
 def classic(*pods: Pod, **fields: Any) -> ClusterState:

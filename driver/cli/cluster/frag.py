@@ -7,11 +7,11 @@ from textwrap import wrap
 
 import click
 
+from api.model.names import list_names
 from api.model.quantity import Quantity
 from driver.cli.options import option
 from driver.cli.options.cluster import (
     Progress,
-    abbreviate,
     build_cluster_index,
     choose_nodes,
     cluster_options,
@@ -81,7 +81,7 @@ def _lines(answer: FragmentationReport, most: int) -> Iterator[str]:
         yield ""
         yield from _advice(advice)
     if answer.no_advice:
-        sizes = abbreviate([f"{each.size} of {each.model}" for each in answer.no_advice], 8)
+        sizes = list_names([f"{each.size} of {each.model}" for each in answer.no_advice], 8)
         yield f"\nnot to be had by recreating claims elsewhere, only when some end: {sizes}"
     for unknown in answer.unknown_cards:
         yield f"\nshown by its counters only, because its geometry is unknown: {unknown}"
@@ -169,7 +169,7 @@ def _advice(advice: Advice) -> Iterator[str]:
         bold=True,
     )
     rows = [
-        (move.claim, abbreviate(move.pods) or "-", abbreviate(move.devices), abbreviate(move.room_at))
+        (move.claim, list_names(move.pods) or "-", list_names(move.devices), list_names(move.room_at))
         for move in advice.moves
     ]
     yield "\n".join(f"  {line}" for line in format_table(("CLAIM", "POD", "DEVICE", "ROOM AT"), rows).splitlines())

@@ -8,11 +8,10 @@ from typing import Final, NamedTuple
 
 import click
 
-from api.model.names import ObjectRef
+from api.model.names import ObjectRef, list_names
 from driver.cli.options import option
 from driver.cli.options.cluster import (
     Progress,
-    abbreviate,
     build_cluster_index,
     cluster_options,
     deadline_option,
@@ -261,7 +260,7 @@ def reason_lines(answer: WhyReport, width: int = _WIDTH, *, is_wide: bool = Fals
 
 def _group(group: NodeGroup, width: int, *, is_wide: bool) -> Iterator[str]:
     cards = sys.maxsize if is_wide else _CARDS
-    nodes = abbreviate(group.nodes, sys.maxsize if is_wide else _NODES)
+    nodes = list_names(group.nodes, sys.maxsize if is_wide else _NODES)
     yield click.style(f"{format_count(len(group.nodes), 'node')}: {nodes}", bold=True)
     for reason in group.reasons:
         yield from _wrapped(f"{_where(reason)}{reason.message}", width, "  ", "    ")
@@ -293,7 +292,7 @@ def _in_the_way(one: BlockedCard, *, with_node: bool, is_wide: bool) -> str:
     at = f"{one.node}: " if with_node and one.node else ""
     what = _runs(one.counters) if one.counters else "in use"
     holders = (
-        f", held by {abbreviate(one.claims, sys.maxsize if is_wide else 4)}" if one.claims else ", more than there is"
+        f", held by {list_names(one.claims, sys.maxsize if is_wide else 4)}" if one.claims else ", more than there is"
     )
     return f"{at}{one.card} of {one.pool}: {what}{holders}"
 
@@ -330,5 +329,5 @@ def _remedies(answer: WhyReport) -> Iterator[str]:
 
 def _ending(remedy: Victims) -> str:
     return ", ".join(
-        f"{claim.claim}" + (f" (pod {abbreviate(claim.pods)})" if claim.pods else "") for claim in remedy.claims
+        f"{claim.claim}" + (f" (pod {list_names(claim.pods)})" if claim.pods else "") for claim in remedy.claims
     )

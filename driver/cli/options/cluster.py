@@ -17,6 +17,7 @@ import anyio
 import click
 
 from api.errors import InvalidDocumentError, KerfError, UnsupportedError
+from api.model.names import list_names
 from driver.allocation import Budget
 from driver.cli.options import FILE, option
 from driver.cli.options.names import complete_contexts, complete_namespaces, complete_nodes
@@ -101,7 +102,7 @@ def choose_nodes(cluster: ClusterIndex, patterns: Sequence[str]) -> frozenset[st
     for pattern in (part for each in patterns for part in each.split(",")):
         found = fnmatch.filter(names, pattern)
         if not found:
-            raise QueryError(f"--nodes: no node is called {pattern!r}; there is {abbreviate(names) or 'no node'}")
+            raise QueryError(f"--nodes: no node is called {pattern!r}; there is {list_names(names) or 'no node'}")
         chosen.update(found)
     return frozenset(chosen or names)
 
@@ -225,9 +226,3 @@ def format_count(number: int, noun: str) -> str:
     """Return ``1 node``, ``2 nodes``, ``2 copies``."""
     plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
     return f"{number} {noun if number == 1 else plural}"
-
-
-def abbreviate(names: Sequence[str], most: int = 3) -> str:
-    """Return the first names, and the number of others."""
-    listed = ", ".join(names[:most])
-    return listed if len(names) <= most else f"{listed} and {len(names) - most} more"

@@ -12,10 +12,10 @@ from typing import Final
 from api.core.v1 import Pod
 from api.kerf.v1alpha1 import ResourceClassObject
 from api.model.claims import DeviceSelector, ResourceClaim
+from api.model.names import list_names
 from driver.allocation.semantics.matching import selector_expressions
 from driver.cel.attribute_references import Map, Read, analyze_expression
 from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.explain.next_steps import list_names
 from driver.diagnostics.explain.report import Cause, CauseCode
 from driver.scheduling.extended_resources import classes_by_resource
 

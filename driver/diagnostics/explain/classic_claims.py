@@ -26,12 +26,12 @@ from api.errors import InvalidDocumentError
 from api.kerf.decoder import decode_parameters, decode_parameters_object
 from api.kerf.v1alpha1 import GROUP
 from api.model.classic import ClassicClaim, ClassicClass, ParametersReference, PodSchedulingContext
-from api.model.names import ObjectRef
+from api.model.names import ObjectRef, list_names
 from driver.diagnostics.cluster_index import ClusterIndex
 from driver.diagnostics.cluster_state import ClassicState
 from driver.diagnostics.errors import QueryError
 from driver.diagnostics.explain.deletion import check_claim_deletion, check_pod_deletion, verdict_of_deletion
-from driver.diagnostics.explain.next_steps import list_names, merge_causes, misfit_causes
+from driver.diagnostics.explain.next_steps import merge_causes, misfit_causes
 from driver.diagnostics.explain.node_check import check_node, group_nodes
 from driver.diagnostics.explain.pod_claims import find_pod_blocker, missing_claim
 from driver.diagnostics.explain.pod_start import check_running, check_start, verdict_of_start

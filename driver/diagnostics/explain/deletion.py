@@ -10,10 +10,10 @@ from typing import Final
 
 from api.core.v1 import Pod
 from api.model.metadata import ObjectMeta
-from api.model.names import ObjectRef
+from api.model.names import ObjectRef, list_names
 from driver.diagnostics.cluster_index import ClusterIndex
 from driver.diagnostics.explain.device_faults import absent_step, why_absent
-from driver.diagnostics.explain.next_steps import list_names, merge_causes
+from driver.diagnostics.explain.next_steps import merge_causes
 from driver.diagnostics.explain.pod_start import check_node_of_pod, is_plugin_away
 from driver.diagnostics.explain.pod_status import HeldClaim, events_about, running_containers
 from driver.diagnostics.explain.report import Cause, CauseCode, Verdict

@@ -10,9 +10,9 @@ from typing import Final
 from api.model.allocations import DeviceRequestAllocationResult
 from api.model.device_attributes import monitor_taint_key
 from api.model.devices import Device, DeviceTaint, DeviceTaintSelector, ResourceSlice
-from api.model.names import DeviceId
+from api.model.names import DeviceId, list_names
 from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.explain.next_steps import list_names, plugin_taint_step
+from driver.diagnostics.explain.next_steps import plugin_taint_step
 from driver.diagnostics.explain.pod_status import HeldClaim
 from driver.diagnostics.explain.report import Cause, CauseCode
 from driver.diagnostics.times import format_seconds, seconds_between

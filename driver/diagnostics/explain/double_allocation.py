@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from api.model.allocations import DeviceRequestAllocationResult
 from api.model.claims import ResourceClaim
 from api.model.devices import Device
-from api.model.names import DeviceId, ObjectRef
+from api.model.names import DeviceId, ObjectRef, list_names
 from driver.diagnostics.cluster_index import ClusterIndex, pods_of
 from driver.diagnostics.explain.device_faults import find_device
-from driver.diagnostics.explain.next_steps import delete_command, list_names
+from driver.diagnostics.explain.next_steps import delete_command
 from driver.diagnostics.explain.pod_status import has_started
 from driver.diagnostics.explain.report import Cause, CauseCode
 

@@ -5,12 +5,10 @@ from typing import Final
 
 from api.core.v1 import Pod
 from api.model.device_attributes import CUT_MONITOR
-from api.model.names import ObjectRef
+from api.model.names import ObjectRef, list_names
 from driver.allocation import Obstacle
 from driver.diagnostics.explain.report import Cause, CauseCode, NodeGroup, NodeReason, ReasonCode, Victims
 
-_LISTED: Final = 3
-"""Names in a sentence: the report has all of them in other fields."""
 _STEPS: Final[Mapping[ReasonCode, str]] = {
     CauseCode.NODE_FILTER: "change the pod's node selector, affinity or tolerations, or the node's labels or taints",
     Obstacle.NO_POOL: "install a DRA driver for the node's devices, or start its plugin there: kubectl get "
@@ -101,12 +99,6 @@ def plugin_taint_step(key: str, drivers: Collection[str], node: str) -> str:
     """Return what to do about a taint that a plugin of ``drivers`` on ``node`` has set; empty for another's."""
     domain, _, name = key.rpartition("/")
     return _PLUGIN_TAINTS[name].format(node=node) if domain in drivers and name in _PLUGIN_TAINTS else ""
-
-
-def list_names(names: Sequence[str]) -> str:
-    """Return the first names, and the number of others."""
-    listed = ", ".join(names[:_LISTED])
-    return listed if len(names) <= _LISTED else f"{listed} and {len(names) - _LISTED} more"
 
 
 def delete_command(pod: ObjectRef) -> str:

@@ -13,10 +13,11 @@ from typing import Final
 from api.core.v1 import Event, Pod
 from api.model.claims import ResourceClaim
 from api.model.metadata import Condition
+from api.model.names import list_names
 from driver.diagnostics.cluster_index import ClusterIndex
 from driver.diagnostics.explain.device_faults import find_device_faults, find_driver_faults
 from driver.diagnostics.explain.double_allocation import find_double_allocations
-from driver.diagnostics.explain.next_steps import list_names, merge_causes, recreate_step
+from driver.diagnostics.explain.next_steps import merge_causes, recreate_step
 from driver.diagnostics.explain.pod_status import HeldClaim, events_about, has_started, waiting_containers
 from driver.diagnostics.explain.report import Cause, CauseCode, Verdict
 from driver.diagnostics.times import format_seconds, seconds_between

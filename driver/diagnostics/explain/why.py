@@ -14,7 +14,7 @@ import msgspec
 from api.core.v1 import Pod
 from api.model.allocations import ResourceClaimStatus
 from api.model.claims import ResourceClaim
-from api.model.names import ObjectRef
+from api.model.names import ObjectRef, list_names
 from driver.diagnostics.cluster_index import ClusterIndex, pods_of
 from driver.diagnostics.errors import QueryError
 from driver.diagnostics.explain.class_faults import (
@@ -28,7 +28,7 @@ from driver.diagnostics.explain.class_faults import (
 )
 from driver.diagnostics.explain.classic_claims import explain_classic_claim, explain_classic_pod
 from driver.diagnostics.explain.deletion import check_claim_deletion, check_pod_deletion, verdict_of_deletion
-from driver.diagnostics.explain.next_steps import list_names, merge_causes, misfit_causes
+from driver.diagnostics.explain.next_steps import merge_causes, misfit_causes
 from driver.diagnostics.explain.node_check import InvalidClaimsError, NodeCheck, check_node, group_nodes
 from driver.diagnostics.explain.pod_claims import (
     PodClaims,

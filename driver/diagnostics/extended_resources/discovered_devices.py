@@ -10,58 +10,63 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from api.core.v1 import NodeSetup, Pod
-from api.kerf.discovery_objects import DiscoveredDeviceObject, DiscoveryConfigurationObject
+from api.kerf.discovery_objects import DiscoveredDeviceObject, DiscoveryConfiguration, DiscoveryConfigurationObject
+from api.model.names import list_names
 from driver.diagnostics.cluster_state import DiscoveredDeviceState, DiscoveryConfigurationState
 from driver.diagnostics.extended_resources.offered_resources import count_wanted, read_amount
-from driver.families.shared import SHARED
-from driver.families.shared.objects import join_objects
+from driver.families.shared.objects import FoundDevice, join_objects, name_class
 from driver.families.shared.users import name_resources
 
 _LISTED: Final = 3
-"""Names in a sentence."""
+"""Pods in a sentence."""
 _PUBLISHED: Final = "Published"
 """The condition of a device that says why claims cannot get it."""
 
 
-def find_configurations(
-    objects: Iterable[DiscoveryConfigurationObject], nodes: Iterable[NodeSetup]
+def find_discovered(
+    configurations: Sequence[DiscoveryConfigurationObject],
+    devices: Sequence[DiscoveredDeviceObject],
+    nodes: Sequence[NodeSetup] = (),
+) -> tuple[tuple[DiscoveryConfigurationState, ...], tuple[DiscoveredDeviceState, ...]]:
+    """Return what diagnostics need of configurations and devices, with what ``nodes`` list of their resources."""
+    discovery = join_objects(configurations, devices)
+    return (
+        tuple(_find_configurations(configurations, discovery.configurations, nodes)),
+        tuple(_find_devices(devices, discovery.devices, nodes)),
+    )
+
+
+def _find_configurations(
+    objects: Iterable[DiscoveryConfigurationObject],
+    valid: Mapping[str, DiscoveryConfiguration],
+    nodes: Sequence[NodeSetup],
 ) -> Iterator[DiscoveryConfigurationState]:
-    """Yield what diagnostics need of configurations, with what ``nodes`` list of their extended resources."""
-    setups = tuple(nodes)
-    held = tuple(objects)
-    valid = join_objects(held, ()).configurations
-    for one in held:
+    for one in objects:
         name = one.metadata.name
         domain = valid[name].spec.extended_resource_domain if name in valid else None
         resource = "" if domain is None else f"{domain}/{name}"
         yield DiscoveryConfigurationState(
             name=name,
-            class_name=_name_class(name),
+            class_name=name_class(name),
             is_valid=name in valid,
             resource=resource,
             must_differ=name not in valid or valid[name].spec.unique_devices,
-            allocatable=_find_listed(resource, setups),
+            allocatable=_find_listed(resource, nodes),
         )
 
 
-def find_devices(
-    configurations: Iterable[DiscoveryConfigurationObject],
-    objects: Iterable[DiscoveredDeviceObject],
-    nodes: Iterable[NodeSetup],
+def _find_devices(
+    objects: Iterable[DiscoveredDeviceObject], valid: Mapping[str, FoundDevice], nodes: Sequence[NodeSetup]
 ) -> Iterator[DiscoveredDeviceState]:
-    """Yield what diagnostics need of devices, with what ``nodes`` list of their extended resources."""
-    setups = tuple(nodes)
-    held = tuple(objects)
-    valid = join_objects(configurations, held).devices
-    for each in held:
+    for each in objects:
         name = each.metadata.name
         if (one := valid.get(name)) is None:
-            yield DiscoveredDeviceState(name=name, class_name=_name_class(name), configuration="", is_valid=False)
+            yield DiscoveredDeviceState(name=name, class_name=name_class(name), configuration="", is_valid=False)
             continue
         _, resource = name_resources(one) or ("", "")
         yield DiscoveredDeviceState(
             name=name,
-            class_name=_name_class(name),
+            class_name=name_class(name),
             configuration=one.configuration.metadata.name,
             resource=resource,
             nodes=one.device.spec.nodes,
@@ -75,12 +80,8 @@ def find_devices(
                 ),
                 "",
             ),
-            allocatable=_find_listed(resource, setups),
+            allocatable=_find_listed(resource, nodes),
         )
-
-
-def _name_class(name: str) -> str:
-    return f"{name}.{SHARED.driver}"
 
 
 def _find_listed(resource: str, nodes: Iterable[NodeSetup]) -> dict[str, int]:
@@ -154,8 +155,7 @@ class DiscoveredDeviceUse:
 
     def find_class(self, resource: str) -> str | None:
         """Return the DeviceClass by which claims get what ``resource`` gives; None: there are no such devices."""
-        name = resource.partition("/")[2]
-        found = self._configurations.get(name) or self._devices.get(name)
+        found = self._find_state(resource)
         return None if found is None else found.class_name
 
     def find_class_resource(self, class_name: str) -> str | None:
@@ -201,8 +201,7 @@ class DiscoveredDeviceUse:
         what = f"does not see {members[0].name}" if len(members) == 1 else f"sees none of its {len(members)} devices"
         if not seeing:
             return f"the node {what}, nor does another node"
-        more = f" and {len(seeing) - _LISTED} more" if len(seeing) > _LISTED else ""
-        return f"the node {what}; seen by {', '.join(seeing[:_LISTED])}{more}"
+        return f"the node {what}; seen by {list_names(seeing)}"
 
     def _find_seen(self, resource: str, node: str) -> list[DiscoveredDeviceState]:
         return [each for each in self._members.get(resource.partition("/")[2], ()) if node in each.nodes]
@@ -217,9 +216,13 @@ class DiscoveredDeviceUse:
         return sum(map(bool, free)) if self._must_differ(resource) else sum(free)
 
     def _find_allocatable(self, resource: str) -> Mapping[str, int]:
-        name = resource.partition("/")[2]
-        found = self._configurations.get(name) or self._devices.get(name)
+        found = self._find_state(resource)
         return {} if found is None else found.allocatable
+
+    def _find_state(self, resource: str) -> DiscoveryConfigurationState | DiscoveredDeviceState | None:
+        """Return the configuration, or else the device, that an extended resource names."""
+        name = resource.partition("/")[2]
+        return self._configurations.get(name) or self._devices.get(name)
 
     def _list_users(self, devices: Iterable[DiscoveredDeviceState]) -> Iterator[str]:
         """Yield the users by node and resource, with the pods that may be them."""

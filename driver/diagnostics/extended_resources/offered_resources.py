@@ -6,16 +6,13 @@ many a node keeps apart from what claims can have, in use or not.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final
 
 from api.core.v1 import NodeSetup, Pod
 from api.errors import InvalidQuantityError
 from api.kerf.v1alpha1 import DEVICE_PLUGIN, ResourceClassObject
+from api.model.names import list_names
 from api.model.quantity import Quantity
 from driver.diagnostics.cluster_state import OfferedResource
-
-_LISTED: Final = 3
-"""Pods in a sentence."""
 
 
 def find_offered(classes: Iterable[ResourceClassObject], nodes: Iterable[NodeSetup]) -> Iterator[OfferedResource]:
@@ -99,9 +96,8 @@ class ResourceUse:
             if not total:
                 return f"{name}: the pod asks for {amount}, and the node has none"
             said = f"{name}: the pod asks for {amount}, and of the node's {total} pods have {self._used[name, node]}"
-            holders = self._holders.get((name, node), [])
-            more = f" and {len(holders) - _LISTED} more" if len(holders) > _LISTED else ""
-            return f"{said} ({', '.join(sorted(holders)[:_LISTED])}{more})" if holders else said
+            holders = sorted(self._holders.get((name, node), []))
+            return f"{said} ({list_names(holders)})" if holders else said
         return ""
 
 

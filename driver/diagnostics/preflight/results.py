@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from api.model.names import list_names
+
 
 class CheckLevel(StrEnum):
     """How bad a result is."""
@@ -73,6 +75,4 @@ def unread(check: str, what: str, fact: Unread) -> CheckResult:
 
 def name_first(names: Iterable[str], most: int = 3) -> str:
     """Return the first of ``names`` by name, and the number of the others."""
-    listed = sorted(names)
-    more = f" and {len(listed) - most} more" if len(listed) > most else ""
-    return ", ".join(listed[:most]) + more
+    return list_names(sorted(names), most)

@@ -15,6 +15,16 @@ from api.kerf.discovery_objects import (
     DiscoveryConfiguration,
     DiscoveryConfigurationObject,
 )
+from driver.families.shared.family import SHARED
+
+
+def name_class(name: str) -> str:
+    """Return the name of the DeviceClass of a configuration (any of its devices), or of a device.
+
+    >>> name_class("cameras")
+    'cameras.shared.kerf.dev'
+    """
+    return f"{name}.{SHARED.driver}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

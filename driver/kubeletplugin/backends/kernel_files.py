@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Generic, Protocol, TypeVar
 
+from api.model.names import list_names
 from driver.kubeletplugin.backends.base import CardAbsentError
 
 _PCIE_ROOT: Final = re.compile(r"pci[0-9a-f]{4}:[0-9a-f]{2}")
@@ -60,8 +61,7 @@ def is_uninterruptible(proc: Path, thread_id: int) -> bool:
 def describe_processes(names: Mapping[int, str]) -> str:
     """Return the first processes by id, with their names where known, as in "process 4711 (python3)"."""
     described = [f"{pid} ({name})" if name else f"{pid}" for pid, name in sorted(names.items())]
-    more = f" and {len(described) - _MOST_NAMED} more" if len(described) > _MOST_NAMED else ""
-    return f"process{'es' if len(described) > 1 else ''} {', '.join(described[:_MOST_NAMED])}{more}"
+    return f"process{'es' if len(described) > 1 else ''} {list_names(described, _MOST_NAMED)}"
 
 
 def _list_open(folder: str) -> set[str]:

@@ -32,13 +32,14 @@ from api.model.claims import (
 from api.model.devices import ResourceSlice
 from api.model.metadata import ObjectMeta
 from driver.allocation import AllocatedState, Budget, Features, Fits, NodeView, PoolIndex, allocate
-from driver.controller.structured.discovery.plan import DiscoveryPlan, DiscoverySnapshot, class_name, plan_discovery
+from driver.controller.structured.discovery.plan import DiscoveryPlan, DiscoverySnapshot, plan_discovery
+from driver.families.shared.objects import name_class
 from tests.conftest import COSTLY
 
 NODES = {"n1": "host-1", "n2": "host-2", "n3": "host-3"}
 IDS = ("rtsp://10.0.0.1", "rtsp://10.0.0.2", "rtsp://10.0.0.3")
 NAMES = tuple(device_name("cameras", one, node=None) for one in IDS)
-ANY = class_name("cameras")
+ANY = name_class("cameras")
 GRACE_S = 300
 
 
@@ -123,7 +124,7 @@ class DiscoveryMachine(RuleBasedStateMachine):
         distinct=st.booleans(),
     )
     def allocate(self, node: str, this: str | None, count: int, distinct: bool) -> None:
-        wanted = ANY if this is None else class_name(this)
+        wanted = ANY if this is None else name_class(this)
         if wanted not in self.classes:
             return
         claim = self.make_claim(wanted, count, distinct=distinct)

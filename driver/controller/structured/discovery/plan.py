@@ -55,7 +55,7 @@ from driver.controller.discovered_devices import build_correction, find_expiry, 
 from driver.families.selectors import attribute_is, build_selectors, of_driver
 from driver.families.shared import SHARED
 from driver.families.shared.family import ATTRIBUTE_MULTI_NODE, CAPACITY_USERS
-from driver.families.shared.objects import Discovery, FoundDevice, join_objects
+from driver.families.shared.objects import Discovery, FoundDevice, join_objects, name_class
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 """The label by which a slice selects several nodes: a node selector of a slice has one term, which can name one node
@@ -141,22 +141,13 @@ def plan_discovery(snapshot: DiscoverySnapshot, now: datetime) -> DiscoveryPlan:
     )
 
 
-def class_name(name: str) -> str:
-    """Return the name of the DeviceClass of a configuration (any of its devices), or of a device.
-
-    >>> class_name("cameras")
-    'cameras.shared.kerf.dev'
-    """
-    return f"{name}.{SHARED.driver}"
-
-
 def is_owned(device_class: DeviceClass) -> bool:
     """Whether a DeviceClass was made for a configuration or a device, the present one or an earlier one."""
     kinds = {DISCOVERY_CONFIGURATIONS.kind, DISCOVERED_DEVICES.kind}
     return any(
         owner.kind in kinds
         and owner.api_version.partition("/")[0] == DISCOVERED_DEVICES.group
-        and class_name(owner.name) == device_class.metadata.name
+        and name_class(owner.name) == device_class.metadata.name
         for owner in device_class.metadata.owner_references
     )
 
@@ -230,7 +221,7 @@ def _build_classes(discovery: Discovery) -> Iterable[DeviceClass]:
 
 def _build_class(name: str, conditions: list[str], owner: OwnerReference, domain: str | None) -> DeviceClass:
     return DeviceClass(
-        metadata=ObjectMeta(name=class_name(name), labels=dict(_LABELS), owner_references=(owner,)),
+        metadata=ObjectMeta(name=name_class(name), labels=dict(_LABELS), owner_references=(owner,)),
         spec=DeviceClassSpec(
             selectors=build_selectors(conditions),
             extended_resource_name=None if domain is None else f"{domain}/{name}",
@@ -284,11 +275,11 @@ def _report_configuration(
     name = held.metadata.name
     if name not in discovery.configurations:
         ready = Condition(type="Ready", status="False", reason="NotAccepted", message="the spec is not accepted")
-    elif class_name(name) in taken_classes:
-        message = f'a DeviceClass "{class_name(name)}" exists that was not made from this object; it is left alone'
+    elif name_class(name) in taken_classes:
+        message = f'a DeviceClass "{name_class(name)}" exists that was not made from this object; it is left alone'
         ready = Condition(type="Ready", status="False", reason="NameTaken", message=f"{message}: delete it")
     else:
-        ready = Condition(type="Ready", status="True", reason="Compiled", message=f"claims name {class_name(name)}")
+        ready = Condition(type="Ready", status="True", reason="Compiled", message=f"claims name {name_class(name)}")
     own = [plan for plan in plans if plan.held.spec.get("configurationName") == name]
     online = [plan for plan in own if any(one.status == "True" for one in plan.status.conditions)]
     return report_configuration(
@@ -296,7 +287,7 @@ def _report_configuration(
         discovery,
         ready,
         devices=DiscoveredDevices(total=len(own), online=len(online)),
-        device_class_name=class_name(name) if ready.status == "True" else None,
+        device_class_name=name_class(name) if ready.status == "True" else None,
         now=now,
     )
 
