@@ -15,8 +15,10 @@ from api.kerf.decoder import decode_device_config, decode_resource_class
 from api.kerf.v1alpha1 import DeviceConfigBase
 from api.model.base import JsonObject
 from api.model.json_limits import check_levels
+from api.model.names import is_dns_subdomain
 from driver.families.class_validation import check_class
 from driver.families.registry import installed_families
+from driver.kube.http.errors import to_one_line
 from driver.runtime.yaml_file import NotYamlError, parse_manifests
 
 Check = Callable[[JsonObject], Iterable[Problem]]
@@ -48,6 +50,7 @@ _ORDER: Final = (
     "Job",
 )
 """Kinds in the order of application: referenced ones first."""
+_NAME: Final = "metadata.name"
 _WORKLOADS: Final = frozenset({"Deployment", "ReplicaSet", "StatefulSet", "Job"})
 """Kinds that make pods from a template."""
 
@@ -93,8 +96,8 @@ class BadManifestsError(KerfError):
     """Manifests cannot be used. ``lines`` has one line for each problem."""
 
     def __init__(self, lines: Sequence[str]) -> None:
-        self.lines = tuple(lines)
-        super().__init__("\n".join(lines))
+        self.lines = tuple(map(to_one_line, lines))  # names may be anything, and go to terminals
+        super().__init__("\n".join(self.lines))
 
 
 def load_manifests(paths: Iterable[Path], checks: "Checks | None" = None) -> list[Manifest]:
@@ -130,8 +133,12 @@ def find_problems(body: JsonObject, checks: "Checks | None" = None) -> list[Prob
         known = ", ".join(f"{version} {name}" for version, name in checks)
         return [Problem("kind", f"{api_version} {kind} is not known here; known are {known}")]
     found = list(check(body))
-    if not _mapping(body.get("metadata")).get("name") and not any(p.path == "metadata.name" for p in found):
-        found.append(Problem("metadata.name", "is required"))
+    if not any(problem.path == _NAME for problem in found):
+        name = _mapping(body.get("metadata")).get("name")
+        if not name:
+            found.append(Problem(_NAME, "is required"))
+        elif not (isinstance(name, str) and is_dns_subdomain(name)):
+            found.append(Problem(_NAME, "must be a DNS subdomain (RFC 1123): lower case letters, digits, - and ."))
     return found
 
 

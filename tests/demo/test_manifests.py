@@ -65,6 +65,11 @@ BAD = [
     (POD.replace("image", "imgae"), "Pod p: spec.containers[0].imgae: unknown field"),
     (POD.replace("cpu: 1", "cpu: [1]"), "Pod p: spec.containers[0].resources.limits.cpu: should be a valid string"),
     (POD.replace("{name: p}", "{}"), "Pod without name: metadata.name: is required"),
+    (POD.replace("{name: p}", "{name: P_1}"), "Pod P_1: metadata.name: must be a DNS subdomain"),
+    (
+        POD.replace("{name: p}", r'{name: "p\e[31m\a"}'),
+        "Pod p\N{REPLACEMENT CHARACTER}[31m\N{REPLACEMENT CHARACTER}: meta",
+    ),
     (POD.replace("TemplateName: small", "TemplateName: big"), "no ResourceClaimTemplate big in namespace default"),
     (TEMPLATE.replace("Name: small", "Name: big"), "deviceClassName: no ResourceClass or DeviceClass big"),
     ("apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: d}\n", "kind: apps/v1 DaemonSet is not known here"),
