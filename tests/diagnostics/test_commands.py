@@ -94,7 +94,7 @@ def test_why_prints_one_document_for_programs(run: Run, dump: str) -> None:
         (["why", "claim", "hopeless"], 1, ""),
         (["why", "claim", "nope"], 2, "kerf: there is no ResourceClaim default/nope"),
         (["why", "claim", "c0", "-n", "other"], 2, "there is default/c0"),
-        (["why", "pod", "nope"], 2, "there is no pod default/nope that requests devices"),
+        (["why", "pod", "nope"], 2, "there is no pod default/nope that requests devices and has not ended"),
         (["why", "node", "x"], 2, "'node' is not a kind that uses devices; there is pod, claim,"),
         (["why", "claim", "c0", "--context", "x"], 2, "--from reads a file"),
     ],

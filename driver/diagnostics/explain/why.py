@@ -51,7 +51,8 @@ def explain_pod(cluster: ClusterIndex, ref: ObjectRef, track: ProgressTracker = 
     """Return why the pod ``ref`` waits for devices. Raises QueryError when no such pod uses devices."""
     pod = cluster.pods.get(ref)
     if pod is None:
-        raise QueryError.unknown("pod", ref, cluster.pods, which="that requests devices")
+        ended = f"kubectl describe pod {ref.name} -n {ref.namespace} says how a pod has ended"
+        raise QueryError.unknown("pod", ref, cluster.pods, ended, which="that requests devices and has not ended")
     subject = Subject(kind="Pod", namespace=ref.namespace, name=ref.name)
     if cluster.state.classic is not None and pod.spec.resource_claims:
         return explain_classic_pod(cluster, cluster.state.classic, pod, subject)
