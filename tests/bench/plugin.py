@@ -240,19 +240,24 @@ async def _beside_held(client: Client, plugin: grpc.aio.Channel, bare: grpc.aio.
 
 @asynccontextmanager
 async def running(
-    root: Path, place: Path, cards: int = 1, options: Mapping[str, object] = INSTANTANEOUS
+    root: Path, place: Path, cards: int = 1, options: Mapping[str, object] = INSTANTANEOUS, probes_port: int = 0
 ) -> AsyncIterator[tuple[subprocess.Popen[bytes], Driver]]:
-    """The process, once a kubelet has registered it and its devices are published."""
+    """The process, once a kubelet has registered it and its devices are published.
+
+    Its metrics are at ``probes_port``; 0: at one that the system chooses.
+    """
     place.mkdir()
     gpus = {"kind": "gpu", "model": "h100-80gb-sxm", "count": cards}
     with TemporaryDirectory(prefix="kerf-bench-", dir=MEMORY) as hardware:
         (place / "cards.yaml").write_text(yaml.safe_dump({"state": hardware, "cards": [gpus], **options}))
-        async with _started(root, place, f"simulated={place / 'cards.yaml'}") as started:
+        async with _started(root, place, f"simulated={place / 'cards.yaml'}", probes_port) as started:
             yield started
 
 
 @asynccontextmanager
-async def _started(root: Path, place: Path, backend: str) -> AsyncIterator[tuple[subprocess.Popen[bytes], Driver]]:
+async def _started(
+    root: Path, place: Path, backend: str, probes_port: int = 0
+) -> AsyncIterator[tuple[subprocess.Popen[bytes], Driver]]:
     arguments = {
         "--node-name": "node-1",
         "--family": "gpu",
@@ -260,7 +265,7 @@ async def _started(root: Path, place: Path, backend: str) -> AsyncIterator[tuple
         "--backend": backend,
         "--kubelet-root": place,
         "--cdi-dir": place / "cdi",
-        "--probes-address": "127.0.0.1:0",
+        "--probes-address": f"127.0.0.1:{probes_port}",
         "--log-level": "warning",
     }
     command = [sys.executable, "-m", "driver.cli", "kubelet-plugin"]
