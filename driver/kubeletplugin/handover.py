@@ -6,6 +6,7 @@ one that wants it holds the queue lock, both flock(2) in the state directory. Th
 proxy in front, where calls wait until its instance is active.
 """
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -22,6 +23,9 @@ from driver.kubeletplugin.claims.preparer import StoppingError
 from driver.kubeletplugin.plugin import NodePlugin
 from driver.runtime.file_lock import FileLock, is_held, try_acquire
 from driver.runtime.notifier import Notifier
+from driver.runtime.problem_log import ProblemLog
+
+_log = logging.getLogger(__name__)
 
 LOCK: Final = "lock"
 """Name of the file that the active instance locks; its content is the process id, and a line with the profile."""
@@ -110,10 +114,20 @@ class InstanceLock:
                 request.release()
 
     async def wait_for_request(self) -> None:
-        """Return when another instance requests a handover."""
-        with _lock_errors(self._queue):
-            while not is_held(self._queue):  # noqa: ASYNC110  (a lock sets no event)
-                await anyio.sleep(POLL_S)
+        """Return when another instance requests a handover.
+
+        While that cannot be told, this one stays active: a disk that fails for a moment is no reason to end.
+        """
+        problems = ProblemLog(_log)
+        while True:
+            try:
+                if is_held(self._queue):
+                    return
+            except OSError as error:
+                problems.note("queue", f"{self._queue}: no other instance can take over now: {error.strerror}")
+            else:
+                problems.clear("queue")
+            await anyio.sleep(POLL_S)
 
     def _refuse_foreign_profile(self) -> None:
         pid, other = self._read_holder()

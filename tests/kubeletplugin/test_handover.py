@@ -105,6 +105,24 @@ async def take_over(directory: Path, held: FileLock) -> FileLock:
     return acquired[0]
 
 
+async def test_the_holder_stays_active_while_it_cannot_look_for_requests(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A disk that failed at one of the looks ended the plugin, and with it the prepare that was under way."""
+    queue = tmp_path / "queue"
+    queue.symlink_to(queue)
+    with anyio.fail_after(LONGEST_S), InstanceLock(tmp_path).acquire_nowait() as held:
+        async with anyio.create_task_group() as group:
+            group.start_soon(InstanceLock(tmp_path).wait_for_request)
+            await anyio.sleep(5 * POLL_S)
+            group.cancel_scope.cancel()
+        [told] = (record.message for record in caplog.records)
+        assert told == f"{queue}: no other instance can take over now: Too many levels of symbolic links"
+        queue.unlink()
+        with await take_over(tmp_path, held):
+            pass
+
+
 async def test_the_holder_learns_that_another_instance_requests_a_handover(tmp_path: Path) -> None:
     second = await take_over(tmp_path, InstanceLock(tmp_path).acquire_nowait())
     with await take_over(tmp_path, second), pytest.raises(AlreadyRunningError):
