@@ -71,9 +71,13 @@ def damaged_documents(draw: st.DrawFn, whole: st.SearchStrategy[Any]) -> Any:
 
 
 def without_nulls(document: Any) -> Any:
-    """Return the document as the API server reads it: without fields that are null."""
+    """Return the document as Kerf reads it: without fields that are null, but with those of parameters."""
     if isinstance(document, dict):
-        return {name: without_nulls(held) for name, held in document.items() if held is not None}
+        return {
+            name: held if name == "config" else without_nulls(held)
+            for name, held in document.items()
+            if held is not None
+        }
     return [without_nulls(item) for item in document] if isinstance(document, list) else document
 
 

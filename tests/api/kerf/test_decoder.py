@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 import msgspec
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 
 from api.errors import InvalidDocumentError, Problem
 from api.kerf.decoder import decode_device_config, decode_resource_class, decode_resource_class_object
@@ -373,6 +373,7 @@ def test_whatever_has_the_right_shape_passes_the_check(spec: dict[str, Any]) -> 
 
 
 @given(damaged_documents(class_specs()))
+@example({"device": "gpu", "config": {"apiVersion": None, "kind": "GpuConfig"}})
 def test_the_check_finds_at_least_what_msgspec_finds(spec: dict[str, Any]) -> None:
     checked = check_document(spec, ResourceClassSpec, "spec")
     if not checked.problems:
