@@ -45,6 +45,7 @@ DRIVEN: Final = {
     "driver/kubeletplugin/handover.py: ActiveInstanceProxy.prepare": HANDOVER,
     "driver/kubeletplugin/handover.py: ActiveInstanceProxy.unprepare": HANDOVER,
     "driver/kubeletplugin/handover.py: InstanceLock.acquire": HANDOVER,
+    "driver/kubeletplugin/handover.py: InstanceLock.wait_for_request": HANDOVER,
     "driver/kubeletplugin/inventory/publisher.py: DevicePublisher.run": (
         "tests/kubeletplugin/inventory/test_publisher.py"
     ),
