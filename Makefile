@@ -55,7 +55,7 @@ tests: $(VENV)/.installed ## unit, property and flow tests
 # that is to be the same.
 PROFILE ?= long
 test-long: $(VENV)/.installed ## the same properties with many more generated cases (half an hour on two cores)
-	@KERF_HYPOTHESIS_PROFILE=$(PROFILE) $(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "not realcluster and not oracle and not gpu" $(ARGS)
+	@KERF_HYPOTHESIS_PROFILE=$(PROFILE) $(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "(long or property) and not realcluster and not oracle and not gpu" $(ARGS)
 
 # One process: it loads the driver's own library. KERF_GPU_DRIVER_ROOT is where the driver has its files, if not in /.
 gpu: $(VENV)/.installed ## Kerf on the NVIDIA cards of this machine (root), of which nothing is changed

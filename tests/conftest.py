@@ -23,7 +23,7 @@ from tests.runtime.real_time import REAL_TIME
 settings.register_profile(
     "default", max_examples=50, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
-for _name, _examples in {"long": 300, "all": 2000}.items():
+for _name, _examples in {"long": 200, "all": 2000}.items():
     settings.register_profile(
         _name, max_examples=_examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )
@@ -43,7 +43,7 @@ _WITH_PROGRAMS: Final = ("tests/flows/", "tests/testing/")
 
 LIMITS_S: Final = {"realcluster": 1800, "oracle": 1800, "long": 3600}
 """For tests with these marks instead of the limit in pyproject.toml: real clusters start and settle, oracles
-compare thousands of cases, and "long" has six times the generated cases."""
+compare thousands of cases, and "long" has four times the generated cases."""
 _TO_RETURN_S: Final = 15
 """At its limit a test is interrupted as soon as Python code runs again. One that has not ended so much later, because a
 C call or a fixture hangs, ends its process: pytest-xdist reports the crash of that test and goes on with the others."""
@@ -64,8 +64,11 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker("property")
         marks = [mark for mark in LIMITS_S if item.get_closest_marker(mark) or (mark == "long" and IS_LONG)]
         if marks and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(max(LIMITS_S[mark] for mark in marks)))

@@ -25,6 +25,7 @@ from driver.partitions.publish_order import (
     rank_placement,
 )
 from driver.partitions.unit_map import UnitMap, get_unit_map, longest_run
+from tests.conftest import PROFILE
 from tests.partitions import loss_system
 from tests.partitions.cards import fpga, gpu, gpu_partition, gpus, slots, whole
 from tests.partitions.oracle import may_coexist
@@ -315,10 +316,12 @@ REFERENCE = [
     ("bimodal", 1.0, (83.4, 68.7), (84.1, 69.6)),
 ]
 """Accepted requests and memory slices in percent on 8 H100: first-fit, and the published order. Six seeds each."""
+COMPUTED = REFERENCE if PROFILE == "all" else REFERENCE[-2:]
+"""A row takes half a minute, and is the same each time."""
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("mix", "load", "first", "kept"), REFERENCE)
+@pytest.mark.parametrize(("mix", "load", "first", "kept"), COMPUTED)
 def test_the_published_order_reproduces_the_reference_table(
     mix: str, load: float, first: tuple[float, float], kept: tuple[float, float]
 ) -> None:

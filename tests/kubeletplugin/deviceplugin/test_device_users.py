@@ -31,7 +31,7 @@ from driver.kubeletplugin.deviceplugin.discovered_devices import DiscoveredDevic
 from driver.runtime.notifier import Notifier
 from tests.conftest import PROFILE
 
-HISTORIES = {"long": 1_000, "all": 10_000}.get(PROFILE, settings().max_examples)
+HISTORIES = {"long": 500, "all": 10_000}.get(PROFILE, settings().max_examples)
 """Races that need three nodes at one step are rare: each history costs 40 ms."""
 NODES = ("n1", "n2", "n3")
 IDS = ("rtsp://10.0.0.7", "rtsp://10.0.0.8")

@@ -31,6 +31,8 @@ class Scenario:
     cards: int
     faults: tuple[Fault, ...]
     is_simulated: bool = False
+    is_between: bool = False
+    """One that has fewer claims or cards, and one that has more, are there, too: it is tried with PROFILE=all."""
 
 
 def _new(_: Node) -> None:
@@ -103,8 +105,10 @@ def live(node: Node, *, prepares: bool) -> None:
 
 SCENARIOS: Final[Mapping[str, Scenario]] = {
     "prepare of a claim": Scenario(Operation.PREPARE, _idle, claims=1, cards=1, faults=FAULTS),
-    "prepare of a claim on two cards": Scenario(Operation.PREPARE, _idle, claims=1, cards=2, faults=KILLS),
-    "prepare of three claims": Scenario(Operation.PREPARE, _idle, claims=3, cards=1, faults=KILLS),
+    "prepare of a claim on two cards": Scenario(
+        Operation.PREPARE, _idle, claims=1, cards=2, faults=KILLS, is_between=True
+    ),
+    "prepare of three claims": Scenario(Operation.PREPARE, _idle, claims=3, cards=1, faults=KILLS, is_between=True),
     "prepare of three claims on two cards": Scenario(
         Operation.PREPARE, _idle, claims=3, cards=2, faults=KILLS + CALL_ERRORS
     ),
@@ -115,8 +119,10 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
         Operation.PREPARE, _killed(Operation.PREPARE, 0.7), claims=3, cards=2, faults=CALL_KILLS
     ),
     "unprepare of a claim": Scenario(Operation.UNPREPARE, _busy, claims=1, cards=1, faults=FAULTS),
-    "unprepare of a claim on two cards": Scenario(Operation.UNPREPARE, _busy, claims=1, cards=2, faults=KILLS),
-    "unprepare of three claims": Scenario(Operation.UNPREPARE, _busy, claims=3, cards=1, faults=KILLS),
+    "unprepare of a claim on two cards": Scenario(
+        Operation.UNPREPARE, _busy, claims=1, cards=2, faults=KILLS, is_between=True
+    ),
+    "unprepare of three claims": Scenario(Operation.UNPREPARE, _busy, claims=3, cards=1, faults=KILLS, is_between=True),
     "unprepare of three claims on two cards": Scenario(
         Operation.UNPREPARE, _busy, claims=3, cards=2, faults=KILLS + CALL_ERRORS
     ),

@@ -72,8 +72,9 @@ CHANGES: Final = (
     "nvmlGpuInstanceDestroy",
 )
 """The functions of NVML that change a card."""
+KILL_AT_NVML: Final = NvmlFault(EVERY_FUNCTION, Death.BEFORE)
 NVML_FAULTS: Final = (
-    NvmlFault(EVERY_FUNCTION, Death.BEFORE),
+    KILL_AT_NVML,
     *(NvmlFault(function, death) for function in CHANGES for death in (Death.HALFWAY, Death.AFTER)),
     NvmlFault(EVERY_FUNCTION, None),
 )
