@@ -33,6 +33,7 @@ Choice: TypeAlias = Callable[[list[int]], list[int]]
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.kubeletplugin.fault_points", description=__doc__)
     parser.add_argument("scenario", choices=[*SCENARIOS, "sample"])
+    parser.add_argument("--each", type=int, default=1, help="with 5, every fifth call is tried")
     parser.add_argument("--point", nargs=2, metavar=("FAULT", "AT"))
     options = parser.parse_args(arguments)
     logging.getLogger().addHandler(logging.NullHandler())  # what the plugins log is read by no one
@@ -48,7 +49,8 @@ def main(arguments: list[str]) -> None:
         print(results[0].first, results[0].second, file=sys.stderr)
     else:
         scenario = SCENARIOS[options.scenario]
-        results = list(try_scenario(scenario, scenario.faults))
+        choose = None if options.each == 1 else lambda numbers: numbers[:: options.each]
+        results = list(try_scenario(scenario, scenario.faults, choose))
     report = {
         "points": len(results),
         "killed": sum(one.first.was_killed for one in results),

@@ -32,7 +32,7 @@ class Scenario:
     faults: tuple[Fault, ...]
     is_simulated: bool = False
     is_between: bool = False
-    """One that has fewer claims or cards, and one that has more, are there, too: it is tried with PROFILE=all."""
+    """There are one with fewer claims or cards and one with more: all its calls are tried with PROFILE=all."""
 
 
 def _new(_: Node) -> None:
