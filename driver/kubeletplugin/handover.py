@@ -116,13 +116,18 @@ class InstanceLock:
     async def wait_for_request(self) -> None:
         """Return when another instance requests a handover.
 
-        While that cannot be told, this one stays active: a disk that fails for a moment is no reason to end.
+        While that cannot be told, this one stays active: a disk that fails for a moment is no reason to end. Raises
+        LockError when the directory is gone, and the records with it: a start makes it anew.
         """
         problems = ProblemLog(_log)
         while True:
             try:
                 if is_held(self._queue):
                     return
+            except FileNotFoundError as error:
+                raise LockError(
+                    f"{self._directory} is gone: this instance ends, and its next start makes it"
+                ) from error
             except OSError as error:
                 problems.note("queue", f"{self._queue}: no other instance can take over now: {error.strerror}")
             else:

@@ -1,6 +1,7 @@
 """Only one plugin works with a state directory at a time, and hands over when it is asked."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -121,6 +122,16 @@ async def test_the_holder_stays_active_while_it_cannot_look_for_requests(
         queue.unlink()
         with await take_over(tmp_path, held):
             pass
+
+
+async def test_the_holder_ends_when_its_directory_is_gone(tmp_path: Path) -> None:
+    """What it would write to the records from then on, no start would find."""
+    directory = tmp_path / "state"
+    lock = InstanceLock(directory)
+    with anyio.fail_after(LONGEST_S), lock.acquire_nowait():
+        shutil.rmtree(directory)
+        with pytest.raises(LockError, match=f"{directory} is gone"):
+            await lock.wait_for_request()
 
 
 async def test_the_holder_learns_that_another_instance_requests_a_handover(tmp_path: Path) -> None:
