@@ -139,7 +139,9 @@ class WrappedResourceSlice(Object):
 def _request_to_model(wire: FlatDeviceRequest) -> DeviceRequest:
     if wire.first_available:
         return DeviceRequest(name=wire.name, first_available=wire.first_available)
-    fields = _fields(wire, ExactDeviceRequest) | {"allocation_mode": wire.allocation_mode or "ExactCount"}
+    fields = _fields(wire, ExactDeviceRequest)
+    if wire.allocation_mode is None:
+        del fields["allocation_mode"]  # the model's default, as in the other versions
     return DeviceRequest(name=wire.name, exactly=ExactDeviceRequest(**fields))
 
 

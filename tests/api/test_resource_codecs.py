@@ -99,6 +99,20 @@ def test_v1beta1_spells_requests_flat_and_devices_wrapped() -> None:
     ]
 
 
+@pytest.mark.parametrize("wire", [{}, {"allocationMode": ""}, {"allocationMode": "All"}], ids=str)
+def test_every_version_reads_the_same_allocation_mode(wire: dict[str, str]) -> None:
+    """v1beta1 took an empty one, which no API server leaves, for the default; the others kept it as it is."""
+    exactly = {"deviceClassName": "gpu", **wire}
+    flat, nested = ({"name": "a", **exactly}, {"name": "a", "exactly": exactly})
+    read = [
+        kinds.resource_claims.decode(
+            json.dumps({"spec": {"devices": {"requests": [flat if kinds is v1beta1.KINDS else nested]}}}).encode()
+        )
+        for kinds in map(load_kinds, VERSIONS)
+    ]
+    assert [claim.spec for claim in read] == [read[0].spec] * len(VERSIONS)
+
+
 def test_unknown_fields_of_newer_servers_are_ignored() -> None:
     wire = {**MINIMAL["resource_claims"], "spec": {"devices": {}, "futureField": 1}}
     assert v1.KINDS.resource_claims.decode(json.dumps(wire).encode()) == v1.KINDS.resource_claims.decode(
