@@ -11,13 +11,18 @@ is dropped all the same, and it is the first that is likely to be done.
 """
 
 import asyncio
-from typing import Final
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
 
+import anyio.lowlevel
 from aiohttp.web_protocol import RequestHandler
 from aiohttp.web_server import Server
 
-BACKLOG: Final = 16
+_BACKLOG: Final = 16
 """Connections that wait to be accepted: asyncio accepts so many at once, before a first one can be ended."""
+_ACCEPT_TURNS: Final = 2
+"""Turns of the loop until the server knows a connection that was just accepted, and can close it."""
 _ACCEPTED_S: Final = 0.05
 """Seconds until a connection that was just accepted has its transport, without which it cannot be ended."""
 
@@ -39,6 +44,21 @@ class ConnectionLimiter:
         handler = self._server()
         self._pending[handler] = asyncio.get_running_loop().call_later(self._pending_s, self._end, handler)
         return handler
+
+    @asynccontextmanager
+    async def listen(self, host: str | None, port: int, *, backlog: int = _BACKLOG) -> AsyncIterator[tuple[Any, ...]]:
+        """Listen inside of this context; its value is the first socket's address. Raises OSError when it is taken."""
+        loop = asyncio.get_running_loop()
+        listening = await loop.create_server(self, host, port, backlog=backlog)
+        try:
+            yield listening.sockets[0].getsockname()
+        finally:
+            # What a server accepted just before its close would never be closed (python/cpython#109564).
+            for listener in listening.sockets:
+                loop.remove_reader(listener.fileno())
+            for _ in range(_ACCEPT_TURNS):
+                await anyio.lowlevel.cancel_shielded_checkpoint()
+            listening.close()
 
     def admit(self, handler: RequestHandler) -> None:
         """Let a connection stay as long as its client likes."""

@@ -10,7 +10,6 @@ and time: none of them may take the file descriptors that the process needs for 
 Three paths need no router: aiohttp's bare server is used, whose modules take 1.3 MB less than those of ``aiohttp.web``.
 """
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias
@@ -23,7 +22,7 @@ from anyio.abc import TaskStatus
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from driver.runtime.connection_limiter import BACKLOG, ConnectionLimiter
+from driver.runtime.connection_limiter import ConnectionLimiter
 from driver.runtime.probe_address import AddressError, parse_address
 
 Check: TypeAlias = Callable[[], str | None]
@@ -69,13 +68,14 @@ class Probes:
         host, port = parse_address(address)
         server = Server(self._answer, access_log=None, lingering_time=0.0, **_LONGEST_HEADERS)
         limiter = ConnectionLimiter(server, most_pending=self._most_connections, pending_s=self._connection_s)
-        listening = await _listen(limiter, host, port)
         try:
-            bound_host, bound_port, *_ = listening.sockets[0].getsockname()
-            task_status.started(f"[{bound_host}]:{bound_port}" if ":" in bound_host else f"{bound_host}:{bound_port}")
-            await anyio.sleep_forever()
+            async with limiter.listen(host, port) as (bound_host, bound_port, *_):
+                bound = f"[{bound_host}]:{bound_port}" if ":" in bound_host else f"{bound_host}:{bound_port}"
+                task_status.started(bound)
+                await anyio.sleep_forever()
+        except OSError as error:
+            raise AddressError(f"cannot serve probes at {host or ''}:{port}: {error.strerror or error}") from error
         finally:
-            listening.close()
             with anyio.CancelScope(shield=True), anyio.move_on_after(2 * _STOP_S):
                 await server.shutdown(_STOP_S)
 
@@ -107,13 +107,6 @@ class Probes:
     async def _metrics(self, request: BaseRequest) -> Response:
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
         return Response(body=encode(self._registry), headers={"Content-Type": content_type})
-
-
-async def _listen(limiter: ConnectionLimiter, host: str | None, port: int) -> asyncio.Server:
-    try:
-        return await asyncio.get_running_loop().create_server(limiter, host, port, backlog=BACKLOG)
-    except OSError as error:
-        raise AddressError(f"cannot serve probes at {host or ''}:{port}: {error.strerror or error}") from error
 
 
 def _result(name: str, check: Check) -> str | None:

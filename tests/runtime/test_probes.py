@@ -1,13 +1,18 @@
+import asyncio
+import socket
 from collections.abc import AsyncIterator
 
 import aiohttp
 import anyio
+import anyio.lowlevel
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from driver.runtime import metrics
 from driver.runtime.probe_address import AddressError, parse_address
 from driver.runtime.probes import Probes
+
+LONGEST_S = 10.0
 
 
 @pytest.fixture
@@ -70,6 +75,23 @@ async def test_metrics_come_in_the_format_that_the_scraper_asks_for(
     assert status == 200
     assert found_type.startswith(content_type)
     assert "kerf_things_total 3.0" in text
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_a_connection_that_comes_as_serving_ends_is_closed(probes: Probes, turns: int) -> None:
+    """One that asyncio had accepted, and was about to serve when its listener was closed, stayed open."""
+    with socket.socket() as client, anyio.fail_after(LONGEST_S):
+        async with anyio.create_task_group() as group:
+            host, port = (await group.start(probes.serve, "127.0.0.1:0")).split(":")
+            client.connect((host, int(port)))
+            for _ in range(turns):
+                await anyio.lowlevel.checkpoint()
+            group.cancel_scope.cancel()
+        client.setblocking(False)
+        try:
+            assert await asyncio.get_running_loop().sock_recv(client, 1) == b""
+        except ConnectionResetError:
+            pass  # it was never accepted
 
 
 async def test_an_address_in_use_is_an_error_that_names_it(probes: Probes, url: str) -> None:

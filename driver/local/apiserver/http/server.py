@@ -6,7 +6,6 @@ plain HTTP (client-go ``clientcmd``), so the token is a part of the address in t
 ``/api``; those that do send a bearer token are let in by it as well.
 """
 
-import asyncio
 import logging
 import random
 import secrets
@@ -129,15 +128,11 @@ class ApiServer:
         await runner.setup()
         assert runner.server is not None, "it is set up"
         self._limiter = ConnectionLimiter(runner.server, most_pending=_MOST_PENDING, pending_s=_PENDING_S)
-        listening: asyncio.Server | None = None
         try:
-            listening = await asyncio.get_running_loop().create_server(self._limiter, _HOST, port, backlog=_BACKLOG)
-            self._port = listening.sockets[0].getsockname()[1]
-            task_status.started()
-            await self._garbage_collector.run()
+            async with self._limiter.listen(_HOST, port, backlog=_BACKLOG) as (_, self._port):
+                task_status.started()
+                await self._garbage_collector.run()
         finally:
-            if listening is not None:
-                listening.close()
             self._watch_notifier.close()
             with anyio.CancelScope(shield=True):
                 await runner.cleanup()
