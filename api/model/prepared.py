@@ -12,7 +12,8 @@ class ClaimState(StrEnum):
     """The state of a claim's hardware."""
 
     STARTED = "Started"
-    """Preparation has begun: the hardware may have been changed in full, in part or not at all."""
+    """Preparation has begun: the hardware may have been changed in full, in part or not at all. Devices that have a
+    handle all the same were ready before: the others are prepared anew."""
     PREPARED = "Prepared"
     """The hardware is in the state that the record describes."""
     RELEASING = "Releasing"

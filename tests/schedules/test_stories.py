@@ -55,9 +55,9 @@ def tell(story: Callable[[Schedule], Awaitable[None]]) -> None:
         player.play(0, tell_it)
 
 
-async def call(schedule: Schedule) -> Outcome:
+async def call(schedule: Schedule, pod: str = "a") -> Outcome:
     """Have the kubelet call for the pod; returns what it was answered."""
-    schedule.call("a")
+    schedule.call(pod)
     await pass_time(ENOUGH_S)
     return next(event.outcome for event in reversed(schedule.judge.latest) if isinstance(event, Answered))
 
@@ -75,6 +75,34 @@ def test_a_prepare_is_not_answered_from_the_record_while_nobody_knows_what_is_on
         await pass_time(ENOUGH_S)
         assert await call(schedule) is Outcome.DONE
         assert [one.place for one in schedule.cards.list_instances().values()] == [schedule.cards.places[DEVICE]]
+
+    tell(story)
+
+
+def test_what_a_claim_has_left_is_kept_when_what_it_has_lost_cannot_be_made_again() -> None:
+    """The failed prepare took back all that the claim had, with which its pod may have run."""
+
+    async def story(schedule: Schedule) -> None:
+        create = "nvmlGpuInstanceCreateComputeInstance"
+        made = claim("b", OTHER, "gpu-0-1g-10gb-at-6", uid="b-1")
+        schedule.cluster.add(made)
+        schedule.pods["b"] = Pod(claim=made)
+        schedule._allocated(made)
+        assert await call(schedule, "b") is Outcome.DONE
+        both = {schedule.cards.places[name] for name in (OTHER, "gpu-0-1g-10gb-at-6")}
+        lost, kept = schedule.cards.list_instances().values()
+        with schedule.by(Actor.HAND):
+            schedule.cards.remove_by_hand(lost)
+        schedule.cards.machine.add_fault(create, error=pynvml.NVML_ERROR_UNKNOWN, times=3)
+        for _ in range(2):
+            assert await call(schedule, "b") is Outcome.FAILED
+            assert list_places(schedule) == {kept.place}
+        await schedule.kill_process()
+        await schedule.start()
+        await pass_time(ENOUGH_S)
+        assert await call(schedule, "b") is Outcome.FAILED
+        assert await call(schedule, "b") is Outcome.DONE
+        assert list_places(schedule) == both
 
     tell(story)
 

@@ -7,6 +7,8 @@ ignored; configuration of the class comes before that of the claim, and the last
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
+from msgspec.structs import replace
+
 from api.errors import InvalidDocumentError, PermanentError, Problem, TransientError
 from api.kerf.decoder import decode_device_config
 from api.kerf.v1alpha1 import DeviceConfigBase
@@ -103,6 +105,18 @@ def resolve_devices(
     if problems:
         raise InvalidDocumentError(f"claim {claim.ref}", problems)
     return tuple(_build_device(*device) for device in devices)
+
+
+def keep_handles(wanted: Iterable[PreparedDevice], ready: Sequence[PreparedDevice]) -> tuple[PreparedDevice, ...]:
+    """Return the devices ``wanted``, with their handles where they are ``ready``, prepared as is wanted now."""
+
+    def find_handle(device: PreparedDevice) -> JsonObject | None:
+        bare = replace(device, handle=None, description=None, cdi_ids=())
+        return next(
+            (one.handle for one in ready if replace(one, handle=None, description=None, cdi_ids=()) == bare), None
+        )
+
+    return tuple(replace(device, handle=find_handle(device)) for device in wanted)
 
 
 def _find_device(result: DeviceRequestAllocationResult, node_devices: DeviceSet) -> PartitionDevice:

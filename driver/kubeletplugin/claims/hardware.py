@@ -100,6 +100,7 @@ class HardwareExecutor:
     async def prepare(self, claim: ClaimRef, devices: Sequence[PreparedDevice]) -> tuple[PreparedDevice, ...]:
         """Prepare the devices of ``claim``, whose record is *started*; returns them with their handles.
 
+        Those that have a handle are ready since an earlier call.
         Raises DevicesFailedError, whose ``devices`` are to be released: some may be done.
         """
         return _check_results(devices, await for_each(partial(self._prepare, claim), devices))
@@ -153,6 +154,8 @@ class HardwareExecutor:
         )
 
     async def _prepare(self, claim: ClaimRef, device: PreparedDevice) -> PreparedDevice | Exception:
+        if device.handle is not None:
+            return device
         try:
             backend = self._card_executor.backend(device.backend)
             config = decode_config(device, self._configurations)

@@ -16,7 +16,13 @@ from api.errors import PermanentError, TransientError
 from api.model.claims import POD_CLAIM_NAME, ResourceClaim
 from api.model.names import ClaimRef, ObjectRef, is_dns_label
 from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
-from driver.kubeletplugin.claims.allocation import Configurations, DeviceInUseError, resolve_devices, select_results
+from driver.kubeletplugin.claims.allocation import (
+    Configurations,
+    DeviceInUseError,
+    keep_handles,
+    resolve_devices,
+    select_results,
+)
 from driver.kubeletplugin.claims.cdi_spec import check_containers
 from driver.kubeletplugin.claims.checkpoint import Checkpoint, is_set_aside
 from driver.kubeletplugin.claims.hardware import DevicesFailedError
@@ -189,12 +195,14 @@ class ClaimPreparer:
         shares = [result.share for result in select_results(claim, self._driver)]
         context = ClaimContext(ref, self._checkpoint.get(ref.uid), read=None if is_early else claim)
         state = classify_record(context.record, self._boot_id, shares)
-        if state is RecordState.PREPARED and await self._has_lost_devices(context.record):
+        ready = [] if state is RecordState.OUTDATED else await self._find_ready(context.record)
+        if state is RecordState.PREPARED and len(ready) < len(context.existing.devices):
             _log.warning("what was prepared is no longer on the card: preparing it anew")
             state = RecordState.STARTED
         steps = PREPARE[state]
         if Step.PREPARE_HARDWARE in steps:
-            context.wanted = resolve_devices(claim, self._driver, self._configurations, self._publisher.devices)
+            wanted = resolve_devices(claim, self._driver, self._configurations, self._publisher.devices)
+            context.wanted = keep_handles(wanted, ready)
             context.pod_claim_name = find_pod_claim_name(claim)
             context.awaits_pod = is_early
         elif context.record is not None and context.record.awaits_pod and not is_early:
@@ -259,16 +267,17 @@ class ClaimPreparer:
             self.deferred.add(self._executor.set_aside(context).uid)
             _log.warning("the claim has other devices now, and of its earlier ones %s", error)
 
-    async def _has_lost_devices(self, record: PreparedClaim | None) -> bool:
-        """Whether the hardware, as it is now, lacks something of a record before it is the answer.
+    async def _find_ready(self, record: PreparedClaim | None) -> list[PreparedDevice]:
+        """Return the devices of a record that the hardware has, as it is now, before the record is the answer.
 
         Raises KerfError when a card cannot be surveyed: a container that were started now might get nothing.
         """
-        if record is None:
-            return False
-        if self._survey_cards is not None:
-            await self._survey_cards({device.part.card_uuid for device in record.devices if not device.admin_access})
-        return any(self._is_missing(record.claim.uid, device) for device in record.devices)
+        if record is None or record.boot_id != self._boot_id or record.state is ClaimState.RELEASING:
+            return []
+        made = [device for device in record.devices if device.handle is not None]
+        if made and self._survey_cards is not None:
+            await self._survey_cards({device.part.card_uuid for device in made if not device.admin_access})
+        return [device for device in made if not self._is_missing(record.claim.uid, device)]
 
     async def _unprepare(self, ref: ClaimRef) -> None:
         context = ClaimContext(ref, self._checkpoint.get(ref.uid))

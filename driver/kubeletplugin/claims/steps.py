@@ -1,7 +1,8 @@
 """Executes the steps of ``transitions`` for one claim: the only code that changes records, hardware and CDI files.
 
 Hardware that was changed always has a record. A prepare that fails takes back what it did; if even that fails, or the
-process dies, the record says *started* and the next call, or garbage collection, goes on from there.
+process dies, the record says *started* and the next call, or garbage collection, goes on from there. Devices that were
+ready before the call are kept by then, with their handles in the record.
 """
 
 import logging
@@ -114,11 +115,12 @@ class StepExecutor:
                 case Step.RECORD_STARTED:
                     self._record_started(context)
                 case Step.PREPARE_HARDWARE:
+                    before = context.existing
                     try:
-                        devices = await self._hardware.prepare(context.claim, context.existing.devices)
+                        devices = await self._hardware.prepare(context.claim, before.devices)
                     except DevicesFailedError as error:
-                        context.record = replace(context.existing, devices=error.devices)
-                        await self._undo(context)
+                        context.record = replace(before, devices=error.devices)
+                        await self._undo(context, before)
                         raise
                     context.record = replace(context.existing, devices=devices)
                 case Step.WRITE_CDI:
@@ -153,10 +155,23 @@ class StepExecutor:
         )
         self._put(context, record)
 
-    async def _undo(self, context: ClaimContext) -> None:
-        """Release what a failed prepare did. If that fails, too, the record stays, and a later call tries again."""
+    async def _undo(self, context: ClaimContext, before: PreparedClaim) -> None:
+        """Release what a failed prepare did. If that fails, too, the record stays, and a later call tries again.
+
+        What was ready ``before`` is kept: a container may run with it.
+        """
         try:
-            await self.execute(RELEASE, context)
+            if all(device.handle is None for device in before.devices):
+                await self.execute(RELEASE, context)
+                return
+            made = [
+                device
+                for device, was in zip(context.existing.devices, before.devices, strict=True)
+                if was.handle is None
+            ]
+            self._put(context, before)
+            await self.execute((Step.REMOVE_CDI,), context)
+            await self._hardware.release(replace(before, devices=tuple(made)))
         except KerfError as error:
             _log.error("could not undo a failed prepare, will try again: %s", error)
 

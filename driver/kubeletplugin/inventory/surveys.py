@@ -276,11 +276,16 @@ def find_made(survey: CardSurvey, records: Iterable[PreparedClaim], boot_id: str
 def _find_prepared(
     survey: CardSurvey, records: Iterable[PreparedClaim], boot_id: str
 ) -> Iterator[tuple[tuple[str, ShareId], PreparedDevice, FoundPartition | None]]:
-    """Yield the devices with a profile that prepared claims have on the card, with what is at their place."""
+    """Yield the devices with a profile that prepared claims have on the card, with what is at their place.
+
+    One that is prepared anew, because something was missing, has the others still: those with a handle.
+    """
     for record in records:
-        if record.boot_id != boot_id or record.state is not ClaimState.PREPARED:
+        if record.boot_id != boot_id or record.state is ClaimState.RELEASING:
             continue
         for device in record.devices:
+            if record.state is ClaimState.STARTED and device.handle is None:
+                continue
             partition = from_card_part(device.part)
             is_here = partition.card_uuid == survey.card_uuid and not device.admin_access
             if is_here and partition.profile is not None:
