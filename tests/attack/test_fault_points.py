@@ -36,8 +36,7 @@ def run(*arguments: str) -> dict[str, Any]:
 @pytest.mark.long
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_nothing_is_lost_whichever_call_is_the_last_or_fails(scenario: str) -> None:
-    is_sampled = SCENARIOS[scenario].is_between and PROFILE != "all"
-    report = run(scenario, "--each", "5" if is_sampled else "1")
+    report = run(scenario, *(["--all"] if PROFILE == "all" else []))
     assert report["wrong"] == []
     assert report["points"] >= LEAST_OF_A_SCENARIO
     assert report["killed"] > 0

@@ -1,7 +1,8 @@
 """Counts the calls of operations, tries points of each, and prints as JSON what became of them.
 
-``python -m tests.kubeletplugin.fault_points SCENARIO``: every point. ``SCENARIO --point FAULT AT``: one. ``sample``: a
-few of some scenarios. The process must have been started with the library that ``tests.fakes.system_calls`` builds.
+``python -m tests.kubeletplugin.fault_points SCENARIO``: every point, but for kills that leave what others leave; with
+``--all`` these too. ``SCENARIO --point FAULT AT``: one. ``sample``: a few of some scenarios. The process must have been
+started with the library that ``tests.fakes.system_calls`` builds.
 """
 
 import argparse
@@ -18,7 +19,15 @@ from tests.fakes.system_calls import CallFault
 from tests.kubeletplugin.fault_points.cards import NvidiaCards, SimulatedCards
 from tests.kubeletplugin.fault_points.node import CLAIMS, Node, Saved
 from tests.kubeletplugin.fault_points.scenarios import FAULTS, SAMPLE, SCENARIOS, Scenario, live
-from tests.kubeletplugin.fault_points.trial import KILL_AT_NVML, Fault, Point, Result, operate, try_point
+from tests.kubeletplugin.fault_points.trial import (
+    KILL_AT_ANY_NVML,
+    NVML_KILLS,
+    Fault,
+    Point,
+    Result,
+    operate,
+    try_point,
+)
 from tests.runtime.memory_folder import memory_folder
 
 MORE = 8
@@ -33,7 +42,7 @@ Choice: TypeAlias = Callable[[list[int]], list[int]]
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.kubeletplugin.fault_points", description=__doc__)
     parser.add_argument("scenario", choices=[*SCENARIOS, "sample"])
-    parser.add_argument("--each", type=int, default=1, help="with 5, every fifth call is tried")
+    parser.add_argument("--all", action="store_true", help="also kills that leave what other kills leave")
     parser.add_argument("--point", nargs=2, metavar=("FAULT", "AT"))
     options = parser.parse_args(arguments)
     logging.getLogger().addHandler(logging.NullHandler())  # what the plugins log is read by no one
@@ -49,8 +58,7 @@ def main(arguments: list[str]) -> None:
         print(results[0].first, results[0].second, file=sys.stderr)
     else:
         scenario = SCENARIOS[options.scenario]
-        choose = None if options.each == 1 else lambda numbers: numbers[:: options.each]
-        results = list(try_scenario(scenario, scenario.faults, choose))
+        results = list(try_every_call(scenario) if options.all else try_scenario(scenario, scenario.faults))
     report = {
         "points": len(results),
         "killed": sum(one.first.was_killed for one in results),
@@ -61,7 +69,7 @@ def main(arguments: list[str]) -> None:
 
 
 def try_one(scenario: Scenario, fault_name: str, at: int) -> Result:
-    (fault,) = (fault for fault in FAULTS if fault.name == fault_name)
+    (fault,) = (fault for fault in (*FAULTS, KILL_AT_ANY_NVML) if fault.name == fault_name)
     with arranged(scenario) as (node, saved):
         return try_point(node, saved, Point(scenario.operation, fault, at), prepares=True)
 
@@ -75,12 +83,19 @@ def _last(numbers: list[int]) -> list[int]:
     return numbers[-1:]
 
 
+def try_every_call(scenario: Scenario) -> Iterator[Result]:
+    """Try all points of all faults, and kills before calls of NVML that only read."""
+    with arranged(scenario) as (node, saved):
+        reads = (KILL_AT_ANY_NVML,) if set(NVML_KILLS) <= set(scenario.faults) else ()
+        for fault in (*scenario.faults, *reads):
+            yield from try_all(node, saved, Point(scenario.operation, fault, 0), None)
+
+
 def try_scenario(scenario: Scenario, faults: "tuple[Fault, ...]", choose: Choice | None = None) -> Iterator[Result]:
-    """Try points of each of the faults, None: all of them."""
+    """Try points of each of the faults, None: all of them; of kills after a call one, where others leave the same."""
     with arranged(scenario) as (node, saved):
         for fault in faults:
-            # Elsewhere a kill after a call leaves what one before the next call leaves, of the system or of NVML.
-            is_covered = fault is CallFault.KILL_AFTER and KILL_AT_NVML in faults
+            is_covered = fault is CallFault.KILL_AFTER and scenario.is_killed_before_every_change
             chosen = _last if is_covered else choose
             yield from try_all(node, saved, Point(scenario.operation, fault, 0), chosen)
 

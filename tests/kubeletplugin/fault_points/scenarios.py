@@ -10,12 +10,20 @@ from driver.kubeletplugin.claims.device_metadata import FOLDER
 from tests.fakes.system_calls import CallFault
 from tests.kubeletplugin.fault_points.child import End, run_child
 from tests.kubeletplugin.fault_points.node import Node
-from tests.kubeletplugin.fault_points.trial import NVML_FAULTS, Fault, Operation, Point, operate
+from tests.kubeletplugin.fault_points.trial import (
+    KILL_AT_ANY_NVML,
+    NVML_ERROR,
+    NVML_KILLS,
+    Fault,
+    Operation,
+    Point,
+    operate,
+)
 
 CALL_KILLS: Final = (CallFault.KILL_BEFORE, CallFault.KILL_HALFWAY, CallFault.KILL_AFTER)
 CALL_ERRORS: Final = (CallFault.FAIL, CallFault.FULL, CallFault.DENY)
-KILLS: Final[tuple[Fault, ...]] = (*CALL_KILLS, *(fault for fault in NVML_FAULTS if fault.is_kill))
-FAULTS: Final[tuple[Fault, ...]] = (*KILLS, *CALL_ERRORS, *(fault for fault in NVML_FAULTS if not fault.is_kill))
+KILLS: Final[tuple[Fault, ...]] = (*CALL_KILLS, *NVML_KILLS)
+FAULTS: Final[tuple[Fault, ...]] = (*KILLS, *CALL_ERRORS, NVML_ERROR)
 """Every fault. A card of which NVML says nothing at the start is not there until the next discovery: no trial waits."""
 
 
@@ -31,8 +39,14 @@ class Scenario:
     cards: int
     faults: tuple[Fault, ...]
     is_simulated: bool = False
-    is_between: bool = False
-    """There are one with fewer claims or cards and one with more: all its calls are tried with PROFILE=all."""
+
+    @property
+    def is_killed_before_every_change(self) -> bool:
+        """Whether the faults kill before each change of a file and of a card: one that is simulated has only files.
+
+        Then a kill after a change, or before a call that only reads, leaves what the one before the next change leaves.
+        """
+        return self.is_simulated or set(NVML_KILLS) <= set(self.faults)
 
 
 def _new(_: Node) -> None:
@@ -105,10 +119,8 @@ def live(node: Node, *, prepares: bool) -> None:
 
 SCENARIOS: Final[Mapping[str, Scenario]] = {
     "prepare of a claim": Scenario(Operation.PREPARE, _idle, claims=1, cards=1, faults=FAULTS),
-    "prepare of a claim on two cards": Scenario(
-        Operation.PREPARE, _idle, claims=1, cards=2, faults=KILLS, is_between=True
-    ),
-    "prepare of three claims": Scenario(Operation.PREPARE, _idle, claims=3, cards=1, faults=KILLS, is_between=True),
+    "prepare of a claim on two cards": Scenario(Operation.PREPARE, _idle, claims=1, cards=2, faults=KILLS),
+    "prepare of three claims": Scenario(Operation.PREPARE, _idle, claims=3, cards=1, faults=KILLS),
     "prepare of three claims on two cards": Scenario(
         Operation.PREPARE, _idle, claims=3, cards=2, faults=KILLS + CALL_ERRORS
     ),
@@ -119,10 +131,8 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
         Operation.PREPARE, _killed(Operation.PREPARE, 0.7), claims=3, cards=2, faults=CALL_KILLS
     ),
     "unprepare of a claim": Scenario(Operation.UNPREPARE, _busy, claims=1, cards=1, faults=FAULTS),
-    "unprepare of a claim on two cards": Scenario(
-        Operation.UNPREPARE, _busy, claims=1, cards=2, faults=KILLS, is_between=True
-    ),
-    "unprepare of three claims": Scenario(Operation.UNPREPARE, _busy, claims=3, cards=1, faults=KILLS, is_between=True),
+    "unprepare of a claim on two cards": Scenario(Operation.UNPREPARE, _busy, claims=1, cards=2, faults=KILLS),
+    "unprepare of three claims": Scenario(Operation.UNPREPARE, _busy, claims=3, cards=1, faults=KILLS),
     "unprepare of three claims on two cards": Scenario(
         Operation.UNPREPARE, _busy, claims=3, cards=2, faults=KILLS + CALL_ERRORS
     ),
@@ -145,7 +155,7 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
 }
 SAMPLE: Final = {
     "prepare of three claims on two cards": (
-        (CallFault.KILL_BEFORE, CallFault.FAIL, CallFault.FULL, NVML_FAULTS[0]),
+        (CallFault.KILL_BEFORE, CallFault.FAIL, CallFault.FULL, KILL_AT_ANY_NVML),
         2,
     ),
     "unprepare of three claims on two cards": ((CallFault.KILL_BEFORE, CallFault.FAIL), 2),

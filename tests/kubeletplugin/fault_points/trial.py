@@ -72,12 +72,11 @@ CHANGES: Final = (
     "nvmlGpuInstanceDestroy",
 )
 """The functions of NVML that change a card."""
-KILL_AT_NVML: Final = NvmlFault(EVERY_FUNCTION, Death.BEFORE)
-NVML_FAULTS: Final = (
-    KILL_AT_NVML,
-    *(NvmlFault(function, death) for function in CHANGES for death in (Death.HALFWAY, Death.AFTER)),
-    NvmlFault(EVERY_FUNCTION, None),
+NVML_KILLS: Final = tuple(
+    NvmlFault(function, death) for function in CHANGES for death in (Death.BEFORE, Death.HALFWAY, Death.AFTER)
 )
+KILL_AT_ANY_NVML: Final = NvmlFault(EVERY_FUNCTION, Death.BEFORE)
+NVML_ERROR: Final = NvmlFault(EVERY_FUNCTION, None)
 
 
 @dataclass(frozen=True)
