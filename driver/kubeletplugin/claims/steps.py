@@ -169,7 +169,7 @@ class StepExecutor:
                 for device, was in zip(context.existing.devices, before.devices, strict=True)
                 if was.handle is None
             ]
-            self._put(context, before)
+            context.record = before
             await self.execute((Step.REMOVE_CDI,), context)
             await self._hardware.release(replace(before, devices=tuple(made)))
         except KerfError as error:

@@ -89,8 +89,12 @@ def classify_record(record: PreparedClaim | None, boot_id: str, shares: Sequence
 
 
 def may_run(record: PreparedClaim, boot_id: str) -> bool:
-    """Whether a container may have been started with the devices of ``record``, and run still."""
-    return classify_record(record, boot_id) is RecordState.PREPARED and not record.awaits_pod
+    """Whether a container may have been started with devices of ``record``, and run still."""
+    is_ready = record.state is ClaimState.PREPARED
+    is_prepared_anew = record.state is ClaimState.STARTED and any(
+        device.handle is not None for device in record.devices
+    )
+    return (is_ready or is_prepared_anew) and record.boot_id == boot_id and not record.awaits_pod
 
 
 class ClaimEnd(StrEnum):

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
+from api.model.base import JsonObject
 from api.model.claims import ResourceClaim
 from api.model.names import ShareId
 from api.model.prepared import ClaimState, PreparedClaim
@@ -16,6 +18,7 @@ from driver.kubeletplugin.claims.transitions import (
     Step,
     classify_record,
     find_end,
+    may_run,
 )
 from tests.fakes.claims import claim
 from tests.kubeletplugin.records import BOOT, device, record
@@ -111,3 +114,22 @@ def test_a_new_claim_goes_through_the_steps_in_the_documented_order() -> None:
 )
 def test_when_a_claim_has_ended(there: ResourceClaim | None, expected: ClaimEnd | None) -> None:
     assert find_end(there, record()) is expected
+
+
+@pytest.mark.parametrize(
+    ("state", "handles", "expected"),
+    [
+        (ClaimState.PREPARED, [{}, {}], True),
+        (ClaimState.STARTED, [None, None], False),
+        (ClaimState.STARTED, [None, {}], True),
+        (ClaimState.RELEASING, [{}, {}], False),
+    ],
+)
+def test_a_container_may_run_with_what_is_ready_also_while_the_rest_is_prepared_anew(
+    state: ClaimState, handles: Sequence[JsonObject | None], expected: bool
+) -> None:
+    devices = [replace(device(f"gpu-{index}"), handle=handle) for index, handle in enumerate(handles)]
+    held = replace(record("training", *devices), state=state)
+    assert may_run(held, BOOT) is expected
+    assert not may_run(held, "another boot")
+    assert not may_run(replace(held, awaits_pod=True), BOOT)
