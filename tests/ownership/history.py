@@ -117,6 +117,14 @@ class Named(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unnamed(Event):
+    """The partition is there, and programs cannot address it any more: its compute instance is gone."""
+
+    partition: str
+    by: Actor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Disappeared(Event):
     """A partition is no longer on the hardware."""
 

@@ -42,6 +42,7 @@ from tests.ownership.history import (
     Outcome,
     Rested,
     Started,
+    Unnamed,
     Used,
 )
 
@@ -289,6 +290,13 @@ class Judge:
         yield from ()
 
     @_judge.register
+    def _(self, event: Unnamed) -> Iterator[tuple[Rule, str, frozenset[str]]]:
+        if event.by is not Actor.PLUGIN:
+            for _, hold in self._all_holds():
+                hold.is_bereft |= event.partition in hold.places.values()
+        yield from ()
+
+    @_judge.register
     def _(self, event: Disappeared) -> Iterator[tuple[Rule, str, frozenset[str]]]:
         gone = self._partitions.pop(event.partition)
         holders = [(claim, hold) for claim, hold in self._all_holds() if event.partition in hold.places.values()]
@@ -307,7 +315,8 @@ class Judge:
 
     @_judge.register
     def _(self, event: Rested) -> Iterator[tuple[Rule, str, frozenset[str]]]:
-        left = [hold for claim, hold in self._left.items() if claim in self._used]
+        allocated = self._allocated.keys() - self._ended_at.keys()
+        left = [hold for claim, hold in self._left.items() if claim in self._used | allocated]
         holds = [*(hold for _, hold in self._all_holds()), *left]
         late = (one for claim, made in self._late.items() if claim in self._used for one in made)
         held = {*(identity for hold in holds for identity in hold.places.values()), *late}
@@ -431,7 +440,9 @@ class Judge:
                 case Appeared(partition=name, place=place) if place.card_uuid in subjects:
                     partitions.add(name)
                     yield event
-                case Named(partition=name) | Disappeared(partition=name) if name in partitions:
+                case Named(partition=name) | Unnamed(partition=name) | Disappeared(partition=name) if (
+                    name in partitions
+                ):
                     yield event
                 case Allocated(claim=claim) | Ended(claim=claim) | Used(claim=claim) if claim in subjects:
                     yield event

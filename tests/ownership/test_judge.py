@@ -23,6 +23,7 @@ from tests.ownership.history import (
     Outcome,
     Rested,
     Started,
+    Unnamed,
     Used,
 )
 from tests.ownership.judge import Rule, judge
@@ -80,6 +81,9 @@ class Story:
 
     def remove(self, identity: str, by: Actor = PLUGIN) -> "Story":
         return self.add(Disappeared(at=0, partition=identity, by=by))
+
+    def unname(self, identity: str, by: Actor) -> "Story":
+        return self.add(Unnamed(at=0, partition=identity, by=by))
 
     def rest(self, *wanted: str) -> "Story":
         return self.add(Rested(at=0, wanted=frozenset(wanted)))
@@ -233,6 +237,10 @@ RIGHT_ONES = {
     .end("a")
     .rest(),
     "what is left to a pod whose claim was deleted stays while the kubelet lists the pod": robbed().rest(),
+    "what is left to a claim stays while the claim has it": robbed().use("a", is_used=False).allocate("a", LEFT).rest(),
+    "a partition whose compute instance somebody has removed is removed": (
+        held().unname("one", HAND).call("a").remove("one").answer(outcome=Outcome.FAILED)
+    ),
     "what was made anew for it before its call was given up, too": made_late(is_before_the_answer=True).rest(),
     "what was made anew for it after that, too": made_late(is_before_the_answer=False).rest(),
     "what somebody has made by hand stays beside claims until he removes it": Story()

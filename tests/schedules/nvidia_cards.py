@@ -26,7 +26,7 @@ from driver.testing.nvml.layout import StateLayout
 from driver.testing.nvml.machine import MACHINE_VARIABLE
 from tests.fakes.nvml import end_sessions
 from tests.fakes.nvml_calls import create_gpu_instance, destroy_gpu_instance, fill_gpu_instance
-from tests.ownership.history import Actor, Appeared, Disappeared, Event, Named
+from tests.ownership.history import Actor, Appeared, Disappeared, Event, Named, Unnamed
 
 CHANGES: Final = (
     "nvmlDeviceSetMigMode",
@@ -170,6 +170,8 @@ class NvidiaCards:
                 yield Appeared(at=at, partition=identity, place=found.place, by=by)
             if found.uuid and (identity not in self._seen or not self._seen[identity].uuid):
                 yield Named(at=at, partition=identity, uuid=found.uuid)
+            elif not found.uuid and identity in self._seen and self._seen[identity].uuid:
+                yield Unnamed(at=at, partition=identity, by=by)
         self._seen = now
 
     def list_foreign(self) -> list[_Instance]:

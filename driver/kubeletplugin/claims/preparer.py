@@ -192,9 +192,9 @@ class ClaimPreparer:
 
     async def _prepare(self, ref: ClaimRef, is_early: bool) -> PreparedClaim | None:
         claim = await self._read(ref)
-        shares = [result.share for result in select_results(claim, self._driver)]
+        allocated = [(result.request_name.request, result.share) for result in select_results(claim, self._driver)]
         context = ClaimContext(ref, self._checkpoint.get(ref.uid), read=None if is_early else claim)
-        state = classify_record(context.record, self._boot_id, shares)
+        state = classify_record(context.record, self._boot_id, allocated)
         ready = [] if state is RecordState.OUTDATED else await self._find_ready(context.record)
         if state is RecordState.PREPARED and len(ready) < len(context.existing.devices):
             _log.warning("what was prepared is no longer on the card: preparing it anew")
@@ -228,7 +228,7 @@ class ClaimPreparer:
         if self._refused is not None:
             self._refused.note_success(ref)
         self._on_prepared(claim, Step.PREPARE_HARDWARE in steps)
-        _log.info("prepared %s (record: %s)", ", ".join(share.id.device for share in shares), state)
+        _log.info("prepared %s (record: %s)", ", ".join(share.id.device for _, share in allocated), state)
         return context.record
 
     async def _check_containers(self, claim: ResourceClaim, record: PreparedClaim) -> None:

@@ -13,14 +13,16 @@ The process may die between any two steps. What is found then, and what follows:
 | hardware released | releasing | none | none | the same: releasing what is gone succeeds |
 | record dropped | none | none | none | unprepare: success |
 
-So *started* and *releasing* mean: the hardware is in an unknown state. Unprepare records *releasing* before it changes
+So *started* and *releasing* mean: the hardware is in an unknown state, but for devices of a *started* record that have
+a handle: they were ready before something else of their claim had to be prepared anew. Unprepare records *releasing* before it changes
 anything, or a prepare that follows a half-done unprepare would answer from a record that is no longer true; and of
 several claims with shares of one device, those that are releasing do not keep the others from releasing it. A record
 of an earlier boot counts as *started*, whatever it says: partitions and functions do not survive a reboot, nor does the
 directory of the CDI files.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
@@ -77,11 +79,17 @@ UNPREPARE: Final[Mapping[RecordState, tuple[Step, ...]]] = MappingProxyType(
 )
 
 
-def classify_record(record: PreparedClaim | None, boot_id: str, shares: Sequence[ShareId] | None = None) -> RecordState:
-    """Return what ``record`` means in this boot. ``shares`` are the claim's devices now; None: they do not matter."""
+def classify_record(
+    record: PreparedClaim | None, boot_id: str, allocated: Iterable[tuple[str, ShareId]] | None = None
+) -> RecordState:
+    """Return what ``record`` means in this boot.
+
+    ``allocated`` are the claim's devices now, each with its request, in any order; None: they do not matter.
+    """
     if record is None:
         return RecordState.ABSENT
-    if shares is not None and tuple(shares) != tuple(device.share for device in record.devices):
+    held = Counter((request, device.share) for device in record.devices for request in device.requests)
+    if allocated is not None and Counter(allocated) != held:
         return RecordState.OUTDATED
     if record.state is ClaimState.PREPARED and record.boot_id == boot_id:
         return RecordState.PREPARED

@@ -23,32 +23,38 @@ from driver.kubeletplugin.claims.transitions import (
 from tests.fakes.claims import claim
 from tests.kubeletplugin.records import BOOT, device, record
 
-OTHER_SHARES = [device("gpu-1").share]
-SAME_SHARES = [device().share]
+REQUEST = device().requests[0]
+OTHER = [(REQUEST, device("gpu-1").share)]
+SAME = [(REQUEST, device().share)]
+TWO = record("training", device(), device("gpu-1"))
 
 
 @pytest.mark.parametrize(
-    ("held", "boot_id", "shares", "expected"),
+    ("held", "boot_id", "allocated", "expected"),
     [
-        (None, BOOT, SAME_SHARES, RecordState.ABSENT),
+        (None, BOOT, SAME, RecordState.ABSENT),
         (None, BOOT, None, RecordState.ABSENT),
-        (record(state=ClaimState.STARTED), BOOT, SAME_SHARES, RecordState.STARTED),
+        (record(state=ClaimState.STARTED), BOOT, SAME, RecordState.STARTED),
         (record(state=ClaimState.STARTED), BOOT, None, RecordState.STARTED),
-        (record(state=ClaimState.RELEASING), BOOT, SAME_SHARES, RecordState.STARTED),
+        (record(state=ClaimState.RELEASING), BOOT, SAME, RecordState.STARTED),
         (record(state=ClaimState.RELEASING), BOOT, None, RecordState.STARTED),
-        (record(), BOOT, SAME_SHARES, RecordState.PREPARED),
+        (record(), BOOT, SAME, RecordState.PREPARED),
         (record(), BOOT, None, RecordState.PREPARED),
-        (record(), "boot-2", SAME_SHARES, RecordState.STARTED),
+        (record(), "boot-2", SAME, RecordState.STARTED),
         (record(boot_id=""), BOOT, None, RecordState.STARTED),
-        (record(), BOOT, OTHER_SHARES, RecordState.OUTDATED),
-        (record(), BOOT, [*SAME_SHARES, *OTHER_SHARES], RecordState.OUTDATED),
-        (record(state=ClaimState.STARTED), "boot-2", OTHER_SHARES, RecordState.OUTDATED),
+        (record(), BOOT, OTHER, RecordState.OUTDATED),
+        (record(), BOOT, [*SAME, *OTHER], RecordState.OUTDATED),
+        (record(state=ClaimState.STARTED), "boot-2", OTHER, RecordState.OUTDATED),
+        (TWO, BOOT, [*SAME, *OTHER], RecordState.PREPARED),
+        (TWO, BOOT, [*OTHER, *SAME], RecordState.PREPARED),
+        (TWO, BOOT, [*SAME, ("another", OTHER[0][1])], RecordState.OUTDATED),
+        (TWO, BOOT, [*SAME, *SAME], RecordState.OUTDATED),
     ],
 )
 def test_what_a_record_means(
-    held: PreparedClaim | None, boot_id: str, shares: Sequence[ShareId] | None, expected: RecordState
+    held: PreparedClaim | None, boot_id: str, allocated: Sequence[tuple[str, ShareId]] | None, expected: RecordState
 ) -> None:
-    assert classify_record(held, boot_id, shares) is expected
+    assert classify_record(held, boot_id, allocated) is expected
 
 
 def test_every_finding_has_a_plan_for_prepare() -> None:
