@@ -14,11 +14,11 @@ The process may die between any two steps. What is found then, and what follows:
 | record dropped | none | none | none | unprepare: success |
 
 So *started* and *releasing* mean: the hardware is in an unknown state, but for devices of a *started* record that have
-a handle: they were ready before something else of their claim had to be prepared anew. Unprepare records *releasing* before it changes
-anything, or a prepare that follows a half-done unprepare would answer from a record that is no longer true; and of
-several claims with shares of one device, those that are releasing do not keep the others from releasing it. A record
-of an earlier boot counts as *started*, whatever it says: partitions and functions do not survive a reboot, nor does the
-directory of the CDI files.
+a handle: they were ready before something else of their claim had to be prepared anew. Unprepare records *releasing*
+before it changes anything, or a prepare that follows a half-done unprepare would answer from a record that is no longer
+true; and of several claims with shares of one device, those that are releasing do not keep the others from releasing
+it. A record of an earlier boot counts as *started*, whatever it says: partitions and functions do not survive a reboot,
+nor does the directory of the CDI files.
 """
 
 from collections import Counter
