@@ -196,7 +196,7 @@ async def test_a_plan_says_what_the_scheduler_then_does(folder: Path) -> None:
         await environment.apply(CLASSES)
         compiled = {each["metadata"]["name"] for each in CLASSES}
         await environment.wait_for("classes", lambda: compiled <= class_names(environment))
-        await environment.wait_for("devices", lambda: len(environment.node_reports()) == SETTINGS.nodes)
+        await environment.wait_for("devices", environment.have_all_published)
         manifest = folder / "p.json"
         manifest.write_text(json.dumps({"kind": "List", "items": [template, wanted]}))
         planned = json.loads(
