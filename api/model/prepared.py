@@ -83,6 +83,17 @@ class PreparedClaim(Value):
     this name; empty: a claim has them."""
     devices: tuple[PreparedDevice, ...]
 
+    @property
+    def ready_devices(self) -> tuple[PreparedDevice, ...]:
+        """The devices that a container may use, in the record's boot."""
+        match self.state:
+            case ClaimState.PREPARED:
+                return self.devices
+            case ClaimState.STARTED:
+                return tuple(device for device in self.devices if device.handle is not None)
+            case ClaimState.RELEASING:
+                return ()
+
 
 class DeviceNotes(Value):
     """What was noted during the prepare of one share of a device: what a successor needs to know of half-done work."""

@@ -272,12 +272,12 @@ class ClaimPreparer:
 
         Raises KerfError when a card cannot be surveyed: a container that were started now might get nothing.
         """
-        if record is None or record.boot_id != self._boot_id or record.state is ClaimState.RELEASING:
+        if record is None or record.boot_id != self._boot_id or not record.ready_devices:
             return []
-        made = [device for device in record.devices if device.handle is not None]
-        if made and self._survey_cards is not None:
-            await self._survey_cards({device.part.card_uuid for device in made if not device.admin_access})
-        return [device for device in made if not self._is_missing(record.claim.uid, device)]
+        if self._survey_cards is not None:
+            cards = {device.part.card_uuid for device in record.ready_devices if not device.admin_access}
+            await self._survey_cards(cards)
+        return [device for device in record.ready_devices if not self._is_missing(record.claim.uid, device)]
 
     async def _unprepare(self, ref: ClaimRef) -> None:
         context = ClaimContext(ref, self._checkpoint.get(ref.uid))

@@ -88,9 +88,10 @@ def classify_record(
     """
     if record is None:
         return RecordState.ABSENT
-    held = Counter((request, device.share) for device in record.devices for request in device.requests)
-    if allocated is not None and Counter(allocated) != held:
-        return RecordState.OUTDATED
+    if allocated is not None:
+        held = Counter((request, device.share) for device in record.devices for request in device.requests)
+        if held != Counter(allocated):
+            return RecordState.OUTDATED
     if record.state is ClaimState.PREPARED and record.boot_id == boot_id:
         return RecordState.PREPARED
     return RecordState.STARTED
@@ -98,11 +99,7 @@ def classify_record(
 
 def may_run(record: PreparedClaim, boot_id: str) -> bool:
     """Whether a container may have been started with devices of ``record``, and run still."""
-    is_ready = record.state is ClaimState.PREPARED
-    is_prepared_anew = record.state is ClaimState.STARTED and any(
-        device.handle is not None for device in record.devices
-    )
-    return (is_ready or is_prepared_anew) and record.boot_id == boot_id and not record.awaits_pod
+    return bool(record.ready_devices) and record.boot_id == boot_id and not record.awaits_pod
 
 
 class ClaimEnd(StrEnum):
