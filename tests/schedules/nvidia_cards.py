@@ -246,8 +246,8 @@ class NvidiaCards:
 
         _call_as_somebody(remove)
 
-    def switch_mode_by_hand(self, chance: Random) -> None:
-        number, mode = chance.randrange(len(self._models)), chance.randrange(2)
+    def switch_mode_by_hand(self, number: int, mode: int) -> None:
+        """Somebody switches the MIG mode of a card, if NVML lets him."""
         _call_as_somebody(lambda: pynvml.nvmlDeviceSetMigMode(pynvml.nvmlDeviceGetHandleByIndex(number), mode))
 
     def use(self, chance: Random) -> None:

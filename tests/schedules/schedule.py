@@ -484,7 +484,9 @@ class Schedule:
 
     async def switch_mode_by_hand(self) -> None:
         with self.by(Actor.HAND):
-            self.cards.switch_mode_by_hand(self.chance)
+            self.cards.switch_mode_by_hand(
+                self.chance.randrange(len(self.cards.descriptions)), self.chance.randrange(2)
+            )
 
     async def use_by_process(self) -> None:
         self.cards.use(self.chance)

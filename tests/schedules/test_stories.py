@@ -107,6 +107,30 @@ def test_what_a_claim_has_left_is_kept_when_what_it_has_lost_cannot_be_made_agai
     tell(story)
 
 
+def test_a_claim_that_has_a_whole_card_is_not_given_it_again_after_somebody_has_cut_it() -> None:
+    """The kubelet's next call was answered from the record, and the container saw what somebody else had made."""
+    card = "gpu-0"
+
+    async def story(schedule: Schedule) -> None:
+        made = claim("b", card, uid="b-1")
+        schedule.cluster.add(made)
+        schedule.pods["b"] = Pod(claim=made)
+        schedule._allocated(made)
+        assert await call(schedule, "b") is Outcome.DONE
+        with schedule.by(Actor.HAND):
+            schedule.cards.switch_mode_by_hand(0, pynvml.NVML_DEVICE_MIG_ENABLE)
+            schedule.cards.cut_by_hand(schedule.cards.places[OTHER], is_complete=True)
+        assert await call(schedule, "b") is Outcome.FAILED
+        (cut,) = schedule.cards.list_instances().values()
+        with schedule.by(Actor.HAND):
+            schedule.cards.remove_by_hand(cut)
+        await pass_time(ENOUGH_S)
+        assert await call(schedule, "b") is Outcome.DONE
+        assert not schedule.cards.is_mig_on(0)
+
+    tell(story)
+
+
 def list_places(schedule: Schedule) -> set[Partition]:
     return {one.place for one in schedule.cards.list_instances().values()}
 

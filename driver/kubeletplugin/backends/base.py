@@ -134,6 +134,10 @@ class CardSurvey:
     no_static: str = ""
     """The reason why not even static partitions can be had now; empty: they can."""
 
+    def find(self, partition: Partition) -> FoundPartition | None:
+        """Return what is at the place of ``partition`` with its profile."""
+        return next((found for found in self.partitions if found.matches(partition)), None)
+
     def find_restriction(self, partition: Partition) -> str:
         """Return why the card cannot be had as ``partition`` now; empty: it can, as far as others do not hold it."""
         if partition.is_whole:

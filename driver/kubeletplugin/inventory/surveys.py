@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 from api.model.base import JsonObject
 from api.model.devices import DeviceTaint
 from api.model.names import ShareId
-from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
+from api.model.prepared import PreparedClaim, PreparedDevice
 from driver.kubeletplugin.backends.base import CardSurvey, FoundPartition
 from driver.partitions.device_names import card_name
 from driver.partitions.geometry import Card, Partition, Placement
@@ -190,8 +190,8 @@ class SurveyTracker:
             if surveyed.missing:
                 missing = ", ".join(sorted({share.id.device for _, share in surveyed.missing}))
                 found["PartitionGone"] = (
-                    f"{name} has lost {missing}, by a reset or because another program removed it: delete the pods "
-                    "that use it; their next prepare makes it again"
+                    f"{name} has lost {missing}: it was reset, or another program removed that or cut the card; delete "
+                    "the pods that use it; their next prepare makes it again"
                 )
             modes = {"whole": surveyed.survey.no_whole, "in partitions": surveyed.survey.no_partitions}
             if len({*modes.values()}) == 1:
@@ -254,43 +254,42 @@ def find_missing(
     """Return what prepared claims of this boot have and the card does not, as claim UID and share.
 
     It is missing, too, when its place has another partition than the one that was ``made``: the card was reset and cut
-    again. Only partitions with a profile are missing when they are not listed: what else is handed out shows in no
-    survey while no process uses it.
+    again; and a whole card when it was cut. Only partitions with a profile are missing when they are not listed: what
+    else is handed out shows in no survey while no process uses it.
     """
-    prepared = _find_prepared(survey, records, boot_id)
-    return tuple(key for key, device, found in prepared if not _is_same(device, found, made.get(key)))
+    is_cut = any(found.profile is not None for found in survey.partitions)
+    missing: list[tuple[str, ShareId]] = []
+    for key, device, partition in _find_ready(survey, records, boot_id):
+        if partition.is_whole:
+            is_missing = is_cut
+        else:
+            is_missing = partition.profile is not None and not _is_same(device, survey.find(partition), made.get(key))
+        if is_missing:
+            missing.append(key)
+    return tuple(missing)
 
 
 def find_made(survey: CardSurvey, records: Iterable[PreparedClaim], boot_id: str, known: Made) -> Made:
     """Return which partitions the prepared claims of this boot were given: the ``known`` ones, or those found now."""
     made: dict[tuple[str, ShareId], MadePartition] = {}
-    for key, device, found in _find_prepared(survey, records, boot_id):
+    for key, device, partition in _find_ready(survey, records, boot_id):
         before = known.get(key)
         if before is not None and before.handle == device.handle:
             made[key] = before
-        elif found is not None:
+        elif partition.profile is not None and (found := survey.find(partition)) is not None:
             made[key] = MadePartition(handle=device.handle, id=found.id, uuid=found.uuid)
     return made
 
 
-def _find_prepared(
+def _find_ready(
     survey: CardSurvey, records: Iterable[PreparedClaim], boot_id: str
-) -> Iterator[tuple[tuple[str, ShareId], PreparedDevice, FoundPartition | None]]:
-    """Yield the devices with a profile that prepared claims have on the card, with what is at their place.
-
-    One that is prepared anew, because something was missing, has the others still: those with a handle.
-    """
+) -> Iterator[tuple[tuple[str, ShareId], PreparedDevice, Partition]]:
+    """Yield what claims have ready on the card."""
     for record in records:
-        if record.boot_id != boot_id or record.state is ClaimState.RELEASING:
-            continue
-        for device in record.devices:
-            if record.state is ClaimState.STARTED and device.handle is None:
-                continue
+        for device in record.ready_devices if record.boot_id == boot_id else ():
             partition = from_card_part(device.part)
-            is_here = partition.card_uuid == survey.card_uuid and not device.admin_access
-            if is_here and partition.profile is not None:
-                found = next((found for found in survey.partitions if found.matches(partition)), None)
-                yield (record.claim.uid, device.share), device, found
+            if partition.card_uuid == survey.card_uuid and not device.admin_access:
+                yield (record.claim.uid, device.share), device, partition
 
 
 def _is_same(device: PreparedDevice, found: FoundPartition | None, made: MadePartition | None) -> bool:

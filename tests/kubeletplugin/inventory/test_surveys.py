@@ -155,13 +155,24 @@ def test_what_a_prepared_claim_has_and_the_card_does_not_is_missing_until_it_is_
     assert tracker.is_missing(ours.claim.uid, held)
     assert "has lost" in tracker.describe(CARD)["PartitionGone"]
     health = HEALTH.build_reports([ours], is_missing=tracker.is_missing)
-    assert [(each.health, "its partition was removed" in each.message) for each in health] == [(Health.UNHEALTHY, True)]
+    assert [(each.health, "it is gone" in each.message) for each in health] == [(Health.UNHEALTHY, True)]
     assert not surveyed(records=(of_ours(2, 2, boot_id="boot-0"),)).describe(CARD), "of an earlier boot"
     for state in (ClaimState.STARTED, ClaimState.RELEASING):
         assert not surveyed(records=(replace(ours, state=state),)).describe(CARD), "nobody knows what it has"
     assert not surveyed(records=(record("x", device("gpu-0", start=None, size=None)),)).describe(CARD)
     assert tracker.update(CARD, CardSurvey(card_uuid=CARD.uuid, partitions=(found(2, 2),)), [ours], BOOT, later)
     assert not tracker.is_missing(ours.claim.uid, held)
+
+
+def test_a_whole_card_that_a_claim_has_is_missing_while_the_card_is_cut() -> None:
+    whole = record("training", replace(device("gpu-0", start=None, size=None, profile=None), handle={}))
+    [held] = whole.devices
+    use = FoundPartition(id="processes", profile=None, placement=None, in_use=True)
+    for partitions, is_missing in (((), False), ((use,), False), ((found(2, 2),), True), ((use, found(2, 2)), True)):
+        tracker = surveyed(*partitions, records=(whole,))
+        assert tracker.is_missing(whole.claim.uid, held) is is_missing
+    slots = record("training", replace(device("slots", start=0, size=2, profile=None), handle={}))
+    assert not surveyed(records=(slots,)).is_missing(slots.claim.uid, slots.devices[0])
 
 
 def test_a_foreign_partition_is_named_and_ends_with_itself() -> None:
