@@ -32,9 +32,7 @@ _MAX_MESSAGE: Final = 256
 """Characters of a refusal's message: the kubelet accepts 1024 bytes (KEP-4680), and a character has at most four."""
 
 
-_GONE: Final = (
-    "it is gone: its card was reset, or another program removed it or cut the card: delete the pod"
-)
+_GONE: Final = "it is gone: its card was reset, or another program removed it or cut the card: delete the pod"
 """The message about a device that a survey no longer finds."""
 
 
