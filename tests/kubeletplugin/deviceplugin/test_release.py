@@ -82,9 +82,11 @@ async def test_a_kubelet_that_lists_no_pods_while_the_api_server_is_away_frees_n
         await allocate_and_show(node, "a")
         node.machine.cluster.is_down = True
         node.kubelet.end("a")
+        while (line := f"{RESOURCE}/{FIRST} is not released: ") not in caplog.text:
+            await node.kubelet.wait_lists_asked(1)
         await node.kubelet.wait_lists_asked(5)
         assert node.made == {FIRST}
-        assert caplog.text.count(f"{RESOURCE}/{FIRST} is not released: ") == 1
+        assert caplog.text.count(line) == 1
 
 
 async def test_a_pod_that_the_api_server_has_keeps_its_device_though_the_kubelet_does_not_list_it() -> None:
