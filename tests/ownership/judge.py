@@ -143,7 +143,7 @@ class Judge:
     _left: dict[str, _Hold] = field(default_factory=dict)
     """What claims held before something of it was taken away and the kubelet called again: pods may use the rest."""
     _late: dict[str, set[str]] = field(default_factory=dict)
-    """What was made for claims in prepares whose answer the kubelet did not wait for: pods that run already have it."""
+    """What was made for claims in prepares whose answer the kubelet did not wait for: they may have it."""
 
     @property
     def holders(self) -> frozenset[str]:
@@ -315,14 +315,14 @@ class Judge:
 
     @_judge.register
     def _(self, event: Rested) -> Iterator[tuple[Rule, str, frozenset[str]]]:
-        allocated = self._allocated.keys() - self._ended_at.keys()
-        left = [hold for claim, hold in self._left.items() if claim in self._used | allocated]
+        there = self._used | (self._allocated.keys() - self._ended_at.keys())
+        left = [hold for claim, hold in self._left.items() if claim in there]
         holds = [*(hold for _, hold in self._all_holds()), *left]
-        late = (one for claim, made in self._late.items() if claim in self._used for one in made)
+        late = (one for claim, made in self._late.items() if claim in there for one in made)
         held = {*(identity for hold in holds for identity in hold.places.values()), *late}
-        for identity, there in self._partitions.items():
-            if there.by is Actor.PLUGIN and identity not in held:
-                yield Rule.NOTHING_LEAKED, f"{identity} is still there", _names(there.place)
+        for identity, found in self._partitions.items():
+            if found.by is Actor.PLUGIN and identity not in held:
+                yield Rule.NOTHING_LEAKED, f"{identity} is still there", _names(found.place)
         for claim in sorted(event.wanted):
             hold = self._holds.get(claim)
             if hold is None or hold.is_bereft:

@@ -243,6 +243,18 @@ RIGHT_ONES = {
     ),
     "what was made anew for it before its call was given up, too": made_late(is_before_the_answer=True).rest(),
     "what was made anew for it after that, too": made_late(is_before_the_answer=False).rest(),
+    "what is left of what a call made that the kubelet gave up stays while the claim has it": (
+        Story()
+        .allocate("a", LEFT, RIGHT)
+        .call("a")
+        .answer(outcome=Outcome.UNKNOWN)
+        .make("one", LEFT)
+        .make("two", RIGHT)
+        .remove("one", HAND)
+        .call("a")
+        .answer(outcome=Outcome.FAILED)
+        .rest()
+    ),
     "what somebody has made by hand stays beside claims until he removes it": Story()
     .make("his", RIGHT, HAND)
     .prepare("a", "one", LEFT)
