@@ -143,7 +143,8 @@ class Judge:
     _left: dict[str, _Hold] = field(default_factory=dict)
     """What claims held before something of it was taken away and the kubelet called again: pods may use the rest."""
     _late: dict[str, set[str]] = field(default_factory=dict)
-    """What was made for claims in prepares whose answer the kubelet did not wait for: they may have it."""
+    """What was made for claims in prepares whose answer the kubelet did not wait for, or, where pods use the claim, did
+    not get as the plugin died: they may have it."""
 
     @property
     def holders(self) -> frozenset[str]:
@@ -239,9 +240,7 @@ class Judge:
             return
         if event.outcome is Outcome.UNKNOWN:
             self._given_up[call.claim] = call
-            for identity, there in self._partitions.items():
-                if there.by is Actor.PLUGIN and there.appeared >= call.begun:
-                    self._note_late(call, identity)
+            self._note_made(call)
             return
         if not any(other.claim == call.claim for other in self._calls.values()):
             self._given_up.pop(call.claim, None)
@@ -257,6 +256,9 @@ class Judge:
 
     @_judge.register
     def _(self, event: Died) -> Iterator[tuple[Rule, str, frozenset[str]]]:
+        for call in self._calls.values():
+            if call.operation is Operation.PREPARE and call.claim in self._used:
+                self._note_made(call)
         self._calls.clear()
         self._given_up.clear()
         self._taken_away.clear()
@@ -327,6 +329,12 @@ class Judge:
             hold = self._holds.get(claim)
             if hold is None or hold.is_bereft:
                 yield Rule.NOTHING_LOST, f"claim {claim} has no devices", frozenset({claim})
+
+    def _note_made(self, call: _Call) -> None:
+        """Note what a call has made whose answer the kubelet never gets."""
+        for identity, found in self._partitions.items():
+            if found.by is Actor.PLUGIN and found.appeared >= call.begun:
+                self._note_late(call, identity)
 
     def _note_late(self, call: _Call, identity: str) -> None:
         place = self._partitions[identity].place

@@ -132,6 +132,12 @@ def made_late(*, is_before_the_answer: bool) -> Story:
     return story.end("a").call("a").answer(outcome=Outcome.FAILED)
 
 
+def made_by_killed_plugin() -> Story:
+    """Claim ``a``, which a pod uses, lost its partition, and the plugin died while it made it anew."""
+    story = held().use("a").remove("one", HAND).call("a").make("two", LEFT).add(Died(at=0)).end("a").add(Started(at=0))
+    return story.call("a").answer(outcome=Outcome.FAILED)
+
+
 RIGHT_ONES = {
     "a claim comes and goes, and the next one has its place": held()
     .rest("a")
@@ -243,6 +249,9 @@ RIGHT_ONES = {
     ),
     "what was made anew for it before its call was given up, too": made_late(is_before_the_answer=True).rest(),
     "what was made anew for it after that, too": made_late(is_before_the_answer=False).rest(),
+    "what a killed plugin had made anew for a claim that was deleted stays while the kubelet lists the pod": (
+        made_by_killed_plugin().rest()
+    ),
     "what is left of what a call made that the kubelet gave up stays while the claim has it": (
         Story()
         .allocate("a", LEFT, RIGHT)
@@ -412,6 +421,10 @@ WRONG_ONES: dict[str, tuple[Rule, Story]] = {
     "what was made anew for a pod stays after the pod": (
         Rule.NOTHING_LEAKED,
         made_late(is_before_the_answer=True).use("a", is_used=False).rest(),
+    ),
+    "what a killed plugin had made anew for a pod stays after the pod": (
+        Rule.NOTHING_LEAKED,
+        made_by_killed_plugin().use("a", is_used=False).rest(),
     ),
     "what was made anew for a pod stays after the unprepare of its claim": (
         Rule.NOTHING_LEAKED,
