@@ -120,9 +120,9 @@ docs: $(VENV)-docs/.installed ## the documentation as a site, in build/site (lin
 	@NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/mkdocs build --quiet --strict $(ARGS)
 
 lock: ## the three lock files, from pyproject.toml (needs uv)
-	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -o requirements.lock pyproject.toml
-	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --extra dev -o requirements-dev.lock pyproject.toml
-	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --extra docs --constraint requirements-dev.lock -o requirements-docs.lock pyproject.toml
+	uv pip compile -q --universal --no-strip-extras --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -o requirements.lock pyproject.toml
+	uv pip compile -q --universal --no-strip-extras --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --extra dev -o requirements-dev.lock pyproject.toml
+	uv pip compile -q --universal --no-strip-extras --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --extra docs --constraint requirements-dev.lock -o requirements-docs.lock pyproject.toml
 	@sed -n '/^nvidia-ml-py==/,/[^\\]$$/p' requirements-dev.lock >deploy/image/nvidia.lock
 	@sed -n -E '/^(cffi|cryptography|pycparser)==/,/[^\\]$$/p' requirements-dev.lock >deploy/image/fpga.lock
 

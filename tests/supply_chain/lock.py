@@ -7,7 +7,9 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
 LOCKS: Final = ("requirements.lock", "requirements-dev.lock", "requirements-docs.lock")
-_PINNED: Final = re.compile(r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;]+)\s*(?:;\s*(?P<marker>.*?))?\s*")
+_PINNED: Final = re.compile(
+    r"(?P<name>[A-Za-z0-9._-]+)(?:\[(?P<extras>[^\]]+)\])?==(?P<version>[^\s;]+)\s*(?:;\s*(?P<marker>.*?))?\s*"
+)
 _HASH: Final = re.compile(r"--hash=sha256:[0-9a-f]{64}")
 
 
@@ -21,6 +23,8 @@ class LockedPackage:
 
     name: str
     version: str
+    extras: frozenset[str]
+    """What others need of it beside what everybody gets; pip refuses in hash mode what is locked without them."""
     marker: str
     """Where it is needed; empty: everywhere."""
     hashes: tuple[str, ...]
@@ -41,6 +45,7 @@ def _read(line: str) -> LockedPackage:
     return LockedPackage(
         name=match["name"],
         version=match["version"],
+        extras=frozenset((match["extras"] or "").split(",")) - {""},
         marker=match["marker"] or "",
         hashes=tuple(each.rpartition(":")[2] for each in hashes),
     )

@@ -5,7 +5,6 @@ say the same. The same lock gives the same bytes.
 """
 
 import hashlib
-import re
 import tomllib
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from packaging.requirements import Requirement
+from packaging.utils import NormalizedName, canonicalize_name
 
 from driver import DISTRIBUTION, VERSION
 from tests.supply_chain.licenses import license_of
@@ -70,7 +70,7 @@ def _component(name: str, version_: str, licenses: Iterable[str]) -> dict[str, A
 
 
 def _reference(name: str, version_: str) -> str:
-    return f"pkg:pypi/{_normal(name)}@{version_}"
+    return f"pkg:pypi/{canonicalize_name(name)}@{version_}"
 
 
 def _licenses(name: str) -> list[str]:
@@ -81,7 +81,7 @@ def _licenses(name: str) -> list[str]:
 
 
 def _dependencies(packages: Sequence[LockedPackage]) -> list[Mapping[str, Any]]:
-    references = {_normal(each.name): _reference(each.name, each.version) for each in packages}
+    references = {canonicalize_name(each.name): _reference(each.name, each.version) for each in packages}
     needs = {reference: _needs(name) for name, reference in references.items()}
     needs = {_reference(DISTRIBUTION, VERSION): _of(_project()["dependencies"])} | needs
     return [
@@ -96,7 +96,7 @@ def _project() -> Mapping[str, Any]:
     return project
 
 
-def _needs(name: str) -> set[str]:
+def _needs(name: str) -> set[NormalizedName]:
     try:
         lines = requires(name) or []
     except PackageNotFoundError:
@@ -104,12 +104,9 @@ def _needs(name: str) -> set[str]:
     return _of(lines)
 
 
-def _of(lines: Iterable[str]) -> set[str]:
+def _of(lines: Iterable[str]) -> set[NormalizedName]:
     """Return the packages of requirements that have no extra."""
     needed = map(Requirement, lines)
-    return {_normal(each.name) for each in needed if each.marker is None or each.marker.evaluate({"extra": ""})}
-
-
-def _normal(name: str) -> str:
-    """Return the name as PEP 503 normalizes it."""
-    return re.sub(r"[-_.]+", "-", name).lower()
+    return {
+        canonicalize_name(each.name) for each in needed if each.marker is None or each.marker.evaluate({"extra": ""})
+    }

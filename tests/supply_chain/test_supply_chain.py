@@ -3,10 +3,12 @@
 import shutil
 import subprocess
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError
+from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.supply_chain.licenses import ALLOWED, OTHERS, identifiers, license_of
 from tests.supply_chain.lock import LOCKS, ROOT, NotLockedError, read_lock
@@ -27,6 +29,30 @@ def test_what_is_not_pinned_with_hashes_is_an_error(line: str, tmp_path: Path) -
     (tmp_path / "lock").write_text(f"{line}\n")
     with pytest.raises(NotLockedError):
         read_lock(tmp_path / "lock")
+
+
+def needed_extras(package: str) -> Iterator[tuple[str, str]]:
+    """What an installed package needs of others by their extras, each by name; nothing if it is not installed."""
+    try:
+        lines = requires(package) or []
+    except PackageNotFoundError:
+        return
+    for need in map(Requirement, lines):
+        if need.marker is None or need.marker.evaluate({"extra": ""}):
+            yield from ((canonicalize_name(need.name), extra) for extra in need.extras)
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_what_others_need_of_a_package_by_an_extra_is_locked_with_the_extra(lock: str) -> None:
+    """pytest-cov needs coverage[toml], and the lock had coverage alone.
+
+    pip 23.2 then took the newest coverage[toml] that the index had, and refused it for having no hash: an environment
+    could be made until the next release of coverage, and not from then on.
+    """
+    packages = {each.name: each.extras for each in read_lock(ROOT / lock)}
+    needed = {need for name in packages for need in needed_extras(name)}
+    assert {(name, extra) for name, extra in needed if extra not in packages[name]} == set()
+    assert ("coverage", "toml") in needed or lock != "requirements-dev.lock"
 
 
 def test_what_developers_install_has_the_versions_that_users_get() -> None:
