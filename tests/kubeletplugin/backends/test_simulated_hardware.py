@@ -183,6 +183,14 @@ def test_a_state_that_cannot_be_read_is_named_and_never_taken_for_blank(
         file.change(lambda state: state)
 
 
+@pytest.mark.parametrize("size", [65_535, 65_536, 65_537, 131_072, 200_000])
+def test_a_state_of_any_size_is_read_whole(file: StateFile[GpuState], tmp_path: Path, size: int) -> None:
+    state = file.change(lambda state: created(state, "3g.40gb", 4))
+    path = tmp_path / "state" / "gpu-0.json"
+    path.write_bytes(path.read_bytes().strip().rjust(size))
+    assert (path.stat().st_size, file.read()) == (size, state)
+
+
 # FPGAs
 
 QUAD = shell("quad")
