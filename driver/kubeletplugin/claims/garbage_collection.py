@@ -56,8 +56,8 @@ _COLLECTED: Final = metrics.counter(
 class CollectionSchedule:
     """Decides which claims are looked up at the API server now. Pure.
 
-    All at the start; later at ``interval_s`` those that pods use by the kubelet's account, at ``unused_interval_s`` the
-    others, and at once those that the kubelet no longer lists. Times are in seconds.
+    All at the start; later at ``interval_s`` those with which pods run by the kubelet's account, at
+    ``unused_interval_s`` the others, and at once those with which none runs any more. Times are in seconds.
     """
 
     def __init__(self, interval_s: float, unused_interval_s: float) -> None:
@@ -181,7 +181,7 @@ class ClaimGarbageCollector:
         while True:
             change = self._preparer.suspects.next_event
             uids = {uid for uid, record in self._checkpoint.records.items() if not record.resource}
-            due = schedule.find_due(self._clock(), uids, await self._list_used())
+            due = schedule.find_due(self._clock(), uids, self._list_running(await self._list_used()))
             await self.collect(due | self._preparer.suspects.take() | self._ended_since.keys())
             with anyio.move_on_after(self._usage_interval_s):
                 await change.wait()
@@ -192,6 +192,11 @@ class ClaimGarbageCollector:
         except KerfError as error:  # what may run is not released meanwhile, so that looking it up is of no use
             _log.debug("%s", error)
         return self._used
+
+    def _list_running(self, used: Collection[str]) -> set[str]:
+        """List those of the claims ``used`` with which containers may run: a pod is listed while it waits, too."""
+        records = self._checkpoint.records
+        return {uid for uid in used if uid in records and may_run(records[uid], self._boot_id)}
 
     async def _collect(self, record: PreparedClaim) -> None:
         uid = record.claim.uid

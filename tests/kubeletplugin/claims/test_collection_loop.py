@@ -38,8 +38,8 @@ async def collecting(tmp_path: Path) -> AsyncIterator[PluginCore]:
         group.cancel_scope.cancel()
 
 
-def add(core: PluginCore, name: str) -> ClaimRef:
-    core.checkpoint.put(record(name, device(SLICE), state=ClaimState.STARTED))
+def add(core: PluginCore, name: str, state: ClaimState = ClaimState.PREPARED) -> ClaimRef:
+    core.checkpoint.put(record(name, device(SLICE), state=state))
     return core.cluster.add(claim(name, SLICE))
 
 
@@ -55,6 +55,18 @@ async def test_an_hour_without_changes_costs_seven_reads(tmp_path: Path) -> None
     async with collecting(tmp_path) as core:
         await pass_time(core, HOUR_S)
         assert core.cluster.reads == pytest.approx(1 + HOUR_S / SETTINGS.collect_interval_s, abs=1)
+
+
+async def test_what_was_only_begun_goes_within_a_minute_of_its_claim_though_its_pod_is_listed(tmp_path: Path) -> None:
+    """A killed prepare: the kubelet lists the pod, which waits, and no container runs with what is half made."""
+    async with collecting(tmp_path) as core:
+        begun = add(core, "begun", ClaimState.STARTED)
+        core.uses.uses += (ClaimUse(claim=ObjectRef("default", "begun"), pod=ObjectRef("default", "waiting")),)
+        await pass_time(core, SETTINGS.collect_unused_interval_s)
+        core.cluster.remove(begun)
+        await pass_time(core, SETTINGS.collect_unused_interval_s + SETTINGS.usage_interval_s)
+        held = core.checkpoint.get(begun.uid)
+        assert held is None or held.state is ClaimState.RELEASING, "its files are removed in a thread"
 
 
 async def test_a_suspect_claim_is_looked_up_at_once(tmp_path: Path) -> None:
