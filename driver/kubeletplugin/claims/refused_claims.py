@@ -121,14 +121,20 @@ class RefusedClaims:
                 self._record(claim, device, partition, reason)
                 self._held.setdefault(claim, {})[device] = partition
                 self._survey(partition.card_uuid)
-                self._queue.add(claim, after_s=self._recheck_s)
 
     async def _handle(self, ref: ClaimRef) -> None:
         self._recheck(ref)
+        await self._tell_due(ref)
+        if ref in self._held:  # only now: of two times the queue keeps the earlier, and a back-off would not count
+            self._queue.add(ref, after_s=self._recheck_s)
+
+    async def _tell_due(self, ref: ClaimRef) -> None:
         due = self._due.get(ref)
-        claim = await self._cluster.read_claim(ref) if due else None
-        if not due or claim is None or claim.metadata.uid != ref.uid:
-            self._due.pop(ref, None)
+        if not due:
+            return
+        claim = await self._cluster.read_claim(ref)
+        if claim is None or claim.metadata.uid != ref.uid:
+            self.note_success(ref)  # nobody prepares or unprepares it any more
             return
         pods = await self._read_pods(claim)
         others = [other for other in await self._cluster.list_claims() or () if other.metadata.uid != ref.uid]

@@ -14,6 +14,7 @@ from api.model.claims import ResourceClaim
 from api.model.metadata import ObjectMeta, OwnerReference
 from api.model.names import ClaimRef, ObjectRef
 from api.model.prepared import PreparedClaim, PreparedDevice
+from driver.kube.http.errors import UnreachableError
 from driver.kubeletplugin.backends.base import CardSurvey, FoundPartition, HardwareBusyError, HardwareConflictError
 from driver.kubeletplugin.claims.hardware import DevicesFailedError
 from driver.kubeletplugin.claims.refused_claims import RefusedClaims
@@ -285,3 +286,28 @@ async def test_a_placement_that_may_evict_nobody_more_says_so_again() -> None:
         await until(lambda: len(node.cluster.reported) > told)
     assert node.effect(2) == "NoSchedule"
     assert f"because {MAX_EVICTING} placements of this node evict pods already" in node.cluster.reported[-1][-1]
+
+
+async def test_what_is_held_is_no_longer_looked_at_for_a_claim_that_is_gone() -> None:
+    """Its kubelet had forgotten it: each look read the claim and surveyed the card, for as long as somebody held it."""
+    node = Node()
+    held = node.add("web", DEPLOYMENT)
+    node.hold(0)
+    async with running(node):
+        node.cluster.remove(held)
+        node.refuse(held)
+        await until(lambda: not node.refused.is_rechecking)
+
+
+async def test_while_the_api_server_is_away_what_is_due_is_tried_with_a_back_off() -> None:
+    node = Node()
+    held = node.add("web", DEPLOYMENT)
+    node.hold(0)
+    node.cluster.errors["web"] = UnreachableError("GET claim", "connection refused")
+    async with running(node):
+        node.refuse(held)
+        await until(lambda: node.cluster.reads == 3)
+        looks = len(node.surveyed)
+        assert looks <= REFUSALS + 3, "a look for each try, not one each millisecond"
+        node.cluster.errors.clear()
+        await until(lambda: bool(node.effect()))
