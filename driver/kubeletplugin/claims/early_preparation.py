@@ -101,8 +101,6 @@ class EarlyPreparer:
             self._queue.add(change.ref)
 
     async def _reconcile(self, ref: ObjectRef) -> None:
-        if self._health_tracker.expire_load_failures():
-            self._publisher.request_refresh()
         claim = self._claims.store.get(ref)
         self._suspect_if_gone(ref, claim)
         pools = {pool.name for pool in self._publisher.devices.pools}
@@ -170,8 +168,6 @@ class EarlyPreparer:
             self._set_active(is_active=False)
             return
         _PREPARES.labels(self._driver, "failed" if failure else "ready").inc()
-        if failure:
-            self._queue.add(claim.ref, after_s=self._hold_s)  # to expire the load failure
 
 
 def _has_devices_of(driver: str, claim: AllocatedClaim) -> bool:

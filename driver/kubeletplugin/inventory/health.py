@@ -5,6 +5,7 @@ should start again elsewhere (NoExecute: kube-controller-manager evicts those wi
 ends with its cause. A card that could not load a function gets no claims for that function for a while.
 """
 
+import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
@@ -116,12 +117,15 @@ class DeviceHealthTracker:
         failure = self._load_failures.get(_load_key(partition))
         return failure.reason if failure is not None and self._clock() < failure.hold_until else None
 
-    def expire_load_failures(self) -> bool:
-        """Forget load failures whose time is over; returns whether there were any."""
-        expired = [key for key, failure in self._load_failures.items() if failure.hold_until <= self._clock()]
-        for key in expired:
+    @property
+    def load_failures_left_s(self) -> float:
+        """The seconds until the next load failure is over; infinite: there is none."""
+        return min((failure.hold_until for failure in self._load_failures.values()), default=math.inf) - self._clock()
+
+    def expire_load_failures(self) -> None:
+        """Forget load failures whose time is over."""
+        for key in [key for key, failure in self._load_failures.items() if failure.hold_until <= self._clock()]:
             del self._load_failures[key]
-        return bool(expired)
 
     def build_reports(
         self,

@@ -113,6 +113,7 @@ class DevicePublisher:
 
         Raises OutdatedProcessError.
         """
+        self._health_tracker.expire_load_failures()
         async with anyio.create_task_group() as group:
             for name in self._card_executor.backends:
                 group.start_soon(self._discover, name)
@@ -176,7 +177,7 @@ class DevicePublisher:
                 next_discovery_s = min(next(delays), settings.survey_interval_s)
             else:
                 delays, next_discovery_s = settings.retry.delays(), settings.discovery_interval_s
-            with anyio.move_on_after(next_discovery_s):
+            with anyio.move_on_after(min(next_discovery_s, self._health_tracker.load_failures_left_s)):
                 await change.wait()
             noticed_at = anyio.current_time()
             await anyio.sleep_until(next_at)

@@ -15,7 +15,7 @@ from driver.kubeletplugin.backends.card_executor import CardExecutor
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.kubeletplugin.inventory.publisher import MAX_SETTLE_S, SETTLE_S, DevicePublisher
 from driver.kubeletplugin.settings import Settings
-from driver.partitions.geometry import Card
+from driver.partitions.geometry import Card, Partition
 from driver.runtime.backoff import Backoff
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import DRIVER, NODE
@@ -52,7 +52,7 @@ class Node:
     def __init__(self, min_interval_s: float = 0.0, retry: Backoff = AT_ONCE) -> None:
         self.gpus = AskedBackend([gpu(0)])
         self.fpgas = FakeBackend([fpga(0)])
-        self.health_tracker = DeviceHealthTracker(driver=DRIVER, now=lambda: 0)
+        self.health_tracker = DeviceHealthTracker(driver=DRIVER, now=lambda: 0, clock=anyio.current_time)
         self.cluster = FakeCluster()
         self.told = 0
         self.events: list[tuple[str, str, str]] = []
@@ -212,6 +212,18 @@ async def test_a_change_is_published_once_it_can_be() -> None:
         node.publisher.request_refresh()
         await until(lambda: len(node.cluster.published) == 2)
         assert node.whole_cards == {"gpu-0"}
+
+
+async def test_a_load_failure_ends_at_its_time_though_nothing_else_changes() -> None:
+    """The turn of its claim that was to end it was merged with that of the claim's own status, which came at once."""
+    node = Node()
+    async with running(node):
+        begun = anyio.current_time()
+        node.health_tracker.record_load_failure(Partition(kind="fpga", card_uuid="FPGA-0"), "busy", 5)
+        node.publisher.request_refresh()
+        await until(lambda: len(node.cluster.published) == 3)
+        assert not node.health_tracker.has_taints
+        assert 5 <= anyio.current_time() - begun < 5 + MAX_SETTLE_S, "discoveries are 60 s apart"
 
 
 async def test_changes_that_follow_each_other_are_published_when_they_pause() -> None:
