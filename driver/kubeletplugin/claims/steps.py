@@ -154,6 +154,7 @@ class StepExecutor:
             devices=context.wanted,
         )
         self._put(context, record)
+        self._held.pop(context.claim.uid, None)
 
     async def _undo(self, context: ClaimContext, before: PreparedClaim) -> None:
         """Release what a failed prepare did. If that fails, too, the record stays, and a later call tries again.

@@ -291,6 +291,19 @@ async def test_a_claim_that_was_released_after_some_tries_is_tried_as_often_when
             assert not core.checkpoint.records
 
 
+async def test_a_claim_that_was_prepared_again_while_a_process_kept_it_is_tried_as_often(tmp_path: Path) -> None:
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        held = core.cluster.add(claim("training", SLICE))
+        for _ in range(2):
+            await core.preparer.prepare(held)
+            core.backend.fail("unprepare", SLICE, *[HardwareHeldError("in use by process 4711")] * HELD_TRIES)
+            for _ in range(HELD_TRIES - 1):
+                with pytest.raises(DevicesFailedError, match="in use by process 4711"):
+                    await core.preparer.unprepare(held)
+            await core.preparer.unprepare(held)
+            assert core.preparer.deferred == {held.uid}
+
+
 async def test_hardware_that_is_busy_for_another_reason_is_not_given_up(tmp_path: Path) -> None:
     async with plugin_core(tmp_path, FakeCluster()) as core:
         held = core.cluster.add(claim("training", SLICE))
