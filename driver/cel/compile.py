@@ -39,6 +39,7 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
     "_<=_": "ordering whole numbers against fractions where both types are known; wrap one in dyn()",
     "_>_": "ordering whole numbers against fractions where both types are known; wrap one in dyn()",
     "_>=_": "ordering whole numbers against fractions where both types are known; wrap one in dyn()",
+    "()": "nesting of 32 levels or more: of brackets, of ?:, or of operators such as + in a row",
 }
 """The features of Kubernetes' CEL that are missing here, by the name that an expression uses."""
 
@@ -62,6 +63,8 @@ _DYNAMIC: Final = ("DYN", "any")
 _MISMATCH: Final = re.compile(
     r"no matching overload for '(?P<function>[^']+)' applied to '\((?:list|u?int, double|double, u?int|u?int, u?int)\b"
 )
+_TOO_DEEP: Final = re.compile(r"(?:[Rr]ecursion limit exceeded|Exceeded max recursion depth)\b")
+"""What the engine's parser says at 32 levels, which its binding cannot raise; cel-go's takes 250."""
 _LIST_FIELDS: Final = {"string": "strings", "bool_value": "bools", "int_value": "ints", "version": "versions"}
 """The field of a list attribute for each scalar one; an empty list is one of strings, as upstream."""
 
@@ -282,6 +285,8 @@ def _fails(expression: str, dialect: Dialect) -> bool:
 
 def _missing_feature(message: str) -> str | None:
     """The missing feature that a compiler's message names; None: it names none."""
+    if _TOO_DEEP.search(message.partition("\n")[0]) is not None:  # the next lines quote the expression
+        return UNSUPPORTED["()"]
     undeclared = re.search(r"undeclared reference to '(\w+)'", message)
     if undeclared is not None:
         return UNSUPPORTED.get(undeclared[1])

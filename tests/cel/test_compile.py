@@ -166,6 +166,7 @@ def test_what_kubernetes_refuses_does_not_compile(expression: str) -> None:
         ("1 <= 1.5", "_<=_"),
         ("1.5 > 1", "_>_"),
         ("1u >= 1", "_>=_"),
+        ("(" * 33 + "true" + ")" * 33, "()"),
     ],
 )
 def test_what_this_engine_lacks_is_refused_by_name(expression: str, feature: str) -> None:
@@ -173,6 +174,29 @@ def test_what_this_engine_lacks_is_refused_by_name(expression: str, feature: str
         compile_selector(expression)
     assert refusal.value.feature == UNSUPPORTED[feature]
     assert UNSUPPORTED[feature] in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "+".join(["1"] * 32) + " > 0",
+        "+".join(["1"] * 250) + " > 0",
+        "true ? true : " * 32 + "true",
+        "true ? true : " * 33 + "true",
+        "(" * 33 + "true" + ")" * 33,
+        "(" * 32 + "true" + " || false)" * 32,
+    ],
+    ids=["32 summands", "250 summands", "32 conditionals", "33 conditionals", "33 brackets", "32 brackets with or"],
+)
+def test_what_is_nested_deeper_than_the_engine_reads_is_not_called_wrong(expression: str) -> None:
+    """The engine's parser takes 32 levels and cel-go's 250: `kerf why` said that such a selector does not compile."""
+    with pytest.raises(UnsupportedExpressionError, match="32 levels or more"):
+        compile_selector(expression)
+
+
+def test_a_text_that_says_what_the_parser_says_of_levels_is_no_such_expression() -> None:
+    with pytest.raises(ExpressionCompileError):
+        compile_selector('nosuch == "Expression recursion limit exceeded. limit: 32"')
 
 
 def test_every_entry_of_the_table_of_what_is_missing_is_real() -> None:
