@@ -15,6 +15,10 @@ what the caller can do.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
+
+_MAX_LISTED: Final = 16
+"""Problems that an error's text lists: a person corrects these first, and a log line stays short."""
 
 
 class KerfError(Exception):
@@ -36,12 +40,14 @@ class Problem:
 
 
 class InvalidDocumentError(KerfError):
-    """A document breaks rules. ``problems`` holds all of them, at least one, in document order."""
+    """A document breaks rules. ``problems`` holds all of them, at least one, in document order; the text the first."""
 
     def __init__(self, subject: str, problems: Iterable[Problem]) -> None:
         self.subject = subject
         self.problems: Sequence[Problem] = tuple(problems)
-        super().__init__(f"{subject}: " + "; ".join(str(problem) for problem in self.problems))
+        listed = "; ".join(map(str, self.problems[:_MAX_LISTED]))
+        more = len(self.problems) - _MAX_LISTED
+        super().__init__(f"{subject}: {listed}" + (f"; and {more} more" if more > 0 else ""))
 
 
 class InvalidQuantityError(KerfError, ValueError):

@@ -21,7 +21,7 @@ from api.kerf.discovery_objects import (
 )
 from api.kerf.fpga_objects import FpgaImage, FpgaShell
 from api.kerf.v1alpha1 import API_VERSION, DeviceConfigBase, ResourceClass, ResourceClassObject, ResourceClassSpec
-from api.kerf.validation import check_document, convert_document, join_path, quote, suggest
+from api.kerf.validation import check_document, convert_document, join_path, quote, show_name, suggest
 from api.model.base import JsonObject
 
 _FPGA_KINDS: Final[Mapping[str, type[FpgaShell] | type[FpgaImage]]] = MappingProxyType(
@@ -98,10 +98,10 @@ def decode_parameters(parameters: JsonObject, path: str) -> ClassParameters | Cl
     kind = fields.pop("kind", None)
     found = []
     if (version := fields.pop("apiVersion", None)) != API_VERSION:
-        found.append(Problem(f"{path}.apiVersion", f'"{version}" is not {API_VERSION}'))
+        found.append(Problem(f"{path}.apiVersion", f"{quote(str(version))} is not {API_VERSION}"))
     if kind not in SPECS:
-        found.append(Problem(f"{path}.kind", f'"{kind}" is not known; {suggest(str(kind), SPECS)}'))
-    found += [Problem(f"{path}.{name}", "unknown field; known: spec") for name in fields if name != "spec"]
+        found.append(Problem(f"{path}.kind", f"{quote(str(kind))} is not known; {suggest(str(kind), SPECS)}"))
+    found += [Problem(f"{path}.{show_name(name)}", "unknown field; known: spec") for name in fields if name != "spec"]
     if found:
         raise InvalidDocumentError("parameters", found)
     spec: ClassParameters | ClaimParameters = _decode(
@@ -142,4 +142,5 @@ def _decode(document: JsonObject, type_: Any, *, subject: str, path: str, found:
 def _type_problems(api_version: object, kind: object, wanted: str) -> Iterator[Problem]:
     for field, found, expected in (("apiVersion", api_version, API_VERSION), ("kind", kind, wanted)):
         if found != expected:
-            yield Problem(field, f"is required: {expected}" if found is None else f'"{found}" is not {expected}')
+            wrong = "is required: " if found is None else f"{quote(str(found))} is not "
+            yield Problem(field, f"{wrong}{expected}")

@@ -16,11 +16,12 @@ from msgspec import inspect
 
 from api.errors import InvalidQuantityError, Problem
 from api.kerf.scalar_types import IDENTIFIER
+from api.model.printable_text import replace_unprintable
 from api.model.quantity import Quantity
 from api.wire import dec_hook
 
 _MAX_SHOWN: Final = 64
-"""The most characters of an invalid value that a message quotes."""
+"""The most characters of an invalid value, and of a name that nothing knows, that a message quotes."""
 _MAX_LISTED: Final = 12
 """The most known words that a message lists if none is similar: one or two lines of a terminal."""
 
@@ -76,7 +77,13 @@ def quote(value: object) -> str:
         return "a value that is nested too deeply"
     except (TypeError, ValueError, OverflowError):
         text = repr(value)
-    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+    return show_name(text)
+
+
+def show_name(name: object) -> str:
+    """Return a name that a document gives, such as an unknown field's, printable and of _MAX_SHOWN characters."""
+    text = str(name)
+    return replace_unprintable(text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…")
 
 
 def join_path(path: str, field: str) -> str:
@@ -130,7 +137,7 @@ def _struct(value: object, node: inspect.StructType, path: str, problems: list[P
         elif node.forbid_unknown_fields:
             known = (*fields, node.tag_field) if node.tag_field else tuple(fields)
             message = f"unknown field; {suggest(str(name), known)}"
-            problems.append(Problem(join_path(path, str(name)), message))
+            problems.append(Problem(join_path(path, show_name(name)), message))
     for name, field in fields.items():
         if field.required and value.get(name) is None:
             problems.append(Problem(join_path(path, name), f"is required{_expected(field.type)}"))
@@ -180,7 +187,9 @@ def _map(value: object, node: inspect.DictType, path: str, problems: list[Proble
     key_type = node.key_type.type if isinstance(node.key_type, inspect.Metadata) else node.key_type
     as_field = isinstance(key_type, inspect.StrType) and key_type.pattern == IDENTIFIER
     for key, held in value.items():
-        where = join_path(path, str(key)) if as_field else f"{path}[{key}]"  # as Kubernetes prints map keys
+        where = (
+            join_path(path, show_name(key)) if as_field else f"{path}[{show_name(key)}]"
+        )  # as Kubernetes prints map keys
         key_found = _walk(key, node.key_type, where, problems)
         value_found = _walk(held, node.value_type, where, problems)
         if not isinstance(key_found, _Broken) and not isinstance(value_found, _Broken):

@@ -16,9 +16,9 @@ from api.kerf.v1alpha1 import DeviceConfigBase
 from api.model.base import JsonObject
 from api.model.json_limits import check_levels
 from api.model.names import is_dns_subdomain
+from api.model.printable_text import to_one_line
 from driver.families.class_validation import check_class
 from driver.families.registry import installed_families
-from driver.kube.http.errors import to_one_line
 from driver.runtime.yaml_file import NotYamlError, parse_manifests
 
 Check = Callable[[JsonObject], Iterable[Problem]]

@@ -1,7 +1,8 @@
 """Logging: the standard library's, one line per record on stderr, as text for people or as JSON for machines.
 
 Fields of a whole flow (``claim``, ``request_id`` …) are set once with ``context`` and stand on every line logged
-inside, also by tasks started there. Bearer tokens are removed from every line.
+inside, also by tasks started there. Bearer tokens are removed from every line. What others have written into a message
+begins no line of its own: in text only the lines of a traceback follow a record, each indented.
 """
 
 import logging
@@ -11,9 +12,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from textwrap import indent
 from typing import Final, Literal, TextIO, TypeAlias, TypedDict, Unpack
 
 import msgspec
+
+from api.model.printable_text import replace_unprintable
 
 Format: TypeAlias = Literal["text", "json"]
 
@@ -83,8 +87,10 @@ class TextFormatter(logging.Formatter):
         fields = " ".join(f"{key}={value}" for key, value in _fields.get().items())
         if fields:
             line = f"{line}  {fields}"
+        line = replace_unprintable(line)
         if record.exc_info:
-            line = f"{line}\n{self.formatException(record.exc_info)}"
+            lines = replace_unprintable(self.formatException(record.exc_info), kept="\n")
+            line = f"{line}\n{indent(lines, '  ')}"
         return _without_secrets(line)
 
 

@@ -91,6 +91,26 @@ def test_an_error_carries_its_traceback(format_: logs.Format) -> None:
     assert "ValueError: broken" in stream.getvalue()
 
 
+def test_what_a_message_quotes_begins_no_line_of_its_own() -> None:
+    """A claim's field with a line break wrote a line that looked like Kerf's; so could the text of an exception."""
+    stream = configured("text")
+    forged = "a\n2026-11-20T08:30:00.123Z ERROR   driver: forged \x1b[2J\x9b1m\u202e"
+    with logs.context(device=forged):
+        LOGGER.warning("refused: %s", forged)
+    try:
+        raise ValueError(forged)
+    except ValueError:
+        LOGGER.exception("failed")
+    text = stream.getvalue()
+    assert {one for one in text if not one.isprintable()} == {"\n"}
+    begun = [line for line in text.splitlines() if not line.startswith("  ")]
+    assert [line.split()[1:3] for line in begun] == [
+        ["WARNING", "driver.kube.informer:"],
+        ["ERROR", "driver.kube.informer:"],
+    ]
+    assert "  Traceback (most recent call last):\n" in text
+
+
 TOKEN = "eyJhbGciOi.eyJpc3MiOiJrd.c2lnbmF0dXJl"
 
 

@@ -23,6 +23,7 @@ from api.kerf.classic_parameters import (
 from api.kerf.decoder import decode_parameters_object
 from api.model.base import JsonObject
 from api.model.classic import ClassicClass, ClassicTemplate, ParametersReference
+from api.model.printable_text import to_one_line
 from driver.cli.cluster.plan import read_documents
 from driver.cli.options import option
 from driver.cli.options.cluster import access_options, with_exit_codes
@@ -30,7 +31,6 @@ from driver.families.registry import BUILT_IN
 from driver.kube.discovery import discover_classic
 from driver.kube.http.client import Client
 from driver.kube.http.config import load_access
-from driver.kube.http.errors import to_one_line
 from driver.kubeletplugin.discovery.built_in_handlers import find_details_fault
 from driver.migration.akri import find_configurations, migrate_akri_objects
 from driver.migration.classic import MigrationResult, migrate_class, migrate_template, report_unreadable

@@ -26,6 +26,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from api.errors import KerfError, PermanentError, TransientError
+from api.model.printable_text import to_one_line
 
 _LONGEST_BODY: Final = 500
 """Characters kept of a body that is no Status object: enough for a proxy's title and first sentence."""
@@ -33,11 +34,6 @@ _LONGEST_BODY: Final = 500
 
 _TOO_LARGE: Final = "ResourceVersionTooLarge"
 """The cause by which a server says that it has not reached the resource version (``metav1.CauseType``)."""
-
-
-def to_one_line(text: str) -> str:
-    """Return ``text`` of a server or proxy as one line for logs and terminals, without control characters."""
-    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in " ".join(text.split()))
 
 
 class AccessError(PermanentError):

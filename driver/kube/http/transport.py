@@ -30,6 +30,7 @@ import anyio
 from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
+from api.model.printable_text import to_one_line
 from driver.kube.http.credentials import Access, Credentials
 from driver.kube.http.errors import (
     AnswerTooLargeError,
@@ -39,7 +40,6 @@ from driver.kube.http.errors import (
     ThrottledError,
     UnreachableError,
     build_status_error,
-    to_one_line,
 )
 from driver.runtime import metrics
 from driver.runtime.backoff import Backoff

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, Generic, Protocol, TypeVar
 
 from api.model.names import list_names
+from api.model.printable_text import to_one_line
 from driver.kubeletplugin.backends.base import CardAbsentError
 
 _PCIE_ROOT: Final = re.compile(r"pci[0-9a-f]{4}:[0-9a-f]{2}")
@@ -44,9 +45,11 @@ def find_openers(proc: Path, nodes: AbstractSet[str]) -> dict[str, list[int]]:
 
 
 def read_process_name(proc: Path, pid: int) -> str:
-    """Return the name of a process; empty: it is gone, or cannot be seen."""
+    """Return the name of a process in one line; empty: it is gone, or cannot be seen. A process names itself as it
+    likes (``PR_SET_NAME``).
+    """
     with suppress(OSError):
-        return (proc / str(pid) / "comm").read_text(errors="replace").strip()
+        return to_one_line((proc / str(pid) / "comm").read_text(errors="replace"))
     return ""
 
 

@@ -28,7 +28,7 @@ from api.discovery.v1alpha1 import (
     FoundDevice,
     HandlerRegistration,
 )
-from driver.kube.http.errors import to_one_line
+from api.model.printable_text import to_one_line
 from driver.kubeletplugin.discovery.base import HandlerError, NodeDiscoveryHandler
 from driver.kubeletplugin.grpc.server import Handlers, SocketError, check_path, serving_at, was_removed
 from driver.kubeletplugin.settings import Settings

@@ -29,11 +29,12 @@ from api.kerf.discovery_objects import (
     DiscoveryConfigurationObject,
 )
 from api.model.names import ObjectRef
+from api.model.printable_text import to_one_line
 from driver.families.shared.node_labels import make_selector
 from driver.kube.definitions import wait_until_readable
 from driver.kube.events import EventKind, EventReporter
 from driver.kube.http.client import Client, PatchType
-from driver.kube.http.errors import AlreadyExistsError, NotFoundError, to_one_line
+from driver.kube.http.errors import AlreadyExistsError, NotFoundError
 from driver.kube.informer import Informer
 from driver.kube.store import ObjectChange
 from driver.kubeletplugin.discovery.built_in_handlers import make_handlers

@@ -7,7 +7,7 @@ import logging
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Final, Protocol
 
 import anyio
 
@@ -20,6 +20,9 @@ from driver.runtime import logs
 from driver.runtime.concurrency import for_each
 
 _log = logging.getLogger(__name__)
+
+_MAX_MESSAGE: Final = 4096
+"""The most characters of one claim's error: the kubelet puts it into an event of 1 KiB, and an answer has 4 MiB."""
 
 
 class ClaimHandler(Protocol):
@@ -83,5 +86,7 @@ def _call() -> Iterator[None]:
 
 def _message(error: Exception) -> str:
     if isinstance(error, KerfError):
-        return str(error) or type(error).__name__
-    return f"internal error of the kubelet plugin, see its log: {error!r}"
+        text = str(error) or type(error).__name__
+    else:
+        text = f"internal error of the kubelet plugin, see its log: {error!r}"
+    return text if len(text) <= _MAX_MESSAGE else f"{text[:_MAX_MESSAGE]}…"

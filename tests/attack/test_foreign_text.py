@@ -1,0 +1,119 @@
+"""Text that users and their programs choose, in the logs, answers and terminals of those who run the cluster."""
+
+import io
+import itertools
+import logging
+import string
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from api.errors import InvalidDocumentError, PermanentError
+from api.kerf.decoder import decode_parameters, decode_resource_class
+from api.model.names import ClaimRef
+from api.model.prepared import PreparedClaim
+from driver.kubeletplugin.backends.kernel_files import describe_processes, read_process_name
+from driver.kubeletplugin.grpc.dra_service import NodeClaimService
+from driver.runtime import logs
+from tests.fakes.claims import claim, config
+from tests.fakes.kubelet import ClaimError
+from tests.kubeletplugin.harness import machine
+
+ESCAPES: Final = "\x1b]0;owned\x07\x1b[2J\x08\x7f\x9b31m\u202e\u2066"
+"""What retitles and clears a terminal, colors it, and turns the direction of what follows."""
+FORGED: Final = f"x\n2026-11-24T00:00:00.000Z ERROR   driver: forged\r{ESCAPES}"
+
+
+def unprintable(text: str) -> set[str]:
+    return {one for one in text if not one.isprintable() and one != "\n"}
+
+
+@pytest.fixture
+def log() -> Iterator[io.StringIO]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    stream = io.StringIO()
+    logs.configure(level="info", format="text", stream=stream)
+    yield stream
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logging.captureWarnings(False)
+
+
+async def test_a_field_that_nothing_knows_forges_no_line_of_the_log(log: io.StringIO) -> None:
+    """Its name was in the message as the claim has it, and a line break in it began a line of its own."""
+    wrong = config({"apiVersion": "kerf.dev/v1alpha1", "kind": "GpuConfig", FORGED: 1})
+    with machine() as node:
+        held = node.cluster.add(claim("a", "gpu-1", configs=[wrong]))
+        async with node.plugin():
+            with pytest.raises(ClaimError) as raised:
+                await node.kubelet.prepare(held)
+    assert unprintable(str(raised.value)) == unprintable(log.getvalue()) == set()
+    assert not any(line.startswith("2026-11-24T00:00:00.000Z ERROR") for line in log.getvalue().splitlines())
+    assert "forged" in log.getvalue()
+
+
+async def test_a_claim_of_thousands_of_unknown_fields_costs_a_short_line_at_each_try(log: io.StringIO) -> None:
+    """It was 5.5 MB of log for each try, and an answer that gRPC did not take: the whole call failed."""
+    names = map("".join, itertools.product(string.ascii_letters, repeat=2))
+    fields = dict.fromkeys([*itertools.islice(names, 1399), "long" * 2000], 0)
+    wrong = config({"apiVersion": "kerf.dev/v1alpha1", "kind": "GpuConfig"} | fields)
+    with machine() as node:
+        held = node.cluster.add(claim("a", "gpu-1", configs=[wrong] * 32))
+        async with node.plugin():
+            with pytest.raises(ClaimError, match="and 44784 more") as raised:
+                await node.kubelet.prepare(held)
+    assert len(str(raised.value)) < 4200
+    assert len(log.getvalue()) < 4200
+
+
+class Refusal:
+    """A handler of claims that refuses each of them with a long text."""
+
+    async def prepare(self, claim: ClaimRef) -> PreparedClaim:
+        raise PermanentError(f"no {'x' * 100_000}")
+
+    async def unprepare(self, claim: ClaimRef) -> None:
+        raise ValueError("x" * 100_000)
+
+
+async def test_the_error_of_one_claim_is_cut_whatever_it_is() -> None:
+    """The errors of all claims of a call are one answer, which gRPC refuses above 4 MiB."""
+    service = NodeClaimService(Refusal(), ())
+    held = [ClaimRef(namespace="default", name=f"c{number}", uid=f"u{number}") for number in range(50)]
+    prepared, unprepared = await service.prepare(held), await service.unprepare(held)
+    errors = [outcome.error for outcome in prepared.values()] + [*unprepared.values()]
+    assert len(errors) == 100
+    assert {len(error) for error in errors} == {4097}
+    assert {error[:10] for error in errors} == {"no xxxxxxx", "internal e"}
+
+
+def test_names_in_documents_are_told_in_one_short_line() -> None:
+    """The classic controller puts these messages into claims, and `kerf why` shows them."""
+    long = f"{FORGED}{'y' * 9000}"
+    for document in (
+        {"apiVersion": long, "kind": long, long: 1},
+        {"apiVersion": "kerf.dev/v1alpha1", "kind": "GpuClaimParameters", "spec": {long: 1}},
+        {"apiVersion": "kerf.dev/v1alpha1", "kind": "GpuClaimParameters", "spec": {"profile": long, "models": [long]}},
+    ):
+        with pytest.raises(InvalidDocumentError) as caught:
+            decode_parameters(document, "parameters")
+        assert str(caught.value).isprintable()
+        assert len(str(caught.value)) < 1000
+    with pytest.raises(InvalidDocumentError) as caught:
+        decode_resource_class(
+            {"apiVersion": long, "kind": long, "metadata": {"name": "a"}, "spec": {"minimum": {long: 1}}}
+        )
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 1000
+
+
+def test_a_process_writes_nothing_to_terminals_by_its_name(tmp_path: Path) -> None:
+    """A process in a container names itself (PR_SET_NAME), and messages about cards that are in use have the name."""
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7/comm").write_text("a\n\x1b[2J\x9b1m\u202eb\n")
+    told = describe_processes({7: read_process_name(tmp_path, 7)})
+    assert told.isprintable()
+    assert told.startswith("process 7 (a \N{REPLACEMENT CHARACTER}[2J")
