@@ -270,3 +270,20 @@ def test_a_backend_that_raises_anything_when_it_is_opened_fails_its_family_alone
     code, out, err = run(capsys, backend)
     assert (code, err) == (1, "kerf: family gpu: ZeroDivisionError('oops')\n")
     assert out.startswith("fpga.kerf.dev, pool this-node/fpga\n")
+
+
+def test_a_backend_that_brings_files_to_the_host_brings_none_when_somebody_looks(
+    capsys: pytest.CaptureFixture[str], backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That for NVIDIA cards replaced the hook that containers run by the one that the caller's machine had."""
+    calls: list[str] = []
+    opened = SimulatedBackend.open
+
+    def note_and_open(self: SimulatedBackend) -> None:
+        calls.append("open")
+        opened(self)
+
+    monkeypatch.setattr(SimulatedBackend, "look_only", lambda _: calls.append("look only"), raising=False)
+    monkeypatch.setattr(SimulatedBackend, "open", note_and_open)
+    assert run(capsys, backend, "--family=gpu")[0] == 0
+    assert calls == ["look only", "open"]

@@ -23,7 +23,7 @@ from driver.cli.node.checkpoint import state_folder
 from driver.cli.options import backend_option, family_option, option, state_options
 from driver.cli.output import EXIT_FAILED, OutputFormat, describe_error, format_table, output_formats, print_document
 from driver.families.base import Family
-from driver.kubeletplugin.backends.base import CardSurvey, FoundPartition, HealthChange
+from driver.kubeletplugin.backends.base import CardSurvey, FoundPartition, HealthChange, InstallingBackend
 from driver.kubeletplugin.backends.ownership import came_later
 from driver.kubeletplugin.backends.registry import BackendChoice, FamilyChoice, choose_families, load_backends
 from driver.kubeletplugin.backends.survey_validation import survey_card
@@ -125,6 +125,8 @@ def find_devices(choice: FamilyChoice, node_name: str, state: Path) -> FamilyDev
     problems: list[str] = []
     with ExitStack() as opened:
         for backend in load_backends(choice.family, choice.backends):
+            if isinstance(backend, InstallingBackend):
+                backend.look_only()
             backend.open()
             opened.callback(backend.close)
             for card in backend.discover():

@@ -37,6 +37,10 @@ class HardwareBusyError(TransientError):
     """The hardware is in use by another process, or is not ready yet: the kubelet's next try may succeed."""
 
 
+class HardwareInUseError(HardwareBusyError):
+    """The hardware refuses a change because something uses what it is about; it does not say what."""
+
+
 class HardwareHeldError(HardwareBusyError):
     """A process holds what is to be released, and nothing but its end helps; the message names it.
 
@@ -310,4 +314,13 @@ class DescribedBackend(Protocol):
         They are not validated. Called before the first ``discover`` where they can be read by then, and after each
         change; returns at once, and runs in no thread.
         """
+        ...
+
+
+@runtime_checkable
+class InstallingBackend(Protocol):
+    """A backend that brings files to the host when it is opened, such as a program that containers run."""
+
+    def look_only(self) -> None:
+        """Bring none from now on: another process of this node prepares. Called before ``open``."""
         ...

@@ -93,7 +93,7 @@ class NvidiaMachineUnderTest(MachineUnderTest):
         self.host_driver_root = "/run/nvidia/driver"
         """The driver's root as the host would see it; empty: as it is here."""
         self.policy = policy
-        self._sharing_folder = sharing_folder
+        self.sharing_folder = sharing_folder
         self._now = now
         self._library: KillableLibrary | None = None
 
@@ -107,7 +107,7 @@ class NvidiaMachineUnderTest(MachineUnderTest):
             mig_mode=self.policy,
             host_driver_root=self.host_driver_root,
             cdi_hook=self.cdi_hook,
-            sharing_folder=self._sharing_folder,
+            sharing_folder=self.sharing_folder,
         )
         return NvidiaBackend(config, library=self._library, wait=self.waits.append, now=self._now)
 

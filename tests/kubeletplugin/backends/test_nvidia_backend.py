@@ -15,6 +15,7 @@ from driver.kubeletplugin.backends.base import (
     FoundPartition,
     HardwareBusyError,
     HardwareConflictError,
+    HardwareHeldError,
     HardwareRefusedError,
     OutdatedProcessError,
 )
@@ -273,6 +274,63 @@ def test_another_profile_that_has_got_the_id_of_ours_is_left_alone(tmp_path: Pat
         assert list_gpu_instances(card) == {3: (14, 0, 2)}
 
 
+def test_another_instance_that_has_got_the_id_of_a_half_made_one_is_left_alone(tmp_path: Path) -> None:
+    """Somebody replaced what a prepare had left, between the survey and its end: his instance was destroyed."""
+    plugin = plugin_on(tmp_path)
+    record = allocate(plugin, *TWICE_1G)
+    hardware = machine_of(plugin).hardware
+    hardware.add_fault("nvmlGpuInstanceCreateComputeInstance", error=pynvml.NVML_ERROR_UNKNOWN)
+    with pytest.raises(HardwareBusyError):
+        plugin.prepare(record)
+    (found,) = survey(plugin).partitions
+    with open_nvml(hardware):
+        card = pynvml.nvmlDeviceGetHandleByIndex(0)
+        pynvml.nvmlGpuInstanceDestroy(pynvml.nvmlDeviceGetGpuInstanceById(card, 3))
+        fill_gpu_instance(create_gpu_instance(card, 14, 0, 2))
+        plugin.backend.abandon(record.device, record.journal, found)
+        with pytest.raises(HardwareRefusedError, match="was destroyed meanwhile"):
+            plugin.backend.prepare(record.device, None, record.journal, found)
+        assert list_gpu_instances(card) == {3: (14, 0, 2)}
+
+
+@pytest.mark.parametrize("function", ["nvmlGpuInstanceGetInfo", "nvmlComputeInstanceGetInfo_v2"])
+@pytest.mark.parametrize("error", [pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_INVALID_ARGUMENT])
+def test_an_instance_that_goes_while_it_is_read_is_no_error(tmp_path: Path, function: str, error: int) -> None:
+    """Somebody destroyed his instance: the survey failed for good, and a prepare elsewhere on the card with it."""
+    plugin = plugin_on(tmp_path)
+    plugin.prepare(allocate(plugin, *TWICE_1G))
+    machine_of(plugin).hardware.add_fault(function, error=error)
+    assert {one.uuid for one in survey(plugin).partitions} <= {""}
+    assert len(survey(plugin).partitions) == 1
+
+
+@pytest.mark.parametrize("function", ["nvmlGpuInstanceDestroy", "nvmlComputeInstanceDestroy"])
+def test_an_instance_that_goes_while_it_is_destroyed_is_destroyed(tmp_path: Path, function: str) -> None:
+    plugin = plugin_on(tmp_path)
+    record = allocate(plugin, *TWICE_1G)
+    plugin.prepare(record)
+    machine_of(plugin).hardware.add_fault(function, error=pynvml.NVML_ERROR_NOT_FOUND)
+    with suppress(HardwareHeldError):  # the stand-in has it still
+        plugin.release(record)
+    plugin.release(record)
+    assert plugin.is_empty
+
+
+@pytest.mark.parametrize("function", ["nvmlGpuInstanceDestroy", "nvmlComputeInstanceDestroy"])
+def test_what_is_no_use_by_others_is_not_said_to_be_one(tmp_path: Path, function: str) -> None:
+    """Each error of a destroy was told as "in use, a monitor such as DCGM may hold it", and ended the claim."""
+    plugin = plugin_on(tmp_path)
+    record = allocate(plugin, *TWICE_1G)
+    plugin.prepare(record)
+    machine_of(plugin).hardware.add_fault(function, error=pynvml.NVML_ERROR_UNKNOWN)
+    with pytest.raises(HardwareBusyError, match=f"{function}: Unknown Error") as error:
+        plugin.release(record)
+    assert not isinstance(error.value, HardwareHeldError)
+    assert machine_of(plugin).waits == []
+    plugin.release(record)
+    assert plugin.is_empty
+
+
 def test_sharing_for_which_no_folder_is_configured_is_refused(tmp_path: Path) -> None:
     plugin = plugin_on(tmp_path)
     record = allocate(plugin, *TWICE_1G)
@@ -386,21 +444,22 @@ def test_a_release_names_the_processes_that_hold_the_instance_and_succeeds_when_
 
 
 @pytest.mark.parametrize(
-    ("opened", "holder"),
+    ("function", "opened", "holder"),
     [
-        ("/dev/nvidia-caps/nvidia-cap31", "held open by process 812 (nv-hostengine)"),
-        ("/dev/nvidia-caps/nvidia-cap131", "though no process is listed; a monitor such as DCGM may hold it"),
+        ("nvmlComputeInstanceDestroy", 31, "held open by process 812 (nv-hostengine)"),
+        ("nvmlComputeInstanceDestroy", 131, "though no process is listed; a monitor such as DCGM may hold it"),
+        ("nvmlGpuInstanceDestroy", 30, "held open by process 812 (nv-hostengine)"),
     ],
 )
 def test_an_instance_that_a_monitor_holds_open_is_said_to_be_held_by_it(
-    tmp_path: Path, opened: str, holder: str
+    tmp_path: Path, function: str, opened: int, holder: str
 ) -> None:
     """NVIDIA/DCGM#276: a monitor keeps handles of MIG devices, which no list of processes shows."""
     plugin = plugin_on(tmp_path)
     record = allocate(plugin, *TWICE_1G)
     assert plugin.prepare(record)["capabilities"] == [30, 31]
-    write_process(plugin, 812, "nv-hostengine", opened)
-    machine_of(plugin).hardware.add_fault("nvmlComputeInstanceDestroy", error=pynvml.NVML_ERROR_IN_USE, times=6)
+    write_process(plugin, 812, "nv-hostengine", f"/dev/nvidia-caps/nvidia-cap{opened}")
+    machine_of(plugin).hardware.add_fault(function, error=pynvml.NVML_ERROR_IN_USE, times=6)
     with pytest.raises(HardwareBusyError, match=r"GPU instance 3 of card GPU-.* is in use, ") as error:
         plugin.release(record)
     assert holder in str(error.value)

@@ -5,7 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from driver.kubeletplugin.backends.nvidia.cdi_hook import CdiHookMissingError, install_cdi_hook
+from driver.kubeletplugin.backends.nvidia import NvidiaBackend
+from driver.kubeletplugin.backends.nvidia.cdi_hook import CdiHookMissingError, find_cdi_hook, install_cdi_hook
+from driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
+from tests.fakes.nvml import NEEDS_COMPILER
+from tests.kubeletplugin.backends.nvidia_machine import NvidiaMachineUnderTest
 
 
 @pytest.fixture
@@ -91,3 +95,39 @@ def test_a_hook_that_is_empty_is_no_hook(source: Path, folder: Path) -> None:
 def test_a_folder_that_cannot_be_written_keeps_its_copy(source: Path, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         install_cdi_hook(source, tmp_path / "nowhere")
+
+
+@NEEDS_COMPILER
+def test_a_backend_that_only_looks_leaves_the_copy_of_the_plugin(source: Path, folder: Path, tmp_path: Path) -> None:
+    copy = install_cdi_hook(source, folder)
+    older = tmp_path / "older"
+    older.write_bytes(b"\x7fELF an older hook")
+    machine = NvidiaMachineUnderTest(tmp_path / "machine")
+    machine.choose()
+    config = NvidiaConfig(
+        driver_root=str(machine.hardware.driver_root),
+        system_root=str(machine.hardware.folder),
+        cdi_hook=str(older),
+        cdi_hook_folder=str(folder),
+    )
+    looking = NvidiaBackend(config)
+    looking.look_only()
+    looking.open()
+    assert {looking.survey(card.uuid).no_whole for card in looking.discover()} == {""}
+    looking.close()
+    assert copy.read_bytes() == source.read_bytes()
+
+
+def test_who_only_looks_finds_the_copy_and_changes_nothing(source: Path, folder: Path) -> None:
+    """`kerf devices` replaced the copy, which containers run, by another version that its machine had."""
+    assert find_cdi_hook(source, folder) == folder / "nvidia-cdi-hook"
+    assert [*folder.iterdir()] == []
+    copy = install_cdi_hook(source, folder)
+    source.write_bytes(b"\x7fELF an older hook")
+    assert find_cdi_hook(source, folder) == copy
+    assert copy.read_bytes() == b"\x7fELF the hook"
+    source.unlink()
+    assert find_cdi_hook(source, folder) == copy
+    copy.unlink()
+    with pytest.raises(CdiHookMissingError):
+        find_cdi_hook(source, folder)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -50,9 +51,10 @@ def gpu_config(strategy: str, **values: object) -> GpuConfig:
 class Node:
     """A node with a card whose devices claims share."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *cards: CardDescription) -> None:
         self.sharing = folder / "sharing"
-        self.machine = NvidiaMachineUnderTest(folder, CardDescription(model=H100), sharing_folder=str(self.sharing))
+        described = cards or (CardDescription(model=H100),)
+        self.machine = NvidiaMachineUnderTest(folder, *described, sharing_folder=str(self.sharing))
         self.plugin = PluginStandIn(self.machine, GPU)
         self.card = self.plugin.cards[0]
 
@@ -330,3 +332,69 @@ def test_what_was_set_up_before_a_boot_is_as_good_as_none(node: Node) -> None:
     node.plugin.records.clear()
     node.plugin.prepare(node.share("after", gpu_config("TimeSlicing", interval="Short")))
     assert node.time_slice == 1
+
+
+@pytest.mark.parametrize("profile", [None, MIG])
+def test_a_device_that_its_daemon_keeps_is_unhealthy_until_it_is_released(node: Node, profile: str | None) -> None:
+    """A whole card had no taint: the scheduler gave it to the next claim, whose prepare failed."""
+    record = node.share("user", gpu_config("Mps"), profile, shared=False)
+    with kept_in_a_thread(node.sharing, node.machine.hardware.driver_root):
+        handle = node.plugin.prepare(record)
+        node.plugin.backend.wait_for_events(0)
+        state = node.folder(handle).state.read_bytes()
+    node.folder(handle).state.write_bytes(state)  # as of a keeper that was killed
+    sharing = impatient(node)
+    with pytest.raises(HardwareHeldError):
+        node.plugin.release(record)
+    sharing._now = time.monotonic
+    changes = node.plugin.backend.wait_for_events(0)
+    held = {one.partition.profile for one in changes if isinstance(one, HealthChange) and one.partition is not None}
+    assert profile in held
+    with kept_in_a_thread(node.sharing, node.machine.hardware.driver_root):
+        node.plugin.release(record)
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_sharing_is_taken_back_where_it_was_set_up_whatever_the_configuration_says_by_then(
+    node: Node, is_killed: bool
+) -> None:
+    """With another sharingFolder, or none, the card kept the claim's compute mode and time slice for good."""
+    record = node.share("user", gpu_config("TimeSlicing", interval="Long"))
+    node.mode = PROHIBITED
+    node.plugin.prepare(record)
+    assert (node.mode, node.time_slice) == (DEFAULT, 3)
+    if is_killed:
+        record.handle = None
+    node.machine.sharing_folder = ""
+    node.plugin.restart()
+    node.plugin.release(record)
+    assert (node.mode, node.time_slice) == (PROHIBITED, 0)
+
+
+def test_limits_that_a_lost_claim_has_left_are_not_those_of_the_next_one(mps_node: Node) -> None:
+    """The next claim asked for none, and its clients had the lost one's 512 MiB of pinned memory."""
+    node = mps_node
+    limits = {"active_thread_percentage": 20, "pinned_device_memory_limit": Quantity("512Mi")}
+    node.plugin.prepare(node.share("lost", gpu_config("Mps", **limits), shared=False))
+    node.plugin.records.clear()
+    record = node.share("next", gpu_config("Mps"), shared=False)
+    handle = node.plugin.prepare(record)
+    assert "512M" not in node.ask(handle, "get_default_device_pinned_mem_limit 0")
+    assert node.ask(handle, "get_default_active_thread_percentage").strip() == "100.0"
+    node.plugin.release(record)
+
+
+def test_a_card_that_is_lost_hides_no_failing_daemon_of_another(tmp_path: Path) -> None:
+    node = Node(tmp_path, CardDescription(model=H100), CardDescription(model=H100))
+    node.card = node.plugin.cards[1]
+    with kept_in_a_thread(node.sharing, node.machine.hardware.driver_root):
+        handle = node.plugin.prepare(node.share("user", gpu_config("Mps"), MIG))
+        node.plugin.backend.wait_for_events(0)
+        documents = {path: path.read_bytes() for path in node.folder(handle).path.glob("*.json")}
+    for path, content in documents.items():  # as of a keeper that was killed
+        path.write_bytes(content)
+    node.machine.hardware.drop_card(0)
+    changes = [*node.plugin.backend.wait_for_events(3), *node.plugin.backend.wait_for_events(3)]
+    failed = {one.partition.profile for one in changes if isinstance(one, HealthChange) and one.partition is not None}
+    assert failed == {MIG}
+    node.plugin.close()

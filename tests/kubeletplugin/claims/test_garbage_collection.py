@@ -276,32 +276,18 @@ async def test_a_claim_whose_device_a_process_keeps_ends_after_some_tries_and_is
         assert core.backend.made == {}
 
 
-async def test_a_claim_that_was_released_after_some_tries_is_tried_as_often_when_it_was_prepared_again(
-    tmp_path: Path,
-) -> None:
+@pytest.mark.parametrize("refused", [HELD_TRIES - 1, HELD_TRIES], ids=["released in the last try", "kept"])
+async def test_a_claim_that_is_prepared_again_after_some_tries_is_tried_as_often(tmp_path: Path, refused: int) -> None:
     async with plugin_core(tmp_path, FakeCluster()) as core:
         held = core.cluster.add(claim("training", SLICE))
         for _ in range(2):
             await core.preparer.prepare(held)
-            core.backend.fail("unprepare", SLICE, *[HardwareHeldError("in use by process 4711")] * (HELD_TRIES - 1))
+            core.backend.fail("unprepare", SLICE, *[HardwareHeldError("in use by process 4711")] * refused)
             for _ in range(HELD_TRIES - 1):
                 with pytest.raises(DevicesFailedError, match="in use by process 4711"):
                     await core.preparer.unprepare(held)
             await core.preparer.unprepare(held)
-            assert not core.checkpoint.records
-
-
-async def test_a_claim_that_was_prepared_again_while_a_process_kept_it_is_tried_as_often(tmp_path: Path) -> None:
-    async with plugin_core(tmp_path, FakeCluster()) as core:
-        held = core.cluster.add(claim("training", SLICE))
-        for _ in range(2):
-            await core.preparer.prepare(held)
-            core.backend.fail("unprepare", SLICE, *[HardwareHeldError("in use by process 4711")] * HELD_TRIES)
-            for _ in range(HELD_TRIES - 1):
-                with pytest.raises(DevicesFailedError, match="in use by process 4711"):
-                    await core.preparer.unprepare(held)
-            await core.preparer.unprepare(held)
-            assert core.preparer.deferred == {held.uid}
+            assert bool(core.preparer.deferred) == (refused == HELD_TRIES)
 
 
 async def test_hardware_that_is_busy_for_another_reason_is_not_given_up(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from driver.testing.nvml.description import UnsuitableDescriptionError
 from driver.testing.nvml.machine import EVERY_FUNCTION, MACHINE_VARIABLE
 from tests.fakes.nvml import NEEDS_COMPILER, open_nvml
 from tests.fakes.nvml_calls import create_gpu_instance, fill_gpu_instance, list_gpu_instances
+from tests.gpu.cards import is_of_stand_in
 from tests.testing.nvml.conftest import MakeMachine
 
 pytestmark = NEEDS_COMPILER
@@ -199,3 +200,18 @@ def test_a_fault_of_every_function_counts_the_calls_before_it(make_machine: Make
             pynvml.nvmlDeviceGetUUID(card)
         assert machine.count_left(EVERY_FUNCTION) == 0
         assert pynvml.nvmlDeviceGetUUID(card)
+
+
+@pytest.mark.parametrize(
+    "library", ["/usr/lib64/libnvidia-ml.so.1", "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1", "/l"]
+)
+def test_a_drivers_own_library_is_no_stand_ins_wherever_it_is(library: str) -> None:
+    """In /usr/lib64 the question failed, and all tests on real cards with it."""
+    assert not is_of_stand_in(library)
+
+
+def test_a_library_in_the_driver_root_of_a_stand_in_is_one(tmp_path: Path) -> None:
+    machine = NvidiaMachine.create(
+        tmp_path / "machine", MachineDescription(cards=(CardDescription(model="h100-80gb-sxm"),))
+    )
+    assert is_of_stand_in(str(machine.driver_root / "usr/lib64" / "libnvidia-ml.so.1"))

@@ -4,7 +4,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -34,7 +34,12 @@ from driver.kubeletplugin.backends.base import (
 )
 from driver.kubeletplugin.backends.documents import read_config
 from driver.kubeletplugin.backends.nvidia.card import NvidiaCard
-from driver.kubeletplugin.backends.nvidia.cdi_hook import HOOK_NAME, CdiHookMissingError, install_cdi_hook
+from driver.kubeletplugin.backends.nvidia.cdi_hook import (
+    HOOK_NAME,
+    CdiHookMissingError,
+    find_cdi_hook,
+    install_cdi_hook,
+)
 from driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
 from driver.kubeletplugin.backends.nvidia.device_nodes import DeviceFiles
 from driver.kubeletplugin.backends.nvidia.driver_root import DriverFiles, find_driver_files
@@ -46,7 +51,7 @@ from driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
 from driver.kubeletplugin.backends.nvidia.readings import CardReading
 from driver.kubeletplugin.backends.nvidia.sharing import ClientLimits, DaemonHealth, DeviceSharing, find_limits
 from driver.kubeletplugin.backends.nvidia.system_files import SystemFiles
-from driver.mps.documents import SHARED_MEMORY
+from driver.mps.documents import SHARED_MEMORY, DaemonFolder
 from driver.partitions.geometry import Card, Partition, Placement
 from driver.partitions.slice_limits import MAX_VALUE
 
@@ -57,6 +62,8 @@ _FIRMWARE_PATH: Final = "/sys/module/firmware_class/parameters/path"
 
 _SHARING_NOTE: Final = "shared"
 """The note of the UUID of the device whose sharing is about to be set up."""
+_FOLDER_NOTE: Final = "sharingFolder"
+"""The note of the device's folder then: the configuration may name another one by the time it is taken back."""
 _OLDEST_MPS: Final = (7, 0)
 """The CUDA compute capability (Volta) from which on MPS has limits for each client (NVIDIA MPS, "Volta MPS")."""
 
@@ -108,6 +115,10 @@ class NvidiaBackend:
         self._warned: set[tuple[str, ...]] = set()
         self._hook_lock = threading.Lock()
         self._hook = _Hook(path="", missing="")
+        self._bring_hook = install_cdi_hook
+
+    def look_only(self) -> None:
+        self._bring_hook = find_cdi_hook
 
     def open(self) -> None:
         """Open NVML, and bring the hook to the host. Raises NvmlBindingsMissingError and NvmlUnavailableError."""
@@ -165,7 +176,7 @@ class NvidiaBackend:
         if device.admin_access:
             return to_json(handle)
         if not device.partition.shared:  # nobody else has it: what is there of another strategy is a leftover
-            self._sharing.take_back_others(handle.card, handle.uuid, sharing)
+            self._sharing.take_back_others(handle.card, handle.uuid, sharing, limits)
         if sharing.strategy != "Exclusive" or device.partition.shared:
             handle = self._share(handle, sharing, limits, journal)
         return to_json(handle)
@@ -174,7 +185,7 @@ class NvidiaBackend:
         """Set up how the device is shared, and return its handle with what its containers get of it."""
         folder = self._sharing.folder(handle.uuid)
         if folder is not None:
-            journal.write(**{_SHARING_NOTE: handle.uuid})
+            journal.write(**{_SHARING_NOTE: handle.uuid, _FOLDER_NOTE: str(folder.path)})
             self._sharing.set_up(handle.card, handle.uuid, sharing, limits)
             memory = self._config.shared_memory_folder or str(folder.path.parent / SHARED_MEMORY)
             handle = structs.replace(handle, sharing_folder=str(folder.path), shared_memory=memory)
@@ -190,10 +201,10 @@ class NvidiaBackend:
         known = from_json(handle)
         card = self._card(known.card)
         placement = None if known.placement is None else Placement(*known.placement)
-        partition = card.build_partition(known.profile, placement)
+        partition = card.build_partition(known.profile or None, placement)
         try:
-            if known.sharing_folder:
-                self._sharing.take_back(known.card, known.uuid)
+            if known.sharing_folder:  # whatever the configuration says by now
+                self._sharing.take_back(known.card, DaemonFolder(Path(known.sharing_folder)))
             card.unprepare(known)
         except HardwareHeldError as error:
             if self._watcher is not None and partition is not None:
@@ -204,14 +215,23 @@ class NvidiaBackend:
 
     def abandon(self, device: AllocatedDevice, journal: Journal, found: FoundPartition | None) -> None:
         card = self._card(device.partition.card_uuid)
+        for folder in self._list_shared_folders(device, journal, found):
+            self._sharing.take_back(card.uuid, folder)
+        card.abandon(found)
+
+    def _list_shared_folders(
+        self, device: AllocatedDevice, journal: Journal, found: FoundPartition | None
+    ) -> Iterator[DaemonFolder]:
+        """Yield where the sharing of a device that a prepare has left may be set up."""
         ours = {journal.notes.get(_SHARING_NOTE, "")}
         if found is not None:
             ours.add(found.uuid)
         elif device.partition.shared and device.partition.is_whole:
-            ours.add(card.uuid)  # the claim that noted it may have left before this one, which is the last
-        for device_uuid in ours - {""}:
-            self._sharing.take_back(card.uuid, device_uuid)
-        card.abandon(found)
+            ours.add(device.partition.card_uuid)  # the claim that noted it may have left before this, the last one
+        folders = {self._sharing.folder(device_uuid) for device_uuid in ours - {""}}
+        if path := journal.notes.get(_FOLDER_NOTE, ""):
+            folders.add(DaemonFolder(Path(path)))
+        yield from (folder for folder in folders if folder is not None)
 
     def edits(self, handle: Handle) -> ContainerEdits:
         return build_edits(from_json(handle))
@@ -227,7 +247,7 @@ class NvidiaBackend:
             if before.path and Path(before.path).is_file():
                 return before
             try:
-                installed = install_cdi_hook(Path(source), Path(folder) if folder else None)
+                installed = self._bring_hook(Path(source), Path(folder) if folder else None)
             except (CdiHookMissingError, OSError) as error:
                 self._hook = _Hook(path="", missing=str(error))
                 if self._hook != before:
@@ -279,9 +299,19 @@ class NvidiaBackend:
             if device_uuid in self._cards:
                 found[device_uuid, None] = reason
                 continue
-            partitions = (card.find_partition_of(device_uuid) for card in self._cards.values())
-            found |= {(one.card_uuid, one): reason for one in partitions if one is not None}
+            partition = self._find_partition_of(device_uuid)
+            if partition is not None:
+                found[partition.card_uuid, partition] = reason
         return found
+
+    def _find_partition_of(self, mig_uuid: str) -> Partition | None:
+        for card in [*self._cards.values()]:  # a discovery may add one meanwhile
+            try:
+                if (found := card.find_partition_of(mig_uuid)) is not None:
+                    return found
+            except KerfError as error:  # a card that is away hides nothing of the others
+                _log.debug("the MIG devices of card %s cannot be read: %s", card.uuid, error)
+        return None
 
     def _card(self, card_uuid: str) -> NvidiaCard:
         if card_uuid not in self._cards:

@@ -14,6 +14,7 @@ from driver.kubeletplugin.backends.base import (
     HardwareBusyError,
     HardwareConflictError,
     HardwareHeldError,
+    HardwareInUseError,
     HardwareRefusedError,
     Journal,
 )
@@ -127,7 +128,7 @@ class NvidiaCard:
 
     def abandon(self, found: FoundPartition | None) -> None:
         if found is not None and found.profile is not None and not found.is_static:
-            instance = self._find_instance(_number(found))
+            instance = self._find_again(found)
             if instance is not None:
                 self._destroy(instance)
 
@@ -142,15 +143,24 @@ class NvidiaCard:
         if found is None:
             id_ = self._create(partition, placement)
             journal.write(instance=id_)
+            instance = self._find_instance(id_)
         else:
             id_ = _number(found)
-        instance = self._find_instance(id_)
+            instance = self._find_again(found)
         if instance is not None and not instance.compute_instances:
             self.library.create_compute_instance(self.uuid, id_)
             instance = self._find_instance(id_)
         if instance is None or not instance.compute_instances:
             raise HardwareRefusedError(f"GPU instance {id_} of card {self.uuid} was destroyed meanwhile")
         return instance
+
+    def _find_again(self, found: FoundPartition) -> GpuInstanceReading | None:
+        """Return the instance that a survey has found; None: it is gone, and its id may be another's by now."""
+        instance = self._find_instance(_number(found))
+        if instance is None or instance.uuid not in ("", found.uuid):
+            return None
+        place = (self._profile_name(instance.profile_id), instance.placement)
+        return instance if place == (found.profile, found.placement) else None
 
     def _find_static(self, found: FoundPartition) -> GpuInstanceReading:
         instance = self._find_instance(_number(found))
@@ -216,7 +226,7 @@ class NvidiaCard:
             for compute_id, _ in instance.compute_instances:
                 self._retry(partial(self.library.destroy_compute_instance, self.uuid, instance.id, compute_id))
             self._retry(partial(self.library.destroy_gpu_instance, self.uuid, instance.id))
-        except HardwareBusyError as error:
+        except HardwareInUseError as error:
             raise HardwareHeldError(
                 f"{self._describe_use(instance)}, {self._find_holders(instance)}: {error}"
             ) from error
@@ -237,9 +247,7 @@ class NvidiaCard:
     def _find_holders(self, instance: GpuInstanceReading) -> str:
         """Say who holds an instance that no process computes on: a monitor such as DCGM (NVIDIA/DCGM#276)."""
         minor = self.library.read_minor(self.uuid)
-        found = [self.system.find_capabilities(minor, instance.id, id_) for id_, _ in instance.compute_instances]
-        nodes = {node for capabilities in found if capabilities is not None for node in capabilities}
-        if pids := self.system.find_openers(nodes):
+        if pids := self.system.find_openers(self.system.list_capabilities(minor, instance.id)):
             return f"held open by {self._name_processes(pids)}"
         return "though no process is listed; a monitor such as DCGM may hold it"
 
@@ -247,7 +255,7 @@ class NvidiaCard:
         for delay_s in _DESTROY_DELAYS_S:
             try:
                 return destroy()
-            except HardwareBusyError:
+            except HardwareInUseError:
                 _RETRIES.inc()
                 self.wait(delay_s)
         return destroy()
@@ -269,7 +277,7 @@ class NvidiaCard:
             return None
         return self.build_partition(self._profile_name(instance.profile_id), instance.placement)
 
-    def build_partition(self, profile: str, placement: Placement | None) -> Partition | None:
+    def build_partition(self, profile: str | None, placement: Placement | None) -> Partition | None:
         """Return the card's partition of this profile and placement; None: it has none."""
         specs = gpu_geometry(self.model).specs
         shape = (profile, placement)

@@ -28,15 +28,7 @@ def install_cdi_hook(source: Path, folder: Path | None) -> Path:
     or the new one, never a part. Raises CdiHookMissingError when ``source`` is no program that can be read, and OSError
     when it cannot be written.
     """
-    try:
-        content = source.read_bytes()
-    except OSError as error:
-        raise CdiHookMissingError(
-            f"there is no {HOOK_NAME} at {source} ({error.strerror}): install nvidia-container-toolkit v1.20 or later,"
-            " or name another place of the program in the field cdiHook of the backend's configuration"
-        ) from error
-    if not content:
-        raise CdiHookMissingError(f"{source} is empty: is the image damaged?")
+    content = _read(source)
     if folder is None:
         return source
     target = folder / HOOK_NAME
@@ -54,6 +46,30 @@ def install_cdi_hook(source: Path, folder: Path | None) -> Path:
         Path(temporary).unlink(missing_ok=True)
         raise
     return target
+
+
+def find_cdi_hook(source: Path, folder: Path | None) -> Path:
+    """Return where the program is that containers run, or will be once it is installed; change nothing.
+
+    Raises CdiHookMissingError when it is nowhere.
+    """
+    target = source if folder is None else folder / HOOK_NAME
+    if not target.is_file():
+        _read(source)
+    return target
+
+
+def _read(source: Path) -> bytes:
+    try:
+        content = source.read_bytes()
+    except OSError as error:
+        raise CdiHookMissingError(
+            f"there is no {HOOK_NAME} at {source} ({error.strerror}): install nvidia-container-toolkit v1.20 or later,"
+            " or name another place of the program in the field cdiHook of the backend's configuration"
+        ) from error
+    if not content:
+        raise CdiHookMissingError(f"{source} is empty: is the image damaged?")
+    return content
 
 
 def _is_installed(target: Path, content: bytes) -> bool:

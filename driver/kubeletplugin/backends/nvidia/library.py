@@ -14,6 +14,7 @@ from driver.families.gpu.model import Engines
 from driver.kubeletplugin.backends.base import (
     CardAbsentError,
     HardwareBusyError,
+    HardwareInUseError,
     HardwareRefusedError,
     OutdatedProcessError,
 )
@@ -55,6 +56,8 @@ _REOPENED: Final = frozenset({"DRIVER_NOT_LOADED", "UNINITIALIZED", _OTHER_VERSI
 """Errors after which NVML has to be opened anew: the kernel driver was loaded again."""
 _UNREPORTED: Final = frozenset({"NOT_SUPPORTED", "INVALID_ARGUMENT", "FUNCTION_NOT_FOUND"})
 """Answers to a question about a profile that this card or this driver does not have."""
+_GONE: Final = frozenset({"NOT_FOUND", "INVALID_ARGUMENT"})
+"""Answers to a question about an instance that is not there (any more): its handle is no argument then."""
 
 
 class NvmlUnavailableError(TransientError):
@@ -299,14 +302,13 @@ class NvmlLibrary:
     # Instances
 
     def list_gpu_instances(self, card_uuid: str) -> list[GpuInstanceReading]:
-        """Return all GPU instances of the card, whoever made them, by id."""
+        """Return all GPU instances of the card, whoever made them, by id; one that goes meanwhile is left out."""
         handle = self._handle(card_uuid)
         if (mode := self.read_mig_mode(card_uuid)) is None or not mode.is_on:
             return []
         profiles = self._profiles.get(card_uuid) or self.read_profiles(card_uuid)
-        found = [
-            self._read_gpu_instance(one, profile) for profile in profiles for one in self._instances(handle, profile)
-        ]
+        held = ((one, profile) for profile in profiles for one in self._instances(handle, profile))
+        found = filter(None, (self._read_gpu_instance(*one) for one in held))
         return sorted(found, key=lambda instance: instance.id)
 
     def create_gpu_instance(self, card_uuid: str, profile_id: int, placement: Placement) -> int | None:
@@ -342,26 +344,26 @@ class NvmlLibrary:
         self._call("nvmlGpuInstanceCreateComputeInstance", instance, largest.id)
 
     def destroy_compute_instance(self, card_uuid: str, instance_id: int, compute_id: int) -> None:
-        """Destroy a compute instance; one that is gone is success. Raises HardwareBusyError while it is used."""
+        """Destroy a compute instance; one that is gone is success. Raises HardwareInUseError while it is used."""
         instance = self._instance(card_uuid, instance_id)
         if instance is None:
             return
         name = "nvmlGpuInstanceGetComputeInstanceById"
         compute = self._call(name, instance, compute_id, none_for={"NOT_FOUND"})
         if compute is not None:
-            self._call("nvmlComputeInstanceDestroy", compute)
+            self._call("nvmlComputeInstanceDestroy", compute, none_for={"NOT_FOUND"})
 
     def destroy_gpu_instance(self, card_uuid: str, instance_id: int) -> None:
         """Destroy a GPU instance; one that is gone is success.
 
-        Raises HardwareBusyError while it is used, or is still there although NVML has said that it was destroyed.
+        Raises HardwareInUseError while it is used, or is still there although NVML has said that it was destroyed.
         """
         instance = self._instance(card_uuid, instance_id)
         if instance is None:
             return
-        self._call("nvmlGpuInstanceDestroy", instance)
+        self._call("nvmlGpuInstanceDestroy", instance, none_for={"NOT_FOUND"})
         if self._instance(card_uuid, instance_id) is not None:  # seen on H100 (NVIDIA/go-nvml#146)
-            raise HardwareBusyError("nvmlGpuInstanceDestroy has succeeded, but the instance is still there")
+            raise HardwareInUseError("nvmlGpuInstanceDestroy has succeeded, but the instance is still there")
 
     # Reading
 
@@ -427,8 +429,10 @@ class NvmlLibrary:
             return []
         return list(rows[: count.value])
 
-    def _read_gpu_instance(self, instance: Any, profile: ProfileReading) -> GpuInstanceReading:  # noqa: ANN401
-        info = self._call("nvmlGpuInstanceGetInfo", instance)
+    def _read_gpu_instance(self, instance: Any, profile: ProfileReading) -> GpuInstanceReading | None:  # noqa: ANN401
+        """Return what the instance is; None: it is gone."""
+        if (info := self._call("nvmlGpuInstanceGetInfo", instance, none_for=_GONE)) is None:
+            return None
         computes = list(self._read_compute_instances(instance))
         return GpuInstanceReading(
             id=info.id,
@@ -442,10 +446,11 @@ class NvmlLibrary:
         """Yield the id, the UUID and the compute slices of each."""
         name = "nvmlGpuInstanceGetComputeInstanceById"
         for id_ in range(_COMPUTE_INSTANCES):
-            compute = self._call(name, instance, id_, none_for={"NOT_FOUND", "INVALID_ARGUMENT"})
-            if compute is not None:
-                info = self._call("nvmlComputeInstanceGetInfo", compute)
-                yield id_, self._call("nvmlDeviceGetUUID", info.device), info.placement.size
+            compute = self._call(name, instance, id_, none_for=_GONE)
+            info = None if compute is None else self._call("nvmlComputeInstanceGetInfo", compute, none_for=_GONE)
+            mig_uuid = None if info is None else self._call("nvmlDeviceGetUUID", info.device, none_for=_GONE)
+            if info is not None and mig_uuid is not None:
+                yield id_, mig_uuid, info.placement.size
 
     # Handles and calls
 
@@ -487,6 +492,8 @@ class NvmlLibrary:
             return CardAbsentError(message)
         if _is_one_of(nvml, error, {"RESET_REQUIRED"}):
             return HardwareRefusedError(f"{message}: the card has to be reset, or the machine booted")
+        if _is_one_of(nvml, error, {"IN_USE"}):
+            return HardwareInUseError(message)
         return HardwareRefusedError(message) if _is_one_of(nvml, error, _REFUSED) else HardwareBusyError(message)
 
     def _forget_handles(self) -> None:

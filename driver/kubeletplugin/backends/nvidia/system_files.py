@@ -35,9 +35,15 @@ class SystemFiles:
         """Return the minor numbers of the capability nodes of a GPU instance and its compute instance; None: there are
         none.
         """
-        folder = self.root / "proc/driver/nvidia/capabilities" / f"gpu{minor}/mig/gi{gpu_instance}"
+        folder = self._capabilities(minor, gpu_instance)
         found = [_read_minor(one / "access") for one in (folder, folder / f"ci{compute_instance}")]
         return None if found[0] is None or found[1] is None else (found[0], found[1])
+
+    def list_capabilities(self, minor: int, gpu_instance: int) -> set[int]:
+        """Return the minor numbers of the nodes of a GPU instance and of all its compute instances that there are."""
+        folder = self._capabilities(minor, gpu_instance)
+        found = (_read_minor(access) for access in (folder / "access", *folder.glob("ci*/access")))
+        return {number for number in found if number is not None}
 
     def read_process_name(self, pid: int) -> str:
         """Return the name of a process of this machine; empty: it is gone, or another PID namespace hides it."""
@@ -59,6 +65,9 @@ class SystemFiles:
     @property
     def _proc(self) -> Path:
         return self.root / "proc"
+
+    def _capabilities(self, minor: int, gpu_instance: int) -> Path:
+        return self.root / "proc/driver/nvidia/capabilities" / f"gpu{minor}/mig/gi{gpu_instance}"
 
     def _device(self, pci_address: str) -> Path:
         return self.root / "sys/bus/pci/devices" / pci_address

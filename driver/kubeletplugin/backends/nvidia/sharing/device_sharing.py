@@ -124,23 +124,26 @@ class DeviceSharing:
             self._set_mode(card_uuid, record, ComputeMode.EXCLUSIVE_PROCESS)
             self._start_daemon(folder, record)
 
-    def take_back_others(self, card_uuid: str, device_uuid: str, sharing: GpuSharing) -> None:
-        """Take back what is set up for a device otherwise than ``sharing`` says: a claim whose record was lost left it.
+    def take_back_others(self, card_uuid: str, device_uuid: str, sharing: GpuSharing, limits: ClientLimits) -> None:
+        """Take back what is set up for a device otherwise than for a claim that has it alone, by ``sharing`` and with
+        ``limits``: a claim whose record was lost left it, and its limits would hold for this one.
 
         Raises HardwareHeldError as ``take_back`` does.
         """
         folder = self.folder(device_uuid)
         record = None if folder is None else self._read(folder)
-        if record is not None and (record.strategy, record.interval) != _describe(sharing):
-            self.take_back(card_uuid, device_uuid)
+        if folder is None or record is None:
+            return
+        there = (record.strategy, record.interval, record.active_thread_percentage, record.pinned_memory_mib)
+        if there != (*_describe(sharing), limits.active_thread_percentage, limits.pinned_memory_mib):
+            self.take_back(card_uuid, folder)
 
-    def take_back(self, card_uuid: str, device_uuid: str) -> None:
-        """Take back what was set up for a device; nothing there is success.
+    def take_back(self, card_uuid: str, folder: DaemonFolder) -> None:
+        """Take back what was set up for the device of ``folder``, on this card; nothing there is success.
 
         Raises HardwareHeldError while a daemon of MPS does not end.
         """
-        folder = self.folder(device_uuid)
-        if folder is None or not folder.path.exists():
+        if not folder.path.exists():
             return
         record = self._read(folder)
         remove_document(folder.request)
@@ -228,7 +231,7 @@ class DeviceSharing:
         while (state := folder.read_state()) is None or not state.is_ready or state.request != request.id:
             if self._now() >= end:
                 reason = state.error if state is not None and state.error else "no reason is known"
-                raise HardwareBusyError(f"no MPS control daemon for {folder.device}: {self._explain(reason)}")
+                raise HardwareBusyError(f"no MPS control daemon for {folder.device}: {_explain(folder, reason)}")
             self._wait(_POLL_S)
 
     def _await_end(self, folder: DaemonFolder) -> None:
@@ -236,12 +239,15 @@ class DeviceSharing:
         while (state := folder.read_state()) is not None:
             if self._now() >= end:
                 reason = state.error or f"process {state.pid} has not ended"
-                raise HardwareHeldError(f"{folder.device} is held by its MPS control daemon: {self._explain(reason)}")
+                raise HardwareHeldError(
+                    f"{folder.device} is held by its MPS control daemon: {_explain(folder, reason)}"
+                )
             self._wait(_POLL_S)
 
-    def _explain(self, reason: str) -> str:
-        assert self._root is not None
-        return reason if is_held(self._root / LOCK) else NO_DAEMONS.format(self._root)
+
+def _explain(folder: DaemonFolder, reason: str) -> str:
+    root = folder.path.parent
+    return reason if is_held(root / LOCK) else NO_DAEMONS.format(root)
 
 
 def _describe(sharing: GpuSharing) -> tuple[str, str]:
