@@ -22,7 +22,7 @@ import click
 
 from api.errors import InvalidDocumentError, KerfError
 from driver import VERSION
-from driver.cli.output import EXIT_BAD_INPUT, EXIT_FAILED
+from driver.cli.output import EXIT_BAD_INPUT, EXIT_FAILED, print_text
 from driver.runtime.lifecycle import iter_leaf_errors
 
 TRACEBACK: Final = "KERF_TRACEBACK"
@@ -137,7 +137,7 @@ def _report(error: BaseException) -> int:
     if os.environ.get(TRACEBACK) and not all(isinstance(each, KerfError) for each in errors):
         traceback.print_exception(error)
     for line in dict.fromkeys(line for each in errors for line in _lines_of(each)):
-        _tell(partial(click.echo, line, err=True))
+        _tell(partial(print_text, line, err=True))
     if any(isinstance(each, OSError) and each.filename is None for each in errors):
         _drop_output()
     if any(isinstance(each, BrokenPipeError) for each in errors):

@@ -21,7 +21,7 @@ from api.model.names import ObjectRef
 from driver.allocation import Budget
 from driver.cli.cluster.why import render_report
 from driver.cli.options import BackendParameter, option
-from driver.cli.output import EXIT_BAD_INPUT, EXIT_FAILED, OutputFormat, output_option, print_document
+from driver.cli.output import EXIT_BAD_INPUT, EXIT_FAILED, OutputFormat, output_option, print_document, print_text
 from driver.demo.cluster_picture import Explanation
 from driver.demo.display import Display, TextDisplay
 from driver.demo.environment import DemoCluster, DemoEnvironment, DemoSettings, find_packaged_folder, open_environment
@@ -174,7 +174,7 @@ def command(
         manifests = load_manifests(files or [find_packaged_folder("examples") / name for name in EXAMPLES])
     except BadManifestsError as error:
         for line in error.lines:
-            click.echo(line, err=True)
+            print_text(line, err=True)
         if not all(file.exists() for file in files):
             click.echo(f"Kerf's own examples are in {find_packaged_folder('examples')}", err=True)
         return EXIT_BAD_INPUT
@@ -218,7 +218,7 @@ class _DemoRun:
 
     def _fail(self, cluster: DemoCluster, error: KerfError) -> int:
         self._display.verdict("FAILED See the error and the logs.", is_good=False)
-        click.echo(f"kerf demo: {error}", err=True)
+        print_text(f"kerf demo: {error}", err=True)
         _show_logs(cluster)
         return EXIT_FAILED
 
@@ -228,7 +228,7 @@ class _DemoRun:
         if self._output != "text":
             print_document(to_document(report), self._output)
             for each in report.waiting:
-                click.echo("\n".join(each.why), err=True)
+                print_text("\n".join(each.why), err=True)
         if waiting:
             text = f"FAILED {len(waiting)} of {len(waiting) + len(report.pods)} pods did not run: {', '.join(waiting)}."
             self._display.verdict(text, is_good=False)
@@ -312,4 +312,4 @@ def _show_logs(cluster: DemoCluster) -> None:
         lines = running.log.read_text(errors="replace").splitlines()[-_LOG_TAIL:]
         click.echo(f"\nend of the log of {running.name}:", err=True)
         for line in lines:
-            click.echo(f"  {line}", err=True)
+            print_text(f"  {line}", err=True)

@@ -23,7 +23,7 @@ from driver.cli.options.cluster import (
     require_scheduler_allocation,
     with_exit_codes,
 )
-from driver.cli.output import EXIT_FAILED, OutputFormat, format_table, output_formats, print_document
+from driver.cli.output import EXIT_FAILED, OutputFormat, format_table, output_formats, print_document, print_text
 from driver.diagnostics.cluster_state import ClusterState
 from driver.families.fpga import FPGA
 from driver.families.fpga.descriptions import (
@@ -100,9 +100,9 @@ def slots(kubeconfig: Path | None, context: str | None, dump: Path | None, outpu
     if output != "text":
         print_document({"slots": found}, output)
     elif found:
-        click.echo(format_table([name.upper() for name in found[0]], [[*row.values()] for row in found]))
+        print_text(format_table([name.upper() for name in found[0]], [[*row.values()] for row in found]))
     else:
-        click.echo("no slot is published")
+        print_text("no slot is published")
     return 0
 
 
@@ -125,7 +125,7 @@ def verify(files: tuple[Path, ...], folder: Path | None, keys: tuple[Path, ...])
     for one in folders:
         problems += _verify_folder(one)
     for problem in problems:
-        click.echo(f"kerf: {problem}", err=True)
+        print_text(f"kerf: {problem}", err=True)
     return EXIT_FAILED if problems else 0
 
 
@@ -141,7 +141,7 @@ def load(device: str, backends: tuple[BackendChoice, ...], dry_run: bool) -> int
     """
     del dry_run  # there is no other way
     if problem := _try_load(device, backends):
-        click.echo(f"kerf: {problem}", err=True)
+        print_text(f"kerf: {problem}", err=True)
         return EXIT_FAILED
     return 0
 
@@ -164,13 +164,13 @@ def _print(
     output: OutputFormat,
 ) -> int:
     if output == "name":
-        click.echo("\n".join(f"{kind.kind.lower()}/{held.metadata.name}" for held in found))
+        print_text("\n".join(f"{kind.kind.lower()}/{held.metadata.name}" for held in found))
     elif output != "text":
         print_document({kind.plural: [kind.encode(held) for held in found]}, output)
     elif found:
-        click.echo(format_table(header, rows))
+        print_text(format_table(header, rows))
     else:
-        click.echo(f"there is no {kind.kind}")
+        print_text(f"there is no {kind.kind}")
     return 0
 
 
@@ -264,7 +264,7 @@ def _verify_documents(files: Sequence[Path], folder: Path | None, keys: Sequence
     for source, document in found:
         if source not in descriptions.faults:
             assert isinstance(document, dict)  # it was decoded
-            click.echo(f"{source}: {document['kind']} {document['metadata']['name']} is valid")
+            print_text(f"{source}: {document['kind']} {document['metadata']['name']} is valid")
             yield from (f"{source}: {problem}" for problem in _verify_files(document, folder, keys))
 
 
@@ -291,10 +291,10 @@ def _verify_files(document: JsonObject, folder: Path | None, keys: Sequence[Path
             if fault is not None:
                 yield fault.message
             else:
-                click.echo(f"  {reference.file}: as described")
+                print_text(f"  {reference.file}: as described")
         else:
             what = "its signature is right; its bytes were not looked at" if keys else "it was not looked at"
-            click.echo(f"  {reference.name}: {what}")
+            print_text(f"  {reference.name}: {what}")
 
 
 def _verify_image(file: Path) -> Iterator[str]:
@@ -305,8 +305,8 @@ def _verify_image(file: Path) -> Iterator[str]:
         except KerfError as error:
             yield f"{file}: {error}"
             return
-    click.echo(f"{file}: an image {_describe_image(header)}")
-    click.echo(f"  interfaceUUID: {header.interface_uuid}\n  afuID: {header.afu_id}\n  sha256: {digest}")
+    print_text(f"{file}: an image {_describe_image(header)}")
+    print_text(f"  interfaceUUID: {header.interface_uuid}\n  afuID: {header.afu_id}\n  sha256: {digest}")
 
 
 def _describe_image(header: ImageHeader) -> str:
@@ -335,18 +335,18 @@ def _verify_folder(folder: Path) -> Iterator[str]:
         if (folder / "shell.json").is_file():
             base = read_base(folder.parent, folder)
             what = "a flat base design, which is the package of its function" if base.is_flat else "a base design"
-            click.echo(f"{folder}: {what}{'' if base.is_flat else f' with {base.slots} slots'}")
-            click.echo(f"  interfaceUUID: {base.interface_uuid}")
+            print_text(f"{folder}: {what}{'' if base.is_flat else f' with {base.slots} slots'}")
+            print_text(f"  interfaceUUID: {base.interface_uuid}")
             if base.is_flat:
-                click.echo(f"  sha256: {compute_digest(folder)}")
+                print_text(f"  sha256: {compute_digest(folder)}")
             return
         found = split_slot_folder("/".join(folder.resolve().parts[-3:]))
         if found is None:
             yield f"{folder}: it is neither a base design (shell.json) nor the directory NAME/NAME_slotN of a package"
             return
         devices = " ".join(read_accelerator(folder).devices) or "none"
-        click.echo(f"{folder}: the package {found[1]} for slot {found[2]}, with the devices: {devices}")
-        click.echo(f"  sha256: {compute_digest(folder)}")
+        print_text(f"{folder}: the package {found[1]} for slot {found[2]}, with the devices: {devices}")
+        print_text(f"  sha256: {compute_digest(folder)}")
     except (InvalidPackageError, OSError) as error:
         yield f"{folder}: {error}"
 
@@ -392,12 +392,12 @@ def _try_load(device: str, backends: Sequence[BackendChoice]) -> str:
                     digest = dict(spec.attributes).get("imageDigest", _ABSENT).string
                     is_warm = spec.placement is not None and card.loaded.get(spec.placement) == spec.function
                     what = spec.function or "nothing, or what the claim's FpgaConfig names"
-                    click.echo(f"{device}: card {card.pci_bus_id or card.uuid}, function: {what}")
-                    click.echo(f"  sha256 of its image: {digest or 'none'}")
-                    click.echo(f"  it is loaded already: {'yes' if is_warm else 'no'}; a load takes {spec.load_s:g} s")
+                    print_text(f"{device}: card {card.pci_bus_id or card.uuid}, function: {what}")
+                    print_text(f"  sha256 of its image: {digest or 'none'}")
+                    print_text(f"  it is loaded already: {'yes' if is_warm else 'no'}; a load takes {spec.load_s:g} s")
                     if spec.placement is not None and spec.placement.layout != card.layout:
                         now = f"layout {card.layout}" if card.layout else "first layout"
-                        click.echo(f"  the card has its {now} now, which is replaced with all that is loaded in it")
+                        print_text(f"  the card has its {now} now, which is replaced with all that is loaded in it")
                     return ""
     published = " ".join(filter(None, refused))
     return f"there is no device {device} here{f'; refused images: {published}' if published else ''}"

@@ -1,14 +1,22 @@
-"""The output of commands: exit codes, and text for people or one JSON or YAML document for programs."""
+"""The output of commands: exit codes, and text for people or one JSON or YAML document for programs.
 
-from collections.abc import Callable, Iterable, Sequence
+Objects, files and hardware hold text that their authors chose, tenants among them, and nothing of it may move a
+terminal's cursor or turn its text around. ``print_text`` replaces what is not printable; a command that adds colors
+does so to what ``make_printable`` has returned, and documents have such characters escaped.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import click
 
 from api.errors import KerfError
+from api.model.printable_text import replace_unprintable, to_one_line
 from api.wire import to_builtins
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+ReportT = TypeVar("ReportT")
 
 OutputFormat: TypeAlias = Literal["text", "wide", "json", "yaml", "name"]
 """``wide`` is text without limits of rows and names, ``name`` one ``kind/name`` a line for other commands to read."""
@@ -46,17 +54,41 @@ def describe_error(error: Exception) -> str:
     return str(error) if isinstance(error, KerfError) else repr(error)
 
 
+def print_text(text: str, *, err: bool = False, nl: bool = True) -> None:
+    """Print ``text`` on standard output, or with ``err`` on standard error, printable but for its line breaks."""
+    click.echo(replace_unprintable(text, kept="\n"), err=err, nl=nl)
+
+
+def make_printable(report: ReportT) -> ReportT:
+    """Return a report (dataclasses, collections, plain data) with each of its texts as one printable line."""
+    printable: ReportT = _make_printable(report)
+    return printable
+
+
+def _make_printable(value: Any) -> Any:  # noqa: ANN401  (as ``make_printable``)
+    if type(value) is str:  # an enumeration's are Kerf's own
+        return to_one_line(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{each.name: _make_printable(getattr(value, each.name)) for each in fields(value)})
+    if isinstance(value, Mapping):
+        return {_make_printable(key): _make_printable(each) for key, each in value.items()}
+    if isinstance(value, tuple):
+        parts = [_make_printable(each) for each in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    return [_make_printable(each) for each in value] if isinstance(value, list) else value
+
+
 def print_document(value: object, output: OutputFormat) -> None:
-    """Print ``value`` (structs, dataclasses, plain data) as one JSON or YAML document."""
+    """Print ``value`` (structs, dataclasses, plain data) as one JSON or YAML document in ASCII."""
     document = to_builtins(value)
     if output == "json":
         import json
 
-        click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+        click.echo(json.dumps(document, indent=2))
     else:
         import yaml
 
-        click.echo(yaml.safe_dump(document, sort_keys=False, allow_unicode=True), nl=False)
+        click.echo(yaml.safe_dump(document, sort_keys=False), nl=False)
 
 
 def format_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

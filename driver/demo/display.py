@@ -10,6 +10,7 @@ from typing import Final
 import anyio
 import click
 
+from api.model.printable_text import replace_unprintable, to_one_line
 from driver.partitions.card_picture import DrawnCard, draw_cards
 
 WIDEST: Final = 100
@@ -84,6 +85,7 @@ class TextDisplay(Display):
         self.quote(draw_cards(cards, labels, self.width))
 
     def items(self, rows: Sequence[tuple[str, str]]) -> None:
+        rows = [(to_one_line(name), text) for name, text in rows]
         column = max((len(name) for name, _ in rows), default=0) + 2
         longest = max((len(word) for _, text in rows for word in text.split()), default=0)
         for name, text in rows:
@@ -127,5 +129,5 @@ class TextDisplay(Display):
 
 
 def _wrap(text: str, width: int) -> list[str]:
-    """Wrap between words; names are never broken, because people copy them."""
-    return wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
+    """Wrap between words, without control characters; names are never broken, because people copy them."""
+    return wrap(replace_unprintable(text, kept="\t\n"), width, break_long_words=False, break_on_hyphens=False) or [""]

@@ -2,21 +2,29 @@
 
 import io
 import itertools
+import json
 import logging
+import re
 import string
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
+import yaml
 
 from api.errors import InvalidDocumentError, PermanentError
 from api.kerf.decoder import decode_parameters, decode_resource_class
+from api.model.metadata import Condition
 from api.model.names import ClaimRef
 from api.model.prepared import PreparedClaim
+from driver.cli import main
+from driver.diagnostics.dump import encode_dump
 from driver.kubeletplugin.backends.kernel_files import describe_processes, read_process_name
 from driver.kubeletplugin.grpc.dra_service import NodeClaimService
 from driver.runtime import logs
+from tests.diagnostics import clusters
 from tests.fakes.claims import claim, config
 from tests.fakes.kubelet import ClaimError
 from tests.kubeletplugin.harness import machine
@@ -28,6 +36,106 @@ FORGED: Final = f"x\n2026-11-24T00:00:00.000Z ERROR   driver: forged\r{ESCAPES}"
 
 def unprintable(text: str) -> set[str]:
     return {one for one in text if not one.isprintable() and one != "\n"}
+
+
+def written_dump(folder: Path) -> str:
+    """Return a dump in which whatever somebody else than Kerf has named or said ends in escapes."""
+    literal = f'{clusters.ATTRIBUTES}.profile == "{ESCAPES}"'
+    now = clusters.allocate_claims(clusters.gpu_cluster(), *(clusters.claim(f"held{n}", "1g-10gb") for n in range(7)))
+    waiting = {
+        "near": clusters.request("r", "1g-10gb", literal),
+        "wrong": clusters.request("r", "1g-10gb", f"nosuch.{ESCAPES} == 1"),
+        "big": clusters.request("r", "3g-40gb"),
+        "unknown": clusters.request("r", "missing"),
+    }
+    refused = Condition(type="PodScheduled", status="False", reason="Unschedulable", message=f"nobody said{ESCAPES}")
+    now = clusters.replace(
+        now,
+        claims=(*now.claims, *(clusters.claim(name, asked) for name, asked in waiting.items())),
+        pods=(*now.pods, *(clusters.pod(f"pod-{name}", name, conditions=[refused]) for name in waiting)),
+        unreadable=("somebody",),
+        forbidden_lists={"events": "nobody said"},
+    )
+    text = encode_dump(now, compress=False).decode()
+    escaped = json.dumps(ESCAPES)[1:-1]
+    for name in ("node-1", "held0", "gpu-0", "memory-slice-0", "missing", "nobody said", "somebody", "h100-80gb-sxm"):
+        text = re.sub(rf"{name}(?![\w\\])", lambda found: f"{found[0]}{escaped}", text)
+    file = folder / "dump.json"
+    file.write_text(text)
+    return str(file)
+
+
+WANTED: Final = f"""
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {{name: wanted}}
+spec:
+  devices:
+    requests:
+    - name: r
+      exactly:
+        deviceClassName: 1g-10gb
+        selectors: [{{cel: {{expression: {json.dumps(f'device.driver == "{ESCAPES}"')}}}}}]
+"""
+
+
+def commands(folder: Path) -> Iterator[tuple[str, ...]]:
+    dump = ("--from", written_dump(folder))
+    manifest, cards, wrong = folder / "claim.yaml", folder / "cards.yaml", folder / "wrong.yaml"
+    manifest.write_text(WANTED)
+    cards.write_text("state: hardware\ncards: [{kind: gpu, model: a30}]\n")
+    wrong.write_text(json.dumps({"cards": [{"kind": "gpu", "model": f"x{ESCAPES}", f"field{ESCAPES}": 1}]}))
+    node = ("--state-dir", str(folder / "none"), "--node-name", f"node{ESCAPES}")
+    for output in ("text", "wide", "json", "yaml"):
+        for name in ("near", "wrong", "big", "unknown"):
+            yield ("why", f"claim/{name}", *dump, "-o", output)
+            yield ("why", f"pod/pod-{name}", *dump, "-o", output)
+        yield ("why", "pods", *dump, "-o", output)
+        yield ("why", f"pod/none{ESCAPES}", *dump, "-o", output)
+        yield ("plan", "-f", str(manifest), *dump, "-o", output)
+        yield ("frag", *dump, "-o", output)
+        yield ("frag", *dump, "--nodes", f"x{ESCAPES}", "-o", output)
+    for output in ("text", "json", "yaml"):
+        yield ("devices", f"--backend=simulated={cards}", *node, "-o", output)
+        yield ("devices", f"--backend=simulated={wrong}", *node, "-o", output)
+        yield (
+            *("check", "node", f"--backend=simulated={wrong}", f"--kubelet-root={folder}", f"--cdi-dir={folder}/cdi"),
+            *(f"--containerd-config={folder}/config.toml", "-o", output),
+        )
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:click")
+def test_no_command_writes_the_control_characters_of_others_to_a_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A CEL selector may quote any text, and `kerf why` showed it to the administrator: it could clear the screen, and
+    say that everything was well.
+    """
+    seen = 0
+    for arguments in commands(tmp_path):
+        main(list(arguments))
+        out, err = capsys.readouterr()
+        assert unprintable(out) | unprintable(err) == set(), arguments
+        assert len(out) + len(err) > 40, arguments
+        if arguments[-1] in ("json", "yaml") and out:
+            document = json.loads(out) if arguments[-1] == "json" else yaml.safe_load(out)
+            seen += ESCAPES in str(document) or any(one in json.dumps(document) for one in ("\\u202e", "\\u009b"))
+        seen += "\N{REPLACEMENT CHARACTER}" in out + err
+    assert seen > 50, "the test shows hardly any foreign text"
+
+
+def test_a_terminal_gets_colors_from_kerf_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Colors are set after what others have written was made printable, and only they are escapes."""
+    written = io.StringIO()
+    monkeypatch.setattr(written, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdout", written)
+    for arguments in commands(tmp_path):
+        main(list(arguments))
+    text = written.getvalue()
+    colors = re.findall(r"\x1b\[(?:0|1|31|32|33)m", text)
+    assert colors
+    assert unprintable(re.sub(r"\x1b\[(?:0|1|31|32|33)m", "", text)) == set()
+    assert "\x1b[2J" not in text
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from driver.cli.options import (
     state_options,
 )
 from driver.cli.options.cluster import access_options, format_count, with_exit_codes
-from driver.cli.output import EXIT_FAILED, OutputFormat, output_option, print_document
+from driver.cli.output import EXIT_FAILED, OutputFormat, make_printable, output_option, print_document
 from driver.diagnostics.preflight.results import CheckLevel, CheckResult, PreflightReport
 from driver.kubeletplugin.backends.registry import BackendChoice
 from driver.kubeletplugin.settings import CDI_DIR
@@ -172,6 +172,7 @@ def _now() -> datetime:
 
 def _print(report: PreflightReport, output: OutputFormat) -> int:
     if output == "text":
+        report = make_printable(report)
         width = max((len(result.check) for result in report.results), default=0)
         for result in report.results:
             for line in _lines(result, width):

@@ -21,7 +21,7 @@ from driver.cli.options.cluster import (
     require_scheduler_allocation,
     with_exit_codes,
 )
-from driver.cli.output import OutputFormat, format_table, output_formats, print_document
+from driver.cli.output import OutputFormat, format_table, make_printable, output_formats, print_document
 from driver.diagnostics.counter_usage import CounterSetFigures, PoolFigures
 from driver.diagnostics.defragmentation import Advice
 from driver.diagnostics.frag import CardFigures, FragmentationReport, measure_fragmentation
@@ -63,7 +63,7 @@ def command(
     answer = measure_fragmentation(cluster, nodes=choose_nodes(cluster, nodes), size=size, track=Progress())
     if output in ("text", "wide"):
         most = _CARDS if output == "text" else sys.maxsize
-        click.echo("\n".join(_lines(answer, most)).lstrip("\n"))
+        click.echo("\n".join(_lines(make_printable(answer), most)).lstrip("\n"))
     else:
         print_document(answer, output)
     return 0

@@ -9,6 +9,7 @@ import click
 
 from driver.cli.options import option
 from driver.cli.options.cluster import access_options, format_count, read_state, with_exit_codes
+from driver.cli.output import print_text
 from driver.diagnostics.anonymization import anonymize as build_anonymous
 from driver.diagnostics.dump import encode_dump
 
@@ -64,5 +65,5 @@ def command(
         format_count(len(state.claims), "claim"),
         format_count(len(state.pods), "pod"),
     )
-    click.echo(f"{output_file}: {', '.join(parts)}, {len(data) / 2**10:,.0f} KiB", err=True)
+    print_text(f"{output_file}: {', '.join(parts)}, {len(data) / 2**10:,.0f} KiB", err=True)
     return 0

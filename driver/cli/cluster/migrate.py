@@ -78,7 +78,7 @@ def command(files: tuple[Path, ...], kubeconfig: Path | None, context: str | Non
     documents: list[JsonObject] = []
     for result in found:  # a class that several need is written once
         documents += [document for document in result.documents if document not in documents]
-    click.echo(yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, allow_unicode=True), nl=False)
+    click.echo(yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False), nl=False)
     for result in found:
         for remark in result.remarks:
             click.echo(to_one_line(remark), err=True)  # names in it may be anything

@@ -34,6 +34,7 @@ from driver.cli.output import (
     EXIT_NO_ANSWER,
     OutputFormat,
     format_table,
+    make_printable,
     output_formats,
     print_document,
 )
@@ -97,7 +98,7 @@ def command(
         cluster, manifests.workloads, copies=copies, passed_over=manifests.passed_over, track=Progress()
     )
     if output in ("text", "wide"):
-        click.echo("\n".join(_lines(answer, is_wide=output == "wide")))
+        click.echo("\n".join(_lines(make_printable(answer), is_wide=output == "wide")))
     else:
         print_document(answer, output)
     return _exit(answer)

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 import click
 
 from api.model.names import ObjectRef, list_names
+from api.model.printable_text import to_one_line
 from driver.cli.options import option
 from driver.cli.options.cluster import (
     Progress,
@@ -21,7 +22,15 @@ from driver.cli.options.cluster import (
     with_exit_codes,
 )
 from driver.cli.options.names import complete_objects
-from driver.cli.output import EXIT_DOES_NOT_FIT, EXIT_NO_ANSWER, OutputFormat, output_formats, print_document
+from driver.cli.output import (
+    EXIT_DOES_NOT_FIT,
+    EXIT_NO_ANSWER,
+    OutputFormat,
+    make_printable,
+    output_formats,
+    print_document,
+    print_text,
+)
 from driver.diagnostics.cluster_index import ClusterIndex
 from driver.diagnostics.explain.report import (
     BlockedCard,
@@ -133,7 +142,7 @@ def command(
     elif output == "name":
         for report in reports:
             if report.verdict is not Verdict.HAS_DEVICES:
-                click.echo(f"{report.subject.kind.lower()}/{report.subject.name}")
+                print_text(f"{report.subject.kind.lower()}/{report.subject.name}")
     else:
         print_document(answer, output)
     exits = {_EXITS[report.verdict] for report in reports}
@@ -170,7 +179,7 @@ def _lines(cluster: ClusterIndex, answer: WhyReport | WorkloadReport, *, is_wide
     if isinstance(answer, WorkloadReport):
         subject = answer.subject
         name = f"{subject.namespace}/{subject.name}".removeprefix("/")
-        yield f"{subject.kind.lower()} {name}: {answer.message}"
+        yield to_one_line(f"{subject.kind.lower()} {name}: {answer.message}")
         for report in answer.pods:
             yield ""
             yield from render_report(report, is_wide=is_wide)
@@ -178,13 +187,14 @@ def _lines(cluster: ClusterIndex, answer: WhyReport | WorkloadReport, *, is_wide
         yield from render_report(answer, is_wide=is_wide)
     for plural, why in cluster.state.forbidden_lists.items():
         yield ""
-        yield from _wrapped(f"{plural} could not be read, so what they say is missing here: {why}")
+        yield from _wrapped(to_one_line(f"{plural} could not be read, so what they say is missing here: {why}"))
 
 
 def render_report(answer: WhyReport, width: int = _WIDTH, *, is_wide: bool = False) -> Iterator[str]:
     """Yield the report in lines, the sentences of which have at most ``width`` columns; ``is_wide``: no list is cut
-    short.
+    short. The texts of the report are made printable.
     """
+    answer = make_printable(answer)
     subject = answer.subject
     color = _COLORS[_EXITS[answer.verdict]]
     about = f"{'pod' if subject.kind == 'Pod' else 'claim'} {subject.namespace}/{subject.name}:"

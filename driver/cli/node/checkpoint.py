@@ -14,7 +14,15 @@ from api.errors import KerfError
 from api.model.names import ShareId
 from api.model.prepared import DeviceNotes, PreparedClaim
 from driver.cli.options import DIRECTORY, option, state_options
-from driver.cli.output import EXIT_FAILED, OutputFormat, describe_error, format_table, output_option, print_document
+from driver.cli.output import (
+    EXIT_FAILED,
+    OutputFormat,
+    describe_error,
+    format_table,
+    output_option,
+    print_document,
+    print_text,
+)
 from driver.families.base import Family
 from driver.families.registry import find_families, installed_families
 from driver.kubeletplugin.checkpoint_copy import copy_checkpoint, has_checkpoint, open_copy
@@ -76,9 +84,9 @@ def show(families: tuple[str, ...], kubelet_root: Path, state_dir: Path | None, 
     if output != "text":
         print_document({"checkpoints": [_document(report) for report in reports]}, output)
     elif reports:
-        click.echo("\n\n".join("\n".join(_lines(report)) for report in reports))
+        print_text("\n\n".join("\n".join(_lines(report)) for report in reports))
     for problem in problems:
-        click.echo(f"kerf: {problem}", err=True)
+        print_text(f"kerf: {problem}", err=True)
     return EXIT_FAILED if problems else 0
 
 
@@ -102,9 +110,9 @@ def export(target: Path, families: tuple[str, ...], kubelet_root: Path, state_di
         except (KerfError, OSError) as error:
             problems.append(describe_error(error))
         else:
-            click.echo(f"{family.driver}: {written}")
+            print_text(f"{family.driver}: {written}")
     for problem in problems:
-        click.echo(f"kerf: {problem}", err=True)
+        print_text(f"kerf: {problem}", err=True)
     return EXIT_FAILED if problems else 0
 
 

@@ -21,7 +21,15 @@ from api.model.devices import Device, Pool
 from api.wire import to_builtins
 from driver.cli.node.checkpoint import state_folder
 from driver.cli.options import backend_option, family_option, option, state_options
-from driver.cli.output import EXIT_FAILED, OutputFormat, describe_error, format_table, output_formats, print_document
+from driver.cli.output import (
+    EXIT_FAILED,
+    OutputFormat,
+    describe_error,
+    format_table,
+    output_formats,
+    print_document,
+    print_text,
+)
 from driver.families.base import Family
 from driver.kubeletplugin.backends.base import CardSurvey, FoundPartition, HealthChange, InstallingBackend
 from driver.kubeletplugin.backends.ownership import came_later
@@ -102,11 +110,11 @@ def command(
         found.append(each)
         problems += each.problems
     for problem in problems:
-        click.echo(f"kerf: {problem}", err=True)
+        print_text(f"kerf: {problem}", err=True)
     if output == "text":
-        click.echo("\n\n".join("\n".join(_lines(each)) for each in found))
+        print_text("\n\n".join("\n".join(_lines(each)) for each in found))
     elif output == "name":
-        click.echo(
+        print_text(
             "\n".join(f"{each.pool.name}/{device.name}" for each in found if each.pool for device in each.devices)
         )
     else:

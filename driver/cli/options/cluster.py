@@ -21,7 +21,7 @@ from api.model.names import list_names
 from driver.allocation import Budget
 from driver.cli.options import FILE, option
 from driver.cli.options.names import complete_contexts, complete_namespaces, complete_nodes
-from driver.cli.output import EXIT_BAD_INPUT, EXIT_NO_ANSWER
+from driver.cli.output import EXIT_BAD_INPUT, EXIT_NO_ANSWER, print_text
 from driver.diagnostics.cluster_index import ClusterIndex
 from driver.diagnostics.cluster_state import ClusterState
 from driver.diagnostics.dump import decode_dump, redact
@@ -117,17 +117,17 @@ def with_exit_codes(command: Callable[P, int]) -> Callable[P, int]:
         except InvalidDocumentError:
             raise  # ``main`` reports each problem
         except QueryError as error:
-            click.echo(f"kerf: {error}", err=True)
+            print_text(f"kerf: {error}", err=True)
             return EXIT_BAD_INPUT
         except KerfError as error:
-            click.echo(f"kerf: {error}", err=True)
+            print_text(f"kerf: {error}", err=True)
             return EXIT_NO_ANSWER
         except BaseExceptionGroup as group:  # several lists may fail at once
             errors = list(iter_leaf_errors(group))
             if not all(isinstance(error, KerfError) for error in errors):
                 raise
             for message in dict.fromkeys(map(str, errors)):
-                click.echo(f"kerf: {message}", err=True)
+                print_text(f"kerf: {message}", err=True)
             return EXIT_NO_ANSWER
 
     return run
@@ -157,7 +157,7 @@ def build_cluster_index(source: StateSource, deadline_s: float = _DEADLINE_S) ->
     What the source has without being able to read it is named on stderr: the answer does not count it.
     """
     for name in source.state.unreadable:
-        click.echo(f"kerf: {name} cannot be read; devices that it may hold count as free", err=True)
+        print_text(f"kerf: {name} cannot be read; devices that it may hold count as free", err=True)
     budget = Budget(steps=int(deadline_s * _STEPS_PER_S), seconds=deadline_s, clock=time.monotonic)
     return ClusterIndex(source.state, budget=budget)
 
@@ -194,7 +194,7 @@ async def _gather(kubeconfig: Path | None, context: str | None, namespace: str |
 
 async def _report_when_slow(what: str) -> None:
     await anyio.sleep(_QUIET_S)
-    click.echo(what, err=True)
+    print_text(what, err=True)
 
 
 class Progress:
