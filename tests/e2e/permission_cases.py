@@ -32,7 +32,7 @@ class Case:
     said: str
     body: Document | None = None
     policy: str = ""
-    """What the policy alone would say, where the API server itself refuses from 1.36 on (KEP-4817)."""
+    """What the policy alone says, where other releases' API servers or roles refuse by themselves."""
 
 
 @asynccontextmanager

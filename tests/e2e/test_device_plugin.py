@@ -134,7 +134,7 @@ async def test_a_name_that_a_device_class_has_is_not_offered(namespace: Namespac
 
     async def is_refused() -> bool:
         held = await namespace.api.get("kerf.dev/v1alpha1", "ResourceClass", made)
-        conditions = {each["type"]: each for each in held["status"].get("conditions", ())}
+        conditions = {each["type"]: each for each in held.get("status", {}).get("conditions", ())}
         return bool(conditions.get("DevicePlugin", {}).get("reason") == "NameTaken")
 
     await eventually("the class is told that its name is taken", is_refused)

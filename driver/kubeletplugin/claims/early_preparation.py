@@ -21,7 +21,7 @@ from driver.kubeletplugin.claims.allocation import NotAllocatedError
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
 from driver.kubeletplugin.claims.hardware import DevicesFailedError
 from driver.kubeletplugin.claims.preparer import ClaimGoneError, ClaimPreparer
-from driver.kubeletplugin.claims.status_writer import DeviceStatusWriter
+from driver.kubeletplugin.claims.status_writer import ASK_AGAIN_S, DeviceStatusWriter
 from driver.kubeletplugin.cluster.base import Cluster, StatusDroppedError
 from driver.kubeletplugin.inventory.binding_conditions import (
     BindingConditions,
@@ -34,6 +34,7 @@ from driver.kubeletplugin.settings import Settings
 from driver.partitions.records import from_card_part
 from driver.runtime import metrics
 from driver.runtime.backoff import Backoff
+from driver.runtime.notifier import Notifier
 from driver.runtime.work_queue import WorkQueue
 
 _WORKERS: Final = 1024
@@ -64,7 +65,11 @@ class EarlyPreparer:
         health_tracker: DeviceHealthTracker,
         now: Callable[[], float],
         retries: Backoff = _RETRIES,
+        ask_again_s: float = ASK_AGAIN_S,
     ) -> None:
+        """After a write that was refused no pod waits here for ``ask_again_s`` seconds."""
+        self._ask_again_s = ask_again_s
+        self._refused = Notifier()
         self._driver = settings.driver_name
         self._conditions = BindingConditions.of_driver(settings.driver_name)
         self._retry_s = settings.load_retry_s
@@ -90,7 +95,18 @@ class EarlyPreparer:
             await self._claims.wait_synced()
             self._set_active(is_active=True)
             self.synced.set()
+            group.start_soon(self._ask_again)
             await self._queue.run(self._reconcile, workers=_WORKERS)
+
+    async def _ask_again(self) -> None:
+        """Be active again a while after a refusal: it may have been one namespace's, or a permission that is back."""
+        while True:
+            await self._refused.wait()
+            await anyio.sleep(self._ask_again_s)
+            self._set_active(is_active=True)
+            for claim in self._claims.store.values():
+                if _has_devices_of(self._driver, claim):
+                    self._queue.add(claim.ref)
 
     def _set_active(self, *, is_active: bool) -> None:
         self.is_active = is_active
@@ -144,10 +160,13 @@ class EarlyPreparer:
         return None
 
     def _record_load_failures(self, error: DevicesFailedError) -> None:
-        """Taint what failed, unless the claim is at fault: others may have the device."""
+        """Taint what failed, unless the claim is at fault: others may have the device. They are told why: only what is
+        wrong with the device, not what else is wrong with this claim, which may be another tenant's.
+        """
         for device, failure in zip(error.failed, error.failures, strict=True):
             if not isinstance(failure, InvalidDocumentError):
-                self._health_tracker.record_load_failure(from_card_part(device.part), str(error), self._hold_s)
+                reason = f"{device.share.id.device}: {failure}"
+                self._health_tracker.record_load_failure(from_card_part(device.part), reason, self._hold_s)
         self._publisher.request_refresh()
 
     def _find_load_failure(self, results: Iterable[DeviceRequestAllocationResult]) -> str | None:
@@ -166,6 +185,7 @@ class EarlyPreparer:
         except (ForbiddenError, StatusDroppedError) as error:
             _log.error("pods are bound before their devices are ready, as claims cannot be written: %s", error)
             self._set_active(is_active=False)
+            self._refused.notify()
             return
         _PREPARES.labels(self._driver, "failed" if failure else "ready").inc()
 

@@ -42,11 +42,14 @@ _log = logging.getLogger(__name__)
 
 
 class IdInUseError(TransientError):
-    """The kubelet gives a container what another one has, by its own account."""
+    """The kubelet gives a container what another one has, by its own account.
+
+    The message, which the container's pod shows, does not say which one: it may be another tenant's.
+    """
 
     def __init__(self, resource: str, use: DeviceUse) -> None:
         super().__init__(
-            f"{use.id} of {resource} is in use by pod {use.pod}, says the kubelet, which has lost account of devices: "
+            f"{use.id} of {resource} is in use by another pod, says the kubelet, which has lost account of devices: "
             "end the pods of this node that have extended resources"
         )
 
@@ -192,6 +195,7 @@ class ResourceAllocator:
             return
         for use in uses or ():
             if use.resource == resource and use.id in ids:
+                _log.warning("%s of %s is in use by pod %s", use.id, resource, use.pod)
                 raise IdInUseError(resource, use)
 
     async def _prepare_all(self, resource: str, ids: Sequence[str], *, for_start: bool) -> Mapping[str, PreparedClaim]:

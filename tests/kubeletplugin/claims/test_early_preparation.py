@@ -18,6 +18,7 @@ from api.model.names import DriverName
 from driver.kube.http.errors import ConflictError, ForbiddenError
 from driver.kubeletplugin.backends.base import HardwareBusyError
 from driver.kubeletplugin.claims.early_preparation import EarlyPreparer
+from driver.kubeletplugin.claims.status_writer import ASK_AGAIN_S
 from driver.kubeletplugin.inventory.binding_conditions import (
     BindingConditions,
     add_binding_conditions,
@@ -95,7 +96,9 @@ class EarlyPreparationFixture:
 
 
 @asynccontextmanager
-async def early_preparation(root: Path, *, retry_s: float = 15) -> AsyncIterator[EarlyPreparationFixture]:
+async def early_preparation(
+    root: Path, *, retry_s: float = 15, ask_again_s: float = ASK_AGAIN_S
+) -> AsyncIterator[EarlyPreparationFixture]:
     clock, now = [10.0], [1000.0]
     health_tracker = DeviceHealthTracker(driver=DRIVER, now=lambda: now[0], clock=lambda: clock[0])
     async with plugin_core(root, FakeCluster()) as core, anyio.create_task_group() as group:
@@ -110,6 +113,7 @@ async def early_preparation(root: Path, *, retry_s: float = 15) -> AsyncIterator
             health_tracker=health_tracker,
             now=lambda: now[0],
             retries=Backoff(first_s=0.001, factor=1, limit_s=0.001, jitter=0),
+            ask_again_s=ask_again_s,
         )
         group.start_soon(early_preparer.run)
         await early_preparer.synced.wait()
@@ -269,6 +273,31 @@ async def test_a_plugin_that_may_not_tell_stops_making_pods_wait(
         fixture.allocate(waiting("crypto", FUNCTION))
         await until(lambda: not fixture.early_preparer.is_active)
         assert "as claims cannot be written: " in caplog.text
+
+
+async def test_a_refused_write_stops_it_for_a_while_only(tmp_path: Path) -> None:
+    """A webhook refused one namespace, and nothing was prepared early any more until somebody restarted the plugin."""
+    async with early_preparation(tmp_path, ask_again_s=0.01) as fixture:
+        fixture.cluster.write_errors.append(ForbiddenError("PATCH", 403, "Forbidden", "a webhook"))
+        fixture.allocate(waiting("crypto", FUNCTION))
+        await until(lambda: bool(fixture.cluster.written))
+        assert fixture.early_preparer.is_active
+        assert fixture.to_reported_devices()[0][:2] == ("crypto", LOADED)
+
+
+async def test_what_is_wrong_with_a_claim_is_not_told_another_one_with_the_same_device(tmp_path: Path) -> None:
+    """Both devices of a claim had failed, and the next claim for one of them was told of the other, with names."""
+    async with early_preparation(tmp_path) as fixture:
+        refused = InvalidDocumentError("claim secret/layoffs", [Problem("", "namespace secret may not use aes")])
+        fixture.core.backend.fail("prepare", OTHER, refused)
+        fixture.core.backend.fail("prepare", FUNCTION, PermanentError("the image is for another shell"))
+        fixture.allocate(waiting("layoffs", FUNCTION, OTHER))
+        await until(lambda: bool(fixture.cluster.written))
+        assert "namespace secret may not use aes" in fixture.to_reported_devices()[0][2], "its own"
+        fixture.allocate(waiting("next", FUNCTION))
+        await until(lambda: len(fixture.cluster.written) == 2)
+        [(_, condition, message)] = [each for each in fixture.to_reported_devices() if each[0] == "next"]
+        assert (condition, "another shell" in message, "secret" in message) == (FAILED, True, False)
 
 
 def test_a_claim_waits_until_every_device_is_told() -> None:

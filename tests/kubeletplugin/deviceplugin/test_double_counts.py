@@ -206,13 +206,14 @@ async def test_a_restart_keeps_what_is_in_use_and_lists_it_again() -> None:
             assert node.machine.backend.made == made
 
 
-async def test_a_kubelet_that_gives_an_id_out_twice_is_refused() -> None:
-    """It has lost its checkpoint; its account of pods still has the first one."""
+async def test_a_kubelet_that_gives_an_id_out_twice_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    """It has lost its checkpoint; its account of pods still has the first one, of which the log tells, not the pod."""
     async with offering_node() as node, node.machine.plugin():
         node.offer(_1g_1gb=2)
         await node.kubelet.wait_list(RESOURCE, 2)
         await node.kubelet.allocate(RESOURCE, FIRST, pod="a")
-        await refused(node.kubelet.allocate(RESOURCE, FIRST, pod="b"), grpc.StatusCode.UNAVAILABLE, "pod default/a")
+        await refused(node.kubelet.allocate(RESOURCE, FIRST, pod="b"), grpc.StatusCode.UNAVAILABLE, "by another pod")
+        assert "is in use by pod default/a" in caplog.text
         node.kubelet.is_silent = True
         await node.kubelet.allocate(RESOURCE, SECOND, pod="b")  # what has no record nobody can have
 
