@@ -30,7 +30,7 @@ from api.model.metadata import Condition
 from api.model.names import list_names
 from driver.controller.conditions import continue_conditions
 from driver.families.fpga.descriptions import Description, Descriptions, build_descriptions, normalize_uuid
-from driver.families.fpga.refused_images import BLANK, parse_refusals
+from driver.families.fpga.refused_images import BLANK, select_refusals
 
 FpgaObject: TypeAlias = FpgaShellObject | FpgaImageObject
 
@@ -122,7 +122,7 @@ def _add_device(found: dict[str, dict[str, PublishedNode]], node: str, device: D
     images = published.images.setdefault(card, set())
     if function := _word(device, ATTRIBUTE_FUNCTION):
         images.add((function, _word(device, "imageDigest")))
-    published.refused.update(parse_refusals(_word(device, "refusedImages")))
+    published.refused.update(select_refusals(_word(device, "refusedImages"), _word(device, "layout")))
 
 
 def _word(device: Device, name: str) -> str:

@@ -35,9 +35,11 @@ def image(name: str = "aes", **changes: Any) -> FpgaObject:
     return FPGA_IMAGES.decode(json.dumps(build_document("FpgaImage", name, **{**spec, **changes})).encode())
 
 
-def slice_of(node: str, *functions: str, card: str = "FPGA-1", digest: str = SHA, refused: str = "") -> ResourceSlice:
+def slice_of(
+    node: str, *functions: str, card: str = "FPGA-1", digest: str = SHA, refused: str = "", layout: str = ""
+) -> ResourceSlice:
     """A slice with a whole card and a device for each function."""
-    common = {"interfaceUUID": INTERFACE, "uuid": card, "refusedImages": refused}
+    common = {"interfaceUUID": INTERFACE, "uuid": card, "refusedImages": refused, "layout": layout}
     found: list[Mapping[str, str]] = [
         common,
         *({**common, "function": one, "imageDigest": digest} for one in functions),
@@ -123,6 +125,16 @@ def test_a_shell_says_on_how_many_nodes_it_is_and_whether_its_blank_image_is_ref
     found = status(shell(), slice_of("node-1"), slice_of("node-2", refused="(blank)=Missing"))
     assert found.nodes == FpgaNodes(total=2)
     assert conditions(found) == {"Verified": ("True", "Valid"), "Refused": ("True", "RefusedByNodes")}
+
+
+def test_what_is_refused_of_one_layout_is_not_refused_of_another_with_the_same_function() -> None:
+    """Each layout has an interface of its own, and an image of the function for it; the attribute is the card's."""
+    refused = "aes=WrongDigest halves/aes=Missing"
+    for layout, reason in (("", "WrongDigest"), ("halves", "Missing")):
+        found = status(image(), slice_of("node-1", "aes", refused=refused, layout=layout))
+        assert message(found, "Refused").startswith(f"{reason} on node-1: the logs")
+    found = status(image(), slice_of("node-1", "aes", refused="halves/aes=Missing"))
+    assert conditions(found)["Refused"][0] == "False"
 
 
 def test_a_condition_keeps_the_time_since_when_it_is_so() -> None:

@@ -50,7 +50,7 @@ FPGA: Final = Family(
                 neutral=_TEXT,
             ),
             "refusedImages": AttributeDefinition(
-                description="Functions of the card's interface that the node cannot load, each with the reason.",
+                description="Functions that the node cannot load, with reasons; of further layouts LAYOUT/FUNCTION.",
                 neutral=_TEXT,
             ),
         }

@@ -22,8 +22,15 @@ class ImageRefusal(NamedTuple):
     """A sentence for people."""
 
 
+def qualify_function(function: str, layout: str) -> str:
+    """Return what stands for a function of a layout: each layout of a card may have one of the same name. ``layout`` is
+    empty for the first, or the only one.
+    """
+    return f"{layout}/{function}" if layout else function
+
+
 def format_refusals(reasons: Mapping[str, str]) -> str:
-    """Return the text for reasons by function, in the order of their names; what does not fit is left out.
+    """Return the text for reasons by (qualified) function, in the order of their names; what does not fit is left out.
 
     >>> format_refusals({"fft": "Missing", "aes": "WrongDigest"})
     'aes=WrongDigest fft=Missing'
@@ -45,3 +52,13 @@ def parse_refusals(text: str) -> dict[str, str]:
     """
     found = (entry.partition("=") for entry in text.split())
     return {function: reason for function, _, reason in found if reason.isascii() and reason.isalpha()}
+
+
+def select_refusals(text: str, layout: str) -> dict[str, str]:
+    """Return the reasons in a text of ``format_refusals`` for the functions of one layout.
+
+    >>> select_refusals("aes=Missing flat/aes=WrongDigest", "flat")
+    {'aes': 'WrongDigest'}
+    """
+    found = ((name.rpartition("/"), reason) for name, reason in parse_refusals(text).items())
+    return {function: reason for (of_layout, _, function), reason in found if of_layout == layout}

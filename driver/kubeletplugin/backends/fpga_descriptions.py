@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from api.kerf.fpga_objects import (
@@ -18,7 +19,7 @@ from api.kerf.fpga_objects import (
     FpgaSlot,
 )
 from driver.families.fpga.descriptions import DescribedShell, Description, ImageReference
-from driver.families.fpga.refused_images import BLANK, ImageRefusal, format_refusals
+from driver.families.fpga.refused_images import BLANK, ImageRefusal, format_refusals, qualify_function
 from driver.runtime.yaml_file import NotYamlError, parse_yaml
 
 _PATTERN: Final = "*.yaml"
@@ -76,6 +77,13 @@ def leave_out_images(described: DescribedShell, refused: Mapping[ImageReference,
     return replace(described, images=images, shell=shell, fault="; ".join(faults))
 
 
-def summarize_refusals(refused: Mapping[ImageReference, ImageRefusal]) -> str:
-    """Return what a node publishes of the images that it refuses."""
-    return format_refusals({image.function or BLANK: refusal.reason for image, refusal in refused.items()})
+def summarize_refusals(
+    refused: Mapping[ImageReference, ImageRefusal], layouts: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """Return what a node publishes of the images that it refuses; ``layouts`` are a card's layouts by interface."""
+    return format_refusals(
+        {
+            qualify_function(image.function or BLANK, layouts.get(image.interface_uuid, "")): refusal.reason
+            for image, refusal in refused.items()
+        }
+    )

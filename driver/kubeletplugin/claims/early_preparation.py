@@ -34,12 +34,13 @@ from driver.kubeletplugin.settings import Settings
 from driver.partitions.records import from_card_part
 from driver.runtime import metrics
 from driver.runtime.backoff import Backoff
-from driver.runtime.notifier import Notifier
 from driver.runtime.work_queue import WorkQueue
 
 _WORKERS: Final = 1024
 """Claims prepared at once: more than a node has. Each card does one thing at a time, and reads of claims have a budget;
 with fewer, claims over one card that hangs would keep those over other cards waiting."""
+_EVERY_CLAIM: Final = ObjectRef("", "")
+"""The key in the queue at whose turn every claim is looked at again: no claim has it."""
 _RETRIES: Final = Backoff(first_s=0.5, factor=2, limit_s=30, jitter=0.2)
 """Back-off after a failed load or a conflicting write: at most half a minute apart, because a pod waits."""
 
@@ -69,7 +70,6 @@ class EarlyPreparer:
     ) -> None:
         """After a write that was refused no pod waits here for ``ask_again_s`` seconds."""
         self._ask_again_s = ask_again_s
-        self._refused = Notifier()
         self._driver = settings.driver_name
         self._conditions = BindingConditions.of_driver(settings.driver_name)
         self._retry_s = settings.load_retry_s
@@ -95,18 +95,7 @@ class EarlyPreparer:
             await self._claims.wait_synced()
             self._set_active(is_active=True)
             self.synced.set()
-            group.start_soon(self._ask_again)
             await self._queue.run(self._reconcile, workers=_WORKERS)
-
-    async def _ask_again(self) -> None:
-        """Be active again a while after a refusal: it may have been one namespace's, or a permission that is back."""
-        while True:
-            await self._refused.wait()
-            await anyio.sleep(self._ask_again_s)
-            self._set_active(is_active=True)
-            for claim in self._claims.store.values():
-                if _has_devices_of(self._driver, claim):
-                    self._queue.add(claim.ref)
 
     def _set_active(self, *, is_active: bool) -> None:
         self.is_active = is_active
@@ -116,7 +105,17 @@ class EarlyPreparer:
         if any(_has_devices_of(self._driver, claim) for claim in (change.old, change.new) if claim is not None):
             self._queue.add(change.ref)
 
+    def _ask_again(self) -> None:
+        """Be active again after a refusal: it may have been one namespace's, or a permission that is back."""
+        self._set_active(is_active=True)
+        for claim in self._claims.store.values():
+            if _has_devices_of(self._driver, claim):
+                self._queue.add(claim.ref)
+
     async def _reconcile(self, ref: ObjectRef) -> None:
+        if ref == _EVERY_CLAIM:
+            self._ask_again()
+            return
         claim = self._claims.store.get(ref)
         self._suspect_if_gone(ref, claim)
         pools = {pool.name for pool in self._publisher.devices.pools}
@@ -185,7 +184,7 @@ class EarlyPreparer:
         except (ForbiddenError, StatusDroppedError) as error:
             _log.error("pods are bound before their devices are ready, as claims cannot be written: %s", error)
             self._set_active(is_active=False)
-            self._refused.notify()
+            self._queue.add(_EVERY_CLAIM, after_s=self._ask_again_s)
             return
         _PREPARES.labels(self._driver, "failed" if failure else "ready").inc()
 

@@ -156,7 +156,7 @@ def test_the_image_of_a_flat_layout_is_its_base_design(
     file = {"file": FLAT, "sha256": "0" * 64, **fields}
     node.hardware.describe_function("vadd", (), interfaceUUID=node.hardware.interface(FLAT), files=[file])
     assert "vadd" not in {spec.function for spec in node.now.geometry.specs}
-    assert node.now.attributes["refusedImages"].value == f"vadd={reason}"
+    assert node.now.attributes["refusedImages"].value == f"flat/vadd={reason}"
     assert message in caplog.text
 
 

@@ -236,7 +236,7 @@ class SlotsBackend:
             driver_version=self._read_text(self._system / "proc/sys/kernel/osrelease"),
             layout=layout,
             loaded=loaded,
-            attributes={"refusedImages": Attribute.of(summarize_refusals(layouts.refused))},
+            attributes={"refusedImages": Attribute.of(summarize_refusals(layouts.refused, layouts.names))},
         )
 
     def _read_manager(self, name: str) -> str:

@@ -33,6 +33,11 @@ class BoardLayouts:
     refused: Mapping[ImageReference, ImageRefusal]
     """The images that cannot be loaded, with the reasons: they are left out of the rest."""
 
+    @property
+    def names(self) -> Mapping[str, str]:
+        """The names of the layouts by interface UUID; the first, or the only one, has none."""
+        return {layout.base.interface_uuid: name for name, layout in self.layouts.items() if len(self.layouts) > 1}
+
 
 class _Candidate(NamedTuple):
     """A base design of whose interface a shell is described, and the name of the layout that it would be."""
