@@ -23,6 +23,7 @@ from tests.e2e import pods
 from tests.e2e.wait import eventually
 from tests.realcluster.api import Api, Document
 from tests.realcluster.cluster import Cluster
+from tests.realcluster.environment import chosen_version
 
 BARE_NODES = ("bare1", "bare2")
 SCENARIOS: Final = 50
@@ -34,6 +35,13 @@ MODELS: Final = ("h100-80gb-sxm", "a30-24gb")
 CARD: Final = f"{GPU.driver}/uuid"
 ATTRIBUTES: Final = f'device.attributes["{GPU.driver}"]'
 CAPACITY: Final = f'device.capacity["{GPU.driver}"]'
+_EQUAL_DEVICES: Final = 37
+"""The scenario in which a claim wants three devices of different cards, two of them by one request, on two cards."""
+_ACCEPTED: Final = pytest.mark.xfail(
+    chosen_version().minor == "1.36",
+    reason="distinctAttribute forgets all but the last device of a request (kubernetes/kubernetes#140438)",
+    strict=True,
+)
 CLASSES: Final = {
     "partition": f'{ATTRIBUTES}.cut == "partition"',
     "whole": f'{ATTRIBUTES}.cut == "whole"',
@@ -172,7 +180,9 @@ async def allocated(api: Api, documents: Sequence[Document], namespace: str) -> 
     return found
 
 
-@pytest.mark.parametrize("seed", range(SCENARIOS))
+@pytest.mark.parametrize(
+    "seed", [pytest.param(each, marks=_ACCEPTED) if each == _EQUAL_DEVICES else each for each in range(SCENARIOS)]
+)
 async def test_the_scheduler_does_what_the_plan_says(seed: int, api: Api, client: Client, namespace: str) -> None:
     for documents in scenario(Random(seed)):
         before, answer = await plan_before(client, documents, namespace)
