@@ -52,6 +52,10 @@ class HardwareRefusedError(PermanentError):
     """The hardware can never do this: an illegal placement, an image that does not fit, a failed card."""
 
 
+class UnsuitableClaimError(HardwareRefusedError):
+    """The claim asks of its device what that is not for: the hardware is not at fault, and others may have it."""
+
+
 class HardwareConflictError(TransientError):
     """Somebody else holds what the device needs; the message names it, as in "in use outside of Kerf: 3g.40gb at 0"."""
 

@@ -5,7 +5,7 @@ from typing import Final
 from api.errors import InvalidDocumentError, Problem
 from api.kerf.fpga_objects import FpgaImageSpec
 from api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig
-from driver.kubeletplugin.backends.base import AllocatedDevice, HardwareRefusedError
+from driver.kubeletplugin.backends.base import AllocatedDevice, UnsuitableClaimError
 
 _LOADS: Final = 3
 _LEAST_S: Final = 30
@@ -14,20 +14,20 @@ phase of a DFL reconfiguration alone may take 8 s (Linux ``drivers/fpga/dfl-fme-
 
 
 def find_fpga_config(device: AllocatedDevice, config: DeviceConfigBase | None) -> FpgaConfig:
-    """Return the configuration of an FPGA device. Raises HardwareRefusedError for that of another family."""
+    """Return the configuration of an FPGA device. Raises UnsuitableClaimError for that of another family."""
     if config is not None and not isinstance(config, FpgaConfig):
-        raise HardwareRefusedError(f"{device.share} is an FPGA, but the claim gives it a {type(config).__name__}")
+        raise UnsuitableClaimError(f"{device.share} is an FPGA, but the claim gives it a {type(config).__name__}")
     return config or FpgaConfig(api_version="kerf.dev/v1alpha1")
 
 
 def find_function(device: AllocatedDevice, config: FpgaConfig) -> str:
     """Return the function to load: the device's own, else the one that the config names; empty: none.
 
-    Raises HardwareRefusedError when the two contradict one another.
+    Raises UnsuitableClaimError when the two contradict one another.
     """
     own, asked = device.partition.function, config.function
     if own and asked and own != asked:
-        raise HardwareRefusedError(f"{device.share} stands for {own}, but the claim's FpgaConfig asks for {asked}")
+        raise UnsuitableClaimError(f"{device.share} stands for {own}, but the claim's FpgaConfig asks for {asked}")
     return own or asked or ""
 
 

@@ -17,6 +17,7 @@ from api.model.claims import AllocatedClaim
 from api.model.names import ClaimRef, ObjectRef
 from driver.kube.http.errors import ConflictError, ForbiddenError, NotFoundError
 from driver.kube.store import ObjectChange
+from driver.kubeletplugin.backends.base import UnsuitableClaimError
 from driver.kubeletplugin.claims.allocation import NotAllocatedError
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
 from driver.kubeletplugin.claims.hardware import DevicesFailedError
@@ -163,7 +164,7 @@ class EarlyPreparer:
         wrong with the device, not what else is wrong with this claim, which may be another tenant's.
         """
         for device, failure in zip(error.failed, error.failures, strict=True):
-            if not isinstance(failure, InvalidDocumentError):
+            if not isinstance(failure, InvalidDocumentError | UnsuitableClaimError):
                 reason = f"{device.share.id.device}: {failure}"
                 self._health_tracker.record_load_failure(from_card_part(device.part), reason, self._hold_s)
         self._publisher.request_refresh()

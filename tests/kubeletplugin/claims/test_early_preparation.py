@@ -10,13 +10,13 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from api.errors import InvalidDocumentError, PermanentError, Problem
+from api.errors import InvalidDocumentError, KerfError, PermanentError, Problem
 from api.model.allocations import AllocatedDeviceStatus
 from api.model.claims import AllocatedClaim, ResourceClaim
 from api.model.metadata import Condition
 from api.model.names import DriverName
 from driver.kube.http.errors import ConflictError, ForbiddenError
-from driver.kubeletplugin.backends.base import HardwareBusyError
+from driver.kubeletplugin.backends.base import HardwareBusyError, UnsuitableClaimError
 from driver.kubeletplugin.claims.early_preparation import EarlyPreparer
 from driver.kubeletplugin.claims.status_writer import ASK_AGAIN_S
 from driver.kubeletplugin.inventory.binding_conditions import (
@@ -174,10 +174,21 @@ async def test_a_load_that_fails_in_vain_sends_the_pod_elsewhere_and_sets_the_ca
         assert fixture.to_reported_devices()[3][1] == LOADED
 
 
-async def test_a_claim_that_may_not_have_a_function_keeps_it_from_no_other_claim(tmp_path: Path) -> None:
-    """FP-06 (the allow-list of namespaces, before a pod is bound)."""
+@pytest.mark.parametrize(
+    "refused",
+    [
+        InvalidDocumentError("claim a/b", [Problem("", "namespace a may not use aes")]),
+        UnsuitableClaimError("the device stands for zstd, but namespace a may not use aes"),
+    ],
+    ids=["another namespace's", "another function"],
+)
+async def test_a_claim_that_may_not_have_a_function_keeps_it_from_no_other_claim(
+    tmp_path: Path, refused: KerfError
+) -> None:
+    """FP-06 (the allow-list of namespaces, before a pod is bound). A claim with a wrong FpgaConfig had the card tainted
+    for five minutes.
+    """
     async with early_preparation(tmp_path) as fixture:
-        refused = InvalidDocumentError("claim a/b", [Problem("", "namespace a may not use aes")])
         fixture.core.backend.fail("prepare", FUNCTION, refused)
         fixture.allocate(waiting("forbidden", FUNCTION))
         await until(lambda: bool(fixture.cluster.written))

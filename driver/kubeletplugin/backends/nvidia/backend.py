@@ -28,9 +28,9 @@ from driver.kubeletplugin.backends.base import (
     Handle,
     HardwareBusyError,
     HardwareHeldError,
-    HardwareRefusedError,
     HealthChange,
     Journal,
+    UnsuitableClaimError,
 )
 from driver.kubeletplugin.backends.documents import read_config
 from driver.kubeletplugin.backends.nvidia.card import NvidiaCard
@@ -157,7 +157,7 @@ class NvidiaBackend:
         self, device: AllocatedDevice, config: DeviceConfigBase | None, journal: Journal, found: FoundPartition | None
     ) -> Handle:
         if config is not None and not isinstance(config, GpuConfig):
-            raise HardwareRefusedError(f"{device.share} is a GPU, but the claim gives it a {type(config).__name__}")
+            raise UnsuitableClaimError(f"{device.share} is a GPU, but the claim gives it a {type(config).__name__}")
         sharing = GpuSharing() if config is None else config.sharing
         self._sharing.check(sharing.strategy, is_whole=device.partition.placement is None)
         limits = find_limits(device, config)

@@ -14,6 +14,7 @@ from driver.kubeletplugin.backends.base import (
     FoundPartition,
     HardwareRefusedError,
     Journal,
+    UnsuitableClaimError,
 )
 from driver.kubeletplugin.backends.simulated import gpu
 from driver.kubeletplugin.backends.simulated.gpu import GpuInstance, GpuState
@@ -67,7 +68,7 @@ class SimulatedGpu:
         self, device: AllocatedDevice, config: DeviceConfigBase | None, journal: Journal, found: FoundPartition | None
     ) -> GpuHandle:
         if config is not None and not isinstance(config, GpuConfig):
-            raise HardwareRefusedError(f"{device.share} is a GPU, but the claim gives it a {type(config).__name__}")
+            raise UnsuitableClaimError(f"{device.share} is a GPU, but the claim gives it a {type(config).__name__}")
         handle = GpuHandle(
             card=self._card.uuid,
             device=device.share.id.device,

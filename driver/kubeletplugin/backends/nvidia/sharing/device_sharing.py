@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from api.kerf.v1alpha1 import GpuSharing
-from driver.kubeletplugin.backends.base import HardwareBusyError, HardwareHeldError, HardwareRefusedError
+from driver.kubeletplugin.backends.base import HardwareBusyError, HardwareHeldError, UnsuitableClaimError
 from driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
 from driver.kubeletplugin.backends.nvidia.readings import ComputeMode
 from driver.kubeletplugin.backends.nvidia.sharing.limits import ClientLimits, widen
@@ -99,13 +99,13 @@ class DeviceSharing:
         return None if self._root is None else DaemonFolder(self._root / device_uuid)
 
     def check(self, strategy: str, *, is_whole: bool) -> None:
-        """Raise HardwareRefusedError for a strategy that the device, whole or a partition, or this node cannot do."""
+        """Raise UnsuitableClaimError for a strategy that the device, whole or a partition, or this node cannot do."""
         if strategy != "Exclusive" and self._root is None:
-            raise HardwareRefusedError(
+            raise UnsuitableClaimError(
                 f"sharing.strategy: {strategy} needs the field sharingFolder in the backend's configuration"
             )
         if strategy == "TimeSlicing" and not is_whole:
-            raise HardwareRefusedError("sharing.strategy: TimeSlicing is for whole cards, not for MIG partitions")
+            raise UnsuitableClaimError("sharing.strategy: TimeSlicing is for whole cards, not for MIG partitions")
 
     def set_up(self, card_uuid: str, device_uuid: str, sharing: GpuSharing, limits: ClientLimits) -> None:
         """Let the device be shared as ``sharing`` says, by a claim with ``limits`` beside those that share it already.

@@ -9,7 +9,7 @@ from typing import Final
 from api.kerf.v1alpha1 import GpuConfig
 from api.model import device_attributes as v
 from api.model.quantity import Quantity
-from driver.kubeletplugin.backends.base import AllocatedDevice, HardwareRefusedError
+from driver.kubeletplugin.backends.base import AllocatedDevice, UnsuitableClaimError
 
 _MIB: Final = 2**20
 """The unit in which MPS counts memory (``set_device_pinned_mem_limit``)."""
@@ -32,14 +32,14 @@ def find_limits(device: AllocatedDevice, config: GpuConfig | None) -> ClientLimi
     """Return the limits of the claim that ``device`` was allocated to.
 
     The limit of the share counts where the configuration has none; that none is beyond the share was checked before
-    (``claims.allocation``). Raises HardwareRefusedError, with the field, for a limit that cannot be kept exactly.
+    (``claims.allocation``). Raises UnsuitableClaimError, with the field, for a limit that cannot be kept exactly.
     """
     memory, percent = device.consumed(v.CAPACITY_MEMORY), device.consumed(v.CAPACITY_COMPUTE_PERCENT)
     share_memory = None if memory is None else int(memory)
     share_percent = None if percent is None else int(percent)
     if config is None or config.sharing.strategy != "Mps":
         if share_percent:
-            raise HardwareRefusedError(
+            raise UnsuitableClaimError(
                 f"{device.share}: only MPS keeps a share of {share_percent} % of the multiprocessors: set "
                 "sharing.strategy: Mps in the claim's or the class's GpuConfig"
             )
@@ -70,5 +70,5 @@ def _larger(one: int | None, other: int | None) -> int | None:
 def _to_bytes(limit: Quantity) -> int:
     amount = limit.nano // 10**9
     if limit.nano != amount * 10**9 or amount % _MIB or amount <= 0:
-        raise HardwareRefusedError(f"{_PINNED}: {limit} is not a multiple of 1Mi, in which MPS counts memory")
+        raise UnsuitableClaimError(f"{_PINNED}: {limit} is not a multiple of 1Mi, in which MPS counts memory")
     return amount
