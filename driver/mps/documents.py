@@ -136,7 +136,7 @@ def write_document(path: Path, document: msgspec.Struct) -> None:
 
     Raises OSError when it cannot be written; the earlier document then remains.
     """
-    temporary = path.with_name(f".{path.name}")
+    temporary = _temporary_of(path)
     temporary.unlink(missing_ok=True)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE)
     try:
@@ -152,12 +152,20 @@ def write_document(path: Path, document: msgspec.Struct) -> None:
 
 
 def remove_document(path: Path) -> None:
-    """Remove the document at ``path`` durably; none there is success. Raises OSError."""
+    """Remove the document at ``path`` durably, and what a killed writer of it has left; none there is success.
+
+    To be called by the writer of this name. Raises OSError.
+    """
+    _temporary_of(path).unlink(missing_ok=True)
     try:
         path.unlink()
     except FileNotFoundError:
         return
     sync_folder(path.parent)
+
+
+def _temporary_of(path: Path) -> Path:
+    return path.with_name(f".{path.name}")
 
 
 def sync_folder(folder: Path) -> None:

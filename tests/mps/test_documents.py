@@ -1,0 +1,17 @@
+"""The documents in the folder of a shared device."""
+
+from pathlib import Path
+
+from driver.mps.documents import DaemonRequest, remove_document, write_document
+
+
+def test_what_a_killed_writer_left_of_a_document_goes_with_it(tmp_path: Path) -> None:
+    """A prepare was killed while it wrote, and its claim ended: the half of the document stayed for good."""
+    path = tmp_path / "request.json"
+    request = DaemonRequest(id="1", boot_id="b", device="GPU-0", active_thread_percentage=100, pinned_memory_mib=None)
+    for is_written in (False, True):
+        if is_written:
+            write_document(path, request)
+        path.with_name(".request.json").write_text("{half a docu")
+        remove_document(path)
+        assert [*tmp_path.iterdir()] == []
