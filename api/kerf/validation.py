@@ -187,9 +187,8 @@ def _map(value: object, node: inspect.DictType, path: str, problems: list[Proble
     key_type = node.key_type.type if isinstance(node.key_type, inspect.Metadata) else node.key_type
     as_field = isinstance(key_type, inspect.StrType) and key_type.pattern == IDENTIFIER
     for key, held in value.items():
-        where = (
-            join_path(path, show_name(key)) if as_field else f"{path}[{show_name(key)}]"
-        )  # as Kubernetes prints map keys
+        shown = show_name(key)
+        where = join_path(path, shown) if as_field else f"{path}[{shown}]"  # as Kubernetes prints map keys
         key_found = _walk(key, node.key_type, where, problems)
         value_found = _walk(held, node.value_type, where, problems)
         if not isinstance(key_found, _Broken) and not isinstance(value_found, _Broken):

@@ -54,9 +54,9 @@ def describe_error(error: Exception) -> str:
     return str(error) if isinstance(error, KerfError) else repr(error)
 
 
-def print_text(text: str, *, err: bool = False, nl: bool = True) -> None:
+def print_text(text: str, *, err: bool = False) -> None:
     """Print ``text`` on standard output, or with ``err`` on standard error, printable but for its line breaks."""
-    click.echo(replace_unprintable(text, kept="\n"), err=err, nl=nl)
+    click.echo(replace_unprintable(text, kept="\n"), err=err)
 
 
 def make_printable(report: ReportT) -> ReportT:

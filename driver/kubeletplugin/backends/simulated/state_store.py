@@ -19,9 +19,8 @@ StateT = TypeVar("StateT", bound=msgspec.Struct)
 
 _PRIVATE: Final = 0o700
 """Only the owner may change the hardware's state."""
-
 _CHUNK: Final = 65_536
-"""Bytes of one read(2): no state has as many."""
+"""Bytes of one read(2): more than states usually have, so that one is enough."""
 
 
 class StateFile(Generic[StateT]):
