@@ -296,7 +296,6 @@ class NodePlugin:
             hardware=self._hardware,
             store=self._store,
             metadata=self._metadata,
-            status_writer=self._status_writer,
             start=self.card_executor.start,
             on_change=self._records_changed,
         )

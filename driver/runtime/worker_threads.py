@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, Generic, NoReturn, TypeAlias, TypeVar, TypeVarTuple
+from typing import Any, NoReturn, TypeAlias, TypeVar, TypeVarTuple
 
 import anyio
 
@@ -63,42 +63,23 @@ class LimitedCalls:
         self._start = start
         self._free = anyio.Semaphore(at_once, fast_acquire=True)
 
-    async def begin(self, function: Callable[[*ArgsT], ResultT], *args: *ArgsT) -> "RunningCall[ResultT]":
-        """Begin ``function(*args)``, as soon as fewer than the limit run."""
-        await self._free.acquire()
-        return RunningCall(self._start, self._free.release, function, *args)
-
     async def run(self, function: Callable[[*ArgsT], ResultT], *args: *ArgsT) -> ResultT:
-        """Begin a call and return its result as ``RunningCall.wait`` does."""
-        return await (await self.begin(function, *args)).wait()
+        """Begin ``function(*args)``, as soon as fewer than the limit run, and wait for its end.
 
+        Also when cancelled: what was begun is complete. Raises what the function raises.
+        """
+        await self._free.acquire()
+        ended, outcomes = anyio.Event(), list[Callable[[], ResultT]]()
 
-class RunningCall(Generic[ResultT]):
-    """A call in a worker thread."""
+        def end(outcome: Callable[[], ResultT]) -> None:
+            outcomes.append(outcome)
+            ended.set()
+            self._free.release()
 
-    def __init__(
-        self,
-        start: Callable[[Work], None],
-        on_end: Callable[[], None],
-        function: Callable[[*ArgsT], ResultT],
-        *args: *ArgsT,
-    ) -> None:
-        self._ended = anyio.Event()
-        self._on_end = on_end
-        self._outcome: Callable[[], ResultT] | None = None
-        start_call(start, self._end, function, *args)
-
-    async def wait(self) -> ResultT:
-        """Wait for the end, even when cancelled: what was begun is complete. Raises what the function raises."""
+        start_call(self._start, end, function, *args)
         with anyio.CancelScope(shield=True):
-            await self._ended.wait()
-        assert self._outcome is not None, "it has ended"
-        return self._outcome()
-
-    def _end(self, outcome: Callable[[], ResultT]) -> None:
-        self._outcome = outcome
-        self._ended.set()
-        self._on_end()
+            await ended.wait()
+        return outcomes[0]()
 
 
 def start_call(

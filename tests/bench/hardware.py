@@ -53,10 +53,10 @@ ROUNDS: Final = {1: 2, 8: 6, 32: 6}
 """Rounds by calls in flight."""
 GOAL_MS: Final = 5
 WAITED: Final = {
-    ("kerf_hardware_seconds_sum", "prepare"),
-    ("kerf_api_request_seconds_sum", "resourceclaims"),
+    "kerf_hardware_seconds_sum": {"operation": "prepare"},
+    "kerf_api_request_seconds_sum": {"method": "GET", "resource": "resourceclaims"},
 }
-"""What a prepare waits for, by metric and its operation or resource."""
+"""What a prepare waits for, by metric and those of its labels that say so."""
 
 
 async def measure() -> list[Row]:
@@ -182,5 +182,7 @@ async def _read_waited_ms(session: ClientSession, port: int) -> float:
         families = text_string_to_metric_families(await answer.text())
     samples = (sample for family in families for sample in family.samples)
     return 1000 * sum(
-        sample.value for sample in samples if {(sample.name, label) for label in sample.labels.values()} & WAITED
+        sample.value
+        for sample in samples
+        if sample.name in WAITED and WAITED[sample.name].items() <= sample.labels.items()
     )

@@ -1,4 +1,4 @@
-"""A claim shows in its status what it got, before its container starts and until its pod ends (KEP-4817)."""
+"""A claim shows in its status what it got, until its pod ends (KEP-4817)."""
 
 import subprocess
 
@@ -27,7 +27,7 @@ async def entries(namespace: Namespace) -> dict[str, Document]:
 
 
 async def shown(namespace: Namespace, *drivers: str) -> dict[str, Document]:
-    """Return the entries once each driver has one: a prepare waits a second at most for its write."""
+    """Return the entries once each driver has one: no prepare waits for its write."""
 
     async def probe() -> dict[str, Document] | None:
         found = await entries(namespace)
@@ -58,7 +58,7 @@ async def small_pod(namespace: Namespace, name: str) -> None:
     await namespace.create_pods("small", name)
 
 
-async def test_uuid_and_profile_are_public_before_the_container_starts(namespace: Namespace, cluster: Cluster) -> None:
+async def test_uuid_and_profile_are_public_though_the_container_cannot_start(namespace: Namespace, cluster: Cluster) -> None:
     small = await namespace.resource_class("small", device="gpu", profile="1g.10gb")
     aes = await namespace.resource_class("aes", device="fpga", function="aes-gcm")
     await namespace.claim("got", pods.exactly("gpu", small), pods.exactly("fpga", aes))

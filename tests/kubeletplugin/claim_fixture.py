@@ -43,6 +43,8 @@ from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import CONFIGURATIONS, DRIVER, NODE
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.hardware import FakeBackend
+from tests.kubeletplugin.harness import LONGEST_S
+from tests.kubeletplugin.wait import until
 
 CARDS = (gpu(0), gpu(1), fpga(0))
 NODE_DEVICES = build_device_set(
@@ -293,7 +295,6 @@ async def plugin_core(
                 hardware=hardware,
                 store=store,
                 metadata=metadata,
-                status_writer=status_writer,
                 start=start or card_executor.start,
                 on_change=lambda: None,
             )
@@ -342,3 +343,12 @@ async def plugin_core(
                 with anyio.CancelScope(shield=True):  # threads die with their process
                     while card_executor.has_hanging_calls:
                         await anyio.lowlevel.checkpoint()
+
+
+async def write_status(core: PluginCore, is_written: Callable[[], bool]) -> None:
+    """Write what claims should show until ``is_written``."""
+    async with anyio.create_task_group() as group:
+        group.start_soon(core.status_writer.run)
+        with anyio.fail_after(LONGEST_S):
+            await until(is_written)
+        group.cancel_scope.cancel()

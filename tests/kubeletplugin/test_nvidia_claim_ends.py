@@ -11,8 +11,7 @@ from driver.kubeletplugin.claims.allocation import DeviceInUseError, NotAllocate
 from driver.kubeletplugin.claims.preparer import ClaimGoneError
 from tests.fakes.claims import claim, ref
 from tests.fakes.nvml import NEEDS_COMPILER
-from tests.kubeletplugin.claim_fixture import GRACE_S, PluginCore
-from tests.kubeletplugin.harness import LONGEST_S
+from tests.kubeletplugin.claim_fixture import GRACE_S, write_status
 from tests.kubeletplugin.nvidia_node import NvidiaNode
 from tests.kubeletplugin.wait import until
 
@@ -27,15 +26,6 @@ def node(tmp_path: Path) -> NvidiaNode:
     made = NvidiaNode(tmp_path)
     made.cluster.add(CLAIM)
     return made
-
-
-async def written(node: NvidiaNode, core: PluginCore) -> None:
-    """Wait until the claim shows no devices any more."""
-    async with anyio.create_task_group() as group:
-        group.start_soon(core.status_writer.run)
-        with anyio.fail_after(LONGEST_S):
-            await until(lambda: node.cluster.claims[CLAIM.ref].status.devices == ())
-        group.cancel_scope.cancel()
 
 
 async def test_an_unprepare_that_overtakes_a_slow_prepare_is_the_last_to_work_on_the_claim(node: NvidiaNode) -> None:
@@ -117,12 +107,13 @@ async def test_a_claim_that_somebody_is_deleting_is_unprepared_and_given_back(no
     """
     async with node.plugin() as core:
         await core.preparer.prepare(ref(CLAIM))
+        await write_status(core, lambda: node.cluster.claims[CLAIM.ref].status.devices != ())
         held = node.cluster.claims[CLAIM.metadata.namespace, CLAIM.metadata.name]
         finalizers = ("resource.kubernetes.io/delete-protection",)
         deleted = replace(held.metadata, deletion_timestamp="2026-01-01T00:00:00Z", finalizers=finalizers)
         node.cluster.add(replace(held, metadata=deleted))
         await core.preparer.unprepare(ref(CLAIM))
-        await written(node, core)
+        await write_status(core, lambda: node.cluster.claims[CLAIM.ref].status.devices == ())
         assert (node.instances(), [*core.checkpoint.records]) == ([], [])
         left = node.cluster.claims[CLAIM.metadata.namespace, CLAIM.metadata.name]
         assert (left.metadata.finalizers, left.status.devices) == (finalizers, ())

@@ -97,8 +97,7 @@ async def test_whole_cards_and_partitions_are_published_with_what_the_driver_say
 async def test_a_claim_shows_the_mig_device_that_it_has_now() -> None:
     """kubernetes-sigs/dra-driver-nvidia-gpu#1456: what a slice cannot say of a partition, the claim says.
 
-    Its UUID and its card's, by which metrics are found (NVIDIA/dcgm-exporter#714), from before its containers start
-    until it is unprepared.
+    Its UUID and its card's, by which metrics are found (NVIDIA/dcgm-exporter#714), until it is unprepared.
     """
     async with published(H100) as (place, machine, devices):
         held = await place.allocated(claim("training", "gpu-0-3g-40gb-at-4"))

@@ -53,12 +53,14 @@ async def test_no_more_calls_run_at_once_than_may(threads: WorkerThreads) -> Non
         assert ends.wait(LONGEST_S)
         return number
 
-    running = [await calls.begin(work, number) for number in range(2)]
-    with anyio.move_on_after(0.01) as waiting:
-        await calls.begin(work, 2)
-    assert waiting.cancelled_caught
-    ends.set()
-    assert [await call.wait() for call in running] == [0, 1]
+    async with anyio.create_task_group() as group:
+        for number in range(2):
+            group.start_soon(calls.run, work, number)
+        await anyio.wait_all_tasks_blocked()
+        with anyio.move_on_after(0.01) as waiting:
+            await calls.run(work, 2)
+        assert waiting.cancelled_caught
+        ends.set()
     assert await calls.run(work, 3) == 3
     assert sorted(begun) == [0, 1, 3]
 

@@ -193,7 +193,7 @@ class ClaimPreparer:
     async def _prepare(self, ref: ClaimRef, is_early: bool) -> PreparedClaim | None:
         claim = await self._read(ref)
         allocated = [(result.request_name.request, result.share) for result in select_results(claim, self._driver)]
-        context = ClaimContext(ref, self._checkpoint.get(ref.uid), read=None if is_early else claim)
+        context = ClaimContext(ref, self._checkpoint.get(ref.uid))
         state = classify_record(context.record, self._boot_id, allocated)
         ready = [] if state is RecordState.OUTDATED else await self._find_ready(context.record)
         if state is RecordState.PREPARED and len(ready) < len(context.existing.devices):
@@ -218,11 +218,11 @@ class ClaimPreparer:
         except DevicesFailedError as error:
             if self._refused is not None:
                 self._refused.note_failure(ref, error, has_pod=not is_early)
-            if state is not RecordState.ABSENT:
-                self._status_writer.request(ref)  # it may still show what was prepared before
             raise
         finally:
-            self._status_writer.end_prepare(ref)
+            is_ready = context.record is not None and context.record.state is ClaimState.PREPARED
+            if not (is_early and is_ready):  # with what is prepared early, the binding conditions are written
+                self._status_writer.request(ref, claim)
         if not is_early:
             await self._check_containers(claim, context.existing)
         if self._refused is not None:

@@ -1,13 +1,13 @@
 """Writes what claims got into their status, for everybody who may read claims (KEP-4817; docs/claim-status.md).
 
-The status follows the records: a claim whose record is *prepared*, or is about to be as soon as its files are written,
-has an entry for each device, any other has none. So every write is the same, whether it is the first one, a later try,
-one after a restart, or the removal: read the claim and its record, compose what the claim should have, and write it if
-the claim has something else. The resource version of what was read keeps two writers from undoing each other's work.
+The status follows the records: a claim whose record is *prepared* has an entry for each device, any other has none. So
+every write is the same, whether it is the first one, a later try, one after a restart, or the removal: read the claim
+and its record, compose what the claim should have, and write it if the claim has something else. No prepare waits for
+it. The resource version of what was read keeps two writers from undoing each other's work.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -38,9 +38,6 @@ from driver.runtime import metrics
 from driver.runtime.backoff import Backoff
 from driver.runtime.work_queue import WorkQueue
 
-LIMIT_S: Final = 1.0
-"""Longest time that a prepare waits for its status: many times what an API server needs for one write, and little
-beside the kubelet's deadline of 45 s. A container may start without, and the status follows."""
 ASK_AGAIN_S: Final = 600.0
 """Time after which a write that was refused is tried again: a person who has given the permission waits ten minutes at
 most, and a thousand nodes without it make some two calls a second."""
@@ -51,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 _WRITES: Final = metrics.counter(
     "kerf_claim_status_writes_total",
-    "Writes of what claims got into their status: written, late (tried again), forbidden, or dropped (gate off).",
+    "Writes of what claims got into their status: written, forbidden, or dropped (gate off).",
     ["driver", "outcome"],
 )
 
@@ -85,50 +82,26 @@ class DeviceStatusWriter:
         self._find_device = find_device
         self._now = now
         self._removal_s = removal_s
-        self._upcoming: dict[str, Mapping[DeviceKey, JsonObject]] = {}
-        """What claims whose prepare is about to end should show, by UID."""
+        self._read: dict[str, ResourceClaim] = {}
+        """Claims whose turn is to come, as they were read for their prepare, by UID."""
         self._queue: WorkQueue[ClaimRef] = WorkQueue(name="claim-status", retries=retries)
         self._refused_until: dict[str, float] = {}
         """By namespace: until when nothing is written there. Admission may refuse one namespace and take another."""
         self._logged: set[str] = set()
-
-    async def publish(
-        self, claim: ResourceClaim, devices: Sequence[PreparedDevice], identities: Sequence[PreparedIdentity]
-    ) -> None:
-        """Write the status of ``claim``, which has got ``devices``; what fails or takes too long is tried later.
-
-        Call ``end_prepare`` once the record is *prepared*, or will not be. ``claim`` was read before it was prepared,
-        and what it showed then may be gone by now: after a crash in the middle of a release the removal runs beside the
-        next prepare. Then it is read again.
-        """
-        if not self._cluster.has_device_status:
-            return
-        metadata = claim.metadata
-        ref = ClaimRef(metadata.namespace, metadata.name, metadata.uid)
-        with anyio.move_on_after(LIMIT_S):
-            try:
-                self._upcoming[ref.uid] = self._describe_devices(devices, identities)
-                await self._reconcile(ref, None if select_reported(claim.status, self._driver) else claim)
-            except Exception as error:  # noqa: BLE001  (backends are third parties'; the claim is prepared all the same)
-                _log.warning("the claim's devices are not in its status yet: %r", error)
-            else:
-                return
-        self._count("late")
-        self._queue.add(ref)
-
-    def end_prepare(self, claim: ClaimRef) -> None:
-        """Have the status of ``claim`` follow its record again; what was published and is not recorded goes."""
-        if self._upcoming.pop(claim.uid, None) is not None and not self._is_prepared(claim.uid):
-            self.request(claim)
 
     def request_removal(self, claim: ClaimRef) -> None:
         """Have what ``claim``, which is unprepared, shows removed after a while, if it still shows it then."""
         if self._cluster.has_device_status:
             self._queue.add(claim, after_s=self._removal_s)
 
-    def request(self, claim: ClaimRef) -> None:
-        """Have the status of ``claim`` follow its record, soon. Returns at once."""
+    def request(self, claim: ClaimRef, read: ResourceClaim | None = None) -> None:
+        """Have the status of ``claim`` follow its record, soon. Returns at once.
+
+        ``read`` is the claim as it was read a moment ago, which saves a call.
+        """
         if self._cluster.has_device_status:
+            if read is not None:
+                self._read[claim.uid] = read
             self._queue.add(claim)
 
     async def write(self, claim: AllocatedClaim | ResourceClaim, awaited: Iterable[AllocatedDeviceStatus] = ()) -> bool:
@@ -155,15 +128,18 @@ class DeviceStatusWriter:
         for record in self._records.values():
             if not record.resource:
                 self.request(record.claim)
-        await self._queue.run(self._reconcile, workers=1)  # nothing waits for these
+        await self._queue.run(
+            self._reconcile, workers=1
+        )  # nothing waits for these, and one is enough to know that it is refused
 
-    async def _reconcile(self, ref: ClaimRef, claim: ResourceClaim | None = None) -> None:
-        """Make the status of ``claim``, or of what is read now, follow its record. Raises KerfError."""
+    async def _reconcile(self, ref: ClaimRef) -> None:
+        """Make the status of a claim follow its record. Raises KerfError."""
+        read = self._read.pop(ref.uid, None)
         if (left_s := self._refused_until.get(ref.namespace, 0) - anyio.current_time()) > 0:
             self._defer(ref, left_s)
             return
         try:
-            if await self._write_current(ref, claim):
+            if await self._write_current(ref, read):
                 self._refused_until.pop(ref.namespace, None)
                 self._logged.clear()
         except NotFoundError:
@@ -171,14 +147,15 @@ class DeviceStatusWriter:
         except (ForbiddenError, StatusDroppedError) as error:
             self._pause(ref, error)
 
-    async def _write_current(self, ref: ClaimRef, claim: ResourceClaim | None) -> bool:
+    async def _write_current(self, ref: ClaimRef, read: ResourceClaim | None) -> bool:
         """Write the status of the claim as it is now; returns whether there was something to write.
 
-        ``claim`` was read a moment ago, and saves a call.
+        What ``read`` shows may be gone by now: only what its resource version was checked for is taken for an answer.
         """
-        if claim is not None:
+        if read is not None:
             with suppress(ConflictError):  # another driver, or a scheduler, has written since
-                return await self.write(claim)
+                if await self.write(read):
+                    return True
         now = await self._cluster.read_claim(ref)
         return now is not None and now.metadata.uid == ref.uid and await self.write(now)
 
@@ -207,24 +184,14 @@ class DeviceStatusWriter:
         if ref.uid in self._records:
             self._queue.add(ref, after_s=after_s)
 
-    def _is_prepared(self, uid: str) -> bool:
-        return classify_record(self._records.get(uid), self._boot_id) is RecordState.PREPARED
-
     def _describe(self, uid: str) -> Mapping[DeviceKey, JsonObject]:
         """Return ``data`` of each device of a claim that is prepared now."""
-        if (upcoming := self._upcoming.get(uid)) is not None:
-            return upcoming
-        if not self._is_prepared(uid):
+        record = self._records.get(uid)
+        if record is None or classify_record(record, self._boot_id) is not RecordState.PREPARED:
             return {}
-        devices = self._records[uid].devices
-        return self._describe_devices(devices, self._hardware.identify(devices))
-
-    def _describe_devices(
-        self, devices: Sequence[PreparedDevice], identities: Sequence[PreparedIdentity]
-    ) -> Mapping[DeviceKey, JsonObject]:
         return {
             (*device.share.id, device.share.share): self._describe_device(device, identity)
-            for device, identity in zip(devices, identities, strict=True)
+            for device, identity in zip(record.devices, self._hardware.identify(record.devices), strict=True)
         }
 
     def _describe_device(self, device: PreparedDevice, identity: PreparedIdentity) -> JsonObject:

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 import cdi
 from api.errors import KerfError, TransientError
-from api.model.claims import ResourceClaim
 from api.model.names import ClaimRef
 from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
 from driver.kubeletplugin.backends.base import CardAbsentError, HardwareHeldError
@@ -25,7 +24,6 @@ from driver.kubeletplugin.claims.allocation import check_conflicts
 from driver.kubeletplugin.claims.checkpoint import Checkpoint
 from driver.kubeletplugin.claims.device_metadata import MetadataFiles
 from driver.kubeletplugin.claims.hardware import DevicesFailedError, HardwareExecutor
-from driver.kubeletplugin.claims.status_writer import DeviceStatusWriter
 from driver.kubeletplugin.claims.transitions import RELEASE, Step
 from driver.runtime import metrics
 from driver.runtime.worker_threads import LimitedCalls, Work
@@ -68,8 +66,6 @@ class ClaimContext:
     """Whether the claim is prepared before its pod is bound."""
     resource: str = ""
     """The extended resource whose device is to be prepared; empty: the claim is one."""
-    read: ResourceClaim | None = None
-    """The claim as it was read, which is to show what it got; None: it shows that already, or later."""
 
     @property
     def existing(self) -> PreparedClaim:
@@ -89,7 +85,6 @@ class StepExecutor:
         hardware: HardwareExecutor,
         store: cdi.Store,
         metadata: MetadataFiles,
-        status_writer: DeviceStatusWriter,
         start: Callable[[Work], None],
         on_change: Callable[[], None],
     ) -> None:
@@ -102,7 +97,6 @@ class StepExecutor:
         self._hardware = hardware
         self._store = store
         self._metadata = metadata
-        self._status_writer = status_writer
         self._on_change = on_change
         self._files = LimitedCalls(_FILES_AT_ONCE, start=start)
         self._held: Counter[str] = Counter()
@@ -206,10 +200,7 @@ class StepExecutor:
         return aside
 
     async def _write_cdi(self, context: ClaimContext) -> None:
-        """Write the claim's files, in a worker thread: a slow disk must not keep probes and other claims waiting.
-
-        Meanwhile what the claim got is written to its status: the slower of the two takes the time of both.
-        """
+        """Write the claim's files, in a worker thread: a slow disk must not keep probes and other claims waiting."""
         claim, record = context.claim, context.existing
         identities = self._hardware.identify(record.devices)
         uuids = {device.share: identity.uuid for device, identity in zip(record.devices, identities, strict=True)}
@@ -224,12 +215,7 @@ class StepExecutor:
         edits = [identity.edits for identity in identities]
         spec = cdi_spec.build_spec(self._driver, claim, record.devices, edits, of_requests)
         context.record = replace(record, devices=cdi_spec.add_cdi_ids(claim, record.devices, spec))
-        files = await self._files.begin(self._write_files, claim, documents, spec)
-        try:
-            if context.read is not None:
-                await self._status_writer.publish(context.read, context.record.devices, identities)
-        finally:
-            await files.wait()
+        await self._files.run(self._write_files, claim, documents, spec)
 
     def _write_files(self, claim: ClaimRef, documents: Mapping[str, bytes], spec: cdi.Spec | None) -> None:
         """Write the CDI file, where the claim has one, after the metadata files that it mounts."""
