@@ -40,14 +40,16 @@ class Problem:
 
 
 class InvalidDocumentError(KerfError):
-    """A document breaks rules. ``problems`` holds all of them, at least one, in document order; the text the first."""
+    """A document breaks rules. ``problems`` holds all of them, at least one, in document order; ``listed`` is the text of
+    the first, without the subject.
+    """
 
     def __init__(self, subject: str, problems: Iterable[Problem]) -> None:
         self.subject = subject
         self.problems: Sequence[Problem] = tuple(problems)
-        listed = "; ".join(map(str, self.problems[:_MAX_LISTED]))
         more = len(self.problems) - _MAX_LISTED
-        super().__init__(f"{subject}: {listed}" + (f"; and {more} more" if more > 0 else ""))
+        self.listed = "; ".join(map(str, self.problems[:_MAX_LISTED])) + (f"; and {more} more" if more > 0 else "")
+        super().__init__(f"{subject}: {self.listed}")
 
 
 class InvalidQuantityError(KerfError, ValueError):

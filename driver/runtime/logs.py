@@ -76,7 +76,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["error"] = _without_secrets(self.formatException(record.exc_info))
-        return msgspec.json.encode(line).decode()
+        return _escape_unprintable(msgspec.json.encode(line).decode())
 
 
 class TextFormatter(logging.Formatter):
@@ -92,6 +92,18 @@ class TextFormatter(logging.Formatter):
             lines = replace_unprintable(self.formatException(record.exc_info), kept="\n")
             line = f"{line}\n{indent(lines, '  ')}"
         return _without_secrets(line)
+
+
+def _escape_unprintable(json: str) -> str:
+    """Write each character that is not printable as JSON can, for whoever reads the log on a terminal."""
+    if json.isprintable():
+        return json
+    return "".join(one if one.isprintable() else _escape(one) for one in json)
+
+
+def _escape(character: str) -> str:
+    units = character.encode("utf-16-be").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def _utc(record: logging.LogRecord) -> str:

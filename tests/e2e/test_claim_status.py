@@ -58,7 +58,9 @@ async def small_pod(namespace: Namespace, name: str) -> None:
     await namespace.create_pods("small", name)
 
 
-async def test_uuid_and_profile_are_public_though_the_container_cannot_start(namespace: Namespace, cluster: Cluster) -> None:
+async def test_uuid_and_profile_are_public_though_the_container_cannot_start(
+    namespace: Namespace, cluster: Cluster
+) -> None:
     small = await namespace.resource_class("small", device="gpu", profile="1g.10gb")
     aes = await namespace.resource_class("aes", device="fpga", function="aes-gcm")
     await namespace.claim("got", pods.exactly("gpu", small), pods.exactly("fpga", aes))

@@ -111,6 +111,16 @@ def test_what_a_message_quotes_begins_no_line_of_its_own() -> None:
     assert "  Traceback (most recent call last):\n" in text
 
 
+def test_a_json_line_is_printable_and_has_what_was_logged() -> None:
+    """``kubectl logs`` shows it on a terminal, some of which obey the control characters above ASCII, too."""
+    stream = configured("json")
+    foreign = "a\n\x1b[2J\x7f\x9b1m\u202eä \U000e0041"
+    with logs.context(device=foreign):
+        LOGGER.warning(foreign)
+    assert stream.getvalue().removesuffix("\n").isprintable()
+    assert (only_line(stream)["message"], only_line(stream)["device"]) == (foreign, foreign)
+
+
 TOKEN = "eyJhbGciOi.eyJpc3MiOiJrd.c2lnbmF0dXJl"
 
 

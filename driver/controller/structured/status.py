@@ -117,7 +117,7 @@ def _accepted(plan: ClassPlan) -> Condition:
         return Condition(type=ACCEPTED, status="True", reason="Valid", message="the spec is valid")
     named = UnsatisfiableError | FamilyNotInstalledError
     reason = plan.refusal.reason if isinstance(plan.refusal, named) else "InvalidSpec"
-    return Condition(type=ACCEPTED, status="False", reason=reason, message="; ".join(map(str, plan.refusal.problems)))
+    return Condition(type=ACCEPTED, status="False", reason=reason, message=plan.refusal.listed)
 
 
 def _ready(name: str, result: UpToDate | NotInPlace, unsupported: str) -> Condition:

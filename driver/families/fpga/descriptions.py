@@ -123,7 +123,7 @@ def build_descriptions(found: Iterable[Description]) -> Descriptions:
         try:
             decoded = decode_fpga_object(document)
         except InvalidDocumentError as error:
-            faults[source] = "; ".join(map(str, error.problems))
+            faults[source] = error.listed
             continue
         if isinstance(decoded, FpgaImage):
             images.append((source, decoded))

@@ -240,6 +240,14 @@ async def test_a_wrong_class_is_told_what_is_wrong(spec: dict[str, Any], verdict
     assert verdicts(cluster, "wrong")["Ready"] == "True Compiled"
 
 
+async def test_a_class_with_many_faults_is_told_the_first_of_them_and_how_many_more_there_are() -> None:
+    cluster = Cluster()
+    cluster.put_class("wrong", {"device": "gpu", **{f"unknown{number}": 1 for number in range(40)}})
+    await cluster.settle("wrong")
+    message = cluster.condition("wrong", "Accepted").message
+    assert (message.count("unknown field"), message.rpartition("; ")[2]) == (16, "and 24 more")
+
+
 async def test_a_class_that_becomes_wrong_keeps_its_device_class() -> None:
     cluster = Cluster()
     cluster.put_class("small", SMALL)
