@@ -128,9 +128,8 @@ class DeviceStatusWriter:
         for record in self._records.values():
             if not record.resource:
                 self.request(record.claim)
-        await self._queue.run(
-            self._reconcile, workers=1
-        )  # nothing waits for these, and one is enough to know that it is refused
+        # One after the other: no caller waits, and of many that are refused one write is enough to know.
+        await self._queue.run(self._reconcile, workers=1)
 
     async def _reconcile(self, ref: ClaimRef) -> None:
         """Make the status of a claim follow its record. Raises KerfError."""
