@@ -1,7 +1,9 @@
 """The backend ``nvidia`` on stand-ins of cards: what the contract of backends does not ask."""
 
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pynvml
 import pytest
@@ -21,12 +23,12 @@ from driver.kubeletplugin.backends.base import (
 )
 from driver.kubeletplugin.backends.nvidia import NvidiaBackend
 from driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
-from driver.kubeletplugin.backends.nvidia.library import NvmlUnavailableError
+from driver.kubeletplugin.backends.nvidia.library import NvmlLibrary, NvmlUnavailableError
 from driver.kubeletplugin.backends.nvidia.mig_mode import MigPolicy
 from driver.kubeletplugin.inventory.devices import DeviceSet, build_device_set
 from driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from driver.partitions.geometry import Placement
-from driver.testing.nvml import CardDescription
+from driver.testing.nvml import CardDescription, NvidiaMachine
 from driver.testing.plugin import DeviceRecord, PluginStandIn
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.nvml import NEEDS_COMPILER, open_nvml
@@ -288,9 +290,52 @@ def test_another_instance_that_has_got_the_id_of_a_half_made_one_is_left_alone(t
         pynvml.nvmlGpuInstanceDestroy(pynvml.nvmlDeviceGetGpuInstanceById(card, 3))
         fill_gpu_instance(create_gpu_instance(card, 14, 0, 2))
         plugin.backend.abandon(record.device, record.journal, found)
-        with pytest.raises(HardwareRefusedError, match="was destroyed meanwhile"):
+        with pytest.raises(HardwareBusyError, match="was destroyed meanwhile"):
             plugin.backend.prepare(record.device, None, record.journal, found)
         assert list_gpu_instances(card) == {3: (14, 0, 2)}
+
+
+class _LibraryReopenedMeanwhile(NvmlLibrary):
+    """NVML that another thread closes, and opens anew, at the end of one call of ``reopened_at``."""
+
+    def __init__(self, machine: NvidiaMachine) -> None:
+        super().__init__(machine.driver_root)
+        self.calls: list[str] = []
+        self.reopened_at = ""
+        self._machine = machine
+
+    def _call(self, name: str, *arguments: Any, none_for: Collection[str] = ()) -> Any:
+        result = super()._call(name, *arguments, none_for=none_for)
+        self.calls.append(name)
+        if name == self.reopened_at:
+            self.reopened_at = ""
+            self._machine.reload_driver()
+            with pytest.raises(CardAbsentError):
+                self.read_driver_version()
+            self.read_driver_version()
+        return result
+
+
+@pytest.mark.parametrize("function", ["nvmlDeviceGetHandleByIndex", "nvmlDeviceGetHandleByUUID"])
+def test_a_handle_of_before_the_driver_was_loaded_anew_is_not_kept(tmp_path: Path, function: str) -> None:
+    """Another thread opened NVML anew between the look-up of a handle and its return: NVML's older handles are void."""
+    machine = NvidiaMachineUnderTest(tmp_path)
+    machine.choose()
+    library = _LibraryReopenedMeanwhile(machine.hardware)
+    library.open()
+    uuid = library.list_cards()[0].uuid
+    library.close()
+    library.open()
+    library.reopened_at = function
+    if "Index" in function:
+        library.list_cards()
+    else:
+        library.read_minor(uuid)
+    library.calls.clear()
+    library.read_minor(uuid)
+    library.read_minor(uuid)
+    library.close()
+    assert library.calls.count("nvmlDeviceGetHandleByUUID") == 1, "then the handle is looked up, and kept"
 
 
 @pytest.mark.parametrize("function", ["nvmlGpuInstanceGetInfo", "nvmlComputeInstanceGetInfo_v2"])

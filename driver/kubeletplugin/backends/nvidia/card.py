@@ -151,7 +151,7 @@ class NvidiaCard:
             self.library.create_compute_instance(self.uuid, id_)
             instance = self._find_instance(id_)
         if instance is None or not instance.compute_instances:
-            raise HardwareRefusedError(f"GPU instance {id_} of card {self.uuid} was destroyed meanwhile")
+            raise HardwareBusyError(f"GPU instance {id_} of card {self.uuid} was destroyed meanwhile")
         return instance
 
     def _find_again(self, found: FoundPartition) -> GpuInstanceReading | None:

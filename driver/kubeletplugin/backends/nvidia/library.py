@@ -131,7 +131,7 @@ class NvmlLibrary:
         """
         found: list[CardReading] = []
         silent: list[int] = []
-        count = self._call("nvmlDeviceGetCount")
+        count, handles = self._call("nvmlDeviceGetCount"), self._handles
         for index in range(count):
             try:
                 handle = self._call("nvmlDeviceGetHandleByIndex", index)
@@ -141,7 +141,7 @@ class NvmlLibrary:
                 _log.warning("GPU %d does not answer: %s", index, error)
                 silent.append(index)
                 continue
-            self._handles[reading.uuid] = handle
+            handles[reading.uuid] = handle
             found.append(reading)
         self._listed, self._silent = count, tuple(silent)
         return found
@@ -180,9 +180,9 @@ class NvmlLibrary:
         """Return the GPU-instance profiles that the card has; none: it is not capable of MIG."""
         handle = self._handle(card_uuid)
         enums = range(self._bindings().NVML_GPU_INSTANCE_PROFILE_COUNT)
-        found = [profile for enum in enums if (profile := self._read_profile(handle, enum)) is not None]
-        self._profiles[card_uuid] = tuple(found)
-        return self._profiles[card_uuid]
+        found = tuple(profile for enum in enums if (profile := self._read_profile(handle, enum)) is not None)
+        self._profiles[card_uuid] = found
+        return found
 
     def read_mig_mode(self, card_uuid: str) -> MigMode | None:
         """Return the MIG mode; None: the card is not capable of it."""
@@ -326,11 +326,11 @@ class NvmlLibrary:
     def create_compute_instance(self, card_uuid: str, instance_id: int) -> None:
         """Create the compute instance that fills a GPU instance.
 
-        Raises HardwareRefusedError when there is no profile that fills it.
+        Raises HardwareBusyError when that is gone, HardwareRefusedError when there is no profile that fills it.
         """
         instance = self._instance(card_uuid, instance_id)
         if instance is None:
-            raise HardwareRefusedError(f"GPU instance {instance_id} of card {card_uuid} was destroyed meanwhile")
+            raise HardwareBusyError(f"GPU instance {instance_id} of card {card_uuid} was destroyed meanwhile")
         name = "nvmlGpuInstanceGetComputeInstanceProfileInfo"
         profiles = [
             profile
@@ -456,10 +456,11 @@ class NvmlLibrary:
 
     def _handle(self, card_uuid: str) -> Any:  # noqa: ANN401
         """Return a card's handle, asked for once: a look-up was seen to take ten seconds (dra-driver-nvidia-gpu)."""
-        handle = self._handles.get(card_uuid)
+        handles = self._handles
+        handle = handles.get(card_uuid)
         if handle is None:
             try:
-                handle = self._handles[card_uuid] = self._call("nvmlDeviceGetHandleByUUID", card_uuid.encode())
+                handle = handles[card_uuid] = self._call("nvmlDeviceGetHandleByUUID", card_uuid.encode())
             except (CardAbsentError, HardwareRefusedError) as error:
                 raise CardAbsentError(f"card {card_uuid} is not there: {error}") from error
         return handle
@@ -495,10 +496,6 @@ class NvmlLibrary:
         if _is_one_of(nvml, error, {"IN_USE"}):
             return HardwareInUseError(message)
         return HardwareRefusedError(message) if _is_one_of(nvml, error, _REFUSED) else HardwareBusyError(message)
-
-    def _forget_handles(self) -> None:
-        self._handles.clear()
-        self._profiles.clear()
 
     def _initialize(self) -> Any:  # noqa: ANN401  (the bindings have no types)
         """Return the bindings once NVML is initialized."""
@@ -541,7 +538,8 @@ class NvmlLibrary:
 
     def _shut_down(self) -> None:
         nvml, self._nvml = self._nvml, None
-        self._forget_handles()
+        # New ones: what another thread has looked up before, it adds to the old ones, which nobody reads.
+        self._handles, self._profiles = {}, {}
         if nvml is not None:
             with suppress(nvml.NVMLError):
                 nvml.nvmlShutdown()

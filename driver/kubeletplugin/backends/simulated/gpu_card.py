@@ -12,7 +12,7 @@ from driver.kubeletplugin.backends.base import (
     AllocatedDevice,
     CardSurvey,
     FoundPartition,
-    HardwareRefusedError,
+    HardwareBusyError,
     Journal,
     UnsuitableClaimError,
 )
@@ -134,7 +134,7 @@ class SimulatedGpu:
             )
         instance = self.file.read().instance(id_)
         if instance is None:
-            raise HardwareRefusedError(f"GPU instance {id_} of {self.name} was destroyed meanwhile")
+            raise HardwareBusyError(f"GPU instance {id_} of {self.name} was destroyed meanwhile")
         return instance
 
     def _destroy(self, instance: GpuInstance) -> None:
