@@ -124,6 +124,21 @@ async def test_the_holder_stays_active_while_it_cannot_look_for_requests(
             pass
 
 
+async def test_a_disk_that_fails_again_is_told_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    queue = tmp_path / "queue"
+    with anyio.fail_after(LONGEST_S), InstanceLock(tmp_path).acquire_nowait():
+        async with anyio.create_task_group() as group:
+            group.start_soon(InstanceLock(tmp_path).wait_for_request)
+            for _ in range(2):
+                queue.unlink(missing_ok=True)
+                queue.symlink_to(queue)
+                await anyio.sleep(2 * POLL_S)
+                queue.unlink()
+                await anyio.sleep(2 * POLL_S)
+            group.cancel_scope.cancel()
+    assert [record.message.partition(": ")[2][:17] for record in caplog.records] == ["no other instance"] * 2
+
+
 async def test_the_holder_ends_when_its_directory_is_gone(tmp_path: Path) -> None:
     """What it would write to the records from then on, no start would find."""
     directory = tmp_path / "state"

@@ -18,12 +18,12 @@ from anyio.abc import TaskStatus
 from msgspec.structs import replace
 
 from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, EVENTS, NODES, Node
-from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
+from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject, ResourceClassStatus
 from api.model.allocations import AllocatedDeviceStatus, ResourceClaimStatus
 from api.model.base import JsonObject
 from api.model.claims import DeviceClaim, DeviceRequest, ExactDeviceRequest, ResourceClaim, ResourceClaimSpec
 from api.model.devices import AttributeValue, ResourceSlice
-from api.model.metadata import ObjectMeta
+from api.model.metadata import Condition, ObjectMeta
 from api.model.names import ClaimRef
 from api.resource.kinds import ResourceKinds, allocated_claim_kind
 from driver.demo.environment import find_packaged_folder
@@ -108,7 +108,7 @@ class Site:
         return {device.name for one in await self.complete_slices() for device in one.spec.devices}
 
     async def until_shown(self, held: ClaimRef, device: str) -> AllocatedDeviceStatus:
-        """Return what the claim shows of a device once it does: a prepare waits a second at most for its write."""
+        """Return what the claim shows of a device once it does: no prepare waits for its write."""
         while True:
             read = await self.client.get(self.kinds.resource_claims, held.name, held.namespace)
             for entry in read.status.devices:
@@ -305,6 +305,24 @@ async def test_what_a_class_offers_in_shares_is_published_within_moments_and_goe
             await place.until_published(f"{SLICE}-shared")
             await place.client.delete(RESOURCE_CLASSES, "shares")
             await place.until_published(SLICE, without=f"{SLICE}-shared")
+
+
+async def test_what_a_class_keeps_for_an_extended_resource_is_no_longer_published_for_claims() -> None:
+    offer = {"resource": "kerf.dev/small", "perNode": 7}
+    spec: JsonObject = {"device": "gpu", "profile": "1g.10gb", "devicePlugin": offer}
+    condition = Condition(type="DevicePlugin", status="True", reason="NameFree", message="the name is free")
+    async with site(ApiServerSettings()) as place:
+        await place.client.apply(CUSTOM_RESOURCE_DEFINITIONS, CLASSES, field_manager="test")
+        async with running(place):
+            await place.until_published(SLICE)
+            offering = ResourceClassObject(metadata=ObjectMeta(name="small"), spec=spec)
+            made = await place.client.create(RESOURCE_CLASSES, offering)
+            permitted = replace(
+                condition, observed_generation=made.metadata.generation, last_transition_time="2026-01-01T00:00:00Z"
+            )
+            said = replace(made, status=ResourceClassStatus(conditions=(permitted,)))
+            await place.client.update(RESOURCE_CLASSES, said, subresource="status")
+            await place.until_published(FUNCTION, without=SLICE)
 
 
 async def test_classes_that_can_be_read_only_later_are_followed_from_then_on() -> None:

@@ -21,6 +21,7 @@ from driver.kubeletplugin.claims.allocation import (
     UnknownDeviceError,
     check_conflicts,
     decode_config,
+    keep_handles,
     resolve_devices,
 )
 from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, build_device_set
@@ -274,3 +275,10 @@ def test_who_is_in_the_way(wanted: PreparedDevice, held: PreparedDevice, conflic
         check_conflicts([wanted], [other], NAMESPACE)
     assert raised.value.holder == other.claim
     assert "held by claim default/other," in str(raised.value)
+
+
+def test_what_is_ready_keeps_its_handle_where_the_claim_wants_just_that() -> None:
+    ready = replace_struct(device(), handle={"serial": 1}, description=None, cdi_ids=("a/b=c",))
+    other = device("gpu-0-1g-1gb-at-1", start=1)
+    assert [each.handle for each in keep_handles([other, device()], [ready])] == [None, {"serial": 1}]
+    assert [each.handle for each in keep_handles([device(share=SHARE_1)], [ready])] == [None]

@@ -3,8 +3,10 @@
 import anyio
 import pytest
 
-from api.kerf.discovery_objects import device_name
+from api.kerf.discovery_objects import DeviceUser, device_name
 from driver.families.shared.node_labels import make_labels
+from driver.kube.http.client import PatchType
+from driver.kube.http.errors import ConflictError
 from driver.kubeletplugin.cluster.discovered_devices import DiscoveredDeviceWatch
 from tests.kube.memory_server import MemoryServer
 from tests.runtime.virtual_time import VIRTUAL_TIME
@@ -33,4 +35,33 @@ async def test_a_node_follows_its_own_devices_and_shared_ones_and_no_others() ->
         while not watch.is_synced:
             await watch.changed.wait()
         assert {*watch.discovery.devices} == expected
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_node_enters_the_users_of_a_device_in_its_status_unless_it_has_changed() -> None:
+    server = MemoryServer()
+    name = device_name("cams", "a", node="n1")
+    spec = {"configurationName": "cams", "deviceID": "a", "shared": False, "nodes": ["n1"]}
+    server.put("discovereddevices", {"metadata": {"name": name}, "spec": spec})
+    watch = DiscoveredDeviceWatch(server.client(), "n1", poll_s=1, field_manager="test")
+    read = await watch.read(name)
+    assert read is not None
+    user = DeviceUser(node="n1", resource="kerf.dev/cams", id="0")
+    await watch.write_users(read, [user])
+    (request,) = server.sent("PATCH")
+    assert (request.path.rpartition("/")[2], request.content_type) == ("status", PatchType.MERGE.value)
+    written = await watch.read(name)
+    assert written is not None
+    assert written.status.users == (user,)
+    with pytest.raises(ConflictError):
+        await watch.write_users(read, [])
+
+
+async def test_who_waits_for_a_change_learns_that_nothing_is_there_once_that_is_known() -> None:
+    watch = DiscoveredDeviceWatch(MemoryServer().client(), "n1", poll_s=1, field_manager="test")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watch.run)
+        with anyio.fail_after(60):
+            await watch.changed.wait()
+        assert watch.is_synced
         tasks.cancel_scope.cancel()
