@@ -3,6 +3,7 @@
 from itertools import combinations
 
 import pytest
+from msgspec.structs import replace
 
 from driver.families.fpga.shell import Shell
 from driver.kubeletplugin.backends.simulated.example_shells import shells
@@ -61,3 +62,15 @@ def test_devices_that_do_not_follow_kerfs_names_are_no_geometry() -> None:
     assert not [
         spec for spec in found.specs if spec.function is None and spec.placement in {Placement(0, 1), Placement(1, 1)}
     ]
+
+
+def test_what_is_offered_in_shares_or_consumes_nothing_says_nothing_of_the_geometry() -> None:
+    card = fpga("quad")
+    compiled = compile_pool("n/x", "n", [card], vocabulary=vocabulary_of(card), layout=SliceLayout.SPLIT)
+    published = {device.name: device for device in devices(compiled.pool)}
+    whole = published["fpga-0"]
+    others = {
+        "fpga-0-shared": replace(whole, allow_multiple_allocations=True),
+        "fpga-0-monitor": replace(whole, consumes_counters=()),
+    }
+    assert rebuild_geometry("fpga", {**published, **others}) == rebuild_geometry("fpga", published)
