@@ -239,6 +239,8 @@ class PluginCore:
     surveys: SurveyTracker
     """Nothing is surveyed, except by a test."""
     orphaned: OrphanedDevices
+    changes: list[str]
+    """What garbage collection has changed of what is published."""
 
 
 @asynccontextmanager
@@ -271,7 +273,7 @@ async def plugin_core(
     card_executor = CardExecutor(backends, call_timeout_s=60, discovery_timeout_s=60)
     publisher = build_publisher(devices, cluster, card_executor)
     store = WatchedStore(root / "cdi", effects, filesystem)
-    clock = [0.0]
+    clock, changes = [0.0], list[str]()
     uses, surveys, orphaned = PodUses(), SurveyTracker(driver=DRIVER), OrphanedDevices(driver=DRIVER)
     with open_checkpoint(root, boot_id=boot_id, fdatasync=fdatasync) as opened:
         checkpoint = cast("Checkpoint", WatchedCheckpoint(opened, effects))
@@ -320,7 +322,7 @@ async def plugin_core(
                 users=ClaimUsers(records=checkpoint.records, surveys=surveys, list_uses=uses.list),
                 orphaned=orphaned,
                 clock=lambda: clock[0],
-                on_change=lambda: None,
+                on_change=lambda: changes.append("orphans"),
             )
             try:
                 yield PluginCore(
@@ -336,6 +338,7 @@ async def plugin_core(
                     uses=uses,
                     surveys=surveys,
                     orphaned=orphaned,
+                    changes=changes,
                 )
                 await preparer.drain(0)
             finally:

@@ -248,6 +248,29 @@ def test_a_record_and_its_notes_change_together_or_not_at_all(tmp_path: Path) ->
         assert notes_of(checkpoint, record()) == {"before": []}
 
 
+def test_a_change_of_which_a_part_fails_is_rolled_back_and_the_next_one_is_made(tmp_path: Path) -> None:
+    with open_checkpoint(tmp_path, boot_id=BOOT) as checkpoint:
+        checkpoint.put(record())
+        checkpoint.journal(record().claim.uid, device().share, BOOT).write(before=[])
+        checkpoint._connection.execute(
+            "CREATE TEMP TRIGGER t BEFORE DELETE ON notes BEGIN SELECT RAISE(ABORT, 'x'); END"
+        )
+        with pytest.raises(CheckpointError, match="cannot be written: x"):
+            checkpoint.drop(record().claim.uid)
+        assert checkpoint.get(record().claim.uid) == record()
+        checkpoint._connection.execute("DROP TRIGGER t")
+        checkpoint.drop(record().claim.uid)
+    with open_checkpoint(tmp_path, boot_id=BOOT) as checkpoint:
+        assert not checkpoint.records
+
+
+def test_a_checkpoint_that_is_closed_leaves_no_file_open(tmp_path: Path) -> None:
+    with open_checkpoint(tmp_path, boot_id=BOOT) as checkpoint:
+        checkpoint.put(record())
+    open_files = {link.resolve() for link in Path("/proc/self/fd").iterdir()}
+    assert not [path for path in open_files if path.is_relative_to(tmp_path)]
+
+
 async def test_notes_are_written_by_threads_while_records_are_written(tmp_path: Path) -> None:
     with open_checkpoint(tmp_path, boot_id=BOOT) as checkpoint:
         for number in range(8):

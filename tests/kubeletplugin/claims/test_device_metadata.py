@@ -198,6 +198,13 @@ def test_a_disk_that_does_not_take_the_file_is_named(tmp_path: Path) -> None:
         MetadataFiles(tmp_path / "metadata").write("uid", {"one": b"1"})
 
 
+def test_files_that_cannot_be_removed_are_named(tmp_path: Path) -> None:
+    (tmp_path / "metadata").mkdir()
+    (tmp_path / "metadata/uid").touch()
+    with pytest.raises(MetadataFileError, match=rf"{tmp_path}/metadata/uid: cannot be removed: Not a directory"):
+        MetadataFiles(tmp_path / "metadata").remove("uid")
+
+
 def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path) -> None:
     """EIO in this one listing ended the whole plugin at its start, as an error of the program."""
     (tmp_path / "metadata").touch()

@@ -489,9 +489,11 @@ async def test_a_claim_that_is_there_again_is_no_orphan(tmp_path: Path) -> None:
         await look(core, 0)
         await look(core, GRACE_S)
         assert set(core.orphaned.claim_uids) == {held.uid}
+        assert core.changes == ["orphans"], "its devices are tainted at once"
         core.cluster.add(claim("training", SLICE))
         assert await look(core, GRACE_S + 1) == ["training"]
         assert set(core.orphaned.claim_uids) == set()
+        assert core.changes == ["orphans"] * 2, "and no longer, at once"
 
 
 async def test_a_claim_without_a_reservation_that_a_pod_still_uses_waits_for_the_kubelet(tmp_path: Path) -> None:

@@ -140,6 +140,17 @@ async def test_a_pod_with_an_owner_is_evicted_after_the_third_refusal_and_not_be
     ]
 
 
+async def test_what_was_told_of_one_device_is_not_told_again_with_the_next_one() -> None:
+    node = Node()
+    held = node.add("web", DEPLOYMENT)
+    async with running(node):
+        for start in (0, 1):
+            node.refuse(held, start=start)
+            await until(lambda: node.effect(0) != "" and node.effect(start) != "")  # noqa: B023  (awaited here)
+    told = [message for _, name, _, message in node.cluster.reported if name == "web"]
+    assert [f"at-{start}" in message for start, message in enumerate(told)] == [True, True]
+
+
 async def test_what_stays_held_after_one_try_is_not_left_to_the_kubelets_next_ones() -> None:
     """The kubelet repeats a failed prepare every ten to twenty seconds: three of its tries would take half a minute."""
     node = Node()
