@@ -175,7 +175,6 @@ class DeviceDiscovery:
         search = _Search(wanted.name, request, is_lost_since=anyio.current_time())
         self._searches[name] = search
         group.start_soon(self._search_until_cancelled, name, search)
-        self._queue.add(name, after_s=self._settings.handler_grace_s)
 
     def _stop(self, name: str) -> None:
         search = self._searches.pop(name, None)

@@ -202,6 +202,25 @@ async def test_what_the_server_keeps_otherwise_is_not_written_again() -> None:
         assert cluster.count_writes() == before + 1, "the slice"
 
 
+async def test_a_slice_that_the_server_keeps_otherwise_is_not_written_again() -> None:
+    cluster = Cluster()
+
+    def keep(value: Any) -> Any:
+        if "devices" not in value["spec"]:
+            return value
+        bare = [
+            {name: field for name, field in each.items() if name != "attributes"} for each in value["spec"]["devices"]
+        ]
+        return {**value, "spec": {**value["spec"], "devices": bare}}
+
+    cluster.server.on_write = keep
+    async with cluster.controller():
+        before = cluster.count_writes()
+        cluster.see("cameras", "n1", "n2")
+        await anyio.sleep(QUIET_S)
+        assert cluster.count_writes() == before
+
+
 async def test_a_server_that_drops_shares_gets_devices_for_one_user_each_and_an_administrator_reads_why(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

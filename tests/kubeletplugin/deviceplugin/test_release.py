@@ -147,6 +147,20 @@ async def test_what_began_before_the_plugin_did_is_not_taken_for_unstarted() -> 
             assert node.made == {FIRST}
 
 
+async def test_what_began_before_the_plugin_did_is_not_taken_for_unstarted_when_the_kubelet_names_it_again() -> None:
+    """The kubelet allocates again what it has allocated, for the next container of a pod whose first one runs."""
+    async with offering_node(unused_grace_s=0.0, unstarted_grace_s=0.0, unlisted_grace_s=NEVER_S) as node:
+        node.kubelet.is_silent = True
+        async with node.machine.plugin():
+            await allocate_unlisted(node)
+        async with node.machine.plugin():
+            await node.kubelet.wait_list(RESOURCE, 1)
+            await node.kubelet.allocate(RESOURCE, FIRST)
+            node.kubelet.is_silent = False
+            await node.kubelet.wait_lists_asked(5)
+            assert node.made == {FIRST}
+
+
 async def test_a_device_that_no_pod_was_ever_listed_with_is_not_free_while_the_api_server_is_away() -> None:
     """A kubelet that the API server does not answer may list no pods after its start."""
     async with offering_node(unused_grace_s=NEVER_S, unstarted_grace_s=0.0) as node, node.machine.plugin():
