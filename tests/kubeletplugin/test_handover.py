@@ -50,6 +50,14 @@ def test_a_plugin_of_another_profile_is_refused_and_told_which_one_works(tmp_pat
         pass
 
 
+def test_a_holder_that_cannot_be_read_counts_as_unknown(tmp_path: Path) -> None:
+    """The file is the earlier version's, or somebody's who writes where the plugin works."""
+    with InstanceLock(tmp_path, "nvidia").acquire_nowait():
+        (tmp_path / "lock").write_bytes(b"\xff\xfe\n\xff\n")
+        with pytest.raises(ForeignProfileError):
+            InstanceLock(tmp_path, "simulated").acquire_nowait()
+
+
 async def test_a_plugin_of_another_profile_is_not_asked_to_hand_over(tmp_path: Path) -> None:
     with InstanceLock(tmp_path, "nvidia").acquire_nowait(), pytest.raises(ForeignProfileError, match=FOREIGN):
         await InstanceLock(tmp_path, "simulated").acquire(may_request=lambda: True)

@@ -219,13 +219,12 @@ class HardwareSurveyor:
         return not backends  # an event about a card of which nothing is known: it may be new
 
     def _list_awaited(self) -> set[str]:
-        """List the cards that are not there and hold what is to be released."""
+        """List the cards, also those that are not there, that hold what is to be released."""
         return {
             device.part.card_uuid
             for record in self._records.values()
             if record.state is ClaimState.RELEASING
             for device in record.devices
-            if device.part.card_uuid not in self._cards
         }
 
     async def _list_if_held(self) -> bool:

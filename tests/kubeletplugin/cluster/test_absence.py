@@ -52,12 +52,14 @@ class Answers(OpenTransport):
     """A Transport with an answer for each path."""
 
     of: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    asked: list[HttpRequest] = field(default_factory=list)
 
     def client(self) -> Client:
         return Client(Access(server="http://answers"), user_agent="test/1", transport=self)
 
     async def call(self, request: HttpRequest) -> bytes:
         await anyio.lowlevel.checkpoint()
+        self.asked.append(request)
         code, body = self.of[request.path]
         if code >= 400:
             raise build_status_error(str(request), code, body)
@@ -123,8 +125,10 @@ async def test_other_errors_are_what_they_are() -> None:
     ids=["listed nowhere", "made anew", "may not list"],
 )
 async def test_discovery_and_list_confirm_absence(group: tuple[int, bytes], listed: tuple[int, bytes]) -> None:
-    async with Answers({GROUP: group, LIST: listed}).client() as client:
+    answers = Answers({GROUP: group, LIST: listed})
+    async with answers.client() as client:
         await confirm_absence(client, CLAIMS, REF)
+    assert answers.asked[-1].query["fieldSelector"] == "metadata.name=training", "not all claims of the namespace"
 
 
 @pytest.mark.parametrize(

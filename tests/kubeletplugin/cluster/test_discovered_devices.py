@@ -35,6 +35,8 @@ async def test_a_node_follows_its_own_devices_and_shared_ones_and_no_others() ->
         while not watch.is_synced:
             await watch.changed.wait()
         assert {*watch.discovery.devices} == expected
+        read = [await watch.read(name) for name in expected]
+        assert [watch.join(one) for one in read if one] == [watch.discovery.devices[name] for name in expected]
         tasks.cancel_scope.cancel()
 
 
@@ -46,6 +48,7 @@ async def test_a_node_enters_the_users_of_a_device_in_its_status_unless_it_has_c
     watch = DiscoveredDeviceWatch(server.client(), "n1", poll_s=1, field_manager="test")
     read = await watch.read(name)
     assert read is not None
+    assert watch.join(read) is None, "its configuration is not known yet"
     user = DeviceUser(node="n1", resource="kerf.dev/cams", id="0")
     await watch.write_users(read, [user])
     (request,) = server.sent("PATCH")

@@ -48,6 +48,16 @@ def test_a_node_without_cards_of_a_kind_has_no_pool_for_it() -> None:
     assert build_device_set(TARGET, {"one": []}, (), HEALTHY, DeviceSet()).pools == ()
 
 
+@pytest.mark.parametrize(
+    ("at_least_s", "are_slow"),
+    [(None, False), (0.1, True), (0.2, True), (0.3, False)],
+    ids=["any", "less", "just", "more"],
+)
+def test_a_card_of_which_a_part_takes_long_enough_to_load_is_slow(at_least_s: float | None, are_slow: bool) -> None:
+    inventory = build_device_set(TARGET, {"one": [gpu(0), fpga(0)]}, (), HEALTHY, DeviceSet())
+    assert inventory.has_slow_loads(at_least_s) is are_slow
+
+
 def test_two_backends_must_not_offer_one_card() -> None:
     with pytest.raises(AmbiguousCardError, match="card GPU-0 is reported by two backends, one and two"):
         build_device_set(TARGET, {"one": [gpu(0)], "two": [gpu(0)]}, (), HEALTHY, DeviceSet())

@@ -1,0 +1,58 @@
+"""What a node finds out of its API server when it starts, where the scheduler allocates."""
+
+from collections.abc import AsyncIterator
+
+import anyio
+import pytest
+
+from api.core.v1 import NODES, PODS, Node
+from api.model.metadata import ObjectMeta
+from api.model.names import ObjectRef
+from driver.families.base import Family
+from driver.families.gpu import GPU
+from driver.families.shared import SHARED
+from driver.kube.discovery import discover
+from driver.kube.http.client import Client
+from driver.kube.http.credentials import Access
+from driver.kubeletplugin.cluster.resource_classes import ResourceClassWatch
+from driver.kubeletplugin.cluster.structured import StructuredCluster
+from driver.kubeletplugin.settings import Settings
+from driver.local.apiserver import ApiServer
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    server = ApiServer()
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(server.serve)
+        async with Client(Access(server=server.url), user_agent="test") as client:
+            yield client
+        tasks.cancel_scope.cancel()
+
+
+async def connect(client: Client, family: Family) -> StructuredCluster:
+    features = await discover(client)
+    node = await client.create(NODES, Node(metadata=ObjectMeta(name="node-1")))
+    settings = Settings(node_name="node-1", family=family, backends=())
+    classes = ResourceClassWatch(client)
+    return await StructuredCluster.connect(client, features, node, settings, classes)
+
+
+@pytest.mark.parametrize("family", [GPU, SHARED], ids=lambda family: family.name)
+async def test_a_family_publishes_its_own_devices_or_those_of_the_network(client: Client, family: Family) -> None:
+    cluster = await connect(client, family)
+    assert (cluster.target.driver, cluster.target.node) == (family.driver, "node-1")
+    assert cluster.target.is_network_attached is (family is SHARED)
+    assert cluster.target.keeps_counters
+
+
+async def test_a_pod_is_read_or_not_there(client: Client) -> None:
+    cluster = await connect(client, GPU)
+    ref = ObjectRef("default", "web")
+    assert await cluster.read_pod(ref) is None
+    spec = {"containers": [{"name": "main", "image": "web"}]}
+    document = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "default"}, "spec": spec}
+    await client.apply(PODS, document, field_manager="test")
+    found = await cluster.read_pod(ref)
+    assert found is not None
+    assert found.metadata.name == "web"
