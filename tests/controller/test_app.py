@@ -42,6 +42,7 @@ class EmbeddedCluster:
         self.kubeconfig = kubeconfig
         self.admin = admin
         self.orphan_check_s = 60.0
+        self.resync_s = 600.0
 
     @asynccontextmanager
     async def controller(self, identity: str = "one") -> AsyncIterator[None]:
@@ -53,6 +54,7 @@ class EmbeddedCluster:
             recount_s=0.01,
             settle_s=0.01,
             orphan_check_s=self.orphan_check_s,
+            resync_s=self.resync_s,
             probes="127.0.0.1:0",
         )
         async with anyio.create_task_group() as group:
@@ -95,6 +97,23 @@ async def eventually(holds: Callable[[], Any]) -> None:
     with anyio.fail_after(PATIENCE_S):
         while not await holds():  # noqa: ASYNC110  (another program's doing, which sets no event of ours)
             await anyio.sleep(0.01)
+
+
+async def test_classes_are_looked_at_again_although_nothing_happens(cluster: EmbeddedCluster) -> None:
+    def count() -> float:
+        labels = {"queue": "classes", "outcome": "done"}
+        return REGISTRY.get_sample_value("kerf_work_queue_work_seconds_count", labels) or 0.0
+
+    cluster.resync_s = 0.02
+    async with cluster.controller():
+        await cluster.put_class("small", {"device": "gpu", "profile": "1g.10gb"})
+        await eventually(lambda: _has(cluster.conditions("small"), lambda held: held.get("Ready") == "True"))
+        before = count()
+
+        async def were_looked_at() -> bool:
+            return count() >= before + 3
+
+        await eventually(were_looked_at)
 
 
 async def test_a_class_is_compiled_kept_and_taken_away(cluster: EmbeddedCluster) -> None:

@@ -203,6 +203,12 @@ def test_bad_claim_parameters_are_told_of_at_the_claim(spec: dict[str, object], 
     assert message in found.warnings[0].message
 
 
+def test_a_model_may_be_written_as_people_write_it() -> None:
+    builder = immediate_scene()
+    builder.claim_parameters("p", {"models": ["H100-80GB-SXM"]})
+    assert plan_claim(builder.claim(parameters="p", immediate=True), builder.view).allocation is not None
+
+
 def test_parameters_that_are_missing_or_of_another_kind_are_told_of() -> None:
     builder = immediate_scene()
     missing = plan_claim(builder.claim(parameters="p", immediate=True), builder.view)
