@@ -21,6 +21,8 @@ import pytest
 
 TREE: Final = Path(__file__).parents[2]
 _PACKAGES: Final = ("api", "cdi", "driver", "tests", "acme_npu")
+NOT_BEGUN: Final = 70
+"""The exit code of a process whose ``work`` has not begun: EX_SOFTWARE of sysexits(3), which pytest never returns."""
 _MEMORY_BYTES: Final = 3 << 30
 """More than any test needs, less than a machine has: a mutant may collect numbers without end."""
 FORK_IMPORTS: Final = ("aiohttp", "anyio", "click", "grpc", "msgspec", "prometheus_client", "pytest_timeout", "yaml")
@@ -47,6 +49,7 @@ class Process:
     def __init__(self, tree: Path, output: Path, work: Callable[[], int], *, limit_s: float) -> None:
         self._ends_at = time.monotonic() + limit_s
         self.begun_at = time.monotonic()
+        self._has_ended = False
         self._pid = os.fork()
         if self._pid == 0:
             _run_as_child(tree, output, work)
@@ -55,6 +58,7 @@ class Process:
         """Return the exit code, negative for a signal; None: it runs. One that runs too long is killed."""
         pid, status = os.waitpid(self._pid, os.WNOHANG)
         if pid:
+            self._has_ended = True
             self._kill_group()
             return os.waitstatus_to_exitcode(status)
         if time.monotonic() > self._ends_at:
@@ -63,8 +67,11 @@ class Process:
         return None
 
     def kill(self) -> None:
-        self._kill_group()
-        os.waitpid(self._pid, 0)
+        """Kill the process, unless it has ended."""
+        if not self._has_ended:
+            self._kill_group()
+            os.waitpid(self._pid, 0)
+            self._has_ended = True
 
     def _kill_group(self) -> None:
         """Kill what the tests have left running, too."""
@@ -93,7 +100,7 @@ class _Profile:
 
 
 def _run_as_child(tree: Path, output: Path, work: Callable[[], int]) -> None:
-    code = 70
+    code = NOT_BEGUN
     try:
         os.setsid()
         descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -108,6 +115,7 @@ def _run_as_child(tree: Path, output: Path, work: Callable[[], int]) -> None:
         kept = (entry for entry in sys.path if entry and Path(entry).resolve() != TREE)
         sys.path[:] = [str(tree), *kept]
         os.environ["PYTHONPATH"] = str(tree)
+        code = int(pytest.ExitCode.INTERNAL_ERROR)  # if it raises something: a coroutine that nobody awaited, say
         code = work()
     except BaseException:
         traceback.print_exc()

@@ -124,7 +124,7 @@ class _RunningTrial:
         if code is None:
             return None
         self._restore()
-        if code in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED, 70):
+        if code in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED, processes.NOT_BEGUN):
             raise RuntimeError(f"{self._mutant.path}:{self._mutant.line}: {self._output.read_text(errors='replace')}")
         return Trial(
             mutant=self._mutant,
