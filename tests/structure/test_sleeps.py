@@ -41,6 +41,7 @@ POLLS: Final = {
     "kubeletplugin/wait.py": "what the plugin does by itself is seen in files and stand-ins",
     "kubeletplugin/watchdog_process.py": "the kubelet asks again as long as a claim cannot be prepared",
     "local/test_kubelet.py": "the watcher of a directory sets no event",
+    "mutants/test_processes.py": "processes are asked whether they have ended",
     "mutants/trials.py": "processes are asked whether they have ended",
     "realcluster/cluster.py": "a real control plane is asked whether it serves",
     "realcluster/kerf.py": "processes of Kerf are asked whether they are ready",
