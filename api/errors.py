@@ -40,8 +40,9 @@ class Problem:
 
 
 class InvalidDocumentError(KerfError):
-    """A document breaks rules. ``problems`` holds all of them, at least one, in document order; ``listed`` is the text of
-    the first, without the subject.
+    """A document breaks rules.
+
+    ``problems`` holds all of them, at least one, in document order; ``listed`` is the text of the first of them.
     """
 
     def __init__(self, subject: str, problems: Iterable[Problem]) -> None:
