@@ -5,6 +5,7 @@ inside, also by tasks started there. Bearer tokens are removed from every line. 
 begins no line of its own: in text only the lines of a traceback follow a record, each indented.
 """
 
+import json
 import logging
 import re
 import sys
@@ -14,8 +15,6 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from textwrap import indent
 from typing import Final, Literal, TextIO, TypeAlias, TypedDict, Unpack
-
-import msgspec
 
 from api.model.printable_text import replace_unprintable
 
@@ -76,7 +75,8 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["error"] = _without_secrets(self.formatException(record.exc_info))
-        return _escape_unprintable(msgspec.json.encode(line).decode())
+        # Whatever others have written, and bytes that are no UTF-8 in names of files, is printable ASCII here.
+        return json.dumps(line, separators=(",", ":")).replace("\x7f", r"\u007f")
 
 
 class TextFormatter(logging.Formatter):
@@ -92,18 +92,6 @@ class TextFormatter(logging.Formatter):
             lines = replace_unprintable(self.formatException(record.exc_info), kept="\n")
             line = f"{line}\n{indent(lines, '  ')}"
         return _without_secrets(line)
-
-
-def _escape_unprintable(json: str) -> str:
-    """Write each character that is not printable as JSON can, for whoever reads the log on a terminal."""
-    if json.isprintable():
-        return json
-    return "".join(one if one.isprintable() else _escape(one) for one in json)
-
-
-def _escape(character: str) -> str:
-    units = character.encode("utf-16-be").hex()
-    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def _utc(record: logging.LogRecord) -> str:

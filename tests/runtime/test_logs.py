@@ -112,9 +112,12 @@ def test_what_a_message_quotes_begins_no_line_of_its_own() -> None:
 
 
 def test_a_json_line_is_printable_and_has_what_was_logged() -> None:
-    """``kubectl logs`` shows it on a terminal, some of which obey the control characters above ASCII, too."""
+    """``kubectl logs`` shows it on a terminal, some of which obey the control characters above ASCII, too.
+
+    A file's name with bytes that are no UTF-8 became a traceback in place of its line.
+    """
     stream = configured("json")
-    foreign = "a\n\x1b[2J\x7f\x9b1m\u202eä \U000e0041"
+    foreign = "a\n\x1b[2J\x7f\x9b1m\u202eä \U000e0041 \udcff"
     with logs.context(device=foreign):
         LOGGER.warning(foreign)
     assert stream.getvalue().removesuffix("\n").isprintable()

@@ -221,7 +221,7 @@ class ClaimPreparer:
             raise
         finally:
             is_ready = context.record is not None and context.record.state is ClaimState.PREPARED
-            if not (is_early and is_ready):  # with what is prepared early, the binding conditions are written
+            if not (is_early and is_ready):  # else whoever prepares early writes it with the binding conditions
                 self._status_writer.request(ref, claim)
         if not is_early:
             await self._check_containers(claim, context.existing)

@@ -178,10 +178,10 @@ class NvmlLibrary:
 
     def read_profiles(self, card_uuid: str) -> tuple[ProfileReading, ...]:
         """Return the GPU-instance profiles that the card has; none: it is not capable of MIG."""
-        handle = self._handle(card_uuid)
+        handle, profiles = self._handle(card_uuid), self._profiles
         enums = range(self._bindings().NVML_GPU_INSTANCE_PROFILE_COUNT)
         found = tuple(profile for enum in enums if (profile := self._read_profile(handle, enum)) is not None)
-        self._profiles[card_uuid] = found
+        profiles[card_uuid] = found
         return found
 
     def read_mig_mode(self, card_uuid: str) -> MigMode | None:
