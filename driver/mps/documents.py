@@ -15,6 +15,8 @@ as good as none: no daemon survives a boot.
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
@@ -38,7 +40,11 @@ Document = TypeVar("Document", bound=msgspec.Struct)
 
 
 class UnreadableDocumentError(TransientError):
-    """A document is not what its writer writes: it is of another version, or somebody else's."""
+    """A document cannot be read, or is not what its writer writes: it is of another version, or somebody else's."""
+
+
+class UnwritableDocumentError(TransientError):
+    """A document could not be written or removed; the one that was there before may be there still."""
 
 
 class DaemonRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
@@ -127,41 +133,55 @@ def read_document(path: Path, kind: type[Document]) -> Document | None:
         return msgspec.json.decode(data, type=kind)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.MsgspecError) as error:
+    except OSError as error:
+        raise UnreadableDocumentError(f"{path} cannot be read: {error.strerror}; see to its disk") from error
+    except msgspec.MsgspecError as error:
         raise UnreadableDocumentError(f"{path} cannot be read: {error}; remove it when no pod uses the GPU") from error
 
 
 def write_document(path: Path, document: msgspec.Struct) -> None:
-    """Replace the document at ``path`` as a whole, durably. The folder has one writer of this name.
+    """Replace the document at ``path`` as a whole, durably, and make its folder. That has one writer of this name.
 
-    Raises OSError when it cannot be written; the earlier document then remains.
+    Raises UnwritableDocumentError; the earlier document then remains.
     """
     temporary = _temporary_of(path)
-    temporary.unlink(missing_ok=True)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(msgspec.json.encode(document))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
+    with _changes(path, "written"):
+        path.parent.mkdir(parents=True, exist_ok=True)
         temporary.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(msgspec.json.encode(document))
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
 
 
 def remove_document(path: Path) -> None:
     """Remove the document at ``path`` durably, and what a killed writer of it has left; none there is success.
 
-    To be called by the writer of this name. Raises OSError.
+    To be called by the writer of this name. Raises UnwritableDocumentError.
     """
-    _temporary_of(path).unlink(missing_ok=True)
+    with _changes(path, "removed"):
+        _temporary_of(path).unlink(missing_ok=True)
+        try:
+            path.unlink()
+        except FileNotFoundError:
+            return
+        sync_folder(path.parent)
+
+
+@contextmanager
+def _changes(path: Path, verb: str) -> Iterator[None]:
     try:
-        path.unlink()
-    except FileNotFoundError:
-        return
-    sync_folder(path.parent)
+        yield
+    except OSError as error:
+        advice = "see to it that its disk has space and can be written"
+        raise UnwritableDocumentError(f"{path} cannot be {verb}: {error.strerror}; {advice}") from error
 
 
 def _temporary_of(path: Path) -> Path:

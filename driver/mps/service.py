@@ -78,7 +78,7 @@ class DaemonKeeper:
         self._state: DaemonState | None = None
 
     def step(self) -> bool:
-        """Do what is due, and return whether a daemon is wanted. Raises OSError when the folder cannot be written."""
+        """Do what is due, and return whether a daemon is wanted. Raises UnwritableDocumentError and OSError."""
         try:
             request = self._folder.read_request()
         except UnreadableDocumentError as error:  # a daemon that runs goes on

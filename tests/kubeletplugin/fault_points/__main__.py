@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from tests.fakes.system_calls import CallFault
 from tests.kubeletplugin.fault_points.cards import NvidiaCards, SimulatedCards
-from tests.kubeletplugin.fault_points.node import CLAIMS, Node, Saved
+from tests.kubeletplugin.fault_points.node import CLAIMS, SHARING_CLAIMS, Node, Saved
 from tests.kubeletplugin.fault_points.scenarios import FAULTS, SAMPLE, SCENARIOS, Scenario, live
 from tests.kubeletplugin.fault_points.trial import (
     KILL_AT_ANY_NVML,
@@ -105,8 +105,13 @@ def arranged(scenario: Scenario) -> "Iterator[tuple[Node, Saved]]":
     """A node right before the operation."""
     with memory_folder() as folder:
         root = Path(folder).resolve()
-        cards = (SimulatedCards if scenario.is_simulated else NvidiaCards)(root, scenario.cards)
-        node = Node(root, cards, CLAIMS[scenario.claims, scenario.cards])
+        cards = (
+            SimulatedCards(root, scenario.cards)
+            if scenario.is_simulated
+            else NvidiaCards(root, scenario.cards, is_sharing=scenario.is_sharing)
+        )
+        claims = SHARING_CLAIMS if scenario.is_sharing else CLAIMS[scenario.claims, scenario.cards]
+        node = Node(root, cards, claims, is_sharing=scenario.is_sharing)
         blank = node.save()
         node.restore(blank)
         live(node, prepares=True)  # what this process has loaded and worked out, its children have

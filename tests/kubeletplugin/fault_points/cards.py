@@ -15,18 +15,25 @@ from driver.testing.nvml.demonstration import open_backend as open_nvidia
 from driver.testing.nvml.layout import StateLayout
 from tests.fakes.nvml import open_nvml
 from tests.fakes.nvml_calls import list_gpu_instances
-from tests.kubeletplugin.fault_points.node import Place
+from tests.kubeletplugin.fault_points.node import SHARING, Place, WholeCard
+
+COMPUTE_MODE = pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS
+"""That of the cards before anybody shares them: an administrator's."""
 
 
 class NvidiaCards:
     """NVIDIA's cards on the stand-in."""
 
-    def __init__(self, root: Path, number: int) -> None:
+    def __init__(self, root: Path, number: int, *, is_sharing: bool = False) -> None:
         self._number = number
         self._document = root / "cards.yaml"
-        self._document.write_text(f"cards: [{{model: h100-80gb-sxm, count: {number}}}]\n")
+        cards = [{"model": "h100-80gb-sxm", "count": number}]
+        self._document.write_text(json.dumps({"cards": cards, **({"sharingFolder": SHARING} if is_sharing else {})}))
         self.machine = NvidiaMachine(root / "machine")
         self.open_backend()  # makes the machine
+        with open_nvml(self.machine):
+            for index in range(number):
+                pynvml.nvmlDeviceSetComputeMode(pynvml.nvmlDeviceGetHandleByIndex(index), COMPUTE_MODE)
 
     def open_backend(self) -> Backend:
         return open_nvidia(self._document)
@@ -44,17 +51,33 @@ class NvidiaCards:
                     found[number, names[profile], start] = uuids.get(id_, "")
         return found
 
+    def look_at_wholes(self) -> Mapping[str, WholeCard]:
+        found = {}
+        with open_nvml(self.machine):
+            for number in range(self._number):
+                card = pynvml.nvmlDeviceGetHandleByIndex(number)
+                uuid, mode = pynvml.nvmlDeviceGetUUID(card), pynvml.nvmlDeviceGetComputeMode(card)
+                found[f"gpu-{number}"] = WholeCard(uuid, mode, self.machine.time_slices.get(uuid, 0))
+        return found
+
     def save(self) -> bytes:
-        return (self.machine.folder / "state").read_bytes()
+        slices = self._time_slices.read_bytes() if self._time_slices.exists() else b""
+        return msgspec.msgpack.encode([(self.machine.folder / "state").read_bytes(), slices])
 
     def restore(self, saved: bytes) -> None:
-        state = StateLayout.from_buffer_copy(saved)
+        content, slices = msgspec.msgpack.decode(saved, type=tuple[bytes, bytes])
+        self._time_slices.write_bytes(slices)
+        state = StateLayout.from_buffer_copy(content)
         state.is_tree_stale = 1
         with (self.machine.folder / "state").open("r+b") as file:
             file.write(bytes(state))
 
     def reboot(self) -> None:
         self.machine.reboot()
+
+    @property
+    def _time_slices(self) -> Path:
+        return self.machine.folder / "timeslices"
 
 
 def _profile_names(card: object) -> dict[int, str]:
@@ -98,6 +121,9 @@ class SimulatedCards:
             for path in self._state.glob("gpu-*.json")
             for row in json.loads(path.read_bytes())["instances"]
         }
+
+    def look_at_wholes(self) -> Mapping[str, WholeCard]:
+        return {}
 
     def save(self) -> bytes:
         return msgspec.msgpack.encode({path.name: path.read_bytes() for path in self._state.glob("*.json")})

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import anyio
 from anyio.abc import TaskStatus
@@ -36,6 +36,13 @@ from tests.fakes.kubelet import ClaimError, FakeKubelet
 
 BOOT: Final = "boot-1"
 METADATA: Final = {"apiVersion": "kerf.dev/v1alpha1", "kind": "GpuConfig", "deviceMetadata": True}
+TIME_SLICING: Final = {
+    "apiVersion": "kerf.dev/v1alpha1",
+    "kind": "GpuConfig",
+    "sharing": {"strategy": "TimeSlicing", "timeSlicing": {"interval": "Long"}},
+}
+SHARING: Final = "sharing"
+"""The folder of what the plugin has set up for cards that are shared."""
 LONGEST_S: Final = 120.0
 """Of one life of the plugin: each takes tenths of a second on an idle machine."""
 
@@ -54,9 +61,21 @@ CLAIMS: Final[Mapping[tuple[int, int], Sequence[ResourceClaim]]] = {
     ],
 }
 """By the number of claims and of cards."""
+SHARING_CLAIMS: Final = [claim("a", "gpu-0", configs=[config(TIME_SLICING)])]
+"""A claim whose containers share a whole card by time slices."""
 
 Place = tuple[int, str, int]
 """Number of the card, profile, first memory slice."""
+
+
+class WholeCard(NamedTuple):
+    """What a card says of itself, beside its partitions."""
+
+    uuid: str
+    compute_mode: int
+    """NVML_COMPUTEMODE_*."""
+    time_slice: int
+    """As ``nvidia-smi compute-policy --set-timeslice`` numbers them."""
 
 
 class Cards(Protocol):
@@ -68,6 +87,10 @@ class Cards(Protocol):
 
     def look(self) -> Mapping[Place, str]:
         """What is on the cards, with its UUID, asked without Kerf."""
+        ...
+
+    def look_at_wholes(self) -> Mapping[str, WholeCard]:
+        """What the cards say of themselves, by the names of their devices; empty: they cannot be shared."""
         ...
 
     def save(self) -> bytes: ...
@@ -87,6 +110,8 @@ class Node:
     cards: Cards
     claims: Sequence[ResourceClaim]
     boot_id: str = BOOT
+    is_sharing: bool = False
+    """Whether claims share cards by strategies, for which the plugin has a folder."""
     settings: Settings = field(init=False)
 
     def __post_init__(self) -> None:
@@ -105,7 +130,7 @@ class Node:
     @property
     def folders(self) -> Sequence[Path]:
         """What the plugin writes to."""
-        return [self.root / name for name in ("kubelet", "state", "cdi")]
+        return [self.root / name for name in ("kubelet", "state", "cdi", *([SHARING] if self.is_sharing else []))]
 
     @property
     def log(self) -> Path:

@@ -39,6 +39,8 @@ class Scenario:
     cards: int
     faults: tuple[Fault, ...]
     is_simulated: bool = False
+    is_sharing: bool = False
+    """Whether the claim has a whole card, which its containers share by time slices."""
 
     @property
     def is_killed_before_every_change(self) -> bool:
@@ -127,6 +129,9 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
     "prepare on simulated cards": Scenario(
         Operation.PREPARE, _idle, claims=3, cards=2, faults=CALL_KILLS + CALL_ERRORS, is_simulated=True
     ),
+    "prepare of a card that is shared": Scenario(
+        Operation.PREPARE, _idle, claims=1, cards=1, faults=KILLS + CALL_ERRORS, is_sharing=True
+    ),
     "prepare after a kill": Scenario(
         Operation.PREPARE, _killed(Operation.PREPARE, 0.7), claims=3, cards=2, faults=CALL_KILLS
     ),
@@ -138,6 +143,9 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
     ),
     "unprepare on simulated cards": Scenario(
         Operation.UNPREPARE, _busy, claims=3, cards=2, faults=CALL_KILLS + CALL_ERRORS, is_simulated=True
+    ),
+    "unprepare of a card that is shared": Scenario(
+        Operation.UNPREPARE, _busy, claims=1, cards=1, faults=KILLS + CALL_ERRORS, is_sharing=True
     ),
     "unprepare after a kill": Scenario(
         Operation.UNPREPARE, _killed(Operation.UNPREPARE, 0.5), claims=3, cards=2, faults=CALL_KILLS

@@ -61,11 +61,12 @@ class NvmlFault:
         return f"{'error' if self.death is None else self.death.name} of {self.function}"
 
 
-_SAYS_WHERE: Final = re.compile(r"gpu-\d-|/(kubelet|state|cdi)\b")
+_SAYS_WHERE: Final = re.compile(r"gpu-\d-|/(kubelet|state|cdi|sharing)\b")
 """A device, or a path of the node."""
 Fault: TypeAlias = CallFault | NvmlFault
 CHANGES: Final = (
     "nvmlDeviceSetMigMode",
+    "nvmlDeviceSetComputeMode",
     "nvmlDeviceCreateGpuInstanceWithPlacement",
     "nvmlGpuInstanceCreateComputeInstance",
     "nvmlComputeInstanceDestroy",

@@ -143,8 +143,6 @@ class DeviceSharing:
 
         Raises HardwareHeldError while a daemon of MPS does not end.
         """
-        if not folder.path.exists():
-            return
         record = self._read(folder)
         remove_document(folder.request)
         self._await_end(folder)
@@ -187,7 +185,6 @@ class DeviceSharing:
                 active_thread_percentage=both.active_thread_percentage,
                 pinned_memory_mib=both.pinned_memory_mib,
             )
-        folder.path.mkdir(parents=True, exist_ok=True)
         write_document(folder.path / _RECORD, record)
         return record
 
