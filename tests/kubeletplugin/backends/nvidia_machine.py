@@ -54,6 +54,8 @@ class KillableLibrary(NvmlLibrary):
         self.kill_at: int | None = None
         self.ineffective: list[str] = []
         """Functions whose next call succeeds and does nothing."""
+        self.after: dict[str, Callable[[], None]] = {}
+        """What somebody does right after the next call of a function."""
 
     def _call(self, name: str, *arguments: Any, none_for: Collection[str] = ()) -> Any:
         if name not in CHANGES:
@@ -63,6 +65,7 @@ class KillableLibrary(NvmlLibrary):
             return None
         self._pass_point()
         result = super()._call(name, *arguments, none_for=none_for)
+        self.after.pop(name, lambda: None)()
         self._pass_point()
         return result
 
@@ -115,6 +118,11 @@ class NvidiaMachineUnderTest(MachineUnderTest):
         """Let calls of the function, which is one of CHANGES, succeed and do nothing."""
         assert self._library is not None
         self._library.ineffective += [function] * times
+
+    def do_after(self, function: str, action: Callable[[], None]) -> None:
+        """Let somebody do something right after the next call of the function, which is one of CHANGES."""
+        assert self._library is not None
+        self._library.after[function] = action
 
     def choose(self) -> None:
         """Let this process open this machine's NVML."""

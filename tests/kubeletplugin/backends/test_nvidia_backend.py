@@ -264,6 +264,31 @@ def test_an_instance_that_is_still_there_after_it_was_destroyed_is_destroyed_aga
     assert plugin.is_empty
 
 
+@pytest.mark.parametrize("function", ["nvmlComputeInstanceDestroy", "nvmlGpuInstanceDestroy"])
+def test_an_instance_that_gets_the_id_of_ours_while_it_is_destroyed_is_left_alone(
+    tmp_path: Path, function: str
+) -> None:
+    """Somebody took the free place at once: as an instance with that id was there, the destroy was tried again."""
+    plugin = plugin_on(tmp_path)
+    machine = machine_of(plugin)
+    record = allocate(plugin, *TWICE_1G)
+    plugin.prepare(record)
+    there: list[dict[int, tuple[int, int, int]]] = []
+
+    def take_the_place() -> None:
+        with open_nvml(machine.hardware):
+            card = pynvml.nvmlDeviceGetHandleByIndex(0)
+            if list_gpu_instances(card):
+                pynvml.nvmlGpuInstanceDestroy(pynvml.nvmlDeviceGetGpuInstanceById(card, 3))
+            fill_gpu_instance(create_gpu_instance(card, 14, 0, 2))
+            there.append(list_gpu_instances(card))
+
+    machine.do_after(function, take_the_place)
+    plugin.release(record)
+    with open_nvml(machine.hardware):
+        assert [list_gpu_instances(pynvml.nvmlDeviceGetHandleByIndex(0))] == there
+
+
 def test_another_profile_that_has_got_the_id_of_ours_is_left_alone(tmp_path: Path) -> None:
     plugin = plugin_on(tmp_path)
     record = allocate(plugin, *TWICE_1G)

@@ -224,8 +224,8 @@ class NvidiaCard:
         self._check_unused(instance)
         try:
             for compute_id, _ in instance.compute_instances:
-                self._retry(partial(self.library.destroy_compute_instance, self.uuid, instance.id, compute_id))
-            self._retry(partial(self.library.destroy_gpu_instance, self.uuid, instance.id))
+                self._retry(instance, partial(self.library.destroy_compute_instance, compute_id=compute_id))
+            self._retry(instance, self.library.destroy_gpu_instance)
         except HardwareInUseError as error:
             raise HardwareHeldError(
                 f"{self._describe_use(instance)}, {self._find_holders(instance)}: {error}"
@@ -251,14 +251,27 @@ class NvidiaCard:
             return f"held open by {self._name_processes(pids)}"
         return "though no process is listed; a monitor such as DCGM may hold it"
 
-    def _retry(self, destroy: Callable[[], None]) -> None:
-        for delay_s in _DESTROY_DELAYS_S:
+    def _retry(self, instance: GpuInstanceReading, destroy: Callable[[str, int], None]) -> None:
+        """Destroy ``instance``, or a part of it, as long as it is there: its id may be another's at the next try."""
+        for delay_s in (*_DESTROY_DELAYS_S, None):
+            if not self._is_there(instance):
+                return
             try:
-                return destroy()
+                destroy(self.uuid, instance.id)
             except HardwareInUseError:
+                if delay_s is None:
+                    raise
                 _RETRIES.inc()
                 self.wait(delay_s)
-        return destroy()
+            else:
+                return
+
+    def _is_there(self, instance: GpuInstanceReading) -> bool:
+        """Whether an instance that was read before is there still, maybe with fewer compute instances."""
+        now = self._find_instance(instance.id)
+        if now is None or not set(now.compute_instances) <= set(instance.compute_instances):
+            return False
+        return (now.profile_id, now.placement) == (instance.profile_id, instance.placement)
 
     def _find_instance(self, id_: int) -> GpuInstanceReading | None:
         return next((one for one in self.library.list_gpu_instances(self.uuid) if one.id == id_), None)
