@@ -31,9 +31,7 @@ class NvidiaCards:
         self._document.write_text(json.dumps({"cards": cards, **({"sharingFolder": SHARING} if is_sharing else {})}))
         self.machine = NvidiaMachine(root / "machine")
         self.open_backend()  # makes the machine
-        with open_nvml(self.machine):
-            for index in range(number):
-                pynvml.nvmlDeviceSetComputeMode(pynvml.nvmlDeviceGetHandleByIndex(index), COMPUTE_MODE)
+        self._set_compute_mode()
 
     def open_backend(self) -> Backend:
         return open_nvidia(self._document)
@@ -74,6 +72,12 @@ class NvidiaCards:
 
     def reboot(self) -> None:
         self.machine.reboot()
+        self._set_compute_mode()  # as the administrator has a machine do at each boot
+
+    def _set_compute_mode(self) -> None:
+        with open_nvml(self.machine):
+            for number in range(self._number):
+                pynvml.nvmlDeviceSetComputeMode(pynvml.nvmlDeviceGetHandleByIndex(number), COMPUTE_MODE)
 
     @property
     def _time_slices(self) -> Path:
