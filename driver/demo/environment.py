@@ -237,6 +237,7 @@ class DemoCluster:
                     *(text for family in self.settings.families for text in ("--family", family)),
                     *("--kubelet-root", str(cluster.kubelet_root(node))),
                     *("--state-dir", str(paths.state(node))),
+                    *("--device-plugins-dir", str(cluster.device_plugins_dir(node))),
                     *("--cdi-dir", str(cluster.cdi_dir(node))),
                     *("--publish-min-interval", "0.3"),
                 ],

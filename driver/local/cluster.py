@@ -66,6 +66,10 @@ class LocalCluster:
     def kubelet_root(self, node: str) -> Path:
         return self._settings.root / node / "kubelet"
 
+    def device_plugins_dir(self, node: str) -> Path:
+        """The folder of the device plugin interface, which these kubelets do not have: it does not exist."""
+        return self.kubelet_root(node) / "device-plugins"
+
     def cdi_dir(self, node: str) -> Path:
         return self._settings.root / node / "cdi"
 

@@ -253,7 +253,12 @@ def test_a_kept_cluster_stays_up_until_ctrl_c_and_then_proves_that_nothing_is_le
             log = answer.read().decode()
         assert log.startswith("No container runs in this cluster, so this is no log.\n")
         assert "with the device node:  /dev/nvidiactl\n" in log
-        assert len(programs_of(folder)) == 2
+        programs = programs_of(folder)
+        assert len(programs) == 2
+        # On a node of a real cluster the demo does not touch what that node's kubelet and runtime have.
+        [plugin] = [words for words in map(str.split, programs) if "kubelet-plugin" in words]
+        for option in ("--kubelet-root", "--state-dir", "--device-plugins-dir", "--cdi-dir"):
+            assert plugin[plugin.index(option) + 1].startswith(f"{folder}/")
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=DEADLINE_S)
     assert (process.returncode, err) == (0, "")

@@ -175,6 +175,7 @@ def plugin(cluster: LocalCluster, node: str) -> ProcessSettings:
         family=SHARED,
         backends=(BackendChoice(name="discovered"),),
         kubelet_root=cluster.kubelet_root(node),
+        device_plugins_dir=cluster.device_plugins_dir(node),
         cdi_dir=cluster.cdi_dir(node),
     )
     return ProcessSettings(

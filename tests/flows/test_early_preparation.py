@@ -118,6 +118,7 @@ def plugin(place: Site, cluster: LocalCluster, node: str) -> ProcessSettings:
         family=FPGA,
         backends=(BackendChoice(name="simulated", config=place.hardware(node)),),
         kubelet_root=cluster.kubelet_root(node),
+        device_plugins_dir=cluster.device_plugins_dir(node),
         cdi_dir=cluster.cdi_dir(node),
         publish_min_interval_s=0.05,
         early_load_s=0,

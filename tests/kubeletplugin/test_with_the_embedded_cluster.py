@@ -135,6 +135,8 @@ async def site(settings: ApiServerSettings) -> AsyncIterator[Site]:
     with short_directory() as root, anyio.fail_after(LONGEST_S):
         server = ApiServer(settings=settings)
         hardware = root / "cards.yaml"
+        device_plugins = root / "kubelet" / "device-plugins"
+        device_plugins.mkdir(parents=True)
         cards = [{"kind": "gpu", "model": "h100-80gb-sxm", "count": 2}, {"kind": "fpga", "shell": "quad"}]
         hardware.write_text(json.dumps({"state": "hardware", "pace": 0, "healthPollSeconds": 0.05, "cards": cards}))
         plugins = tuple(
@@ -143,6 +145,7 @@ async def site(settings: ApiServerSettings) -> AsyncIterator[Site]:
                 family=family,
                 backends=(BackendChoice(name="simulated", config=hardware),),
                 kubelet_root=root / "kubelet",
+                device_plugins_dir=device_plugins,
                 cdi_dir=root / "cdi",
                 publish_min_interval_s=0.01,
                 status_removal_s=0.01,

@@ -19,7 +19,7 @@ from driver.cli.options import (
     state_options,
 )
 from driver.kubeletplugin.backends.registry import BackendChoice, choose_families
-from driver.kubeletplugin.settings import CDI_DIR, ProcessSettings, Settings
+from driver.kubeletplugin.settings import CDI_DIR, DEVICE_PLUGINS_DIR, ProcessSettings, Settings
 from driver.runtime import lifecycle, logs
 from driver.runtime.https.tls import without_system_roots
 from driver.runtime.logs import Format
@@ -31,6 +31,12 @@ from driver.runtime.logs import Format
 @backend_option
 @access_option
 @state_options
+@option(
+    "--device-plugins-dir",
+    type=DIRECTORY,
+    default=DEVICE_PLUGINS_DIR,
+    help="Where the kubelet has the sockets of device plugins, for extended resources.",
+)
 @option("--cdi-dir", type=DIRECTORY, default=CDI_DIR, help="Where the container runtime looks for CDI specs.")
 @option(
     "--host-root",
@@ -78,6 +84,7 @@ def command(
     kubeconfig: Path | None,
     kubelet_root: Path,
     state_dir: Path | None,
+    device_plugins_dir: Path,
     cdi_dir: Path,
     host_root: Path,
     features_dir: Path | None,
@@ -105,6 +112,7 @@ def command(
             backends=choice.backends,
             kubelet_root=kubelet_root.absolute(),
             state_dir=state_dir and state_dir.absolute(),
+            device_plugins_dir=device_plugins_dir.absolute(),
             cdi_dir=cdi_dir.absolute(),
             host_root=host_root.absolute(),
             features_dir=features_dir and features_dir.absolute(),
