@@ -40,6 +40,7 @@ POLLS: Final = {
     "kubeletplugin/test_with_the_embedded_cluster.py": "the API server is asked as its clients ask it",
     "kubeletplugin/wait.py": "what the plugin does by itself is seen in files and stand-ins",
     "kubeletplugin/watchdog_process.py": "the kubelet asks again as long as a claim cannot be prepared",
+    "kubeletplugin/fault_points/mps_daemons.py": "a daemon of MPS is asked for by a file of another process",
     "local/test_kubelet.py": "the watcher of a directory sets no event",
     "mutants/test_processes.py": "processes are asked whether they have ended",
     "mutants/trials.py": "processes are asked whether they have ended",

@@ -11,13 +11,14 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
 from tests.fakes.system_calls import CallFault
+from tests.kubeletplugin.fault_points import mps_daemons
 from tests.kubeletplugin.fault_points.cards import NvidiaCards, SimulatedCards
-from tests.kubeletplugin.fault_points.node import CLAIMS, SHARING_CLAIMS, Node, Saved
+from tests.kubeletplugin.fault_points.node import CLAIMS, Node, Saved
 from tests.kubeletplugin.fault_points.scenarios import FAULTS, SAMPLE, SCENARIOS, Scenario, live
 from tests.kubeletplugin.fault_points.trial import (
     KILL_AT_ANY_NVML,
@@ -103,15 +104,17 @@ def try_scenario(scenario: Scenario, faults: "tuple[Fault, ...]", choose: Choice
 @contextmanager
 def arranged(scenario: Scenario) -> "Iterator[tuple[Node, Saved]]":
     """A node right before the operation."""
-    with memory_folder() as folder:
-        root = Path(folder).resolve()
+    with ExitStack() as stack:
+        root = Path(stack.enter_context(memory_folder())).resolve()
+        if scenario.sharing is not None:
+            stack.enter_context(mps_daemons.answered(root))
         cards = (
             SimulatedCards(root, scenario.cards)
             if scenario.is_simulated
-            else NvidiaCards(root, scenario.cards, is_sharing=scenario.is_sharing)
+            else NvidiaCards(root, scenario.cards, is_sharing=scenario.sharing is not None)
         )
-        claims = SHARING_CLAIMS if scenario.is_sharing else CLAIMS[scenario.claims, scenario.cards]
-        node = Node(root, cards, claims, is_sharing=scenario.is_sharing)
+        claims = scenario.sharing.claims if scenario.sharing else CLAIMS[scenario.claims, scenario.cards]
+        node = Node(root, cards, claims, sharing=scenario.sharing)
         blank = node.save()
         node.restore(blank)
         live(node, prepares=True)  # what this process has loaded and worked out, its children have

@@ -17,8 +17,8 @@ from tests.fakes.nvml import open_nvml
 from tests.fakes.nvml_calls import list_gpu_instances
 from tests.kubeletplugin.fault_points.node import SHARING, Place, WholeCard
 
-COMPUTE_MODE = pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS
-"""That of the cards before anybody shares them: an administrator's."""
+COMPUTE_MODE = pynvml.NVML_COMPUTEMODE_PROHIBITED
+"""That of the cards before anybody shares them, which no strategy has: an administrator's."""
 
 
 class NvidiaCards:

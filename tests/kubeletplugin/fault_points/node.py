@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 import anyio
+import pynvml
 from anyio.abc import TaskStatus
 
 import cdi
 from api.errors import KerfError
+from api.model.base import JsonObject
 from api.model.claims import ResourceClaim
 from api.model.names import ClaimRef
 from api.podresources.v1 import ClaimUse
@@ -29,20 +31,19 @@ from driver.kubeletplugin.handover import InstanceLock
 from driver.kubeletplugin.instance import Instance, acquire_free_lock
 from driver.kubeletplugin.plugin import NodePlugin
 from driver.kubeletplugin.settings import Settings
+from driver.mps.documents import LOCK
+from driver.runtime import file_lock
 from driver.runtime.file_lock import FileLock
-from tests.fakes.claims import DRIVER, NODE, claim, config, ref
+from tests.fakes.claims import DRIVER, NODE, claim, config, ref, result
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.kubelet import ClaimError, FakeKubelet
 
 BOOT: Final = "boot-1"
 METADATA: Final = {"apiVersion": "kerf.dev/v1alpha1", "kind": "GpuConfig", "deviceMetadata": True}
-TIME_SLICING: Final = {
-    "apiVersion": "kerf.dev/v1alpha1",
-    "kind": "GpuConfig",
-    "sharing": {"strategy": "TimeSlicing", "timeSlicing": {"interval": "Long"}},
-}
 SHARING: Final = "sharing"
 """The folder of what the plugin has set up for cards that are shared."""
+PAUSE: Final = "pause"
+"""The file that is locked while no request for a daemon is answered (``mps_daemons``)."""
 LONGEST_S: Final = 120.0
 """Of one life of the plugin: each takes tenths of a second on an idle machine."""
 
@@ -61,8 +62,6 @@ CLAIMS: Final[Mapping[tuple[int, int], Sequence[ResourceClaim]]] = {
     ],
 }
 """By the number of claims and of cards."""
-SHARING_CLAIMS: Final = [claim("a", "gpu-0", configs=[config(TIME_SLICING)])]
-"""A claim whose containers share a whole card by time slices."""
 
 Place = tuple[int, str, int]
 """Number of the card, profile, first memory slice."""
@@ -102,6 +101,51 @@ class Cards(Protocol):
         ...
 
 
+@dataclass(frozen=True, kw_only=True)
+class SharedCard:
+    """How claims share a whole card by a strategy."""
+
+    claims: Sequence[ResourceClaim]
+    compute_mode: int
+    """That of the card, meanwhile."""
+    time_slice: int
+    """The same."""
+    active_thread_percentage: int | None = None
+    """What the card's MPS control daemon allows any client: the largest limit of all claims; None: there is none."""
+
+
+def _share(sharing: JsonObject) -> JsonObject:
+    return {"apiVersion": "kerf.dev/v1alpha1", "kind": "GpuConfig", "sharing": sharing}
+
+
+BY_TIME_SLICES: Final = SharedCard(
+    claims=[
+        claim(
+            "a",
+            "gpu-0",
+            configs=[config(_share({"strategy": "TimeSlicing", "timeSlicing": {"interval": "Long"}}))],
+        )
+    ],
+    compute_mode=pynvml.NVML_COMPUTEMODE_DEFAULT,
+    time_slice=3,
+)
+"""The containers of a claim share a card."""
+BY_MPS: Final = SharedCard(
+    claims=[
+        claim(
+            name,
+            result("gpu-0-shared", share=f"share-of-{name}"),
+            configs=[config(_share({"strategy": "Mps", "mps": {"activeThreadPercentage": percentage}}))],
+        )
+        for name, percentage in (("a", 20), ("b", 50))
+    ],
+    compute_mode=pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS,
+    time_slice=0,
+    active_thread_percentage=50,
+)
+"""Two claims share a card."""
+
+
 @dataclass
 class Node:
     """A node, below ``root``, and its kubelet's memory."""
@@ -110,8 +154,8 @@ class Node:
     cards: Cards
     claims: Sequence[ResourceClaim]
     boot_id: str = BOOT
-    is_sharing: bool = False
-    """Whether claims share cards by strategies, for which the plugin has a folder."""
+    sharing: SharedCard | None = None
+    """How the claims share a card, for which the plugin has a folder; None: they do not."""
     settings: Settings = field(init=False)
 
     def __post_init__(self) -> None:
@@ -130,12 +174,17 @@ class Node:
     @property
     def folders(self) -> Sequence[Path]:
         """What the plugin writes to."""
-        return [self.root / name for name in ("kubelet", "state", "cdi", *([SHARING] if self.is_sharing else []))]
+        return [self.root / name for name in ("kubelet", "state", "cdi", *([SHARING] if self.sharing else []))]
 
     @property
     def log(self) -> Path:
         """The system calls that were counted."""
         return self.root / "calls"
+
+    @property
+    def _mps_lock(self) -> Path:
+        """The file that whoever keeps daemons of MPS holds locked, which therefore is always the same."""
+        return self.root / SHARING / LOCK
 
     @property
     def _answers(self) -> Path:
@@ -147,15 +196,23 @@ class Node:
         files = {}
         for folder in self.folders:
             for path in sorted(folder.rglob("*")):
-                if not path.is_socket():
+                if not path.is_socket() and path != self._mps_lock:
                     content = path.read_bytes() if path.is_file() else None
                     files[path] = (path.stat().st_mode & 0o777, content)
         return Saved(files=files, cards=self.cards.save(), answers=self.read_answers(), boot_id=self.boot_id)
 
     def restore(self, saved: "Saved") -> None:
+        with file_lock.acquire(self.root / PAUSE):
+            self._restore(saved)
+
+    def _restore(self, saved: "Saved") -> None:
         for folder in self.folders:
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
+            folder.mkdir(exist_ok=True)
+            for path in folder.iterdir():
+                if path.is_dir():
+                    shutil.rmtree(path)
+                elif path != self._mps_lock:
+                    path.unlink()
         self.settings.registration_socket.parent.mkdir()
         for path, (mode, content) in saved.files.items():
             if content is None:

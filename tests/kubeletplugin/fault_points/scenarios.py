@@ -9,7 +9,7 @@ import anyio
 from driver.kubeletplugin.claims.device_metadata import FOLDER
 from tests.fakes.system_calls import CallFault
 from tests.kubeletplugin.fault_points.child import End, run_child
-from tests.kubeletplugin.fault_points.node import Node
+from tests.kubeletplugin.fault_points.node import BY_MPS, BY_TIME_SLICES, Node, SharedCard
 from tests.kubeletplugin.fault_points.trial import (
     KILL_AT_ANY_NVML,
     NVML_ERROR,
@@ -39,8 +39,8 @@ class Scenario:
     cards: int
     faults: tuple[Fault, ...]
     is_simulated: bool = False
-    is_sharing: bool = False
-    """Whether the claim has a whole card, which its containers share by time slices."""
+    sharing: SharedCard | None = None
+    """How the claims share a whole card; None: they have partitions."""
 
     @property
     def is_killed_before_every_change(self) -> bool:
@@ -130,7 +130,10 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
         Operation.PREPARE, _idle, claims=3, cards=2, faults=CALL_KILLS + CALL_ERRORS, is_simulated=True
     ),
     "prepare of a card that is shared": Scenario(
-        Operation.PREPARE, _idle, claims=1, cards=1, faults=KILLS + CALL_ERRORS, is_sharing=True
+        Operation.PREPARE, _idle, claims=1, cards=1, faults=KILLS + CALL_ERRORS, sharing=BY_TIME_SLICES
+    ),
+    "prepare of two claims that share a card": Scenario(
+        Operation.PREPARE, _idle, claims=2, cards=1, faults=(*KILLS, CallFault.FULL), sharing=BY_MPS
     ),
     "prepare after a kill": Scenario(
         Operation.PREPARE, _killed(Operation.PREPARE, 0.7), claims=3, cards=2, faults=CALL_KILLS
@@ -145,7 +148,10 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
         Operation.UNPREPARE, _busy, claims=3, cards=2, faults=CALL_KILLS + CALL_ERRORS, is_simulated=True
     ),
     "unprepare of a card that is shared": Scenario(
-        Operation.UNPREPARE, _busy, claims=1, cards=1, faults=KILLS + CALL_ERRORS, is_sharing=True
+        Operation.UNPREPARE, _busy, claims=1, cards=1, faults=KILLS + CALL_ERRORS, sharing=BY_TIME_SLICES
+    ),
+    "unprepare of two claims that share a card": Scenario(
+        Operation.UNPREPARE, _busy, claims=2, cards=1, faults=(*KILLS, CallFault.FULL), sharing=BY_MPS
     ),
     "unprepare after a kill": Scenario(
         Operation.UNPREPARE, _killed(Operation.UNPREPARE, 0.5), claims=3, cards=2, faults=CALL_KILLS

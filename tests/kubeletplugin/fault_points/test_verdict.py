@@ -9,14 +9,22 @@ import msgspec
 import pytest
 
 from driver.kubeletplugin.claims.device_metadata import FOLDER
-from tests.kubeletplugin.fault_points.cards import SimulatedCards
-from tests.kubeletplugin.fault_points.node import CLAIMS, Node
+from tests.fakes.nvml import NEEDS_COMPILER
+from tests.kubeletplugin.fault_points import mps_daemons
+from tests.kubeletplugin.fault_points.cards import NvidiaCards, SimulatedCards
+from tests.kubeletplugin.fault_points.node import BY_MPS, CLAIMS, SHARING, Node
 from tests.kubeletplugin.fault_points.verdict import judge, judge_answers
 from tests.kubeletplugin.harness import short_directory
+from tests.runtime.memory_folder import memory_folder
 
 
 def prepared_node(root: Path) -> Node:
     node = Node(root, SimulatedCards(root, 1), CLAIMS[3, 1])
+    prepare_all(node)
+    return node
+
+
+def prepare_all(node: Node) -> None:
     node.restore(node.save())
 
     async def prepare() -> None:
@@ -24,7 +32,6 @@ def prepared_node(root: Path) -> Node:
             assert await life.prepare() == []
 
     anyio.run(prepare)
-    return node
 
 
 def cdi_file(node: Node, uid: str) -> Path:
@@ -65,6 +72,23 @@ def test_a_loss_is_told(told: str) -> None:
         assert [*judge(node, is_prepared=True)] == []
         LOSSES[told](node)
         assert [one for one in judge(node, is_prepared=True) if one.startswith(told)]
+
+
+@NEEDS_COMPILER
+def test_what_is_wrong_with_a_card_that_claims_share_is_told() -> None:
+    with memory_folder() as folder:
+        root = Path(folder).resolve()
+        with mps_daemons.answered(root):
+            cards = NvidiaCards(root, 1, is_sharing=True)
+            node = Node(root, cards, BY_MPS.claims, sharing=BY_MPS)
+            prepare_all(node)
+            assert [*judge(node, is_prepared=True)] == []
+            (request,) = (root / SHARING).rglob("request.json")
+            request.write_text(request.read_text().replace("50", "20"))
+            cards.reboot()  # which has the administrator's compute mode
+            found = [*judge(node, is_prepared=True)]
+            assert [one.partition(" ")[2].partition(" ")[0] for one in found] == ["has", "limit"]
+            assert any(one.startswith("it is recorded that ") for one in judge(node, is_prepared=False))
 
 
 def test_what_is_left_of_claims_that_have_ended_is_told() -> None:

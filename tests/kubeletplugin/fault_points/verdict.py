@@ -6,18 +6,15 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-import pynvml
-
 from api.model.claims import ResourceClaim
 from driver.kubeletplugin.claims.checkpoint import FILE_NAME
 from driver.kubeletplugin.claims.device_metadata import FOLDER
+from tests.kubeletplugin.fault_points.cards import COMPUTE_MODE
 from tests.kubeletplugin.fault_points.node import METADATA, SHARING, Node, Place
 
-_SHARED = (pynvml.NVML_COMPUTEMODE_DEFAULT, 3)
-"""Compute mode and time slice of a card that a claim shares by long time slices."""
-_UNSHARED = (pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS, 0)
-"""Those of a card before and afterwards (``cards.COMPUTE_MODE``)."""
-_WHOLE = re.compile(r"gpu-\d+")
+_UNSHARED = (COMPUTE_MODE, 0)
+"""Compute mode and time slice of a card before and after it is shared."""
+_WHOLE = re.compile(r"(?P<card>gpu-\d+)(-shared)?")
 _DEVICE = re.compile(r"gpu-(?P<card>\d+)-(?P<profile>\dg-\d+gb)-at-(?P<start>\d+)")
 
 
@@ -29,7 +26,7 @@ def judge(node: Node, *, is_prepared: bool) -> Iterator[str]:
     yield from (f"leaked: {place} is on a card, and no claim has it" for place in found.keys() - wanted)
     yield from (f"lost: {place} is on no card" for place in wanted - found.keys())
     yield from _judge_files(node, {held.metadata.uid: held for held in claims}, found)
-    yield from _judge_sharing(node, {name for held in claims for name in _whole_cards_of(held)})
+    yield from _judge_sharing(node, {name for held in claims for name in _whole_cards_of(held).values()})
     yield from _judge_records(node, {held.metadata.uid for held in claims})
     known = {uid for uid, answer in node.read_answers().items() if answer is not None}
     if known != {held.metadata.uid for held in claims}:
@@ -64,23 +61,28 @@ def places_of(held: ResourceClaim) -> Mapping[str, Place]:
     return places
 
 
-def _whole_cards_of(held: ResourceClaim) -> Iterator[str]:
-    """The names of the whole cards that a claim has."""
+def _whole_cards_of(held: ResourceClaim) -> Mapping[str, str]:
+    """The names of the whole cards that a claim has, or has a share of, by those of the devices."""
     assert held.status.allocation is not None
-    devices = (result.device for result in held.status.allocation.devices.results)
-    return (device for device in devices if _WHOLE.fullmatch(device))
+    matches = (_WHOLE.fullmatch(result.device) for result in held.status.allocation.devices.results)
+    return {match.group(): match["card"] for match in matches if match is not None}
 
 
 def _judge_sharing(node: Node, shared: set[str]) -> Iterator[str]:
-    """What is wrong with how cards are shared: those of claims by long time slices, the others not at all."""
+    """What is wrong with how cards are shared: those of claims as the node's are, the others not at all."""
     cards = node.cards.look_at_wholes()
     for name, card in cards.items():
-        wanted = _SHARED if name in shared else _UNSHARED
+        sharing = node.sharing if name in shared else None
+        wanted = (sharing.compute_mode, sharing.time_slice) if sharing is not None else _UNSHARED
         if (card.compute_mode, card.time_slice) != wanted:
             yield f"{name} has the compute mode {card.compute_mode} and the time slice {card.time_slice}, not {wanted}"
     recorded = {path.parent.name for path in (node.root / SHARING).rglob("*.json")}
     if recorded != {cards[name].uuid for name in shared}:
         yield f"it is recorded that {recorded} are shared"
+    for request in (node.root / SHARING).rglob("request.json"):
+        limit = json.loads(request.read_text())["activeThreadPercentage"]
+        if node.sharing is not None and limit != node.sharing.active_thread_percentage:
+            yield f"the limit of {request.parent.name} is {limit} %, not {node.sharing.active_thread_percentage} %"
 
 
 def _judge_files(node: Node, claims: Mapping[str, ResourceClaim], found: Mapping[Place, str]) -> Iterator[str]:
@@ -91,9 +93,10 @@ def _judge_files(node: Node, claims: Mapping[str, ResourceClaim], found: Mapping
     uses: Counter[str] = Counter()
     for name in there & wanted.keys():
         uuids = _read_uuids(json.loads((node.settings.cdi_dir / name).read_text()))
-        uses.update(uuids.values())
+        uses.update(uuid for device, uuid in uuids.items() if not device.endswith("-shared"))
         given = {device: found.get(place) for device, place in places_of(wanted[name]).items()}
-        given |= {device: node.cards.look_at_wholes()[device].uuid for device in _whole_cards_of(wanted[name])}
+        wholes = _whole_cards_of(wanted[name]).items()
+        given |= {device: node.cards.look_at_wholes()[card].uuid for device, card in wholes}
         if uuids != given:
             yield f"{name} gives a container {uuids}, and on the cards is {found}"
     yield from (f"double use: {uuid} is in {count} claims" for uuid, count in uses.items() if count > 1)
