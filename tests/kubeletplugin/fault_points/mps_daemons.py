@@ -17,7 +17,6 @@ from driver.mps.documents import (
     DaemonFolder,
     DaemonState,
     list_folders,
-    read_document,
     remove_document,
     write_document,
 )
@@ -53,7 +52,7 @@ def _answer(folder: DaemonFolder) -> None:
     if request is None:
         remove_document(folder.state)
         return
-    state = read_document(folder.state, DaemonState)
+    state = folder.read_state()
     if state is None or state.request != request.id:
         write_document(folder.state, DaemonState(request=request.id, is_ready=True, pid=_PID))
 
