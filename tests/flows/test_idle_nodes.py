@@ -32,6 +32,7 @@ from driver.kubeletplugin.settings import Settings
 from driver.runtime.notifier import Notifier
 from tests.flows.test_idle_hours import HOUR_S, pass_hour
 from tests.kube.memory_server import MemoryServer
+from tests.runtime.counted_notifier import CountedNotifier
 from tests.runtime.virtual_time import VIRTUAL_TIME
 
 SETTINGS = Settings(node_name="n", family=GPU, backends=())
@@ -41,17 +42,6 @@ NOTHING: Any = None
 @pytest.fixture
 def anyio_backend() -> tuple[str, dict[str, object]]:
     return VIRTUAL_TIME
-
-
-class CountedNotifier(Notifier):
-    """A notifier that counts how often somebody begins to wait."""
-
-    rounds = 0
-
-    @property
-    def next_event(self) -> anyio.Event:
-        self.rounds += 1
-        return super().next_event
 
 
 @dataclass

@@ -189,6 +189,12 @@ def test_what_a_container_cannot_have_is_refused(
         ({FIRST: 1}, 1, [id_of(FIRST, 1)], [id_of(FIRST, 1)]),
         ({SECOND: 1}, 2, [id_of(FIRST, 1)], [id_of(FIRST, 1), id_of(SECOND, 0)]),
         ({FIRST: 1}, 1, ["other-0", id_of(FIRST, 1), id_of(SECOND, 1)], [id_of(FIRST, 1)]),
+        (
+            {FIRST: 1},
+            9,
+            [id_of(FIRST, 1)],
+            [id_of(FIRST, 1), id_of(SECOND, 0), id_of(SECOND, 1), id_of(FIRST, 0)],
+        ),
         ({FIRST: 1}, 9, [], [id_of(SECOND, 0), id_of(FIRST, 0), id_of(SECOND, 1), id_of(FIRST, 1)]),
     ],
 )

@@ -1,17 +1,28 @@
 """What no container has any more is released, although the interface has no call for it (DP-12)."""
 
+from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import anyio
 import grpc
 import pytest
+from msgspec.structs import replace as replace_struct
 
 from api.core.v1 import Pod, PodStatus
 from api.model.metadata import ObjectMeta
-from api.model.names import ObjectRef
+from api.model.names import ClaimRef, ObjectRef
+from api.model.prepared import PreparedClaim
+from api.podresources.v1 import DeviceUse
 from driver.kubeletplugin.backends.base import HardwareRefusedError
+from driver.kubeletplugin.deviceplugin.offer import record_uid
+from driver.kubeletplugin.deviceplugin.release import ResourceCollector
+from tests.fakes.cluster import FakeCluster
+from tests.kubeletplugin.claim_fixture import SETTINGS
 from tests.kubeletplugin.deviceplugin.node import RESOURCE, OfferingNode, offering_node
 from tests.kubeletplugin.deviceplugin.test_interface import FIRST, SECOND, refused
+from tests.kubeletplugin.records import record
 from tests.kubeletplugin.wait import until
 
 NEVER_S = 1e6
@@ -188,6 +199,61 @@ async def test_a_kubelet_that_is_silent_when_a_container_starts_is_asked_again_b
         await node.kubelet.wait_lists_asked(3)
         node.kubelet.is_silent = False
         await node.kubelet.wait_lists_asked(1)
+
+
+class Collection:
+    """A collector that is asked again and again, of a node with one device of a resource and one claim."""
+
+    def __init__(self) -> None:
+        device = replace_struct(record("a"), claim=ClaimRef("", "a", record_uid(RESOURCE, FIRST)), resource=RESOURCE)
+        self.now = 0.0
+        self.listed = False
+        """Whether the kubelet lists a pod with the device."""
+        self.released: list[str] = []
+        checkpoint: Any = SimpleNamespace(records={held.claim.uid: held for held in (device, record("claim"))})
+        allocator: Any = SimpleNamespace(
+            count_calls=lambda _: 1,
+            count_allocations=lambda _: 1,
+            note_used=lambda _: None,
+            is_unstarted=lambda _: True,
+            release=self._release,
+        )
+        self._collector = ResourceCollector(
+            settings=replace(SETTINGS, unused_grace_s=30, unstarted_grace_s=30),
+            cluster=FakeCluster(),
+            checkpoint=checkpoint,
+            allocator=allocator,
+            list_uses=self._list_uses,
+            is_in_use=lambda _: False,
+            clock=lambda: self.now,
+        )
+
+    async def collect(self, now: float, *, listed: bool = False) -> list[str]:
+        """Ask the kubelet at this time, and return the names of all that has been released."""
+        self.now, self.listed = now, listed
+        assert await self._collector.collect()
+        return self.released
+
+    async def _list_uses(self) -> list[DeviceUse]:
+        return [DeviceUse(resource=RESOURCE, id=FIRST, pod=ObjectRef("default", "a"))] if self.listed else []
+
+    async def _release(self, held: PreparedClaim, _: int) -> None:
+        self.released.append(held.claim.name)
+
+
+async def test_what_a_claim_has_is_not_released_for_the_kubelet_lists_claims_elsewhere() -> None:
+    collection = Collection()
+    await collection.collect(0)
+    assert await collection.collect(30) == ["a"]
+
+
+async def test_the_grace_begins_anew_when_the_kubelet_has_listed_a_pod_in_between() -> None:
+    collection = Collection()
+    await collection.collect(0)
+    await collection.collect(20, listed=True)
+    await collection.collect(30)
+    assert await collection.collect(59) == []
+    assert await collection.collect(60) == ["a"]
 
 
 async def test_the_next_pod_gets_the_placement_prepared_anew() -> None:

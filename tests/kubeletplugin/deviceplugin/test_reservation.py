@@ -21,6 +21,7 @@ from tests.kubeletplugin.claim_fixture import CARDS, NODE_DEVICES, SETTINGS
 from tests.kubeletplugin.deviceplugin.node import resource
 from tests.kubeletplugin.harness import LONGEST_S
 from tests.kubeletplugin.wait import until
+from tests.runtime.counted_notifier import CountedNotifier
 
 CLAIMED = "gpu-1-2g-2gb-at-0"
 RETRY = Backoff(first_s=0.01, factor=1, limit_s=0.01, jitter=0)
@@ -41,7 +42,8 @@ class KeeperFixture:
 
     def __init__(self, folder: Path) -> None:
         self.cluster = SlicedCluster()
-        self.reservations = Reservations()
+        self.changed = CountedNotifier()
+        self.reservations = Reservations(changed=self.changed)
         self.refreshes = 0
         self.keeper = ReservationKeeper(
             settings=replace(SETTINGS, device_plugins_dir=folder, retry=RETRY, reservation_retry_s=0.02),
@@ -122,6 +124,9 @@ async def test_what_is_in_no_slice_and_no_claim_is_listed(tmp_path: Path) -> Non
     await fixture.run(lambda: len(fixture.listed) == 2)
     assert {each.profile for each in fixture.reservations.claimed or ()} == {"2g.2gb"}
     assert fixture.refreshes == 1, "once what claims have is known, and for nothing that stays the same"
+    rounds = fixture.changed.rounds
+    await fixture.run(lambda: fixture.changed.rounds > rounds + 1)
+    assert fixture.cluster.reported == [], "nothing is missing"
 
 
 async def test_slices_of_which_some_are_missing_say_nothing_of_what_is_in_the_others(tmp_path: Path) -> None:
