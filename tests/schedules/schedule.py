@@ -553,11 +553,12 @@ class Schedule:
 
     def is_served(self) -> bool:
         """Whether every pod runs with its devices, and nothing else is left on the node."""
-        uids = {pod.uid for pod in self.pods.values()}
+        # Where the kubelet does not list them, claims that are gone are released although their pods run.
+        kept = {pod.uid for pod in self.pods.values() if self.kubelet_lists_claims or self._is_there(pod)}
         has_all = all(
             pod.phase is Phase.RUNNING and (pod.is_prepared or not self._is_there(pod)) for pod in self.pods.values()
         )
-        return has_all and uids >= {*self._list_records()}
+        return has_all and kept >= {*self._list_records()}
 
     def is_empty(self) -> bool:
         return not self.pods and not self._list_records()

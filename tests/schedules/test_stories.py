@@ -241,3 +241,18 @@ def test_the_taint_of_a_refusal_ends_in_time_whatever_the_clock_of_the_node_is_s
         assert await call(schedule) is Outcome.DONE
 
     tell(story)
+
+
+def test_a_node_is_not_at_rest_while_what_a_claim_that_is_gone_has_left_is_released() -> None:
+    """Rest was judged between the ends of its two partitions, of which the second was told as a leak (546554840)."""
+
+    async def story(schedule: Schedule) -> None:
+        schedule.kubelet_lists_claims = False
+        assert await call(schedule) is Outcome.DONE
+        assert schedule.is_served()
+        schedule._deleted("a")
+        assert not schedule.is_served()
+        await pass_time(2 * GRACE_S + ENOUGH_S)
+        assert schedule.is_served()
+
+    tell(story)

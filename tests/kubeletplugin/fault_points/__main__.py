@@ -1,7 +1,7 @@
 """Counts the calls of operations, tries points of each, and prints as JSON what became of them.
 
-``python -m tests.kubeletplugin.fault_points SCENARIO``: every point, but for kills that leave what others leave; with
-``--all`` these too. ``SCENARIO --point FAULT AT``: one. ``sample``: a few of some scenarios. The process must have been
+``python -m tests.kubeletplugin.fault_points SCENARIO``: every point, but for kills that leave what others leave and
+errors that other scenarios have at the same calls; with ``--all`` these too. ``SCENARIO --point FAULT AT``: one. ``sample``: a few of some scenarios. The process must have been
 started with the library that ``tests.fakes.system_calls`` builds.
 """
 
@@ -43,7 +43,7 @@ Choice: TypeAlias = Callable[[list[int]], list[int]]
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.kubeletplugin.fault_points", description=__doc__)
     parser.add_argument("scenario", choices=[*SCENARIOS, "sample"])
-    parser.add_argument("--all", action="store_true", help="also kills that leave what other kills leave")
+    parser.add_argument("--all", action="store_true", help="also points that are like others")
     parser.add_argument("--point", nargs=2, metavar=("FAULT", "AT"))
     options = parser.parse_args(arguments)
     logging.getLogger().addHandler(logging.NullHandler())  # what the plugins log is read by no one
@@ -88,7 +88,7 @@ def try_every_call(scenario: Scenario) -> Iterator[Result]:
     """Try all points of all faults, and kills before calls of NVML that only read."""
     with arranged(scenario) as (node, saved):
         reads = (KILL_AT_ANY_NVML,) if set(NVML_KILLS) <= set(scenario.faults) else ()
-        for fault in (*scenario.faults, *reads):
+        for fault in (*scenario.faults, *scenario.more_faults, *reads):
             yield from try_all(node, saved, Point(scenario.operation, fault, 0), None)
 
 

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
+from unittest.mock import patch
 
+from driver.kubeletplugin.backends.nvidia.sharing import device_sharing
 from driver.mps.documents import (
     LOCK,
     DaemonFolder,
@@ -24,7 +26,7 @@ from driver.runtime import file_lock
 from tests.kubeletplugin.fault_points.node import LONGEST_S, PAUSE, SHARING
 
 _POLL_S: Final = 0.003
-"""Below the time that the plugin needs from one look at a daemon's state to the next."""
+"""Seconds between two looks at requests, and at the answers to them."""
 _PID: Final = 4242
 """What a state has as its daemon's number, for people."""
 
@@ -35,7 +37,8 @@ def answered(root: Path) -> Iterator[None]:
     lock = root / SHARING / LOCK
     lock.parent.mkdir()
     command = [sys.executable, "-m", "tests.kubeletplugin.fault_points.mps_daemons", str(root)]
-    with subprocess.Popen(command) as process:
+    often = patch.object(device_sharing, "_POLL_S", _POLL_S)  # what the plugin waits would be most of a trial, too
+    with often, subprocess.Popen(command) as process:
         try:
             end = time.monotonic() + LONGEST_S
             while not file_lock.is_held(lock):

@@ -38,6 +38,8 @@ class Scenario:
     """In flight at once."""
     cards: int
     faults: tuple[Fault, ...]
+    more_faults: tuple[Fault, ...] = ()
+    """Those that only ``--all`` tries: other scenarios have them at the same calls."""
     is_simulated: bool = False
     sharing: SharedCard | None = None
     """How the claims share a whole card; None: they have partitions."""
@@ -133,7 +135,7 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
         Operation.PREPARE, _idle, claims=1, cards=1, faults=KILLS + CALL_ERRORS, sharing=BY_TIME_SLICES
     ),
     "prepare of two claims that share a card": Scenario(
-        Operation.PREPARE, _idle, claims=2, cards=1, faults=(*KILLS, CallFault.FULL), sharing=BY_MPS
+        Operation.PREPARE, _idle, claims=2, cards=1, faults=KILLS, more_faults=CALL_ERRORS, sharing=BY_MPS
     ),
     "prepare after a kill": Scenario(
         Operation.PREPARE, _killed(Operation.PREPARE, 0.7), claims=3, cards=2, faults=CALL_KILLS
@@ -151,15 +153,27 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
         Operation.UNPREPARE, _busy, claims=1, cards=1, faults=KILLS + CALL_ERRORS, sharing=BY_TIME_SLICES
     ),
     "unprepare of two claims that share a card": Scenario(
-        Operation.UNPREPARE, _busy, claims=2, cards=1, faults=(*KILLS, CallFault.FULL), sharing=BY_MPS
+        Operation.UNPREPARE, _busy, claims=2, cards=1, faults=KILLS, more_faults=CALL_ERRORS, sharing=BY_MPS
     ),
     "unprepare after a kill": Scenario(
         Operation.UNPREPARE, _killed(Operation.UNPREPARE, 0.5), claims=3, cards=2, faults=CALL_KILLS
     ),
-    "first start": Scenario(Operation.START, _new, claims=1, cards=1, faults=KILLS + CALL_ERRORS),
+    "first start": Scenario(
+        Operation.START,
+        _new,
+        claims=1,
+        cards=1,
+        faults=(*KILLS, CallFault.FAIL, CallFault.FULL),
+        more_faults=(CallFault.DENY,),
+    ),
     "start with claims": Scenario(Operation.START, _littered, claims=3, cards=2, faults=KILLS + CALL_ERRORS),
     "start after a kill of prepare": Scenario(
-        Operation.START, _killed(Operation.PREPARE, 0.7), claims=3, cards=2, faults=KILLS + CALL_ERRORS
+        Operation.START,
+        _killed(Operation.PREPARE, 0.7),
+        claims=3,
+        cards=2,
+        faults=(*KILLS, CallFault.FAIL, CallFault.FULL),
+        more_faults=(CallFault.DENY,),
     ),
     "start after a kill of unprepare": Scenario(
         Operation.START, _killed(Operation.UNPREPARE, 0.5), claims=3, cards=2, faults=CALL_KILLS
