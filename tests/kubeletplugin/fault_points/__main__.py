@@ -1,8 +1,9 @@
 """Counts the calls of operations, tries points of each, and prints as JSON what became of them.
 
 ``python -m tests.kubeletplugin.fault_points SCENARIO``: every point, but for kills that leave what others leave and
-errors that other scenarios have at the same calls; with ``--all`` these too. ``SCENARIO --point FAULT AT``: one. ``sample``: a few of some scenarios. The process must have been
-started with the library that ``tests.fakes.system_calls`` builds.
+errors that other scenarios have at the same calls; with ``--all`` these too. ``SCENARIO --point FAULT AT``: one.
+``sample``: a few of some scenarios. The process must have been started with the library that
+``tests.fakes.system_calls`` builds.
 """
 
 import argparse
