@@ -1,7 +1,6 @@
 """Daemons of MPS for tests: the stand-in's program in a driver's root, kept in a thread or by a process of Kerf."""
 
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -15,7 +14,7 @@ from driver.mps.documents import LOCK, DaemonFolder, DaemonRequest, list_folders
 from driver.mps.service import DaemonKeeper
 from driver.runtime import file_lock
 from driver.runtime.boot import read_boot_id
-from driver.testing import nvml
+from driver.testing.nvml.driver_tree import write_program
 
 PROGRAM = "nvidia-cuda-mps-control"
 
@@ -24,8 +23,7 @@ def make_driver_root(folder: Path) -> Path:
     """A driver's root with the stand-in of the daemon, which needs no compiler."""
     programs = folder / "usr" / "bin"
     programs.mkdir(parents=True)
-    shutil.copy2(Path(nvml.__file__).with_name("mps_control.py"), programs / PROGRAM)
-    (programs / PROGRAM).chmod(0o755)
+    write_program(PROGRAM, programs)
     return folder
 
 

@@ -4,6 +4,7 @@ What depends on them is kept true by the library (``source/tree.c``), as the ker
 """
 
 import shutil
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -52,6 +53,14 @@ def write_driver_tree(folder: Path, state: StateLayout, library: Path) -> None:
     _write_root(folder / LIBRARIES, version, library)
 
 
+def write_program(name: str, folder: Path) -> None:
+    """Write the stand-in for the driver's program ``name`` into ``folder``; this process's interpreter runs it."""
+    program = folder / name
+    # Not whatever ``python3`` is: a shell script that looks for a version takes a tenth of a second at each start.
+    program.write_text(f"#!{sys.executable}\n{Path(__file__).with_name(_PROGRAMS[name]).read_text()}")
+    program.chmod(0o755)
+
+
 def _list_capabilities() -> list[str]:
     """Return the lines of ``mig-minors``: the machine's two, then each GPU instance and its compute instances."""
     lines = ["config 1\n", "monitor 2\n"]
@@ -80,9 +89,8 @@ def _write_root(libraries: Path, version: str, library: Path) -> None:
     libraries.mkdir(parents=True)
     programs = libraries.parent / "bin"
     programs.mkdir()
-    for name, source in _PROGRAMS.items():
-        shutil.copy2(Path(__file__).with_name(source), programs / name)
-        (programs / name).chmod(0o755)
+    for program in _PROGRAMS:
+        write_program(program, programs)
     name = f"{SONAME.removesuffix('.1')}.{version}"
     shutil.copy2(library, libraries / name)
     (libraries / SONAME).symlink_to(name)

@@ -1,9 +1,9 @@
-#!/usr/bin/env python3
 """A stand-in for ``nvidia-cuda-mps-control``: the control daemon of NVIDIA's Multi-Process Service, and its client.
 
-It is copied into the driver's root as a program, so it imports the standard library only. ``-d`` starts the daemon in
-the background, ``-f`` in the foreground; without them commands are read from the standard input and sent to the daemon
-of ``CUDA_MPS_PIPE_DIRECTORY``. It keeps what it is told and starts no servers of its own: nothing computes.
+It is written into the driver's root as a program (``driver_tree``), so it imports the standard library only. ``-d``
+starts the daemon in the background, ``-f`` in the foreground; without them commands are read from the standard input
+and sent to the daemon of ``CUDA_MPS_PIPE_DIRECTORY``. It keeps what it is told and starts no servers of its own:
+nothing computes.
 """
 
 import os
