@@ -552,13 +552,21 @@ class Schedule:
                 return
 
     def is_served(self) -> bool:
-        """Whether every pod runs with its devices, and nothing else is left on the node."""
+        """Whether every pod has what it can have, and nothing else is left on the node."""
         # Where the kubelet does not list them, claims that are gone are released although their pods run.
-        kept = {pod.uid for pod in self.pods.values() if self.kubelet_lists_claims or self._is_there(pod)}
-        has_all = all(
-            pod.phase is Phase.RUNNING and (pod.is_prepared or not self._is_there(pod)) for pod in self.pods.values()
-        )
-        return has_all and kept >= {*self._list_records()}
+        kept = {
+            pod.uid
+            for pod in self.pods.values()
+            if self._is_there(pod) or (pod.phase is Phase.RUNNING and self.kubelet_lists_claims)
+        }
+        return not any(self._waits(name, pod) for name, pod in self.pods.items()) and kept >= {*self._list_records()}
+
+    def _waits(self, name: str, pod: Pod) -> bool:
+        """Whether more calls for the pod may change something: where others have its devices, they only fail."""
+        if pod.phase is Phase.ENDING:
+            return True
+        is_ready = pod.phase is Phase.RUNNING and pod.is_prepared
+        return not is_ready and self._is_there(pod) and self._can_be_had(name, pod)
 
     def is_empty(self) -> bool:
         return not self.pods and not self._list_records()

@@ -256,3 +256,23 @@ def test_a_node_is_not_at_rest_while_what_a_claim_that_is_gone_has_left_is_relea
         assert schedule.is_served()
 
     tell(story)
+
+
+def test_a_node_is_at_rest_though_a_pod_waits_for_what_another_has() -> None:
+    async def story(schedule: Schedule) -> None:
+        assert not schedule.is_served()
+        assert await call(schedule) is Outcome.DONE
+        made = claim("b", DEVICE, uid="b-1")
+        schedule.cluster.add(made)
+        schedule.pods["b"] = Pod(claim=made)
+        schedule._allocated(made)
+        assert await call(schedule, "b") is Outcome.FAILED
+        assert schedule.is_served()
+        schedule._end("a")
+        assert not schedule.is_served()
+        assert await call(schedule) is Outcome.DONE
+        assert not schedule.is_served()
+        assert await call(schedule, "b") is Outcome.DONE
+        assert schedule.is_served()
+
+    tell(story)

@@ -21,7 +21,11 @@ from tests.kubeletplugin.fault_points.trial import (
 )
 
 CALL_KILLS: Final = (CallFault.KILL_BEFORE, CallFault.KILL_HALFWAY, CallFault.KILL_AFTER)
-CALL_ERRORS: Final = (CallFault.FAIL, CallFault.FULL, CallFault.DENY)
+NOT_DONE: Final = (CallFault.FAIL, CallFault.FULL)
+"""Errors of calls that have done nothing, or a part."""
+DONE: Final = (CallFault.DENY,)
+"""Errors of calls that have done all."""
+CALL_ERRORS: Final = NOT_DONE + DONE
 KILLS: Final[tuple[Fault, ...]] = (*CALL_KILLS, *NVML_KILLS)
 FAULTS: Final[tuple[Fault, ...]] = (*KILLS, *CALL_ERRORS, NVML_ERROR)
 """Every fault. A card of which NVML says nothing at the start is not there until the next discovery: no trial waits."""
@@ -126,10 +130,16 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
     "prepare of a claim on two cards": Scenario(Operation.PREPARE, _idle, claims=1, cards=2, faults=KILLS),
     "prepare of three claims": Scenario(Operation.PREPARE, _idle, claims=3, cards=1, faults=KILLS),
     "prepare of three claims on two cards": Scenario(
-        Operation.PREPARE, _idle, claims=3, cards=2, faults=KILLS + CALL_ERRORS
+        Operation.PREPARE, _idle, claims=3, cards=2, faults=KILLS + NOT_DONE, more_faults=DONE
     ),
     "prepare on simulated cards": Scenario(
-        Operation.PREPARE, _idle, claims=3, cards=2, faults=CALL_KILLS + CALL_ERRORS, is_simulated=True
+        Operation.PREPARE,
+        _idle,
+        claims=3,
+        cards=2,
+        faults=CALL_KILLS,
+        more_faults=CALL_ERRORS,
+        is_simulated=True,
     ),
     "prepare of a card that is shared": Scenario(
         Operation.PREPARE, _idle, claims=1, cards=1, faults=KILLS + CALL_ERRORS, sharing=BY_TIME_SLICES
@@ -144,10 +154,16 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
     "unprepare of a claim on two cards": Scenario(Operation.UNPREPARE, _busy, claims=1, cards=2, faults=KILLS),
     "unprepare of three claims": Scenario(Operation.UNPREPARE, _busy, claims=3, cards=1, faults=KILLS),
     "unprepare of three claims on two cards": Scenario(
-        Operation.UNPREPARE, _busy, claims=3, cards=2, faults=KILLS + CALL_ERRORS
+        Operation.UNPREPARE, _busy, claims=3, cards=2, faults=KILLS + NOT_DONE, more_faults=DONE
     ),
     "unprepare on simulated cards": Scenario(
-        Operation.UNPREPARE, _busy, claims=3, cards=2, faults=CALL_KILLS + CALL_ERRORS, is_simulated=True
+        Operation.UNPREPARE,
+        _busy,
+        claims=3,
+        cards=2,
+        faults=CALL_KILLS,
+        more_faults=CALL_ERRORS,
+        is_simulated=True,
     ),
     "unprepare of a card that is shared": Scenario(
         Operation.UNPREPARE, _busy, claims=1, cards=1, faults=KILLS + CALL_ERRORS, sharing=BY_TIME_SLICES
@@ -163,8 +179,8 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
         _new,
         claims=1,
         cards=1,
-        faults=(*KILLS, CallFault.FAIL, CallFault.FULL),
-        more_faults=(CallFault.DENY,),
+        faults=KILLS + NOT_DONE,
+        more_faults=DONE,
     ),
     "start with claims": Scenario(Operation.START, _littered, claims=3, cards=2, faults=KILLS + CALL_ERRORS),
     "start after a kill of prepare": Scenario(
@@ -172,13 +188,15 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
         _killed(Operation.PREPARE, 0.7),
         claims=3,
         cards=2,
-        faults=(*KILLS, CallFault.FAIL, CallFault.FULL),
-        more_faults=(CallFault.DENY,),
+        faults=KILLS + NOT_DONE,
+        more_faults=DONE,
     ),
     "start after a kill of unprepare": Scenario(
         Operation.START, _killed(Operation.UNPREPARE, 0.5), claims=3, cards=2, faults=CALL_KILLS
     ),
-    "start after a boot": Scenario(Operation.START, _rebooted, claims=3, cards=2, faults=CALL_KILLS + CALL_ERRORS),
+    "start after a boot": Scenario(
+        Operation.START, _rebooted, claims=3, cards=2, faults=CALL_KILLS + NOT_DONE, more_faults=DONE
+    ),
     "stop": Scenario(Operation.STOP, _busy, claims=3, cards=1, faults=CALL_KILLS + CALL_ERRORS),
 }
 SAMPLE: Final = {
