@@ -25,7 +25,6 @@ from driver.kubeletplugin.grpc.pod_resources import PodResourcesError
 from driver.partitions.geometry import Partition
 from driver.partitions.records import from_card_part
 from tests.fakes.claims import NAMESPACE, claim, ref
-from tests.fakes.cluster import FakeCluster
 from tests.ownership.history import (
     Actor,
     Allocated,
@@ -48,6 +47,7 @@ from tests.runtime.virtual_time import pass_time
 from tests.schedules.nvidia_cards import NvidiaCards
 from tests.schedules.pods import Phase, Pod
 from tests.schedules.process import Outside, PluginProcess, answer_of
+from tests.schedules.slow_cluster import SlowCluster
 
 NAMES: Final = ("a", "b", "c", "d")
 STEPS: Final = 30
@@ -64,18 +64,6 @@ _ROUNDS_OF_HELD: Final = 4
 release of a claim takes that the kubelet has forgotten."""
 
 
-class SlowCluster(FakeCluster):
-    """A cluster whose answers take a moment: what was read may be out of date."""
-
-    chance: Random
-
-    async def read_claim(self, claim: object) -> ResourceClaim | None:
-        found = await super().read_claim(claim)  # type: ignore[arg-type]
-        if self.chance.random() < 0.2:
-            await pass_time(self.chance.choice((0.0, 0.05, 1.0)))
-        return found
-
-
 class Schedule:
     """A schedule over one machine; ``play`` raises what is wrong."""
 
@@ -84,8 +72,7 @@ class Schedule:
         self.cards = cards
         self.root = root
         self.judge = Judge(grace_s=GRACE_S)
-        self.cluster = SlowCluster()
-        self.cluster.chance = self.chance
+        self.cluster = SlowCluster(self.chance)
         self.pods: dict[str, Pod] = {}
         self.process: PluginProcess | None = None
         self.backend: NvidiaBackend | None = None
