@@ -7,6 +7,7 @@ that exceeds one; a name that occurs twice makes the scheduler ignore the whole 
 import re
 from collections.abc import Collection, Sequence
 from enum import Enum
+from functools import lru_cache
 from typing import Final
 
 from api.errors import PermanentError
@@ -160,6 +161,7 @@ def _card(device: Device) -> str:
     return device.consumes_counters[0].counter_set if device.consumes_counters else ""
 
 
+@lru_cache(maxsize=256)  # the devices of a pool have the same few names, and a node has hundreds of devices
 def is_qualified_name(name: str) -> bool:
     """Whether ``name`` may be an attribute's or a capacity's: an identifier, with a domain or not."""
     domain, slash, identifier = name.rpartition("/")

@@ -220,11 +220,20 @@ class DaemonStandIn:
 
     def _list_bases(self) -> list[tuple[str, list[str]]]:
         """Base designs, by path, and the names of their packages: a flat one is its own."""
-        root, found = self.folder / "firmware", []
-        for shell in sorted(root.rglob("shell.json")):
-            base = str(shell.parent.relative_to(root))
-            packages = sorted({one.parent.parent.name for one in shell.parent.glob("*/*_slot*/accel.json")})
-            found.append((base, [shell.parent.name] if self._is_flat(base) else packages[:_MOST_PACKAGES]))
+        root = self.folder / "firmware"
+        bases: list[str] = []
+        packages: dict[str, set[str]] = {}
+        for folder, _, files in os.walk(root):  # at every question: pathlib takes twice the time
+            if "shell.json" in files:
+                bases.append(folder)
+            base, package, slot = folder.rsplit("/", 2)
+            if "accel.json" in files and "_slot" in slot:
+                packages.setdefault(base, set()).add(package)
+        found = []
+        for folder in sorted(bases):
+            base = os.path.relpath(folder, root)
+            own = sorted(packages.get(folder, ()))[:_MOST_PACKAGES]
+            found.append((base, [base.rpartition("/")[2]] if self._is_flat(base) else own))
         return found
 
     def _read_shell(self, base: str) -> dict[str, Any]:

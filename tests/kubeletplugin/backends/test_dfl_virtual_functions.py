@@ -77,6 +77,7 @@ class SriovMachineUnderTest(MachineUnderTest):
                 raise ProcessKilled
 
 
+@pytest.mark.long  # the tests below have what virtual functions add
 class TestVirtualFunctions(BackendContract):
     """What is given as virtual functions keeps the contract of backends."""
 

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from driver.families.fpga import FPGA
 from driver.testing import BackendContract, MachineUnderTest
 from tests.kubeletplugin.backends.slots_machine import SlotsMachineUnderTest
@@ -15,6 +17,7 @@ class TestSlotsBackend(BackendContract):
         return SlotsMachineUnderTest(folder)
 
 
+@pytest.mark.long  # what layouts add is in test_slots_layouts.py
 class TestSlotsBackendWithLayouts(BackendContract):
     """Three base designs are layouts of one shell: three slots, two, and a flat one."""
 
