@@ -25,6 +25,8 @@ _PLACEHOLDERS: Final = ("libcuda.so", "libnvidia-ptxjitcompiler.so")
 """Libraries of the driver that are there for programs that list it; they are empty."""
 _PROGRAMS: Final = {"nvidia-cuda-mps-control": "mps_control.py", "nvidia-smi": "smi.py"}
 """Stand-ins for programs of the driver."""
+_LONGEST_INTERPRETER: Final = 124
+"""Of a script's first line Linux before 5.1 has 127 bytes: "#!", the path, and the end."""
 _ROOTS: Final = ("pci0000:00", "pci0000:80")
 """PCIe root complexes of the two sockets."""
 
@@ -54,10 +56,15 @@ def write_driver_tree(folder: Path, state: StateLayout, library: Path) -> None:
 
 
 def write_program(name: str, folder: Path) -> None:
-    """Write the stand-in for the driver's program ``name`` into ``folder``; this process's interpreter runs it."""
+    """Write the stand-in for the driver's program ``name`` into ``folder``.
+
+    This process's interpreter runs it: where ``python3`` is a shell script that looks for a version, that takes a tenth
+    of a second at each start. ``python3`` it is where Linux could not start the interpreter by its path.
+    """
     program = folder / name
-    # Not whatever ``python3`` is: a shell script that looks for a version takes a tenth of a second at each start.
-    program.write_text(f"#!{sys.executable}\n{Path(__file__).with_name(_PROGRAMS[name]).read_text()}")
+    is_plain = " " not in sys.executable and len(sys.executable) <= _LONGEST_INTERPRETER
+    interpreter = sys.executable if is_plain else "/usr/bin/env python3"
+    program.write_text(f"#!{interpreter}\n{Path(__file__).with_name(_PROGRAMS[name]).read_text()}")
     program.chmod(0o755)
 
 
