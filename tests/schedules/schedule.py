@@ -569,14 +569,7 @@ class Schedule:
 
     def _list_refused(self) -> list[str]:
         """List the claims that have had their devices, can have them, and were refused them at the last call."""
-        return [
-            pod.uid
-            for name, pod in self.pods.items()
-            if pod.phase is Phase.RUNNING
-            and not pod.is_prepared
-            and self._is_there(pod)
-            and self._can_be_had(name, pod)
-        ]
+        return [pod.uid for name, pod in self.pods.items() if pod.phase is Phase.RUNNING and self._waits(name, pod)]
 
     def _can_be_had(self, name: str, pod: Pod) -> bool:
         """Whether a claim has its cards to itself, which are in modes for it and have enough engines."""

@@ -226,9 +226,10 @@ class DaemonStandIn:
         for folder, _, files in os.walk(root):  # at every question: pathlib takes twice the time
             if "shell.json" in files:
                 bases.append(folder)
-            base, package, slot = folder.rsplit("/", 2)
-            if "accel.json" in files and "_slot" in slot:
-                packages.setdefault(base, set()).add(package)
+            if "accel.json" in files:
+                base, package, slot = folder.rsplit("/", 2)
+                if "_slot" in slot:
+                    packages.setdefault(base, set()).add(package)
         found = []
         for folder in sorted(bases):
             base = os.path.relpath(folder, root)
