@@ -38,8 +38,10 @@ COSTLY: Final = settings(max_examples=settings().max_examples if IS_LONG else 20
 """Of properties that would cost a second of the processor and more in `make test`, which has the same cases each time:
 most breaks show in the first cases, and `make test-long` looks for the others with all of its own."""
 
-_WITH_PROGRAMS: Final = ("tests/flows/", "tests/testing/")
-"""Folders whose tests run demos: up to a quarter of a minute each."""
+_FIRST: Final = ("tests/flows/", "tests/testing/", "tests/structure/")
+"""Folders whose tests one process has, one after the other: demos of up to a quarter of a minute, which wait most of
+the time, and what reads all modules once in a process. (pytest-xdist gives the first third of all tests to one process;
+those that have no others left take from the end of it.)"""
 
 LIMITS_S: Final = {"realcluster": 1800, "oracle": 1800, "long": 3600}
 """For tests with these marks instead of the limit in pyproject.toml: real clusters start and settle, oracles
@@ -76,7 +78,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if IS_LONG:
         items.sort(key=lambda item: item.get_closest_marker("long") is None)
     else:
-        items.sort(key=lambda item: not item.nodeid.startswith(_WITH_PROGRAMS))
+        items.sort(key=lambda item: not item.nodeid.startswith(_FIRST))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

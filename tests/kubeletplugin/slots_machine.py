@@ -1,9 +1,5 @@
-"""A node whose FPGA dfx-mgrd's stand-in loads, and a process that makes one call on it.
+"""A node whose FPGA dfx-mgrd's stand-in loads; ``call_in_process`` is what a process does that makes one call on it."""
 
-``python -m tests.kubeletplugin.slots_machine ROOT SOCKET prepare|unprepare [DEVICE]``
-"""
-
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -48,5 +44,5 @@ async def call(root: Path, socket: str, operation: str, device: str = DEVICE) ->
         backend.close()
 
 
-if __name__ == "__main__":
-    anyio.run(partial(call, Path(sys.argv[1]), *sys.argv[2:]))
+def call_in_process(root: Path, socket: str, operation: str, device: str) -> None:
+    anyio.run(partial(call, root, socket, operation, device))

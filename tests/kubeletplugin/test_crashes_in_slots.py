@@ -1,10 +1,8 @@
 """Killed inside a call to dfx-mgrd (FP-12): the daemon goes on, and the next process finishes or clears the rest.
 
-The daemon's stand-in is a process of its own, as is the one that dies.
+What dies is a process of its own.
 """
 
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +16,8 @@ from tests.fakes.cluster import FakeCluster
 from tests.fakes.dfx import DaemonStandIn, DfxMachine
 from tests.fakes.dfx.machine import BASE
 from tests.kubeletplugin.claim_fixture import plugin_core
-from tests.kubeletplugin.slots_machine import call, hardware
+from tests.kubeletplugin.slots_machine import DEVICE, call, call_in_process, hardware
+from tests.runtime.fork_server import run_in_fork
 
 
 class Board(NamedTuple):
@@ -28,11 +27,9 @@ class Board(NamedTuple):
     socket: str
     machine: DfxMachine
 
-    def run(self, operation: str, *device: str) -> int:
+    def run(self, operation: str, device: str = DEVICE) -> int:
         """A process of its own does ``operation``; its exit status."""
-        module = "tests.kubeletplugin.slots_machine"
-        command = [sys.executable, "-m", module, str(self.root), self.socket, operation, *device]
-        return subprocess.run(command, check=False, timeout=240).returncode
+        return run_in_fork(call_in_process, self.root, self.socket, operation, device)
 
     def left(self) -> tuple[int, dict[str, str], str]:
         """Records, what is loaded, and what the slot's logic was made into last."""
@@ -54,13 +51,10 @@ def board(tmp_path: Path) -> Iterator[Board]:
     machine.add_layouts()
     machine.describe_layouts()
     with tempfile.TemporaryDirectory(prefix="dfx-") as folder:
-        socket = f"{folder}/s"
-        command = [sys.executable, "-m", "tests.fakes.dfx.daemon", str(machine.folder), socket]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as daemon:
-            assert daemon.stdout is not None
-            assert daemon.stdout.readline() == b"ready\n"
-            yield Board(tmp_path, socket, machine)
-            daemon.kill()
+        daemon = DaemonStandIn(machine.folder, f"{folder}/s")
+        daemon.start()
+        yield Board(tmp_path, daemon.path, machine)
+        daemon.stop()
 
 
 async def test_killed_in_a_load_that_goes_on_without_it(board: Board) -> None:

@@ -13,6 +13,8 @@ _LOADED: Final = (
     "tests.kubeletplugin.watchdog_process",
     "tests.kubeletplugin.nvidia_machine",
     "tests.kubeletplugin.simulated_machine",
+    "tests.kubeletplugin.slots_machine",
+    "tests.kubeletplugin.backends.simulated_process",
 )
 _LONGEST_S: Final = 240.0
 """A process that has not ended by then hangs, and is killed."""

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from api.errors import PermanentError
 from driver.kubeletplugin.backends.base import HardwareBusyError
-from driver.runtime import logs
+from driver.runtime import logs, metrics
 from tests.fakes.cards import gpu
 from tests.fakes.claims import DRIVER, claim, config, ref, result
 from tests.fakes.kubelet import V1_32, V1_37, ClaimError
@@ -279,7 +279,9 @@ async def test_a_claim_that_is_gone_and_in_the_way_is_taken_back_so_that_a_retry
             node.cluster.remove(first)
             with pytest.raises(ClaimError, match="two claims for one exclusive device"):
                 await node.kubelet.prepare(second)
-            await until(lambda: not node.backend.made)
+            # The record goes after the hardware: until then a retry is refused as the first try was.
+            await until(lambda: metrics.REGISTRY.get_sample_value("kerf_claim_records", {"driver": DRIVER}) == 0)
+            assert not node.backend.made
             await node.kubelet.prepare(second)
             records_agree(node, second)
 
