@@ -21,7 +21,7 @@ from tests.runtime.real_time import REAL_TIME
 # "long" is `make test-long`, which looks for new ones within half an hour on two cores; "all" is the same without that
 # limit. No deadline: the machine may be busy.
 settings.register_profile(
-    "default", max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "default", max_examples=30, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 for _name, _examples in {"long": 200, "all": 2000}.items():
     settings.register_profile(

@@ -1,22 +1,24 @@
 """The partitions of the demo follow from the geometry of the chosen card."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from driver.demo import generated_objects
 from driver.demo.manifests import find_problems
 from driver.families.fpga.shell import Shell
 from driver.families.gpu.catalog import gpu_model, gpu_models
-from driver.families.gpu.model import GpuModel
+from driver.families.gpu.model import GpuModel, Profile
 from driver.kubeletplugin.backends.simulated.example_shells import shells
-from driver.partitions.geometry import Placement
 
 
-def can_coexist(placements: list[tuple[Placement, ...]], taken: tuple[Placement, ...] = ()) -> bool:
+def can_coexist(profiles: Sequence[Profile]) -> bool:
     """Whether one placement can be chosen for each, all disjoint: by trying."""
-    if not placements:
-        return True
-    free = [place for place in placements[0] if not any(place.overlaps(other) for other in taken)]
-    return any(can_coexist(placements[1:], (*taken, place)) for place in free)
+    return can_place([[frozenset(place.units) for place in profile.placements] for profile in profiles], frozenset())
+
+
+def can_place(places: Sequence[Sequence[frozenset[int]]], taken: frozenset[int]) -> bool:
+    return not places or any(can_place(places[1:], taken | place) for place in places[0] if taken.isdisjoint(place))
 
 
 @pytest.mark.parametrize(
@@ -39,9 +41,9 @@ def test_a_card_goes_from_many_small_to_few_large_partitions(
 @pytest.mark.parametrize("model", gpu_models(), ids=lambda model: model.id)
 def test_every_model_can_be_cut_as_planned(model: GpuModel) -> None:
     plan = generated_objects.plan_resize(model)
-    assert can_coexist([plan.small.placements] * plan.count)
-    assert not can_coexist([plan.small.placements] * (plan.count + 1)) or plan.count == plan.small.max_instances
-    assert can_coexist([profile.placements for profile in plan.large])
+    assert can_coexist([plan.small] * plan.count)
+    assert not can_coexist([plan.small] * (plan.count + 1)) or plan.count == plan.small.max_instances
+    assert can_coexist(plan.large)
     assert plan.small not in plan.large
 
 

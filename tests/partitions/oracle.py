@@ -7,11 +7,12 @@ whose slots are disjoint.
 """
 
 from collections.abc import Collection
+from functools import cache
 from typing import Final
 
 from driver.families.gpu.catalog import gpu_model
 from driver.families.gpu.model import GpuModel, Profile
-from driver.partitions.geometry import Card, Partition
+from driver.partitions.geometry import Card, Partition, Placement
 
 _MEDIA: Final = ("decoders", "encoders", "jpeg", "ofa")
 
@@ -19,7 +20,7 @@ _MEDIA: Final = ("decoders", "encoders", "jpeg", "ofa")
 def may_coexist(card: Card, partitions: Collection[Partition]) -> bool:
     if any(partition.placement is None for partition in partitions):
         return len(partitions) == 1
-    slices = [unit for partition in partitions if partition.placement for unit in partition.placement.units]
+    slices = [unit for partition in partitions for unit in _slices(partition.placement)]
     if len(slices) != len(set(slices)):
         return False
     if card.kind != "gpu":
@@ -35,6 +36,11 @@ def _engines_suffice(model: GpuModel, profiles: list[Profile]) -> bool:
         for engine in _MEDIA
     )
     return counts_hold and media_hold
+
+
+@cache
+def _slices(placement: Placement | None) -> tuple[int, ...]:
+    return tuple(placement.units) if placement else ()
 
 
 def _profile(model: GpuModel, partition: Partition) -> Profile:

@@ -62,6 +62,7 @@ class DaemonStandIn:
         self.path = path
         self.has_old_table = False
         self._state_file = folder / "state.json"
+        self._shells: dict[str, dict[str, Any]] = {}
         self._wake: socket.socket | None = None
         self._thread: threading.Thread | None = None
 
@@ -238,8 +239,10 @@ class DaemonStandIn:
         return found
 
     def _read_shell(self, base: str) -> dict[str, Any]:
-        shell: dict[str, Any] = json.loads((self.folder / "firmware" / base / "shell.json").read_text())
-        return shell
+        """Read what describes a base design, once: no test changes it and then asks the same daemon for its kind."""
+        if base not in self._shells:
+            self._shells[base] = json.loads((self.folder / "firmware" / base / "shell.json").read_text())
+        return self._shells[base]
 
     def _is_flat(self, base: str) -> bool:
         return self._read_shell(base).get("shell_type") in _FLAT
