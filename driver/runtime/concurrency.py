@@ -7,6 +7,7 @@ ended, so that at most one task works on a key.
 """
 
 import logging
+import math
 from collections.abc import Callable, Coroutine, Hashable, Sequence
 from typing import Any, Generic, TypeVar, TypeVarTuple
 
@@ -21,6 +22,16 @@ ResultT = TypeVar("ResultT")
 ArgsT = TypeVarTuple("ArgsT")
 
 _log = logging.getLogger(__name__)
+
+
+def is_cancelled() -> bool:
+    """Whether the task is to end, because a scope that it is in was cancelled.
+
+    A cancellation that arrives otherwise is somebody else's: ``grpc.aio`` raises one in each task that waits for a call
+    when another task closes the channel. It must not be passed on: a task group takes it for its own end, and cancels
+    all its tasks without a word.
+    """
+    return anyio.current_effective_deadline() == -math.inf
 
 
 async def for_each(work: Callable[[ItemT], Coroutine[Any, Any, ResultT]], items: Sequence[ItemT]) -> list[ResultT]:

@@ -20,6 +20,7 @@ import anyio
 from api.errors import PermanentError, TransientError
 from driver.runtime import metrics
 from driver.runtime.backoff import Backoff
+from driver.runtime.concurrency import is_cancelled
 from driver.runtime.notifier import Notifier
 
 KeyT = TypeVar("KeyT", bound=Hashable)
@@ -103,6 +104,11 @@ class WorkQueue(Generic[KeyT]):
             outcome = "refused"
             _log.error("%s: %s; not tried again until something changes", key, error)
             self._delays.pop(key, None)
+        except anyio.get_cancelled_exc_class():
+            if is_cancelled():
+                raise
+            outcome = "crashed"
+            _log.exception("%s: cancelled by somebody else; again in %.1f s", key, self._repeat(key))
         except Exception:  # noqa: BLE001  (a defect in one key's work must not stop the others')
             outcome = "crashed"
             _log.exception("%s: unexpected error; again in %.1f s", key, self._repeat(key))

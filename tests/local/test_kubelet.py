@@ -57,6 +57,8 @@ class Plugin:
     statuses: list[RegistrationStatus] = field(default_factory=list)
     prepare_answers: Callable[[Sequence[ClaimRef]], Mapping[str, PrepareOutcome]] | None = None
     unprepare_answers: Callable[[Sequence[ClaimRef]], Mapping[str, str]] | None = None
+    is_hanging: bool = False
+    """Whether it answers no unprepare."""
     type: str = "DRAPlugin"
     versions: tuple[str, ...] = KNOWN
 
@@ -68,6 +70,8 @@ class Plugin:
 
     async def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, str]:
         self.unprepared += [claim.uid for claim in claims]
+        if self.is_hanging:
+            await anyio.sleep_forever()
         if self.unprepare_answers is not None:
             return self.unprepare_answers(claims)
         return {claim.uid: "" for claim in claims}
@@ -162,6 +166,28 @@ async def test_a_driver_is_registered_while_its_socket_is_there_and_the_newest_i
                 assert endpoint(watcher) == "dra-2.sock"
             await until(lambda: endpoint(watcher) == "dra-1.sock")
         await until(lambda: watcher.get(DRIVER) is None)
+
+
+async def test_a_call_that_waits_when_the_socket_goes_is_an_error_and_no_end_of_the_task(root: Path) -> None:
+    """The plugin was killed. grpc.aio cancels whoever waits, which ended all work of the stand-in."""
+    errors: list[str] = []
+
+    async def unprepare(driver: plugins.Driver) -> None:
+        with pytest.raises(DriverCallError) as told:
+            await driver.call(driver.service.unprepare, [ClaimRef("ns", "x", "x-uid")], 60)
+        errors.append(str(told.value))
+
+    plugin = Plugin(is_hanging=True)
+    async with watching(root) as watcher, anyio.create_task_group() as tasks, plugin.offered(root) as registration:
+        await until(lambda: watcher.get(DRIVER))
+        driver = watcher.get(DRIVER)
+        assert driver is not None
+        tasks.start_soon(unprepare, driver)
+        await until(lambda: plugin.unprepared)
+        registration.unlink()
+        await until(lambda: errors)
+    [error] = errors
+    assert error.endswith("NodeUnprepareResources: the driver's socket has gone")
 
 
 def endpoint(watcher: PluginWatcher) -> str | None:

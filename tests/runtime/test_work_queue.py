@@ -1,3 +1,4 @@
+import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -27,7 +28,7 @@ class Log:
 
     def __init__(self, *, takes_s: float = 0.0) -> None:
         self.done: list[tuple[str, float]] = []
-        self.failures: dict[str, list[Exception]] = {}
+        self.failures: dict[str, list[BaseException]] = {}
         self.takes_s = takes_s
         self.running: set[str] = set()
         self.most_running = 0
@@ -137,8 +138,9 @@ async def test_a_slow_key_holds_up_no_other() -> None:
     assert log.most_running == 2
 
 
-@pytest.mark.parametrize("error", [TransientError("busy"), ValueError("a defect")])
-async def test_failed_work_is_repeated_after_growing_delays_until_it_succeeds(error: Exception) -> None:
+@pytest.mark.parametrize("error", [TransientError("busy"), ValueError("a defect"), asyncio.CancelledError()])
+async def test_failed_work_is_repeated_after_growing_delays_until_it_succeeds(error: BaseException) -> None:
+    """A cancellation that is not the queue's own end is a failure as any other: it ended all workers without a word."""
     queue, log = WorkQueue[str](retries=STEADY), Log()
     log.failures["a"] = [error] * 5
     queue.add("a")

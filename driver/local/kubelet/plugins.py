@@ -16,6 +16,7 @@ from api.dra.service import DraService
 from api.errors import KerfError, TransientError
 from api.grpc_method import GrpcMethod
 from api.registration.v1 import DRA_PLUGIN, GET_INFO, NOTIFY_REGISTRATION_STATUS, PluginInfo, RegistrationStatus
+from driver.runtime.concurrency import is_cancelled
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +39,9 @@ class DriverCallError(TransientError):
 async def call(
     channel: grpc.aio.Channel, method: GrpcMethod[RequestT, ResponseT], request: RequestT, timeout_s: float
 ) -> ResponseT:
-    """Make one unary call. Raises DriverCallError with the gRPC status and its details when it fails."""
+    """Make one unary call. Raises DriverCallError with the gRPC status and its details when it fails, also when the
+    channel is closed meanwhile.
+    """
     stub = channel.unary_unary(
         method.path, request_serializer=method.encode_request, response_deserializer=method.decode_response
     )
@@ -46,6 +49,10 @@ async def call(
         response: ResponseT = await stub(request, timeout=timeout_s)
     except grpc.aio.AioRpcError as error:
         raise DriverCallError(f"{method.path}: {error.code().name}: {error.details()}") from error
+    except anyio.get_cancelled_exc_class() as error:
+        if is_cancelled():
+            raise
+        raise DriverCallError(f"{method.path}: the driver's socket has gone") from error
     return response
 
 
