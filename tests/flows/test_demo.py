@@ -229,7 +229,13 @@ def test_an_unknown_model_is_told_with_close_names(folder: Path) -> None:
     assert "h100-80gb-sxm" in err
 
 
-@pytest.mark.parametrize("seen", ["kubeconfig", "A pod asks"], ids=["while starting", "while pods run"])
+@pytest.mark.parametrize(
+    "seen",
+    [
+        pytest.param("kubeconfig", id="while starting", marks=pytest.mark.long),
+        pytest.param("A pod asks", id="while pods run"),
+    ],
+)
 def test_ctrl_c_cleans_up_at_any_moment(folder: Path, seen: str) -> None:
     with start(folder, "--nodes", "1") as process:
         assert process.stdout is not None
