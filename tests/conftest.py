@@ -34,7 +34,7 @@ SEED: Final = int(os.environ.setdefault("KERF_SEED", str(Random().randrange(10**
 end of the run prints it."""
 
 IS_LONG: Final = PROFILE != "default"
-COSTLY: Final = settings(max_examples=settings().max_examples if IS_LONG else 20)
+COSTLY: Final = settings(max_examples=settings().max_examples if IS_LONG else 15)
 """Of properties that would cost a second of the processor and more in `make test`, which has the same cases each time:
 most breaks show in the first cases, and `make test-long` looks for the others with all of its own."""
 

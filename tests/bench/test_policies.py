@@ -22,10 +22,11 @@ def choices(policy: loss_system.Policy, *, cards: int, mix: str, load: float, re
     return given
 
 
+@pytest.mark.long  # of what the bench is, not of what Kerf does
 @pytest.mark.parametrize("mix", loss_system.MIXES)
 def test_the_allocator_gives_what_the_policies_give_choice_by_choice(mix: str) -> None:
     """So the table of ``tests/partitions/test_publish_order.py`` is the allocator's too."""
-    few = {"cards": 8, "mix": mix, "load": 1.0, "requests": 300}
+    few = {"cards": 8, "mix": mix, "load": 1.0, "requests": 600}
     assert choices(keep(), **few) == choices(loss_system.published_order, **few)  # type: ignore[arg-type]
     assert choices(first_fit(), **few) == choices(loss_system.first_fit, **few)  # type: ignore[arg-type]
 

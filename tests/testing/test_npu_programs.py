@@ -4,6 +4,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from tests.testing.installed_example import EXAMPLE, run_module
 
 POD = """\
@@ -29,6 +31,7 @@ def test_its_devices_are_shown(installed: Mapping[str, str], folder: Path) -> No
     assert "npu-1-2c-at-2" in run_module(installed, folder, *arguments)
 
 
+@pytest.mark.long  # what a backend must do for it is tested above and in test_npu_example.py, without the programs
 def test_pods_of_its_manifests_run_in_the_demo(installed: Mapping[str, str], folder: Path) -> None:
     (folder / "npus/npu-0").mkdir(parents=True)
     environment = {**installed, "TMPDIR": str(folder)}
