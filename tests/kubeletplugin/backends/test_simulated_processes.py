@@ -43,7 +43,9 @@ def test_what_one_process_is_making_is_another_ones_conflict(tmp_path: Path) -> 
     command = [sys.executable, "-m", simulated_process.__name__, str(machine.state), "gpu", "3"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[3]) as child:
         assert child.stdout is not None
-        assert child.stdout.readline() == b"in the middle\n"
-        with pytest.raises(HardwareConflictError, match=r"in use outside of Kerf: 2g\.20gb at 2"):
-            machine.prepare(machine.device(gpu_partition(machine.card(0), "1g.10gb", 2), "other"))
-        child.kill()
+        try:
+            assert child.stdout.readline() == b"in the middle\n"
+            with pytest.raises(HardwareConflictError, match=r"in use outside of Kerf: 2g\.20gb at 2"):
+                machine.prepare(machine.device(gpu_partition(machine.card(0), "1g.10gb", 2), "other"))
+        finally:
+            child.kill()  # it stays for ever
