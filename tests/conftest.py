@@ -40,8 +40,8 @@ most breaks show in the first cases, and `make test-long` looks for the others w
 
 _FIRST: Final = ("tests/flows/", "tests/testing/", "tests/structure/")
 """Folders whose tests one process has, one after the other: demos of up to a quarter of a minute, which wait most of
-the time, and what reads all modules once in a process. (pytest-xdist gives the first third of all tests to one process;
-those that have no others left take from the end of it.)"""
+the time, and what reads all modules once in a process. (pytest-xdist gives each process an equal part of the list, and
+those that have no others left take from the end of another's.)"""
 
 LIMITS_S: Final = {"realcluster": 1800, "oracle": 1800, "long": 3600}
 """For tests with these marks instead of the limit in pyproject.toml: real clusters start and settle, oracles
