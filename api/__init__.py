@@ -1,11 +1,12 @@
 """The internal model of DRA objects and every wire format that Kerf reads or writes. The package does no I/O.
 
-Terms: a *model* value is independent of any version; a *kind* (``api.wire``) is one object kind in one version with its
-codec; a *method* (``api.grpc_method``) is one gRPC method with its codecs.
+Terms: a *model* value is independent of any version; a *kind* (``kerf_dra.api.wire``) is one object kind in one version
+with its codec; a *method* (``kerf_dra.api.grpc_method``) is one gRPC method with its codecs.
 
-- Kubernetes API: JSON -> ``Kind.decode`` of ``api.resource``, ``api.core`` or ``api.kerf`` -> model, and back.
-- Kubelet: protobuf -> ``GrpcMethod`` of ``api.dra`` or ``api.registration`` -> model, and back.
-- Plugin's checkpoint: ``api.checkpoint``. Users' documents of kerf.dev: ``api.kerf.decoder``.
+- Kubernetes API: JSON -> ``Kind.decode`` of ``kerf_dra.api.resource``, ``kerf_dra.api.core`` or ``kerf_dra.api.kerf``
+  -> model, and back.
+- Kubelet: protobuf -> ``GrpcMethod`` of ``kerf_dra.api.dra`` or ``kerf_dra.api.registration`` -> model, and back.
+- Plugin's checkpoint: ``kerf_dra.api.checkpoint``. Users' documents of kerf.dev: ``kerf_dra.api.kerf.decoder``.
 
 Layers, lowest first: ``errors``, ``model``, ``wire`` and ``grpc_method``, the packages of versions. Nothing in ``api``
 imports ``driver`` or ``cdi``.

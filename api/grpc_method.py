@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from api.errors import KerfError
+from kerf_dra.api.errors import KerfError
 
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")

@@ -6,10 +6,10 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from api.errors import KerfError
-from api.model.base import JsonObject
-from api.model.metadata import ObjectT
-from api.model.quantity import Quantity
+from kerf_dra.api.errors import KerfError
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.metadata import ObjectT
+from kerf_dra.api.model.quantity import Quantity
 
 WireT = TypeVar("WireT", bound=msgspec.Struct)
 

@@ -16,9 +16,9 @@ so modules that only tools need are imported on first use (PEP 562).
 import importlib
 from typing import TYPE_CHECKING
 
-from cdi.document.encoder import encode_json, encode_yaml
-from cdi.document.validation import validate
-from cdi.errors import (
+from kerf_dra.cdi.document.encoder import encode_json, encode_yaml
+from kerf_dra.cdi.document.validation import validate
+from kerf_dra.cdi.errors import (
     CDIError,
     Finding,
     HostDeviceError,
@@ -28,8 +28,8 @@ from cdi.errors import (
     StoreError,
     UnresolvedError,
 )
-from cdi.names import Kind, QualifiedName, Semantics, spec_name, transient_name
-from cdi.spec import (
+from kerf_dra.cdi.names import Kind, QualifiedName, Semantics, spec_name, transient_name
+from kerf_dra.cdi.spec import (
     HOOK_STAGES,
     ContainerEdits,
     Device,
@@ -40,25 +40,25 @@ from cdi.spec import (
     NetDevice,
     Spec,
 )
-from cdi.store import Store, VolatileFilesystem
-from cdi.versions import VERSIONS, MinimumVersion, Reason, minimum_version
+from kerf_dra.cdi.store import Store, VolatileFilesystem
+from kerf_dra.cdi.versions import VERSIONS, MinimumVersion, Reason, minimum_version
 
 if TYPE_CHECKING:
-    from cdi.cache import DEFAULT_DIRECTORIES, Cache, Difference, watch
-    from cdi.catalog import Catalog, Definition, SpecFile
-    from cdi.container_edits import apply
-    from cdi.document.decoder import Document, load, read
-    from cdi.host_devices import Host, HostNode, HostView
-    from cdi.injection import inject, requested_edits
+    from kerf_dra.cdi.cache import DEFAULT_DIRECTORIES, Cache, Difference, watch
+    from kerf_dra.cdi.catalog import Catalog, Definition, SpecFile
+    from kerf_dra.cdi.container_edits import apply
+    from kerf_dra.cdi.document.decoder import Document, load, read
+    from kerf_dra.cdi.host_devices import Host, HostNode, HostView
+    from kerf_dra.cdi.injection import inject, requested_edits
 else:
     # Type checkers do not see this branch: to them a module with ``__getattr__`` has every name.
     _LATER = {
-        "cdi.cache": ("DEFAULT_DIRECTORIES", "Cache", "Difference", "watch"),
-        "cdi.catalog": ("Catalog", "Definition", "SpecFile"),
-        "cdi.document.decoder": ("Document", "load", "read"),
-        "cdi.container_edits": ("apply",),
-        "cdi.host_devices": ("Host", "HostNode", "HostView"),
-        "cdi.injection": ("inject", "requested_edits"),
+        "kerf_dra.cdi.cache": ("DEFAULT_DIRECTORIES", "Cache", "Difference", "watch"),
+        "kerf_dra.cdi.catalog": ("Catalog", "Definition", "SpecFile"),
+        "kerf_dra.cdi.document.decoder": ("Document", "load", "read"),
+        "kerf_dra.cdi.container_edits": ("apply",),
+        "kerf_dra.cdi.host_devices": ("Host", "HostNode", "HostView"),
+        "kerf_dra.cdi.injection": ("inject", "requested_edits"),
     }
 
     def __getattr__(name: str) -> object:

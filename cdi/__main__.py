@@ -1,8 +1,8 @@
-"""Runs the command line of ``cdi.cli`` as ``python -m cdi``."""
+"""Runs the command line of ``kerf_dra.cdi.cli`` as ``python -m cdi``."""
 
 import sys
 
-from cdi.cli import main
+from kerf_dra.cdi.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from cdi.catalog import Catalog, SpecFile
-from cdi.document.decoder import Document, read
-from cdi.document.document_tree import MAX_BYTES
-from cdi.errors import Finding
-from cdi.names import Semantics
+from kerf_dra.cdi.catalog import Catalog, SpecFile
+from kerf_dra.cdi.document.decoder import Document, read
+from kerf_dra.cdi.document.document_tree import MAX_BYTES
+from kerf_dra.cdi.errors import Finding
+from kerf_dra.cdi.names import Semantics
 
 DEFAULT_DIRECTORIES = (Path("/etc/cdi"), Path("/var/run/cdi"))
 """The directory of permanent files and that of files removed by a boot (SPEC.md); the latter has priority."""

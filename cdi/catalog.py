@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from cdi.document.decoder import Document
-from cdi.errors import InvalidNameError
-from cdi.names import QualifiedName, Semantics
-from cdi.spec import Device, Spec
+from kerf_dra.cdi.document.decoder import Document
+from kerf_dra.cdi.errors import InvalidNameError
+from kerf_dra.cdi.names import QualifiedName, Semantics
+from kerf_dra.cdi.spec import Device, Spec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

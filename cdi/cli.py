@@ -18,17 +18,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from cdi.cache import DEFAULT_DIRECTORIES, Cache, Difference, compare_catalogs, read_file, watch
-from cdi.catalog import Catalog
-from cdi.container_edits import OCISpec
-from cdi.description import describe_device
-from cdi.document.decoder import Document, read
-from cdi.document.encoder import to_document_unchecked, to_json, to_yaml
-from cdi.document.schema import schema
-from cdi.errors import CDIError, Finding, InvalidNameError
-from cdi.injection import inject
-from cdi.names import QualifiedName
-from cdi.versions import minimum_version
+from kerf_dra.cdi.cache import DEFAULT_DIRECTORIES, Cache, Difference, compare_catalogs, read_file, watch
+from kerf_dra.cdi.catalog import Catalog
+from kerf_dra.cdi.container_edits import OCISpec
+from kerf_dra.cdi.description import describe_device
+from kerf_dra.cdi.document.decoder import Document, read
+from kerf_dra.cdi.document.encoder import to_document_unchecked, to_json, to_yaml
+from kerf_dra.cdi.document.schema import schema
+from kerf_dra.cdi.errors import CDIError, Finding, InvalidNameError
+from kerf_dra.cdi.injection import inject
+from kerf_dra.cdi.names import QualifiedName
+from kerf_dra.cdi.versions import minimum_version
 
 _STDIN = Path("-")
 

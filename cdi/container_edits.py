@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from cdi.errors import HostDeviceError, InvalidOCISpecError
-from cdi.host_devices import Host, HostView
-from cdi.names import Semantics
-from cdi.spec import ContainerEdits, DeviceNode, Hook, IntelRdt, Mount
+from kerf_dra.cdi.errors import HostDeviceError, InvalidOCISpecError
+from kerf_dra.cdi.host_devices import Host, HostView
+from kerf_dra.cdi.names import Semantics
+from kerf_dra.cdi.spec import ContainerEdits, DeviceNode, Hook, IntelRdt, Mount
 
 OCISpec: TypeAlias = dict[str, Any]
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from cdi.catalog import Catalog, Definition
-from cdi.runtime_versions import find_first_readers
-from cdi.spec import ContainerEdits, DeviceNode, Hook, IntelRdt, Mount
-from cdi.versions import minimum_version
+from kerf_dra.cdi.catalog import Catalog, Definition
+from kerf_dra.cdi.runtime_versions import find_first_readers
+from kerf_dra.cdi.spec import ContainerEdits, DeviceNode, Hook, IntelRdt, Mount
+from kerf_dra.cdi.versions import minimum_version
 
 _STAGES = {
     "prestart": "before the process starts (a deprecated stage)",

@@ -28,7 +28,8 @@ class Finding:
     """One error or warning about a document."""
 
     code: str
-    """The rule's identifier, stable for programs: a key of ``READING`` or ``CONTENT`` in ``cdi.document.rules``."""
+    """The rule's identifier, stable for programs: a key of ``READING`` or ``CONTENT`` in
+    ``kerf_dra.cdi.document.rules``."""
     path: str
     """The field, as ``devices[0].containerEdits.mounts[1].options``; empty: the whole document."""
     message: str

@@ -5,13 +5,13 @@ from functools import reduce
 from operator import add
 from typing import Any
 
-from cdi.cache import Cache
-from cdi.catalog import Catalog, Definition
-from cdi.container_edits import OCISpec, apply
-from cdi.errors import UnresolvedError
-from cdi.host_devices import HostView
-from cdi.names import Semantics
-from cdi.spec import ContainerEdits
+from kerf_dra.cdi.cache import Cache
+from kerf_dra.cdi.catalog import Catalog, Definition
+from kerf_dra.cdi.container_edits import OCISpec, apply
+from kerf_dra.cdi.errors import UnresolvedError
+from kerf_dra.cdi.host_devices import HostView
+from kerf_dra.cdi.names import Semantics
+from kerf_dra.cdi.spec import ContainerEdits
 
 
 def inject(

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from cdi.errors import InvalidNameError
+from kerf_dra.cdi.errors import InvalidNameError
 
 Semantics: TypeAlias = Literal["1.1", "main"]
 """The supported versions of the Go library: release 1.1.0 and before, or the main branch of August 2026."""

@@ -6,7 +6,7 @@ it links.
 
 from collections.abc import Iterator, Mapping
 
-from cdi.versions import VERSIONS
+from kerf_dra.cdi.versions import VERSIONS
 
 FIRST_RELEASES: Mapping[str, Mapping[str, str]] = {
     "containerd": {

@@ -7,7 +7,7 @@ an invalid spec cannot be encoded. An absent string is "", an absent number that
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cdi.names import Kind
+from kerf_dra.cdi.names import Kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

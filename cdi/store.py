@@ -17,14 +17,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from cdi.document.encoder import encode_json
-from cdi.errors import StoreError
-from cdi.spec import Spec
+from kerf_dra.cdi.document.encoder import encode_json
+from kerf_dra.cdi.errors import StoreError
+from kerf_dra.cdi.spec import Spec
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@+-]{0,199}")
-"""The characters of vendor, class and identity (``cdi.names``) and others that are harmless in a file name. There is no
-slash, and a letter or digit comes first, which excludes hidden files and ``..``. A temporary name adds 24 bytes, and
-Linux accepts 255."""
+"""The characters of vendor, class and identity (``kerf_dra.cdi.names``) and others that are harmless in a file name.
+There is no slash, and a letter or digit comes first, which excludes hidden files and ``..``. A temporary name adds 24
+bytes, and Linux accepts 255."""
 _QUOTED = 80
 """The characters of a name that is refused which its error quotes."""
 _EXTENSION = ".json"

@@ -8,7 +8,7 @@ version that introduced it; 0.8.0 and 1.0.0 introduced none.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from cdi.spec import ContainerEdits, Spec
+from kerf_dra.cdi.spec import ContainerEdits, Spec
 
 VERSIONS = ("0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0")
 """Every version that readers accept, oldest first. Versions are compared by their index here."""

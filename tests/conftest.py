@@ -121,7 +121,7 @@ def nvml_of_one_test() -> Iterator[None]:
     """
     yield
     if "pynvml" in sys.modules:
-        from driver.testing.nvml.machine import MACHINE_VARIABLE
+        from kerf_dra.driver.testing.nvml.machine import MACHINE_VARIABLE
         from tests.fakes.nvml import end_sessions
 
         end_sessions()

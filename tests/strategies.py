@@ -5,7 +5,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from hypothesis import strategies as st
 
-from api.model.quantity import Quantity
+from kerf_dra.api.model.quantity import Quantity
 
 T = TypeVar("T")
 

@@ -12,12 +12,19 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from api.errors import PermanentError
-from api.model.base import JsonObject, Value
-from api.model.names import ClaimRef, DeviceId, ShareId
-from api.model.prepared import CardPart, ClaimState, DeviceDescription, DeviceNotes, PreparedClaim, PreparedDevice
-from api.model.quantity import Quantity
-from api.wire import dec_hook, enc_hook
+from kerf_dra.api.errors import PermanentError
+from kerf_dra.api.model.base import JsonObject, Value
+from kerf_dra.api.model.names import ClaimRef, DeviceId, ShareId
+from kerf_dra.api.model.prepared import (
+    CardPart,
+    ClaimState,
+    DeviceDescription,
+    DeviceNotes,
+    PreparedClaim,
+    PreparedDevice,
+)
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.api.wire import dec_hook, enc_hook
 
 ValueT = TypeVar("ValueT")
 

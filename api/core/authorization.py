@@ -3,9 +3,9 @@
 A review is created and answered in one call, and never stored; its answer is in the object that comes back.
 """
 
-from api.model.base import Value
-from api.model.metadata import Object
-from api.wire import Kind, identity_kind
+from kerf_dra.api.model.base import Value
+from kerf_dra.api.model.metadata import Object
+from kerf_dra.api.wire import Kind, identity_kind
 
 
 class ResourceAttributes(Value):

@@ -5,10 +5,10 @@ Decoding drops all other fields, so such an object must never be written back as
 
 import msgspec
 
-from api.model.base import JsonObject, Value
-from api.model.metadata import Condition, NodeSelector, Object
-from api.model.quantity import Quantity
-from api.wire import Kind, identity_kind
+from kerf_dra.api.model.base import JsonObject, Value
+from kerf_dra.api.model.metadata import Condition, NodeSelector, Object
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.api.wire import Kind, identity_kind
 
 
 class ContainerClaim(Value):

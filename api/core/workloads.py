@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
-from api.model.base import JsonObject, Value
-from api.model.metadata import Object
-from api.wire import Kind, identity_kind
+from kerf_dra.api.model.base import JsonObject, Value
+from kerf_dra.api.model.metadata import Object
+from kerf_dra.api.wire import Kind, identity_kind
 
 
 class PodTemplate(Value):

@@ -7,9 +7,9 @@ list, and calls Allocate once for each container. It names no pod, and has no ca
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
-from api._generated.deviceplugin_v1beta1 import api_pb2
-from api.grpc_method import GrpcMethod
-from api.model.base import Value
+from kerf_dra.api._generated.deviceplugin_v1beta1 import api_pb2
+from kerf_dra.api.grpc_method import GrpcMethod
+from kerf_dra.api.model.base import Value
 
 VERSION: Final = "v1beta1"
 """The version that a registration names."""

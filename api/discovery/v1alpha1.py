@@ -7,9 +7,9 @@ A handler registers by a stream that stays open: its end tells either side that 
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from api._generated.discovery_v1alpha1 import api_pb2
-from api.grpc_method import GrpcMethod
-from api.model.base import Value
+from kerf_dra.api._generated.discovery_v1alpha1 import api_pb2
+from kerf_dra.api.grpc_method import GrpcMethod
+from kerf_dra.api.model.base import Value
 
 REGISTRATION_SOCKET: Final = "registration.sock"
 """The plugin's own socket in the folder of the handlers' sockets."""

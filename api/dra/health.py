@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
 
-from api._generated.health_v1 import api_pb2
-from api._generated.health_v1alpha1 import api_pb2 as api_pb2_v1alpha1
-from api.grpc_method import GrpcMethod
-from api.model.base import Value
+from kerf_dra.api._generated.health_v1 import api_pb2
+from kerf_dra.api._generated.health_v1alpha1 import api_pb2 as api_pb2_v1alpha1
+from kerf_dra.api.grpc_method import GrpcMethod
+from kerf_dra.api.model.base import Value
 
 MAX_MESSAGE_BYTES: Final = 1024
 """The most bytes of UTF-8 of a message that the kubelet accepts (KEP-4680)."""

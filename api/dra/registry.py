@@ -17,10 +17,10 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from api.dra import health, v1, v1beta1
-from api.dra.health import HealthService
-from api.dra.service import DraService
-from api.errors import UnsupportedError
+from kerf_dra.api.dra import health, v1, v1beta1
+from kerf_dra.api.dra.health import HealthService
+from kerf_dra.api.dra.service import DraService
+from kerf_dra.api.errors import UnsupportedError
 
 DRA_SERVICES: Final[tuple[DraService, ...]] = (v1.SERVICE, v1beta1.SERVICE)
 HEALTH_SERVICES: Final[tuple[HealthService, ...]] = (health.V1, health.V1ALPHA1)
@@ -64,7 +64,7 @@ def services_for_kubelet(kubelet_version: str) -> PluginServices:
     if version < _FIRST:
         raise UnsupportedError(f"the kubelet is {kubelet_version}; Kerf needs 1.27 or later")
     # Imported here: only nodes of such clusters need them.
-    from api.dra import v1alpha2, v1alpha3, v1alpha4
+    from kerf_dra.api.dra import v1alpha2, v1alpha3, v1alpha4
 
     services = (v1alpha4.SERVICE,) if version >= _DEVICES_IN_ANSWERS else (v1alpha3.SERVICE, v1alpha2.SERVICE)
     return PluginServices(services=services, supported_versions=(services[0].supported_version,))

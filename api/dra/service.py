@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from api.grpc_method import GrpcMethod
-from api.model.names import ClaimRef
-from api.model.prepared import PrepareOutcome
+from kerf_dra.api.grpc_method import GrpcMethod
+from kerf_dra.api.model.names import ClaimRef
+from kerf_dra.api.model.prepared import PrepareOutcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from api._generated.dra_v1 import api_pb2
-from api.dra.service import DraService
-from api.grpc_method import GrpcMethod
-from api.model.names import ClaimRef
-from api.model.prepared import PrepareOutcome, ReportedDevice
+from kerf_dra.api._generated.dra_v1 import api_pb2
+from kerf_dra.api.dra.service import DraService
+from kerf_dra.api.grpc_method import GrpcMethod
+from kerf_dra.api.model.names import ClaimRef
+from kerf_dra.api.model.prepared import PrepareOutcome, ReportedDevice
 
 _SERVICE: Final = api_pb2.DESCRIPTOR.services_by_name["DRAPlugin"].full_name
 

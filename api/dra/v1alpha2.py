@@ -7,11 +7,11 @@ answer does not carry the claim's UID either, so decoding returns it under the e
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from api._generated.dra_v1alpha2 import api_pb2
-from api.dra.service import DraService
-from api.grpc_method import GrpcMethod, RefusedCallError
-from api.model.names import ClaimRef
-from api.model.prepared import PrepareOutcome, ReportedDevice
+from kerf_dra.api._generated.dra_v1alpha2 import api_pb2
+from kerf_dra.api.dra.service import DraService
+from kerf_dra.api.grpc_method import GrpcMethod, RefusedCallError
+from kerf_dra.api.model.names import ClaimRef
+from kerf_dra.api.model.prepared import PrepareOutcome, ReportedDevice
 
 _SERVICE: Final = "v1alpha2.Node"
 

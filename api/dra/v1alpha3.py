@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from api._generated.dra_v1alpha3 import api_pb2
-from api.dra import v1
-from api.dra.service import DraService
-from api.dra.v1alpha2 import decode_cdi_ids, encode_cdi_ids
-from api.model.prepared import PrepareOutcome
+from kerf_dra.api._generated.dra_v1alpha3 import api_pb2
+from kerf_dra.api.dra import v1
+from kerf_dra.api.dra.service import DraService
+from kerf_dra.api.dra.v1alpha2 import decode_cdi_ids, encode_cdi_ids
+from kerf_dra.api.model.prepared import PrepareOutcome
 
 SERVICE_NAME: Final = "v1alpha3.Node"
 

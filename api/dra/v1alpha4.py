@@ -6,9 +6,9 @@ The Go package upstream is v1alpha4, but its proto package is v1alpha3 (kubernet
 from dataclasses import replace
 from typing import Final
 
-from api.dra import v1beta1
-from api.dra.service import DraService
-from api.dra.v1alpha3 import SERVICE_NAME
+from kerf_dra.api.dra import v1beta1
+from kerf_dra.api.dra.service import DraService
+from kerf_dra.api.dra.v1alpha3 import SERVICE_NAME
 
 SERVICE: Final = DraService(
     supported_version="1.0.0",

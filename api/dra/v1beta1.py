@@ -10,10 +10,10 @@ from typing import Final
 
 import msgspec
 
-from api._generated.dra_v1beta1 import api_pb2
-from api.dra import v1
-from api.dra.service import DraService
-from api.model.prepared import PrepareOutcome
+from kerf_dra.api._generated.dra_v1beta1 import api_pb2
+from kerf_dra.api.dra import v1
+from kerf_dra.api.dra.service import DraService
+from kerf_dra.api.model.prepared import PrepareOutcome
 
 _SERVICE: Final = api_pb2.DESCRIPTOR.services_by_name["DRAPlugin"].full_name
 

@@ -10,14 +10,14 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
-from api.kerf.scalar_types import DeviceWord, DriverVersion, PositiveInt
-from api.kerf.v1alpha1 import GROUP, VERSION, Cut, GpuSharing, Models, NodeChoice, Strict
-from api.model.base import JsonObject
-from api.model.classic import MAX_CONSUMERS
-from api.model.json_limits import check_levels
-from api.model.metadata import Object
-from api.model.quantity import Quantity
-from api.wire import Kind, identity_kind
+from kerf_dra.api.kerf.scalar_types import DeviceWord, DriverVersion, PositiveInt
+from kerf_dra.api.kerf.v1alpha1 import GROUP, VERSION, Cut, GpuSharing, Models, NodeChoice, Strict
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.classic import MAX_CONSUMERS
+from kerf_dra.api.model.json_limits import check_levels
+from kerf_dra.api.model.metadata import Object
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.api.wire import Kind, identity_kind
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=16)]
 """The devices of one request: 16 are more cards than any machine has, and their allocation fits into a claim."""

@@ -4,7 +4,7 @@ Each rule has two forms: ``holds`` in Python for documents that Kerf decodes, ``
 (``x-kubernetes-validations``). Tests compare the two on generated documents.
 
 Rules of families have the form for the API server only, so that it refuses obvious mistakes about Kerf's own families
-when a class is applied; the whole of them, for every family, is ``driver.families.class_validation``.
+when a class is applied; the whole of them, for every family, is ``kerf_dra.driver.families.class_validation``.
 """
 
 import re
@@ -14,24 +14,24 @@ from typing import Any, Final
 
 import msgspec
 
-from api.errors import Problem
-from api.kerf.classic_parameters import (
+from kerf_dra.api.errors import Problem
+from kerf_dra.api.kerf.classic_parameters import (
     FpgaClaimParametersSpec,
     FpgaClassParametersSpec,
     GpuClaimParametersSpec,
     GpuClassParametersSpec,
     GpuMinimum,
 )
-from api.kerf.discovery_objects import CONFIGURATION_NAME, DiscoveredDeviceSpec, DiscoveryConfiguration
-from api.kerf.fpga_objects import FpgaFile, FpgaLayout, FpgaShellSpec
-from api.kerf.v1alpha1 import (
+from kerf_dra.api.kerf.discovery_objects import CONFIGURATION_NAME, DiscoveredDeviceSpec, DiscoveryConfiguration
+from kerf_dra.api.kerf.fpga_objects import FpgaFile, FpgaLayout, FpgaShellSpec
+from kerf_dra.api.kerf.v1alpha1 import (
     ClassToleration,
     DevicePluginOffer,
     GpuSharing,
     NodeLabelRequirement,
     ResourceClassSpec,
 )
-from api.kerf.validation import join_path
+from kerf_dra.api.kerf.validation import join_path
 
 _FIELD: Final = re.compile(r"self\.(\w+(?:\.\w+)*)")
 

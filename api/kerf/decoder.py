@@ -1,7 +1,8 @@
 """Decodes users' documents of ``kerf.dev/v1alpha1`` strictly: unknown fields are errors.
 
-Of a ResourceClass, two parts belong to its family (``driver.families.class_validation``): which names ``minimum`` may
-have, and the whole of ``config``, which is decoded by ``decode_device_config`` with the kinds that the family has.
+Of a ResourceClass, two parts belong to its family (``kerf_dra.driver.families.class_validation``): which names
+``minimum`` may have, and the whole of ``config``, which is decoded by ``decode_device_config`` with the kinds that the
+family has.
 
 All functions raise InvalidDocumentError with every problem of the document, each with its field path.
 """
@@ -10,19 +11,25 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from api.errors import InvalidDocumentError, Problem
-from api.kerf.classic_parameters import SPECS, ClaimParameters, ClassParameters, ParametersObject
-from api.kerf.cross_field_rules import find_broken_rules
-from api.kerf.discovery_objects import (
+from kerf_dra.api.errors import InvalidDocumentError, Problem
+from kerf_dra.api.kerf.classic_parameters import SPECS, ClaimParameters, ClassParameters, ParametersObject
+from kerf_dra.api.kerf.cross_field_rules import find_broken_rules
+from kerf_dra.api.kerf.discovery_objects import (
     DiscoveredDevice,
     DiscoveredDeviceObject,
     DiscoveryConfiguration,
     DiscoveryConfigurationObject,
 )
-from api.kerf.fpga_objects import FpgaImage, FpgaShell
-from api.kerf.v1alpha1 import API_VERSION, DeviceConfigBase, ResourceClass, ResourceClassObject, ResourceClassSpec
-from api.kerf.validation import check_document, convert_document, join_path, quote, show_name, suggest
-from api.model.base import JsonObject
+from kerf_dra.api.kerf.fpga_objects import FpgaImage, FpgaShell
+from kerf_dra.api.kerf.v1alpha1 import (
+    API_VERSION,
+    DeviceConfigBase,
+    ResourceClass,
+    ResourceClassObject,
+    ResourceClassSpec,
+)
+from kerf_dra.api.kerf.validation import check_document, convert_document, join_path, quote, show_name, suggest
+from kerf_dra.api.model.base import JsonObject
 
 _FPGA_KINDS: Final[Mapping[str, type[FpgaShell] | type[FpgaImage]]] = MappingProxyType(
     {"FpgaShell": FpgaShell, "FpgaImage": FpgaImage}

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from api.kerf.v1alpha1 import Strict
+from kerf_dra.api.kerf.v1alpha1 import Strict
 
 MAX_DATA_BYTES: Final = 10 * 1024
 """The longest ``data`` that the API server takes (``AllocatedDeviceStatusDataMaxLength``)."""

@@ -12,12 +12,12 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
-from api.kerf.scalar_types import IDENTIFIER, DeviceWord, NodeName, Seconds
-from api.kerf.v1alpha1 import GROUP, VERSION, Strict
-from api.model.base import JsonObject, Value
-from api.model.json_limits import check_levels
-from api.model.metadata import Condition, Object
-from api.wire import Kind, identity_kind
+from kerf_dra.api.kerf.scalar_types import IDENTIFIER, DeviceWord, NodeName, Seconds
+from kerf_dra.api.kerf.v1alpha1 import GROUP, VERSION, Strict
+from kerf_dra.api.model.base import JsonObject, Value
+from kerf_dra.api.model.json_limits import check_levels
+from kerf_dra.api.model.metadata import Condition, Object
+from kerf_dra.api.wire import Kind, identity_kind
 
 DIGEST_BYTES: Final = 3
 """The bytes of the digest in a device's name: Akri's, so that names stay. Two ids of a configuration with the same

@@ -9,12 +9,12 @@ from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
-from api.kerf.scalar_types import DNS_LABEL, IDENTIFIER, DeviceWord
-from api.kerf.v1alpha1 import GROUP, VERSION, Strict
-from api.model.base import JsonObject, Value
-from api.model.json_limits import check_levels
-from api.model.metadata import Condition, Object
-from api.wire import Kind, identity_kind
+from kerf_dra.api.kerf.scalar_types import DNS_LABEL, IDENTIFIER, DeviceWord
+from kerf_dra.api.kerf.v1alpha1 import GROUP, VERSION, Strict
+from kerf_dra.api.model.base import JsonObject, Value
+from kerf_dra.api.model.json_limits import check_levels
+from kerf_dra.api.model.metadata import Condition, Object
+from kerf_dra.api.wire import Kind, identity_kind
 
 MAX_SLOTS: Final = 16
 """The most slots of a card: twice what a DFL card can have, whose port ids have three bits (FME_PR_CTRL, Linux

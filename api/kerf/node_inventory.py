@@ -8,13 +8,13 @@ devices.
 import hashlib
 from typing import Final
 
-from api.kerf.v1alpha1 import GROUP, VERSION
-from api.model.base import Value
-from api.model.devices import Attribute, DeviceTaint
-from api.model.metadata import Object
-from api.model.names import MAX_SUBDOMAIN
-from api.model.quantity import Quantity
-from api.wire import Kind, identity_kind
+from kerf_dra.api.kerf.v1alpha1 import GROUP, VERSION
+from kerf_dra.api.model.base import Value
+from kerf_dra.api.model.devices import Attribute, DeviceTaint
+from kerf_dra.api.model.metadata import Object
+from kerf_dra.api.model.names import MAX_SUBDOMAIN
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.api.wire import Kind, identity_kind
 
 _DIGEST: Final = 16
 """The hex digits of SHA-256 that replace the end of a long name: 64 bits exclude collisions in any cluster."""

@@ -21,7 +21,7 @@ POSITIVE_QUANTITY: Final = (
     r"([KMGTPE]i|[numkMGTPE]|[eE][+-]?0*([1-3]?[0-9]{1,2}|400))?$"
 )
 """The syntax of quantities above zero: a digit of the number is not 0. Exponents are at most 400
-(``api.model.quantity``)."""
+(``kerf_dra.api.model.quantity``)."""
 
 _MAX_INT: Final = 2**31 - 1
 """The largest integer: valid in every language, more than any count of hardware, and 68 years in seconds."""

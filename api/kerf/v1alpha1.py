@@ -2,7 +2,7 @@
 
 A ResourceClass describes devices of one family and size for claims. The controller compiles it to a
 ``resource.k8s.io`` DeviceClass of the same name. Which fields, sizes and configurations a class may have depends on its
-family (``driver.families``). GpuConfig and FpgaConfig are opaque parameters in a class or a claim.
+family (``kerf_dra.driver.families``). GpuConfig and FpgaConfig are opaque parameters in a class or a claim.
 
 Docstrings of structs and their fields are the descriptions in the CRD (``tests.generate.crds``).
 """
@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from api.kerf.scalar_types import (
+from kerf_dra.api.kerf.scalar_types import (
     CapacityName,
     DeviceWord,
     ExtendedResourceName,
@@ -25,18 +25,18 @@ from api.kerf.scalar_types import (
     Seconds,
     TaintKey,
 )
-from api.model.base import JsonObject, Value
-from api.model.device_attributes import (
+from kerf_dra.api.model.base import JsonObject, Value
+from kerf_dra.api.model.device_attributes import (
     ATTRIBUTE_MPS,
     ATTRIBUTE_TIME_SLICING,
     CAPACITY_COMPUTE_PERCENT,
     CAPACITY_MEMORY,
 )
-from api.model.devices import DeviceToleration
-from api.model.json_limits import check_levels
-from api.model.metadata import Condition, LabelSelectorRequirement, Object
-from api.model.quantity import Quantity
-from api.wire import Kind, identity_kind, to_builtins
+from kerf_dra.api.model.devices import DeviceToleration
+from kerf_dra.api.model.json_limits import check_levels
+from kerf_dra.api.model.metadata import Condition, LabelSelectorRequirement, Object
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.api.wire import Kind, identity_kind, to_builtins
 
 GROUP: Final = "kerf.dev"
 VERSION: Final = "v1alpha1"

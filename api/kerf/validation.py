@@ -14,11 +14,11 @@ from typing import Any, Final
 import msgspec
 from msgspec import inspect
 
-from api.errors import InvalidQuantityError, Problem
-from api.kerf.scalar_types import IDENTIFIER
-from api.model.printable_text import replace_unprintable
-from api.model.quantity import Quantity
-from api.wire import dec_hook
+from kerf_dra.api.errors import InvalidQuantityError, Problem
+from kerf_dra.api.kerf.scalar_types import IDENTIFIER
+from kerf_dra.api.model.printable_text import replace_unprintable
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.api.wire import dec_hook
 
 _MAX_SHOWN: Final = 64
 """The most characters of an invalid value, and of a name that nothing knows, that a message quotes."""

@@ -4,12 +4,12 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from api.model.base import JsonObject, Value
-from api.model.devices import DeviceToleration
-from api.model.json_limits import check_levels
-from api.model.metadata import Condition, NodeSelector
-from api.model.names import DeviceId, RequestName, ShareId
-from api.model.quantity import Quantity
+from kerf_dra.api.model.base import JsonObject, Value
+from kerf_dra.api.model.devices import DeviceToleration
+from kerf_dra.api.model.json_limits import check_levels
+from kerf_dra.api.model.metadata import Condition, NodeSelector
+from kerf_dra.api.model.names import DeviceId, RequestName, ShareId
+from kerf_dra.api.model.quantity import Quantity
 
 ConfigSource: TypeAlias = Literal["FromClass", "FromClaim"]
 

@@ -2,12 +2,12 @@
 
 from typing import Final, TypeAlias
 
-from api.model.allocations import ResourceClaimStatus
-from api.model.base import JsonObject, Value
-from api.model.devices import DeviceToleration
-from api.model.json_limits import check_levels
-from api.model.metadata import Object, ObjectMeta
-from api.model.quantity import Quantity
+from kerf_dra.api.model.allocations import ResourceClaimStatus
+from kerf_dra.api.model.base import JsonObject, Value
+from kerf_dra.api.model.devices import DeviceToleration
+from kerf_dra.api.model.json_limits import check_levels
+from kerf_dra.api.model.metadata import Object, ObjectMeta
+from kerf_dra.api.model.quantity import Quantity
 
 POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
 """Annotation on a claim that was made from a template: the entry of the pod's ``resourceClaims`` that it is for."""

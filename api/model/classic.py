@@ -1,14 +1,14 @@
 """Classic DRA: claims that a driver's own controller allocates (KEP-3063, Kubernetes 1.27 to 1.31), in any version.
 
 A claim names a class and parameters, the scheduler and the controller negotiate a node in a PodSchedulingContext, and
-the controller writes the allocation. ``api.resource`` converts what differs between versions.
+the controller writes the allocation. ``kerf_dra.api.resource`` converts what differs between versions.
 """
 
 from typing import Final
 
-from api.model.allocations import DeviceAllocationResult, ResourceClaimConsumerReference
-from api.model.base import JsonObject, Value
-from api.model.metadata import NodeSelector, Object, ObjectMeta
+from kerf_dra.api.model.allocations import DeviceAllocationResult, ResourceClaimConsumerReference
+from kerf_dra.api.model.base import JsonObject, Value
+from kerf_dra.api.model.metadata import NodeSelector, Object, ObjectMeta
 
 MAX_NODES: Final = 128
 """The most ``potentialNodes`` and ``unsuitableNodes`` (``PodSchedulingNodeListMaxSize``)."""

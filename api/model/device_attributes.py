@@ -1,7 +1,7 @@
 """The names of attributes and capacities of devices that several parts of Kerf use.
 
-Which of them the devices of a family have, and which others, its vocabulary says (``driver.families``). Names without a
-domain belong to the driver's domain.
+Which of them the devices of a family have, and which others, its vocabulary says (``kerf_dra.driver.families``). Names
+without a domain belong to the driver's domain.
 """
 
 import hashlib

@@ -4,9 +4,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from api.model.base import Value
-from api.model.metadata import Condition, NodeSelector, Object
-from api.model.quantity import Quantity
+from kerf_dra.api.model.base import Value
+from kerf_dra.api.model.metadata import Condition, NodeSelector, Object
+from kerf_dra.api.model.quantity import Quantity
 
 AttributeValue: TypeAlias = int | bool | str | tuple[int, ...] | tuple[bool, ...] | tuple[str, ...]
 

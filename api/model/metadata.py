@@ -2,8 +2,8 @@
 
 from typing import TypeVar
 
-from api.model.base import Value
-from api.model.names import ObjectRef
+from kerf_dra.api.model.base import Value
+from kerf_dra.api.model.names import ObjectRef
 
 
 class OwnerReference(Value):
@@ -45,7 +45,9 @@ class ObjectMeta(Value):
 
 
 class Object(Value):
-    """An API object: a value with ``metadata``. Its kind and version belong to its codec (``api.wire.Kind``)."""
+    """An API object: a value with ``metadata``. Its kind and version belong to its codec
+    (``kerf_dra.api.wire.Kind``).
+    """
 
     metadata: ObjectMeta = ObjectMeta()
 

@@ -2,10 +2,10 @@
 
 from enum import StrEnum
 
-from api.model.base import JsonObject, Value
-from api.model.devices import Attribute
-from api.model.names import ClaimRef, ShareId
-from api.model.quantity import Quantity
+from kerf_dra.api.model.base import JsonObject, Value
+from kerf_dra.api.model.devices import Attribute
+from kerf_dra.api.model.names import ClaimRef, ShareId
+from kerf_dra.api.model.quantity import Quantity
 
 
 class ClaimState(StrEnum):
@@ -21,7 +21,8 @@ class ClaimState(StrEnum):
 
 
 class CardPart(Value):
-    """The partition of a card that a device represents, as ``driver.partitions.geometry`` defines it, as plain data.
+    """The partition of a card that a device represents, as ``kerf_dra.driver.partitions.geometry`` defines it, as plain
+    data.
 
     ``start`` and ``size`` are both None for a whole card.
     """

@@ -9,7 +9,7 @@ import re
 from functools import lru_cache
 from typing import Final, Literal, final
 
-from api.errors import InvalidQuantityError
+from kerf_dra.api.errors import InvalidQuantityError
 
 NANO: Final = 10**9
 """The number of smallest units in 1: Kubernetes keeps quantities to 1e-9 (``resource.Nano``)."""

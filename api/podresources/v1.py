@@ -6,10 +6,10 @@ no claims in them before. So an entry says that a claim is in use, and no entry 
 
 from typing import Final
 
-from api._generated.podresources_v1 import api_pb2
-from api.grpc_method import GrpcMethod
-from api.model.base import Value
-from api.model.names import ObjectRef
+from kerf_dra.api._generated.podresources_v1 import api_pb2
+from kerf_dra.api.grpc_method import GrpcMethod
+from kerf_dra.api.model.base import Value
+from kerf_dra.api.model.names import ObjectRef
 
 _SERVICE: Final = api_pb2.DESCRIPTOR.services_by_name["PodResourcesLister"].full_name
 

@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from api._generated.registration_v1 import api_pb2
-from api.grpc_method import GrpcMethod
-from api.model.base import Value
+from kerf_dra.api._generated.registration_v1 import api_pb2
+from kerf_dra.api.grpc_method import GrpcMethod
+from kerf_dra.api.model.base import Value
 
 DRA_PLUGIN: Final = "DRAPlugin"
 """The plugin type of DRA drivers."""

@@ -5,12 +5,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, NoReturn, TypeAlias, TypeVar
 
-from api.model.base import JsonObject
-from api.model.claims import ResourceClaim
-from api.model.classic import ClassicAllocation, ClassicClaim, ClassicClass, ClassicTemplate, PodSchedulingContext
-from api.model.metadata import Object
-from api.resource.kinds import GROUP
-from api.wire import Kind, converted_kind, identity_kind
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.classic import (
+    ClassicAllocation,
+    ClassicClaim,
+    ClassicClass,
+    ClassicTemplate,
+    PodSchedulingContext,
+)
+from kerf_dra.api.model.metadata import Object
+from kerf_dra.api.resource.kinds import GROUP
+from kerf_dra.api.wire import Kind, converted_kind, identity_kind
 
 WireT = TypeVar("WireT", bound=Object)
 WireClaimT = TypeVar("WireClaimT", bound=Object)

@@ -8,10 +8,10 @@ from typing import Final
 
 import msgspec
 
-from api.model.base import Value
-from api.model.devices import Attribute
-from api.model.metadata import Object
-from api.wire import to_builtins
+from kerf_dra.api.model.base import Value
+from kerf_dra.api.model.devices import Attribute
+from kerf_dra.api.model.metadata import Object
+from kerf_dra.api.wire import to_builtins
 
 GROUP: Final = "metadata.resource.k8s.io"
 VERSIONS: Final = ("v1beta1", "v1alpha1")

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Final
 
-from api.model.claims import AllocatedClaim, DeviceClass, ResourceClaim, ResourceClaimTemplate
-from api.model.devices import DeviceTaintRule, ResourceSlice
-from api.model.metadata import ObjectT
-from api.wire import Kind, identity_kind
+from kerf_dra.api.model.claims import AllocatedClaim, DeviceClass, ResourceClaim, ResourceClaimTemplate
+from kerf_dra.api.model.devices import DeviceTaintRule, ResourceSlice
+from kerf_dra.api.model.metadata import ObjectT
+from kerf_dra.api.wire import Kind, identity_kind
 
 GROUP: Final = "resource.k8s.io"
 

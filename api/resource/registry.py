@@ -15,9 +15,9 @@ from collections.abc import Collection, Iterable, Mapping
 from importlib import import_module
 from typing import Final
 
-from api.errors import UnsupportedError
-from api.resource.classic import CONTEXTS, ClassicKinds
-from api.resource.kinds import GROUP, ResourceKinds
+from kerf_dra.api.errors import UnsupportedError
+from kerf_dra.api.resource.classic import CONTEXTS, ClassicKinds
+from kerf_dra.api.resource.kinds import GROUP, ResourceKinds
 
 VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
 """The versions in which the scheduler allocates, newest first."""
@@ -27,7 +27,7 @@ CLASSIC_VERSIONS: Final = ("v1alpha3", "v1alpha2")
 
 def load_kinds(version: str) -> ResourceKinds:
     """Import and return the kinds of one of ``VERSIONS``."""
-    kinds: ResourceKinds = import_module(f"api.resource.{version}").KINDS
+    kinds: ResourceKinds = import_module(f"kerf_dra.api.resource.{version}").KINDS
     return kinds
 
 
@@ -58,6 +58,6 @@ def choose_classic_kinds(resources: Mapping[str, Collection[str]]) -> ClassicKin
         return None
     for version in CLASSIC_VERSIONS:
         if CONTEXTS in resources.get(version, ()):
-            kinds: ClassicKinds = import_module(f"api.resource.{version}").KINDS
+            kinds: ClassicKinds = import_module(f"kerf_dra.api.resource.{version}").KINDS
             return kinds
     return None

@@ -10,15 +10,15 @@ from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
-from api.errors import PermanentError
-from api.model.allocations import (
+from kerf_dra.api.errors import PermanentError
+from kerf_dra.api.model.allocations import (
     DeviceAllocationConfiguration,
     DeviceAllocationResult,
     DeviceRequestAllocationResult,
 )
-from api.model.base import Value
-from api.model.classic import MAX_HANDLE_BYTES
-from api.wire import dec_hook, enc_hook
+from kerf_dra.api.model.base import Value
+from kerf_dra.api.model.classic import MAX_HANDLE_BYTES
+from kerf_dra.api.wire import dec_hook, enc_hook
 
 API_VERSION: Final = "kerf.dev/v1alpha1"
 KIND: Final = "AllocatedDevices"

@@ -1,20 +1,20 @@
 """``resource.k8s.io/v1alpha2``, Kubernetes 1.27 to 1.30: claims of one class, allocated by the class's driver.
 
 Source: ``k8s.io/api/resource/v1alpha2`` types.go. The devices are recorded in ``resourceHandles[].data``
-(``api.resource.resource_handle``). The structured kinds of 1.30 are the scheduler's; Kerf ignores them.
+(``kerf_dra.api.resource.resource_handle``). The structured kinds of 1.30 are the scheduler's; Kerf ignores them.
 """
 
 from typing import Final, Literal
 
-from api.model.allocations import (
+from kerf_dra.api.model.allocations import (
     AllocationResult,
     DeviceAllocationResult,
     ResourceClaimConsumerReference,
     ResourceClaimStatus,
 )
-from api.model.base import JsonObject, Value
-from api.model.claims import ResourceClaim
-from api.model.classic import (
+from kerf_dra.api.model.base import JsonObject, Value
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.classic import (
     MAX_CONSUMERS,
     ClassicAllocation,
     ClassicClaim,
@@ -26,10 +26,10 @@ from api.model.classic import (
     ClassicTemplateSpec,
     ParametersReference,
 )
-from api.model.metadata import NodeSelector, Object, ObjectMeta
-from api.resource.classic import build_kinds
-from api.resource.resource_handle import UnreadableHandleError, decode_handle, encode_handle
-from api.wire import to_builtins
+from kerf_dra.api.model.metadata import NodeSelector, Object, ObjectMeta
+from kerf_dra.api.resource.classic import build_kinds
+from kerf_dra.api.resource.resource_handle import UnreadableHandleError, decode_handle, encode_handle
+from kerf_dra.api.wire import to_builtins
 
 VERSION: Final = "v1alpha2"
 

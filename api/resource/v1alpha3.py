@@ -10,7 +10,7 @@ The number of pods that may use a claim is an entry of the allocation's configur
 from collections.abc import Iterator
 from typing import Final
 
-from api.model.allocations import (
+from kerf_dra.api.model.allocations import (
     AllocationResult,
     DeviceAllocationConfiguration,
     DeviceAllocationResult,
@@ -18,8 +18,8 @@ from api.model.allocations import (
     ResourceClaimConsumerReference,
     ResourceClaimStatus,
 )
-from api.model.base import JsonObject, Value
-from api.model.claims import (
+from kerf_dra.api.model.base import JsonObject, Value
+from kerf_dra.api.model.claims import (
     DeviceClaimConfiguration,
     DeviceClassConfiguration,
     DeviceConstraint,
@@ -27,7 +27,7 @@ from api.model.claims import (
     OpaqueDeviceConfiguration,
     ResourceClaim,
 )
-from api.model.classic import (
+from kerf_dra.api.model.classic import (
     MAX_CONSUMERS,
     ClassicAllocation,
     ClassicClaim,
@@ -38,10 +38,10 @@ from api.model.classic import (
     ClassicTemplate,
     ClassicTemplateSpec,
 )
-from api.model.metadata import NodeSelector, Object, ObjectMeta
-from api.resource.classic import build_kinds
-from api.resource.resource_handle import API_VERSION
-from api.wire import to_builtins
+from kerf_dra.api.model.metadata import NodeSelector, Object, ObjectMeta
+from kerf_dra.api.resource.classic import build_kinds
+from kerf_dra.api.resource.resource_handle import API_VERSION
+from kerf_dra.api.wire import to_builtins
 
 VERSION: Final = "v1alpha3"
 _SHARING: Final = "ClaimSharing"

@@ -8,9 +8,9 @@ unset. DeviceClass and the status of claims are the same.
 from dataclasses import replace
 from typing import Any, Final
 
-from api.model.allocations import ResourceClaimStatus
-from api.model.base import Value
-from api.model.claims import (
+from kerf_dra.api.model.allocations import ResourceClaimStatus
+from kerf_dra.api.model.base import Value
+from kerf_dra.api.model.claims import (
     AllocationMode,
     CapacityRequirements,
     DerivedAttribute,
@@ -26,7 +26,7 @@ from api.model.claims import (
     ResourceClaimTemplate,
     ResourceClaimTemplateSpec,
 )
-from api.model.devices import (
+from kerf_dra.api.model.devices import (
     Attribute,
     Capacity,
     CounterSet,
@@ -38,9 +38,9 @@ from api.model.devices import (
     ResourceSlice,
     ResourceSliceSpec,
 )
-from api.model.metadata import NodeSelector, Object, ObjectMeta
-from api.resource.kinds import GROUP, ResourceKinds, kinds_of_model_shape
-from api.wire import converted_kind
+from kerf_dra.api.model.metadata import NodeSelector, Object, ObjectMeta
+from kerf_dra.api.resource.kinds import GROUP, ResourceKinds, kinds_of_model_shape
+from kerf_dra.api.wire import converted_kind
 
 VERSION: Final = "v1beta1"
 

@@ -2,6 +2,6 @@
 
 from typing import Final
 
-from api.resource.kinds import ResourceKinds, kinds_of_model_shape
+from kerf_dra.api.resource.kinds import ResourceKinds, kinds_of_model_shape
 
 KINDS: Final[ResourceKinds] = kinds_of_model_shape("v1beta2")

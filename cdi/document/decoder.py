@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cdi.document.document_tree import (
+from kerf_dra.cdi.document.document_tree import (
     MAX_VALUES,
     MappingNode,
     Node,
@@ -20,14 +20,14 @@ from cdi.document.document_tree import (
     describe_node,
     is_null,
 )
-from cdi.document.fast_decoder import decode_fast
-from cdi.document.fields import FIELDS, RANGES, Field, ListOf, Scalar, Shape, TextMap
-from cdi.document.rules import severity
-from cdi.document.validation import has_no_findings, validate
-from cdi.document.yaml_scalars import as_integer, as_text
-from cdi.errors import Finding, InvalidSpecError
-from cdi.names import Kind, Semantics
-from cdi.spec import DeviceNode, Hook, Mount, NetDevice, Spec
+from kerf_dra.cdi.document.fast_decoder import decode_fast
+from kerf_dra.cdi.document.fields import FIELDS, RANGES, Field, ListOf, Scalar, Shape, TextMap
+from kerf_dra.cdi.document.rules import severity
+from kerf_dra.cdi.document.validation import has_no_findings, validate
+from kerf_dra.cdi.document.yaml_scalars import as_integer, as_text
+from kerf_dra.cdi.errors import Finding, InvalidSpecError
+from kerf_dra.cdi.names import Kind, Semantics
+from kerf_dra.cdi.spec import DeviceNode, Hook, Mount, NetDevice, Spec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ def read(data: bytes, *, semantics: Semantics | None = "1.1") -> Document:
 def read_fully(data: bytes, semantics: Semantics | None) -> Document:
     """Decode a document with the full decoder, which finds all errors and warnings."""
     # Imported here because it imports PyYAML, which most documents do not need.
-    from cdi.document.yaml_parser import parse
+    from kerf_dra.cdi.document.yaml_parser import parse
 
     try:
         node, findings = parse(data)
@@ -82,7 +82,9 @@ def read_fully(data: bytes, semantics: Semantics | None) -> Document:
 
 
 class _Decoder:
-    """Decodes a tree by the table of ``cdi.document.fields``; a value of the wrong type is reported and left empty."""
+    """Decodes a tree by the table of ``kerf_dra.cdi.document.fields``; a value of the wrong type is reported and left
+    empty.
+    """
 
     def __init__(self, findings: list[Finding]) -> None:
         self._findings = findings

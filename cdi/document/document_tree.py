@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from cdi.document.yaml_scalars import Value
-from cdi.errors import Finding
+from kerf_dra.cdi.document.yaml_scalars import Value
+from kerf_dra.cdi.errors import Finding
 
 
 @dataclass(frozen=True, slots=True)

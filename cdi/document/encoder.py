@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
-from cdi.document.fields import FIELDS, KEYS, Field
-from cdi.document.validation import validate
-from cdi.errors import InvalidSpecError
-from cdi.spec import Spec
-from cdi.versions import minimum_version
+from kerf_dra.cdi.document.fields import FIELDS, KEYS, Field
+from kerf_dra.cdi.document.validation import validate
+from kerf_dra.cdi.errors import InvalidSpecError
+from kerf_dra.cdi.spec import Spec
+from kerf_dra.cdi.versions import minimum_version
 
 JSON: TypeAlias = str | int | bool | list["JSON"] | dict[str, "JSON"]
 """The values of a document. There is no null, which crashes readers inside a list, and there are no fractions."""

@@ -1,9 +1,9 @@
 """A fast decoder for unambiguous specs, as most files are: it takes a third of the full decoder's time.
 
-A document is handed to the full decoder (``cdi.document.yaml_parser`` and ``cdi.document.decoder``), which knows how
-readers interpret it and the lines of its fields, as soon as anything in it is unusual: a character beyond ASCII, an
-escape, an anchor, a key in another case, a value of another type than the field's own. So this module decides nothing,
-and tests verify that both decoders return the same spec.
+A document is handed to the full decoder (``kerf_dra.cdi.document.yaml_parser`` and ``kerf_dra.cdi.document.decoder``),
+which knows how readers interpret it and the lines of its fields, as soon as anything in it is unusual: a character
+beyond ASCII, an escape, an anchor, a key in another case, a value of another type than the field's own. So this module
+decides nothing, and tests verify that both decoders return the same spec.
 
 JSON is decoded by the standard library. YAML is decoded here, without PyYAML, in the form in which most programs write
 it, block style with one key or item a line::
@@ -23,11 +23,11 @@ import re
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
-from cdi.document.document_tree import MAX_BYTES, MAX_DEPTH
-from cdi.document.fields import FIELDS, KEYS, RANGES, ListOf, Scalar, Shape, TextMap
-from cdi.document.yaml_scalars import resolve
-from cdi.names import Kind
-from cdi.spec import Spec
+from kerf_dra.cdi.document.document_tree import MAX_BYTES, MAX_DEPTH
+from kerf_dra.cdi.document.fields import FIELDS, KEYS, RANGES, ListOf, Scalar, Shape, TextMap
+from kerf_dra.cdi.document.yaml_scalars import resolve
+from kerf_dra.cdi.names import Kind
+from kerf_dra.cdi.spec import Spec
 
 _JSONValue: TypeAlias = "str | int | bool | list[_JSONValue] | dict[str, _JSONValue]"
 

@@ -1,7 +1,7 @@
 """The table of fields of a spec document: the key of each field, its type, and whether it may be absent.
 
 Decoders, encoder, validation and JSON schema are driven by this table; a test compares it with the data types of
-``cdi.spec``. Documents are written in the order of the rows.
+``kerf_dra.cdi.spec``. Documents are written in the order of the rows.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from cdi.spec import ContainerEdits, Device, DeviceNode, Hook, IntelRdt, Mount, NetDevice, Spec
+from kerf_dra.cdi.spec import ContainerEdits, Device, DeviceNode, Hook, IntelRdt, Mount, NetDevice, Spec
 
 
 class Scalar(Enum):
@@ -37,7 +37,7 @@ class TextMap:
 
 
 Shape: TypeAlias = Scalar | ListOf | TextMap | type
-"""The type of a field; a ``type`` is a data type of ``cdi.spec``, written as an object."""
+"""The type of a field; a ``type`` is a data type of ``kerf_dra.cdi.spec``, written as an object."""
 
 
 @dataclass(frozen=True, slots=True)

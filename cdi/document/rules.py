@@ -8,8 +8,8 @@ all other findings are warnings.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cdi.errors import Severity
-from cdi.names import Semantics
+from kerf_dra.cdi.errors import Severity
+from kerf_dra.cdi.names import Semantics
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ test compares them.
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from cdi.document.fields import FIELDS, RANGES, Field, ListOf, Scalar, Shape, TextMap
-from cdi.spec import HOOK_STAGES, ContainerEdits, Device, DeviceNode, Hook, IntelRdt, Mount, NetDevice, Spec
-from cdi.versions import VERSIONS
+from kerf_dra.cdi.document.fields import FIELDS, RANGES, Field, ListOf, Scalar, Shape, TextMap
+from kerf_dra.cdi.spec import HOOK_STAGES, ContainerEdits, Device, DeviceNode, Hook, IntelRdt, Mount, NetDevice, Spec
+from kerf_dra.cdi.versions import VERSIONS
 
 JSONSchema: TypeAlias = dict[str, Any]
 

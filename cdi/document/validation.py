@@ -1,18 +1,18 @@
 """Validates the content of a spec: finds all faults in one pass, each with its field path.
 
-``cdi.document.rules`` lists the readers that reject a document for each fault.
+``kerf_dra.cdi.document.rules`` lists the readers that reject a document for each fault.
 """
 
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from cdi.document.fields import FIELDS, RANGES, ListOf, Scalar, Shape, TextMap
-from cdi.document.rules import severity
-from cdi.errors import Finding
-from cdi.names import Semantics, device_name_mistake
-from cdi.spec import HOOK_STAGES, ContainerEdits, Device, DeviceNode, Hook, Mount, NetDevice, Spec
-from cdi.versions import VERSIONS, WITHDRAWN, minimum_version, version_that_readers_enforce
+from kerf_dra.cdi.document.fields import FIELDS, RANGES, ListOf, Scalar, Shape, TextMap
+from kerf_dra.cdi.document.rules import severity
+from kerf_dra.cdi.errors import Finding
+from kerf_dra.cdi.names import Semantics, device_name_mistake
+from kerf_dra.cdi.spec import HOOK_STAGES, ContainerEdits, Device, DeviceNode, Hook, Mount, NetDevice, Spec
+from kerf_dra.cdi.versions import VERSIONS, WITHDRAWN, minimum_version, version_that_readers_enforce
 
 _ANNOTATIONS_MAX_BYTES = 256 * 1024
 """Kubernetes' limit for all annotations of an object, also in the Go library's check, which is never called."""

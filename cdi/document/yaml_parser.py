@@ -5,8 +5,8 @@ object. PyYAML provides the events, from libyaml where PyYAML was built with it.
 libyaml: where the two differ, the text is rewritten and parsed again. Without libyaml, documents indented with tabs are
 rejected.
 
-This module alone imports PyYAML, and only ``cdi.document.decoder.read_fully`` imports this module, so that a driver
-that writes specs, or reads plain ones, does not load it.
+This module alone imports PyYAML, and only ``kerf_dra.cdi.document.decoder.read_fully`` imports this module, so that a
+driver that writes specs, or reads plain ones, does not load it.
 """
 
 import codecs
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import yaml
 
-from cdi.document.document_tree import (
+from kerf_dra.cdi.document.document_tree import (
     MAX_BYTES,
     MAX_DEPTH,
     MAX_VALUES,
@@ -25,9 +25,9 @@ from cdi.document.document_tree import (
     SequenceNode,
     UnparsableError,
 )
-from cdi.document.rules import severity
-from cdi.document.yaml_scalars import STANDARD_TAG, as_key, is_key, resolve, resolve_tagged
-from cdi.errors import Finding
+from kerf_dra.cdi.document.rules import severity
+from kerf_dra.cdi.document.yaml_scalars import STANDARD_TAG, as_key, is_key, resolve, resolve_tagged
+from kerf_dra.cdi.errors import Finding
 
 _MAX_OPEN = 250
 """The most open collections: libyaml's time for a token grows with them. Go's limit is 10,000."""

@@ -1,7 +1,8 @@
 """The allocator of structured DRA (KEP-4381): pure, from published slices and claims to allocation results.
 
 The decisions are those of kube-scheduler's allocator (``k8s.io/dynamic-resource-allocation/structured``), device by
-device. The package does no I/O, reads no clock, draws no random numbers, and imports ``api`` and ``driver.cel`` only.
+device. The package does no I/O, reads no clock, draws no random numbers, and imports ``api`` and
+``kerf_dra.driver.cel`` only.
 
 Data flow: slices -> ``pools`` (``PoolIndex``, by node ``NodeDevices``); claims and classes -> ``search`` (an
 ``AllocationProblem`` over these devices, then its first ``Solution``) -> allocation results; a problem without a
@@ -12,12 +13,12 @@ Terms of the API: claim, request, alternative (KEP-4816), pool, slice, device, c
 Terms of constraint solving: problem, domain, assignment, choice point, bound, nogood, interchangeable.
 """
 
-from driver.allocation.allocator import allocate
-from driver.allocation.cluster import ClusterAllocator, ClusterOutcome, NodeAllocation, NoFittingNode
-from driver.allocation.pools.index import PoolIndex
-from driver.allocation.semantics.allocated_state import AllocatedState
-from driver.allocation.semantics.matching import InvalidNodeSelectorError, node_matches
-from driver.allocation.semantics.outcomes import (
+from kerf_dra.driver.allocation.allocator import allocate
+from kerf_dra.driver.allocation.cluster import ClusterAllocator, ClusterOutcome, NodeAllocation, NoFittingNode
+from kerf_dra.driver.allocation.pools.index import PoolIndex
+from kerf_dra.driver.allocation.semantics.allocated_state import AllocatedState
+from kerf_dra.driver.allocation.semantics.matching import InvalidNodeSelectorError, node_matches
+from kerf_dra.driver.allocation.semantics.outcomes import (
     Budget,
     DoesNotFit,
     Failed,

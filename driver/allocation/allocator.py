@@ -7,17 +7,17 @@ solution, and that becomes one ``AllocationResult`` for each claim (``k8s.io/dyn
 
 from collections.abc import Callable, Mapping, Sequence
 
-from api.model.claims import DeviceClass, ResourceClaim
-from driver.allocation.explain.obstacles import explain_failure
-from driver.allocation.pools.index import PoolIndex
-from driver.allocation.pools.node_devices import NodeDevices
-from driver.allocation.search.backtracking import BudgetSpentError, DepthFirstSearch
-from driver.allocation.search.problem import AllocationProblem, UnanswerableError
-from driver.allocation.search.problem_builder import build_problem
-from driver.allocation.search.results import build_results
-from driver.allocation.semantics.allocated_state import AllocatedDevices
-from driver.allocation.semantics.matching import InvalidNodeSelectorError
-from driver.allocation.semantics.outcomes import (
+from kerf_dra.api.model.claims import DeviceClass, ResourceClaim
+from kerf_dra.driver.allocation.explain.obstacles import explain_failure
+from kerf_dra.driver.allocation.pools.index import PoolIndex
+from kerf_dra.driver.allocation.pools.node_devices import NodeDevices
+from kerf_dra.driver.allocation.search.backtracking import BudgetSpentError, DepthFirstSearch
+from kerf_dra.driver.allocation.search.problem import AllocationProblem, UnanswerableError
+from kerf_dra.driver.allocation.search.problem_builder import build_problem
+from kerf_dra.driver.allocation.search.results import build_results
+from kerf_dra.driver.allocation.semantics.allocated_state import AllocatedDevices
+from kerf_dra.driver.allocation.semantics.matching import InvalidNodeSelectorError
+from kerf_dra.driver.allocation.semantics.outcomes import (
     Budget,
     DoesNotFit,
     Failed,

@@ -21,18 +21,18 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from api.model.allocations import AllocationResult
-from api.model.claims import DeviceClass, ResourceClaim
-from api.model.devices import DeviceTaintRule, ResourceSlice
-from api.model.names import ObjectRef
-from driver.allocation.allocator import allocate, try_allocate
-from driver.allocation.pools.index import PoolIndex
-from driver.allocation.pools.node_devices import OPTIONAL_OPERATIONS, NodeDevices
-from driver.allocation.search.problem import AllocationProblem, RequestSpec
-from driver.allocation.semantics.allocated_state import AllocatedStateTracker, PoolId
-from driver.allocation.semantics.bitset import iter_bits
-from driver.allocation.semantics.matching import InvalidNodeSelectorError, Selectors, selector_expressions
-from driver.allocation.semantics.outcomes import Budget, Failed, Features, Fits, NodeView, Outcome, Undecided
+from kerf_dra.api.model.allocations import AllocationResult
+from kerf_dra.api.model.claims import DeviceClass, ResourceClaim
+from kerf_dra.api.model.devices import DeviceTaintRule, ResourceSlice
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.allocation.allocator import allocate, try_allocate
+from kerf_dra.driver.allocation.pools.index import PoolIndex
+from kerf_dra.driver.allocation.pools.node_devices import OPTIONAL_OPERATIONS, NodeDevices
+from kerf_dra.driver.allocation.search.problem import AllocationProblem, RequestSpec
+from kerf_dra.driver.allocation.semantics.allocated_state import AllocatedStateTracker, PoolId
+from kerf_dra.driver.allocation.semantics.bitset import iter_bits
+from kerf_dra.driver.allocation.semantics.matching import InvalidNodeSelectorError, Selectors, selector_expressions
+from kerf_dra.driver.allocation.semantics.outcomes import Budget, Failed, Features, Fits, NodeView, Outcome, Undecided
 
 _MAX_FAILED_PODS: Final = 64
 """The number of different pods whose failures are kept: each change visits all of them; equal pods count once."""

@@ -8,5 +8,5 @@ reads and rewrites it; ``compile`` compiles it in the ``environment`` (``library
 applies the ``validators``, and evaluates it on devices. ``cost`` estimates the cost of a ``checked_ast`` by
 ``cost_functions``; ``conjuncts`` splits a selector.
 
-The package imports ``api.model`` only: neither the allocator nor anything that does I/O.
+The package imports ``kerf_dra.api.model`` only: neither the allocator nor anything that does I/O.
 """

@@ -10,8 +10,9 @@ The same pass rewrites the expression where Kubernetes' CEL environment cannot b
 - Looking up an unknown domain returns an empty map there, while the map has no such key
   (``k8s.io/dynamic-resource-allocation/cel``, ``mapper``). So look-ups go to a second variable that has every domain.
 - ``version == "text"`` is a run-time error there (``k8s.io/apiserver/pkg/cel`` Semver.Equal), so an attribute compared
-  with a string is compared by a function of ``driver.cel.library``.
-- Some functions are called by another name, under which ``driver.cel.library`` implements them, see ``RENAMED``.
+  with a string is compared by a function of ``kerf_dra.driver.cel.library``.
+- Some functions are called by another name, under which ``kerf_dra.driver.cel.library`` implements them, see
+  ``RENAMED``.
 """
 
 import re
@@ -19,8 +20,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-from driver.cel.inlining import has_bind, inline_tokens
-from driver.cel.lexer import Token, find_closing, tokenize
+from kerf_dra.driver.cel.inlining import has_bind, inline_tokens
+from kerf_dra.driver.cel.lexer import Token, find_closing, tokenize
 
 LOOKUP_VARIABLES: Final = {"attributes": "__attributes", "capacity": "__capacity"}
 """The variables that replace ``device.<map>`` in look-ups."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from driver.cel.engine import Engine
+from kerf_dra.driver.cel.engine import Engine
 
 Message: TypeAlias = Any
 """A message of a type in ``_MESSAGES``."""

@@ -1,8 +1,8 @@
 """Compiles and evaluates CEL over devices: class and request selectors, derived attributes.
 
-The environment (``driver.cel.environment``) is the one that Kubernetes declares, on Google's cel-cpp. Features that it
-lacks are refused by name (``UNSUPPORTED``); ``DIFFERENT`` lists where it behaves otherwise. The engine is imported when
-the first expression is compiled, so that a process that evaluates none does not load it.
+The environment (``kerf_dra.driver.cel.environment``) is the one that Kubernetes declares, on Google's cel-cpp. Features
+that it lacks are refused by name (``UNSUPPORTED``); ``DIFFERENT`` lists where it behaves otherwise. The engine is
+imported when the first expression is compiled, so that a process that evaluates none does not load it.
 
 A result is cached by what the expression reads of a device (``attribute_references``): most evaluations are cache hits.
 """
@@ -14,14 +14,14 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from api.errors import PermanentError, UnsupportedError
-from api.model.devices import Attribute, Capacity, Device
-from api.model.quantity import Quantity
-from driver.cel.attribute_references import LOOKUP_VARIABLES, ExpressionAnalysis, Map, Read, analyze_expression
-from driver.cel.engine import Engine, load_engine, quantity_message, version_of
-from driver.cel.environment import STORED, Dialect, get_environment, get_typed_environment
-from driver.cel.library import TYPED_FUNCTIONS, semver
-from driver.cel.validators import find_literal_fault
+from kerf_dra.api.errors import PermanentError, UnsupportedError
+from kerf_dra.api.model.devices import Attribute, Capacity, Device
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.cel.attribute_references import LOOKUP_VARIABLES, ExpressionAnalysis, Map, Read, analyze_expression
+from kerf_dra.driver.cel.engine import Engine, load_engine, quantity_message, version_of
+from kerf_dra.driver.cel.environment import STORED, Dialect, get_environment, get_typed_environment
+from kerf_dra.driver.cel.library import TYPED_FUNCTIONS, semver
+from kerf_dra.driver.cel.validators import find_literal_fault
 
 UNSUPPORTED: Final[Mapping[str, str]] = {
     "ip": "IP addresses (ip, isIP)",

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from driver.cel.attribute_references import Read, analyze_expression
-from driver.cel.lexer import CLOSING, OPENING, Token, find_closing, split_tokens, tokenize
+from kerf_dra.driver.cel.attribute_references import Read, analyze_expression
+from kerf_dra.driver.cel.lexer import CLOSING, OPENING, Token, find_closing, split_tokens, tokenize
 
 _LOOSER: Final = frozenset({"||", "?"})
 """Operators that bind less tightly than ``&&``."""

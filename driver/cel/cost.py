@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from driver.cel.attribute_references import rewrite_for_cost
-from driver.cel.checked_ast import Message, Type, read_checked_expression, read_type
-from driver.cel.cost_functions import (
+from kerf_dra.driver.cel.attribute_references import rewrite_for_cost
+from kerf_dra.driver.cel.checked_ast import Message, Type, read_checked_expression, read_type
+from kerf_dra.driver.cel.cost_functions import (
     AMOUNT_SIZE,
     CALL,
     DEVICE_SIZES,
@@ -31,7 +31,7 @@ from driver.cel.cost_functions import (
     estimate_call,
     multiply,
 )
-from driver.cel.environment import STORED, Dialect, get_typed_environment
+from kerf_dra.driver.cel.environment import STORED, Dialect, get_typed_environment
 
 MAX_COST: Final = 1_000_000
 """The highest cost that the API server accepts (``resource.k8s.io/v1`` CELSelectorExpressionMaxCost)."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Final, NamedTuple, TypeAlias
 
-from driver.cel.checked_ast import Type
+from kerf_dra.driver.cel.checked_ast import Type
 
 CALL: Final = 1
 """The cost of a call that does not depend on sizes."""

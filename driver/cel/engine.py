@@ -8,7 +8,7 @@ canonical, so that the engine's own ``==`` is correct.
 from functools import cache, lru_cache
 from typing import Any, Final, TypeAlias
 
-from api.model.semver import Version, parse_version
+from kerf_dra.api.model.semver import Version, parse_version
 
 Engine: TypeAlias = Any
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from driver.cel.attribute_references import LOOKUP_VARIABLES
-from driver.cel.engine import QUANTITY, Engine, load_engine, load_messages
-from driver.cel.library import FUNCTIONS, TYPED_FUNCTIONS, FunctionOverload
+from kerf_dra.driver.cel.attribute_references import LOOKUP_VARIABLES
+from kerf_dra.driver.cel.engine import QUANTITY, Engine, load_engine, load_messages
+from kerf_dra.driver.cel.library import FUNCTIONS, TYPED_FUNCTIONS, FunctionOverload
 
 _EXTENSIONS: Final = """
 extensions:

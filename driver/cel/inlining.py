@@ -8,7 +8,7 @@ distinguish a domain that is looked up through a name from any other map.
 from collections.abc import Sequence
 from typing import Final
 
-from driver.cel.lexer import Token, find_closing, split_tokens, tokenize
+from kerf_dra.driver.cel.lexer import Token, find_closing, split_tokens, tokenize
 
 _LOOPS: Final = frozenset(
     {"all", "exists", "existsOne", "exists_one", "filter", "map", "transformList", "transformMap", "transformMapEntry"}

@@ -12,11 +12,11 @@ from functools import cache
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from api.errors import InvalidQuantityError
-from api.model.quantity import NANO, Quantity
-from api.model.semver import Version, compare, parse_version
-from driver.cel.attribute_references import EQUALS_TEXT, RENAMED
-from driver.cel.engine import (
+from kerf_dra.api.errors import InvalidQuantityError
+from kerf_dra.api.model.quantity import NANO, Quantity
+from kerf_dra.api.model.semver import Version, compare, parse_version
+from kerf_dra.driver.cel.attribute_references import EQUALS_TEXT, RENAMED
+from kerf_dra.driver.cel.engine import (
     QUANTITY,
     SEMVER,
     Engine,

@@ -8,7 +8,7 @@ literal are of one type; a literal that is given to a conversion or used as a pa
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from driver.cel.lexer import CLOSING, Token, find_closing, split_tokens, tokenize
+from kerf_dra.driver.cel.lexer import CLOSING, Token, find_closing, split_tokens, tokenize
 
 TypeOf = Callable[[str], str | None]
 """Returns the static type of an expression; None: it uses a name that a macro binds, so it has no type alone."""

@@ -20,10 +20,10 @@ from typing import Final
 
 import click
 
-from api.errors import InvalidDocumentError, KerfError
-from driver import VERSION
-from driver.cli.output import EXIT_BAD_INPUT, EXIT_FAILED, print_text
-from driver.runtime.lifecycle import iter_leaf_errors
+from kerf_dra.api.errors import InvalidDocumentError, KerfError
+from kerf_dra.driver import VERSION
+from kerf_dra.driver.cli.output import EXIT_BAD_INPUT, EXIT_FAILED, print_text
+from kerf_dra.driver.runtime.lifecycle import iter_leaf_errors
 
 TRACEBACK: Final = "KERF_TRACEBACK"
 """The environment variable that has the traceback of an unexpected error shown."""
@@ -68,7 +68,9 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"driver.cli.{_PACKAGES.get(cmd_name, '')}{cmd_name.replace('-', '_')}")
+        module = importlib.import_module(
+            f"kerf_dra.driver.cli.{_PACKAGES.get(cmd_name, '')}{cmd_name.replace('-', '_')}"
+        )
         command: click.Command = module.command
         return command
 

@@ -1,7 +1,7 @@
-"""``python -m driver.cli``: the same as ``kerf``, for child processes that must run this very interpreter."""
+"""``python -m kerf_dra.driver.cli``: the same as ``kerf``, for child processes that must run this very interpreter."""
 
 import sys
 
-from driver.cli import main
+from kerf_dra.driver.cli import main
 
 sys.exit(main())

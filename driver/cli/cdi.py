@@ -11,6 +11,6 @@ import click
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def command(arguments: tuple[str, ...]) -> int:
     """Inspect, validate and apply CDI specs; see ``kerf cdi --help``."""
-    from cdi import cli
+    from kerf_dra.cdi import cli
 
     return cli.main(list(arguments), program="kerf cdi")

@@ -18,7 +18,7 @@ def complete(arguments: list[str] | None = None) -> int:
     It prints a name with its description on each line, and at last the directive of cobra for what else the shell is to
     offer (https://kubernetes.io/docs/tasks/extend-kubectl/kubectl-plugins/).
     """
-    from driver.cli import kerf
+    from kerf_dra.driver.cli import kerf
 
     *before, incomplete = (sys.argv[1:] if arguments is None else arguments) or [""]
     found = ShellComplete(kerf, {}, "kerf", "_KERF_COMPLETE").get_completions(before, incomplete)

@@ -16,34 +16,47 @@ from typing import Final
 import anyio
 import click
 
-from api.errors import KerfError
-from api.model.names import ObjectRef
-from driver.allocation import Budget
-from driver.cli.cluster.why import render_report
-from driver.cli.options import BackendParameter, option
-from driver.cli.output import EXIT_BAD_INPUT, EXIT_FAILED, OutputFormat, output_option, print_document, print_text
-from driver.demo.cluster_picture import Explanation
-from driver.demo.display import Display, TextDisplay
-from driver.demo.environment import DemoCluster, DemoEnvironment, DemoSettings, find_packaged_folder, open_environment
-from driver.demo.interruption import Interruption, run_in_folder
-from driver.demo.manifests import CLASSIC_CHECKS, BadManifestsError, Manifest, load_manifests
-from driver.demo.own_manifests import OwnManifests
-from driver.demo.report import Report, to_document
-from driver.demo.scenario import EXAMPLES, Scenario, close_cluster, show_kept_cluster
-from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.collector import collect_state
-from driver.diagnostics.dump import redact
-from driver.diagnostics.explain.report import Verdict
-from driver.diagnostics.explain.why import explain_pod
-from driver.families.fpga.shell import Shell
-from driver.families.gpu.catalog import gpu_model, gpu_models
-from driver.families.gpu.model import GpuModel
-from driver.families.model_names import UnknownModelError
-from driver.kube.http.client import Client
-from driver.kubeletplugin.backends.registry import BackendChoice
-from driver.kubeletplugin.backends.simulated.example_shells import shell, shells
-from driver.runtime import logs
-from driver.runtime.boot import read_boot_id
+from kerf_dra.api.errors import KerfError
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.allocation import Budget
+from kerf_dra.driver.cli.cluster.why import render_report
+from kerf_dra.driver.cli.options import BackendParameter, option
+from kerf_dra.driver.cli.output import (
+    EXIT_BAD_INPUT,
+    EXIT_FAILED,
+    OutputFormat,
+    output_option,
+    print_document,
+    print_text,
+)
+from kerf_dra.driver.demo.cluster_picture import Explanation
+from kerf_dra.driver.demo.display import Display, TextDisplay
+from kerf_dra.driver.demo.environment import (
+    DemoCluster,
+    DemoEnvironment,
+    DemoSettings,
+    find_packaged_folder,
+    open_environment,
+)
+from kerf_dra.driver.demo.interruption import Interruption, run_in_folder
+from kerf_dra.driver.demo.manifests import CLASSIC_CHECKS, BadManifestsError, Manifest, load_manifests
+from kerf_dra.driver.demo.own_manifests import OwnManifests
+from kerf_dra.driver.demo.report import Report, to_document
+from kerf_dra.driver.demo.scenario import EXAMPLES, Scenario, close_cluster, show_kept_cluster
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
+from kerf_dra.driver.diagnostics.collector import collect_state
+from kerf_dra.driver.diagnostics.dump import redact
+from kerf_dra.driver.diagnostics.explain.report import Verdict
+from kerf_dra.driver.diagnostics.explain.why import explain_pod
+from kerf_dra.driver.families.fpga.shell import Shell
+from kerf_dra.driver.families.gpu.catalog import gpu_model, gpu_models
+from kerf_dra.driver.families.gpu.model import GpuModel
+from kerf_dra.driver.families.model_names import UnknownModelError
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice
+from kerf_dra.driver.kubeletplugin.backends.simulated.example_shells import shell, shells
+from kerf_dra.driver.runtime import logs
+from kerf_dra.driver.runtime.boot import read_boot_id
 
 _LOG_TAIL: Final = 15
 """Lines of each program's log that are shown when the demo fails."""
@@ -245,7 +258,7 @@ class _ClassicRun(_DemoRun):
     """One run where drivers allocate."""
 
     async def run(self, root: Path, interruption: Interruption) -> int:
-        from driver.demo.classic_scenario import open_classic_scenario
+        from kerf_dra.driver.demo.classic_scenario import open_classic_scenario
 
         begin = time.monotonic()
         with _log_to(root / "cluster.log"):

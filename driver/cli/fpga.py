@@ -10,32 +10,46 @@ from typing import Any, Final
 import anyio
 import click
 
-from api.errors import InvalidDocumentError, KerfError, Problem
-from api.kerf.fpga_objects import FPGA_IMAGES, FPGA_SHELLS, FpgaImage, FpgaImageObject, FpgaShellObject, FpgaStatus
-from api.model.base import JsonObject
-from api.model.devices import Attribute, Device
-from api.wire import Kind
-from driver.cli.options import DIRECTORY, FILE, FILE_OR_DIRECTORY, backend_option, option
-from driver.cli.options.cluster import (
+from kerf_dra.api.errors import InvalidDocumentError, KerfError, Problem
+from kerf_dra.api.kerf.fpga_objects import (
+    FPGA_IMAGES,
+    FPGA_SHELLS,
+    FpgaImage,
+    FpgaImageObject,
+    FpgaShellObject,
+    FpgaStatus,
+)
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.devices import Attribute, Device
+from kerf_dra.api.wire import Kind
+from kerf_dra.driver.cli.options import DIRECTORY, FILE, FILE_OR_DIRECTORY, backend_option, option
+from kerf_dra.driver.cli.options.cluster import (
     access_options,
     cluster_options,
     read_state,
     require_scheduler_allocation,
     with_exit_codes,
 )
-from driver.cli.output import EXIT_FAILED, OutputFormat, format_table, output_formats, print_document, print_text
-from driver.diagnostics.cluster_state import ClusterState
-from driver.families.fpga import FPGA
-from driver.families.fpga.descriptions import (
+from kerf_dra.driver.cli.output import (
+    EXIT_FAILED,
+    OutputFormat,
+    format_table,
+    output_formats,
+    print_document,
+    print_text,
+)
+from kerf_dra.driver.diagnostics.cluster_state import ClusterState
+from kerf_dra.driver.families.fpga import FPGA
+from kerf_dra.driver.families.fpga.descriptions import (
     Description,
     ImageReference,
     build_descriptions,
     list_blank_references,
     list_references,
 )
-from driver.families.fpga.refused_images import ImageRefusal
-from driver.kubeletplugin.backends.fpga_images.header import ImageHeader, ReadAt
-from driver.kubeletplugin.backends.registry import BackendChoice
+from kerf_dra.driver.families.fpga.refused_images import ImageRefusal
+from kerf_dra.driver.kubeletplugin.backends.fpga_images.header import ImageHeader, ReadAt
+from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice
 
 _ABSENT: Final = Attribute()
 
@@ -147,8 +161,8 @@ def load(device: str, backends: tuple[BackendChoice, ...], dry_run: bool) -> int
 
 
 async def _list(kind: Kind[Any], kubeconfig: Path | None, context: str | None) -> Sequence[Any]:
-    from driver.kube.http.client import Client  # aiohttp is of no use to checks of files
-    from driver.kube.http.config import load_access
+    from kerf_dra.driver.kube.http.client import Client  # aiohttp is of no use to checks of files
+    from kerf_dra.driver.kube.http.config import load_access
 
     access = await load_access(kubeconfig, context)
     async with Client(access, user_agent="kerf-fpga") as client:
@@ -233,8 +247,8 @@ def _word(device: Device, name: str) -> str:
 
 
 def _is_image(file: Path) -> bool:
-    from driver.kubeletplugin.backends.dfl.gbs import MAGIC as GBS
-    from driver.kubeletplugin.backends.xrt.xclbin import MAGIC as XCLBIN
+    from kerf_dra.driver.kubeletplugin.backends.dfl.gbs import MAGIC as GBS
+    from kerf_dra.driver.kubeletplugin.backends.xrt.xclbin import MAGIC as XCLBIN
 
     with file.open("rb") as stream:
         return stream.read(len(GBS)).startswith((GBS, XCLBIN))
@@ -242,16 +256,16 @@ def _is_image(file: Path) -> bool:
 
 def _read_header(read_at: ReadAt, size: int) -> ImageHeader:
     """Read the header of an image of any format (``ImageFormat``). Raises KerfError."""
-    from driver.kubeletplugin.backends.dfl.gbs import read_gbs_header
-    from driver.kubeletplugin.backends.xrt.xclbin import MAGIC, read_xclbin_header
+    from kerf_dra.driver.kubeletplugin.backends.dfl.gbs import read_gbs_header
+    from kerf_dra.driver.kubeletplugin.backends.xrt.xclbin import MAGIC, read_xclbin_header
 
     is_xclbin = read_at(0, len(MAGIC)) == MAGIC
     return read_xclbin_header(read_at, size) if is_xclbin else read_gbs_header(read_at, size)
 
 
 def _verify_documents(files: Sequence[Path], folder: Path | None, keys: Sequence[Path]) -> Iterator[str]:
-    from driver.kubeletplugin.backends.fpga_descriptions import read_description_file
-    from driver.runtime.yaml_file import NotYamlError
+    from kerf_dra.driver.kubeletplugin.backends.fpga_descriptions import read_description_file
+    from kerf_dra.driver.runtime.yaml_file import NotYamlError
 
     found: list[Description] = []
     for file in files:
@@ -270,10 +284,10 @@ def _verify_documents(files: Sequence[Path], folder: Path | None, keys: Sequence
 
 def _verify_files(document: JsonObject, folder: Path | None, keys: Sequence[Path]) -> Iterator[str]:
     """Check the files that a document names, and their signatures."""
-    from api.kerf.decoder import decode_fpga_object
-    from driver.kubeletplugin.backends.fpga_images.cache import ImageCache
-    from driver.kubeletplugin.backends.fpga_images.files import ImageFiles
-    from driver.kubeletplugin.backends.fpga_images.signatures import KeyRing
+    from kerf_dra.api.kerf.decoder import decode_fpga_object
+    from kerf_dra.driver.kubeletplugin.backends.fpga_images.cache import ImageCache
+    from kerf_dra.driver.kubeletplugin.backends.fpga_images.files import ImageFiles
+    from kerf_dra.driver.kubeletplugin.backends.fpga_images.signatures import KeyRing
 
     ring = KeyRing({key.name: key.read_text(encoding="utf-8", errors="replace") for key in keys})
     decoded = decode_fpga_object(document)
@@ -310,8 +324,8 @@ def _verify_image(file: Path) -> Iterator[str]:
 
 
 def _describe_image(header: ImageHeader) -> str:
-    from driver.kubeletplugin.backends.dfl.gbs import GbsHeader
-    from driver.kubeletplugin.backends.xrt.xclbin import XclbinHeader
+    from kerf_dra.driver.kubeletplugin.backends.dfl.gbs import GbsHeader
+    from kerf_dra.driver.kubeletplugin.backends.xrt.xclbin import XclbinHeader
 
     if isinstance(header, GbsHeader):
         return f"of {header.name or 'no name'}"
@@ -323,7 +337,7 @@ def _describe_image(header: ImageHeader) -> str:
 
 def _verify_folder(folder: Path) -> Iterator[str]:
     """Check a directory of a base design, or of a package for a slot, and print what to write into its document."""
-    from driver.kubeletplugin.backends.slots.packages import (
+    from kerf_dra.driver.kubeletplugin.backends.slots.packages import (
         InvalidPackageError,
         compute_digest,
         read_accelerator,
@@ -353,7 +367,7 @@ def _verify_folder(folder: Path) -> Iterator[str]:
 
 def _find_folder_fault(folder: Path, reference: ImageReference) -> ImageRefusal | None:
     """Return why a directory is not what an image is described as."""
-    from driver.kubeletplugin.backends.slots.packages import InvalidPackageError, compute_digest
+    from kerf_dra.driver.kubeletplugin.backends.slots.packages import InvalidPackageError, compute_digest
 
     try:
         digest = compute_digest(folder)
@@ -366,9 +380,9 @@ def _find_folder_fault(folder: Path, reference: ImageReference) -> ImageRefusal 
 
 def _try_load(device: str, backends: Sequence[BackendChoice]) -> str:
     """Print what a load would do; returns why it would be refused, empty: it would not."""
-    from driver.kubeletplugin.backends.registry import choose_families, load_backends
-    from driver.kubeletplugin.backends.survey_validation import survey_card
-    from driver.partitions.device_names import device_name
+    from kerf_dra.driver.kubeletplugin.backends.registry import choose_families, load_backends
+    from kerf_dra.driver.kubeletplugin.backends.survey_validation import survey_card
+    from kerf_dra.driver.partitions.device_names import device_name
 
     refused: list[str] = []
     with ExitStack() as opened:

@@ -11,9 +11,9 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import click
 
-from api.errors import KerfError
-from api.model.printable_text import replace_unprintable, to_one_line
-from api.wire import to_builtins
+from kerf_dra.api.errors import KerfError
+from kerf_dra.api.model.printable_text import replace_unprintable, to_one_line
+from kerf_dra.api.wire import to_builtins
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 ReportT = TypeVar("ReportT")

@@ -4,9 +4,9 @@ import platform
 
 import click
 
-from api.resource.registry import VERSIONS
-from driver import VERSION
-from driver.cli.output import OutputFormat, output_option, print_document
+from kerf_dra.api.resource.registry import VERSIONS
+from kerf_dra.driver import VERSION
+from kerf_dra.driver.cli.output import OutputFormat, output_option, print_document
 
 
 @click.command(short_help="Print the version and what it speaks.")

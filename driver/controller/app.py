@@ -1,11 +1,11 @@
 """Entry point of the controller process: it chooses the generation of DRA that the cluster has."""
 
-from driver import VERSION
-from driver.controller.settings import NAME, Settings
-from driver.families.registry import installed_families
-from driver.kube.discovery import discover, discover_classic
-from driver.kube.http.client import Client
-from driver.kube.http.config import load_access
+from kerf_dra.driver import VERSION
+from kerf_dra.driver.controller.settings import NAME, Settings
+from kerf_dra.driver.families.registry import installed_families
+from kerf_dra.driver.kube.discovery import discover, discover_classic
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.config import load_access
 
 
 async def run(settings: Settings) -> None:
@@ -19,10 +19,10 @@ async def run(settings: Settings) -> None:
     async with Client(access, user_agent=f"{NAME}/{VERSION}") as client:
         classic = await discover_classic(client)
         if classic is not None:
-            from driver.controller.classic.app import ClassicController  # the other generation is not imported
+            from kerf_dra.driver.controller.classic.app import ClassicController  # the other generation is not imported
 
             await ClassicController(client, classic, settings).run()
         else:
-            from driver.controller.structured.app import StructuredController
+            from kerf_dra.driver.controller.structured.app import StructuredController
 
             await StructuredController(client, await discover(client), settings, families).run()

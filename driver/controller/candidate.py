@@ -5,13 +5,13 @@ from typing import Final
 
 import anyio
 
-from driver.controller.settings import Settings
-from driver.kube.events import EventReporter
-from driver.kube.http.client import Client
-from driver.kube.informer import AnyInformer, start_informers
-from driver.kube.leader_election import run_as_leader
-from driver.runtime.metrics import REGISTRY
-from driver.runtime.probes import Probes
+from kerf_dra.driver.controller.settings import Settings
+from kerf_dra.driver.kube.events import EventReporter
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.informer import AnyInformer, start_informers
+from kerf_dra.driver.kube.leader_election import run_as_leader
+from kerf_dra.driver.runtime.metrics import REGISTRY
+from kerf_dra.driver.runtime.probes import Probes
 
 _HINT: Final = "are deploy/crds installed, and may this controller list it (deploy/manifests, deploy/classic)?"
 """The advice to an administrator when an informer's first list fails."""

@@ -6,8 +6,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from api.model.metadata import Condition
-from api.model.times import format_time
+from kerf_dra.api.model.metadata import Condition
+from kerf_dra.api.model.times import format_time
 
 _MAX_MESSAGE: Final = 32768
 """Characters of a condition's message (``metav1.Condition``)."""

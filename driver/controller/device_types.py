@@ -12,15 +12,15 @@ from functools import cache
 from types import MappingProxyType
 from typing import Final
 
-from api.errors import InvalidDocumentError, Problem
-from api.kerf.validation import suggest
-from api.model import device_attributes as v
-from api.model.devices import Attribute, Device
-from api.model.quantity import Quantity
-from driver.families.base import Family
-from driver.families.model_names import UnknownModelError
-from driver.families.registry import installed_families
-from driver.partitions.geometry import NOTHING, Geometry
+from kerf_dra.api.errors import InvalidDocumentError, Problem
+from kerf_dra.api.kerf.validation import suggest
+from kerf_dra.api.model import device_attributes as v
+from kerf_dra.api.model.devices import Attribute, Device
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.families.base import Family
+from kerf_dra.driver.families.model_names import UnknownModelError
+from kerf_dra.driver.families.registry import installed_families
+from kerf_dra.driver.partitions.geometry import NOTHING, Geometry
 
 _ABSENT: Final = Attribute()
 _LEAST_BYTES: Final = Quantity("1Mi")

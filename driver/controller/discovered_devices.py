@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 
-from api.kerf.discovery_objects import (
+from kerf_dra.api.kerf.discovery_objects import (
     DISCOVERY_CONFIGURATIONS,
     DeviceUser,
     DiscoveredDeviceObject,
@@ -12,12 +12,12 @@ from api.kerf.discovery_objects import (
     DiscoveryConfigurationObject,
     DiscoveryConfigurationStatus,
 )
-from api.model.base import JsonObject
-from api.model.metadata import Condition
-from driver.controller.conditions import continue_conditions
-from driver.families.shared.node_labels import find_missing_labels
-from driver.families.shared.objects import Discovery, FoundDevice
-from driver.kube.patches import if_unchanged
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.metadata import Condition
+from kerf_dra.driver.controller.conditions import continue_conditions
+from kerf_dra.driver.families.shared.node_labels import find_missing_labels
+from kerf_dra.driver.families.shared.objects import Discovery, FoundDevice
+from kerf_dra.driver.kube.patches import if_unchanged
 
 
 def find_expiry(one: FoundDevice, status: DiscoveredDeviceStatus) -> datetime | None:

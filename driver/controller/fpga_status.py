@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from api.kerf.fpga_objects import (
+from kerf_dra.api.kerf.fpga_objects import (
     FPGA_IMAGES,
     FPGA_SHELLS,
     FpgaImageObject,
@@ -23,14 +23,14 @@ from api.kerf.fpga_objects import (
     FpgaShellObject,
     FpgaStatus,
 )
-from api.model.base import JsonObject
-from api.model.device_attributes import ATTRIBUTE_FUNCTION, ATTRIBUTE_UUID
-from api.model.devices import Attribute, Device, ResourceSlice
-from api.model.metadata import Condition
-from api.model.names import list_names
-from driver.controller.conditions import continue_conditions
-from driver.families.fpga.descriptions import Description, Descriptions, build_descriptions, normalize_uuid
-from driver.families.fpga.refused_images import BLANK, select_refusals
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.device_attributes import ATTRIBUTE_FUNCTION, ATTRIBUTE_UUID
+from kerf_dra.api.model.devices import Attribute, Device, ResourceSlice
+from kerf_dra.api.model.metadata import Condition
+from kerf_dra.api.model.names import list_names
+from kerf_dra.driver.controller.conditions import continue_conditions
+from kerf_dra.driver.families.fpga.descriptions import Description, Descriptions, build_descriptions, normalize_uuid
+from kerf_dra.driver.families.fpga.refused_images import BLANK, select_refusals
 
 FpgaObject: TypeAlias = FpgaShellObject | FpgaImageObject
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
-from api.core.v1 import Node
-from api.kerf.v1alpha1 import NodeChoice
-from api.model.metadata import LabelSelectorRequirement
-from driver.scheduling.label_selector import match_labels
+from kerf_dra.api.core.v1 import Node
+from kerf_dra.api.kerf.v1alpha1 import NodeChoice
+from kerf_dra.api.model.metadata import LabelSelectorRequirement
+from kerf_dra.driver.scheduling.label_selector import match_labels
 
 
 def choose_nodes(choice: NodeChoice, nodes: Iterable[Node]) -> list[str]:

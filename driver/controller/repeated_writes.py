@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
-from api.errors import KerfError
-from driver.runtime.problem_log import ProblemLog
+from kerf_dra.api.errors import KerfError
+from kerf_dra.driver.runtime.problem_log import ProblemLog
 
 _log = logging.getLogger(__name__)
 

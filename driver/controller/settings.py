@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from api.model.names import ObjectRef
-from driver.kube.leader_election import LeaseSettings
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.kube.leader_election import LeaseSettings
 
 NAME: Final = "kerf-controller"
 """The name of the program: user agent, event source and field manager."""

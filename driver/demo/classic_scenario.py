@@ -12,20 +12,20 @@ from typing import Any, Final
 
 import anyio
 
-from api.core.v1 import EVENTS, NAMESPACES, PODS, Pod
-from api.kerf.classic_parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS
-from api.kerf.node_inventory import NODE_INVENTORIES
-from api.kerf.v1alpha1 import API_VERSION, GROUP
-from api.model.allocations import DeviceRequestAllocationResult
-from api.model.base import JsonObject
-from api.model.classic import ClassicClaim
-from api.model.device_attributes import CAPACITY_MEMORY
-from api.model.metadata import Object
-from api.model.names import ObjectRef
-from api.resource import v1alpha2
-from api.wire import Kind, identity_kind
-from driver.controller.classic.node_model import NodeCard, NodeInventoryModel, build_node_model
-from driver.demo.cluster_picture import (
+from kerf_dra.api.core.v1 import EVENTS, NAMESPACES, PODS, Pod
+from kerf_dra.api.kerf.classic_parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS
+from kerf_dra.api.kerf.node_inventory import NODE_INVENTORIES
+from kerf_dra.api.kerf.v1alpha1 import API_VERSION, GROUP
+from kerf_dra.api.model.allocations import DeviceRequestAllocationResult
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.classic import ClassicClaim
+from kerf_dra.api.model.device_attributes import CAPACITY_MEMORY
+from kerf_dra.api.model.metadata import Object
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.resource import v1alpha2
+from kerf_dra.api.wire import Kind, identity_kind
+from kerf_dra.driver.controller.classic.node_model import NodeCard, NodeInventoryModel, build_node_model
+from kerf_dra.driver.demo.cluster_picture import (
     count,
     describe_left,
     draw_card,
@@ -36,18 +36,18 @@ from driver.demo.cluster_picture import (
     show_explanation,
     show_pods,
 )
-from driver.demo.display import Display
-from driver.demo.environment import (
+from kerf_dra.driver.demo.display import Display
+from kerf_dra.driver.demo.environment import (
     DemoCluster,
     DemoSettings,
     WaitTimeoutError,
     find_packaged_folder,
     open_demo_cluster,
 )
-from driver.demo.manifests import Manifest
-from driver.demo.observation import CardState, build_pod_report, device_key
-from driver.demo.pod_runner import Explain, ScenarioError
-from driver.demo.report import (
+from kerf_dra.driver.demo.manifests import Manifest
+from kerf_dra.driver.demo.observation import CardState, build_pod_report, device_key
+from kerf_dra.driver.demo.pod_runner import Explain, ScenarioError
+from kerf_dra.driver.demo.report import (
     CardReport,
     ClaimReport,
     DeviceReport,
@@ -57,12 +57,12 @@ from driver.demo.report import (
     Report,
     WaitingReport,
 )
-from driver.families.gpu import GPU
-from driver.families.registry import BUILT_IN
-from driver.kube.http.client import Client
-from driver.local.cluster import LocalCluster
-from driver.partitions.device_names import parse_device_name
-from driver.runtime.yaml_file import parse_manifests
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.families.registry import BUILT_IN
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.local.cluster import LocalCluster
+from kerf_dra.driver.partitions.device_names import parse_device_name
+from kerf_dra.driver.runtime.yaml_file import parse_manifests
 
 _INVENTORIES: Final = sum("simulated" in family.backends for family in BUILT_IN)
 """The NodeInventories of a node: one for each family that the simulated backend has cards of."""

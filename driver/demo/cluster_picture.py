@@ -8,11 +8,11 @@ from pathlib import Path
 from string import digits
 from typing import Final
 
-from api.model.names import ObjectRef
-from driver.demo.display import Display
-from driver.demo.observation import CardState, describe_part, device_key, find_users
-from driver.demo.report import ContainerReport, LeftoverReport, PodReport
-from driver.partitions.card_picture import DrawnCard
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.demo.display import Display
+from kerf_dra.driver.demo.observation import CardState, describe_part, device_key, find_users
+from kerf_dra.driver.demo.report import ContainerReport, LeftoverReport, PodReport
+from kerf_dra.driver.partitions.card_picture import DrawnCard
 
 _CONTAINERS: Final = 4
 """Containers whose devices are shown; a document (``--output json``) has all."""

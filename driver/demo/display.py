@@ -10,8 +10,8 @@ from typing import Final
 import anyio
 import click
 
-from api.model.printable_text import replace_unprintable, to_one_line
-from driver.partitions.card_picture import DrawnCard, draw_cards
+from kerf_dra.api.model.printable_text import replace_unprintable, to_one_line
+from kerf_dra.driver.partitions.card_picture import DrawnCard, draw_cards
 
 WIDEST: Final = 100
 """Columns of text, however wide the terminal is: longer lines are hard to read."""

@@ -11,17 +11,17 @@ from typing import Any, Final, TypeVar
 
 import anyio
 
-from api.core.v1 import NAMESPACES, NODES, PODS, Pod
-from api.core.workloads import WORKLOADS
-from api.errors import KerfError
-from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
-from api.model.base import JsonObject
-from api.model.metadata import Object
-from api.model.names import ObjectRef
-from api.resource.v1 import KINDS
-from api.wire import Kind, identity_kind
-from driver.demo.hardware import DemoHardware
-from driver.demo.observation import (
+from kerf_dra.api.core.v1 import NAMESPACES, NODES, PODS, Pod
+from kerf_dra.api.core.workloads import WORKLOADS
+from kerf_dra.api.errors import KerfError
+from kerf_dra.api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.metadata import Object
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.resource.v1 import KINDS
+from kerf_dra.api.wire import Kind, identity_kind
+from kerf_dra.driver.demo.hardware import DemoHardware
+from kerf_dra.driver.demo.observation import (
     CardState,
     build_card_states,
     build_claim_report,
@@ -32,21 +32,21 @@ from driver.demo.observation import (
     find_pending_reason,
     list_published_devices,
 )
-from driver.demo.processes import Program, run_program
-from driver.demo.report import ContainerReport, LeftoverReport, NodeReport, PodReport
-from driver.families.fpga.shell import Shell
-from driver.families.gpu.model import GpuModel
-from driver.families.registry import installed_families
-from driver.families.selectors import build_device_class
-from driver.kube.http.client import Client
-from driver.kube.http.config import load_access
-from driver.kube.http.errors import NotFoundError
-from driver.kube.informer import Informer
-from driver.kubeletplugin.backends.registry import BackendChoice
-from driver.kubeletplugin.claims.checkpoint import open_checkpoint
-from driver.local.cluster import ClusterSettings, LocalCluster
-from driver.runtime.boot import read_boot_id
-from driver.runtime.yaml_file import parse_manifests
+from kerf_dra.driver.demo.processes import Program, run_program
+from kerf_dra.driver.demo.report import ContainerReport, LeftoverReport, NodeReport, PodReport
+from kerf_dra.driver.families.fpga.shell import Shell
+from kerf_dra.driver.families.gpu.model import GpuModel
+from kerf_dra.driver.families.registry import installed_families
+from kerf_dra.driver.families.selectors import build_device_class
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.config import load_access
+from kerf_dra.driver.kube.http.errors import NotFoundError
+from kerf_dra.driver.kube.informer import Informer
+from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
+from kerf_dra.driver.local.cluster import ClusterSettings, LocalCluster
+from kerf_dra.driver.runtime.boot import read_boot_id
+from kerf_dra.driver.runtime.yaml_file import parse_manifests
 
 _FIELD_MANAGER: Final = "kerf-demo"
 _KINDS: Final[Mapping[str, Kind[Any]]] = {
@@ -288,7 +288,7 @@ async def open_demo_cluster(
 
 def find_packaged_folder(folder: str) -> Path:
     """Find ``deploy/<folder>``: beside the code in an installed wheel, at the root of a checkout."""
-    code = Path(str(resources.files("driver")))
+    code = Path(str(resources.files("kerf_dra.driver"))).resolve()
     inside = code / _DEPLOY / folder
     return inside if inside.is_dir() else code.parent / _DEPLOY / folder
 

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from itertools import combinations_with_replacement, product
 from typing import Final
 
-from api.kerf.v1alpha1 import API_VERSION
-from api.model.base import JsonObject
-from api.model.device_attributes import ATTRIBUTE_UUID
-from driver.families import selectors
-from driver.families.base import Family
-from driver.families.fpga import FPGA
-from driver.families.fpga.shell import Function, Shell
-from driver.families.gpu import GPU
-from driver.families.gpu.model import GpuModel, Profile
+from kerf_dra.api.kerf.v1alpha1 import API_VERSION
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.device_attributes import ATTRIBUTE_UUID
+from kerf_dra.driver.families import selectors
+from kerf_dra.driver.families.base import Family
+from kerf_dra.driver.families.fpga import FPGA
+from kerf_dra.driver.families.fpga.shell import Function, Shell
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.families.gpu.model import GpuModel, Profile
 
 NAMESPACE: Final = "kerf-demo"
 """The namespace of the generated pods; the examples choose their own."""
@@ -36,7 +36,7 @@ def plan_resize(model: GpuModel) -> ResizePlan:
     Profiles that differ only in engines (``+me``, ``+gfx``) are ignored. A card without two other profiles that fit
     together goes from its smallest profile to its largest.
 
-    >>> from driver.families.gpu.catalog import gpu_model
+    >>> from kerf_dra.driver.families.gpu.catalog import gpu_model
     >>> plan = plan_resize(gpu_model("h100-80gb-sxm"))
     >>> plan.count, plan.small.name, [profile.name for profile in plan.large]
     (7, '1g.10gb', ['4g.40gb', '3g.40gb'])

@@ -8,12 +8,12 @@ from typing import Final
 
 import yaml
 
-from api.errors import KerfError, PermanentError
-from api.model.base import JsonObject
-from driver.families.base import Family
-from driver.kubeletplugin.backends.base import Backend
-from driver.kubeletplugin.backends.registry import BackendChoice, choose_families, load_backends
-from driver.kubeletplugin.backends.simulated import SimulatedBackend
+from kerf_dra.api.errors import KerfError, PermanentError
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.driver.families.base import Family
+from kerf_dra.driver.kubeletplugin.backends.base import Backend
+from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice, choose_families, load_backends
+from kerf_dra.driver.kubeletplugin.backends.simulated import SimulatedBackend
 
 _SIMULATED: Final = "simulated"
 

@@ -10,8 +10,8 @@ from typing import Final, Protocol
 import anyio
 from anyio.abc import TaskStatus
 
-from driver.demo.processes import kill_programs
-from driver.runtime import lifecycle
+from kerf_dra.driver.demo.processes import kill_programs
+from kerf_dra.driver.runtime import lifecycle
 
 _LONGEST_ROOT: Final = 40
 """Characters of the temporary folder's path, so that the paths of sockets in it stay below 107 bytes."""

@@ -1,7 +1,8 @@
 """The manifests of a demo, read from files and checked before anything is applied.
 
 Core kinds are checked by the official client's models, which know every field; kerf.dev kinds and the opaque parameters
-meant for Kerf by ``api.kerf``. Every problem of every document is found, each with file, document, kind, name and path.
+meant for Kerf by ``kerf_dra.api.kerf``. Every problem of every document is found, each with file, document, kind, name
+and path.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -9,17 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from api.errors import InvalidDocumentError, KerfError, Problem
-from api.kerf.classic_parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS
-from api.kerf.decoder import decode_device_config, decode_resource_class
-from api.kerf.v1alpha1 import DeviceConfigBase
-from api.model.base import JsonObject
-from api.model.json_limits import check_levels
-from api.model.names import is_dns_subdomain
-from api.model.printable_text import to_one_line
-from driver.families.class_validation import check_class
-from driver.families.registry import installed_families
-from driver.runtime.yaml_file import NotYamlError, parse_manifests
+from kerf_dra.api.errors import InvalidDocumentError, KerfError, Problem
+from kerf_dra.api.kerf.classic_parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS
+from kerf_dra.api.kerf.decoder import decode_device_config, decode_resource_class
+from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.json_limits import check_levels
+from kerf_dra.api.model.names import is_dns_subdomain
+from kerf_dra.api.model.printable_text import to_one_line
+from kerf_dra.driver.families.class_validation import check_class
+from kerf_dra.driver.families.registry import installed_families
+from kerf_dra.driver.runtime.yaml_file import NotYamlError, parse_manifests
 
 Check = Callable[[JsonObject], Iterable[Problem]]
 Checks = Mapping[tuple[str, str], Check]

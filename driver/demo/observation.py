@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from api.core.v1 import Pod
-from api.kerf.v1alpha1 import ResourceClassObject
-from api.model.base import JsonObject
-from api.model.claims import ResourceClaim
-from api.model.device_attributes import (
+from kerf_dra.api.core.v1 import Pod
+from kerf_dra.api.kerf.v1alpha1 import ResourceClassObject
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.device_attributes import (
     ATTRIBUTE_CUT,
     ATTRIBUTE_FUNCTION,
     ATTRIBUTE_MODEL,
@@ -19,11 +19,11 @@ from api.model.device_attributes import (
     CAPACITY_MEMORY,
     CAPACITY_SLOTS,
 )
-from api.model.devices import Device, ResourceSlice
-from api.model.names import DeviceId
-from api.model.quantity import Quantity
-from driver.demo.report import CardReport, ClaimReport, ContainerReport, DeviceReport, NodeReport, PodReport
-from driver.partitions.device_names import parse_device_name
+from kerf_dra.api.model.devices import Device, ResourceSlice
+from kerf_dra.api.model.names import DeviceId
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.demo.report import CardReport, ClaimReport, ContainerReport, DeviceReport, NodeReport, PodReport
+from kerf_dra.driver.partitions.device_names import parse_device_name
 
 PublishedDevices = Mapping[DeviceId, Device]
 

@@ -6,13 +6,13 @@ from typing import Final
 
 import anyio
 
-from api.model.names import ObjectRef
-from driver.demo.cluster_picture import Explanation, count, show_containers, show_explanation, show_pods
-from driver.demo.manifests import Manifest
-from driver.demo.observation import find_refusal, is_processed
-from driver.demo.pod_runner import KEPT, PodRunner
-from driver.demo.report import PodReport, WaitingReport
-from driver.demo.scenario import open_cluster
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.demo.cluster_picture import Explanation, count, show_containers, show_explanation, show_pods
+from kerf_dra.driver.demo.manifests import Manifest
+from kerf_dra.driver.demo.observation import find_refusal, is_processed
+from kerf_dra.driver.demo.pod_runner import KEPT, PodRunner
+from kerf_dra.driver.demo.report import PodReport, WaitingReport
+from kerf_dra.driver.demo.scenario import open_cluster
 
 _ASK_AFTER_S: Final = 1.0
 """Seconds that a pod may wait before `kerf why` is asked: more than the cluster needs to place one that fits."""

@@ -6,16 +6,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from api.errors import KerfError
-from api.model.base import JsonObject
-from api.model.names import ObjectRef
-from driver.demo.cluster_picture import Explanation, count, draw_cluster
-from driver.demo.display import Display
-from driver.demo.environment import DemoEnvironment, DemoSettings
-from driver.demo.manifests import Manifest
-from driver.demo.observation import CardState
-from driver.demo.report import PodReport, Report
-from driver.kube.http.client import Client
+from kerf_dra.api.errors import KerfError
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.demo.cluster_picture import Explanation, count, draw_cluster
+from kerf_dra.driver.demo.display import Display
+from kerf_dra.driver.demo.environment import DemoEnvironment, DemoSettings
+from kerf_dra.driver.demo.manifests import Manifest
+from kerf_dra.driver.demo.observation import CardState
+from kerf_dra.driver.demo.report import PodReport, Report
+from kerf_dra.driver.kube.http.client import Client
 
 KEPT: Final = ("Namespace", "ResourceClass", "DeviceClass")
 """Kinds that stay when the objects of a step are deleted."""

@@ -13,12 +13,12 @@ from typing import Final
 import anyio
 from anyio.abc import Process
 
-from api.errors import KerfError
-from driver.runtime.lifecycle import PARENT_PID
+from kerf_dra.api.errors import KerfError
+from kerf_dra.driver.runtime.lifecycle import PARENT_PID
 
 _STOP_S: Final = 10.0
 """Seconds between SIGTERM and SIGKILL."""
-_COMMAND: Final = (sys.executable, "-m", "driver.cli")
+_COMMAND: Final = (sys.executable, "-m", "kerf_dra.driver.cli")
 _TAIL: Final = 20
 """Lines of a dead program's log in the error."""
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from api.model.base import JsonObject
-from api.wire import to_builtins
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.wire import to_builtins
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

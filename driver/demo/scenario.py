@@ -13,10 +13,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from api.model.base import JsonObject
-from api.model.names import ObjectRef
-from driver.demo import generated_objects
-from driver.demo.cluster_picture import (
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.demo import generated_objects
+from kerf_dra.driver.demo.cluster_picture import (
     describe_container,
     describe_left,
     draw_card,
@@ -25,19 +25,19 @@ from driver.demo.cluster_picture import (
     label_profiles,
     label_users,
 )
-from driver.demo.display import Display
-from driver.demo.environment import WaitTimeoutError
-from driver.demo.manifests import Manifest, named_classes
-from driver.demo.observation import device_key, find_refusal, is_processed
-from driver.demo.pod_runner import (
+from kerf_dra.driver.demo.display import Display
+from kerf_dra.driver.demo.environment import WaitTimeoutError
+from kerf_dra.driver.demo.manifests import Manifest, named_classes
+from kerf_dra.driver.demo.observation import device_key, find_refusal, is_processed
+from kerf_dra.driver.demo.pod_runner import (
     KEPT,
     PodRunner,
     ScenarioError,
     list_pod_refs,
 )
-from driver.demo.report import LoadReport, PodReport, ResizeReport
-from driver.families.fpga.shell import Function
-from driver.families.gpu.model import Profile
+from kerf_dra.driver.demo.report import LoadReport, PodReport, ResizeReport
+from kerf_dra.driver.families.fpga.shell import Function
+from kerf_dra.driver.families.gpu.model import Profile
 
 _CARD: Final = 0
 """Index of the card on which the generated pods are placed: every node with cards has one."""

@@ -4,6 +4,6 @@ Data flow: ``collector`` (the only I/O) or a ``dump`` -> ``cluster_state`` (a sn
 and the allocator over them) -> a report of ``explain`` (``kerf why``), ``plan`` or ``frag``. Reports are pure functions
 of the snapshot. Everything that they state has been verified with the allocator, which agrees with kube-scheduler.
 
-Must never import ``driver.local``, ``driver.controller`` or ``driver.kubeletplugin``; only ``collector`` imports
-``driver.kube``.
+Must never import ``kerf_dra.driver.local``, ``kerf_dra.driver.controller`` or ``kerf_dra.driver.kubeletplugin``; only
+``collector`` imports ``kerf_dra.driver.kube``.
 """

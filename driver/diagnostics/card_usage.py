@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
-from api.model import device_attributes as v
-from api.model.devices import Attribute, Device, ResourceSlice
-from api.model.names import DeviceId, DriverName, ObjectRef
-from driver.families.registry import installed_families
-from driver.partitions.device_names import card_name, device_name, parse_device_name, shared_name
-from driver.partitions.geometry import Card, Geometry, Partition
-from driver.partitions.published_geometry import rebuild_geometry
+from kerf_dra.api.model import device_attributes as v
+from kerf_dra.api.model.devices import Attribute, Device, ResourceSlice
+from kerf_dra.api.model.names import DeviceId, DriverName, ObjectRef
+from kerf_dra.driver.families.registry import installed_families
+from kerf_dra.driver.partitions.device_names import card_name, device_name, parse_device_name, shared_name
+from kerf_dra.driver.partitions.geometry import Card, Geometry, Partition
+from kerf_dra.driver.partitions.published_geometry import rebuild_geometry
 
 _ABSENT = Attribute()
 

@@ -8,20 +8,20 @@ from typing import Final
 
 import msgspec
 
-from api.core.v1 import Node, Pod
-from api.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate
-from api.model.devices import ResourceSlice
-from api.model.metadata import ObjectT
-from api.model.names import ObjectRef
-from driver.allocation import AllocatedState, Budget, ClusterAllocator, Features, Outcome, PoolIndex, allocate
-from driver.allocation.explain.diagnosis import Diagnosis, diagnose
-from driver.allocation.explain.holders import HolderIndex, PoolKey
-from driver.diagnostics.card_usage import CardUsage, PublishedCards, build_usage, find_published_cards
-from driver.diagnostics.cluster_state import ClusterState
-from driver.diagnostics.extended_resources.discovered_devices import DiscoveredDeviceUse
-from driver.diagnostics.extended_resources.offered_resources import ResourceUse
-from driver.diagnostics.feature_gates import detect_features
-from driver.scheduling.node_filter import node_view
+from kerf_dra.api.core.v1 import Node, Pod
+from kerf_dra.api.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate
+from kerf_dra.api.model.devices import ResourceSlice
+from kerf_dra.api.model.metadata import ObjectT
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.allocation import AllocatedState, Budget, ClusterAllocator, Features, Outcome, PoolIndex, allocate
+from kerf_dra.driver.allocation.explain.diagnosis import Diagnosis, diagnose
+from kerf_dra.driver.allocation.explain.holders import HolderIndex, PoolKey
+from kerf_dra.driver.diagnostics.card_usage import CardUsage, PublishedCards, build_usage, find_published_cards
+from kerf_dra.driver.diagnostics.cluster_state import ClusterState
+from kerf_dra.driver.diagnostics.extended_resources.discovered_devices import DiscoveredDeviceUse
+from kerf_dra.driver.diagnostics.extended_resources.offered_resources import ResourceUse
+from kerf_dra.driver.diagnostics.feature_gates import detect_features
+from kerf_dra.driver.scheduling.node_filter import node_view
 
 _BUDGET: Final = Budget()
 _SHARED: Final = ("features", "inventory", "cards", "_slice_pools", "_slices_by_pool")

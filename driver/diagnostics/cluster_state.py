@@ -2,15 +2,15 @@
 
 import msgspec
 
-from api.core.v1 import Event, Node, Pod
-from api.kerf.classic_parameters import ParametersObject
-from api.kerf.discovery_objects import DeviceUser
-from api.kerf.node_inventory import NodeInventory
-from api.kerf.v1alpha1 import ResourceClassObject
-from api.model.base import Value
-from api.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate
-from api.model.classic import ClassicClaim, ClassicClass, ClassicTemplate, PodSchedulingContext
-from api.model.devices import DeviceTaintRule, ResourceSlice
+from kerf_dra.api.core.v1 import Event, Node, Pod
+from kerf_dra.api.kerf.classic_parameters import ParametersObject
+from kerf_dra.api.kerf.discovery_objects import DeviceUser
+from kerf_dra.api.kerf.node_inventory import NodeInventory
+from kerf_dra.api.kerf.v1alpha1 import ResourceClassObject
+from kerf_dra.api.model.base import Value
+from kerf_dra.api.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate
+from kerf_dra.api.model.classic import ClassicClaim, ClassicClass, ClassicTemplate, PodSchedulingContext
+from kerf_dra.api.model.devices import DeviceTaintRule, ResourceSlice
 
 
 class ClassicState(Value):

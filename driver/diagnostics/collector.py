@@ -10,21 +10,21 @@ from typing import Any, Final
 
 import anyio
 
-from api.core.v1 import EVENTS, NODE_SETUPS, NODES, PODS, Event, Pod
-from api.kerf.classic_parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS
-from api.kerf.discovery_objects import DISCOVERED_DEVICES, DISCOVERY_CONFIGURATIONS
-from api.kerf.node_inventory import NODE_INVENTORIES
-from api.kerf.v1alpha1 import RESOURCE_CLASSES
-from api.wire import Kind
-from driver.diagnostics.cluster_state import ClassicState, ClusterState
-from driver.diagnostics.extended_resources.discovered_devices import (
+from kerf_dra.api.core.v1 import EVENTS, NODE_SETUPS, NODES, PODS, Event, Pod
+from kerf_dra.api.kerf.classic_parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS
+from kerf_dra.api.kerf.discovery_objects import DISCOVERED_DEVICES, DISCOVERY_CONFIGURATIONS
+from kerf_dra.api.kerf.node_inventory import NODE_INVENTORIES
+from kerf_dra.api.kerf.v1alpha1 import RESOURCE_CLASSES
+from kerf_dra.api.wire import Kind
+from kerf_dra.driver.diagnostics.cluster_state import ClassicState, ClusterState
+from kerf_dra.driver.diagnostics.extended_resources.discovered_devices import (
     DiscoveredDeviceUse,
     find_discovered,
 )
-from driver.diagnostics.extended_resources.offered_resources import find_offered, offers_resources
-from driver.kube.discovery import ClassicFeatures, discover, discover_classic
-from driver.kube.http.client import Client
-from driver.kube.http.errors import ForbiddenError, NotFoundError
+from kerf_dra.driver.diagnostics.extended_resources.offered_resources import find_offered, offers_resources
+from kerf_dra.driver.kube.discovery import ClassicFeatures, discover, discover_classic
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.errors import ForbiddenError, NotFoundError
 
 _UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
 """A field selector without finished pods, which neither hold nor need devices."""

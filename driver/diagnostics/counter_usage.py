@@ -11,11 +11,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from api.model.devices import CounterSet, Device, ResourceSlice
-from api.model.names import DeviceId, ObjectRef
-from api.model.quantity import NANO, Quantity
-from driver.allocation import NodeView
-from driver.allocation.semantics.matching import node_matches
+from kerf_dra.api.model.devices import CounterSet, Device, ResourceSlice
+from kerf_dra.api.model.names import DeviceId, ObjectRef
+from kerf_dra.api.model.quantity import NANO, Quantity
+from kerf_dra.driver.allocation import NodeView
+from kerf_dra.driver.allocation.semantics.matching import node_matches
 
 _NUMBERED: Final = re.compile(r"(?P<stem>.+?)-?(?P<number>\d+)")
 

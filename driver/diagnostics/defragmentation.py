@@ -15,23 +15,23 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from api.core.v1 import Pod
-from api.model.allocations import (
+from kerf_dra.api.core.v1 import Pod
+from kerf_dra.api.model.allocations import (
     AllocationResult,
     DeviceAllocationResult,
     DeviceRequestAllocationResult,
     ResourceClaimStatus,
 )
-from api.model.claims import ResourceClaim
-from api.model.metadata import ObjectMeta
-from api.model.names import DeviceId, ObjectRef
-from driver.allocation import Fits
-from driver.diagnostics.card_usage import CardUsage
-from driver.diagnostics.cluster_index import ClaimsByPool, ClusterIndex, pods_of
-from driver.partitions.device_names import device_name
-from driver.partitions.geometry import Partition
-from driver.partitions.unit_map import get_unit_map
-from driver.scheduling.node_filter import explain_filter
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.names import DeviceId, ObjectRef
+from kerf_dra.driver.allocation import Fits
+from kerf_dra.driver.diagnostics.card_usage import CardUsage
+from kerf_dra.driver.diagnostics.cluster_index import ClaimsByPool, ClusterIndex, pods_of
+from kerf_dra.driver.partitions.device_names import device_name
+from kerf_dra.driver.partitions.geometry import Partition
+from kerf_dra.driver.partitions.unit_map import get_unit_map
+from kerf_dra.driver.scheduling.node_filter import explain_filter
 
 WHOLE: Final = "whole"
 """The size name of a whole card."""

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from api.core.v1 import (
+from kerf_dra.api.core.v1 import (
     Container,
     ContainerState,
     ContainerStateWaiting,
@@ -26,17 +26,17 @@ from api.core.v1 import (
     PodSpec,
     PodStatus,
 )
-from api.errors import InvalidDocumentError, InvalidQuantityError, Problem
-from api.kerf.v1alpha1 import GROUP, ResourceClassObject, ResourceClassStatus
-from api.model.allocations import (
+from kerf_dra.api.errors import InvalidDocumentError, InvalidQuantityError, Problem
+from kerf_dra.api.kerf.v1alpha1 import GROUP, ResourceClassObject, ResourceClassStatus
+from kerf_dra.api.model.allocations import (
     AllocatedDeviceStatus,
     AllocationResult,
     DeviceAllocationConfiguration,
     DeviceAllocationResult,
     ResourceClaimStatus,
 )
-from api.model.base import JsonObject, Value
-from api.model.claims import (
+from kerf_dra.api.model.base import JsonObject, Value
+from kerf_dra.api.model.claims import (
     DeviceClaim,
     DeviceClaimConfiguration,
     DeviceClass,
@@ -45,11 +45,11 @@ from api.model.claims import (
     ResourceClaimSpec,
     ResourceClaimTemplate,
 )
-from api.model.classic import ClassicClaim, ClassicClaimSpec, ClassicClass, ClassicTemplate
-from api.model.devices import DeviceTaintRule
-from api.model.metadata import Condition, ObjectMeta, ObjectT
-from api.wire import dec_hook, enc_hook
-from driver.diagnostics.cluster_state import ClassicState, ClusterState
+from kerf_dra.api.model.classic import ClassicClaim, ClassicClaimSpec, ClassicClass, ClassicTemplate
+from kerf_dra.api.model.devices import DeviceTaintRule
+from kerf_dra.api.model.metadata import Condition, ObjectMeta, ObjectT
+from kerf_dra.api.wire import dec_hook, enc_hook
+from kerf_dra.driver.diagnostics.cluster_state import ClassicState, ClusterState
 
 API_VERSION: Final = "kerf.dev/v1alpha1"
 KIND: Final = "ClusterDump"

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from api.errors import KerfError
-from api.model.names import ObjectRef
+from kerf_dra.api.errors import KerfError
+from kerf_dra.api.model.names import ObjectRef
 
 
 class QueryError(KerfError):

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Final, NamedTuple, TypeAlias
 
-from api.model.claims import DeviceSubRequest, ExactDeviceRequest, ResourceClaim
-from api.model.devices import Device, ResourceSlice
-from driver.allocation import Features
-from driver.diagnostics.cluster_state import ClusterState
+from kerf_dra.api.model.claims import DeviceSubRequest, ExactDeviceRequest, ResourceClaim
+from kerf_dra.api.model.devices import Device, ResourceSlice
+from kerf_dra.driver.allocation import Features
+from kerf_dra.driver.diagnostics.cluster_state import ClusterState
 
 _RequestSpec: TypeAlias = ExactDeviceRequest | DeviceSubRequest
 _InSlice: TypeAlias = Callable[[ResourceSlice], object]

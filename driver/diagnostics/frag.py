@@ -1,22 +1,22 @@
 """``kerf frag``: the fragmentation of a cluster's cards, and which claims to recreate to free a large partition.
 
-The numbers follow from the geometry of the cards alone (``driver.partitions.fragmentation``); every piece of advice has
-been tried with the allocator (``defragmentation``). Cards of other drivers, and of models whose geometry is not known,
-are reported by their shared counters (``counter_usage``).
+The numbers follow from the geometry of the cards alone (``kerf_dra.driver.partitions.fragmentation``); every piece of
+advice has been tried with the allocator (``defragmentation``). Cards of other drivers, and of models whose geometry is
+not known, are reported by their shared counters (``counter_usage``).
 """
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from driver.diagnostics.card_usage import CardUsage
-from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.counter_usage import CounterSetFigures, PoolFigures, measure_counters
-from driver.diagnostics.defragmentation import SLOTS, WHOLE, Advice, find_advice
-from driver.diagnostics.errors import QueryError
-from driver.diagnostics.progress import ProgressTracker, without_progress
-from driver.partitions.fragmentation import Fragmentation, fragmentation
-from driver.scheduling.node_filter import node_view
+from kerf_dra.driver.diagnostics.card_usage import CardUsage
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
+from kerf_dra.driver.diagnostics.counter_usage import CounterSetFigures, PoolFigures, measure_counters
+from kerf_dra.driver.diagnostics.defragmentation import SLOTS, WHOLE, Advice, find_advice
+from kerf_dra.driver.diagnostics.errors import QueryError
+from kerf_dra.driver.diagnostics.progress import ProgressTracker, without_progress
+from kerf_dra.driver.partitions.fragmentation import Fragmentation, fragmentation
+from kerf_dra.driver.scheduling.node_filter import node_view
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

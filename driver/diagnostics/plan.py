@@ -13,20 +13,20 @@ from typing import Final
 
 import msgspec
 
-from api.core.v1 import Pod
-from api.model.allocations import AllocationResult, ResourceClaimStatus
-from api.model.claims import ResourceClaim
-from api.model.names import ObjectRef
-from driver.allocation import NodeAllocation
-from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.explain.report import Subject, WhyReport
-from driver.diagnostics.explain.why import explain_misfit
-from driver.diagnostics.extended_resources.offered_resources import ResourceUse
-from driver.diagnostics.feature_gates import find_unsupported
-from driver.diagnostics.frag import count_sizes
-from driver.diagnostics.progress import ProgressTracker, without_progress
-from driver.diagnostics.workload import Workload
-from driver.scheduling.node_filter import explain_filter
+from kerf_dra.api.core.v1 import Pod
+from kerf_dra.api.model.allocations import AllocationResult, ResourceClaimStatus
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.allocation import NodeAllocation
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
+from kerf_dra.driver.diagnostics.explain.report import Subject, WhyReport
+from kerf_dra.driver.diagnostics.explain.why import explain_misfit
+from kerf_dra.driver.diagnostics.extended_resources.offered_resources import ResourceUse
+from kerf_dra.driver.diagnostics.feature_gates import find_unsupported
+from kerf_dra.driver.diagnostics.frag import count_sizes
+from kerf_dra.driver.diagnostics.progress import ProgressTracker, without_progress
+from kerf_dra.driver.diagnostics.workload import Workload
+from kerf_dra.driver.scheduling.node_filter import explain_filter
 
 MOST_COUNTED: Final = 1000
 """Copies of a workload that are counted beyond the plan: users need no more exact number than "at least 1000"."""

@@ -11,19 +11,19 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from api.core.v1 import PODS, Node, Pod
-from api.errors import InvalidDocumentError, KerfError, Problem
-from api.kerf.decoder import decode_resource_class
-from api.kerf.v1alpha1 import ResourceClass
-from api.model.base import JsonObject
-from api.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate
-from api.model.devices import ResourceSlice
-from api.model.metadata import ObjectMeta
-from api.model.names import ObjectRef
-from api.resource.v1 import KINDS
-from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.errors import QueryError
-from driver.scheduling.extended_resources import expected_claim
+from kerf_dra.api.core.v1 import PODS, Node, Pod
+from kerf_dra.api.errors import InvalidDocumentError, KerfError, Problem
+from kerf_dra.api.kerf.decoder import decode_resource_class
+from kerf_dra.api.kerf.v1alpha1 import ResourceClass
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate
+from kerf_dra.api.model.devices import ResourceSlice
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.resource.v1 import KINDS
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
+from kerf_dra.driver.diagnostics.errors import QueryError
+from kerf_dra.driver.scheduling.extended_resources import expected_claim
 
 T = TypeVar("T")
 ClassCompiler: TypeAlias = Callable[

@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
-from api.errors import PermanentError
-from api.kerf.v1alpha1 import DeviceConfigBase
-from api.model.device_attributes import ATTRIBUTE_SIMULATED
-from api.model.devices import Attribute
-from api.model.names import DriverName, is_dns_label, is_dns_subdomain
-from api.wire import Kind
-from driver.partitions.device_attributes import Vocabulary
-from driver.partitions.geometry import Geometry
-from driver.partitions.slice_limits import MAX_NAME, is_qualified_name
+from kerf_dra.api.errors import PermanentError
+from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase
+from kerf_dra.api.model.device_attributes import ATTRIBUTE_SIMULATED
+from kerf_dra.api.model.devices import Attribute
+from kerf_dra.api.model.names import DriverName, is_dns_label, is_dns_subdomain
+from kerf_dra.api.wire import Kind
+from kerf_dra.driver.partitions.device_attributes import Vocabulary
+from kerf_dra.driver.partitions.geometry import Geometry
+from kerf_dra.driver.partitions.slice_limits import MAX_NAME, is_qualified_name
 
 MAX_DRIVER: Final = 63
 """The most characters of a DRA driver's name (KEP-4381)."""
@@ -141,9 +141,10 @@ class Family:
     """Returns, by model, where the figures of its geometry come from; of a model that is not there nothing is known."""
     resolve_model: Callable[[str], str] = str
     """Returns the model that a name in a class means: an alias, or an unambiguous beginning. Raises UnknownModelError
-    (``driver.families.model_names``) when it means none, or several."""
+    (``kerf_dra.driver.families.model_names``) when it means none, or several."""
     backends: Mapping[str, str] = field(default_factory=dict)
-    """The factories of its backends by name, each as ``module:function`` (``driver.kubeletplugin.backends``)."""
+    """The factories of its backends by name, each as ``module:function``
+    (``kerf_dra.driver.kubeletplugin.backends``)."""
     description_kinds: tuple[Kind[Any], ...] = ()
     """The kinds of objects of the cluster by which administrators describe its hardware: plugins read them, and its
     backends get them (``DescribedBackend``)."""

@@ -1,8 +1,8 @@
 """Checks a ResourceClass against its family: which fields it may have, which sizes, which configuration. Pure.
 
-The decoder (``api.kerf.decoder``) knows the shape of a class, which is the same for all families; everything that
-differs between them is checked here. The API server repeats the rules of Kerf's own families in part
-(``api.kerf.cross_field_rules.SERVER_RULES``).
+The decoder (``kerf_dra.api.kerf.decoder``) knows the shape of a class, which is the same for all families; everything
+that differs between them is checked here. The API server repeats the rules of Kerf's own families in part
+(``kerf_dra.api.kerf.cross_field_rules.SERVER_RULES``).
 
 Example: a class ``{device: npu, profile: 1c}`` of a family without profiles is refused with the problem ``spec.profile:
 is not for device: npu``; one of a family that is not installed with the names of those that are.
@@ -14,12 +14,12 @@ from typing import Final
 
 import msgspec
 
-from api.errors import InvalidDocumentError, Problem
-from api.kerf.decoder import decode_device_config
-from api.kerf.v1alpha1 import API_VERSION, DeviceConfigBase, ResourceClassSpec
-from api.kerf.validation import suggest
-from api.model import device_attributes as v
-from driver.families.base import CLASS_FIELDS, Family
+from kerf_dra.api.errors import InvalidDocumentError, Problem
+from kerf_dra.api.kerf.decoder import decode_device_config
+from kerf_dra.api.kerf.v1alpha1 import API_VERSION, DeviceConfigBase, ResourceClassSpec
+from kerf_dra.api.kerf.validation import suggest
+from kerf_dra.api.model import device_attributes as v
+from kerf_dra.driver.families.base import CLASS_FIELDS, Family
 
 _UNSET: Final = ResourceClassSpec(device="any")
 """A class that sets none of the fields."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
 
-from api.errors import PermanentError
+from kerf_dra.api.errors import PermanentError
 
 _SUGGESTIONS: Final = 4
 """The number of similar names in an error: enough for the variants of a model, few enough to read."""

@@ -1,8 +1,8 @@
 """Compiles a family's kinds of configuration to a ValidatingAdmissionPolicy (KEP-3488), which judges opaque parameters
 when claims, templates and DeviceClasses are written.
 
-The struct types of ``Family.configurations`` are the only source, as for ``api.kerf.validation``, whose verdict the
-policy gives beforehand: every problem with its path. Two parts of the policy's CEL:
+The struct types of ``Family.configurations`` are the only source, as for ``kerf_dra.api.kerf.validation``, whose
+verdict the policy gives beforehand: every problem with its path. Two parts of the policy's CEL:
 
 - A *position* is a struct that every document of a kind has at the same path (``sharing.mps``). A variable of the
   policy has the objects there, each with its path; each of a struct's fields is one term of ``problems``.
@@ -21,12 +21,12 @@ from typing import Final
 
 from msgspec import inspect
 
-from api.errors import PermanentError
-from api.kerf.cross_field_rules import RULES, CrossFieldRule
-from api.kerf.scalar_types import POSITIVE_QUANTITY
-from api.model.base import JsonObject
-from api.model.quantity import MAX_DIGITS, Quantity
-from driver.families.base import Family
+from kerf_dra.api.errors import PermanentError
+from kerf_dra.api.kerf.cross_field_rules import RULES, CrossFieldRule
+from kerf_dra.api.kerf.scalar_types import POSITIVE_QUANTITY
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.quantity import MAX_DIGITS, Quantity
+from kerf_dra.driver.families.base import Family
 
 _MAX_ENTRIES: Final = 32
 """The most entries of ``config`` in a claim or a DeviceClass (``k8s.io/api/resource/v1``: DeviceConfigMaxSize)."""
@@ -64,7 +64,8 @@ class UnsupportedTypeError(PermanentError):
 def build_parameter_policy(family: Family) -> tuple[JsonObject, JsonObject]:
     """Build the policy for the parameters of ``family``'s driver and its binding, as JSON values.
 
-    Raises UnsupportedTypeError for a configuration with a type that ``api.kerf.validation`` does not know either.
+    Raises UnsupportedTypeError for a configuration with a type that ``kerf_dra.api.kerf.validation`` does not know
+    either.
     """
     name = f"parameters.{family.driver}"
     policy: JsonObject = {

@@ -1,6 +1,6 @@
 """The registry of families: Kerf's own, and the installed entry points of the group ``kerf.families``.
 
-An entry point names a ``Family`` value (``driver.families.base``) in a package of its own.
+An entry point names a ``Family`` value (``kerf_dra.driver.families.base``) in a package of its own.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,12 +9,12 @@ from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from api.errors import PermanentError
-from driver.families.base import Family
-from driver.families.fpga import FPGA
-from driver.families.gpu import GPU
-from driver.families.gpu_intel import GPU_INTEL
-from driver.families.shared import SHARED
+from kerf_dra.api.errors import PermanentError
+from kerf_dra.driver.families.base import Family
+from kerf_dra.driver.families.fpga import FPGA
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.families.gpu_intel import GPU_INTEL
+from kerf_dra.driver.families.shared import SHARED
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

@@ -12,12 +12,12 @@ from collections.abc import Iterable
 
 import msgspec
 
-from api.model import device_attributes as v
-from api.model.claims import CelSelector, DeviceClass, DeviceClassSpec, DeviceSelector
-from api.model.devices import AttributeValue
-from api.model.metadata import ObjectMeta
-from api.model.quantity import Quantity
-from driver.families.base import Family
+from kerf_dra.api.model import device_attributes as v
+from kerf_dra.api.model.claims import CelSelector, DeviceClass, DeviceClassSpec, DeviceSelector
+from kerf_dra.api.model.devices import AttributeValue
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.families.base import Family
 
 
 def of_driver(family: Family) -> str:
@@ -28,7 +28,7 @@ def of_driver(family: Family) -> str:
 def attribute_is(family: Family, name: str, value: AttributeValue) -> str:
     """Return the condition that the attribute ``name`` is ``value``.
 
-    >>> from driver.families.gpu import GPU
+    >>> from kerf_dra.driver.families.gpu import GPU
     >>> attribute_is(GPU, "profile", "1g.10gb")
     'device.attributes["gpu.kerf.dev"].profile == "1g.10gb"'
     """
@@ -53,7 +53,7 @@ def version_at_least(family: Family, name: str, version: str) -> str:
 def capacity_at_least(family: Family, name: str, amount: Quantity) -> str:
     """Return the condition that a device has ``amount`` of the capacity ``name``.
 
-    >>> from driver.families.gpu import GPU
+    >>> from kerf_dra.driver.families.gpu import GPU
     >>> capacity_at_least(GPU, "memory", Quantity("18Gi"))
     'device.capacity["gpu.kerf.dev"].memory.compareTo(quantity("18Gi")) >= 0'
     """

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Generic
 
-from api.model.metadata import ObjectT
-from api.model.names import ObjectRef
-from driver.kube.store import ObjectChange, Store
+from kerf_dra.api.model.metadata import ObjectT
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.kube.store import ObjectChange, Store
 
 UNSEEN_S: Final = 30.0
 """How long an object is assumed that the store has never shown. Watches deliver within a second; an object that came

@@ -5,9 +5,9 @@ from typing import Any
 
 import anyio
 
-from api.wire import Kind
-from driver.kube.http.client import Client
-from driver.kube.http.errors import ApiError, ForbiddenError, NotFoundError
+from kerf_dra.api.wire import Kind
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.errors import ApiError, ForbiddenError, NotFoundError
 
 _log = logging.getLogger(__name__)
 

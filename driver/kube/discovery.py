@@ -4,15 +4,15 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from api.errors import UnsupportedError
-from api.model.base import JsonObject
-from api.model.devices import DeviceTaintRule
-from api.resource import registry
-from api.resource.classic import ClassicKinds
-from api.resource.kinds import GROUP, ResourceKinds, kinds_of_model_shape
-from api.wire import Kind
-from driver.kube.http.client import Client
-from driver.kube.http.errors import NotFoundError
+from kerf_dra.api.errors import UnsupportedError
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.devices import DeviceTaintRule
+from kerf_dra.api.resource import registry
+from kerf_dra.api.resource.classic import ClassicKinds
+from kerf_dra.api.resource.kinds import GROUP, ResourceKinds, kinds_of_model_shape
+from kerf_dra.api.wire import Kind
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.errors import NotFoundError
 
 _SPLIT_COUNTER_SLICES: Final = (1, 35)
 """Since this release a slice holds devices or counters (KEP-4815); before, counters stood beside their devices."""

@@ -15,15 +15,15 @@ from uuid import uuid4
 
 import anyio
 
-from api.core.v1 import EVENTS, Event, EventSource, ObjectReference
-from api.errors import KerfError, TransientError
-from api.model.metadata import ObjectMeta
-from api.model.names import MAX_SUBDOMAIN, ObjectRef
-from api.model.times import format_time
-from driver.kube.http.client import Client, PatchType
-from driver.kube.http.errors import NotFoundError
-from driver.runtime import metrics
-from driver.runtime.work_queue import WorkQueue
+from kerf_dra.api.core.v1 import EVENTS, Event, EventSource, ObjectReference
+from kerf_dra.api.errors import KerfError, TransientError
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.names import MAX_SUBDOMAIN, ObjectRef
+from kerf_dra.api.model.times import format_time
+from kerf_dra.driver.kube.http.client import Client, PatchType
+from kerf_dra.driver.kube.http.errors import NotFoundError
+from kerf_dra.driver.runtime import metrics
+from kerf_dra.driver.runtime.work_queue import WorkQueue
 
 EventKind: TypeAlias = Literal["Normal", "Warning"]
 

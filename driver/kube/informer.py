@@ -20,16 +20,16 @@ from typing import Final, Generic, Protocol
 import anyio
 from anyio.abc import TaskGroup
 
-from api.errors import TransientError
-from api.model.metadata import ObjectT, version_number
-from api.model.names import ObjectRef
-from api.wire import Kind, UndecodableObjectError
-from driver.kube.http.client import Client
-from driver.kube.http.errors import AccessError, AnswerTooLargeError, ApiError, ExpiredError, StatusError
-from driver.kube.store import Indexer, ObjectChange, Store
-from driver.kube.watch_decoder import EventType, WatchEvent
-from driver.runtime import metrics
-from driver.runtime.backoff import Backoff
+from kerf_dra.api.errors import TransientError
+from kerf_dra.api.model.metadata import ObjectT, version_number
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.wire import Kind, UndecodableObjectError
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.errors import AccessError, AnswerTooLargeError, ApiError, ExpiredError, StatusError
+from kerf_dra.driver.kube.store import Indexer, ObjectChange, Store
+from kerf_dra.driver.kube.watch_decoder import EventType, WatchEvent
+from kerf_dra.driver.runtime import metrics
+from kerf_dra.driver.runtime.backoff import Backoff
 
 RETRIES: Final = Backoff(first_s=0.8, factor=2, limit_s=30, jitter=1.0)
 """client-go's reflector: 0.8 s to 30 s, each up to doubled."""

@@ -23,13 +23,13 @@ from typing import Final
 import anyio
 from msgspec.structs import replace
 
-from api.core.v1 import LEASES, Lease, LeaseSpec
-from api.errors import KerfError
-from api.model.metadata import ObjectMeta
-from api.model.names import ObjectRef
-from driver.kube.http.client import Client
-from driver.kube.http.errors import AlreadyExistsError, ConflictError, NotFoundError
-from driver.runtime import metrics
+from kerf_dra.api.core.v1 import LEASES, Lease, LeaseSpec
+from kerf_dra.api.errors import KerfError
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.errors import AlreadyExistsError, ConflictError, NotFoundError
+from kerf_dra.driver.runtime import metrics
 
 _JITTER: Final = 0.2
 """The part of ``retry_s`` that is added at random, so that candidates do not call at the same times."""

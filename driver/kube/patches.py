@@ -1,7 +1,7 @@
 """Pieces of patches that every writer needs."""
 
-from api.model.base import JsonObject
-from api.model.metadata import ObjectMeta
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.metadata import ObjectMeta
 
 
 def if_unchanged(metadata: ObjectMeta) -> JsonObject:

@@ -21,8 +21,8 @@ from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
-from api.errors import Problem
-from api.model.devices import (
+from kerf_dra.api.errors import Problem
+from kerf_dra.api.model.devices import (
     CounterSet,
     Device,
     DeviceTaint,
@@ -32,8 +32,8 @@ from api.model.devices import (
     ResourceSliceSpec,
     SliceContent,
 )
-from api.model.metadata import ObjectMeta, OwnerReference
-from api.model.names import MAX_SUBDOMAIN
+from kerf_dra.api.model.metadata import ObjectMeta, OwnerReference
+from kerf_dra.api.model.names import MAX_SUBDOMAIN
 
 _DIGEST: Final = 8
 """Hex digits that distinguish pools and shortened names: a node has a handful of them."""

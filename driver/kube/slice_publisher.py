@@ -22,17 +22,17 @@ from typing import Final
 
 import anyio
 
-from api.errors import InvalidDocumentError, PermanentError, TransientError
-from api.model.devices import Pool, ResourceSlice
-from api.model.metadata import OwnerReference
-from api.model.names import ObjectRef
-from api.resource.kinds import ResourceKinds
-from api.wire import to_builtins
-from driver.kube.dropped_fields import find_dropped_fields
-from driver.kube.http.client import Client
-from driver.kube.http.errors import AlreadyExistsError, ConflictError, NotFoundError
-from driver.kube.informer import Informer
-from driver.kube.slice_plan import (
+from kerf_dra.api.errors import InvalidDocumentError, PermanentError, TransientError
+from kerf_dra.api.model.devices import Pool, ResourceSlice
+from kerf_dra.api.model.metadata import OwnerReference
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.resource.kinds import ResourceKinds
+from kerf_dra.api.wire import to_builtins
+from kerf_dra.driver.kube.dropped_fields import find_dropped_fields
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.errors import AlreadyExistsError, ConflictError, NotFoundError
+from kerf_dra.driver.kube.informer import Informer
+from kerf_dra.driver.kube.slice_plan import (
     AcceptedSlice,
     CreateSlice,
     DeleteSlice,
@@ -41,11 +41,11 @@ from driver.kube.slice_plan import (
     find_pool_problems,
     plan_pool,
 )
-from driver.kube.store import ObjectChange
-from driver.runtime import metrics
-from driver.runtime.notifier import Notifier
-from driver.runtime.problem_log import ProblemLog
-from driver.runtime.work_queue import WorkQueue
+from kerf_dra.driver.kube.store import ObjectChange
+from kerf_dra.driver.runtime import metrics
+from kerf_dra.driver.runtime.notifier import Notifier
+from kerf_dra.driver.runtime.problem_log import ProblemLog
+from kerf_dra.driver.runtime.work_queue import WorkQueue
 
 _WORKERS: Final = 2
 """Concurrent pools: a node has one for each kind of device."""

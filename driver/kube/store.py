@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeAlias
 
-from api.model.metadata import ObjectT
-from api.model.names import ObjectRef
+from kerf_dra.api.model.metadata import ObjectT
+from kerf_dra.api.model.names import ObjectRef
 
 Indexer: TypeAlias = Callable[[ObjectT], Iterable[str]]
 """The keys of an object in one index; a pure function."""

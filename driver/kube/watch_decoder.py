@@ -12,11 +12,11 @@ from typing import Final, Generic, Literal
 
 import msgspec
 
-from api.model.json_limits import CUT, MAX_LEVELS, make_readable
-from api.model.metadata import ObjectT
-from api.model.names import ObjectRef
-from api.wire import Kind, ListMeta, UndecodableObjectError
-from driver.kube.http.errors import build_status_error
+from kerf_dra.api.model.json_limits import CUT, MAX_LEVELS, make_readable
+from kerf_dra.api.model.metadata import ObjectT
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.wire import Kind, ListMeta, UndecodableObjectError
+from kerf_dra.driver.kube.http.errors import build_status_error
 
 
 class EventType(StrEnum):

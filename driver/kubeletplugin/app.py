@@ -14,26 +14,26 @@ from typing import Any
 import anyio
 from anyio import to_thread
 
-from api.core.v1 import NODES, Node
-from api.errors import KerfError, PermanentError, TransientError
-from driver.families.shared import SHARED
-from driver.kube.discovery import ApiFeatures, ClassicFeatures, discover, discover_classic
-from driver.kube.http.client import Client
-from driver.kube.http.config import load_access
-from driver.kubeletplugin.backends.base import OutdatedProcessError
-from driver.kubeletplugin.backends.registry import load_backends
-from driver.kubeletplugin.call_watchdog import HangingCallError
-from driver.kubeletplugin.cluster.base import Cluster
-from driver.kubeletplugin.cluster.resource_classes import ResourceClassWatch
-from driver.kubeletplugin.cluster.structured import StructuredCluster
-from driver.kubeletplugin.grpc.server import check_path
-from driver.kubeletplugin.handover import InstanceLock
-from driver.kubeletplugin.instance import CHECKS, Instance, acquire_free_lock
-from driver.kubeletplugin.settings import NAME, ProcessSettings, Settings
-from driver.runtime import logs, metrics
-from driver.runtime.boot import read_boot_id
-from driver.runtime.lifecycle import iter_leaf_errors
-from driver.runtime.probes import Check, Probes
+from kerf_dra.api.core.v1 import NODES, Node
+from kerf_dra.api.errors import KerfError, PermanentError, TransientError
+from kerf_dra.driver.families.shared import SHARED
+from kerf_dra.driver.kube.discovery import ApiFeatures, ClassicFeatures, discover, discover_classic
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.config import load_access
+from kerf_dra.driver.kubeletplugin.backends.base import OutdatedProcessError
+from kerf_dra.driver.kubeletplugin.backends.registry import load_backends
+from kerf_dra.driver.kubeletplugin.call_watchdog import HangingCallError
+from kerf_dra.driver.kubeletplugin.cluster.base import Cluster
+from kerf_dra.driver.kubeletplugin.cluster.resource_classes import ResourceClassWatch
+from kerf_dra.driver.kubeletplugin.cluster.structured import StructuredCluster
+from kerf_dra.driver.kubeletplugin.grpc.server import check_path
+from kerf_dra.driver.kubeletplugin.handover import InstanceLock
+from kerf_dra.driver.kubeletplugin.instance import CHECKS, Instance, acquire_free_lock
+from kerf_dra.driver.kubeletplugin.settings import NAME, ProcessSettings, Settings
+from kerf_dra.driver.runtime import logs, metrics
+from kerf_dra.driver.runtime.boot import read_boot_id
+from kerf_dra.driver.runtime.lifecycle import iter_leaf_errors
+from kerf_dra.driver.runtime.probes import Check, Probes
 
 _log = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class ClusterConnector:
         """Return what a family's plugin does beside the work on claims."""
         if settings.driver_name != SHARED.driver:
             return ()
-        from driver.kubeletplugin.discovery.service import run_discovery  # no other family needs its modules
+        from kerf_dra.driver.kubeletplugin.discovery.service import run_discovery  # no other family needs its modules
 
         return (partial(run_discovery, settings, self._client),)
 
@@ -118,8 +118,8 @@ class ClusterConnector:
 
     def _connect_classic(self, features: ClassicFeatures, node: Node, settings: Settings) -> Cluster:
         # The modules are needed only before Kubernetes 1.32.
-        from driver.kubeletplugin.cluster.classic import ClassicCluster
-        from driver.kubeletplugin.cluster.discovered_devices import CDI_DEVICES_SINCE, DiscoveredDeviceCluster
+        from kerf_dra.driver.kubeletplugin.cluster.classic import ClassicCluster
+        from kerf_dra.driver.kubeletplugin.cluster.discovered_devices import CDI_DEVICES_SINCE, DiscoveredDeviceCluster
 
         kind = ClassicCluster
         if settings.driver_name == SHARED.driver:

@@ -15,11 +15,11 @@ from typing import Final
 
 import anyio
 
-from api.errors import PermanentError
-from driver.kubeletplugin.backends.card_executor import CardExecutor, HangingCall
-from driver.kubeletplugin.backends.kernel_files import is_uninterruptible
-from driver.kubeletplugin.settings import Settings
-from driver.runtime.problem_log import ProblemLog
+from kerf_dra.api.errors import PermanentError
+from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor, HangingCall
+from kerf_dra.driver.kubeletplugin.backends.kernel_files import is_uninterruptible
+from kerf_dra.driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.runtime.problem_log import ProblemLog
 
 RECORD: Final = "hanging-calls"
 """Name of the file, in the state directory, that a process writes before it ends for this reason. Its time counts; its

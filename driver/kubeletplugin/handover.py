@@ -15,15 +15,15 @@ from typing import Final
 
 import anyio
 
-from api.dra.health import DeviceHealth
-from api.errors import PermanentError
-from api.model.names import ClaimRef
-from api.model.prepared import PreparedClaim
-from driver.kubeletplugin.claims.preparer import StoppingError
-from driver.kubeletplugin.plugin import NodePlugin
-from driver.runtime.file_lock import FileLock, is_held, try_acquire
-from driver.runtime.notifier import Notifier
-from driver.runtime.problem_log import ProblemLog
+from kerf_dra.api.dra.health import DeviceHealth
+from kerf_dra.api.errors import PermanentError
+from kerf_dra.api.model.names import ClaimRef
+from kerf_dra.api.model.prepared import PreparedClaim
+from kerf_dra.driver.kubeletplugin.claims.preparer import StoppingError
+from kerf_dra.driver.kubeletplugin.plugin import NodePlugin
+from kerf_dra.driver.runtime.file_lock import FileLock, is_held, try_acquire
+from kerf_dra.driver.runtime.notifier import Notifier
+from kerf_dra.driver.runtime.problem_log import ProblemLog
 
 _log = logging.getLogger(__name__)
 

@@ -17,27 +17,27 @@ import anyio
 import anyio.to_thread
 from anyio.abc import TaskStatus
 
-import cdi
-from api.checkpoint.v1 import CheckpointError
-from api.errors import PermanentError
-from api.registration.v1 import PluginInfo
-from driver.kubeletplugin.backends.base import Backend
-from driver.kubeletplugin.call_watchdog import CallWatchdog
-from driver.kubeletplugin.claims.cdi_spec import file_prefix
-from driver.kubeletplugin.claims.checkpoint import Checkpoint, open_checkpoint
-from driver.kubeletplugin.cluster.base import Cluster
-from driver.kubeletplugin.grpc.device_plugin import DevicePluginServer
-from driver.kubeletplugin.grpc.dra_service import NodeClaimService
-from driver.kubeletplugin.grpc.health_service import HealthFeed
-from driver.kubeletplugin.grpc.pod_resources import PodResourcesClient
-from driver.kubeletplugin.grpc.registration import Registrar
-from driver.kubeletplugin.grpc.server import serving_at, was_removed
-from driver.kubeletplugin.handover import ActiveInstanceProxy, AlreadyRunningError, InstanceLock
-from driver.kubeletplugin.plugin import NodePlugin
-from driver.kubeletplugin.settings import Settings
-from driver.runtime import metrics
-from driver.runtime.file_lock import FileLock
-from driver.runtime.probes import Check
+from kerf_dra import cdi
+from kerf_dra.api.checkpoint.v1 import CheckpointError
+from kerf_dra.api.errors import PermanentError
+from kerf_dra.api.registration.v1 import PluginInfo
+from kerf_dra.driver.kubeletplugin.backends.base import Backend
+from kerf_dra.driver.kubeletplugin.call_watchdog import CallWatchdog
+from kerf_dra.driver.kubeletplugin.claims.cdi_spec import file_prefix
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint, open_checkpoint
+from kerf_dra.driver.kubeletplugin.cluster.base import Cluster
+from kerf_dra.driver.kubeletplugin.grpc.device_plugin import DevicePluginServer
+from kerf_dra.driver.kubeletplugin.grpc.dra_service import NodeClaimService
+from kerf_dra.driver.kubeletplugin.grpc.health_service import HealthFeed
+from kerf_dra.driver.kubeletplugin.grpc.pod_resources import PodResourcesClient
+from kerf_dra.driver.kubeletplugin.grpc.registration import Registrar
+from kerf_dra.driver.kubeletplugin.grpc.server import serving_at, was_removed
+from kerf_dra.driver.kubeletplugin.handover import ActiveInstanceProxy, AlreadyRunningError, InstanceLock
+from kerf_dra.driver.kubeletplugin.plugin import NodePlugin
+from kerf_dra.driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.runtime import metrics
+from kerf_dra.driver.runtime.file_lock import FileLock
+from kerf_dra.driver.runtime.probes import Check
 
 _ACTIVE: Final = metrics.gauge("kerf_instance_active", "1 while this instance is the active one, else 0.", ["driver"])
 

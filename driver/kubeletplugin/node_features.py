@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from driver.partitions.fragmentation import fragmentation
-from driver.partitions.geometry import Card
-from driver.runtime.notifier import Notifier
-from driver.runtime.problem_log import ProblemLog
+from kerf_dra.driver.partitions.fragmentation import fragmentation
+from kerf_dra.driver.partitions.geometry import Card
+from kerf_dra.driver.runtime.notifier import Notifier
+from kerf_dra.driver.runtime.problem_log import ProblemLog
 
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 """The name of a label, after the slash, and a value that is not empty (Kubernetes, "Labels and Selectors")."""

@@ -12,47 +12,47 @@ from pathlib import Path
 import anyio
 from anyio.abc import TaskGroup
 
-import cdi
-from api.dra.health import DeviceHealth
-from api.model.base import JsonObject
-from api.model.names import ShareId
-from api.podresources.v1 import ClaimUse
-from driver.kube.events import EventKind
-from driver.kubeletplugin.backends.base import Backend, DescribedBackend
-from driver.kubeletplugin.backends.card_executor import CardExecutor
-from driver.kubeletplugin.backends.ownership import came_later
-from driver.kubeletplugin.claims.checkpoint import Checkpoint
-from driver.kubeletplugin.claims.claim_users import ClaimUsers
-from driver.kubeletplugin.claims.device_metadata import FOLDER, MetadataFiles
-from driver.kubeletplugin.claims.early_preparation import EarlyPreparer
-from driver.kubeletplugin.claims.garbage_collection import ClaimGarbageCollector
-from driver.kubeletplugin.claims.hardware import HardwareExecutor
-from driver.kubeletplugin.claims.held_claims import HeldClaims
-from driver.kubeletplugin.claims.preparer import ClaimPreparer
-from driver.kubeletplugin.claims.refused_claims import RefusedClaims
-from driver.kubeletplugin.claims.status_writer import DeviceStatusWriter
-from driver.kubeletplugin.claims.steps import StepExecutor
-from driver.kubeletplugin.cluster.base import Cluster, DiscoveredDeviceSource
-from driver.kubeletplugin.deviceplugin.allocation import ListDeviceUses, ResourceAllocator
-from driver.kubeletplugin.deviceplugin.discovered_devices import DiscoveredDeviceOffer, UserKeeper
-from driver.kubeletplugin.deviceplugin.placements import PlacementOffer
-from driver.kubeletplugin.deviceplugin.release import ResourceCollector
-from driver.kubeletplugin.deviceplugin.reservation import ReservationKeeper
-from driver.kubeletplugin.inventory.claim_metrics import ClaimMetrics
-from driver.kubeletplugin.inventory.devices import PublishTarget
-from driver.kubeletplugin.inventory.health import DeviceHealthTracker
-from driver.kubeletplugin.inventory.publisher import DevicePublisher
-from driver.kubeletplugin.inventory.refusals import RefusalTracker
-from driver.kubeletplugin.inventory.resource_metrics import serve_resource_metrics
-from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, KnownAllocations, OrphanedDevices
-from driver.kubeletplugin.inventory.surveyor import HardwareSurveyor
-from driver.kubeletplugin.inventory.surveys import SurveyTracker
-from driver.kubeletplugin.node_features import FeatureFile, build_node_features, follow_cards
-from driver.kubeletplugin.settings import Settings
-from driver.partitions.geometry import Card, Partition
-from driver.partitions.records import from_card_part
-from driver.runtime.notifier import Notifier
-from driver.runtime.worker_threads import Work
+from kerf_dra import cdi
+from kerf_dra.api.dra.health import DeviceHealth
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.names import ShareId
+from kerf_dra.api.podresources.v1 import ClaimUse
+from kerf_dra.driver.kube.events import EventKind
+from kerf_dra.driver.kubeletplugin.backends.base import Backend, DescribedBackend
+from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
+from kerf_dra.driver.kubeletplugin.backends.ownership import came_later
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint
+from kerf_dra.driver.kubeletplugin.claims.claim_users import ClaimUsers
+from kerf_dra.driver.kubeletplugin.claims.device_metadata import FOLDER, MetadataFiles
+from kerf_dra.driver.kubeletplugin.claims.early_preparation import EarlyPreparer
+from kerf_dra.driver.kubeletplugin.claims.garbage_collection import ClaimGarbageCollector
+from kerf_dra.driver.kubeletplugin.claims.hardware import HardwareExecutor
+from kerf_dra.driver.kubeletplugin.claims.held_claims import HeldClaims
+from kerf_dra.driver.kubeletplugin.claims.preparer import ClaimPreparer
+from kerf_dra.driver.kubeletplugin.claims.refused_claims import RefusedClaims
+from kerf_dra.driver.kubeletplugin.claims.status_writer import DeviceStatusWriter
+from kerf_dra.driver.kubeletplugin.claims.steps import StepExecutor
+from kerf_dra.driver.kubeletplugin.cluster.base import Cluster, DiscoveredDeviceSource
+from kerf_dra.driver.kubeletplugin.deviceplugin.allocation import ListDeviceUses, ResourceAllocator
+from kerf_dra.driver.kubeletplugin.deviceplugin.discovered_devices import DiscoveredDeviceOffer, UserKeeper
+from kerf_dra.driver.kubeletplugin.deviceplugin.placements import PlacementOffer
+from kerf_dra.driver.kubeletplugin.deviceplugin.release import ResourceCollector
+from kerf_dra.driver.kubeletplugin.deviceplugin.reservation import ReservationKeeper
+from kerf_dra.driver.kubeletplugin.inventory.claim_metrics import ClaimMetrics
+from kerf_dra.driver.kubeletplugin.inventory.devices import PublishTarget
+from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from kerf_dra.driver.kubeletplugin.inventory.publisher import DevicePublisher
+from kerf_dra.driver.kubeletplugin.inventory.refusals import RefusalTracker
+from kerf_dra.driver.kubeletplugin.inventory.resource_metrics import serve_resource_metrics
+from kerf_dra.driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, KnownAllocations, OrphanedDevices
+from kerf_dra.driver.kubeletplugin.inventory.surveyor import HardwareSurveyor
+from kerf_dra.driver.kubeletplugin.inventory.surveys import SurveyTracker
+from kerf_dra.driver.kubeletplugin.node_features import FeatureFile, build_node_features, follow_cards
+from kerf_dra.driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.partitions.geometry import Card, Partition
+from kerf_dra.driver.partitions.records import from_card_part
+from kerf_dra.driver.runtime.notifier import Notifier
+from kerf_dra.driver.runtime.worker_threads import Work
 
 
 async def _nobody_says() -> None:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from api.model.names import DriverName
-from driver.families.base import Family
-from driver.kubeletplugin.backends.registry import BackendChoice
-from driver.runtime.backoff import Backoff
+from kerf_dra.api.model.names import DriverName
+from kerf_dra.driver.families.base import Family
+from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice
+from kerf_dra.driver.runtime.backoff import Backoff
 
 KUBELET_ROOT: Final = Path("/var/lib/kubelet")
 """The kubelet's own default of ``--root-dir``."""

@@ -2,5 +2,6 @@
 
 ``cluster`` starts an ``apiserver``, and as clients of it over HTTP the ResourceClaim controller (``controllers``), a
 ``scheduler`` and one ``kubelet`` stand-in for each node. It is Kubernetes without Kerf: what runs against it must run
-against a real cluster unchanged, so it never imports ``driver.controller``, ``driver.kubeletplugin`` or ``api.kerf``.
+against a real cluster unchanged, so it never imports ``kerf_dra.driver.controller``, ``kerf_dra.driver.kubeletplugin``
+or ``kerf_dra.api.kerf``.
 """

@@ -12,20 +12,20 @@ import anyio
 import yaml
 from anyio.abc import TaskGroup, TaskStatus
 
-from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS
-from api.model.base import JsonObject
-from api.resource.classic import ClassicKinds
-from api.resource.kinds import ResourceKinds
-from driver.kube.discovery import discover, discover_classic
-from driver.kube.events import EventReporter
-from driver.kube.http.client import Client
-from driver.kube.http.config import load_access
-from driver.local.apiserver import ApiServer, ApiServerSettings
-from driver.local.controllers.resource_claims import ClaimController, classic_lifecycle, structured_lifecycle
-from driver.local.controllers.workloads import WorkloadController
-from driver.local.kubelet import Kubelet, KubeletSettings
-from driver.local.scheduler.classic import ClassicScheduler
-from driver.local.scheduler.structured import Scheduler
+from kerf_dra.api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.resource.classic import ClassicKinds
+from kerf_dra.api.resource.kinds import ResourceKinds
+from kerf_dra.driver.kube.discovery import discover, discover_classic
+from kerf_dra.driver.kube.events import EventReporter
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.config import load_access
+from kerf_dra.driver.local.apiserver import ApiServer, ApiServerSettings
+from kerf_dra.driver.local.controllers.resource_claims import ClaimController, classic_lifecycle, structured_lifecycle
+from kerf_dra.driver.local.controllers.workloads import WorkloadController
+from kerf_dra.driver.local.kubelet import Kubelet, KubeletSettings
+from kerf_dra.driver.local.scheduler.classic import ClassicScheduler
+from kerf_dra.driver.local.scheduler.structured import Scheduler
 
 _ESTABLISH_S: Final = 60.0
 """The time for the API server to establish a new kind, which it does at once, on a machine that is busy as well."""

@@ -2,7 +2,7 @@
 
 Discovery, capacity and properties have a counterpart. Brokers and Services have none, and become remarks that say what
 to write instead. An Instance has none in a file: nodes find its device again. Pods with ``akri.sh/...`` in their limits
-are converted with those of device plugins (``driver.migration.limits``).
+are converted with those of device plugins (``kerf_dra.driver.migration.limits``).
 
 The fields are those of Akri 0.6 to 0.13 (``deployment/helm/crds/akri-configuration-crd.yaml``,
 ``shared/src/akri/configuration.rs``).
@@ -12,14 +12,14 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Literal
 
-from api.errors import InvalidDocumentError
-from api.kerf.decoder import decode_discovery_configuration
-from api.kerf.discovery_objects import DISCOVERY_CONFIGURATIONS, DiscoveryConfigurationObject
-from api.kerf.v1alpha1 import API_VERSION, Strict
-from api.kerf.validation import check_document, convert_document
-from api.model.base import JsonObject
-from api.model.metadata import ObjectMeta
-from driver.migration.classic import MigrationResult, leave_out, report_unreadable
+from kerf_dra.api.errors import InvalidDocumentError
+from kerf_dra.api.kerf.decoder import decode_discovery_configuration
+from kerf_dra.api.kerf.discovery_objects import DISCOVERY_CONFIGURATIONS, DiscoveryConfigurationObject
+from kerf_dra.api.kerf.v1alpha1 import API_VERSION, Strict
+from kerf_dra.api.kerf.validation import check_document, convert_document
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.driver.migration.classic import MigrationResult, leave_out, report_unreadable
 
 DOMAIN: Final = "akri.sh"
 """The API group of Akri's objects, and the domain of its extended resources."""

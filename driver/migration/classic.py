@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from api.errors import InvalidDocumentError
-from api.kerf.classic_parameters import (
+from kerf_dra.api.errors import InvalidDocumentError
+from kerf_dra.api.kerf.classic_parameters import (
     ClaimParameters,
     ClassParameters,
     FpgaClaimParametersSpec,
@@ -16,10 +16,10 @@ from api.kerf.classic_parameters import (
     GpuClaimParametersSpec,
     GpuClassParametersSpec,
 )
-from api.kerf.v1alpha1 import API_VERSION, FpgaConfig, GpuConfig, config_to_parameters
-from api.model.base import JsonObject
-from api.model.classic import ClassicClass, ClassicTemplate
-from api.model.device_attributes import (
+from kerf_dra.api.kerf.v1alpha1 import API_VERSION, FpgaConfig, GpuConfig, config_to_parameters
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.classic import ClassicClass, ClassicTemplate
+from kerf_dra.api.model.device_attributes import (
     ATTRIBUTE_FUNCTION,
     ATTRIBUTE_MODEL,
     ATTRIBUTE_PROFILE,
@@ -27,12 +27,12 @@ from api.model.device_attributes import (
     CAPACITY_MEMORY,
     monitor_taint_key,
 )
-from api.model.quantity import Quantity
-from api.wire import to_builtins
-from driver.families import selectors
-from driver.families.base import Family
-from driver.families.fpga import FPGA
-from driver.families.gpu import GPU
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.api.wire import to_builtins
+from kerf_dra.driver.families import selectors
+from kerf_dra.driver.families.base import Family
+from kerf_dra.driver.families.fpga import FPGA
+from kerf_dra.driver.families.gpu import GPU
 
 V1: Final = "resource.k8s.io/v1"
 REQUEST: Final = "device"
@@ -161,7 +161,7 @@ def _template_remarks(template: ClassicTemplate) -> Iterator[str]:
 
 
 def _selectors(parameters: ClaimParameters) -> Iterable[str]:
-    """Yield CEL over the attributes that Kerf publishes (``driver.families``)."""
+    """Yield CEL over the attributes that Kerf publishes (``kerf_dra.driver.families``)."""
     family = _family(parameters)
     if parameters.models:
         yield selectors.attribute_is_one_of(family, ATTRIBUTE_MODEL, parameters.models)

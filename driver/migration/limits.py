@@ -13,16 +13,16 @@ from typing import Any, Final
 
 import msgspec
 
-from api.errors import InvalidQuantityError
-from api.kerf.v1alpha1 import API_VERSION
-from api.model.base import JsonObject
-from api.model.device_attributes import ATTRIBUTE_UUID
-from api.model.quantity import Quantity
-from api.wire import to_builtins
-from driver.families.shared import SHARED
-from driver.families.shared.objects import name_class
-from driver.migration.akri import DOMAIN, find_configuration, name_of
-from driver.migration.classic import REQUEST, V1, MigrationResult, leave_out
+from kerf_dra.api.errors import InvalidQuantityError
+from kerf_dra.api.kerf.v1alpha1 import API_VERSION
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.device_attributes import ATTRIBUTE_UUID
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.api.wire import to_builtins
+from kerf_dra.driver.families.shared import SHARED
+from kerf_dra.driver.families.shared.objects import name_class
+from kerf_dra.driver.migration.akri import DOMAIN, find_configuration, name_of
+from kerf_dra.driver.migration.classic import REQUEST, V1, MigrationResult, leave_out
 
 _TEMPLATES: Final[Mapping[str, Sequence[str]]] = {
     "Pod": (),

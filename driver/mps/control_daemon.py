@@ -15,8 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from driver.mps.documents import DaemonFolder
-from driver.mps.driver_programs import DriverProgram, ProgramFailedError
+from kerf_dra.driver.mps.documents import DaemonFolder
+from kerf_dra.driver.mps.driver_programs import DriverProgram, ProgramFailedError
 
 CONTROL: Final = "nvidia-cuda-mps-control"
 PIPE_VARIABLE: Final = "CUDA_MPS_PIPE_DIRECTORY"

@@ -23,8 +23,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from api.errors import TransientError
-from driver.runtime.boot import read_boot_id
+from kerf_dra.api.errors import TransientError
+from kerf_dra.driver.runtime.boot import read_boot_id
 
 LOCK: Final = "lock"
 """The file, in the folder of all devices, that a running ``kerf mps-daemons`` holds locked."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from api.errors import TransientError
+from kerf_dra.api.errors import TransientError
 
 _FOLDERS: Final = ("usr/bin", "bin", "usr/local/bin")
 _LIBRARIES: Final = ("lib64", "usr/lib64", "lib", "usr/lib")

@@ -14,9 +14,9 @@ from typing import Final
 import anyio
 from anyio import to_thread
 
-from api.errors import KerfError, PermanentError
-from driver.mps.control_daemon import COMMAND_S, ControlDaemon
-from driver.mps.documents import (
+from kerf_dra.api.errors import KerfError, PermanentError
+from kerf_dra.driver.mps.control_daemon import COMMAND_S, ControlDaemon
+from kerf_dra.driver.mps.documents import (
     LOCK,
     SHARED_MEMORY,
     DaemonFolder,
@@ -27,9 +27,9 @@ from driver.mps.documents import (
     remove_document,
     write_document,
 )
-from driver.mps.driver_programs import ProgramFailedError
-from driver.runtime.backoff import Backoff
-from driver.runtime.file_lock import try_acquire
+from kerf_dra.driver.mps.driver_programs import ProgramFailedError
+from kerf_dra.driver.runtime.backoff import Backoff
+from kerf_dra.driver.runtime.file_lock import try_acquire
 
 _log = logging.getLogger(__name__)
 

@@ -12,5 +12,6 @@ sets of its units; ``publish_order`` sorts the partitions; ``pool_compiler`` mak
 ``device_names``, ``device_attributes`` and ``shared_devices``; ``slice_limits`` checks it. ``fragmentation`` measures
 the free units of cards.
 
-The package imports no wire formats, no ``driver.kube``, no ``driver.runtime`` and nothing that does I/O.
+The package imports no wire formats, no ``kerf_dra.driver.kube``, no ``kerf_dra.driver.runtime`` and nothing that does
+I/O.
 """

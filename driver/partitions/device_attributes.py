@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
-from api.model import device_attributes as v
-from api.model.devices import Attribute, Capacity
-from api.model.semver import coerce_version
-from driver.partitions.geometry import NOTHING, Amounts, Card, Geometry, PartitionSpec, Placement
-from driver.partitions.slice_limits import CompileError
+from kerf_dra.api.model import device_attributes as v
+from kerf_dra.api.model.devices import Attribute, Capacity
+from kerf_dra.api.model.semver import coerce_version
+from kerf_dra.driver.partitions.geometry import NOTHING, Amounts, Card, Geometry, PartitionSpec, Placement
+from kerf_dra.driver.partitions.slice_limits import CompileError
 
 _SIZES: Final = 256
 """The most sets of capacities kept: more than the partitions of a geometry have, so that devices of one size share

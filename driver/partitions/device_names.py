@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
-from driver.partitions.geometry import Card, Partition, Placement
+from kerf_dra.driver.partitions.geometry import Card, Partition, Placement
 
 _SHARED: Final = "-shared"
 _MONITOR: Final = "-monitor"

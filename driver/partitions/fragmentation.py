@@ -6,8 +6,15 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
-from driver.partitions.geometry import Card, Partition, PartitionSpec
-from driver.partitions.unit_map import FreeUnits, LayoutUnits, UnitMap, count_disjoint, get_unit_map, longest_run
+from kerf_dra.driver.partitions.geometry import Card, Partition, PartitionSpec
+from kerf_dra.driver.partitions.unit_map import (
+    FreeUnits,
+    LayoutUnits,
+    UnitMap,
+    count_disjoint,
+    get_unit_map,
+    longest_run,
+)
 
 _STATES: Final = 4096
 """The most sets of free units kept: a card of eight units has 256, and a cluster few models."""

@@ -5,16 +5,16 @@ them, its *placement*: mostly a run. Two partitions of a card can coexist when t
 together they need no more exclusive engines than there are. A card that can be divided into units in several ways has
 several *layouts*, each with units of its own, of which one is in use at a time: partitions of two layouts never
 coexist. A *geometry* lists the partitions that all cards of one model can have; each family of devices builds its own
-(``driver.families``).
+(``kerf_dra.driver.families``).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
-from api.errors import PermanentError
-from api.model.devices import Attribute
-from api.model.quantity import Quantity
+from kerf_dra.api.errors import PermanentError
+from kerf_dra.api.model.devices import Attribute
+from kerf_dra.api.model.quantity import Quantity
 
 NOTHING: Final = Quantity(0)
 

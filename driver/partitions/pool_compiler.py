@@ -17,8 +17,8 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
-from api.model import device_attributes as v
-from api.model.devices import (
+from kerf_dra.api.model import device_attributes as v
+from kerf_dra.api.model.devices import (
     Attribute,
     Counter,
     CounterSet,
@@ -28,9 +28,9 @@ from api.model.devices import (
     Pool,
     SliceContent,
 )
-from api.model.names import DriverName
-from api.model.quantity import Quantity
-from driver.partitions.device_attributes import (
+from kerf_dra.api.model.names import DriverName
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.partitions.device_attributes import (
     Vocabulary,
     capacities,
     card_attributes,
@@ -38,12 +38,12 @@ from driver.partitions.device_attributes import (
     no_capacity,
     partition_attributes,
 )
-from driver.partitions.device_names import card_name, device_name, monitor_name
-from driver.partitions.geometry import NOTHING, Card, Geometry, Partition, PartitionSpec
-from driver.partitions.publish_order import PublishOrder, publish_order
-from driver.partitions.shared_devices import build_shared_device
-from driver.partitions.slice_limits import MAX_DEVICES, MAX_SETS, CompileError, SliceLayout, check_pool
-from driver.partitions.unit_map import quota_totals
+from kerf_dra.driver.partitions.device_names import card_name, device_name, monitor_name
+from kerf_dra.driver.partitions.geometry import NOTHING, Card, Geometry, Partition, PartitionSpec
+from kerf_dra.driver.partitions.publish_order import PublishOrder, publish_order
+from kerf_dra.driver.partitions.shared_devices import build_shared_device
+from kerf_dra.driver.partitions.slice_limits import MAX_DEVICES, MAX_SETS, CompileError, SliceLayout, check_pool
+from kerf_dra.driver.partitions.unit_map import quota_totals
 
 _NO_TAINTS: Final[Mapping[str, tuple[DeviceTaint, ...]]] = MappingProxyType({})
 _GEOMETRIES: Final = 256

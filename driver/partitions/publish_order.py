@@ -33,8 +33,8 @@ from heapq import heapify, heappop, heapreplace
 from itertools import groupby
 from typing import Final, NamedTuple, TypeAlias
 
-from driver.partitions.geometry import Card, Partition, PartitionSpec, Placement
-from driver.partitions.unit_map import FreeUnits, UnitMap, get_unit_map
+from kerf_dra.driver.partitions.geometry import Card, Partition, PartitionSpec, Placement
+from kerf_dra.driver.partitions.unit_map import FreeUnits, UnitMap, get_unit_map
 
 _CARD_ORDERS: Final = 1024
 """The most orders of single cards that are kept, of some kilobytes each: more states than the cards of a node go

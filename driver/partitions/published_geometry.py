@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from api.model import device_attributes as v
-from api.model.devices import Attribute, Device
-from api.model.quantity import Quantity
-from driver.partitions.device_names import name_part, parse_device_name
-from driver.partitions.geometry import (
+from kerf_dra.api.model import device_attributes as v
+from kerf_dra.api.model.devices import Attribute, Device
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.partitions.device_names import name_part, parse_device_name
+from kerf_dra.driver.partitions.geometry import (
     Geometry,
     InvalidGeometryError,
     Layout,

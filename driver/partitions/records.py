@@ -1,7 +1,7 @@
 """Conversion between partitions and their records in the checkpoint."""
 
-from api.model.prepared import CardPart
-from driver.partitions.geometry import Partition, Placement
+from kerf_dra.api.model.prepared import CardPart
+from kerf_dra.driver.partitions.geometry import Partition, Placement
 
 
 def to_card_part(partition: Partition) -> CardPart:

@@ -10,12 +10,12 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from api.model import device_attributes as v
-from api.model.devices import Attribute, Capacity, CapacityRange, CapacityRequestPolicy, Device
-from api.model.quantity import Quantity
-from driver.partitions.device_names import shared_name
-from driver.partitions.geometry import Card, Partition
-from driver.partitions.unit_map import get_unit_map
+from kerf_dra.api.model import device_attributes as v
+from kerf_dra.api.model.devices import Attribute, Capacity, CapacityRange, CapacityRequestPolicy, Device
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.partitions.device_names import shared_name
+from kerf_dra.driver.partitions.geometry import Card, Partition
+from kerf_dra.driver.partitions.unit_map import get_unit_map
 
 ShareableProfiles: TypeAlias = frozenset[str | None]
 """The profiles or functions whose partitions may be shared; None among them stands for whole cards."""

@@ -10,10 +10,10 @@ from enum import Enum
 from functools import lru_cache
 from typing import Final
 
-from api.errors import PermanentError
-from api.model.devices import Attribute, CounterSet, Device, Pool, SliceContent
-from api.model.names import is_dns_label, is_dns_subdomain
-from api.model.semver import parse_version
+from kerf_dra.api.errors import PermanentError
+from kerf_dra.api.model.devices import Attribute, CounterSet, Device, Pool, SliceContent
+from kerf_dra.api.model.names import is_dns_label, is_dns_subdomain
+from kerf_dra.api.model.semver import parse_version
 
 MAX_DEVICES: Final = 64
 """The most devices in a slice whose devices have taints or consume counters."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from api.model.quantity import Quantity
-from driver.partitions.geometry import Amounts, Geometry, PartitionSpec, Placement, order_specs, unit_mask
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.partitions.geometry import Amounts, Geometry, PartitionSpec, Placement, order_specs, unit_mask
 
 
 def build_uniform_geometry(

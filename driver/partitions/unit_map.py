@@ -9,8 +9,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
-from api.model.quantity import Quantity
-from driver.partitions.geometry import NOTHING, Amounts, Card, Geometry, Partition, PartitionSpec, Placement, unit_mask
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.partitions.geometry import (
+    NOTHING,
+    Amounts,
+    Card,
+    Geometry,
+    Partition,
+    PartitionSpec,
+    Placement,
+    unit_mask,
+)
 
 _UNIT_MAPS: Final = 256
 """The most unit maps kept: more than there are geometries in any cluster, including variants of a model."""

@@ -3,5 +3,5 @@
 ``lifecycle`` starts and stops a process, ``logs``, ``metrics`` and ``probes`` show what it does, ``backoff``,
 ``notifier``, ``work_queue`` and ``concurrency`` arrange its tasks, ``file_lock`` keeps processes apart, and ``https``
 says whom connections go through, and whom they trust. The package knows nothing of Kubernetes: of Kerf it imports
-``api.errors`` alone.
+``kerf_dra.api.errors`` alone.
 """

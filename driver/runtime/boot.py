@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from api.errors import PermanentError
+from kerf_dra.api.errors import PermanentError
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 """The file of it (random(4)); the same in every container."""

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar, TypeVarTuple
 import anyio
 from anyio.abc import TaskGroup
 
-from api.errors import KerfError
+from kerf_dra.api.errors import KerfError
 
 ItemT = TypeVar("ItemT")
 KeyT = TypeVar("KeyT", bound=Hashable)

@@ -19,7 +19,7 @@ from typing import Final
 import anyio
 from anyio.abc import TaskStatus
 
-from api.errors import KerfError
+from kerf_dra.api.errors import KerfError
 
 FAILED: Final = 1
 """Exit code when ``main`` raised."""

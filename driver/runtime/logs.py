@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from textwrap import indent
 from typing import Final, Literal, TextIO, TypeAlias, TypedDict, Unpack
 
-from api.model.printable_text import replace_unprintable
+from kerf_dra.api.model.printable_text import replace_unprintable
 
 Format: TypeAlias = Literal["text", "json"]
 
@@ -69,7 +69,7 @@ class JsonFormatter(logging.Formatter):
         line = {
             "time": _utc(record),
             "level": record.levelname.lower(),
-            "logger": record.name,
+            "logger": _logger_name(record),
             "message": _without_secrets(record.getMessage()),
             **_fields.get(),
         }
@@ -83,7 +83,7 @@ class TextFormatter(logging.Formatter):
     """``2026-11-20T08:30:00.123Z INFO    driver.kube.informer: message  claim=default/training node=n1``."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line = f"{_utc(record)} {record.levelname:<7} {record.name}: {record.getMessage()}"
+        line = f"{_utc(record)} {record.levelname:<7} {_logger_name(record)}: {record.getMessage()}"
         fields = " ".join(f"{key}={value}" for key, value in _fields.get().items())
         if fields:
             line = f"{line}  {fields}"
@@ -92,6 +92,11 @@ class TextFormatter(logging.Formatter):
             lines = replace_unprintable(self.formatException(record.exc_info), kept="\n")
             line = f"{line}\n{indent(lines, '  ')}"
         return _without_secrets(line)
+
+
+def _logger_name(record: logging.LogRecord) -> str:
+    """Return the name of the module below the import package, as queries over logs have it."""
+    return record.name.removeprefix("kerf_dra.")
 
 
 def _utc(record: logging.LogRecord) -> str:

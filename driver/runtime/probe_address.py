@@ -1,6 +1,6 @@
 """The address of the probes, ``host:port``: read by the command line without the modules of the server."""
 
-from api.errors import PermanentError
+from kerf_dra.api.errors import PermanentError
 
 
 class AddressError(PermanentError):

@@ -22,8 +22,8 @@ from anyio.abc import TaskStatus
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from driver.runtime.connection_limiter import ConnectionLimiter
-from driver.runtime.probe_address import AddressError, parse_address
+from kerf_dra.driver.runtime.connection_limiter import ConnectionLimiter
+from kerf_dra.driver.runtime.probe_address import AddressError, parse_address
 
 Check: TypeAlias = Callable[[], str | None]
 """A readiness check: returns what is wrong, for people, or None."""

@@ -17,11 +17,11 @@ from typing import Final, Generic, TypeVar
 
 import anyio
 
-from api.errors import PermanentError, TransientError
-from driver.runtime import metrics
-from driver.runtime.backoff import Backoff
-from driver.runtime.concurrency import is_cancelled
-from driver.runtime.notifier import Notifier
+from kerf_dra.api.errors import PermanentError, TransientError
+from kerf_dra.driver.runtime import metrics
+from kerf_dra.driver.runtime.backoff import Backoff
+from kerf_dra.driver.runtime.concurrency import is_cancelled
+from kerf_dra.driver.runtime.notifier import Notifier
 
 KeyT = TypeVar("KeyT", bound=Hashable)
 

@@ -3,5 +3,5 @@
 ``node_filter`` is its Filter step without devices, ``binding_conditions`` its PreBind step (KEP-5007),
 ``extended_resources`` its implicit claims (KEP-5004), ``scheduler_faults`` the known faults of its releases;
 ``label_selector`` is ``metav1.LabelSelector``. The embedded scheduler, diagnostics, the controller and the kubelet
-plugin use them. Must never import ``driver.kube`` or do I/O.
+plugin use them. Must never import ``kerf_dra.driver.kube`` or do I/O.
 """

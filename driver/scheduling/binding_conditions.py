@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from api.model.allocations import AllocatedDeviceStatus, DeviceRequestAllocationResult
-from api.model.claims import ResourceClaim
+from kerf_dra.api.model.allocations import AllocatedDeviceStatus, DeviceRequestAllocationResult
+from kerf_dra.api.model.claims import ResourceClaim
 
 TIMEOUT_S: Final = 600.0
 """The time that devices have to become ready: the scheduler's default (DynamicResourcesArgs.bindingTimeout)."""

@@ -11,8 +11,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from api.core.v1 import ContainerExtendedResourceRequest, Pod
-from api.model.claims import (
+from kerf_dra.api.core.v1 import ContainerExtendedResourceRequest, Pod
+from kerf_dra.api.model.claims import (
     DeviceClaim,
     DeviceClass,
     DeviceRequest,
@@ -20,7 +20,7 @@ from api.model.claims import (
     ResourceClaim,
     ResourceClaimSpec,
 )
-from api.model.metadata import ObjectMeta, OwnerReference
+from kerf_dra.api.model.metadata import ObjectMeta, OwnerReference
 
 EXTENDED_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"
 """The annotation that marks the claim for extended resources, with the value ``true``."""

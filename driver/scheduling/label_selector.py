@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from api.model.metadata import LabelSelectorRequirement
+from kerf_dra.api.model.metadata import LabelSelectorRequirement
 
 
 def match_labels(requirements: Iterable[LabelSelectorRequirement], labels: Mapping[str, str]) -> bool:

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from api.core.v1 import Node, Pod, Taint, Toleration
-from api.model.claims import ResourceClaim
-from driver.allocation import NodeView, node_matches
+from kerf_dra.api.core.v1 import Node, Pod, Taint, Toleration
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.driver.allocation import NodeView, node_matches
 
 
 def node_view(node: Node) -> NodeView:

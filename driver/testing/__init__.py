@@ -21,9 +21,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from driver.testing.contract import BackendContract
-    from driver.testing.journal import KillableJournal, ProcessKilled
-    from driver.testing.machine import MachineUnderTest
+    from kerf_dra.driver.testing.contract import BackendContract
+    from kerf_dra.driver.testing.journal import KillableJournal, ProcessKilled
+    from kerf_dra.driver.testing.machine import MachineUnderTest
 
 __all__ = ["BackendContract", "KillableJournal", "MachineUnderTest", "ProcessKilled"]
 
@@ -41,5 +41,5 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401  (PEP 562)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import pytest
 
-    pytest.register_assert_rewrite("driver.testing.contract")
+    pytest.register_assert_rewrite("kerf_dra.driver.testing.contract")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from api.errors import KerfError
-from cdi import ContainerEdits, Device, Kind, Spec, validate
-from driver.families.base import Family
-from driver.kubeletplugin.backends.base import (
+from kerf_dra.api.errors import KerfError
+from kerf_dra.cdi import ContainerEdits, Device, Kind, Spec, validate
+from kerf_dra.driver.families.base import Family
+from kerf_dra.driver.kubeletplugin.backends.base import (
     Backend,
     CardAbsentError,
     CardChange,
@@ -26,13 +26,13 @@ from driver.kubeletplugin.backends.base import (
     HealthChange,
     HealthState,
 )
-from driver.partitions.device_names import card_name
-from driver.partitions.geometry import Card, Partition
-from driver.partitions.pool_compiler import compile_pool
-from driver.partitions.slice_limits import SliceLayout
-from driver.testing.journal import ProcessKilled
-from driver.testing.machine import MachineUnderTest
-from driver.testing.partition_samples import (
+from kerf_dra.driver.partitions.device_names import card_name
+from kerf_dra.driver.partitions.geometry import Card, Partition
+from kerf_dra.driver.partitions.pool_compiler import compile_pool
+from kerf_dra.driver.partitions.slice_limits import SliceLayout
+from kerf_dra.driver.testing.journal import ProcessKilled
+from kerf_dra.driver.testing.machine import MachineUnderTest
+from kerf_dra.driver.testing.partition_samples import (
     fill_card,
     fits,
     one_of_each_published_size,
@@ -41,7 +41,7 @@ from driver.testing.partition_samples import (
     side_by_side,
     smallest_partition,
 )
-from driver.testing.plugin import DeviceRecord, PluginStandIn
+from kerf_dra.driver.testing.plugin import DeviceRecord, PluginStandIn
 
 _MOST_POINTS: Final = 200
 """Points of one call at which a process is killed, before the suite takes the hook for one that always kills."""

@@ -6,9 +6,9 @@ from typing import ClassVar, NoReturn
 
 import pytest
 
-from api.kerf.v1alpha1 import DeviceConfigBase
-from driver.kubeletplugin.backends.base import Backend
-from driver.partitions.geometry import Card, Partition
+from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase
+from kerf_dra.driver.kubeletplugin.backends.base import Backend
+from kerf_dra.driver.partitions.geometry import Card, Partition
 
 
 class MachineUnderTest(ABC):

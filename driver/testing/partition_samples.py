@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from driver.partitions.geometry import Card, Partition
-from driver.partitions.unit_map import get_unit_map
-from driver.testing.plugin import PluginStandIn
+from kerf_dra.driver.partitions.geometry import Card, Partition
+from kerf_dra.driver.partitions.unit_map import get_unit_map
+from kerf_dra.driver.testing.plugin import PluginStandIn
 
 
 def smallest_partition(plugin: PluginStandIn) -> Partition:

@@ -6,23 +6,23 @@ What on a card is a claim's own and what is another's, the plugin's own ``owners
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from api.kerf.v1alpha1 import DeviceConfigBase
-from api.model.names import ClaimRef, DeviceId, ShareId
-from api.model.quantity import Quantity
-from driver.families.base import Family
-from driver.kubeletplugin.backends.base import (
+from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase
+from kerf_dra.api.model.names import ClaimRef, DeviceId, ShareId
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.families.base import Family
+from kerf_dra.driver.kubeletplugin.backends.base import (
     AllocatedDevice,
     Backend,
     CardSurvey,
     FoundPartition,
     Handle,
 )
-from driver.kubeletplugin.backends.ownership import BEFORE, check_free, find_ours, list_before
-from driver.kubeletplugin.backends.survey_validation import survey_card
-from driver.partitions.device_names import device_name
-from driver.partitions.geometry import Card, Partition
-from driver.testing.journal import KillableJournal
-from driver.testing.machine import MachineUnderTest
+from kerf_dra.driver.kubeletplugin.backends.ownership import BEFORE, check_free, find_ours, list_before
+from kerf_dra.driver.kubeletplugin.backends.survey_validation import survey_card
+from kerf_dra.driver.partitions.device_names import device_name
+from kerf_dra.driver.partitions.geometry import Card, Partition
+from kerf_dra.driver.testing.journal import KillableJournal
+from kerf_dra.driver.testing.machine import MachineUnderTest
 
 _POOL = "node-1"
 """The name of the pool, of which a backend reads nothing."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from api.model.claims import (
+from kerf_dra.api.model.claims import (
     CapacityRequirements,
     CelSelector,
     DeviceClaim,
@@ -21,7 +21,7 @@ from api.model.claims import (
     ResourceClaim,
     ResourceClaimSpec,
 )
-from api.model.devices import (
+from kerf_dra.api.model.devices import (
     Attribute,
     Capacity,
     Counter,
@@ -32,9 +32,9 @@ from api.model.devices import (
     ResourceSlice,
     ResourceSliceSpec,
 )
-from api.model.metadata import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
-from api.model.quantity import Quantity
-from driver.allocation import AllocatedState, Budget, Features, NodeView, Outcome, PoolIndex, allocate
+from kerf_dra.api.model.metadata import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.allocation import AllocatedState, Budget, Features, NodeView, Outcome, PoolIndex, allocate
 
 DRIVER = "gpu.example.com"
 NODE = NodeView("node-1", {"zone": "east", "rank": "5"})

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from api.model.claims import DeviceConstraint, DeviceSubRequest, ExactDeviceRequest, ResourceClaim
-from api.model.devices import Device, ResourceSlice
-from api.model.names import DeviceId
-from driver.allocation import AllocatedState
+from kerf_dra.api.model.claims import DeviceConstraint, DeviceSubRequest, ExactDeviceRequest, ResourceClaim
+from kerf_dra.api.model.devices import Device, ResourceSlice
+from kerf_dra.api.model.names import DeviceId
+from kerf_dra.driver.allocation import AllocatedState
 from tests.allocation.result_check import attribute_values
 
 MAX_RESULTS = 32

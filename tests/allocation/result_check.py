@@ -4,11 +4,11 @@ from collections import Counter as PartialAssignment
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from api.model.allocations import AllocationResult, DeviceRequestAllocationResult
-from api.model.claims import DeviceSubRequest, ExactDeviceRequest, ResourceClaim
-from api.model.devices import Attribute, Device, ResourceSlice
-from api.model.names import DeviceId
-from driver.allocation import AllocatedState
+from kerf_dra.api.model.allocations import AllocationResult, DeviceRequestAllocationResult
+from kerf_dra.api.model.claims import DeviceSubRequest, ExactDeviceRequest, ResourceClaim
+from kerf_dra.api.model.devices import Attribute, Device, ResourceSlice
+from kerf_dra.api.model.names import DeviceId
+from kerf_dra.driver.allocation import AllocatedState
 
 RequestSpec = ExactDeviceRequest | DeviceSubRequest
 

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from api.model.claims import DeviceConstraint, ResourceClaim
-from api.model.devices import Attribute, Capacity, CapacityRange, CapacityRequestPolicy, Device, ResourceSlice
-from api.model.quantity import Quantity
-from driver.allocation import DoesNotFit, Failed, Fits
+from kerf_dra.api.model.claims import DeviceConstraint, ResourceClaim
+from kerf_dra.api.model.devices import Attribute, Capacity, CapacityRange, CapacityRequestPolicy, Device, ResourceSlice
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.allocation import DoesNotFit, Failed, Fits
 from tests.allocation.builders import claim, decide, device, partitioned, request, slice_
 
 ONE = claim(request("r"))

@@ -9,10 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from api.model.allocations import ResourceClaimStatus
-from api.model.claims import DerivedAttribute, DeviceClass, ResourceClaim
-from api.model.devices import DeviceTaint, DeviceTaintRule, DeviceTaintRuleSpec, DeviceTaintSelector, ResourceSlice
-from driver.allocation import (
+from kerf_dra.api.model.allocations import ResourceClaimStatus
+from kerf_dra.api.model.claims import DerivedAttribute, DeviceClass, ResourceClaim
+from kerf_dra.api.model.devices import (
+    DeviceTaint,
+    DeviceTaintRule,
+    DeviceTaintRuleSpec,
+    DeviceTaintSelector,
+    ResourceSlice,
+)
+from kerf_dra.driver.allocation import (
     AllocatedState,
     Budget,
     ClusterAllocator,

@@ -7,9 +7,9 @@ from typing import TypeVar
 import pytest
 from msgspec.structs import replace
 
-from api.model.claims import ResourceClaim
-from api.model.devices import ResourceSlice
-from driver.allocation import AllocatedState, Budget, DoesNotFit, Fits
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.devices import ResourceSlice
+from kerf_dra.driver.allocation import AllocatedState, Budget, DoesNotFit, Fits
 from tests.allocation.builders import decide
 from tests.allocation.hard_cases.crossed import CROSSED
 from tests.allocation.hard_cases.families import FAMILIES

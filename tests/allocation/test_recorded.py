@@ -6,8 +6,8 @@ from typing import Final
 
 import pytest
 
-from api.model.base import JsonObject
-from driver.cel.cost import MAX_COST, estimate_cost
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.driver.cel.cost import MAX_COST, estimate_cost
 from tests.conformance.allocator import answer, compare
 from tests.conformance.cel import disagreement_with
 

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.model.allocations import (
+from kerf_dra.api.model.allocations import (
     DeviceAllocationConfiguration,
     DeviceAllocationResult,
     DeviceRequestAllocationResult,
     OpaqueAllocationConfiguration,
 )
-from api.model.classic import (
+from kerf_dra.api.model.classic import (
     MAX_CONSUMERS,
     ClassicAllocation,
     ClassicClaim,
@@ -26,12 +26,17 @@ from api.model.classic import (
     ParametersReference,
     PodSchedulingContext,
 )
-from api.model.metadata import NodeSelector, ObjectMeta
-from api.resource import v1alpha2, v1alpha3
-from api.resource.classic import ClassicKinds
-from api.resource.registry import choose_classic_kinds
-from api.resource.resource_handle import HandleTooLargeError, UnreadableHandleError, decode_handle, encode_handle
-from api.wire import Kind, UndecodableObjectError
+from kerf_dra.api.model.metadata import NodeSelector, ObjectMeta
+from kerf_dra.api.resource import v1alpha2, v1alpha3
+from kerf_dra.api.resource.classic import ClassicKinds
+from kerf_dra.api.resource.registry import choose_classic_kinds
+from kerf_dra.api.resource.resource_handle import (
+    HandleTooLargeError,
+    UnreadableHandleError,
+    decode_handle,
+    encode_handle,
+)
+from kerf_dra.api.wire import Kind, UndecodableObjectError
 from tests.strategies import JSON_OBJECTS, TEXT, values
 
 DRIVER = "kerf.dev"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from api.model.device_attributes import node_attribute
-from api.model.names import ClaimRef, DeviceId, ObjectRef, RequestName, ShareId, is_dns_label, is_dns_subdomain
+from kerf_dra.api.model.device_attributes import node_attribute
+from kerf_dra.api.model.names import ClaimRef, DeviceId, ObjectRef, RequestName, ShareId, is_dns_label, is_dns_subdomain
 
 
 @pytest.mark.parametrize(

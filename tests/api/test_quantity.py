@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from api.errors import InvalidQuantityError
-from api.model.quantity import NANO, Quantity
+from kerf_dra.api.errors import InvalidQuantityError
+from kerf_dra.api.model.quantity import NANO, Quantity
 from tests.strategies import QUANTITIES
 
 CANONICAL = [

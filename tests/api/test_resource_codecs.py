@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.errors import UnsupportedError
-from api.model.claims import ResourceClaim
-from api.model.devices import Attribute, Device, ResourceSlice
-from api.model.quantity import Quantity
-from api.resource import v1, v1beta1, v1beta2
-from api.resource.kinds import ResourceKinds
-from api.resource.registry import VERSIONS, choose_kinds, load_kinds
-from api.wire import Kind, UndecodableObjectError
+from kerf_dra.api.errors import UnsupportedError
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.devices import Attribute, Device, ResourceSlice
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.api.resource import v1, v1beta1, v1beta2
+from kerf_dra.api.resource.kinds import ResourceKinds
+from kerf_dra.api.resource.registry import VERSIONS, choose_kinds, load_kinds
+from kerf_dra.api.wire import Kind, UndecodableObjectError
 from tests.conftest import COSTLY
 from tests.strategies import values
 

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from api.model.semver import coerce_version, compare, parse_version, version_numbers
+from kerf_dra.api.model.semver import coerce_version, compare, parse_version, version_numbers
 
 ASCENDING = [
     "0.9.9",

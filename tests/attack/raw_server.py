@@ -7,11 +7,11 @@ from typing import Any
 import anyio
 import msgspec
 
-from api.model.names import ObjectRef
-from driver.kube.http.client import Client
-from driver.kube.http.credentials import Access
-from driver.kube.http.errors import build_status_error
-from driver.kube.http.transport import HttpRequest
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.credentials import Access
+from kerf_dra.driver.kube.http.errors import build_status_error
+from kerf_dra.driver.kube.http.transport import HttpRequest
 from tests.kube.open_transport import OpenTransport
 
 DEEP = b"[" * 5000 + b"]" * 5000

@@ -9,13 +9,13 @@ import anyio
 import anyio.abc
 import pytest
 
-from api.core.v1 import NODES, Node
-from api.model.metadata import ObjectMeta
-from api.wire import UndecodableObjectError
-from driver.kube.http.client import Client, ClientSettings
-from driver.kube.http.credentials import Access
-from driver.kube.http.errors import AnswerTooLargeError, ExpiredError, UnreachableError, build_status_error
-from driver.kube.informer import Informer
+from kerf_dra.api.core.v1 import NODES, Node
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.wire import UndecodableObjectError
+from kerf_dra.driver.kube.http.client import Client, ClientSettings
+from kerf_dra.driver.kube.http.credentials import Access
+from kerf_dra.driver.kube.http.errors import AnswerTooLargeError, ExpiredError, UnreachableError, build_status_error
+from kerf_dra.driver.kube.informer import Informer
 from tests.kube.http_stub import IMPATIENT, QUICK
 
 MIB = 2**20

@@ -9,8 +9,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from driver.local.apiserver import ApiServer
-from driver.local.cluster import ClusterSettings, LocalCluster
+from kerf_dra.driver.local.apiserver import ApiServer
+from kerf_dra.driver.local.cluster import ClusterSettings, LocalCluster
 from tests.attack.test_connections import until_closed
 
 MAPS = "/api/v1/namespaces/default/configmaps"

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 import pytest
 
-from driver.cli import main
+from kerf_dra.driver.cli import main
 from tests.attack.kinds import cases
 
 CANARY: Final = "hunter2canary"

@@ -13,9 +13,9 @@ import yaml
 from anyio.abc import SocketStream
 from prometheus_client import CollectorRegistry
 
-from driver.kubeletplugin.grpc import server
-from driver.runtime import lifecycle
-from driver.runtime.probes import Probes
+from kerf_dra.driver.kubeletplugin.grpc import server
+from kerf_dra.driver.runtime import lifecycle
+from kerf_dra.driver.runtime.probes import Probes
 
 MANIFESTS = Path(__file__).parents[2] / "deploy/manifests"
 MANY = 400

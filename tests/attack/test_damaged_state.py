@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from api.checkpoint.v1 import CheckpointError
-from driver.runtime.lifecycle import iter_leaf_errors
+from kerf_dra.api.checkpoint.v1 import CheckpointError
+from kerf_dra.driver.runtime.lifecycle import iter_leaf_errors
 from tests.fakes.claims import claim
 from tests.kubeletplugin.harness import Machine, machine
 

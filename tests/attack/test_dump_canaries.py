@@ -14,11 +14,11 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from api.model.metadata import Condition
-from api.model.quantity import Quantity
-from driver.diagnostics.anonymization import anonymize
-from driver.diagnostics.cluster_state import ClusterState
-from driver.diagnostics.dump import POD_TEMPLATE_HASH, decode_dump, encode_dump, redact
+from kerf_dra.api.model.metadata import Condition
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.diagnostics.anonymization import anonymize
+from kerf_dra.driver.diagnostics.cluster_state import ClusterState
+from kerf_dra.driver.diagnostics.dump import POD_TEMPLATE_HASH, decode_dump, encode_dump, redact
 
 _NAMES: Final = """
     allocationMode allocationTimestamp apiGroup apiVersion attributes{} bindingConditions bindingFailureConditions

@@ -11,7 +11,7 @@ import anyio
 import pytest
 from anyio import to_thread
 
-from driver.kubeletplugin.claims.hardware import DevicesFailedError
+from kerf_dra.driver.kubeletplugin.claims.hardware import DevicesFailedError
 from tests.fakes.claims import claim
 from tests.fakes.cluster import FakeCluster
 from tests.kubeletplugin.claim_fixture import plugin_core

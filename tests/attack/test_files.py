@@ -8,11 +8,11 @@ from typing import Final, Literal
 import msgspec
 import pytest
 
-import cdi
-from driver.kubeletplugin.claims.checkpoint import open_checkpoint
-from driver.kubeletplugin.claims.device_metadata import MetadataFiles
-from driver.kubeletplugin.grpc.registration import remove_abandoned_sockets
-from driver.kubeletplugin.grpc.server import check_path
+from kerf_dra import cdi
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
+from kerf_dra.driver.kubeletplugin.claims.device_metadata import MetadataFiles
+from kerf_dra.driver.kubeletplugin.grpc.registration import remove_abandoned_sockets
+from kerf_dra.driver.kubeletplugin.grpc.server import check_path
 from tests.attack.kinds import cases
 
 THEIRS: Final = "theirs"

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from driver.cli import main
-from driver.kube.http.errors import AccessError
-from driver.kube.http.kubeconfig import _parse
+from kerf_dra.driver.cli import main
+from kerf_dra.driver.kube.http.errors import AccessError
+from kerf_dra.driver.kube.http.kubeconfig import _parse
 
 SECRET = "hunter2canary"
 FILES = {

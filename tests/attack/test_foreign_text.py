@@ -14,16 +14,16 @@ from typing import Final
 import pytest
 import yaml
 
-from api.errors import InvalidDocumentError, PermanentError
-from api.kerf.decoder import decode_parameters, decode_resource_class
-from api.model.metadata import Condition
-from api.model.names import ClaimRef
-from api.model.prepared import PreparedClaim
-from driver.cli import main
-from driver.diagnostics.dump import encode_dump
-from driver.kubeletplugin.backends.kernel_files import describe_processes, read_process_name
-from driver.kubeletplugin.grpc.dra_service import NodeClaimService
-from driver.runtime import logs
+from kerf_dra.api.errors import InvalidDocumentError, PermanentError
+from kerf_dra.api.kerf.decoder import decode_parameters, decode_resource_class
+from kerf_dra.api.model.metadata import Condition
+from kerf_dra.api.model.names import ClaimRef
+from kerf_dra.api.model.prepared import PreparedClaim
+from kerf_dra.driver.cli import main
+from kerf_dra.driver.diagnostics.dump import encode_dump
+from kerf_dra.driver.kubeletplugin.backends.kernel_files import describe_processes, read_process_name
+from kerf_dra.driver.kubeletplugin.grpc.dra_service import NodeClaimService
+from kerf_dra.driver.runtime import logs
 from tests.diagnostics import clusters
 from tests.fakes.claims import claim, config
 from tests.fakes.kubelet import ClaimError

@@ -12,14 +12,14 @@ from pathlib import Path
 import anyio
 import pytest
 
-from api.registration.v1 import PluginInfo
-from driver.kubeletplugin.grpc.registration import Registrar, remove_abandoned_sockets
-from driver.runtime.backoff import Backoff
+from kerf_dra.api.registration.v1 import PluginInfo
+from kerf_dra.driver.kubeletplugin.grpc.registration import Registrar, remove_abandoned_sockets
+from kerf_dra.driver.runtime.backoff import Backoff
 
 TIMEOUT_S = 240
 CHILD = """
 import sys, anyio
-from driver.runtime import lifecycle
+from kerf_dra.driver.runtime import lifecycle
 async def main():
     print("up", flush=True)
     await anyio.sleep_forever()
@@ -28,7 +28,7 @@ sys.exit(lifecycle.run(main))
 PARENT = f"""
 import sys, anyio
 from pathlib import Path
-from driver.demo import processes
+from kerf_dra.driver.demo import processes
 processes._COMMAND = (sys.executable, "-c", {CHILD!r})
 async def main():
     async with processes.run_program("child", [], Path(sys.argv[1])):
@@ -37,7 +37,7 @@ anyio.run(main)
 """
 DEMO = """
 import sys, anyio
-from driver.demo.interruption import run_in_folder
+from kerf_dra.driver.demo.interruption import run_in_folder
 class Run:
     async def run(self, root, interruption):
         (root / "state").write_text("x")

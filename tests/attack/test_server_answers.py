@@ -11,10 +11,10 @@ import anyio.abc
 import msgspec
 import pytest
 
-from api.core.v1 import NODES, Node
-from api.errors import KerfError
-from api.model.metadata import ObjectMeta
-from driver.kube.http.client import Client
+from kerf_dra.api.core.v1 import NODES, Node
+from kerf_dra.api.errors import KerfError
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.driver.kube.http.client import Client
 from tests.attack.kinds import cases
 from tests.attack.test_api_server_faults import Bytes
 from tests.kube.http_stub import QUICK

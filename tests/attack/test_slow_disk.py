@@ -10,9 +10,9 @@ import anyio.to_thread
 import pytest
 from prometheus_client import CollectorRegistry
 
-from api.model.names import ClaimRef
-from cdi.store import Filesystem
-from driver.runtime.probes import Probes
+from kerf_dra.api.model.names import ClaimRef
+from kerf_dra.cdi.store import Filesystem
+from kerf_dra.driver.runtime.probes import Probes
 from tests.attack.test_connections import is_alive
 from tests.fakes.cards import gpu
 from tests.fakes.claims import claim

@@ -7,9 +7,9 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from api.core.v1 import ObjectReference
-from api.model.claims import ResourceClaim
-from driver.kube.events import EventReporter
+from kerf_dra.api.core.v1 import ObjectReference
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.driver.kube.events import EventReporter
 from tests.fakes.claims import claim, config
 from tests.fakes.cluster import FakeCluster
 from tests.kube.memory_server import MemoryServer

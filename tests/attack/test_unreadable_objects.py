@@ -14,36 +14,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.core.v1 import NODES
-from api.errors import InvalidDocumentError
-from api.kerf.classic_parameters import CLAIM_PARAMETERS
-from api.kerf.decoder import (
+from kerf_dra.api.core.v1 import NODES
+from kerf_dra.api.errors import InvalidDocumentError
+from kerf_dra.api.kerf.classic_parameters import CLAIM_PARAMETERS
+from kerf_dra.api.kerf.decoder import (
     decode_device_config,
     decode_parameters,
     decode_parameters_object,
     decode_resource_class_object,
 )
-from api.kerf.v1alpha1 import RESOURCE_CLASSES
-from api.model.json_limits import CUT, MAX_LEVELS, check_levels, make_readable
-from api.model.names import ObjectRef
-from api.resource import v1alpha2, v1alpha3
-from api.resource.registry import choose_kinds
-from api.resource.v1 import KINDS
-from api.wire import UndecodableObjectError
-from driver.cli import main
-from driver.demo.manifests import BadManifestsError, load_manifests
-from driver.diagnostics.cluster_state import ClusterState
-from driver.diagnostics.collector import collect_state
-from driver.diagnostics.dump import decode_dump, encode_dump, redact
-from driver.families.gpu import GPU
-from driver.kube.http.client import Client
-from driver.kube.http.errors import NotFoundError, build_status_error
-from driver.kube.http.transport import HttpRequest
-from driver.kube.informer import Informer
-from driver.kube.watch_decoder import decode_event, decode_object, decode_page
-from driver.local.apiserver.meta.status_errors import ApiStatusError
-from driver.local.apiserver.registry.patch import decode_document
-from driver.runtime import metrics
+from kerf_dra.api.kerf.v1alpha1 import RESOURCE_CLASSES
+from kerf_dra.api.model.json_limits import CUT, MAX_LEVELS, check_levels, make_readable
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.resource import v1alpha2, v1alpha3
+from kerf_dra.api.resource.registry import choose_kinds
+from kerf_dra.api.resource.v1 import KINDS
+from kerf_dra.api.wire import UndecodableObjectError
+from kerf_dra.driver.cli import main
+from kerf_dra.driver.demo.manifests import BadManifestsError, load_manifests
+from kerf_dra.driver.diagnostics.cluster_state import ClusterState
+from kerf_dra.driver.diagnostics.collector import collect_state
+from kerf_dra.driver.diagnostics.dump import decode_dump, encode_dump, redact
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.errors import NotFoundError, build_status_error
+from kerf_dra.driver.kube.http.transport import HttpRequest
+from kerf_dra.driver.kube.informer import Informer
+from kerf_dra.driver.kube.watch_decoder import decode_event, decode_object, decode_page
+from kerf_dra.driver.local.apiserver.meta.status_errors import ApiStatusError
+from kerf_dra.driver.local.apiserver.registry.patch import decode_document
+from kerf_dra.driver.runtime import metrics
 from tests.attack.raw_server import DEEP, RawServer, claim, event, ref
 from tests.controller.classic.cluster_builder import ClusterBuilder
 from tests.runtime.virtual_time import VIRTUAL_TIME
@@ -285,7 +285,7 @@ def _load(path: Path) -> None:
 
 
 def _plan(path: Path) -> None:
-    from driver.cli.cluster.plan import read_documents
+    from kerf_dra.driver.cli.cluster.plan import read_documents
 
     list(read_documents(path))
 

@@ -9,13 +9,13 @@ import anyio
 import msgspec
 import pytest
 
-from api.core.v1 import NODES, Node
-from driver.kube.http.client import Client
-from driver.kube.http.credentials import Access
-from driver.kube.http.errors import UnreachableError
-from driver.kube.http.transport import HttpRequest
-from driver.kube.informer import Informer
-from driver.kube.store import ObjectChange
+from kerf_dra.api.core.v1 import NODES, Node
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.credentials import Access
+from kerf_dra.driver.kube.http.errors import UnreachableError
+from kerf_dra.driver.kube.http.transport import HttpRequest
+from kerf_dra.driver.kube.informer import Informer
+from kerf_dra.driver.kube.store import ObjectChange
 from tests.attack.kinds import cases
 from tests.kube.open_transport import OpenTransport
 from tests.runtime.virtual_time import VIRTUAL_TIME

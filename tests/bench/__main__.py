@@ -9,7 +9,7 @@ from typing import Final
 import anyio
 import click
 
-from driver.cli.output import OutputFormat, format_table, output_option, print_document
+from kerf_dra.driver.cli.output import OutputFormat, format_table, output_option, print_document
 from tests.bench import noise
 from tests.bench.measurement import HEADER, Row, say
 from tests.realcluster.builds import BuildError

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, cast
 
-from api.model.base import JsonObject
-from api.model.claims import ResourceClaim
-from api.resource.v1 import KINDS
-from driver.allocation import Fits
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.resource.v1 import KINDS
+from kerf_dra.driver.allocation import Fits
 from tests.allocation.builders import decide
 from tests.allocation.hard_cases.crossed import CROSSED
 from tests.allocation.hard_cases.families import FAMILIES

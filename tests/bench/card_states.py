@@ -10,9 +10,9 @@ from functools import cache
 from itertools import permutations
 from typing import Final, TypeAlias
 
-from driver.partitions.geometry import unit_mask
-from driver.partitions.publish_order import get_load_state, rank_placement
-from driver.partitions.unit_map import FreeUnits, get_unit_map
+from kerf_dra.driver.partitions.geometry import unit_mask
+from kerf_dra.driver.partitions.publish_order import get_load_state, rank_placement
+from kerf_dra.driver.partitions.unit_map import FreeUnits, get_unit_map
 from tests.bench.markov_decision import Chain, explore
 from tests.bench.offline_optimum import MODEL
 from tests.bench.repack_policy import can_pack

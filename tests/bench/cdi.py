@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from cdi import (
+from kerf_dra.cdi import (
     Cache,
     ContainerEdits,
     Device,

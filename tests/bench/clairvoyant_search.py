@@ -10,7 +10,7 @@ from heapq import nlargest, nsmallest
 from statistics import mean
 from typing import Final, NamedTuple, TypeAlias
 
-from driver.partitions.unit_map import get_unit_map
+from kerf_dra.driver.partitions.unit_map import get_unit_map
 from tests.bench.card_states import PLACEMENTS
 from tests.partitions.cards import gpu
 from tests.partitions.loss_system import Request

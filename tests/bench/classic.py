@@ -18,21 +18,21 @@ import anyio
 import yaml
 from anyio.abc import TaskStatus
 
-from api.kerf.node_inventory import NODE_INVENTORIES, NodeInventory, inventory_name
-from api.model.allocations import DeviceAllocationResult, DeviceRequestAllocationResult
-from api.model.classic import ClassicAllocation
-from api.model.device_attributes import pool_name
-from api.resource.v1alpha2 import KINDS
-from api.wire import to_builtins
-from driver.controller.classic import node_model, placement
-from driver.controller.classic import requirements as claim_requirements
-from driver.controller.classic.allocator import ONLY_REQUEST, only_node
-from driver.controller.classic.scheduling_contexts import plan_context
-from driver.families.gpu import GPU
-from driver.kube.http.client import Client, PatchType
-from driver.kube.http.config import load_access
-from driver.kube.informer import Informer
-from driver.kubeletplugin.cluster.classic import RENEW_S
+from kerf_dra.api.kerf.node_inventory import NODE_INVENTORIES, NodeInventory, inventory_name
+from kerf_dra.api.model.allocations import DeviceAllocationResult, DeviceRequestAllocationResult
+from kerf_dra.api.model.classic import ClassicAllocation
+from kerf_dra.api.model.device_attributes import pool_name
+from kerf_dra.api.resource.v1alpha2 import KINDS
+from kerf_dra.api.wire import to_builtins
+from kerf_dra.driver.controller.classic import node_model, placement
+from kerf_dra.driver.controller.classic import requirements as claim_requirements
+from kerf_dra.driver.controller.classic.allocator import ONLY_REQUEST, only_node
+from kerf_dra.driver.controller.classic.scheduling_contexts import plan_context
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.kube.http.client import Client, PatchType
+from kerf_dra.driver.kube.http.config import load_access
+from kerf_dra.driver.kube.informer import Informer
+from kerf_dra.driver.kubeletplugin.cluster.classic import RENEW_S
 from tests.bench.cluster_wait import PATIENCE_S, until
 from tests.bench.kubelet_calls import in_flight
 from tests.bench.measurement import Row, say

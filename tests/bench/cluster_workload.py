@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from api.model.allocations import AllocationResult, DeviceAllocationResult, ResourceClaimStatus
-from api.model.allocations import DeviceRequestAllocationResult as Result
-from api.model.base import JsonObject
-from api.model.claims import (
+from kerf_dra.api.model.allocations import AllocationResult, DeviceAllocationResult, ResourceClaimStatus
+from kerf_dra.api.model.allocations import DeviceRequestAllocationResult as Result
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.claims import (
     CelSelector,
     DeviceClaim,
     DeviceClass,
@@ -28,16 +28,16 @@ from api.model.claims import (
     ResourceClaim,
     ResourceClaimSpec,
 )
-from api.model.devices import ResourcePool, ResourceSlice, ResourceSliceSpec
-from api.model.metadata import ObjectMeta
-from api.wire import dec_hook, enc_hook
-from driver.allocation import Budget, ClusterAllocator, Features, NodeAllocation, NodeView, PoolIndex
-from driver.families.gpu import GPU
-from driver.families.gpu.catalog import gpu_model
-from driver.families.gpu.geometry import gpu_geometry
-from driver.partitions.geometry import Card
-from driver.partitions.pool_compiler import compile_pool
-from driver.partitions.slice_limits import SliceLayout
+from kerf_dra.api.model.devices import ResourcePool, ResourceSlice, ResourceSliceSpec
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.wire import dec_hook, enc_hook
+from kerf_dra.driver.allocation import Budget, ClusterAllocator, Features, NodeAllocation, NodeView, PoolIndex
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.families.gpu.catalog import gpu_model
+from kerf_dra.driver.families.gpu.geometry import gpu_geometry
+from kerf_dra.driver.partitions.geometry import Card
+from kerf_dra.driver.partitions.pool_compiler import compile_pool
+from kerf_dra.driver.partitions.slice_limits import SliceLayout
 
 DRIVER: Final = "gpu.kerf.dev"
 CARDS: Final = 8

@@ -12,8 +12,8 @@ RUNS = 3
 async def measure() -> list[Row]:
     whole, imports = [], []
     for _ in range(RUNS):
-        whole.append(_seconds("-m", "driver.cli", "demo", "-o", "json"))
-        imports.append(_seconds("-c", "import driver.cli.demo"))
+        whole.append(_seconds("-m", "kerf_dra.driver.cli", "demo", "-o", "json"))
+        imports.append(_seconds("-c", "import kerf_dra.driver.cli.demo"))
     row = Row(
         name="demo: from start to exit",
         unit="s",

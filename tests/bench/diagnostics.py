@@ -4,13 +4,13 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from api.model.names import ObjectRef
-from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.cluster_state import ClusterState
-from driver.diagnostics.dump import decode_dump, encode_dump
-from driver.diagnostics.explain.why import explain_claim
-from driver.diagnostics.frag import measure_fragmentation
-from driver.diagnostics.plan import plan_workloads
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
+from kerf_dra.driver.diagnostics.cluster_state import ClusterState
+from kerf_dra.driver.diagnostics.dump import decode_dump, encode_dump
+from kerf_dra.driver.diagnostics.explain.why import explain_claim
+from kerf_dra.driver.diagnostics.frag import measure_fragmentation
+from kerf_dra.driver.diagnostics.plan import plan_workloads
 from tests.bench.measurement import Row
 from tests.diagnostics.clusters import allocate_claims, claim, gpu_cluster, parse, replace
 

@@ -21,9 +21,9 @@ from typing import Final
 import anyio
 import grpc.aio
 
-from api.dra.v1 import SERVICE
-from api.model.names import ClaimRef
-from driver.local.kubelet.plugins import PluginWatcher
+from kerf_dra.api.dra.v1 import SERVICE
+from kerf_dra.api.model.names import ClaimRef
+from kerf_dra.driver.local.kubelet.plugins import PluginWatcher
 from tests.bench.kubelet_calls import MEMORY, cpu_ms, health_watched, in_flight, prepare, unprepare
 from tests.bench.measurement import Row, say
 from tests.e2e import pods

@@ -22,17 +22,17 @@ import msgspec
 from aiohttp import ClientSession
 from prometheus_client.parser import text_string_to_metric_families
 
-from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, NODES, Node
-from api.model.metadata import ObjectMeta
-from api.model.names import ClaimRef, DeviceId, ShareId
-from api.resource.v1 import KINDS
-from driver.kube.http.client import Client
-from driver.kube.http.config import load_access
-from driver.kubeletplugin.backends.base import AllocatedDevice
-from driver.kubeletplugin.backends.simulated.backend import SimulatedBackend
-from driver.kubeletplugin.backends.simulated.config import read_config
-from driver.partitions.geometry import Partition
-from driver.testing.journal import KillableJournal
+from kerf_dra.api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, NODES, Node
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.names import ClaimRef, DeviceId, ShareId
+from kerf_dra.api.resource.v1 import KINDS
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.config import load_access
+from kerf_dra.driver.kubeletplugin.backends.base import AllocatedDevice
+from kerf_dra.driver.kubeletplugin.backends.simulated.backend import SimulatedBackend
+from kerf_dra.driver.kubeletplugin.backends.simulated.config import read_config
+from kerf_dra.driver.partitions.geometry import Partition
+from kerf_dra.driver.testing.journal import KillableJournal
 from tests.bench import plugin
 from tests.bench.kubelet_calls import MEMORY, health_watched, in_flight, milliseconds, prepare, unprepare
 from tests.bench.measurement import Row, say

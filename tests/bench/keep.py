@@ -4,24 +4,24 @@ A counter set, such as a card, is worth the sum over its profiles of weight time
 fit, and a placement's loss is what it takes of that worth. Of several placements the one with the least loss is taken,
 of those the fullest set, then the first. Against first fit this accepts some more requests under high load, and more of
 the large ones. kube-scheduler has no such order; a driver comes near it by the order in which it publishes
-(``driver.partitions.publish_order``).
+(``kerf_dra.driver.partitions.publish_order``).
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from api.model.allocations import AllocationResult
-from api.model.claims import DeviceClass, ResourceClaim, ResourceClaimSpec
-from api.model.devices import Device
-from driver.allocation.allocator import try_allocate
-from driver.allocation.cluster import ClusterAllocator, ClusterOutcome, NodeAllocation, NoFittingNode
-from driver.allocation.pools.gather import PoolView
-from driver.allocation.pools.node_devices import NodeDevices
-from driver.allocation.pools.template import PoolTemplate, PoolUsage
-from driver.allocation.search.problem import AllocationProblem
-from driver.allocation.semantics.bitset import store_bounded
-from driver.allocation.semantics.counters import fits
-from driver.allocation.semantics.outcomes import Budget, Fits, NodeView
+from kerf_dra.api.model.allocations import AllocationResult
+from kerf_dra.api.model.claims import DeviceClass, ResourceClaim, ResourceClaimSpec
+from kerf_dra.api.model.devices import Device
+from kerf_dra.driver.allocation.allocator import try_allocate
+from kerf_dra.driver.allocation.cluster import ClusterAllocator, ClusterOutcome, NodeAllocation, NoFittingNode
+from kerf_dra.driver.allocation.pools.gather import PoolView
+from kerf_dra.driver.allocation.pools.node_devices import NodeDevices
+from kerf_dra.driver.allocation.pools.template import PoolTemplate, PoolUsage
+from kerf_dra.driver.allocation.search.problem import AllocationProblem
+from kerf_dra.driver.allocation.semantics.bitset import store_bounded
+from kerf_dra.driver.allocation.semantics.counters import fits
+from kerf_dra.driver.allocation.semantics.outcomes import Budget, Fits, NodeView
 
 QUOTA: Final = frozenset({"memory", "multiprocessors"})
 """Counters that never keep a device from being allocated: they say nothing of what is left for others."""

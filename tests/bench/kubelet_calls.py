@@ -9,11 +9,11 @@ from typing import Final
 import anyio
 import grpc.aio
 
-from api.dra import health
-from api.dra.v1 import SERVICE
-from api.model.names import ClaimRef
-from driver.local.kubelet.claims import CALL_TIMEOUT_S
-from driver.local.kubelet.plugins import call
+from kerf_dra.api.dra import health
+from kerf_dra.api.dra.v1 import SERVICE
+from kerf_dra.api.model.names import ClaimRef
+from kerf_dra.driver.local.kubelet.claims import CALL_TIMEOUT_S
+from kerf_dra.driver.local.kubelet.plugins import call
 
 MEMORY: Final = Path("/dev/shm")
 """A tmpfs of every Linux system: what simulated hardware remembers lies there, as on the disk it would take time."""

@@ -17,18 +17,18 @@ from typing import Final
 
 import anyio
 
-from api.model.device_attributes import pool_name
-from api.model.devices import Pool
-from api.model.metadata import OwnerReference
-from api.resource.v1 import KINDS
-from driver.families.gpu import GPU
-from driver.kube.http.client import Client
-from driver.kube.http.config import load_access
-from driver.kube.slice_plan import CreateSlice, SliceContext, plan_pool
-from driver.kube.slice_publisher import PublishSettings
-from driver.kubeletplugin.settings import NAME
-from driver.partitions.pool_compiler import compile_pool
-from driver.partitions.slice_limits import SliceLayout
+from kerf_dra.api.model.device_attributes import pool_name
+from kerf_dra.api.model.devices import Pool
+from kerf_dra.api.model.metadata import OwnerReference
+from kerf_dra.api.resource.v1 import KINDS
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.config import load_access
+from kerf_dra.driver.kube.slice_plan import CreateSlice, SliceContext, plan_pool
+from kerf_dra.driver.kube.slice_publisher import PublishSettings
+from kerf_dra.driver.kubeletplugin.settings import NAME
+from kerf_dra.driver.partitions.pool_compiler import compile_pool
+from kerf_dra.driver.partitions.slice_limits import SliceLayout
 from tests.bench.cluster_wait import PATIENCE_S, pods_from_now, until
 from tests.bench.kubelet_calls import in_flight, milliseconds
 from tests.bench.measurement import Row, say

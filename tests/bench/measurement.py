@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from api.model.base import JsonObject
+from kerf_dra.api.model.base import JsonObject
 
 _BEGAN: Final = time.monotonic()
 

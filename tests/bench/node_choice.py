@@ -11,8 +11,8 @@ from random import Random
 from statistics import mean
 from typing import Final, NamedTuple, TypeAlias
 
-from driver.partitions.geometry import Card, Partition
-from driver.partitions.publish_order import publish_order
+from kerf_dra.driver.partitions.geometry import Card, Partition
+from kerf_dra.driver.partitions.publish_order import publish_order
 from tests.partitions import loss_system
 from tests.partitions.loss_system import MEMORY_SLICES, Accepted
 

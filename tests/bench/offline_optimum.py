@@ -20,7 +20,7 @@ from itertools import accumulate, pairwise
 from math import inf
 from typing import Any, Final, NamedTuple
 
-from driver.families.gpu.catalog import gpu_model
+from kerf_dra.driver.families.gpu.catalog import gpu_model
 from tests.partitions.loss_system import Request
 
 MODEL: Final = gpu_model("h100-80gb-sxm")

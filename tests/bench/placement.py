@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import anyio
 
-from driver.cli.output import format_table
+from kerf_dra.driver.cli.output import format_table
 from tests.bench import node_choice, policies
 from tests.bench.measurement import Row
 from tests.partitions import loss_system

@@ -18,22 +18,22 @@ from typing import Final, NamedTuple
 import anyio
 from anyio.abc import TaskGroup
 
-from api.model.device_attributes import pool_name
-from api.model.devices import Pool
-from api.model.names import DriverName
-from api.resource.v1 import KINDS
-from driver.families.gpu import GPU
-from driver.kube.http.client import Client
-from driver.kube.http.config import load_access
-from driver.kube.slice_publisher import PublishSettings
-from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, build_device_set
-from driver.kubeletplugin.inventory.health import DeviceHealthTracker
-from driver.partitions.device_names import device_name
-from driver.partitions.geometry import Partition
-from driver.partitions.pool_compiler import compile_pool
-from driver.partitions.publish_order import PublishOrder, publish_order
-from driver.partitions.slice_limits import SliceLayout
-from driver.runtime.notifier import Notifier
+from kerf_dra.api.model.device_attributes import pool_name
+from kerf_dra.api.model.devices import Pool
+from kerf_dra.api.model.names import DriverName
+from kerf_dra.api.resource.v1 import KINDS
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.config import load_access
+from kerf_dra.driver.kube.slice_publisher import PublishSettings
+from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, build_device_set
+from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from kerf_dra.driver.partitions.device_names import device_name
+from kerf_dra.driver.partitions.geometry import Partition
+from kerf_dra.driver.partitions.pool_compiler import compile_pool
+from kerf_dra.driver.partitions.publish_order import PublishOrder, publish_order
+from kerf_dra.driver.partitions.slice_limits import SliceLayout
+from kerf_dra.driver.runtime.notifier import Notifier
 from tests.bench.cluster_wait import PATIENCE_S
 from tests.bench.many_nodes import node_owner
 from tests.bench.measurement import say

@@ -22,18 +22,18 @@ import anyio
 import grpc.aio
 import yaml
 
-from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, NODES, Namespace, Node
-from api.dra.v1 import SERVICE
-from api.model.allocations import AllocationResult, DeviceAllocationResult, DeviceRequestAllocationResult
-from api.model.claims import DeviceClaim, DeviceRequest, ExactDeviceRequest, ResourceClaim, ResourceClaimSpec
-from api.model.metadata import ObjectMeta
-from api.model.names import ClaimRef
-from api.resource.v1 import KINDS
-from api.wire import to_builtins
-from driver.demo.environment import find_packaged_folder
-from driver.kube.http.client import Client, PatchType
-from driver.kube.http.config import load_access
-from driver.local.kubelet.plugins import Driver, PluginWatcher
+from kerf_dra.api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, NODES, Namespace, Node
+from kerf_dra.api.dra.v1 import SERVICE
+from kerf_dra.api.model.allocations import AllocationResult, DeviceAllocationResult, DeviceRequestAllocationResult
+from kerf_dra.api.model.claims import DeviceClaim, DeviceRequest, ExactDeviceRequest, ResourceClaim, ResourceClaimSpec
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.names import ClaimRef
+from kerf_dra.api.resource.v1 import KINDS
+from kerf_dra.api.wire import to_builtins
+from kerf_dra.driver.demo.environment import find_packaged_folder
+from kerf_dra.driver.kube.http.client import Client, PatchType
+from kerf_dra.driver.kube.http.config import load_access
+from kerf_dra.driver.local.kubelet.plugins import Driver, PluginWatcher
 from tests.bench.kubelet_calls import MEMORY, health_watched, in_flight, milliseconds, prepare, unprepare
 from tests.bench.measurement import Row
 
@@ -71,7 +71,7 @@ asyncio.run(main())
 _API_SERVER = """
 import sys, anyio, yaml
 from pathlib import Path
-from driver.local.apiserver import ApiServer
+from kerf_dra.driver.local.apiserver import ApiServer
 async def main():
     server = ApiServer()
     async with anyio.create_task_group() as tasks:
@@ -85,9 +85,9 @@ anyio.run(main)
 _ECHO = """
 import sys, anyio
 from pathlib import Path
-from api.dra import v1
-from api.model.prepared import PrepareOutcome, ReportedDevice
-from driver.kubeletplugin.grpc.server import serving_at, unary
+from kerf_dra.api.dra import v1
+from kerf_dra.api.model.prepared import PrepareOutcome, ReportedDevice
+from kerf_dra.driver.kubeletplugin.grpc.server import serving_at, unary
 async def prepare(claims):
     devices = (ReportedDevice(requests=("gpu",), pool="p", device="d", cdi_ids=("k8s.gpu.kerf.dev/claim=d",)),)
     return {claim.uid: PrepareOutcome(devices=devices) for claim in claims}
@@ -268,7 +268,7 @@ async def _started(
         "--probes-address": f"127.0.0.1:{probes_port}",
         "--log-level": "warning",
     }
-    command = [sys.executable, "-m", "driver.cli", "kubelet-plugin"]
+    command = [sys.executable, "-m", "kerf_dra.driver.cli", "kubelet-plugin"]
     registered = anyio.Event()
     watcher = PluginWatcher(place / "plugins_registry", (SERVICE.supported_version,), lambda *_: registered.set())
     async with anyio.create_task_group() as tasks:

@@ -5,12 +5,12 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from api.model.allocations import ResourceClaimStatus
-from api.model.claims import DeviceClass, ResourceClaim
-from api.model.devices import Device, ResourcePool, ResourceSlice, ResourceSliceSpec
-from api.model.metadata import ObjectMeta
-from api.model.names import ObjectRef
-from driver.allocation import (
+from kerf_dra.api.model.allocations import ResourceClaimStatus
+from kerf_dra.api.model.claims import DeviceClass, ResourceClaim
+from kerf_dra.api.model.devices import Device, ResourcePool, ResourceSlice, ResourceSliceSpec
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.allocation import (
     Budget,
     ClusterAllocator,
     ClusterOutcome,
@@ -20,10 +20,10 @@ from driver.allocation import (
     NoFittingNode,
     PoolIndex,
 )
-from driver.families.gpu import GPU
-from driver.partitions.geometry import Card, Partition
-from driver.partitions.pool_compiler import compile_pool
-from driver.partitions.slice_limits import SliceLayout
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.partitions.geometry import Card, Partition
+from kerf_dra.driver.partitions.pool_compiler import compile_pool
+from kerf_dra.driver.partitions.slice_limits import SliceLayout
 from tests.allocation.builders import claim, class_, request
 from tests.bench.keep import Keep, Profile
 

@@ -9,17 +9,17 @@ from typing import Final
 
 import anyio
 
-from api.model.allocations import DeviceAllocationResult, DeviceRequestAllocationResult
-from api.model.classic import ClassicAllocation, ClassicClaim
-from api.model.device_attributes import pool_name
-from api.model.names import ObjectRef
-from api.resource.v1alpha2 import KINDS
-from driver.controller.classic.allocator import ONLY_REQUEST, only_node
-from driver.controller.classic.app import _WORKERS_FOR_A_CALL
-from driver.controller.classic.reconciler import ClaimReconciler
-from driver.families.gpu import GPU
-from driver.kube.http.transport import ClientSettings
-from driver.runtime.work_queue import WorkQueue
+from kerf_dra.api.model.allocations import DeviceAllocationResult, DeviceRequestAllocationResult
+from kerf_dra.api.model.classic import ClassicAllocation, ClassicClaim
+from kerf_dra.api.model.device_attributes import pool_name
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.resource.v1alpha2 import KINDS
+from kerf_dra.driver.controller.classic.allocator import ONLY_REQUEST, only_node
+from kerf_dra.driver.controller.classic.app import _WORKERS_FOR_A_CALL
+from kerf_dra.driver.controller.classic.reconciler import ClaimReconciler
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.kube.http.transport import ClientSettings
+from kerf_dra.driver.runtime.work_queue import WorkQueue
 from tests.bench.measurement import Row, percentile, say
 from tests.controller.classic.cluster_builder import ClusterBuilder, claim
 from tests.controller.classic.hardware import gpu

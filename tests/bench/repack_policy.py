@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import count
 
-from driver.partitions.geometry import Card, Partition
+from kerf_dra.driver.partitions.geometry import Card, Partition
 from tests.partitions.loss_system import Policy
 
 

@@ -6,7 +6,7 @@ from math import factorial
 
 import pytest
 
-from driver.partitions.geometry import Card, Partition, unit_mask
+from kerf_dra.driver.partitions.geometry import Card, Partition, unit_mask
 from tests.bench import card_states, online
 from tests.bench.markov_decision import Chain, explore, solve_best_policy
 from tests.bench.repack_policy import can_pack

@@ -6,16 +6,16 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from api.model.allocations import ResourceClaimStatus
-from api.model.devices import ResourcePool, ResourceSlice, ResourceSliceSpec
-from api.model.metadata import ObjectMeta
-from api.model.names import ObjectRef
-from driver.allocation import Budget, ClusterAllocator, Features, NodeAllocation, NodeView, PoolIndex
-from driver.families.gpu import GPU
-from driver.partitions.geometry import Card, Partition
-from driver.partitions.pool_compiler import CompiledPool, compile_pool
-from driver.partitions.publish_order import PublishOrder, publish_order
-from driver.partitions.slice_limits import SliceLayout
+from kerf_dra.api.model.allocations import ResourceClaimStatus
+from kerf_dra.api.model.devices import ResourcePool, ResourceSlice, ResourceSliceSpec
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.allocation import Budget, ClusterAllocator, Features, NodeAllocation, NodeView, PoolIndex
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.partitions.geometry import Card, Partition
+from kerf_dra.driver.partitions.pool_compiler import CompiledPool, compile_pool
+from kerf_dra.driver.partitions.publish_order import PublishOrder, publish_order
+from kerf_dra.driver.partitions.slice_limits import SliceLayout
 from tests.allocation.builders import claim, request
 from tests.bench.node_choice import (
     CHOICES,

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 import pytest
 
-from driver.partitions.geometry import Card, Partition
+from kerf_dra.driver.partitions.geometry import Card, Partition
 from tests.bench.policies import first_fit, keep
 from tests.partitions import loss_system
 from tests.partitions.cards import gpu

@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from cdi import (
+from kerf_dra.cdi import (
     HOOK_STAGES,
     ContainerEdits,
     Device,

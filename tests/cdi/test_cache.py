@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdi import Cache, ContainerEdits, Device, Kind, Spec, Store, encode_json, watch
-from cdi import cache as cache_module
+from kerf_dra.cdi import Cache, ContainerEdits, Device, Kind, Spec, Store, encode_json, watch
+from kerf_dra.cdi import cache as cache_module
 
 KIND = Kind(vendor="acme.io", class_name="widget")
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdi import Catalog, ContainerEdits, Device, Document, Finding, Kind, SpecFile, read
-from cdi.catalog import Definition
-from cdi.spec import Spec
+from kerf_dra.cdi import Catalog, ContainerEdits, Device, Document, Finding, Kind, SpecFile, read
+from kerf_dra.cdi.catalog import Definition
+from kerf_dra.cdi.spec import Spec
 
 WIDGET, GADGET = "acme.io/widget", "acme.io/gadget"
 

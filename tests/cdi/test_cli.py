@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from cdi import ContainerEdits, Device, DeviceNode, Hook, IntelRdt, Kind, Mount, NetDevice, Spec, Store
-from cdi.cli import main
-from cdi.description import describe_device
+from kerf_dra.cdi import ContainerEdits, Device, DeviceNode, Hook, IntelRdt, Kind, Mount, NetDevice, Spec, Store
+from kerf_dra.cdi.cli import main
+from kerf_dra.cdi.description import describe_device
 
 GPU = Kind(vendor="acme.io", class_name="gpu")
 
@@ -292,7 +292,7 @@ def test_a_device_that_is_missing_is_explained_too(cdi: Cdi, low: Path) -> None:
 
 
 def test_what_is_not_there_cannot_be_explained_in_code() -> None:
-    from cdi import Catalog
+    from kerf_dra.cdi import Catalog
 
     with pytest.raises(KeyError):
         list(describe_device(Catalog(files=(), directory_errors={}), "acme.io/gpu=a"))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cdi import (
+from kerf_dra.cdi import (
     ContainerEdits,
     DeviceNode,
     Hook,
@@ -21,7 +21,7 @@ from cdi import (
     Semantics,
     apply,
 )
-from cdi.container_edits import complete_device_node
+from kerf_dra.cdi.container_edits import complete_device_node
 from tests.cdi.strategies import EDITS, OCI_SPECS
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cdi import (
+from kerf_dra.cdi import (
     ContainerEdits,
     Device,
     DeviceNode,
@@ -25,8 +25,8 @@ from cdi import (
     load,
     read,
 )
-from cdi.document import document_tree, yaml_parser
-from cdi.document.rules import CONTENT, READING
+from kerf_dra.cdi.document import document_tree, yaml_parser
+from kerf_dra.cdi.document.rules import CONTENT, READING
 from tests.cdi.strategies import SPECS
 from tests.conftest import COSTLY
 
@@ -270,7 +270,7 @@ def test_harmful_documents_are_findings(name: str) -> None:
 
 
 def test_a_document_of_aliases_that_multiply_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cdi.document.decoder.MAX_VALUES", 1000)
+    monkeypatch.setattr("kerf_dra.cdi.document.decoder.MAX_VALUES", 1000)
     many = ", ".join(["&o {hostPath: /h, containerPath: /c, options: [a, b, c, d]}", *["*o"] * 200])
     data = f"cdiVersion: 0.6.0\nkind: acme.io/gpu\ndevices: [{{name: a, containerEdits: {{mounts: [{many}]}}}}]\n"
     (finding,) = read(data.encode()).findings
@@ -278,7 +278,7 @@ def test_a_document_of_aliases_that_multiply_is_refused(monkeypatch: pytest.Monk
 
 
 def test_a_document_of_merges_that_multiply_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cdi.document.yaml_parser.MAX_VALUES", 100)
+    monkeypatch.setattr("kerf_dra.cdi.document.yaml_parser.MAX_VALUES", 100)
     data = "base: &b {" + ", ".join(f"k{i}: v" for i in range(60)) + "}\nlist:\n" + "- <<: *b\n" * 2
     assert [finding.code for finding in read(data.encode()).findings] == ["too-large"]
 

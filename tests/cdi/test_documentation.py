@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import cdi
+from kerf_dra import cdi
 
 PACKAGE = Path(cdi.__file__).parent
 
@@ -47,13 +47,14 @@ def test_who_only_writes_loads_nothing_that_reads(tmp_path: Path) -> None:
     out = run(
         "import sys",
         "from pathlib import Path",
-        "import cdi",
-        "from cdi import ContainerEdits, Device, Kind, Spec, Store, encode_yaml",
+        "from kerf_dra import cdi",
+        "from kerf_dra.cdi import ContainerEdits, Device, Kind, Spec, Store, encode_yaml",
         "edits = ContainerEdits(env=('A=b',))",
         "spec = Spec(kind=Kind.parse('acme.io/widget'), devices=(Device(name='w', container_edits=edits),))",
         f"Store(Path({str(tmp_path)!r})).write('a', spec)",
         "encode_yaml(spec)",
-        "print(*(name.removeprefix('cdi.') for name in sys.modules if name.startswith('cdi.')))",
+        "package = f'{cdi.__name__}.'",
+        "print(*(name.removeprefix(package) for name in sys.modules if name.startswith(package)))",
         "print('yaml' in sys.modules, 'argparse' in sys.modules)",
         f"cdi.Cache([Path({str(tmp_path)!r})])",
         "print('yaml' in sys.modules)",
@@ -80,7 +81,7 @@ def test_who_only_writes_loads_nothing_that_reads(tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_not_there_is_an_ordinary_mistake() -> None:
-    with pytest.raises(AttributeError, match="module 'cdi' has no attribute 'Cash'"):
+    with pytest.raises(AttributeError, match=r"module 'kerf_dra\.cdi' has no attribute 'Cash'"):
         getattr(cdi, "Cash")  # noqa: B009 - mypy knows that it is not there
     assert {*cdi.__all__} <= {*dir(cdi)}
 
@@ -89,27 +90,28 @@ def test_the_package_imports_nothing_but_the_standard_library_and_pyyaml() -> No
     out = run(
         "import sys",
         "before = set(sys.modules)",
-        "import cdi, cdi.cli, cdi.document.yaml_parser",
+        "import kerf_dra.cdi.cli, kerf_dra.cdi.document.yaml_parser",
         "new = {name.partition('.')[0] for name in set(sys.modules) - before}",
         "print(*sorted(new - set(sys.stdlib_module_names)))",
     )
     # Cython's own runtime comes with PyYAML's binding to libyaml.
-    assert {name for name in out.split() if "cython" not in name} == {"cdi", "yaml"}
+    assert {name for name in out.split() if "cython" not in name} == {"kerf_dra", "yaml"}
 
 
 def test_every_module_works_where_nothing_but_pyyaml_is_installed(tmp_path: Path) -> None:
     import yaml
 
-    for package in (PACKAGE, Path(yaml.__file__).parent):
-        (tmp_path / package.name).symlink_to(package)
+    (tmp_path / "kerf_dra").mkdir()
+    for name, package in (("kerf_dra/cdi", PACKAGE), ("yaml", Path(yaml.__file__).parent)):
+        (tmp_path / name).symlink_to(package)
     program = "\n".join(
         (
             "import importlib, pkgutil, sys",
             f"sys.path.insert(0, {str(tmp_path)!r})",
-            "import cdi, cdi.cli",
-            "for module in pkgutil.iter_modules(cdi.__path__, 'cdi.'):",
+            "import kerf_dra.cdi.cli",
+            "for module in pkgutil.iter_modules(kerf_dra.cdi.__path__, 'kerf_dra.cdi.'):",
             "    importlib.import_module(module.name)",
-            "sys.exit(cdi.cli.main(['validate', *sys.argv[1:]]))",
+            "sys.exit(kerf_dra.cdi.cli.main(['validate', *sys.argv[1:]]))",
         )
     )
     files = sorted(map(str, (Path(__file__).parents[1] / "data" / "cdi" / "good").iterdir()))

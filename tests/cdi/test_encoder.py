@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdi import (
+from kerf_dra.cdi import (
     ContainerEdits,
     Device,
     DeviceNode,
@@ -23,7 +23,7 @@ from cdi import (
     load,
     minimum_version,
 )
-from cdi.document.encoder import to_document, to_json, to_yaml
+from kerf_dra.cdi.document.encoder import to_document, to_json, to_yaml
 from tests.cdi.strategies import SPECS
 from tests.conftest import COSTLY
 

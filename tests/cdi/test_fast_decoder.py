@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdi import Spec, encode_json, encode_yaml, validate
-from cdi.document.decoder import read_fully
-from cdi.document.fast_decoder import decode_fast
-from cdi.document.rules import READING
-from cdi.document.validation import has_no_findings
+from kerf_dra.cdi import Spec, encode_json, encode_yaml, validate
+from kerf_dra.cdi.document.decoder import read_fully
+from kerf_dra.cdi.document.fast_decoder import decode_fast
+from kerf_dra.cdi.document.rules import READING
+from kerf_dra.cdi.document.validation import has_no_findings
 from tests.cdi.strategies import SPECS
 from tests.conftest import COSTLY
 from tests.oracle.cdi.documents import generate_document

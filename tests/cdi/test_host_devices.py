@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cdi import Host, HostDeviceError, HostNode
+from kerf_dra.cdi import Host, HostDeviceError, HostNode
 
 
 def test_a_character_device_is_what_the_kernel_says() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cdi import (
+from kerf_dra.cdi import (
     Cache,
     ContainerEdits,
     Device,
@@ -17,7 +17,7 @@ from cdi import (
     inject,
     requested_edits,
 )
-from cdi.spec import DeviceNode
+from kerf_dra.cdi.spec import DeviceNode
 
 KIND = Kind(vendor="acme.io", class_name="widget")
 

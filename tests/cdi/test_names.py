@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given
 
-from cdi import InvalidNameError, Kind, QualifiedName, transient_name
-from cdi.names import annotation_key, annotation_value, parse_annotations, spec_name
+from kerf_dra.cdi import InvalidNameError, Kind, QualifiedName, transient_name
+from kerf_dra.cdi.names import annotation_key, annotation_value, parse_annotations, spec_name
 from tests.cdi.strategies import DEVICE_NAMES, KINDS
 
 WIDGET = Kind(vendor="acme.io", class_name="widget")

@@ -8,11 +8,11 @@ import jsonschema
 import pytest
 from hypothesis import given
 
-import cdi
-from cdi import Spec, read
-from cdi.cli import main
-from cdi.document.encoder import to_document
-from cdi.document.schema import schema
+from kerf_dra import cdi
+from kerf_dra.cdi import Spec, read
+from kerf_dra.cdi.cli import main
+from kerf_dra.cdi.document.encoder import to_document
+from kerf_dra.cdi.document.schema import schema
 from tests.cdi.strategies import SPECS
 from tests.conftest import COSTLY
 

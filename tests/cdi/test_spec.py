@@ -6,8 +6,8 @@ import pickle
 
 from hypothesis import given
 
-from cdi import ContainerEdits, Device, IntelRdt, Spec
-from cdi.document.fields import FIELDS
+from kerf_dra.cdi import ContainerEdits, Device, IntelRdt, Spec
+from kerf_dra.cdi.document.fields import FIELDS
 from tests.cdi.strategies import EDITS, SPECS
 from tests.conftest import COSTLY
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cdi import (
+from kerf_dra.cdi import (
     Cache,
     ContainerEdits,
     Device,
@@ -24,7 +24,7 @@ from cdi import (
     load,
     transient_name,
 )
-from cdi.store import STALE_AFTER_S, Filesystem, VolatileFilesystem
+from kerf_dra.cdi.store import STALE_AFTER_S, Filesystem, VolatileFilesystem
 
 KIND = Kind(vendor="acme.io", class_name="widget")
 NAME = transient_name(KIND, "claim-1")

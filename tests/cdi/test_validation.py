@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from cdi import (
+from kerf_dra.cdi import (
     ContainerEdits,
     Device,
     DeviceNode,
@@ -17,7 +17,7 @@ from cdi import (
     Spec,
     validate,
 )
-from cdi.document.rules import CONTENT, READING, severity
+from kerf_dra.cdi.document.rules import CONTENT, READING, severity
 from tests.cdi.strategies import SPECS
 from tests.conftest import COSTLY
 

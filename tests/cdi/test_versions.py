@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from cdi import (
+from kerf_dra.cdi import (
     VERSIONS,
     ContainerEdits,
     Device,
@@ -18,8 +18,8 @@ from cdi import (
     Spec,
     minimum_version,
 )
-from cdi.runtime_versions import FIRST_RELEASES, find_first_readers
-from cdi.versions import version_that_readers_enforce
+from kerf_dra.cdi.runtime_versions import FIRST_RELEASES, find_first_readers
+from kerf_dra.cdi.versions import version_that_readers_enforce
 from tests.cdi.strategies import SPECS
 from tests.conftest import COSTLY
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from cdi.document.yaml_scalars import Value, as_integer, as_key, as_text, is_key, resolve
+from kerf_dra.cdi.document.yaml_scalars import Value, as_integer, as_key, as_text, is_key, resolve
 
 MEANINGS: list[tuple[str, Value]] = [
     ("", None),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from driver.cel.attribute_references import Read, analyze_expression
+from kerf_dra.driver.cel.attribute_references import Read, analyze_expression
 
 D = "gpu.example.com"
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.model.devices import Attribute, Device
-from driver.cel.compile import (
+from kerf_dra.api.model.devices import Attribute, Device
+from kerf_dra.driver.cel.compile import (
     DIFFERENT,
     UNSUPPORTED,
     ExpressionCompileError,
@@ -19,7 +19,7 @@ from driver.cel.compile import (
     compile_attribute,
     compile_selector,
 )
-from driver.cel.environment import STORED, Dialect
+from kerf_dra.driver.cel.environment import STORED, Dialect
 from tests.allocation.builders import device
 
 DRIVER = "gpu.example.com"
@@ -305,7 +305,7 @@ def test_a_result_depends_on_nothing_but_what_is_read(expression: str, devices: 
 
 
 def test_who_evaluates_nothing_does_not_load_the_engine() -> None:
-    script = "import sys, driver.cel.compile; sys.exit('cel_expr_python' in sys.modules)"
+    script = "import sys, kerf_dra.driver.cel.compile; sys.exit('cel_expr_python' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.cel.compile import compile_selector
-from driver.cel.conjuncts import split_conjuncts
+from kerf_dra.driver.cel.compile import compile_selector
+from kerf_dra.driver.cel.conjuncts import split_conjuncts
 from tests.allocation.builders import DRIVER, device
 
 MODEL = f'device.attributes["{DRIVER}"].model'

@@ -2,8 +2,8 @@
 
 import pytest
 
-from driver.cel.cost import MAX_COST, estimate_cost
-from driver.cel.environment import STORED, Dialect
+from kerf_dra.driver.cel.cost import MAX_COST, estimate_cost
+from kerf_dra.driver.cel.environment import STORED, Dialect
 
 A = 'device.attributes["gpu.example.com"]'
 

@@ -11,8 +11,8 @@ import jsonschema
 import pytest
 import yaml
 
-from driver.families.registry import BUILT_IN
-from driver.kubeletplugin.backends.registry import BackendChoice, choose_families
+from kerf_dra.driver.families.registry import BUILT_IN
+from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice, choose_families
 from tests.generate import chart
 from tests.image import description
 from tests.kube.certificates import HERE

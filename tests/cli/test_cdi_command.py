@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-import cdi.cli
-from driver.cli import main
+from kerf_dra.cdi import cli
+from kerf_dra.driver.cli import main
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:click")
 
@@ -24,7 +24,7 @@ GOOD = Path(__file__).parents[1] / "data" / "cdi" / "good" / "gpu.json"
     ],
 )
 def test_it_says_and_returns_the_same(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    alone = (cdi.cli.main(arguments), *capsys.readouterr())
+    alone = (cli.main(arguments), *capsys.readouterr())
     assert (main(["cdi", *arguments]), *capsys.readouterr()) == alone
 
 

@@ -11,18 +11,18 @@ import anyio
 import pytest
 import yaml
 
-from api.model.allocations import (
+from kerf_dra.api.model.allocations import (
     AllocationResult,
     DeviceAllocationResult,
     DeviceRequestAllocationResult,
     ResourceClaimStatus,
 )
-from api.model.names import DriverName
-from driver.cli import main
-from driver.kube.discovery import discover
-from driver.kube.http.client import Client
-from driver.kube.http.config import load_access
-from driver.local.apiserver import ApiServer, ApiServerSettings
+from kerf_dra.api.model.names import DriverName
+from kerf_dra.driver.cli import main
+from kerf_dra.driver.kube.discovery import discover
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.config import load_access
+from kerf_dra.driver.local.apiserver import ApiServer, ApiServerSettings
 from tests.diagnostics.clusters import claim, replace, request
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:click")

@@ -10,10 +10,10 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
-from api.model.prepared import ClaimState
-from driver.cli import main
-from driver.kubeletplugin.claims.checkpoint import open_checkpoint
-from driver.runtime.boot import BOOT_ID
+from kerf_dra.api.model.prepared import ClaimState
+from kerf_dra.driver.cli import main
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
+from kerf_dra.driver.runtime.boot import BOOT_ID
 from tests.kubeletplugin.records import device, record
 
 GPU_FOLDER = "gpu.kerf.dev"

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 import yaml
 
-from api.model.devices import Attribute
-from api.model.names import DriverName
-from api.resource.registry import VERSIONS, load_kinds
-from driver.cel.compile import compile_selector
-from driver.cli import main
-from driver.cli.catalog import claim
-from driver.families.base import AttributeDefinition, Family
-from driver.families.fpga import FPGA
-from driver.families.gpu import GPU
-from driver.families.registry import BUILT_IN
+from kerf_dra.api.model.devices import Attribute
+from kerf_dra.api.model.names import DriverName
+from kerf_dra.api.resource.registry import VERSIONS, load_kinds
+from kerf_dra.driver.cel.compile import compile_selector
+from kerf_dra.driver.cli import main
+from kerf_dra.driver.cli.catalog import claim
+from kerf_dra.driver.families.base import AttributeDefinition, Family
+from kerf_dra.driver.families.fpga import FPGA
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.families.registry import BUILT_IN
 
 Run = Callable[..., tuple[int, str, str]]
 MEMORY_18 = 'device.capacity["gpu.kerf.dev"].memory.compareTo(quantity("18Gi")) >= 0'

@@ -8,11 +8,11 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
-from driver.cli import main
-from driver.kubeletplugin.backends.base import HealthChange, HealthState
-from driver.kubeletplugin.backends.simulated.backend import SimulatedBackend
-from driver.kubeletplugin.claims.checkpoint import open_checkpoint
-from driver.runtime.boot import BOOT_ID
+from kerf_dra.driver.cli import main
+from kerf_dra.driver.kubeletplugin.backends.base import HealthChange, HealthState
+from kerf_dra.driver.kubeletplugin.backends.simulated.backend import SimulatedBackend
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
+from kerf_dra.driver.runtime.boot import BOOT_ID
 from tests.fakes.xrt import NEEDS_COMPILER, XrtMachine
 from tests.fakes.xrt.machine import AES_ID
 from tests.kubeletplugin.records import device, record

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 import yaml
 
-from driver.cli import main
+from kerf_dra.driver.cli import main
 from tests.generate.examples import FOLDERS
 from tests.structure.references import missing
 from tests.structure.sources import ROOT, check, files, text
@@ -118,7 +118,7 @@ RUN_ELSEWHERE: Final[Mapping[str, str]] = {
     "kubectl apply -f deploy/examples/classic/classes.yaml -f deploy/examples/classic/gpu-by-size.yaml": (
         "tests/flows/test_classic_demo.py"
     ),
-    "python -m driver.testing.nvml /tmp/machine h100-80gb h100-80gb a30": (
+    "python -m kerf_dra.driver.testing.nvml /tmp/machine h100-80gb h100-80gb a30": (
         "tests/testing/nvml/test_demonstration.py"
         "::test_a_machine_of_the_command_line_is_found_by_the_variables_that_it_prints"
     ),

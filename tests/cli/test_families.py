@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from driver.cli import main
-from driver.families.registry import BUILT_IN
+from kerf_dra.driver.cli import main
+from kerf_dra.driver.families.registry import BUILT_IN
 from tests.generate import policies
 
 

@@ -12,17 +12,17 @@ import msgspec
 import pytest
 import yaml
 
-from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS
-from api.kerf.fpga_objects import FPGA_IMAGES, FPGA_SHELLS
-from driver.cli import main
-from driver.controller.structured.fpga_objects import FpgaStatusWriter
-from driver.diagnostics.dump import encode_dump
-from driver.kube.http.client import Client
-from driver.kube.http.config import load_access
-from driver.kube.http.errors import InvalidError
-from driver.kubeletplugin.backends.slots.packages import compute_digest
-from driver.local.apiserver import ApiServer
-from driver.partitions.geometry import Placement
+from kerf_dra.api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS
+from kerf_dra.api.kerf.fpga_objects import FPGA_IMAGES, FPGA_SHELLS
+from kerf_dra.driver.cli import main
+from kerf_dra.driver.controller.structured.fpga_objects import FpgaStatusWriter
+from kerf_dra.driver.diagnostics.dump import encode_dump
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.config import load_access
+from kerf_dra.driver.kube.http.errors import InvalidError
+from kerf_dra.driver.kubeletplugin.backends.slots.packages import compute_digest
+from kerf_dra.driver.local.apiserver import ApiServer
+from kerf_dra.driver.partitions.geometry import Placement
 from tests.controller.structured.hardware import fpgas, slices
 from tests.controller.test_fpga_status import NOW, slice_of
 from tests.diagnostics.clusters import allocate_claims, claim, device_class, node, state

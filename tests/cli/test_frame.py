@@ -8,7 +8,7 @@ import sys
 import pytest
 import yaml
 
-from driver.cli import COMMANDS, main
+from kerf_dra.driver.cli import COMMANDS, main
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:click")
 
@@ -67,12 +67,14 @@ def test_completion_code_is_printed_for_every_shell(capsys: pytest.CaptureFixtur
 
 def test_a_daemon_starts_without_what_only_people_need() -> None:
     """The kubelet plugin's memory budget is 65 MB: tables, colors, CEL and the official client are not for it."""
-    code = "import sys, driver.cli.daemons.kubelet_plugin, driver.kubeletplugin.app; print(*sys.modules)"
+    code = (
+        "import sys, kerf_dra.driver.cli.daemons.kubelet_plugin, kerf_dra.driver.kubeletplugin.app; print(*sys.modules)"
+    )
     loaded = set(
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     )
     assert loaded.isdisjoint(
-        {"rich", "kubernetes", "pydantic", "cel_expr_python", "jsonschema", "jsonpatch", "driver.local"}
+        {"rich", "kubernetes", "pydantic", "cel_expr_python", "jsonschema", "jsonpatch", "kerf_dra.driver.local"}
     )
 
 

@@ -8,16 +8,16 @@ import anyio
 import pytest
 import yaml
 
-from api.core.v1 import NODES, PODS, Container, Node, Pod, PodSpec
-from api.model.metadata import ObjectMeta
-from driver import DISTRIBUTION, VERSION
-from driver.cli import main
-from driver.cli.completion import complete
-from driver.diagnostics.cluster_state import ClusterState
-from driver.diagnostics.dump import encode_dump
-from driver.kube.http.client import Client
-from driver.kube.http.config import load_access
-from driver.local.apiserver import ApiServer, ApiServerSettings
+from kerf_dra.api.core.v1 import NODES, PODS, Container, Node, Pod, PodSpec
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.driver import DISTRIBUTION, VERSION
+from kerf_dra.driver.cli import main
+from kerf_dra.driver.cli.completion import complete
+from kerf_dra.driver.diagnostics.cluster_state import ClusterState
+from kerf_dra.driver.diagnostics.dump import encode_dump
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.config import load_access
+from kerf_dra.driver.local.apiserver import ApiServer, ApiServerSettings
 from tests.diagnostics.clusters import allocate_claims, claim, gpu_cluster, pod, replace, request
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:click")
@@ -39,9 +39,9 @@ def completions(capsys: pytest.CaptureFixture[str]) -> Complete:
 def test_kubectl_finds_the_plugin_and_its_completion() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["scripts"] == {
-        "kerf": "driver.cli:main",
-        "kubectl-kerf": "driver.cli:main",
-        "kubectl_complete-kerf": "driver.cli.completion:complete",
+        "kerf": "kerf_dra.driver.cli:main",
+        "kubectl-kerf": "kerf_dra.driver.cli:main",
+        "kubectl_complete-kerf": "kerf_dra.driver.cli.completion:complete",
     }
     assert (project["name"], project["version"]) == (DISTRIBUTION, VERSION)
 

@@ -10,16 +10,16 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS
-from api.kerf.classic_parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS
-from api.kerf.decoder import decode_resource_class
-from api.resource import v1
-from api.resource.v1alpha2 import KINDS
-from api.wire import Kind
-from driver.cli.cluster.migrate import command
-from driver.kube.http.client import Client
-from driver.kube.http.credentials import Access
-from driver.local.apiserver import ApiServer, ApiServerSettings
+from kerf_dra.api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS
+from kerf_dra.api.kerf.classic_parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS
+from kerf_dra.api.kerf.decoder import decode_resource_class
+from kerf_dra.api.resource import v1
+from kerf_dra.api.resource.v1alpha2 import KINDS
+from kerf_dra.api.wire import Kind
+from kerf_dra.driver.cli.cluster.migrate import command
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.credentials import Access
+from kerf_dra.driver.local.apiserver import ApiServer, ApiServerSettings
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 KNOWN: tuple[Kind[Any], ...] = (*CLASS_PARAMETERS, *CLAIM_PARAMETERS, KINDS.classes, KINDS.templates)

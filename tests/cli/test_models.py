@@ -5,9 +5,9 @@ import json
 import pytest
 import yaml
 
-from driver.cli import main
-from driver.families.gpu.catalog import gpu_figures, gpu_models
-from driver.families.gpu_intel.catalog import intel_gpus
+from kerf_dra.driver.cli import main
+from kerf_dra.driver.families.gpu.catalog import gpu_figures, gpu_models
+from kerf_dra.driver.families.gpu_intel.catalog import intel_gpus
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:

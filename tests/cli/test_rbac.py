@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from driver.cli import main
-from driver.cli.catalog.rbac import build_early_loading, build_permissions
+from kerf_dra.driver.cli import main
+from kerf_dra.driver.cli.catalog.rbac import build_early_loading, build_permissions
 from tests.generate import rbac
 from tests.local.apiserver.policy_server import PolicyServer, account
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from driver.cli import COMMANDS, TRACEBACK, main
+from kerf_dra.driver.cli import COMMANDS, TRACEBACK, main
 
 FULL = "kerf: the output cannot be written: No space left on device\n"
 WRITES = ["models", "version -o json", "claim gpu --memory 18Gi", "--help", "cdi schema"]
@@ -16,7 +16,7 @@ WRITES = ["models", "version -o json", "claim gpu --memory 18Gi", "--help", "cdi
 
 
 def run(arguments: str, output: int | None) -> tuple[int, str]:
-    command = [sys.executable, "-m", "driver.cli", *arguments.split()]
+    command = [sys.executable, "-m", "kerf_dra.driver.cli", *arguments.split()]
     done = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True, check=False, timeout=240)
     return done.returncode, done.stderr
 
@@ -47,7 +47,7 @@ def test_a_file_that_cannot_be_written_is_named(
     def write(**_: object) -> None:
         (tmp_path / "none" / "dump.json").write_bytes(b"")
 
-    monkeypatch.setattr("driver.cli.cluster.gather.command", click.Command("gather", callback=write))
+    monkeypatch.setattr("kerf_dra.driver.cli.cluster.gather.command", click.Command("gather", callback=write))
     assert main(["gather"]) == 1
     assert capsys.readouterr().err == f"kerf: {tmp_path}/none/dump.json: No such file or directory\n"
 
@@ -58,7 +58,7 @@ def test_an_unexpected_error_is_one_line_and_where_it_is_on_request(
     def fail(**_: object) -> None:
         raise ExceptionGroup("tasks", [ValueError("too many cards")])
 
-    monkeypatch.setattr("driver.cli.version.command", click.Command("version", callback=fail))
+    monkeypatch.setattr("kerf_dra.driver.cli.version.command", click.Command("version", callback=fail))
     assert main(["version"]) == 1
     told = capsys.readouterr().err
     assert told.startswith("kerf: a fault in Kerf, please report it: ValueError: too many cards\n")

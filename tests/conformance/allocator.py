@@ -14,14 +14,14 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from api.model.allocations import AllocationResult
-from api.model.base import JsonObject
-from api.model.claims import DeviceClass, ResourceClaim
-from api.model.devices import ResourceSlice
-from api.model.names import DeviceId, ShareId
-from api.model.quantity import Quantity
-from api.wire import dec_hook
-from driver.allocation import (
+from kerf_dra.api.model.allocations import AllocationResult
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.claims import DeviceClass, ResourceClaim
+from kerf_dra.api.model.devices import ResourceSlice
+from kerf_dra.api.model.names import DeviceId, ShareId
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.api.wire import dec_hook
+from kerf_dra.driver.allocation import (
     AllocatedState,
     Budget,
     DoesNotFit,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from cdi import (
+from kerf_dra.cdi import (
     Cache,
     CDIError,
     Document,
@@ -29,10 +29,10 @@ from cdi import (
     read,
     transient_name,
 )
-from cdi.document.encoder import to_document_unchecked
-from cdi.document.rules import CONTENT, READING
-from cdi.names import annotation_key, parse_annotations
-from cdi.versions import version_that_readers_enforce
+from kerf_dra.cdi.document.encoder import to_document_unchecked
+from kerf_dra.cdi.document.rules import CONTENT, READING
+from kerf_dra.cdi.names import annotation_key, parse_annotations
+from kerf_dra.cdi.versions import version_that_readers_enforce
 
 Record: TypeAlias = Mapping[str, Any]
 Answer: TypeAlias = dict[str, Any]

@@ -13,18 +13,18 @@ from typing import Any, Final
 
 import msgspec
 
-from api.model.base import JsonObject
-from api.model.devices import Attribute, Device
-from api.wire import dec_hook
-from driver.cel.compile import (
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.devices import Attribute, Device
+from kerf_dra.api.wire import dec_hook
+from kerf_dra.driver.cel.compile import (
     ExpressionCompileError,
     ExpressionRuntimeError,
     UnsupportedExpressionError,
     compile_attribute,
     compile_selector,
 )
-from driver.cel.cost import estimate_cost
-from driver.cel.environment import STORED, Dialect
+from kerf_dra.driver.cel.cost import estimate_cost
+from kerf_dra.driver.cel.environment import STORED, Dialect
 
 INTENDED: Final[Mapping[str, str]] = {}
 """Cases in which we mean to differ: name, and why. They count as passed when we differ, as failed when we do not."""

@@ -14,8 +14,8 @@ import anyio.lowlevel
 import pytest
 import yaml
 
-from driver.local.apiserver import ApiServer, ApiServerSettings
-from driver.local.cluster import ClusterSettings, LocalCluster
+from kerf_dra.driver.local.apiserver import ApiServer, ApiServerSettings
+from kerf_dra.driver.local.cluster import ClusterSettings, LocalCluster
 from tests.contract.documents import namespace
 from tests.e2e.wait import eventually
 from tests.realcluster import requirements

@@ -10,23 +10,23 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from api.kerf.decoder import decode_resource_class
-from api.model.metadata import OwnerReference
-from api.resource.v1 import KINDS
-from driver.controller.device_types import known_device_types
-from driver.controller.structured.class_compiler import compile_class
-from driver.families.gpu import GPU
-from driver.families.gpu.catalog import gpu_models
-from driver.families.registry import BUILT_IN
-from driver.kube.slice_plan import CreateSlice, SliceContext, plan_pool
-from driver.kubeletplugin.backends.base import HealthChange, HealthState
-from driver.kubeletplugin.backends.simulated.config import cards_of, read_config
-from driver.kubeletplugin.backends.simulated.example_shells import shells
-from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, build_device_set
-from driver.kubeletplugin.inventory.health import DeviceHealthTracker
-from driver.kubeletplugin.inventory.optional_devices import OptionalDevices
-from driver.partitions.geometry import Card
-from driver.partitions.slice_limits import SliceLayout
+from kerf_dra.api.kerf.decoder import decode_resource_class
+from kerf_dra.api.model.metadata import OwnerReference
+from kerf_dra.api.resource.v1 import KINDS
+from kerf_dra.driver.controller.device_types import known_device_types
+from kerf_dra.driver.controller.structured.class_compiler import compile_class
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.families.gpu.catalog import gpu_models
+from kerf_dra.driver.families.registry import BUILT_IN
+from kerf_dra.driver.kube.slice_plan import CreateSlice, SliceContext, plan_pool
+from kerf_dra.driver.kubeletplugin.backends.base import HealthChange, HealthState
+from kerf_dra.driver.kubeletplugin.backends.simulated.config import cards_of, read_config
+from kerf_dra.driver.kubeletplugin.backends.simulated.example_shells import shells
+from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, build_device_set
+from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from kerf_dra.driver.kubeletplugin.inventory.optional_devices import OptionalDevices
+from kerf_dra.driver.partitions.geometry import Card
+from kerf_dra.driver.partitions.slice_limits import SliceLayout
 from tests.realcluster.api import Api, Document
 from tests.realcluster.kerf import DEPLOY, manifests
 

@@ -76,7 +76,15 @@ async def kubectl(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Kub
     """On a demo that is kept."""
     requirements.ensure()
     program, folder = build(chosen_version()).kube, tmp_path_factory.mktemp("kubectl")
-    command = [sys.executable, "-m", "driver.cli", "demo", "--keep", "-f", str(DEPLOY / "examples" / "gpu-small")]
+    command = [
+        sys.executable,
+        "-m",
+        "kerf_dra.driver.cli",
+        "demo",
+        "--keep",
+        "-f",
+        str(DEPLOY / "examples" / "gpu-small"),
+    ]
     async with await anyio.open_process(command, stderr=subprocess.STDOUT) as demo:
         try:
             assert demo.stdout is not None

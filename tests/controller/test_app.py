@@ -10,21 +10,21 @@ import anyio
 import pytest
 import yaml
 
-from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, EVENTS, LEASES, NODES, Node
-from api.kerf.fpga_objects import FPGA_IMAGES, FPGA_SHELLS
-from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
-from api.model.claims import DeviceClass
-from api.model.metadata import ObjectMeta
-from api.model.names import ObjectRef
-from api.resource.v1 import KINDS
-from driver.controller.app import run
-from driver.controller.settings import Settings
-from driver.kube.http.client import Client, PatchType
-from driver.kube.http.config import load_access
-from driver.kube.http.errors import InvalidError, NotFoundError
-from driver.kube.leader_election import LeaseSettings
-from driver.local.apiserver import ApiServer
-from driver.runtime.metrics import REGISTRY
+from kerf_dra.api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, EVENTS, LEASES, NODES, Node
+from kerf_dra.api.kerf.fpga_objects import FPGA_IMAGES, FPGA_SHELLS
+from kerf_dra.api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
+from kerf_dra.api.model.claims import DeviceClass
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.resource.v1 import KINDS
+from kerf_dra.driver.controller.app import run
+from kerf_dra.driver.controller.settings import Settings
+from kerf_dra.driver.kube.http.client import Client, PatchType
+from kerf_dra.driver.kube.http.config import load_access
+from kerf_dra.driver.kube.http.errors import InvalidError, NotFoundError
+from kerf_dra.driver.kube.leader_election import LeaseSettings
+from kerf_dra.driver.local.apiserver import ApiServer
+from kerf_dra.driver.runtime.metrics import REGISTRY
 from tests.controller.structured.hardware import gpus, slices
 from tests.fakes.dfl.machine import AES_ID, INTERFACE, build_document
 from tests.generate import crds

@@ -3,21 +3,21 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from api.core.v1 import NODES, Node
-from api.kerf.discovery_objects import (
+from kerf_dra.api.core.v1 import NODES, Node
+from kerf_dra.api.kerf.discovery_objects import (
     DISCOVERED_DEVICES,
     DISCOVERY_CONFIGURATIONS,
     DiscoveredDeviceObject,
     DiscoveryConfigurationObject,
     device_name,
 )
-from api.model.claims import DeviceClass
-from api.model.devices import ResourceSlice
-from api.model.metadata import ObjectMeta, OwnerReference
-from api.resource.v1 import KINDS
-from driver.kube.http.client import PatchType
-from driver.kube.http.errors import NotFoundError
-from driver.runtime.metrics import REGISTRY
+from kerf_dra.api.model.claims import DeviceClass
+from kerf_dra.api.model.devices import ResourceSlice
+from kerf_dra.api.model.metadata import ObjectMeta, OwnerReference
+from kerf_dra.api.resource.v1 import KINDS
+from kerf_dra.driver.kube.http.client import PatchType
+from kerf_dra.driver.kube.http.errors import NotFoundError
+from kerf_dra.driver.runtime.metrics import REGISTRY
 
 from .test_app import EmbeddedCluster, cluster, eventually
 

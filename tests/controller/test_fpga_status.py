@@ -8,15 +8,21 @@ from typing import Any, Final
 import anyio
 import pytest
 
-from api.kerf.fpga_objects import FPGA_IMAGES, FPGA_SHELLS, FpgaNodes, FpgaStatus
-from api.model.base import JsonObject
-from api.model.devices import Attribute, Device, ResourcePool, ResourceSlice, ResourceSliceSpec
-from api.model.metadata import ObjectMeta
-from api.wire import to_builtins
-from driver.controller.fpga_status import FpgaObject, build_status, describe_objects, summarize_slices, to_document
-from driver.controller.structured.fpga_objects import FpgaStatusWriter
-from driver.families.fpga.refused_images import format_refusals, parse_refusals
-from driver.kube.http.errors import NotFoundError
+from kerf_dra.api.kerf.fpga_objects import FPGA_IMAGES, FPGA_SHELLS, FpgaNodes, FpgaStatus
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.devices import Attribute, Device, ResourcePool, ResourceSlice, ResourceSliceSpec
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.wire import to_builtins
+from kerf_dra.driver.controller.fpga_status import (
+    FpgaObject,
+    build_status,
+    describe_objects,
+    summarize_slices,
+    to_document,
+)
+from kerf_dra.driver.controller.structured.fpga_objects import FpgaStatusWriter
+from kerf_dra.driver.families.fpga.refused_images import format_refusals, parse_refusals
+from kerf_dra.driver.kube.http.errors import NotFoundError
 from tests.fakes.dfl.machine import AES_ID, INTERFACE, build_document
 
 NOW: Final = datetime(2026, 11, 23, 4, tzinfo=UTC)

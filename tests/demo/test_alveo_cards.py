@@ -25,7 +25,7 @@ def test_a_pod_gets_its_function_and_the_card_is_blank_after_it(tmp_path: Path) 
     }
     (tmp_path / "xrt.yaml").write_text("".join(f"{field}: {folder}\n" for field, folder in fields.items()))
     (tmp_path / "pods.yaml").write_text(PODS.replace("models: [lab]", "models: [u250]"))
-    command = [sys.executable, "-m", "driver.cli", "demo", f"--backend=xrt={tmp_path}/xrt.yaml", "--nodes=1"]
+    command = [sys.executable, "-m", "kerf_dra.driver.cli", "demo", f"--backend=xrt={tmp_path}/xrt.yaml", "--nodes=1"]
     done = subprocess.run(
         [*command, f"--filename={tmp_path}/pods.yaml", "--output=json"],
         capture_output=True,

@@ -46,7 +46,7 @@ def test_a_pod_gets_its_function_and_the_slot_is_blank_after_it(tmp_path: Path) 
     }
     (tmp_path / "dfl.yaml").write_text("".join(f"{field}: {folder}\n" for field, folder in folders.items()))
     (tmp_path / "pods.yaml").write_text(PODS)
-    command = [sys.executable, "-m", "driver.cli", "demo", f"--backend=dfl={tmp_path}/dfl.yaml", "--nodes=1"]
+    command = [sys.executable, "-m", "kerf_dra.driver.cli", "demo", f"--backend=dfl={tmp_path}/dfl.yaml", "--nodes=1"]
     environment = {**os.environ, "LD_PRELOAD": str(build_library())}
     done = subprocess.run(
         [*command, f"--filename={tmp_path}/pods.yaml", "--output=json"],

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.model.names import ObjectRef
-from driver.demo.cluster_picture import (
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.demo.cluster_picture import (
     Explanation,
     draw_card,
     draw_cluster,
@@ -19,9 +19,9 @@ from driver.demo.cluster_picture import (
     show_explanation,
     show_pods,
 )
-from driver.demo.display import WIDEST, Display, TextDisplay
-from driver.demo.observation import CardState
-from driver.demo.report import ClaimReport, ContainerReport, DeviceReport, PodReport
+from kerf_dra.driver.demo.display import WIDEST, Display, TextDisplay
+from kerf_dra.driver.demo.observation import CardState
+from kerf_dra.driver.demo.report import ClaimReport, ContainerReport, DeviceReport, PodReport
 
 DATA = Path(__file__).parent / "data"
 GIB = 2**30

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from driver.demo import generated_objects
-from driver.demo.manifests import find_problems
-from driver.families.fpga.shell import Shell
-from driver.families.gpu.catalog import gpu_model, gpu_models
-from driver.families.gpu.model import GpuModel, Profile
-from driver.kubeletplugin.backends.simulated.example_shells import shells
+from kerf_dra.driver.demo import generated_objects
+from kerf_dra.driver.demo.manifests import find_problems
+from kerf_dra.driver.families.fpga.shell import Shell
+from kerf_dra.driver.families.gpu.catalog import gpu_model, gpu_models
+from kerf_dra.driver.families.gpu.model import GpuModel, Profile
+from kerf_dra.driver.kubeletplugin.backends.simulated.example_shells import shells
 
 
 def can_coexist(profiles: Sequence[Profile]) -> bool:

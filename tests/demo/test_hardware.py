@@ -6,11 +6,11 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from driver.cli import main
-from driver.cli.demo import command
-from driver.demo.hardware import DemoHardware, HardwareUnusableError
-from driver.kubeletplugin.backends.registry import BackendChoice, BackendUnavailableError
-from driver.runtime import boot
+from kerf_dra.driver.cli import main
+from kerf_dra.driver.cli.demo import command
+from kerf_dra.driver.demo.hardware import DemoHardware, HardwareUnusableError
+from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice, BackendUnavailableError
+from kerf_dra.driver.runtime import boot
 
 
 def test_nodes_have_simulated_cards_that_differ(tmp_path: Path) -> None:

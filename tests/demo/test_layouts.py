@@ -64,7 +64,7 @@ def test_pods_of_two_layouts_get_two_cards_and_those_of_one_layout_share_one(tmp
     (tmp_path / "pods.yaml").write_text(yaml.safe_dump_all([*manifests, *pods]))
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "driver.cli", "demo", "--nodes=2", "--family=fpga", "--output=json"),
+            *(sys.executable, "-m", "kerf_dra.driver.cli", "demo", "--nodes=2", "--family=fpga", "--output=json"),
             *(f"--backend=simulated={tmp_path}/cards.yaml", f"--filename={tmp_path}/pods.yaml"),
         ],
         capture_output=True,

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from driver.demo.environment import find_packaged_folder
-from driver.demo.manifests import BadManifestsError, load_manifests
-from driver.demo.scenario import EXAMPLES
+from kerf_dra.driver.demo.environment import find_packaged_folder
+from kerf_dra.driver.demo.manifests import BadManifestsError, load_manifests
+from kerf_dra.driver.demo.scenario import EXAMPLES
 
 CLASS = """
 apiVersion: kerf.dev/v1alpha1

@@ -1,10 +1,10 @@
 """What the demo draws of cards that are published."""
 
-from api.model.devices import ResourcePool, ResourceSlice, ResourceSliceSpec
-from api.model.metadata import ObjectMeta
-from driver.demo.observation import CardState, build_card_states
-from driver.demo.report import ClaimReport, DeviceReport, PodReport
-from driver.partitions.pool_compiler import SliceLayout, compile_pool
+from kerf_dra.api.model.devices import ResourcePool, ResourceSlice, ResourceSliceSpec
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.driver.demo.observation import CardState, build_card_states
+from kerf_dra.driver.demo.report import ClaimReport, DeviceReport, PodReport
+from kerf_dra.driver.partitions.pool_compiler import SliceLayout, compile_pool
 from tests.partitions.cards import fpga, vocabulary_of
 from tests.partitions.layouts import divided
 

@@ -52,7 +52,7 @@ def test_a_pod_gets_a_function_of_another_layout_than_the_board_has(tmp_path: Pa
 
 def run_demo(folder: Path) -> "subprocess.CompletedProcess[str]":
     """Run ``kerf demo`` with the files of ``folder``."""
-    command = [sys.executable, "-m", "driver.cli", "demo", f"--backend=slots={folder}/slots.yaml", "--nodes=1"]
+    command = [sys.executable, "-m", "kerf_dra.driver.cli", "demo", f"--backend=slots={folder}/slots.yaml", "--nodes=1"]
     return subprocess.run(
         [*command, f"--filename={folder}/pods.yaml", "--output=json"],
         capture_output=True,

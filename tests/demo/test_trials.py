@@ -7,14 +7,14 @@ from typing import Any, cast
 
 import pytest
 
-from api.model.names import ObjectRef
-from driver.demo.cluster_picture import Explanation
-from driver.demo.display import Display
-from driver.demo.environment import DemoEnvironment, WaitTimeoutError
-from driver.demo.manifests import Manifest
-from driver.demo.report import PodReport
-from driver.demo.scenario import Scenario
-from driver.kube.http.client import Client
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.demo.cluster_picture import Explanation
+from kerf_dra.driver.demo.display import Display
+from kerf_dra.driver.demo.environment import DemoEnvironment, WaitTimeoutError
+from kerf_dra.driver.demo.manifests import Manifest
+from kerf_dra.driver.demo.report import PodReport
+from kerf_dra.driver.demo.scenario import Scenario
+from kerf_dra.driver.kube.http.client import Client
 
 NAMES = ("early", "late")
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from api.core.v1 import (
+from kerf_dra.api.core.v1 import (
     Container,
     Event,
     Node,
@@ -19,9 +19,9 @@ from api.core.v1 import (
     PodStatus,
     Taint,
 )
-from api.model.allocations import AllocationResult, ResourceClaimConsumerReference, ResourceClaimStatus
-from api.model.base import JsonObject
-from api.model.claims import (
+from kerf_dra.api.model.allocations import AllocationResult, ResourceClaimConsumerReference, ResourceClaimStatus
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.claims import (
     CelSelector,
     DeviceClaim,
     DeviceClass,
@@ -33,20 +33,27 @@ from api.model.claims import (
     ResourceClaim,
     ResourceClaimSpec,
 )
-from api.model.device_attributes import pool_name
-from api.model.devices import Attribute, Device, DeviceTaintRule, ResourcePool, ResourceSlice, ResourceSliceSpec
-from api.model.metadata import Condition, ObjectMeta, OwnerReference
-from driver.allocation import Fits
-from driver.cli.cluster.plan import compile_classes
-from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.cluster_state import ClusterState
-from driver.diagnostics.workload import ParsedManifests, read_workloads
-from driver.families.gpu import GPU
-from driver.families.gpu.catalog import gpu_model
-from driver.families.gpu.geometry import gpu_geometry
-from driver.partitions.geometry import Card
-from driver.partitions.pool_compiler import compile_pool
-from driver.partitions.slice_limits import SliceLayout
+from kerf_dra.api.model.device_attributes import pool_name
+from kerf_dra.api.model.devices import (
+    Attribute,
+    Device,
+    DeviceTaintRule,
+    ResourcePool,
+    ResourceSlice,
+    ResourceSliceSpec,
+)
+from kerf_dra.api.model.metadata import Condition, ObjectMeta, OwnerReference
+from kerf_dra.driver.allocation import Fits
+from kerf_dra.driver.cli.cluster.plan import compile_classes
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
+from kerf_dra.driver.diagnostics.cluster_state import ClusterState
+from kerf_dra.driver.diagnostics.workload import ParsedManifests, read_workloads
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.families.gpu.catalog import gpu_model
+from kerf_dra.driver.families.gpu.geometry import gpu_geometry
+from kerf_dra.driver.partitions.geometry import Card
+from kerf_dra.driver.partitions.pool_compiler import compile_pool
+from kerf_dra.driver.partitions.slice_limits import SliceLayout
 
 replace = msgspec.structs.replace
 ATTRIBUTES: Final = f'device.attributes["{GPU.driver}"]'

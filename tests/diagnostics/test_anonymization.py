@@ -9,21 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.core.v1 import Event, ObjectReference, Taint
-from api.model.claims import DeviceConstraint
-from api.model.metadata import Condition, ObjectMeta, OwnerReference
-from api.model.names import ObjectRef
-from driver.cel.library import FUNCTIONS
-from driver.diagnostics.anonymization import anonymize
-from driver.diagnostics.anonymization.pseudonyms import Pseudonyms, SnapshotWords, is_public
-from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.cluster_state import ClusterState
-from driver.diagnostics.dump import decode_dump, encode_dump, redact
-from driver.diagnostics.explain.pod_start import _FAILURES
-from driver.diagnostics.explain.why import explain_claim, explain_pod
-from driver.diagnostics.explain.workload_pods import explain_workload
-from driver.diagnostics.frag import measure_fragmentation
-from driver.diagnostics.plan import plan_workloads
+from kerf_dra.api.core.v1 import Event, ObjectReference, Taint
+from kerf_dra.api.model.claims import DeviceConstraint
+from kerf_dra.api.model.metadata import Condition, ObjectMeta, OwnerReference
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.cel.library import FUNCTIONS
+from kerf_dra.driver.diagnostics.anonymization import anonymize
+from kerf_dra.driver.diagnostics.anonymization.pseudonyms import Pseudonyms, SnapshotWords, is_public
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
+from kerf_dra.driver.diagnostics.cluster_state import ClusterState
+from kerf_dra.driver.diagnostics.dump import decode_dump, encode_dump, redact
+from kerf_dra.driver.diagnostics.explain.pod_start import _FAILURES
+from kerf_dra.driver.diagnostics.explain.why import explain_claim, explain_pod
+from kerf_dra.driver.diagnostics.explain.workload_pods import explain_workload
+from kerf_dra.driver.diagnostics.frag import measure_fragmentation
+from kerf_dra.driver.diagnostics.plan import plan_workloads
 from tests.diagnostics.clusters import (
     allocate_claims,
     claim,

@@ -4,19 +4,19 @@ import dataclasses
 
 import pytest
 
-from api.model.devices import Attribute
-from api.model.names import ObjectRef
-from driver.allocation.explain.holders import HolderIndex
-from driver.diagnostics.card_usage import build_usage, find_published_cards
-from driver.families.fpga import FPGA
-from driver.families.fpga.geometry import fpga_geometry
-from driver.families.gpu import GPU
-from driver.families.gpu.catalog import gpu_models
-from driver.kubeletplugin.backends.simulated.example_shells import shell
-from driver.partitions.fragmentation import fragmentation
-from driver.partitions.geometry import Card
-from driver.partitions.pool_compiler import compile_pool
-from driver.partitions.slice_limits import SliceLayout
+from kerf_dra.api.model.devices import Attribute
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.allocation.explain.holders import HolderIndex
+from kerf_dra.driver.diagnostics.card_usage import build_usage, find_published_cards
+from kerf_dra.driver.families.fpga import FPGA
+from kerf_dra.driver.families.fpga.geometry import fpga_geometry
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.families.gpu.catalog import gpu_models
+from kerf_dra.driver.kubeletplugin.backends.simulated.example_shells import shell
+from kerf_dra.driver.partitions.fragmentation import fragmentation
+from kerf_dra.driver.partitions.geometry import Card
+from kerf_dra.driver.partitions.pool_compiler import compile_pool
+from kerf_dra.driver.partitions.slice_limits import SliceLayout
 from tests.diagnostics.clusters import allocate_claims, card, claim, gpu_cluster, replace, slices
 
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from api.kerf.v1alpha1 import ResourceClassObject, ResourceClassStatus
-from api.model.metadata import Condition, ObjectMeta
-from api.model.names import ObjectRef
-from driver.allocation import Obstacle
-from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.explain.next_steps import _STEPS, misfit_causes
-from driver.diagnostics.explain.report import CODES, CauseCode, NodeGroup, NodeReason, Verdict, WhyReport
-from driver.diagnostics.explain.why import explain_claim, explain_pod
+from kerf_dra.api.kerf.v1alpha1 import ResourceClassObject, ResourceClassStatus
+from kerf_dra.api.model.metadata import Condition, ObjectMeta
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.allocation import Obstacle
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
+from kerf_dra.driver.diagnostics.explain.next_steps import _STEPS, misfit_causes
+from kerf_dra.driver.diagnostics.explain.report import CODES, CauseCode, NodeGroup, NodeReason, Verdict, WhyReport
+from kerf_dra.driver.diagnostics.explain.why import explain_claim, explain_pod
 from tests.diagnostics.clusters import allocate_claims, claim, gpu_cluster, pod, replace, request
 
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from api.core.v1 import ClaimSource, Event, ObjectReference, Pod, PodResourceClaim, PodSpec, PodStatus
-from api.kerf.classic_parameters import ParametersObject
-from api.kerf.node_inventory import InventoryTaints, NodeInventory, NodeInventorySpec
-from api.model.allocations import (
+from kerf_dra.api.core.v1 import ClaimSource, Event, ObjectReference, Pod, PodResourceClaim, PodSpec, PodStatus
+from kerf_dra.api.kerf.classic_parameters import ParametersObject
+from kerf_dra.api.kerf.node_inventory import InventoryTaints, NodeInventory, NodeInventorySpec
+from kerf_dra.api.model.allocations import (
     DeviceAllocationResult,
     DeviceRequestAllocationResult,
     ResourceClaimConsumerReference,
 )
-from api.model.classic import (
+from kerf_dra.api.model.classic import (
     ClassicAllocation,
     ClassicClaim,
     ClassicClaimSpec,
@@ -30,16 +30,16 @@ from api.model.classic import (
     PodSchedulingContextStatus,
     UnsuitableNodes,
 )
-from api.model.devices import DeviceTaint
-from api.model.metadata import ObjectMeta
-from api.model.names import ObjectRef
-from driver.cli import main
-from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.cluster_state import ClassicState, ClusterState
-from driver.diagnostics.dump import decode_dump, encode_dump, redact
-from driver.diagnostics.errors import QueryError
-from driver.diagnostics.explain.report import Verdict, WhyReport
-from driver.diagnostics.explain.why import explain_claim, explain_pod
+from kerf_dra.api.model.devices import DeviceTaint
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.cli import main
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
+from kerf_dra.driver.diagnostics.cluster_state import ClassicState, ClusterState
+from kerf_dra.driver.diagnostics.dump import decode_dump, encode_dump, redact
+from kerf_dra.driver.diagnostics.errors import QueryError
+from kerf_dra.driver.diagnostics.explain.report import Verdict, WhyReport
+from kerf_dra.driver.diagnostics.explain.why import explain_claim, explain_pod
 from tests.diagnostics.clusters import node, prepare_failure, replace
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:click")

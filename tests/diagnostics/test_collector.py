@@ -10,7 +10,7 @@ import anyio
 import pytest
 import yaml
 
-from api.core.v1 import (
+from kerf_dra.api.core.v1 import (
     EVENTS,
     NODES,
     PODS,
@@ -23,16 +23,22 @@ from api.core.v1 import (
     PodResourceClaim,
     PodSpec,
 )
-from api.model.classic import ClassicClaim, ClassicClaimSpec, ClassicClass, ClassicRequest, PodSchedulingContext
-from api.model.metadata import ObjectMeta
-from api.resource.v1alpha2 import KINDS as CLASSIC
-from driver.controller.settings import NAME as KERF_CONTROLLER
-from driver.diagnostics.cluster_state import ClusterState
-from driver.diagnostics.collector import collect_state
-from driver.kube.http.client import Client
-from driver.kube.http.config import load_access
-from driver.local.apiserver import ApiServer, ApiServerSettings
-from driver.local.apiserver.faults import InjectedFault
+from kerf_dra.api.model.classic import (
+    ClassicClaim,
+    ClassicClaimSpec,
+    ClassicClass,
+    ClassicRequest,
+    PodSchedulingContext,
+)
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.resource.v1alpha2 import KINDS as CLASSIC
+from kerf_dra.driver.controller.settings import NAME as KERF_CONTROLLER
+from kerf_dra.driver.diagnostics.cluster_state import ClusterState
+from kerf_dra.driver.diagnostics.collector import collect_state
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.config import load_access
+from kerf_dra.driver.local.apiserver import ApiServer, ApiServerSettings
+from kerf_dra.driver.local.apiserver.faults import InjectedFault
 
 IN_TIME_S = 120
 """For what takes milliseconds on an idle machine."""

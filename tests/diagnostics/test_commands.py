@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from api.errors import TransientError
-from driver.cli import main
-from driver.cli.options.cluster import Progress, with_exit_codes
-from driver.diagnostics.cluster_state import ClusterState
-from driver.diagnostics.dump import decode_dump, encode_dump
+from kerf_dra.api.errors import TransientError
+from kerf_dra.driver.cli import main
+from kerf_dra.driver.cli.options.cluster import Progress, with_exit_codes
+from kerf_dra.driver.diagnostics.cluster_state import ClusterState
+from kerf_dra.driver.diagnostics.dump import decode_dump, encode_dump
 from tests.diagnostics.clusters import allocate_claims, claim, gpu_cluster, pod, replace, request
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:click")

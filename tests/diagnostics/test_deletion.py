@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from api.core.v1 import ContainerState, ContainerStatus, Event
-from api.model.claims import ResourceClaim
-from api.model.metadata import Condition
-from api.model.names import ObjectRef
-from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.cluster_state import ClusterState
-from driver.diagnostics.explain.report import Verdict, WhyReport
-from driver.diagnostics.explain.why import explain_claim, explain_pod
+from kerf_dra.api.core.v1 import ContainerState, ContainerStatus, Event
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.metadata import Condition
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
+from kerf_dra.driver.diagnostics.cluster_state import ClusterState
+from kerf_dra.driver.diagnostics.explain.report import Verdict, WhyReport
+from kerf_dra.driver.diagnostics.explain.why import explain_claim, explain_pod
 from tests.diagnostics.clusters import allocate_claims, claim, gpu_cluster, node, placed_pod, prepare_failure, replace
 
 SOON = "2026-11-21T08:00:20Z"

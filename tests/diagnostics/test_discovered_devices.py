@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from api.core.v1 import (
+from kerf_dra.api.core.v1 import (
     CUSTOM_RESOURCE_DEFINITIONS,
     NODE_SETUPS,
     NODES,
@@ -19,7 +19,7 @@ from api.core.v1 import (
     Pod,
     ResourceRequirements,
 )
-from api.kerf.discovery_objects import (
+from kerf_dra.api.kerf.discovery_objects import (
     DISCOVERED_DEVICES,
     DISCOVERY_CONFIGURATIONS,
     DeviceUser,
@@ -27,20 +27,20 @@ from api.kerf.discovery_objects import (
     DiscoveredDeviceStatus,
     DiscoveryConfigurationObject,
 )
-from api.model.base import JsonObject
-from api.model.classic import ClassicClaim, ClassicClaimSpec, ClassicRequest
-from api.model.metadata import Condition, ObjectMeta
-from api.model.names import ObjectRef
-from api.model.quantity import Quantity
-from driver.cli import main
-from driver.controller.structured.discovery.plan import DiscoverySnapshot, plan_discovery
-from driver.diagnostics.anonymization import anonymize
-from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.cluster_state import ClassicState, ClusterState
-from driver.diagnostics.dump import encode_dump, redact
-from driver.diagnostics.explain.report import Verdict, WhyReport
-from driver.diagnostics.explain.why import explain_claim, explain_pod
-from driver.diagnostics.extended_resources.discovered_devices import find_discovered
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.classic import ClassicClaim, ClassicClaimSpec, ClassicRequest
+from kerf_dra.api.model.metadata import Condition, ObjectMeta
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.cli import main
+from kerf_dra.driver.controller.structured.discovery.plan import DiscoverySnapshot, plan_discovery
+from kerf_dra.driver.diagnostics.anonymization import anonymize
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
+from kerf_dra.driver.diagnostics.cluster_state import ClassicState, ClusterState
+from kerf_dra.driver.diagnostics.dump import encode_dump, redact
+from kerf_dra.driver.diagnostics.explain.report import Verdict, WhyReport
+from kerf_dra.driver.diagnostics.explain.why import explain_claim, explain_pod
+from kerf_dra.driver.diagnostics.extended_resources.discovered_devices import find_discovered
 from tests.diagnostics.clusters import allocate_claims, claim, device_class, node, pod, replace, state
 from tests.diagnostics.test_collector import cluster as served_cluster
 from tests.diagnostics.test_collector import collect

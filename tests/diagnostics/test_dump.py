@@ -5,19 +5,27 @@ import json
 import msgspec
 import pytest
 
-from api.core.v1 import Container, ContainerState, ContainerStatus, EnvVar, Event, ObjectReference, ResourceRequirements
-from api.errors import InvalidDocumentError
-from api.kerf.v1alpha1 import ResourceClassObject
-from api.model.allocations import AllocatedDeviceStatus, ResourceClaimStatus
-from api.model.base import JsonObject
-from api.model.claims import (
+from kerf_dra.api.core.v1 import (
+    Container,
+    ContainerState,
+    ContainerStatus,
+    EnvVar,
+    Event,
+    ObjectReference,
+    ResourceRequirements,
+)
+from kerf_dra.api.errors import InvalidDocumentError
+from kerf_dra.api.kerf.v1alpha1 import ResourceClassObject
+from kerf_dra.api.model.allocations import AllocatedDeviceStatus, ResourceClaimStatus
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.claims import (
     DeviceClaimConfiguration,
     DeviceClassConfiguration,
     OpaqueDeviceConfiguration,
     ResourceClaimTemplate,
     ResourceClaimTemplateSpec,
 )
-from api.model.classic import (
+from kerf_dra.api.model.classic import (
     ClassicClaim,
     ClassicClaimSpec,
     ClassicClass,
@@ -26,12 +34,12 @@ from api.model.classic import (
     ClassicTemplateSpec,
     PodSchedulingContext,
 )
-from api.model.metadata import Condition, ObjectMeta
-from api.model.quantity import Quantity
-from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.cluster_state import ClassicState, ClusterState
-from driver.diagnostics.dump import decode_dump, encode_dump, redact
-from driver.diagnostics.explain.why import explain_claim
+from kerf_dra.api.model.metadata import Condition, ObjectMeta
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
+from kerf_dra.driver.diagnostics.cluster_state import ClassicState, ClusterState
+from kerf_dra.driver.diagnostics.dump import decode_dump, encode_dump, redact
+from kerf_dra.driver.diagnostics.explain.why import explain_claim
 from tests.diagnostics.clusters import CLASSES, allocate_claims, claim, gpu_cluster, node, pod, replace, slices, state
 
 SECRET = "hunter2"

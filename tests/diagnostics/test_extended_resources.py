@@ -1,13 +1,13 @@
 """Diagnostics of extended resources that classes back (KEP-5004)."""
 
-from api.core.v1 import Container, Pod, PodSpec, ResourceRequirements
-from api.model.metadata import ObjectMeta
-from api.model.names import ObjectRef
-from api.model.quantity import Quantity
-from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.explain.report import Verdict
-from driver.diagnostics.explain.why import explain_pod
-from driver.diagnostics.plan import plan_workloads
+from kerf_dra.api.core.v1 import Container, Pod, PodSpec, ResourceRequirements
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
+from kerf_dra.driver.diagnostics.explain.report import Verdict
+from kerf_dra.driver.diagnostics.explain.why import explain_pod
+from kerf_dra.driver.diagnostics.plan import plan_workloads
 from tests.diagnostics.clusters import CLASSES, gpu_cluster, parse, replace
 
 

@@ -6,15 +6,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.model.claims import ResourceClaim
-from api.model.devices import Device
-from api.wire import dec_hook
-from driver.allocation import Features
-from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.cluster_state import ClusterState
-from driver.diagnostics.explain.report import Verdict
-from driver.diagnostics.feature_gates import detect_features, find_unsupported
-from driver.diagnostics.plan import plan_workloads
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.devices import Device
+from kerf_dra.api.wire import dec_hook
+from kerf_dra.driver.allocation import Features
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
+from kerf_dra.driver.diagnostics.cluster_state import ClusterState
+from kerf_dra.driver.diagnostics.explain.report import Verdict
+from kerf_dra.driver.diagnostics.feature_gates import detect_features, find_unsupported
+from kerf_dra.driver.diagnostics.plan import plan_workloads
 from tests.diagnostics.clusters import gpu_cluster, parse, replace
 from tests.diagnostics.test_plan import template
 

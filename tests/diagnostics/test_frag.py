@@ -4,14 +4,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from api.model.allocations import ResourceClaimStatus
-from api.model.claims import ResourceClaim
-from driver.allocation import Fits
-from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.cluster_state import ClusterState
-from driver.diagnostics.defragmentation import Advice
-from driver.diagnostics.errors import QueryError
-from driver.diagnostics.frag import measure_fragmentation
+from kerf_dra.api.model.allocations import ResourceClaimStatus
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.driver.allocation import Fits
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
+from kerf_dra.driver.diagnostics.cluster_state import ClusterState
+from kerf_dra.driver.diagnostics.defragmentation import Advice
+from kerf_dra.driver.diagnostics.errors import QueryError
+from kerf_dra.driver.diagnostics.frag import measure_fragmentation
 from tests.conftest import COSTLY
 from tests.diagnostics.clusters import (
     ATTRIBUTES,

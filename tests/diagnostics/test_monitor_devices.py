@@ -2,15 +2,15 @@
 
 import pytest
 
-from api.model.device_attributes import monitor_taint_key
-from api.model.devices import DeviceToleration
-from api.model.names import ObjectRef
-from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.cluster_state import ClusterState
-from driver.diagnostics.explain.report import Verdict, WhyReport
-from driver.diagnostics.explain.why import explain_claim, explain_pod
-from driver.families.gpu import GPU
-from driver.partitions.pool_compiler import build_monitor_slices
+from kerf_dra.api.model.device_attributes import monitor_taint_key
+from kerf_dra.api.model.devices import DeviceToleration
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
+from kerf_dra.driver.diagnostics.cluster_state import ClusterState
+from kerf_dra.driver.diagnostics.explain.report import Verdict, WhyReport
+from kerf_dra.driver.diagnostics.explain.why import explain_claim, explain_pod
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.partitions.pool_compiler import build_monitor_slices
 from tests.diagnostics.clusters import (
     allocate_claims,
     card,

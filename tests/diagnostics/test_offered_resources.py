@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from api.core.v1 import (
+from kerf_dra.api.core.v1 import (
     CUSTOM_RESOURCE_DEFINITIONS,
     NODE_SETUPS,
     Container,
@@ -14,17 +14,17 @@ from api.core.v1 import (
     Pod,
     ResourceRequirements,
 )
-from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject, ResourceClassStatus
-from api.model.base import JsonObject
-from api.model.metadata import Condition, ObjectMeta
-from api.model.names import ObjectRef
-from api.model.quantity import Quantity
-from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.cluster_state import ClusterState, OfferedResource
-from driver.diagnostics.explain.report import Verdict, WhyReport
-from driver.diagnostics.explain.why import explain_pod
-from driver.diagnostics.extended_resources.offered_resources import find_offered
-from driver.diagnostics.plan import plan_workloads
+from kerf_dra.api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject, ResourceClassStatus
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.metadata import Condition, ObjectMeta
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
+from kerf_dra.driver.diagnostics.cluster_state import ClusterState, OfferedResource
+from kerf_dra.driver.diagnostics.explain.report import Verdict, WhyReport
+from kerf_dra.driver.diagnostics.explain.why import explain_pod
+from kerf_dra.driver.diagnostics.extended_resources.offered_resources import find_offered
+from kerf_dra.driver.diagnostics.plan import plan_workloads
 from tests.diagnostics.clusters import allocate_claims, claim, gpu_cluster, parse, pod, replace
 from tests.diagnostics.test_collector import cluster as served_cluster
 from tests.diagnostics.test_collector import collect

@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from api.core.v1 import Taint
-from api.errors import InvalidDocumentError
-from driver.allocation import Budget
-from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.cluster_state import ClusterState
-from driver.diagnostics.errors import QueryError
-from driver.diagnostics.explain.report import Verdict
-from driver.diagnostics.plan import PlanReport, plan_workloads
+from kerf_dra.api.core.v1 import Taint
+from kerf_dra.api.errors import InvalidDocumentError
+from kerf_dra.driver.allocation import Budget
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
+from kerf_dra.driver.diagnostics.cluster_state import ClusterState
+from kerf_dra.driver.diagnostics.errors import QueryError
+from kerf_dra.driver.diagnostics.explain.report import Verdict
+from kerf_dra.driver.diagnostics.plan import PlanReport, plan_workloads
 from tests.diagnostics.clusters import allocate_claims, claim, gpu_cluster, node, parse, replace, slices, state
 
 Document = dict[str, Any]
@@ -240,7 +240,7 @@ def test_a_missing_class_is_told_for_the_demand() -> None:
 
 
 def test_counting_ends_somewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("driver.diagnostics.plan.MOST_COUNTED", 5)
+    monkeypatch.setattr("kerf_dra.driver.diagnostics.plan.MOST_COUNTED", 5)
     [more] = plan_documents(gpu_cluster(), template("t", "1g-10gb")).more
     assert (more.copies, more.is_bound) == (5, True)
 

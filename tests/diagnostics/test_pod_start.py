@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from api.core.v1 import (
+from kerf_dra.api.core.v1 import (
     ContainerState,
     ContainerStateWaiting,
     ContainerStatus,
@@ -14,9 +14,9 @@ from api.core.v1 import (
     NodeStatus,
     PodExtendedResourceClaimStatus,
 )
-from api.model.allocations import AllocatedDeviceStatus, DeviceRequestAllocationResult
-from api.model.claims import ResourceClaim
-from api.model.devices import (
+from kerf_dra.api.model.allocations import AllocatedDeviceStatus, DeviceRequestAllocationResult
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.devices import (
     Counter,
     Device,
     DeviceTaint,
@@ -25,14 +25,14 @@ from api.model.devices import (
     DeviceTaintSelector,
     DeviceToleration,
 )
-from api.model.metadata import Condition, ObjectMeta
-from api.model.names import ObjectRef
-from api.model.quantity import Quantity
-from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.cluster_state import ClusterState
-from driver.diagnostics.dump import decode_dump, encode_dump, redact
-from driver.diagnostics.explain.report import CauseCode, Verdict, WhyReport
-from driver.diagnostics.explain.why import explain_claim, explain_pod
+from kerf_dra.api.model.metadata import Condition, ObjectMeta
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
+from kerf_dra.driver.diagnostics.cluster_state import ClusterState
+from kerf_dra.driver.diagnostics.dump import decode_dump, encode_dump, redact
+from kerf_dra.driver.diagnostics.explain.report import CauseCode, Verdict, WhyReport
+from kerf_dra.driver.diagnostics.explain.why import explain_claim, explain_pod
 from tests.diagnostics.clusters import (
     allocate_claims,
     claim,

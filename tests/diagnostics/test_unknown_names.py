@@ -2,12 +2,12 @@
 
 import pytest
 
-from api.model.claims import DeviceConstraint
-from api.model.names import ObjectRef
-from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.explain.report import Verdict, WhyReport
-from driver.diagnostics.explain.why import explain_claim
-from driver.diagnostics.plan import plan_workloads
+from kerf_dra.api.model.claims import DeviceConstraint
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
+from kerf_dra.driver.diagnostics.explain.report import Verdict, WhyReport
+from kerf_dra.driver.diagnostics.explain.why import explain_claim
+from kerf_dra.driver.diagnostics.plan import plan_workloads
 from tests.diagnostics.clusters import claim, device_class, gpu_cluster, parse, replace, request
 
 DRIVER = 'device.driver == "gpu.kerf.dev"'

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from api.model.claims import DeviceConstraint
-from api.model.names import ObjectRef
-from driver.cli import main
-from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.cluster_state import ClusterState
-from driver.diagnostics.dump import encode_dump, redact
-from driver.diagnostics.explain.report import Verdict, WhyReport
-from driver.diagnostics.explain.why import explain_pod
-from driver.diagnostics.frag import measure_fragmentation
+from kerf_dra.api.model.claims import DeviceConstraint
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.cli import main
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
+from kerf_dra.driver.diagnostics.cluster_state import ClusterState
+from kerf_dra.driver.diagnostics.dump import encode_dump, redact
+from kerf_dra.driver.diagnostics.explain.report import Verdict, WhyReport
+from kerf_dra.driver.diagnostics.explain.why import explain_pod
+from kerf_dra.driver.diagnostics.frag import measure_fragmentation
 from tests.diagnostics.clusters import (
     allocate_claims,
     claim,

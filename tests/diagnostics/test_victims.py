@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.diagnostics.explain.victims import Trials, find_smallest_set
+from kerf_dra.driver.diagnostics.explain.victims import Trials, find_smallest_set
 
 NAMES = "abcdef"
 SETS = st.frozensets(st.sampled_from(NAMES), min_size=1)

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from api.core.v1 import Affinity, NodeAffinity, PodSchedulingGate, Taint, Toleration
-from api.model.claims import DeviceConstraint, ResourceClaimTemplate, ResourceClaimTemplateSpec
-from api.model.devices import DeviceTaint, DeviceTaintRule, DeviceTaintRuleSpec, DeviceTaintSelector
-from api.model.metadata import Condition, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
-from api.model.names import ObjectRef
-from driver.allocation import Budget, Fits
-from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.cluster_state import ClusterState
-from driver.diagnostics.errors import QueryError
-from driver.diagnostics.explain.report import Verdict, WhyReport
-from driver.diagnostics.explain.why import explain_claim, explain_pod
+from kerf_dra.api.core.v1 import Affinity, NodeAffinity, PodSchedulingGate, Taint, Toleration
+from kerf_dra.api.model.claims import DeviceConstraint, ResourceClaimTemplate, ResourceClaimTemplateSpec
+from kerf_dra.api.model.devices import DeviceTaint, DeviceTaintRule, DeviceTaintRuleSpec, DeviceTaintSelector
+from kerf_dra.api.model.metadata import Condition, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.allocation import Budget, Fits
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
+from kerf_dra.driver.diagnostics.cluster_state import ClusterState
+from kerf_dra.driver.diagnostics.errors import QueryError
+from kerf_dra.driver.diagnostics.explain.report import Verdict, WhyReport
+from kerf_dra.driver.diagnostics.explain.why import explain_claim, explain_pod
 from tests.conftest import COSTLY
 from tests.diagnostics.clusters import (
     ATTRIBUTES,

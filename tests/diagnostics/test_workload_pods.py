@@ -6,16 +6,16 @@ from pathlib import Path
 import click
 import pytest
 
-from api.core.v1 import ContainerState, ContainerStateWaiting, ContainerStatus
-from api.model.metadata import Condition
-from api.model.names import ObjectRef
-from driver.cli import main
-from driver.cli.cluster.why import command
-from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.cluster_state import ClusterState
-from driver.diagnostics.dump import encode_dump, redact
-from driver.diagnostics.errors import QueryError
-from driver.diagnostics.explain.workload_pods import explain_waiting_pods, explain_workload
+from kerf_dra.api.core.v1 import ContainerState, ContainerStateWaiting, ContainerStatus
+from kerf_dra.api.model.metadata import Condition
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.cli import main
+from kerf_dra.driver.cli.cluster.why import command
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
+from kerf_dra.driver.diagnostics.cluster_state import ClusterState
+from kerf_dra.driver.diagnostics.dump import encode_dump, redact
+from kerf_dra.driver.diagnostics.errors import QueryError
+from kerf_dra.driver.diagnostics.explain.workload_pods import explain_waiting_pods, explain_workload
 from tests.diagnostics.clusters import (
     allocate_claims,
     claim,

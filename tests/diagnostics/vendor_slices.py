@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
-from api.model.claims import DeviceClass
-from api.model.devices import (
+from kerf_dra.api.model.claims import DeviceClass
+from kerf_dra.api.model.devices import (
     Attribute,
     Capacity,
     Counter,
@@ -16,8 +16,8 @@ from api.model.devices import (
     ResourceSlice,
     ResourceSliceSpec,
 )
-from api.model.metadata import ObjectMeta
-from api.model.quantity import Quantity
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.quantity import Quantity
 from tests.diagnostics.clusters import device_class
 
 NVIDIA: Final = "gpu.nvidia.com"

@@ -14,7 +14,7 @@ from typing import Final
 
 import anyio
 
-from driver.partitions.geometry import Partition, Placement
+from kerf_dra.driver.partitions.geometry import Partition, Placement
 from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
 from tests.ownership.history import (

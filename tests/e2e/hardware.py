@@ -9,11 +9,11 @@ from typing import Any, Final, Protocol
 import pynvml
 import pytest
 
-from driver.families.gpu.catalog import gpu_model
-from driver.partitions.geometry import Placement
-from driver.runtime import file_lock
-from driver.testing.nvml import Death, InstanceOnCard, NvidiaMachine
-from driver.testing.nvml.description import find_instance_id
+from kerf_dra.driver.families.gpu.catalog import gpu_model
+from kerf_dra.driver.partitions.geometry import Placement
+from kerf_dra.driver.runtime import file_lock
+from kerf_dra.driver.testing.nvml import Death, InstanceOnCard, NvidiaMachine
+from kerf_dra.driver.testing.nvml.description import find_instance_id
 from tests.fakes.nvml import open_nvml
 from tests.fakes.nvml_calls import create_gpu_instance, destroy_gpu_instance, fill_gpu_instance
 from tests.realcluster.kerf import NVIDIA_FAKE, SIMULATED

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 import aiohttp
 
-from driver.partitions.geometry import Placement
-from driver.runtime import file_lock
+from kerf_dra.driver.partitions.geometry import Placement
+from kerf_dra.driver.runtime import file_lock
 from tests.e2e.hardware import NodeHardware, SimulatedCards, StandInCards
 from tests.realcluster.cluster import Cluster
 from tests.realcluster.kerf import NVIDIA_FAKE, Hardware

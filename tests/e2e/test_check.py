@@ -17,7 +17,7 @@ ROLE: Final = "rbac.authorization.k8s.io/v1"
 
 
 async def check(cluster: Cluster) -> tuple[int, Mapping[str, Any]]:
-    command = [sys.executable, "-m", "driver.cli", "check", "cluster", "-o", "json"]
+    command = [sys.executable, "-m", "kerf_dra.driver.cli", "check", "cluster", "-o", "json"]
     done = await anyio.run_process([*command, f"--kubeconfig={cluster.kubeconfig}"], check=False)
     return done.returncode, json.loads(done.stdout)
 

@@ -253,7 +253,7 @@ async def test_a_plan_comes_true_pod_by_pod(
         manifest = tmp_path / "pod.json"
         manifest.write_text(json.dumps(document))
         where = ["-n", namespace.name, "--kubeconfig", str(cluster.kubeconfig)]
-        command = [sys.executable, "-m", "driver.cli", "plan", "-f", str(manifest), *where, "-o", "json"]
+        command = [sys.executable, "-m", "kerf_dra.driver.cli", "plan", "-f", str(manifest), *where, "-o", "json"]
         async with plugin_standing_still(cluster, namespace):
             answer = json.loads((await anyio.run_process(command)).stdout)
             await namespace.apply(document)

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from api.kerf.discovery_objects import device_name
+from kerf_dra.api.kerf.discovery_objects import device_name
 from tests.e2e import pods
 from tests.e2e.conftest import NODE
 from tests.e2e.namespace import Namespace

@@ -2,7 +2,7 @@
 
 import pytest
 
-from driver.partitions.slice_limits import SliceLayout
+from kerf_dra.driver.partitions.slice_limits import SliceLayout
 from tests.e2e import pods
 from tests.e2e.hardware import BOTH_BACKENDS
 from tests.e2e.namespace import Namespace

@@ -14,10 +14,10 @@ from typing import Any, Final
 import pynvml
 import pytest
 
-from driver.mps.control_daemon import ControlDaemon
-from driver.mps.documents import LOCK, SHARED_MEMORY, DaemonFolder, list_folders
-from driver.runtime.file_lock import is_held
-from driver.testing.nvml import NvidiaMachine
+from kerf_dra.driver.mps.control_daemon import ControlDaemon
+from kerf_dra.driver.mps.documents import LOCK, SHARED_MEMORY, DaemonFolder, list_folders
+from kerf_dra.driver.runtime.file_lock import is_held
+from kerf_dra.driver.testing.nvml import NvidiaMachine
 from tests.e2e import pods
 from tests.e2e.device_health import health, tainted_devices, taints
 from tests.e2e.hardware import ON_NVIDIA, StandInCards

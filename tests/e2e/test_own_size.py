@@ -27,7 +27,7 @@ def apply_claim(namespace: Namespace, cluster: Cluster) -> ApplyClaim:
 
     async def apply(*arguments: str) -> str:
         version = f"--api-version={cluster.version.resource_version}"
-        printed = await anyio.run_process([sys.executable, "-m", "driver.cli", "claim", *arguments, version])
+        printed = await anyio.run_process([sys.executable, "-m", "kerf_dra.driver.cli", "claim", *arguments, version])
         await anyio.run_process(cluster.kubectl("apply", "-n", namespace.name, "-f", "-"), input=printed.stdout)
         return str(yaml.safe_load(printed.stdout)["metadata"]["name"])
 

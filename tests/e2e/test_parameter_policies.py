@@ -8,7 +8,7 @@ import anyio
 import pytest
 import yaml
 
-from driver.families.parameter_policy import build_parameter_policy
+from kerf_dra.driver.families.parameter_policy import build_parameter_policy
 from tests.e2e.wait import eventually
 from tests.families.parameter_cases import ACME, ACME_FAMILY, CASES, FPGA, GPU, ParameterCase
 from tests.realcluster.api import Api, Document, StatusError

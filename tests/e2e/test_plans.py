@@ -11,13 +11,13 @@ from typing import Final
 
 import pytest
 
-from api.resource.v1 import KINDS
-from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.collector import collect_state
-from driver.diagnostics.plan import PlanReport, plan_workloads
-from driver.families.gpu import GPU
-from driver.kube.http.client import Client
-from driver.kube.http.config import load_access
+from kerf_dra.api.resource.v1 import KINDS
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
+from kerf_dra.driver.diagnostics.collector import collect_state
+from kerf_dra.driver.diagnostics.plan import PlanReport, plan_workloads
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.config import load_access
 from tests.diagnostics.clusters import parse, slices
 from tests.e2e import pods
 from tests.e2e.wait import eventually

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from driver.partitions.geometry import Placement
+from kerf_dra.driver.partitions.geometry import Placement
 from tests.e2e import pods
 from tests.e2e.device_health import health, tainted_devices
 from tests.e2e.hardware import ON_NVIDIA

@@ -20,7 +20,7 @@ from typing import Final
 import aiohttp
 import anyio
 
-from driver.diagnostics.explain.report import CODES, CauseCode
+from kerf_dra.driver.diagnostics.explain.report import CODES, CauseCode
 from tests.realcluster.api import Api, Document, StatusError
 from tests.realcluster.cluster import Cluster, load_factor
 
@@ -110,7 +110,7 @@ async def ask_why(cluster: Cluster, *arguments: str) -> tuple[int, Document]:
 
 
 async def _run_why(cluster: Cluster, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "driver.cli", "why", *arguments, "--kubeconfig", str(cluster.kubeconfig)]
+    command = [sys.executable, "-m", "kerf_dra.driver.cli", "why", *arguments, "--kubeconfig", str(cluster.kubeconfig)]
     return await anyio.run_process([*command, "-o", "json"], check=False, stderr=subprocess.PIPE)
 
 

@@ -1,12 +1,12 @@
 """Small cards: a GPU of four slices, which can be shared, and an FPGA of two slots, enough for every kind of device."""
 
-from api.kerf.v1alpha1 import SHARING_ATTRIBUTES
-from api.model.devices import Attribute
-from driver.families.fpga.geometry import fpga_geometry
-from driver.families.fpga.shell import Function, Logic, Shell
-from driver.families.gpu.geometry import gpu_geometry
-from driver.families.gpu.model import Engines, GpuModel, Profile
-from driver.partitions.geometry import Card, Placement
+from kerf_dra.api.kerf.v1alpha1 import SHARING_ATTRIBUTES
+from kerf_dra.api.model.devices import Attribute
+from kerf_dra.driver.families.fpga.geometry import fpga_geometry
+from kerf_dra.driver.families.fpga.shell import Function, Logic, Shell
+from kerf_dra.driver.families.gpu.geometry import gpu_geometry
+from kerf_dra.driver.families.gpu.model import Engines, GpuModel, Profile
+from kerf_dra.driver.partitions.geometry import Card, Placement
 
 _GIB = 2**30
 

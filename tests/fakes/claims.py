@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from api.model.allocations import (
+from kerf_dra.api.model.allocations import (
     AllocationResult,
     ConfigSource,
     DeviceAllocationConfiguration,
@@ -13,12 +13,12 @@ from api.model.allocations import (
     ResourceClaimConsumerReference,
     ResourceClaimStatus,
 )
-from api.model.base import JsonObject
-from api.model.claims import ResourceClaim
-from api.model.metadata import ObjectMeta
-from api.model.names import ClaimRef
-from driver.families.fpga import FPGA
-from driver.families.gpu import GPU
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.names import ClaimRef
+from kerf_dra.driver.families.fpga import FPGA
+from kerf_dra.driver.families.gpu import GPU
 
 FAMILY = replace(GPU, configurations={**GPU.configurations, **FPGA.configurations})
 """A family whose cards are GPUs and FPGAs, for tests of what is the same for all."""

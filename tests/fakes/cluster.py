@@ -5,19 +5,19 @@ from collections.abc import Awaitable, Callable, Sequence
 import anyio
 from msgspec.structs import replace
 
-from api.core.v1 import ObjectReference, Pod
-from api.dra.registry import STRUCTURED_SERVICES
-from api.model.allocations import AllocatedDeviceStatus
-from api.model.base import JsonObject
-from api.model.claims import AllocatedClaim, ResourceClaim
-from api.model.devices import Pool, ResourcePool, ResourceSlice, ResourceSliceSpec
-from api.model.metadata import ObjectMeta
-from api.model.names import ClaimRef, DriverName, ObjectRef
-from driver.kube.http.errors import ConflictError, NotFoundError, UnreachableError
-from driver.kube.store import ObjectChange, Store
-from driver.kubeletplugin.cluster.base import DiscoveredDeviceSource, NotPublishedYetError
-from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
-from driver.partitions.slice_limits import SliceLayout
+from kerf_dra.api.core.v1 import ObjectReference, Pod
+from kerf_dra.api.dra.registry import STRUCTURED_SERVICES
+from kerf_dra.api.model.allocations import AllocatedDeviceStatus
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.claims import AllocatedClaim, ResourceClaim
+from kerf_dra.api.model.devices import Pool, ResourcePool, ResourceSlice, ResourceSliceSpec
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.names import ClaimRef, DriverName, ObjectRef
+from kerf_dra.driver.kube.http.errors import ConflictError, NotFoundError, UnreachableError
+from kerf_dra.driver.kube.store import ObjectChange, Store
+from kerf_dra.driver.kubeletplugin.cluster.base import DiscoveredDeviceSource, NotPublishedYetError
+from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
+from kerf_dra.driver.partitions.slice_limits import SliceLayout
 from tests.fakes.claims import DRIVER, NODE, VOCABULARIES
 
 
@@ -68,7 +68,7 @@ class FakeDescriptions:
 
 
 class FakeCluster:
-    """Implements ``driver.kubeletplugin.cluster.base.Cluster``."""
+    """Implements ``kerf_dra.driver.kubeletplugin.cluster.base.Cluster``."""
 
     def __init__(self, driver: str = DRIVER, layout: SliceLayout = SliceLayout.SPLIT) -> None:
         self.kubelet_services = STRUCTURED_SERVICES

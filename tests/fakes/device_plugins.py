@@ -15,9 +15,9 @@ import grpc
 import grpc.aio
 from anyio.abc import TaskGroup
 
-from api._generated.deviceplugin_v1beta1 import api_pb2 as v1beta1
-from api.model.names import ObjectRef
-from api.podresources.v1 import LIST, DeviceUse, PodUses
+from kerf_dra.api._generated.deviceplugin_v1beta1 import api_pb2 as v1beta1
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.podresources.v1 import LIST, DeviceUse, PodUses
 
 TIMEOUT_S = 30.0
 """Of one call: far longer than any takes, so that only a call that hangs fails."""

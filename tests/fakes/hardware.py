@@ -13,9 +13,9 @@ from pathlib import Path
 import anyio
 import msgspec
 
-from api.kerf.v1alpha1 import DeviceConfigBase
-from cdi import ContainerEdits
-from driver.kubeletplugin.backends.base import (
+from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase
+from kerf_dra.cdi import ContainerEdits
+from kerf_dra.driver.kubeletplugin.backends.base import (
     AllocatedDevice,
     CardAbsentError,
     CardChange,
@@ -28,8 +28,8 @@ from driver.kubeletplugin.backends.base import (
     HealthState,
     Journal,
 )
-from driver.partitions.device_names import device_name
-from driver.partitions.geometry import Card, Partition, Placement
+from kerf_dra.driver.partitions.device_names import device_name
+from kerf_dra.driver.partitions.geometry import Card, Partition, Placement
 
 GATE_S = 240.0
 """A gate that a test forgot to open lets its thread go after so long."""

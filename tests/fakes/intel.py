@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from driver.kubeletplugin.backends.intel.drm import I915_QUERY, XE_DEVICE_QUERY
+from kerf_dra.driver.kubeletplugin.backends.intel.drm import I915_QUERY, XE_DEVICE_QUERY
 
 GIB: Final = 2**30
 MAX_1550: Final = 0x0BD5

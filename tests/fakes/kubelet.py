@@ -14,12 +14,12 @@ import anyio
 import grpc
 import grpc.aio
 
-from api._generated.dra_v1 import api_pb2 as v1
-from api._generated.dra_v1beta1 import api_pb2 as v1beta1
-from api._generated.health_v1 import api_pb2 as health_v1
-from api._generated.health_v1alpha1 import api_pb2 as health_v1alpha1
-from api._generated.registration_v1 import api_pb2 as registration
-from api.model.names import ClaimRef
+from kerf_dra.api._generated.dra_v1 import api_pb2 as v1
+from kerf_dra.api._generated.dra_v1beta1 import api_pb2 as v1beta1
+from kerf_dra.api._generated.health_v1 import api_pb2 as health_v1
+from kerf_dra.api._generated.health_v1alpha1 import api_pb2 as health_v1alpha1
+from kerf_dra.api._generated.registration_v1 import api_pb2 as registration
+from kerf_dra.api.model.names import ClaimRef
 
 DRA = {"v1.DRAPlugin": ("v1", v1), "v1beta1.DRAPlugin": ("v1beta1", v1beta1)}
 HEALTH = {"v1.DRAResourceHealth": ("v1", health_v1), "v1alpha1.DRAResourceHealth": ("v1alpha1", health_v1alpha1)}

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from driver.mps.control_daemon import ControlDaemon
-from driver.mps.documents import LOCK, DaemonFolder, DaemonRequest, list_folders, write_document
-from driver.mps.service import DaemonKeeper
-from driver.runtime import file_lock
-from driver.runtime.boot import read_boot_id
-from driver.testing.nvml.driver_tree import write_program
+from kerf_dra.driver.mps.control_daemon import ControlDaemon
+from kerf_dra.driver.mps.documents import LOCK, DaemonFolder, DaemonRequest, list_folders, write_document
+from kerf_dra.driver.mps.service import DaemonKeeper
+from kerf_dra.driver.runtime import file_lock
+from kerf_dra.driver.runtime.boot import read_boot_id
+from kerf_dra.driver.testing.nvml.driver_tree import write_program
 
 PROGRAM = "nvidia-cuda-mps-control"
 
@@ -93,7 +93,14 @@ def kept_in_a_thread(root: Path, driver_root: Path) -> Iterator[None]:
 @contextmanager
 def kept_by_a_process(root: Path, driver_root: Path) -> "Iterator[subprocess.Popen[bytes]]":
     """Run ``kerf mps-daemons`` until the end of the context, when its daemons end, too."""
-    command = [sys.executable, "-m", "driver.cli", "mps-daemons", f"--folder={root}", f"--driver-root={driver_root}"]
+    command = [
+        sys.executable,
+        "-m",
+        "kerf_dra.driver.cli",
+        "mps-daemons",
+        f"--folder={root}",
+        f"--driver-root={driver_root}",
+    ]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
         try:
             yield process

@@ -12,9 +12,9 @@ from contextlib import contextmanager, suppress
 import pynvml
 import pytest
 
-from driver.testing.nvml import NvidiaMachine
-from driver.testing.nvml.library import SONAME
-from driver.testing.nvml.machine import MACHINE_VARIABLE
+from kerf_dra.driver.testing.nvml import NvidiaMachine
+from kerf_dra.driver.testing.nvml.library import SONAME
+from kerf_dra.driver.testing.nvml.machine import MACHINE_VARIABLE
 
 NEEDS_COMPILER = pytest.mark.skipif(shutil.which("cc") is None, reason="the stand-in for NVML needs a C compiler (cc)")
 

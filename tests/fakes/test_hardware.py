@@ -1,11 +1,12 @@
-"""The fake backend of the plugin's tests keeps the contract of backends (``driver.testing``), as real ones do."""
+"""The fake backend of the plugin's tests keeps the contract of backends (``kerf_dra.driver.testing``), as real ones
+do."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from driver.families.gpu import GPU
-from driver.partitions.geometry import Partition
-from driver.testing import BackendContract, MachineUnderTest
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.partitions.geometry import Partition
+from kerf_dra.driver.testing import BackendContract, MachineUnderTest
 from tests.fakes.hardware import FakeBackend
 from tests.partitions.cards import gpus
 

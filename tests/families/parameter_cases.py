@@ -6,11 +6,11 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from api.kerf.scalar_types import DeviceWord
-from api.kerf.v1alpha1 import DeviceConfigBase, GpuConfig, GpuSharing, NodeLabelRequirement, Strict
-from api.model.names import DriverName
-from api.model.quantity import Quantity
-from driver.families.gpu import GPU as GPU_FAMILY
+from kerf_dra.api.kerf.scalar_types import DeviceWord
+from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase, GpuConfig, GpuSharing, NodeLabelRequirement, Strict
+from kerf_dra.api.model.names import DriverName
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.families.gpu import GPU as GPU_FAMILY
 
 GPU: Final = "gpu.kerf.dev"
 FPGA: Final = "fpga.kerf.dev"

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from driver.families.fpga.shell import Shell
-from driver.families.gpu.catalog import gpu_model, gpu_models
-from driver.families.gpu.model import GpuModel, Profile
-from driver.families.model_names import UnknownModelError
-from driver.kubeletplugin.backends.simulated.example_shells import shell, shells
-from driver.partitions.geometry import Placement
+from kerf_dra.driver.families.fpga.shell import Shell
+from kerf_dra.driver.families.gpu.catalog import gpu_model, gpu_models
+from kerf_dra.driver.families.gpu.model import GpuModel, Profile
+from kerf_dra.driver.families.model_names import UnknownModelError
+from kerf_dra.driver.kubeletplugin.backends.simulated.example_shells import shell, shells
+from kerf_dra.driver.partitions.geometry import Placement
 
-TABLE: dict[str, Any] = json.loads((resources.files("driver.families.gpu") / "data" / "mig.json").read_text())
+TABLE: dict[str, Any] = json.loads((resources.files("kerf_dra.driver.families.gpu") / "data" / "mig.json").read_text())
 ROWS: dict[str, Any] = {row["id"]: row for row in TABLE["models"]}
 MIB = 2**20
 

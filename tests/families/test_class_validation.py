@@ -7,10 +7,10 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from api.errors import InvalidDocumentError
-from api.kerf.cross_field_rules import SERVER_RULES
-from api.kerf.decoder import decode_resource_class_object
-from api.kerf.v1alpha1 import (
+from kerf_dra.api.errors import InvalidDocumentError
+from kerf_dra.api.kerf.cross_field_rules import SERVER_RULES
+from kerf_dra.api.kerf.decoder import decode_resource_class_object
+from kerf_dra.api.kerf.v1alpha1 import (
     API_VERSION,
     DeviceConfigBase,
     FpgaConfig,
@@ -19,11 +19,11 @@ from api.kerf.v1alpha1 import (
     ResourceClassObject,
     ResourceClassSpec,
 )
-from api.model.names import DriverName
-from driver.families.base import Family, InvalidFamilyError
-from driver.families.class_validation import FamilyClass, FamilyNotInstalledError, check_class
-from driver.families.fpga import FPGA
-from driver.families.gpu import GPU
+from kerf_dra.api.model.names import DriverName
+from kerf_dra.driver.families.base import Family, InvalidFamilyError
+from kerf_dra.driver.families.class_validation import FamilyClass, FamilyNotInstalledError, check_class
+from kerf_dra.driver.families.fpga import FPGA
+from kerf_dra.driver.families.gpu import GPU
 
 
 class NpuConfig(DeviceConfigBase, tag="NpuConfig"):

@@ -6,8 +6,8 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
-from api.model.allocations import ResourceClaimStatus
-from api.model.claims import (
+from kerf_dra.api.model.allocations import ResourceClaimStatus
+from kerf_dra.api.model.claims import (
     CapacityRequirements,
     CelSelector,
     DeviceClaim,
@@ -19,17 +19,17 @@ from api.model.claims import (
     ResourceClaim,
     ResourceClaimSpec,
 )
-from api.model.devices import ResourcePool, ResourceSlice, ResourceSliceSpec
-from api.model.metadata import ObjectMeta
-from api.model.quantity import Quantity
-from driver.allocation import AllocatedState, Budget, Features, Fits, NodeView, PoolIndex, allocate
-from driver.families.gpu_intel import GPU_INTEL
-from driver.families.gpu_intel.catalog import intel_gpus
-from driver.families.gpu_intel.geometry import intel_geometry
-from driver.partitions.geometry import Card
-from driver.partitions.pool_compiler import SliceLayout, compile_pool
-from driver.partitions.publish_order import publish_order
-from driver.partitions.shared_devices import order_shared_partitions
+from kerf_dra.api.model.devices import ResourcePool, ResourceSlice, ResourceSliceSpec
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.allocation import AllocatedState, Budget, Features, Fits, NodeView, PoolIndex, allocate
+from kerf_dra.driver.families.gpu_intel import GPU_INTEL
+from kerf_dra.driver.families.gpu_intel.catalog import intel_gpus
+from kerf_dra.driver.families.gpu_intel.geometry import intel_geometry
+from kerf_dra.driver.partitions.geometry import Card
+from kerf_dra.driver.partitions.pool_compiler import SliceLayout, compile_pool
+from kerf_dra.driver.partitions.publish_order import publish_order
+from kerf_dra.driver.partitions.shared_devices import order_shared_partitions
 
 DRIVER: Final = GPU_INTEL.driver
 MODELS: Final = {gpu.id: gpu for gpu in intel_gpus()}

@@ -8,13 +8,13 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from api.errors import InvalidDocumentError
-from api.kerf.decoder import decode_device_config
-from api.kerf.v1alpha1 import DeviceConfigBase, GpuConfig, Strict
-from driver.families.base import Family
-from driver.families.fpga import FPGA
-from driver.families.gpu import GPU
-from driver.families.parameter_policy import UnsupportedTypeError, build_parameter_policy
+from kerf_dra.api.errors import InvalidDocumentError
+from kerf_dra.api.kerf.decoder import decode_device_config
+from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase, GpuConfig, Strict
+from kerf_dra.driver.families.base import Family
+from kerf_dra.driver.families.fpga import FPGA
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.families.parameter_policy import UnsupportedTypeError, build_parameter_policy
 from tests.api.kerf.documents import damaged_documents, documents
 from tests.families.parameter_cases import ACME_FAMILY, CASES, AcmeConfig, ParameterCase
 from tests.local.apiserver.policy_server import PolicyServer

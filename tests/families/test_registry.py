@@ -5,17 +5,17 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from api.model.names import DriverName
-from driver.families.base import Family, InvalidFamilyError
-from driver.families.fpga import FPGA
-from driver.families.fpga.geometry import fpga_geometry
-from driver.families.fpga.shell import Shell
-from driver.families.gpu import GPU
-from driver.families.model_names import UnknownModelError
-from driver.families.registry import BUILT_IN, GROUP, FamilyUnavailableError, load_families
-from driver.kubeletplugin.backends.simulated.example_shells import shells
-from driver.partitions.device_attributes import check_vocabulary
-from driver.partitions.geometry import Card
+from kerf_dra.api.model.names import DriverName
+from kerf_dra.driver.families.base import Family, InvalidFamilyError
+from kerf_dra.driver.families.fpga import FPGA
+from kerf_dra.driver.families.fpga.geometry import fpga_geometry
+from kerf_dra.driver.families.fpga.shell import Shell
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.families.model_names import UnknownModelError
+from kerf_dra.driver.families.registry import BUILT_IN, GROUP, FamilyUnavailableError, load_families
+from kerf_dra.driver.kubeletplugin.backends.simulated.example_shells import shells
+from kerf_dra.driver.partitions.device_attributes import check_vocabulary
+from kerf_dra.driver.partitions.geometry import Card
 
 NPU = replace(GPU, name="npu", driver=DriverName("npu.acme.example"))
 
@@ -32,10 +32,10 @@ def test_a_third_partys_family_stands_beside_kerfs_own() -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("driver.families.gpu:GPU", "family 'gpu' .* is installed twice: Kerf has 'gpu'"),
-        ("driver.families.nowhere:GPU", "cannot be imported"),
-        ("driver.families.gpu:NOTHING", "cannot be imported"),
-        ("driver.families.gpu.family:DriverName", "no Family"),
+        ("kerf_dra.driver.families.gpu:GPU", "family 'gpu' .* is installed twice: Kerf has 'gpu'"),
+        ("kerf_dra.driver.families.nowhere:GPU", "cannot be imported"),
+        ("kerf_dra.driver.families.gpu:NOTHING", "cannot be imported"),
+        ("kerf_dra.driver.families.gpu.family:DriverName", "no Family"),
     ],
 )
 def test_an_entry_point_that_is_no_further_family_is_named(value: str, message: str) -> None:

@@ -4,19 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from api.model.devices import Device
-from api.model.quantity import Quantity
-from driver.cel.compile import compile_selector
-from driver.families import selectors
-from driver.families.base import Family
-from driver.families.fpga import FPGA
-from driver.families.gpu import GPU
-from driver.families.registry import BUILT_IN
-from driver.partitions.geometry import Card
-from driver.partitions.pool_compiler import build_monitor_slices, compile_pool
-from driver.partitions.publish_order import publish_order
-from driver.partitions.shared_devices import order_shared_partitions
-from driver.partitions.slice_limits import SliceLayout
+from kerf_dra.api.model.devices import Device
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.cel.compile import compile_selector
+from kerf_dra.driver.families import selectors
+from kerf_dra.driver.families.base import Family
+from kerf_dra.driver.families.fpga import FPGA
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.families.registry import BUILT_IN
+from kerf_dra.driver.partitions.geometry import Card
+from kerf_dra.driver.partitions.pool_compiler import build_monitor_slices, compile_pool
+from kerf_dra.driver.partitions.publish_order import publish_order
+from kerf_dra.driver.partitions.shared_devices import order_shared_partitions
+from kerf_dra.driver.partitions.slice_limits import SliceLayout
 from tests.generate import device_classes
 from tests.partitions.cards import fpga, gpu
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from driver.cli.demo import command
-from driver.demo.environment import find_packaged_folder
+from kerf_dra.driver.cli.demo import command
+from kerf_dra.driver.demo.environment import find_packaged_folder
 
 SMALL = """\
 ---

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from driver.demo.environment import DemoEnvironment, DemoSettings, find_packaged_folder, open_environment
-from driver.demo.processes import Program
-from driver.families.gpu.catalog import gpu_model
-from driver.kubeletplugin.backends.simulated.example_shells import shell
+from kerf_dra.driver.demo.environment import DemoEnvironment, DemoSettings, find_packaged_folder, open_environment
+from kerf_dra.driver.demo.processes import Program
+from kerf_dra.driver.families.gpu.catalog import gpu_model
+from kerf_dra.driver.kubeletplugin.backends.simulated.example_shells import shell
 
 SETTINGS = DemoSettings(
     files=(),

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from driver.demo.environment import find_packaged_folder
+from kerf_dra.driver.demo.environment import find_packaged_folder
 
 DEADLINE_S = 480
 """Far above the 10 s it takes, for machines that run everything at once."""
@@ -36,7 +36,7 @@ def folder() -> Iterator[Path]:
 
 def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "driver.cli", "demo", *arguments],
+        [sys.executable, "-m", "kerf_dra.driver.cli", "demo", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -14,11 +14,11 @@ import anyio.to_thread
 import pytest
 from click.testing import CliRunner
 
-from api.kerf.v1alpha1 import ResourceClassObject
-from driver.cli import kerf as command_line
-from driver.demo.environment import DemoEnvironment, DemoSettings, open_environment
-from driver.families.gpu.catalog import gpu_model
-from driver.kubeletplugin.backends.simulated.example_shells import shell
+from kerf_dra.api.kerf.v1alpha1 import ResourceClassObject
+from kerf_dra.driver.cli import kerf as command_line
+from kerf_dra.driver.demo.environment import DemoEnvironment, DemoSettings, open_environment
+from kerf_dra.driver.families.gpu.catalog import gpu_model
+from kerf_dra.driver.kubeletplugin.backends.simulated.example_shells import shell
 
 SETTINGS = DemoSettings(
     files=(),

@@ -17,15 +17,15 @@ from uuid import uuid4
 import anyio
 from anyio.abc import TaskStatus
 
-from api.core.v1 import PODS, Container, ContainerClaim, Pod, PodResourceClaim, PodSpec, ResourceRequirements
-from api.kerf.discovery_objects import (
+from kerf_dra.api.core.v1 import PODS, Container, ContainerClaim, Pod, PodResourceClaim, PodSpec, ResourceRequirements
+from kerf_dra.api.kerf.discovery_objects import (
     DISCOVERED_DEVICES,
     DISCOVERY_CONFIGURATIONS,
     DiscoveredDeviceObject,
     DiscoveryConfigurationObject,
     device_name,
 )
-from api.model.claims import (
+from kerf_dra.api.model.claims import (
     DeviceClaim,
     DeviceConstraint,
     DeviceRequest,
@@ -33,20 +33,20 @@ from api.model.claims import (
     ResourceClaim,
     ResourceClaimSpec,
 )
-from api.model.metadata import ObjectMeta
-from api.model.names import ObjectRef
-from api.resource.v1 import KINDS
-from driver.controller.app import run as run_controller
-from driver.controller.settings import Settings as ControllerSettings
-from driver.families.shared import SHARED
-from driver.families.shared.node_labels import make_labels
-from driver.kube.http.client import Client, PatchType
-from driver.kube.http.config import load_access
-from driver.kube.leader_election import LeaseSettings
-from driver.kubeletplugin import app
-from driver.kubeletplugin.backends.registry import BackendChoice
-from driver.kubeletplugin.settings import ProcessSettings, Settings
-from driver.local.cluster import ClusterSettings, LocalCluster
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.resource.v1 import KINDS
+from kerf_dra.driver.controller.app import run as run_controller
+from kerf_dra.driver.controller.settings import Settings as ControllerSettings
+from kerf_dra.driver.families.shared import SHARED
+from kerf_dra.driver.families.shared.node_labels import make_labels
+from kerf_dra.driver.kube.http.client import Client, PatchType
+from kerf_dra.driver.kube.http.config import load_access
+from kerf_dra.driver.kube.leader_election import LeaseSettings
+from kerf_dra.driver.kubeletplugin import app
+from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice
+from kerf_dra.driver.kubeletplugin.settings import ProcessSettings, Settings
+from kerf_dra.driver.local.cluster import ClusterSettings, LocalCluster
 from tests.generate import crds
 
 LONGEST_S = 240.0

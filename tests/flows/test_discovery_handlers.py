@@ -2,8 +2,8 @@
 
 import anyio
 
-from api.kerf.discovery_objects import DISCOVERED_DEVICES, DISCOVERY_CONFIGURATIONS, device_name
-from driver.kube.http.client import PatchType
+from kerf_dra.api.kerf.discovery_objects import DISCOVERED_DEVICES, DISCOVERY_CONFIGURATIONS, device_name
+from kerf_dra.driver.kube.http.client import PatchType
 from tests.flows.test_discovered_devices import ANY, NODE_NAMES, Site, site
 
 CAMERA = device_name("cameras", "rtsp://10.0.0.7", node=None)

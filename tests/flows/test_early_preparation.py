@@ -12,8 +12,8 @@ from uuid import uuid4
 import anyio
 from anyio.abc import TaskStatus
 
-from api.core.v1 import PODS, Container, ContainerClaim, Pod, PodResourceClaim, PodSpec, ResourceRequirements
-from api.model.claims import (
+from kerf_dra.api.core.v1 import PODS, Container, ContainerClaim, Pod, PodResourceClaim, PodSpec, ResourceRequirements
+from kerf_dra.api.model.claims import (
     CelSelector,
     DeviceClaim,
     DeviceClass,
@@ -24,16 +24,16 @@ from api.model.claims import (
     ResourceClaim,
     ResourceClaimSpec,
 )
-from api.model.metadata import ObjectMeta
-from api.resource.v1 import KINDS
-from driver.families.fpga import FPGA
-from driver.kube.http.client import Client
-from driver.kube.http.config import load_access
-from driver.kubeletplugin import app
-from driver.kubeletplugin.backends.registry import BackendChoice
-from driver.kubeletplugin.backends.simulated import open_backend
-from driver.kubeletplugin.settings import ProcessSettings, Settings
-from driver.local.cluster import ClusterSettings, LocalCluster
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.resource.v1 import KINDS
+from kerf_dra.driver.families.fpga import FPGA
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.config import load_access
+from kerf_dra.driver.kubeletplugin import app
+from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice
+from kerf_dra.driver.kubeletplugin.backends.simulated import open_backend
+from kerf_dra.driver.kubeletplugin.settings import ProcessSettings, Settings
+from kerf_dra.driver.local.cluster import ClusterSettings, LocalCluster
 
 LONGEST_S = 240.0
 """Of one test: each takes a few seconds on an idle machine."""

@@ -12,26 +12,26 @@ import anyio
 import pytest
 from anyio.abc import TaskStatus
 
-from api.errors import PermanentError
-from api.kerf.v1alpha1 import ResourceClassObject
-from api.model.metadata import ObjectMeta
-from api.registration.v1 import PluginInfo
-from api.resource.v1 import KINDS
-from api.resource.v1alpha2 import KINDS as CLASSIC_KINDS
-from driver.controller.settings import Settings as ControllerSettings
-from driver.controller.structured.app import StructuredController
-from driver.families.gpu import GPU
-from driver.kube.discovery import ApiFeatures
-from driver.kube.events import EventReporter
-from driver.kubeletplugin.app import HostedFamily
-from driver.kubeletplugin.grpc.registration import Registrar
-from driver.kubeletplugin.settings import Settings
-from driver.local.apiserver.registry.garbage_collector import GarbageCollector
-from driver.local.kubelet.node import Kubelet, KubeletSettings
-from driver.local.kubelet.plugins import PluginWatcher
-from driver.local.scheduler.classic import ClassicScheduler
-from driver.local.scheduler.structured import Scheduler
-from driver.runtime.backoff import Backoff
+from kerf_dra.api.errors import PermanentError
+from kerf_dra.api.kerf.v1alpha1 import ResourceClassObject
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.registration.v1 import PluginInfo
+from kerf_dra.api.resource.v1 import KINDS
+from kerf_dra.api.resource.v1alpha2 import KINDS as CLASSIC_KINDS
+from kerf_dra.driver.controller.settings import Settings as ControllerSettings
+from kerf_dra.driver.controller.structured.app import StructuredController
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.kube.discovery import ApiFeatures
+from kerf_dra.driver.kube.events import EventReporter
+from kerf_dra.driver.kubeletplugin.app import HostedFamily
+from kerf_dra.driver.kubeletplugin.grpc.registration import Registrar
+from kerf_dra.driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.local.apiserver.registry.garbage_collector import GarbageCollector
+from kerf_dra.driver.local.kubelet.node import Kubelet, KubeletSettings
+from kerf_dra.driver.local.kubelet.plugins import PluginWatcher
+from kerf_dra.driver.local.scheduler.classic import ClassicScheduler
+from kerf_dra.driver.local.scheduler.structured import Scheduler
+from kerf_dra.driver.runtime.backoff import Backoff
 from tests.kube.memory_server import MemoryServer
 from tests.runtime.virtual_time import VIRTUAL_TIME
 

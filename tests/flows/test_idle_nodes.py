@@ -9,27 +9,27 @@ from typing import Any
 import anyio
 import pytest
 
-from api.core.v1 import Node
-from api.errors import TransientError
-from api.kerf.discovery_objects import DISCOVERED_DEVICES
-from api.model.metadata import ObjectMeta
-from api.resource.v1 import KINDS
-from driver.controller.structured.discovery.reconciler import DiscoveryReconciler
-from driver.controller.structured.fpga_objects import FpgaStatusWriter
-from driver.families.gpu import GPU
-from driver.families.shared.objects import Discovery
-from driver.kube.assume_cache import AssumeCache
-from driver.kube.informer import Informer
-from driver.kube.store import Store
-from driver.kubeletplugin.deviceplugin.discovered_devices import UserKeeper
-from driver.kubeletplugin.deviceplugin.release import ResourceCollector
-from driver.kubeletplugin.deviceplugin.reservation import ReservationKeeper
-from driver.kubeletplugin.grpc.device_plugin import DevicePluginServer
-from driver.kubeletplugin.inventory.reservations import Reservations
-from driver.kubeletplugin.node_features import FeatureFile, follow_cards
-from driver.kubeletplugin.plugin import _forward
-from driver.kubeletplugin.settings import Settings
-from driver.runtime.notifier import Notifier
+from kerf_dra.api.core.v1 import Node
+from kerf_dra.api.errors import TransientError
+from kerf_dra.api.kerf.discovery_objects import DISCOVERED_DEVICES
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.resource.v1 import KINDS
+from kerf_dra.driver.controller.structured.discovery.reconciler import DiscoveryReconciler
+from kerf_dra.driver.controller.structured.fpga_objects import FpgaStatusWriter
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.families.shared.objects import Discovery
+from kerf_dra.driver.kube.assume_cache import AssumeCache
+from kerf_dra.driver.kube.informer import Informer
+from kerf_dra.driver.kube.store import Store
+from kerf_dra.driver.kubeletplugin.deviceplugin.discovered_devices import UserKeeper
+from kerf_dra.driver.kubeletplugin.deviceplugin.release import ResourceCollector
+from kerf_dra.driver.kubeletplugin.deviceplugin.reservation import ReservationKeeper
+from kerf_dra.driver.kubeletplugin.grpc.device_plugin import DevicePluginServer
+from kerf_dra.driver.kubeletplugin.inventory.reservations import Reservations
+from kerf_dra.driver.kubeletplugin.node_features import FeatureFile, follow_cards
+from kerf_dra.driver.kubeletplugin.plugin import _forward
+from kerf_dra.driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.runtime.notifier import Notifier
 from tests.flows.test_idle_hours import HOUR_S, pass_hour
 from tests.kube.memory_server import MemoryServer
 from tests.runtime.counted_notifier import CountedNotifier

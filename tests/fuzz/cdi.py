@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from cdi import (
+from kerf_dra.cdi import (
     Cache,
     CDIError,
     ContainerEdits,
@@ -17,8 +17,8 @@ from cdi import (
     read,
     validate,
 )
-from cdi.description import describe_device
-from cdi.document.rules import CONTENT, READING
+from kerf_dra.cdi.description import describe_device
+from kerf_dra.cdi.document.rules import CONTENT, READING
 from tests.oracle.cdi.mutations import generate_mutated_document
 
 generated = generate_mutated_document

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from driver.kubeletplugin.backends.base import CardAbsentError, HardwareBusyError
-from driver.kubeletplugin.backends.dfl.health import judge_condition
-from driver.kubeletplugin.backends.dfl.sysfs import CardFiles
+from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError, HardwareBusyError
+from kerf_dra.driver.kubeletplugin.backends.dfl.health import judge_condition
+from kerf_dra.driver.kubeletplugin.backends.dfl.sysfs import CardFiles
 
 _ID: Final = "9c1d7a3051b45f0e8d5e2f64a1c0b701"
 _REGION: Final = "sys/devices/pci0000:3a/0000:3b:00.0/fpga_region/region0"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from driver.kubeletplugin.backends.slots.messages import (
+from kerf_dra.driver.kubeletplugin.backends.slots.messages import (
     UnexpectedReplyError,
     parse_listing,
     parse_result,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from driver.kubeletplugin.backends.slots.packages import InvalidPackageError, parse_accelerator, parse_shell
+from kerf_dra.driver.kubeletplugin.backends.slots.packages import InvalidPackageError, parse_accelerator, parse_shell
 
 _SHELL: Final[dict[str, Any]] = {
     "shell_type": "PL_DFX",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from driver.kubeletplugin.backends.dfl.gbs import HEAD_BYTES, MAGIC, InvalidGbsError, parse_gbs
+from kerf_dra.driver.kubeletplugin.backends.dfl.gbs import HEAD_BYTES, MAGIC, InvalidGbsError, parse_gbs
 
 _ID: Final = "9c1d7a30-51b4-5f0e-8d5e-2f64a1c0b701"
 _CLUSTER: Final = {"total-contexts": 1, "name": "aes", "accelerator-type-uuid": _ID}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from driver.kubeletplugin.backends.xrt.xclbin import HEAD, SECTION, InvalidXclbinError, read_xclbin_header
+from kerf_dra.driver.kubeletplugin.backends.xrt.xclbin import HEAD, SECTION, InvalidXclbinError, read_xclbin_header
 from tests.fakes.xrt.xclbin import IP_LAYOUT, MEM_TOPOLOGY, build_ip_layout, build_memory, build_xclbin
 
 _ID: Final = "9c1d7a30-51b4-5f0e-8d5e-2f64a1c0b701"

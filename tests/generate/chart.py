@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from api.resource.registry import VERSIONS
-from driver.cli.catalog.families import format_device_classes, format_policies
-from driver.cli.catalog.rbac import NAMESPACE, build_early_loading, build_permissions
-from driver.families.registry import BUILT_IN
+from kerf_dra.api.resource.registry import VERSIONS
+from kerf_dra.driver.cli.catalog.families import format_device_classes, format_policies
+from kerf_dra.driver.cli.catalog.rbac import NAMESPACE, build_early_loading, build_permissions
+from kerf_dra.driver.families.registry import BUILT_IN
 from tests.generate import crds
 
 ROOT: Final = Path(__file__).parents[2]

@@ -1,4 +1,4 @@
-"""Generates ``docs/reference/command-line.md`` from the commands of ``driver.cli``.
+"""Generates ``docs/reference/command-line.md`` from the commands of ``kerf_dra.driver.cli``.
 
 A test generates the page into another folder and compares.
 """
@@ -11,9 +11,9 @@ from typing import Final
 
 import click
 
-from cdi import cli as cdi_cli
-from driver.cli import COMMANDS, kerf
-from driver.families.registry import BUILT_IN
+from kerf_dra.cdi import cli as cdi_cli
+from kerf_dra.driver.cli import COMMANDS, kerf
+from kerf_dra.driver.families.registry import BUILT_IN
 from tests.generate.page_block import ROOT, escape_cell, write_page
 
 __all__ = ["PAGE", "ROOT", "generate"]

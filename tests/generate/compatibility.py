@@ -1,4 +1,5 @@
-"""Generates the table of known faults of kube-scheduler in ``docs/compatibility.md`` from ``driver.scheduling``.
+"""Generates the table of known faults of kube-scheduler in ``docs/compatibility.md`` from
+``kerf_dra.driver.scheduling``.
 
 A test generates it into another folder and compares.
 """
@@ -7,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from driver.scheduling.scheduler_faults import FAULTS, SchedulerFault
+from kerf_dra.driver.scheduling.scheduler_faults import FAULTS, SchedulerFault
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = Path("docs/compatibility.md")

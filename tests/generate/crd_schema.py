@@ -1,8 +1,8 @@
 """Generates the CRDs of ``kerf.dev/v1alpha1`` from the struct types.
 
-Shapes, patterns and limits come from the types, cross-field rules from ``api.kerf.cross_field_rules``, descriptions
-from docstrings. ``msgspec.json.schema`` does not serve: its ``$ref``, ``anyOf`` with null and ``additionalProperties:
-false`` are not allowed in a structural schema (apiextensions.k8s.io/v1).
+Shapes, patterns and limits come from the types, cross-field rules from ``kerf_dra.api.kerf.cross_field_rules``,
+descriptions from docstrings. ``msgspec.json.schema`` does not serve: its ``$ref``, ``anyOf`` with null and
+``additionalProperties: false`` are not allowed in a structural schema (apiextensions.k8s.io/v1).
 """
 
 import re
@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import inspect
 
-from api.kerf.classic_parameters import (
+from kerf_dra.api.kerf.classic_parameters import (
     CLAIM_PARAMETERS,
     CLASS_PARAMETERS,
     FpgaClaimParameters,
@@ -20,21 +20,21 @@ from api.kerf.classic_parameters import (
     GpuClaimParameters,
     GpuClassParameters,
 )
-from api.kerf.cross_field_rules import RULES, SERVER_RULES, ServerRule
-from api.kerf.discovery_objects import (
+from kerf_dra.api.kerf.cross_field_rules import RULES, SERVER_RULES, ServerRule
+from kerf_dra.api.kerf.discovery_objects import (
     DISCOVERED_DEVICES,
     DISCOVERY_CONFIGURATIONS,
     DiscoveredDevice,
     DiscoveryConfiguration,
 )
-from api.kerf.fpga_objects import FPGA_IMAGES, FPGA_SHELLS, FpgaImage, FpgaShell
-from api.kerf.node_inventory import NODE_INVENTORIES, NodeInventory
-from api.kerf.scalar_types import POSITIVE_QUANTITY
-from api.kerf.v1alpha1 import GROUP, RESOURCE_CLASSES, VERSION, ResourceClass
-from api.model.base import JsonObject
-from api.model.metadata import Condition
-from api.model.quantity import Quantity
-from api.wire import Kind
+from kerf_dra.api.kerf.fpga_objects import FPGA_IMAGES, FPGA_SHELLS, FpgaImage, FpgaShell
+from kerf_dra.api.kerf.node_inventory import NODE_INVENTORIES, NodeInventory
+from kerf_dra.api.kerf.scalar_types import POSITIVE_QUANTITY
+from kerf_dra.api.kerf.v1alpha1 import GROUP, RESOURCE_CLASSES, VERSION, ResourceClass
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.metadata import Condition
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.api.wire import Kind
 
 FieldDocs: TypeAlias = Mapping[tuple[type, str], str]
 """The docstring of each field, by struct type and attribute name."""

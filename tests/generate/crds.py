@@ -1,4 +1,4 @@
-"""Generates the CRD manifests of ``deploy/crds`` from the structs of ``api.kerf``.
+"""Generates the CRD manifests of ``deploy/crds`` from the structs of ``kerf_dra.api.kerf``.
 
 ``python -m tests.generate.crds`` writes them in place; a test generates them into another folder and compares.
 """
@@ -14,8 +14,15 @@ from typing import Any, Final
 
 import yaml
 
-from api.kerf import classic_parameters, device_status, discovery_objects, fpga_objects, node_inventory, v1alpha1
-from api.model import devices, metadata
+from kerf_dra.api.kerf import (
+    classic_parameters,
+    device_status,
+    discovery_objects,
+    fpga_objects,
+    node_inventory,
+    v1alpha1,
+)
+from kerf_dra.api.model import devices, metadata
 from tests.generate.crd_schema import DEFINITIONS, FieldDocs, build_crd
 
 ROOT: Final = Path(__file__).parents[2]

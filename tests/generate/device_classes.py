@@ -6,9 +6,9 @@ A test generates them into another folder and compares.
 from pathlib import Path
 from typing import Final
 
-from api.resource.registry import VERSIONS
-from driver.cli.catalog.families import format_device_classes
-from driver.families.registry import BUILT_IN
+from kerf_dra.api.resource.registry import VERSIONS
+from kerf_dra.driver.cli.catalog.families import format_device_classes
+from kerf_dra.driver.families.registry import BUILT_IN
 
 ROOT: Final = Path(__file__).parents[2]
 MANIFEST: Final = Path("deploy/manifests/30-device-classes.yaml")

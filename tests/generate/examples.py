@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final
 from unittest.mock import patch
 
-from driver.cli import main
-from driver.diagnostics.cluster_state import ClusterState
-from driver.diagnostics.dump import encode_dump
+from kerf_dra.driver.cli import main
+from kerf_dra.driver.diagnostics.cluster_state import ClusterState
+from kerf_dra.driver.diagnostics.dump import encode_dump
 from tests.controller.structured.hardware import fpgas, gpus, slices
 from tests.diagnostics.clusters import node, state
 from tests.generate.page_block import ROOT, write_page

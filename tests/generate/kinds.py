@@ -1,4 +1,4 @@
-"""Generates the tables of fields in ``docs/reference/kinds.md`` from the structs of ``api.kerf``.
+"""Generates the tables of fields in ``docs/reference/kinds.md`` from the structs of ``kerf_dra.api.kerf``.
 
 The same schemas are in the CRDs (``tests.generate.crds``). A test generates the page into another folder and compares.
 """
@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from api.kerf.device_status import DeviceStatus
-from api.kerf.v1alpha1 import DeviceConfigBase
-from api.model.base import JsonObject
-from driver.families.registry import BUILT_IN
+from kerf_dra.api.kerf.device_status import DeviceStatus
+from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.driver.families.registry import BUILT_IN
 from tests.generate.crd_schema import DEFINITIONS, CrdDefinition, build_crd, build_schema
 from tests.generate.crds import field_docs
 from tests.generate.page_block import ROOT, escape_cell, write_page

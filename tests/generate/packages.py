@@ -19,6 +19,7 @@ ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = Path("ARCHITECTURE.md")
 
 _PRODUCT: Final = ("api", "cdi", "driver")
+_IMPORT_PACKAGE: Final = "kerf_dra."
 _NAMESPACES: Final = ("api", "driver")
 """Heads that have names and versions only: everybody may read those."""
 _WIRE: Final = "api.*"
@@ -92,7 +93,7 @@ def _depths(graph: Mapping[str, set[str]]) -> dict[str, int]:
 
 
 def _modules() -> dict[str, Path]:
-    """The hand-written modules of the product by the names under which they are imported."""
+    """The hand-written modules of the product by the names under which they are imported from ``kerf_dra``."""
     paths = (path for package in _PRODUCT for path in sorted((ROOT / package).rglob("*.py")))
     names = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
     return {name: path for name, path in names.items() if not name.startswith("api._generated")}
@@ -112,11 +113,11 @@ def _imported(path: Path, modules: Mapping[str, Path]) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         match node:
             case ast.Import(names=names):
-                yield from (alias.name for alias in names)
+                yield from (alias.name.removeprefix(_IMPORT_PACKAGE) for alias in names)
             case ast.ImportFrom(module=str(source), names=names, level=0):
                 for alias in names:
-                    inner = f"{source}.{alias.name}"
-                    yield inner if inner in modules else source
+                    inner = f"{source}.{alias.name}".removeprefix(_IMPORT_PACKAGE)
+                    yield inner if inner in modules else inner.rpartition(".")[0]
 
 
 if __name__ == "__main__":

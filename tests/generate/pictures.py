@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from unittest.mock import patch
 
-from api.model.devices import Device
-from driver.cli import main
-from driver.diagnostics.cluster_state import ClusterState
-from driver.diagnostics.dump import encode_dump
+from kerf_dra.api.model.devices import Device
+from kerf_dra.driver.cli import main
+from kerf_dra.driver.diagnostics.cluster_state import ClusterState
+from kerf_dra.driver.diagnostics.dump import encode_dump
 from tests.diagnostics.clusters import allocate_claims, claim, gpu_cluster, pod, replace
 from tests.generate.page_block import ROOT, write_page
 

@@ -6,8 +6,8 @@ A test generates them into another folder and compares.
 from pathlib import Path
 from typing import Final
 
-from driver.cli.catalog.families import format_policies
-from driver.families.registry import BUILT_IN
+from kerf_dra.driver.cli.catalog.families import format_policies
+from kerf_dra.driver.families.registry import BUILT_IN
 
 ROOT: Final = Path(__file__).parents[2]
 MANIFEST: Final = Path("deploy/manifests/16-parameters.yaml")

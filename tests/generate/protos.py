@@ -1,7 +1,7 @@
 """Generates the protobuf modules of ``api/_generated`` from the ``api.proto`` beside them.
 
 ``python -m tests.generate.protos`` writes them in place; a test generates them into another folder and compares.
-Messages only: methods are rows of ``api.dra`` and ``api.registration``, so no gRPC stubs are needed.
+Messages only: methods are rows of ``kerf_dra.api.dra`` and ``kerf_dra.api.registration``, so no gRPC stubs are needed.
 """
 
 import shutil
@@ -13,7 +13,8 @@ from typing import Final
 from grpc_tools import protoc  # type: ignore[import-untyped]  # ships no types; one call of main()
 
 ROOT: Final = Path(__file__).parents[2]
-GENERATED: Final = Path("api/_generated")
+GENERATED: Final = Path("kerf_dra/api/_generated")
+"""The folder by the names that its modules are imported by, which the generated code repeats."""
 
 
 def proto_files() -> list[Path]:

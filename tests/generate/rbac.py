@@ -6,7 +6,7 @@ A test generates them into another folder and compares.
 from pathlib import Path
 from typing import Final
 
-from driver.cli.catalog.rbac import build_early_loading, build_permissions
+from kerf_dra.driver.cli.catalog.rbac import build_early_loading, build_permissions
 
 ROOT: Final = Path(__file__).parents[2]
 MANIFESTS: Final = {

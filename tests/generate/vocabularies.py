@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from driver.cli.catalog.families import type_of
-from driver.families.base import Family
-from driver.families.registry import BUILT_IN
+from kerf_dra.driver.cli.catalog.families import type_of
+from kerf_dra.driver.families.base import Family
+from kerf_dra.driver.families.registry import BUILT_IN
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = Path("docs/asking-for-devices.md")

@@ -6,8 +6,8 @@ from typing import Final
 
 import pytest
 
-from driver.families.gpu.catalog import gpu_models
-from driver.kubeletplugin.backends.nvidia.geometry import build_model
+from kerf_dra.driver.families.gpu.catalog import gpu_models
+from kerf_dra.driver.kubeletplugin.backends.nvidia.geometry import build_model
 from tests.fakes.nvml import NEEDS_COMPILER
 from tests.gpu.cards import CONTROL_NODE, Cards, real_cards, stand_ins
 

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from cdi import DeviceNode
-from driver.families.gpu import GPU
-from driver.kubeletplugin.backends.base import Backend, HealthChange
-from driver.kubeletplugin.backends.survey_validation import survey_card
-from driver.kubeletplugin.inventory.devices import DeviceSet, build_device_set
-from driver.kubeletplugin.inventory.health import DeviceHealthTracker
-from driver.mps.control_daemon import CONTROL
-from driver.mps.documents import DaemonFolder
-from driver.mps.driver_programs import DriverProgram
-from driver.partitions.geometry import Card
-from driver.testing import MachineUnderTest
-from driver.testing.plugin import PluginStandIn
+from kerf_dra.cdi import DeviceNode
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.kubeletplugin.backends.base import Backend, HealthChange
+from kerf_dra.driver.kubeletplugin.backends.survey_validation import survey_card
+from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, build_device_set
+from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from kerf_dra.driver.mps.control_daemon import CONTROL
+from kerf_dra.driver.mps.documents import DaemonFolder
+from kerf_dra.driver.mps.driver_programs import DriverProgram
+from kerf_dra.driver.partitions.geometry import Card
+from kerf_dra.driver.testing import MachineUnderTest
+from kerf_dra.driver.testing.plugin import PluginStandIn
 from tests.fakes.claims import DRIVER
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.mps import kept_in_a_thread, want

@@ -20,7 +20,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, Final
 
-from driver.runtime import file_lock
+from kerf_dra.driver.runtime import file_lock
 from tests.image import description
 from tests.image.archive import add_file
 from tests.supply_chain.lock import ROOT
@@ -37,8 +37,8 @@ _STATUS: Final = "var/lib/dpkg/status.d"
 """Where scanners look for Debian's packages in an image without dpkg."""
 _PACKAGE_FILES: Final = "usr/share/kerf/debian.json"
 SOURCES: Final = ("api", "cdi", "driver", "deploy/classic", "deploy/crds", "deploy/examples")
-SOURCE_FILES: Final = ("pyproject.toml", "README.md", "LICENSE", description.PROGRAM_SOURCE)
-"""The folders and files that Kerf's wheel is made of, and its program."""
+SOURCE_FILES: Final = ("kerf_dra/__init__.py", "pyproject.toml", "README.md", "LICENSE")
+"""The folders and files that Kerf's wheel is made of."""
 _HOOK_MODULE: Final = ROOT / "tests" / "oracle" / "nvidia"
 _HOOK_PACKAGE: Final = "github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook"
 _KEPT: Final = 4
@@ -60,6 +60,8 @@ class ImageInputs:
     """The lock files of its packages."""
     wheel: Path | None = None
     """Kerf's wheel; None: it is built from this checkout."""
+    program: Path = ROOT / description.PROGRAM_SOURCE
+    """The image's program, which imports what the wheel has."""
 
 
 OWN: Final = ImageInputs(locks=tuple(ROOT / lock for lock in description.LOCKS))
@@ -98,14 +100,14 @@ def _build_layers(inputs: ImageInputs, *, with_cdi_hook: bool) -> Sequence[Path]
             _remove_old("packages-*.tar")
     modules = [(_HOOK_MODULE / "go.sum").read_bytes()] if with_cdi_hook else []
     contents = _sources() if inputs.wheel is None else iter([inputs.wheel.read_bytes()])
-    upper_key = _key([lower_key.encode(), *modules, *contents])
+    upper_key = _key([lower_key.encode(), *modules, inputs.program.read_bytes(), *contents])
     upper = cache() / f"kerf-{upper_key}.tar"
     if not upper.exists():
         with _stage() as (root, scratch):
             below = scratch / "below"
             with tarfile.open(lower) as tar:
                 tar.extractall(below, filter="tar")
-            _install_kerf(root, below, inputs.wheel or _build_wheel(scratch))
+            _install_kerf(root, below, inputs.wheel or _build_wheel(scratch), inputs.program)
             _write_sbom(root, below, inputs.locks)
             if with_cdi_hook:
                 _build_cdi_hook(root / description.CDI_HOOK)
@@ -197,14 +199,14 @@ def _build_wheel(scratch: Path) -> Path:
     return wheel
 
 
-def _install_kerf(root: Path, below: Path, wheel: Path) -> None:
-    """Install Kerf's wheel into ``root``, with the Python in ``below``."""
+def _install_kerf(root: Path, below: Path, wheel: Path, program: Path) -> None:
+    """Install Kerf's wheel and program into ``root``, with the Python in ``below``."""
     _pip(below, ["--no-deps", "--no-index", f"--target={root / description.SITE_PACKAGES}", str(wheel)])
     shutil.rmtree(root / description.SITE_PACKAGES / "bin", ignore_errors=True)
     _compile(below, root)
-    program = root / description.PROGRAM
-    _write(program, (ROOT / description.PROGRAM_SOURCE).read_text())
-    program.chmod(0o755)
+    installed = root / description.PROGRAM
+    _write(installed, program.read_text())
+    installed.chmod(0o755)
 
 
 def _write_sbom(root: Path, below: Path, locks: Sequence[Path]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from driver.kubeletplugin.backends.xrt.config import XrtConfig
+from kerf_dra.driver.kubeletplugin.backends.xrt.config import XrtConfig
 from tests.image import description
 from tests.image.archive import write_archive
 from tests.oracle.xrt.packages import PACKAGES

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from driver.kube.slice_plan import plan_pool
-from driver.kube.slice_publisher import SlicePublisher
-from driver.runtime.notifier import Notifier
+from kerf_dra.driver.kube.slice_plan import plan_pool
+from kerf_dra.driver.kube.slice_publisher import SlicePublisher
+from kerf_dra.driver.runtime.notifier import Notifier
 
 
 class AwaitedPublisher(SlicePublisher):

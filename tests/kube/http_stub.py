@@ -8,9 +8,9 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from driver.kube.http.client import Client, ClientSettings
-from driver.kube.http.credentials import Access
-from driver.runtime.backoff import Backoff
+from kerf_dra.driver.kube.http.client import Client, ClientSettings
+from kerf_dra.driver.kube.http.credentials import Access
+from kerf_dra.driver.runtime.backoff import Backoff
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import anyio
 
-from driver.kube.http.client import Client
-from driver.kube.http.credentials import Access
-from driver.kube.http.errors import StatusError, UnreachableError, build_status_error
-from driver.kube.http.transport import HttpRequest
-from driver.local.apiserver.meta.label_selectors import parse_labels
-from driver.runtime.notifier import Notifier
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.credentials import Access
+from kerf_dra.driver.kube.http.errors import StatusError, UnreachableError, build_status_error
+from kerf_dra.driver.kube.http.transport import HttpRequest
+from kerf_dra.driver.local.apiserver.meta.label_selectors import parse_labels
+from kerf_dra.driver.runtime.notifier import Notifier
 from tests.kube.open_transport import OpenTransport
 
 Json = dict[str, Any]

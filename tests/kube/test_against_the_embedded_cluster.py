@@ -9,8 +9,8 @@ import anyio
 import pytest
 import yaml
 
-from api.core.v1 import EVENTS, LEASES, NODES, Lease, LeaseSpec, Node, ObjectReference
-from api.model.devices import (
+from kerf_dra.api.core.v1 import EVENTS, LEASES, NODES, Lease, LeaseSpec, Node, ObjectReference
+from kerf_dra.api.model.devices import (
     Attribute,
     Counter,
     CounterSet,
@@ -20,21 +20,21 @@ from api.model.devices import (
     Pool,
     SliceContent,
 )
-from api.model.metadata import ObjectMeta, OwnerReference
-from api.model.names import ObjectRef
-from api.model.quantity import Quantity
-from api.resource import registry
-from driver.kube.discovery import discover
-from driver.kube.events import EventReporter
-from driver.kube.http.client import Client, PatchType
-from driver.kube.http.config import load_access
-from driver.kube.http.errors import AlreadyExistsError, ConflictError, InvalidError, NotFoundError
-from driver.kube.informer import Informer
-from driver.kube.leader_election import LeaseSettings, run_as_leader
-from driver.kube.slice_publisher import PublishSettings
-from driver.kube.watch_decoder import EventType
-from driver.local.apiserver import ApiServer, ApiServerSettings
-from driver.local.apiserver.faults import InjectedFault
+from kerf_dra.api.model.metadata import ObjectMeta, OwnerReference
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.api.resource import registry
+from kerf_dra.driver.kube.discovery import discover
+from kerf_dra.driver.kube.events import EventReporter
+from kerf_dra.driver.kube.http.client import Client, PatchType
+from kerf_dra.driver.kube.http.config import load_access
+from kerf_dra.driver.kube.http.errors import AlreadyExistsError, ConflictError, InvalidError, NotFoundError
+from kerf_dra.driver.kube.informer import Informer
+from kerf_dra.driver.kube.leader_election import LeaseSettings, run_as_leader
+from kerf_dra.driver.kube.slice_publisher import PublishSettings
+from kerf_dra.driver.kube.watch_decoder import EventType
+from kerf_dra.driver.local.apiserver import ApiServer, ApiServerSettings
+from kerf_dra.driver.local.apiserver.faults import InjectedFault
 from tests.kube.awaited_publisher import AwaitedPublisher
 
 IN_TIME_S = 120

@@ -10,13 +10,13 @@ from pathlib import Path
 import anyio
 import pytest
 
-from api.core.v1 import LEASES, Lease, LeaseSpec
-from api.model.base import JsonObject
-from api.model.devices import Device, ResourcePool, ResourceSlice, ResourceSliceSpec
-from api.model.metadata import ObjectMeta
-from api.resource.v1 import KINDS
-from driver.kube.http.client import Client, PatchType
-from driver.kube.http.errors import AlreadyExistsError, ConflictError, NotFoundError
+from kerf_dra.api.core.v1 import LEASES, Lease, LeaseSpec
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.devices import Device, ResourcePool, ResourceSlice, ResourceSliceSpec
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.resource.v1 import KINDS
+from kerf_dra.driver.kube.http.client import Client, PatchType
+from kerf_dra.driver.kube.http.errors import AlreadyExistsError, ConflictError, NotFoundError
 from tests.kube.memory_server import MemoryServer
 from tests.kube.test_against_the_embedded_cluster import IN_TIME_S, cluster
 

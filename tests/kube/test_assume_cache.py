@@ -2,11 +2,11 @@
 
 import pytest
 
-from api.core.v1 import Node
-from api.model.metadata import ObjectMeta
-from api.model.names import ObjectRef
-from driver.kube.assume_cache import DELETED_UIDS, UNSEEN_S, AssumeCache
-from driver.kube.store import ObjectChange, Store
+from kerf_dra.api.core.v1 import Node
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.kube.assume_cache import DELETED_UIDS, UNSEEN_S, AssumeCache
+from kerf_dra.driver.kube.store import ObjectChange, Store
 
 
 def node(version: str, uid: str = "u", name: str = "n") -> Node:

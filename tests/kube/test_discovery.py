@@ -2,9 +2,9 @@ from typing import Any
 
 import pytest
 
-from api.errors import UnsupportedError
-from driver.kube.discovery import discover, discover_classic
-from driver.kube.http.errors import ServerError
+from kerf_dra.api.errors import UnsupportedError
+from kerf_dra.driver.kube.discovery import discover, discover_classic
+from kerf_dra.driver.kube.http.errors import ServerError
 from tests.kube.memory_server import MemoryServer, answering, failing
 from tests.runtime.virtual_time import VIRTUAL_TIME
 

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from driver.kube.dropped_fields import find_dropped_fields
+from kerf_dra.driver.kube.dropped_fields import find_dropped_fields
 from tests.strategies import JSON_OBJECTS
 
 

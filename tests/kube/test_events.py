@@ -7,9 +7,9 @@ from typing import Any
 import anyio
 import pytest
 
-from api.core.v1 import ObjectReference
-from driver.kube.events import EventReporter
-from driver.runtime.metrics import REGISTRY
+from kerf_dra.api.core.v1 import ObjectReference
+from kerf_dra.driver.kube.events import EventReporter
+from kerf_dra.driver.runtime.metrics import REGISTRY
 from tests.kube.memory_server import Json, MemoryServer, answering, failing, hanging, unreachable
 from tests.runtime.virtual_time import VIRTUAL_TIME
 

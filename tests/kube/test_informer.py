@@ -9,10 +9,10 @@ from anyio.abc import TaskGroup
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.core.v1 import NODES, Node
-from api.model.names import ObjectRef
-from driver.kube.informer import Informer
-from driver.kube.store import ObjectChange
+from kerf_dra.api.core.v1 import NODES, Node
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.kube.informer import Informer
+from kerf_dra.driver.kube.store import ObjectChange
 from tests.kube.memory_server import MemoryServer, answering, failing, unreachable
 from tests.runtime.virtual_time import VIRTUAL_TIME
 

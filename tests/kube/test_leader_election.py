@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.model.names import ObjectRef
-from driver.kube.http.transport import HttpRequest
-from driver.kube.leader_election import LeaseSettings, run_as_leader
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.kube.http.transport import HttpRequest
+from kerf_dra.driver.kube.leader_election import LeaseSettings, run_as_leader
 from tests.kube.memory_server import Json, MemoryServer, answering, failing, hanging, unreachable
 from tests.runtime.virtual_time import VIRTUAL_TIME
 

@@ -6,7 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from api.model.devices import (
+from kerf_dra.api.model.devices import (
     Attribute,
     Counter,
     CounterSet,
@@ -19,10 +19,10 @@ from api.model.devices import (
     ResourceSliceSpec,
     SliceContent,
 )
-from api.model.metadata import ObjectMeta, OwnerReference
-from api.model.names import is_dns_subdomain
-from api.model.quantity import Quantity
-from driver.kube.slice_plan import (
+from kerf_dra.api.model.metadata import ObjectMeta, OwnerReference
+from kerf_dra.api.model.names import is_dns_subdomain
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.kube.slice_plan import (
     AcceptedSlice,
     CreateSlice,
     DeleteSlice,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.errors import InvalidDocumentError
-from api.model.devices import (
+from kerf_dra.api.errors import InvalidDocumentError
+from kerf_dra.api.model.devices import (
     Counter,
     CounterSet,
     Device,
@@ -20,12 +20,12 @@ from api.model.devices import (
     Pool,
     SliceContent,
 )
-from api.model.metadata import OwnerReference
-from api.model.quantity import Quantity
-from api.resource import registry
-from api.resource.kinds import ResourceKinds
-from driver.kube.http.transport import HttpRequest
-from driver.kube.slice_publisher import PublishSettings
+from kerf_dra.api.model.metadata import OwnerReference
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.api.resource import registry
+from kerf_dra.api.resource.kinds import ResourceKinds
+from kerf_dra.driver.kube.http.transport import HttpRequest
+from kerf_dra.driver.kube.slice_publisher import PublishSettings
 from tests.kube.awaited_publisher import AwaitedPublisher
 from tests.kube.memory_server import Json, MemoryServer, answering, failing, hanging, unreachable
 from tests.runtime.virtual_time import VIRTUAL_TIME

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import anyio
 import pytest
 
-from driver.kube.informer import AnyInformer, NotListedError, start_informers
-from driver.runtime.metrics import REGISTRY
-from driver.runtime.probes import Probes
+from kerf_dra.driver.kube.informer import AnyInformer, NotListedError, start_informers
+from kerf_dra.driver.runtime.metrics import REGISTRY
+from kerf_dra.driver.runtime.probes import Probes
 
 
 class Informer:

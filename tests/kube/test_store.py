@@ -2,10 +2,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.core.v1 import Pod, PodSpec
-from api.model.metadata import ObjectMeta
-from api.model.names import ObjectRef
-from driver.kube.store import Store
+from kerf_dra.api.core.v1 import Pod, PodSpec
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.kube.store import Store
 
 
 def pod(name: str, node: str, *, version: int = 1) -> Pod:

@@ -2,11 +2,11 @@ import json
 
 import pytest
 
-from api.core.v1 import NODES
-from api.model.names import ObjectRef
-from api.wire import UndecodableObjectError
-from driver.kube.http.errors import ExpiredError, ServerError
-from driver.kube.watch_decoder import EventType, decode_event, decode_page
+from kerf_dra.api.core.v1 import NODES
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.wire import UndecodableObjectError
+from kerf_dra.driver.kube.http.errors import ExpiredError, ServerError
+from kerf_dra.driver.kube.watch_decoder import EventType, decode_event, decode_page
 
 CALL = "GET /api/v1/nodes"
 GOOD = {"metadata": {"name": "n1", "resourceVersion": "7"}, "spec": {"future": True}}

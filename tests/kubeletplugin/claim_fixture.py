@@ -12,33 +12,33 @@ import anyio
 import msgspec
 from msgspec.structs import replace
 
-import cdi
-from api.kerf.v1alpha1 import DeviceConfigBase
-from api.model.allocations import AllocatedDeviceStatus
-from api.model.claims import AllocatedClaim, ResourceClaim
-from api.model.names import ClaimRef, DeviceId, ShareId
-from api.model.prepared import PreparedClaim
-from api.podresources.v1 import ClaimUse
-from cdi.store import Filesystem
-from driver.families.gpu import GPU
-from driver.kubeletplugin.backends.base import AllocatedDevice, Backend, FoundPartition, Handle, Journal
-from driver.kubeletplugin.backends.card_executor import CardExecutor
-from driver.kubeletplugin.claims.checkpoint import Checkpoint, DeviceJournal, open_checkpoint
-from driver.kubeletplugin.claims.claim_users import ClaimUsers
-from driver.kubeletplugin.claims.device_metadata import MetadataFiles
-from driver.kubeletplugin.claims.garbage_collection import ClaimGarbageCollector
-from driver.kubeletplugin.claims.hardware import HardwareExecutor
-from driver.kubeletplugin.claims.preparer import ClaimPreparer
-from driver.kubeletplugin.claims.status_writer import DeviceStatusWriter
-from driver.kubeletplugin.claims.steps import StepExecutor
-from driver.kubeletplugin.grpc.pod_resources import PodResourcesError
-from driver.kubeletplugin.inventory.devices import DeviceSet, build_device_set
-from driver.kubeletplugin.inventory.health import DeviceHealthTracker
-from driver.kubeletplugin.inventory.publisher import DevicePublisher
-from driver.kubeletplugin.inventory.restrictions import OrphanedDevices
-from driver.kubeletplugin.inventory.surveys import SurveyTracker
-from driver.kubeletplugin.settings import Settings
-from driver.runtime.worker_threads import Work
+from kerf_dra import cdi
+from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase
+from kerf_dra.api.model.allocations import AllocatedDeviceStatus
+from kerf_dra.api.model.claims import AllocatedClaim, ResourceClaim
+from kerf_dra.api.model.names import ClaimRef, DeviceId, ShareId
+from kerf_dra.api.model.prepared import PreparedClaim
+from kerf_dra.api.podresources.v1 import ClaimUse
+from kerf_dra.cdi.store import Filesystem
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.kubeletplugin.backends.base import AllocatedDevice, Backend, FoundPartition, Handle, Journal
+from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint, DeviceJournal, open_checkpoint
+from kerf_dra.driver.kubeletplugin.claims.claim_users import ClaimUsers
+from kerf_dra.driver.kubeletplugin.claims.device_metadata import MetadataFiles
+from kerf_dra.driver.kubeletplugin.claims.garbage_collection import ClaimGarbageCollector
+from kerf_dra.driver.kubeletplugin.claims.hardware import HardwareExecutor
+from kerf_dra.driver.kubeletplugin.claims.preparer import ClaimPreparer
+from kerf_dra.driver.kubeletplugin.claims.status_writer import DeviceStatusWriter
+from kerf_dra.driver.kubeletplugin.claims.steps import StepExecutor
+from kerf_dra.driver.kubeletplugin.grpc.pod_resources import PodResourcesError
+from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, build_device_set
+from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from kerf_dra.driver.kubeletplugin.inventory.publisher import DevicePublisher
+from kerf_dra.driver.kubeletplugin.inventory.restrictions import OrphanedDevices
+from kerf_dra.driver.kubeletplugin.inventory.surveys import SurveyTracker
+from kerf_dra.driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.runtime.worker_threads import Work
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import CONFIGURATIONS, DRIVER, NODE
 from tests.fakes.cluster import FakeCluster

@@ -12,7 +12,7 @@ from typing import Final
 
 import anyio
 
-from driver.runtime.worker_threads import Work
+from kerf_dra.driver.runtime.worker_threads import Work
 from tests.fakes.claims import claim, ref
 from tests.kubeletplugin.claim_fixture import Effects, WatchedCluster, plugin_core, write_status
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import anyio
 
-from driver.kubeletplugin.backends.dfl import DflBackend
-from driver.kubeletplugin.backends.dfl.config import DflConfig
-from driver.kubeletplugin.backends.dfl.driver_calls import SystemCalls
+from kerf_dra.driver.kubeletplugin.backends.dfl import DflBackend
+from kerf_dra.driver.kubeletplugin.backends.dfl.config import DflConfig
+from kerf_dra.driver.kubeletplugin.backends.dfl.driver_calls import SystemCalls
 from tests.fakes.claims import claim, ref
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.dfl import DflMachine

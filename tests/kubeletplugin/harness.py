@@ -9,14 +9,14 @@ from typing import Any
 
 import anyio
 
-import cdi
-from driver.kubeletplugin.backends.registry import BackendChoice
-from driver.kubeletplugin.grpc.server import check_path
-from driver.kubeletplugin.handover import LOCK, InstanceLock
-from driver.kubeletplugin.instance import Instance, acquire_free_lock
-from driver.kubeletplugin.settings import Settings
-from driver.runtime.file_lock import is_held
-from driver.runtime.probes import Check
+from kerf_dra import cdi
+from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice
+from kerf_dra.driver.kubeletplugin.grpc.server import check_path
+from kerf_dra.driver.kubeletplugin.handover import LOCK, InstanceLock
+from kerf_dra.driver.kubeletplugin.instance import Instance, acquire_free_lock
+from kerf_dra.driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.runtime.file_lock import is_held
+from kerf_dra.driver.runtime.probes import Check
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import FAMILY, NODE
 from tests.fakes.cluster import FakeCluster

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import anyio
 
-from api.model.claims import ResourceClaim
-from driver.testing.nvml import NvidiaMachine
-from driver.testing.nvml.demonstration import StandInBackend, open_backend
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.driver.testing.nvml import NvidiaMachine
+from kerf_dra.driver.testing.nvml.demonstration import StandInBackend, open_backend
 from tests.fakes.claims import claim, ref
 from tests.fakes.cluster import FakeCluster
 from tests.kubeletplugin.claim_fixture import plugin_core

@@ -9,13 +9,13 @@ from typing import Any, Final
 
 import pynvml
 
-from api.model.devices import Device
-from driver.families.gpu.catalog import gpu_model
-from driver.kubeletplugin.backends.base import CardChange, HealthChange
-from driver.kubeletplugin.backends.nvidia import NvidiaBackend
-from driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
-from driver.testing.nvml import CardDescription, MachineDescription, NvidiaMachine
-from driver.testing.nvml.demonstration import StandInBackend
+from kerf_dra.api.model.devices import Device
+from kerf_dra.driver.families.gpu.catalog import gpu_model
+from kerf_dra.driver.kubeletplugin.backends.base import CardChange, HealthChange
+from kerf_dra.driver.kubeletplugin.backends.nvidia import NvidiaBackend
+from kerf_dra.driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
+from kerf_dra.driver.testing.nvml import CardDescription, MachineDescription, NvidiaMachine
+from kerf_dra.driver.testing.nvml.demonstration import StandInBackend
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.nvml import open_nvml
 from tests.fakes.nvml_calls import create_gpu_instance, destroy_gpu_instance, fill_gpu_instance, list_gpu_instances

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import yaml
 
-from driver.kubeletplugin.backends.registry import BackendChoice, choose_families
+from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice, choose_families
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 POD: Final = "DaemonSet/spec/template/spec"

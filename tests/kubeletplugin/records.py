@@ -1,7 +1,7 @@
 """Records as the plugin writes them, for tests that start from one."""
 
-from api.model.names import DeviceId, ShareId
-from api.model.prepared import CardPart, ClaimState, PreparedClaim, PreparedDevice
+from kerf_dra.api.model.names import DeviceId, ShareId
+from kerf_dra.api.model.prepared import CardPart, ClaimState, PreparedClaim, PreparedDevice
 from tests.fakes.claims import DRIVER, NODE, claim, ref
 
 BOOT = "boot-1"

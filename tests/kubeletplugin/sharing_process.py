@@ -9,7 +9,7 @@ from pathlib import Path
 
 import anyio
 
-from driver.testing.nvml.demonstration import StandInBackend, open_backend
+from kerf_dra.driver.testing.nvml.demonstration import StandInBackend, open_backend
 from tests.fakes.claims import claim, config
 from tests.kubeletplugin.nvidia_machine import call_with
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import anyio
 
-from api.model.claims import ResourceClaim
-from driver.kubeletplugin.backends.simulated import SimulatedBackend, open_backend
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.driver.kubeletplugin.backends.simulated import SimulatedBackend, open_backend
 from tests.fakes.claims import claim, config, ref
 from tests.fakes.cluster import FakeCluster
 from tests.kubeletplugin.claim_fixture import plugin_core

@@ -6,8 +6,8 @@ from typing import Final
 
 import anyio
 
-from driver.kubeletplugin.backends.slots import SlotsBackend
-from driver.kubeletplugin.backends.slots.config import SlotsConfig
+from kerf_dra.driver.kubeletplugin.backends.slots import SlotsBackend
+from kerf_dra.driver.kubeletplugin.backends.slots.config import SlotsConfig
 from tests.fakes.claims import claim, ref
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.dfx import DfxMachine

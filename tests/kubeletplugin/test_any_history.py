@@ -18,16 +18,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from api.errors import KerfError
-from api.model.claims import ResourceClaim
-from api.model.names import ClaimRef, DeviceId
-from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
-from driver.kubeletplugin.backends.base import HardwareBusyError, HardwareConflictError
-from driver.kubeletplugin.backends.ownership import BEFORE
-from driver.kubeletplugin.claims.checkpoint import is_set_aside, open_checkpoint
-from driver.kubeletplugin.claims.transitions import ClaimEnd, find_end
-from driver.partitions.geometry import Partition
-from driver.partitions.records import from_card_part
+from kerf_dra.api.errors import KerfError
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.names import ClaimRef, DeviceId
+from kerf_dra.api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
+from kerf_dra.driver.kubeletplugin.backends.base import HardwareBusyError, HardwareConflictError
+from kerf_dra.driver.kubeletplugin.backends.ownership import BEFORE
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import is_set_aside, open_checkpoint
+from kerf_dra.driver.kubeletplugin.claims.transitions import ClaimEnd, find_end
+from kerf_dra.driver.partitions.geometry import Partition
+from kerf_dra.driver.partitions.records import from_card_part
 from tests.conftest import COSTLY
 from tests.fakes.claims import DRIVER, NODE, claim, ref, result
 from tests.fakes.cluster import FakeCluster

@@ -8,10 +8,10 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Final
 
-import driver.kubeletplugin
-from driver.kubeletplugin.backends.card_executor import CallQueue
-from driver.kubeletplugin.grpc.dra_service import NodeClaimService
-from driver.runtime.concurrency import SingleFlight
+from kerf_dra.driver import kubeletplugin
+from kerf_dra.driver.kubeletplugin.backends.card_executor import CallQueue
+from kerf_dra.driver.kubeletplugin.grpc.dra_service import NodeClaimService
+from kerf_dra.driver.runtime.concurrency import SingleFlight
 from tests.fakes.claims import claim
 from tests.fakes.hardware import FakeBackend
 from tests.kubeletplugin.harness import machine
@@ -19,7 +19,7 @@ from tests.kubeletplugin.harness import machine
 LONGEST: Final = 12
 """Functions from the service's method, which counts, to the backend's, which does not: nine in the event loop, three
 in the worker thread."""
-PLUGIN: Final = Path(driver.kubeletplugin.__file__).parent
+PLUGIN: Final = Path(kubeletplugin.__file__).parent
 SHARED: Final = SingleFlight.do.__code__
 """The last of the call's task; the work goes on in a task of its own."""
 

@@ -13,15 +13,15 @@ from typing import Any
 import anyio
 import pytest
 
-from driver.families.gpu import GPU
-from driver.kubeletplugin.backends.base import HardwareBusyError
-from driver.kubeletplugin.backends.card_executor import CardExecutor
-from driver.kubeletplugin.backends.kernel_files import is_uninterruptible
-from driver.kubeletplugin.call_watchdog import EVERY_S, RECORD, CallWatchdog, HangingCallError
-from driver.kubeletplugin.claims.checkpoint import open_checkpoint
-from driver.kubeletplugin.instance import HANGING_EXIT_CODE
-from driver.kubeletplugin.settings import Settings
-from driver.runtime.worker_threads import Work
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.kubeletplugin.backends.base import HardwareBusyError
+from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
+from kerf_dra.driver.kubeletplugin.backends.kernel_files import is_uninterruptible
+from kerf_dra.driver.kubeletplugin.call_watchdog import EVERY_S, RECORD, CallWatchdog, HangingCallError
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
+from kerf_dra.driver.kubeletplugin.instance import HANGING_EXIT_CODE
+from kerf_dra.driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.runtime.worker_threads import Work
 from tests.fakes.claims import FAMILY, NODE, claim
 from tests.fakes.hardware import FakeBackend
 from tests.fakes.kubelet import ClaimError

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from api.checkpoint.v1 import CheckpointError
-from driver.kubeletplugin.checkpoint_copy import copy_checkpoint, has_checkpoint, open_copy
-from driver.kubeletplugin.claims.checkpoint import FILE_NAME, open_checkpoint
+from kerf_dra.api.checkpoint.v1 import CheckpointError
+from kerf_dra.driver.kubeletplugin.checkpoint_copy import copy_checkpoint, has_checkpoint, open_copy
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import FILE_NAME, open_checkpoint
 from tests.kubeletplugin.records import BOOT, device, record
 
 

@@ -14,8 +14,8 @@ import anyio
 import msgspec
 import pytest
 
-from api.model.names import ClaimRef
-from driver.kubeletplugin.claims.checkpoint import open_checkpoint
+from kerf_dra.api.model.names import ClaimRef
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
 from tests.fakes.claims import ref
 from tests.fakes.hardware import State
 from tests.kubeletplugin import crash_process

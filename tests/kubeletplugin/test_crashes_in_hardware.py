@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from api.model.claims import ResourceClaim
-from driver.kubeletplugin.claims.checkpoint import open_checkpoint
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
 from tests.fakes.cluster import FakeCluster
 from tests.kubeletplugin.claim_fixture import plugin_core
 from tests.kubeletplugin.simulated_machine import FPGA_CLAIM, GPU_CLAIM, STATE, call, call_in_process, hardware

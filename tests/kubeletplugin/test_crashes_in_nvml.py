@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from driver.kubeletplugin.claims.checkpoint import open_checkpoint
-from driver.testing.nvml import Death
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
+from kerf_dra.driver.testing.nvml import Death
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.nvml import NEEDS_COMPILER
 from tests.kubeletplugin.claim_fixture import plugin_core

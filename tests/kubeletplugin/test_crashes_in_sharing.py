@@ -14,9 +14,9 @@ import anyio
 import pynvml
 import pytest
 
-from driver.kubeletplugin.claims.checkpoint import open_checkpoint
-from driver.mps.documents import DaemonFolder, DaemonState, list_folders
-from driver.testing.nvml import Death, NvidiaMachine
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
+from kerf_dra.driver.mps.documents import DaemonFolder, DaemonState, list_folders
+from kerf_dra.driver.testing.nvml import Death, NvidiaMachine
 from tests.fakes.mps import ask, kept_by_a_process
 from tests.fakes.nvml import NEEDS_COMPILER, open_nvml
 from tests.kubeletplugin.harness import LONGEST_S

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import pytest
 
-from driver.kubeletplugin.claims.allocation import DeviceInUseError
-from driver.kubeletplugin.claims.checkpoint import open_checkpoint
+from kerf_dra.driver.kubeletplugin.claims.allocation import DeviceInUseError
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.dfx import DaemonStandIn, DfxMachine
 from tests.fakes.dfx.machine import BASE

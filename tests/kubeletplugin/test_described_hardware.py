@@ -9,27 +9,27 @@ import anyio
 import pytest
 import yaml
 
-from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS
-from api.kerf.discovery_objects import (
+from kerf_dra.api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS
+from kerf_dra.api.kerf.discovery_objects import (
     DISCOVERED_DEVICES,
     DISCOVERY_CONFIGURATIONS,
     DiscoveredDeviceObject,
     DiscoveryConfigurationObject,
 )
-from api.kerf.fpga_objects import FPGA_IMAGES, FPGA_SHELLS
-from api.model.base import JsonObject
-from api.model.metadata import ObjectMeta
-from driver.families.registry import BUILT_IN_BY_NAME
-from driver.families.shared import SHARED
-from driver.families.shared.node_labels import NODE_LABEL, make_labels
-from driver.kube.http.client import Client, PatchType
-from driver.kube.http.config import load_access
-from driver.kube.http.errors import ForbiddenError, NotFoundError
-from driver.kubeletplugin.backends.base import DescribedBackend, DiscoveryChange
-from driver.kubeletplugin.cluster.descriptions import DescriptionWatch, watch_descriptions
-from driver.kubeletplugin.settings import Settings
-from driver.local.apiserver import ApiServer
-from driver.partitions.geometry import Card
+from kerf_dra.api.kerf.fpga_objects import FPGA_IMAGES, FPGA_SHELLS
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.driver.families.registry import BUILT_IN_BY_NAME
+from kerf_dra.driver.families.shared import SHARED
+from kerf_dra.driver.families.shared.node_labels import NODE_LABEL, make_labels
+from kerf_dra.driver.kube.http.client import Client, PatchType
+from kerf_dra.driver.kube.http.config import load_access
+from kerf_dra.driver.kube.http.errors import ForbiddenError, NotFoundError
+from kerf_dra.driver.kubeletplugin.backends.base import DescribedBackend, DiscoveryChange
+from kerf_dra.driver.kubeletplugin.cluster.descriptions import DescriptionWatch, watch_descriptions
+from kerf_dra.driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.local.apiserver import ApiServer
+from kerf_dra.driver.partitions.geometry import Card
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.dfl.machine import INTERFACE, build_document
 from tests.fakes.hardware import FakeBackend
@@ -108,7 +108,7 @@ def test_only_backends_that_take_descriptions_get_them(tmp_path: Path) -> None:
 
 
 class ListingClient:
-    """The one call of ``driver.kube.http.client.Client`` that ``list_now`` makes."""
+    """The one call of ``kerf_dra.driver.kube.http.client.Client`` that ``list_now`` makes."""
 
     def __init__(self, **answers: Any) -> None:
         self._answers = answers

@@ -5,10 +5,10 @@ from typing import Final
 
 import pytest
 
-from driver.families.fpga import FPGA
-from driver.kubeletplugin.backends.dfl.config import DflConfig
-from driver.kubeletplugin.backends.documents import read_config
-from driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.families.fpga import FPGA
+from kerf_dra.driver.kubeletplugin.backends.dfl.config import DflConfig
+from kerf_dra.driver.kubeletplugin.backends.documents import read_config
+from kerf_dra.driver.kubeletplugin.settings import Settings
 from tests.kubeletplugin.plugin_manifest import CONTAINER, DEPLOY, OF_REAL_HARDWARE, POD, USUAL, PluginManifest
 
 OURS: Final = PluginManifest(DEPLOY / "fpga" / "20-kubelet-plugin.yaml")

@@ -9,14 +9,14 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from api.core.v1 import EVENTS, NODES, PODS, Container, Pod, PodSpec
-from api.model.allocations import ResourceClaimConsumerReference
-from api.model.claims import ResourceClaim
-from api.model.devices import Device
-from api.model.metadata import ObjectMeta, OwnerReference
-from api.model.names import ClaimRef
-from driver.kubeletplugin.backends.simulated import open_backend
-from driver.local.apiserver import ApiServerSettings
+from kerf_dra.api.core.v1 import EVENTS, NODES, PODS, Container, Pod, PodSpec
+from kerf_dra.api.model.allocations import ResourceClaimConsumerReference
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.devices import Device
+from kerf_dra.api.model.metadata import ObjectMeta, OwnerReference
+from kerf_dra.api.model.names import ClaimRef
+from kerf_dra.driver.kubeletplugin.backends.simulated import open_backend
+from kerf_dra.driver.local.apiserver import ApiServerSettings
 from tests.fakes.claims import NODE, claim
 from tests.fakes.kubelet import ClaimError
 from tests.kubeletplugin.test_with_the_embedded_cluster import Site, running, site

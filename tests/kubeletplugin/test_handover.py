@@ -11,10 +11,10 @@ from typing import cast
 import anyio
 import pytest
 
-from api.model.names import ClaimRef
-from api.model.prepared import PreparedClaim
-from driver.kubeletplugin.claims.preparer import StoppingError
-from driver.kubeletplugin.handover import (
+from kerf_dra.api.model.names import ClaimRef
+from kerf_dra.api.model.prepared import PreparedClaim
+from kerf_dra.driver.kubeletplugin.claims.preparer import StoppingError
+from kerf_dra.driver.kubeletplugin.handover import (
     POLL_S,
     ActiveInstanceProxy,
     AlreadyRunningError,
@@ -22,8 +22,8 @@ from driver.kubeletplugin.handover import (
     InstanceLock,
     LockError,
 )
-from driver.kubeletplugin.plugin import NodePlugin
-from driver.runtime.file_lock import FileLock, try_acquire
+from kerf_dra.driver.kubeletplugin.plugin import NodePlugin
+from kerf_dra.driver.runtime.file_lock import FileLock, try_acquire
 from tests.kubeletplugin.harness import LONGEST_S
 from tests.kubeletplugin.records import record
 from tests.runtime.virtual_time import VIRTUAL_TIME
@@ -77,7 +77,7 @@ def test_the_lock_is_free_again_after_its_holder_has_ended(tmp_path: Path) -> No
 
 def test_the_kernel_frees_the_lock_of_a_killed_process(tmp_path: Path) -> None:
     script = (
-        "import sys; from pathlib import Path; from driver.kubeletplugin.handover import InstanceLock\n"
+        "import sys; from pathlib import Path; from kerf_dra.driver.kubeletplugin.handover import InstanceLock\n"
         "with InstanceLock(Path(sys.argv[1])).acquire_nowait():\n"
         "    print('locked', flush=True); sys.stdin.read()"
     )

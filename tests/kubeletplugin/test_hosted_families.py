@@ -10,27 +10,27 @@ import aiohttp
 import anyio
 import pytest
 
-from api.core.v1 import Node as ApiNode
-from api.errors import KerfError, PermanentError
-from api.model.metadata import ObjectMeta
-from api.model.names import DriverName
-from api.resource.v1alpha2 import KINDS as CLASSIC_KINDS
-from driver.families.base import Family
-from driver.families.fpga import FPGA
-from driver.families.gpu import GPU
-from driver.families.shared import SHARED
-from driver.kube.discovery import ClassicFeatures
-from driver.kube.http.client import Client
-from driver.kubeletplugin.app import ClassicClusterError, ClusterConnector, HostedFamily, host
-from driver.kubeletplugin.backends.base import Backend, OutdatedProcessError
-from driver.kubeletplugin.backends.registry import BackendChoice
-from driver.kubeletplugin.call_watchdog import HangingCallError
-from driver.kubeletplugin.claims.checkpoint import FILE_NAME
-from driver.kubeletplugin.instance import SocketRemovedError
-from driver.kubeletplugin.settings import Settings
-from driver.runtime import metrics
-from driver.runtime.backoff import Backoff
-from driver.runtime.probes import Check
+from kerf_dra.api.core.v1 import Node as ApiNode
+from kerf_dra.api.errors import KerfError, PermanentError
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.names import DriverName
+from kerf_dra.api.resource.v1alpha2 import KINDS as CLASSIC_KINDS
+from kerf_dra.driver.families.base import Family
+from kerf_dra.driver.families.fpga import FPGA
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.families.shared import SHARED
+from kerf_dra.driver.kube.discovery import ClassicFeatures
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kubeletplugin.app import ClassicClusterError, ClusterConnector, HostedFamily, host
+from kerf_dra.driver.kubeletplugin.backends.base import Backend, OutdatedProcessError
+from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice
+from kerf_dra.driver.kubeletplugin.call_watchdog import HangingCallError
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import FILE_NAME
+from kerf_dra.driver.kubeletplugin.instance import SocketRemovedError
+from kerf_dra.driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.runtime import metrics
+from kerf_dra.driver.runtime.backoff import Backoff
+from kerf_dra.driver.runtime.probes import Check
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import NODE, claim, ref, result
 from tests.fakes.cluster import FakeCluster

@@ -21,11 +21,16 @@ HEAVY = (
 """Packages, and a module of the standard library that comes with ``importlib.resources``."""
 
 
-OF_OLDER_CLUSTERS = {"api.resource.v1beta1", "api.resource.v1alpha3", "api.dra.v1alpha3", "api.dra.v1alpha2"}
+OF_OLDER_CLUSTERS = {
+    "kerf_dra.api.resource.v1beta1",
+    "kerf_dra.api.resource.v1alpha3",
+    "kerf_dra.api.dra.v1alpha3",
+    "kerf_dra.api.dra.v1alpha2",
+}
 
 
 def imported_by_the_plugin() -> list[str]:
-    script = "import sys, driver.kubeletplugin.app\nprint('\\n'.join(sys.modules))"
+    script = "import sys, kerf_dra.driver.kubeletplugin.app\nprint('\\n'.join(sys.modules))"
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
 
 
@@ -43,8 +48,8 @@ def test_the_plugin_keeps_no_certificate_authorities_that_it_does_not_ask(tmp_pa
     """It ends at once, as there is no such backend; what it has imported by then, it imports on every node."""
     arguments = ["kubelet-plugin", "--node-name=node-1", "--backend=none", f"--kubelet-root={tmp_path}"]
     script = f"""
-import driver.cli
-driver.cli.main({arguments})
+import kerf_dra.driver.cli
+kerf_dra.driver.cli.main({arguments})
 from aiohttp import connector
 for context in connector._SSL_CONTEXT_VERIFIED, connector._SSL_CONTEXT_UNVERIFIED:
     print(context.cert_store_stats()["x509_ca"])

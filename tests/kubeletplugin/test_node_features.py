@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from driver.kubeletplugin.node_features import FeatureFile, build_node_features
+from kerf_dra.driver.kubeletplugin.node_features import FeatureFile, build_node_features
 from tests.kubeletplugin.harness import machine
 from tests.kubeletplugin.wait import until
 from tests.partitions.cards import gpu

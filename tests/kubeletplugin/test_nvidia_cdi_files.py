@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-import cdi
-from api.model.prepared import PreparedClaim
-from driver.kubeletplugin.claims.hardware import DevicesFailedError
+from kerf_dra import cdi
+from kerf_dra.api.model.prepared import PreparedClaim
+from kerf_dra.driver.kubeletplugin.claims.hardware import DevicesFailedError
 from tests.fakes.claims import claim, ref, result
 from tests.fakes.nvml import NEEDS_COMPILER
 from tests.kubeletplugin.nvidia_node import NvidiaNode

@@ -6,9 +6,9 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from api.model.claims import ResourceClaim
-from driver.kubeletplugin.claims.allocation import DeviceInUseError, NotAllocatedError
-from driver.kubeletplugin.claims.preparer import ClaimGoneError
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.driver.kubeletplugin.claims.allocation import DeviceInUseError, NotAllocatedError
+from kerf_dra.driver.kubeletplugin.claims.preparer import ClaimGoneError
 from tests.fakes.claims import claim, ref
 from tests.fakes.nvml import NEEDS_COMPILER
 from tests.kubeletplugin.claim_fixture import GRACE_S, write_status

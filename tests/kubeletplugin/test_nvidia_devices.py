@@ -8,13 +8,13 @@ from functools import partial
 import anyio
 import pynvml
 
-from api.model.devices import Device
-from driver.cel.compile import compile_selector
-from driver.families.gpu import GPU
-from driver.kubeletplugin import app
-from driver.kubeletplugin.backends.registry import BackendChoice
-from driver.local.apiserver import ApiServerSettings
-from driver.testing.nvml import CardDescription, MachineDescription, NvidiaMachine
+from kerf_dra.api.model.devices import Device
+from kerf_dra.driver.cel.compile import compile_selector
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.kubeletplugin import app
+from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice
+from kerf_dra.driver.local.apiserver import ApiServerSettings
+from kerf_dra.driver.testing.nvml import CardDescription, MachineDescription, NvidiaMachine
 from tests.fakes.claims import claim
 from tests.fakes.nvml import NEEDS_COMPILER, open_nvml
 from tests.kubeletplugin.nvidia_node import H100, WITHOUT_MIG

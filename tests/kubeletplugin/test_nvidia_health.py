@@ -8,15 +8,15 @@ import anyio
 import pytest
 from anyio import to_thread
 
-from driver.families.gpu import GPU
-from driver.kubeletplugin.backends.card_executor import CardExecutor
-from driver.kubeletplugin.claims.hardware import DevicesFailedError
-from driver.kubeletplugin.claims.steps import HELD_TRIES
-from driver.kubeletplugin.inventory.health import DeviceHealthTracker
-from driver.kubeletplugin.inventory.publisher import DevicePublisher
-from driver.kubeletplugin.settings import Settings
-from driver.testing.nvml import NvidiaMachine
-from driver.testing.nvml.demonstration import StandInBackend
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
+from kerf_dra.driver.kubeletplugin.claims.hardware import DevicesFailedError
+from kerf_dra.driver.kubeletplugin.claims.steps import HELD_TRIES
+from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from kerf_dra.driver.kubeletplugin.inventory.publisher import DevicePublisher
+from kerf_dra.driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.testing.nvml import NvidiaMachine
+from kerf_dra.driver.testing.nvml.demonstration import StandInBackend
 from tests.fakes.claims import DRIVER, NODE, ref
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.nvml import NEEDS_COMPILER

@@ -8,7 +8,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from driver.kubeletplugin.claims.hardware import DevicesFailedError
+from kerf_dra.driver.kubeletplugin.claims.hardware import DevicesFailedError
 from tests.fakes.claims import claim, ref
 from tests.fakes.nvml import NEEDS_COMPILER
 from tests.kubeletplugin.nvidia_node import NvidiaNode

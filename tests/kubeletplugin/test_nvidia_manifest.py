@@ -6,10 +6,10 @@ from typing import Final
 
 import pytest
 
-from driver.families.gpu import GPU
-from driver.kubeletplugin.backends.documents import read_config
-from driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
-from driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.kubeletplugin.backends.documents import read_config
+from kerf_dra.driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
+from kerf_dra.driver.kubeletplugin.settings import Settings
 from tests.kubeletplugin.plugin_manifest import CONTAINER, DEPLOY, OF_REAL_HARDWARE, POD, USUAL, PluginManifest
 
 OURS: Final = PluginManifest(DEPLOY / "nvidia" / "20-kubelet-plugin.yaml")

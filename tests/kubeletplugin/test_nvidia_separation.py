@@ -9,8 +9,8 @@ import anyio
 import pynvml
 import pytest
 
-from driver.kubeletplugin.backends.base import AllocatedDevice, CardAbsentError
-from driver.kubeletplugin.claims.hardware import DevicesFailedError
+from kerf_dra.driver.kubeletplugin.backends.base import AllocatedDevice, CardAbsentError
+from kerf_dra.driver.kubeletplugin.claims.hardware import DevicesFailedError
 from tests.fakes.claims import claim, ref, result
 from tests.fakes.nvml import NEEDS_COMPILER
 from tests.kubeletplugin.harness import LONGEST_S

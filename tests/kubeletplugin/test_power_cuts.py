@@ -18,7 +18,7 @@ from typing import NamedTuple
 import anyio
 import pytest
 
-from driver.kubeletplugin.claims.checkpoint import FILE_NAME, open_checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import FILE_NAME, open_checkpoint
 from tests.fakes.claims import ref
 from tests.fakes.disk_recorder import NEEDS, RecordingDisk, mounted_copy, recording_disk
 from tests.kubeletplugin.claim_fixture import WatchedCluster, plugin_core

@@ -9,10 +9,10 @@ import anyio
 import grpc.aio
 from anyio.abc import TaskStatus
 
-from api._generated.registration_v1 import api_pb2 as registration
-from api.model.names import ClaimRef
-from driver.kubeletplugin.claims.checkpoint import open_checkpoint
-from driver.kubeletplugin.handover import POLL_S
+from kerf_dra.api._generated.registration_v1 import api_pb2 as registration
+from kerf_dra.api.model.names import ClaimRef
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
+from kerf_dra.driver.kubeletplugin.handover import POLL_S
 from tests.fakes.claims import claim
 from tests.fakes.kubelet import ClaimError
 from tests.kubeletplugin.harness import Machine, machine

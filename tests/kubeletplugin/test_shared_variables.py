@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from api.core.v1 import Container, ContainerClaim, Pod, PodResourceClaim, PodSpec, ResourceRequirements
-from api.model.metadata import ObjectMeta
-from api.model.names import ObjectRef
-from cdi import ContainerEdits
-from driver.kubeletplugin.backends.base import Handle
+from kerf_dra.api.core.v1 import Container, ContainerClaim, Pod, PodResourceClaim, PodSpec, ResourceRequirements
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.cdi import ContainerEdits
+from kerf_dra.driver.kubeletplugin.backends.base import Handle
 from tests.fakes.claims import CONSUMER, NAMESPACE, claim
 from tests.fakes.hardware import FakeBackend
 from tests.fakes.kubelet import ClaimError

@@ -12,28 +12,28 @@ import anyio
 import grpc.aio
 import pytest
 
-from api.checkpoint.v1 import CheckpointError
-from api.core.v1 import Node
-from api.errors import KerfError
-from api.model.devices import ResourceSlice
-from api.model.metadata import ObjectMeta
-from api.model.names import ClaimRef, DriverName
-from api.model.prepared import ClaimState
-from driver.families.gpu import GPU
-from driver.kube.http.client import Client
-from driver.kube.http.errors import ForbiddenError, NotFoundError, UnreachableError
-from driver.kubeletplugin.app import ClusterConnector
-from driver.kubeletplugin.backends.base import CardSurvey, HardwareBusyError
-from driver.kubeletplugin.claims.checkpoint import FILE_NAME, open_checkpoint
-from driver.kubeletplugin.claims.preparer import StoppingError
-from driver.kubeletplugin.grpc.server import SocketError
-from driver.kubeletplugin.handover import LOCK, AlreadyRunningError
-from driver.kubeletplugin.instance import SocketRemovedError
-from driver.partitions.geometry import Card
-from driver.partitions.slice_limits import SliceLayout
-from driver.runtime import metrics
-from driver.runtime.backoff import Backoff
-from driver.runtime.file_lock import is_held
+from kerf_dra.api.checkpoint.v1 import CheckpointError
+from kerf_dra.api.core.v1 import Node
+from kerf_dra.api.errors import KerfError
+from kerf_dra.api.model.devices import ResourceSlice
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.names import ClaimRef, DriverName
+from kerf_dra.api.model.prepared import ClaimState
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.errors import ForbiddenError, NotFoundError, UnreachableError
+from kerf_dra.driver.kubeletplugin.app import ClusterConnector
+from kerf_dra.driver.kubeletplugin.backends.base import CardSurvey, HardwareBusyError
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import FILE_NAME, open_checkpoint
+from kerf_dra.driver.kubeletplugin.claims.preparer import StoppingError
+from kerf_dra.driver.kubeletplugin.grpc.server import SocketError
+from kerf_dra.driver.kubeletplugin.handover import LOCK, AlreadyRunningError
+from kerf_dra.driver.kubeletplugin.instance import SocketRemovedError
+from kerf_dra.driver.partitions.geometry import Card
+from kerf_dra.driver.partitions.slice_limits import SliceLayout
+from kerf_dra.driver.runtime import metrics
+from kerf_dra.driver.runtime.backoff import Backoff
+from kerf_dra.driver.runtime.file_lock import is_held
 from tests.fakes.claims import NODE, claim
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.hardware import FakeBackend

@@ -17,30 +17,30 @@ import yaml
 from anyio.abc import TaskStatus
 from msgspec.structs import replace
 
-from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, EVENTS, NODES, Node
-from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject, ResourceClassStatus
-from api.model.allocations import AllocatedDeviceStatus, ResourceClaimStatus
-from api.model.base import JsonObject
-from api.model.claims import DeviceClaim, DeviceRequest, ExactDeviceRequest, ResourceClaim, ResourceClaimSpec
-from api.model.devices import AttributeValue, ResourceSlice
-from api.model.metadata import Condition, ObjectMeta
-from api.model.names import ClaimRef
-from api.resource.kinds import ResourceKinds, allocated_claim_kind
-from driver.demo.environment import find_packaged_folder
-from driver.families.fpga import FPGA
-from driver.families.gpu import GPU
-from driver.kube.discovery import discover
-from driver.kube.http.client import Client
-from driver.kube.http.config import load_access
-from driver.kube.http.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
-from driver.kubeletplugin import app
-from driver.kubeletplugin.backends.registry import BackendChoice
-from driver.kubeletplugin.backends.simulated import open_backend
-from driver.kubeletplugin.cluster.base import Cluster
-from driver.kubeletplugin.cluster.resource_classes import ResourceClassWatch
-from driver.kubeletplugin.settings import ProcessSettings, Settings
-from driver.local.apiserver import ApiServer, ApiServerSettings, InjectedFault
-from driver.runtime import file_lock, metrics
+from kerf_dra.api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, EVENTS, NODES, Node
+from kerf_dra.api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject, ResourceClassStatus
+from kerf_dra.api.model.allocations import AllocatedDeviceStatus, ResourceClaimStatus
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.claims import DeviceClaim, DeviceRequest, ExactDeviceRequest, ResourceClaim, ResourceClaimSpec
+from kerf_dra.api.model.devices import AttributeValue, ResourceSlice
+from kerf_dra.api.model.metadata import Condition, ObjectMeta
+from kerf_dra.api.model.names import ClaimRef
+from kerf_dra.api.resource.kinds import ResourceKinds, allocated_claim_kind
+from kerf_dra.driver.demo.environment import find_packaged_folder
+from kerf_dra.driver.families.fpga import FPGA
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.kube.discovery import discover
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.config import load_access
+from kerf_dra.driver.kube.http.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
+from kerf_dra.driver.kubeletplugin import app
+from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice
+from kerf_dra.driver.kubeletplugin.backends.simulated import open_backend
+from kerf_dra.driver.kubeletplugin.cluster.base import Cluster
+from kerf_dra.driver.kubeletplugin.cluster.resource_classes import ResourceClassWatch
+from kerf_dra.driver.kubeletplugin.settings import ProcessSettings, Settings
+from kerf_dra.driver.local.apiserver import ApiServer, ApiServerSettings, InjectedFault
+from kerf_dra.driver.runtime import file_lock, metrics
 from tests.fakes.claims import NODE, claim, ref, result
 from tests.fakes.kubelet import ClaimError, FakeKubelet
 from tests.kubeletplugin.harness import LONGEST_S, short_directory

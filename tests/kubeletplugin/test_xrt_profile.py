@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from driver.kubeletplugin.backends.xrt.config import XrtConfig
+from kerf_dra.driver.kubeletplugin.backends.xrt.config import XrtConfig
 from tests.kubeletplugin.plugin_manifest import DEPLOY
 
 PROFILES: Final = DEPLOY / "chart/kerf/profiles"

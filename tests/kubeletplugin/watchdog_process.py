@@ -6,11 +6,11 @@ from pathlib import Path
 
 import anyio
 
-from driver.families.gpu import GPU
-from driver.kubeletplugin.backends.registry import BackendChoice
-from driver.kubeletplugin.handover import InstanceLock
-from driver.kubeletplugin.instance import Instance, acquire_free_lock
-from driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice
+from kerf_dra.driver.kubeletplugin.handover import InstanceLock
+from kerf_dra.driver.kubeletplugin.instance import Instance, acquire_free_lock
+from kerf_dra.driver.kubeletplugin.settings import Settings
 from tests.fakes.claims import NODE, claim
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.kubelet import ClaimError, FakeKubelet

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import anyio
 
-from driver.kubeletplugin.backends.xrt import XrtBackend
+from kerf_dra.driver.kubeletplugin.backends.xrt import XrtBackend
 from tests.fakes.claims import claim, ref
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.xrt import XrtMachine

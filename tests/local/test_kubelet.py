@@ -14,29 +14,29 @@ import anyio
 import msgspec
 import pytest
 
-import cdi
-from api.core.v1 import Container, ContainerClaim, Pod, PodResourceClaim, PodSpec, ResourceRequirements
-from api.dra.registry import DRA_SERVICES
-from api.model.allocations import (
+from kerf_dra import cdi
+from kerf_dra.api.core.v1 import Container, ContainerClaim, Pod, PodResourceClaim, PodSpec, ResourceRequirements
+from kerf_dra.api.dra.registry import DRA_SERVICES
+from kerf_dra.api.model.allocations import (
     AllocationResult,
     DeviceAllocationResult,
     DeviceRequestAllocationResult,
     ResourceClaimConsumerReference,
     ResourceClaimStatus,
 )
-from api.model.claims import ResourceClaim
-from api.model.metadata import ObjectMeta
-from api.model.names import ClaimRef
-from api.model.prepared import PrepareOutcome, ReportedDevice
-from api.registration.v1 import GET_INFO, NOTIFY_REGISTRATION_STATUS, PluginInfo, RegistrationStatus
-from api.resource.v1 import KINDS
-from driver.kube.http.client import Client
-from driver.kube.http.errors import NotFoundError
-from driver.kubeletplugin.grpc.server import serving_at, unary
-from driver.local.kubelet import plugins
-from driver.local.kubelet.claims import ClaimNotReadyError, NodeClaims
-from driver.local.kubelet.containers import ContainerBundles
-from driver.local.kubelet.plugins import DriverCallError, PluginWatcher
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.names import ClaimRef
+from kerf_dra.api.model.prepared import PrepareOutcome, ReportedDevice
+from kerf_dra.api.registration.v1 import GET_INFO, NOTIFY_REGISTRATION_STATUS, PluginInfo, RegistrationStatus
+from kerf_dra.api.resource.v1 import KINDS
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.errors import NotFoundError
+from kerf_dra.driver.kubeletplugin.grpc.server import serving_at, unary
+from kerf_dra.driver.local.kubelet import plugins
+from kerf_dra.driver.local.kubelet.claims import ClaimNotReadyError, NodeClaims
+from kerf_dra.driver.local.kubelet.containers import ContainerBundles
+from kerf_dra.driver.local.kubelet.plugins import DriverCallError, PluginWatcher
 
 DRIVER = "d.example"
 KNOWN = ("v1.DRAPlugin", "v1beta1.DRAPlugin")

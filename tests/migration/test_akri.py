@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import yaml
 
-from api.kerf.decoder import decode_discovery_configuration
-from api.kerf.discovery_objects import DiscoveryConfigurationObject
-from api.model.base import JsonObject
-from api.model.metadata import ObjectMeta
-from driver.kubeletplugin.discovery.built_in_handlers import find_details_fault
-from driver.migration.akri import find_configurations, migrate_akri_objects
-from driver.migration.limits import migrate_workload
+from kerf_dra.api.kerf.decoder import decode_discovery_configuration
+from kerf_dra.api.kerf.discovery_objects import DiscoveryConfigurationObject
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.driver.kubeletplugin.discovery.built_in_handlers import find_details_fault
+from kerf_dra.driver.migration.akri import find_configurations, migrate_akri_objects
+from kerf_dra.driver.migration.limits import migrate_workload
 
 PAGE = Path(__file__).parents[2] / "docs/absorbed.md"
 UDEV = 'udevRules:\n- KERNEL=="video[0-9]*"\n'

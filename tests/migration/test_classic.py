@@ -2,7 +2,7 @@
 
 import pytest
 
-from api.kerf.classic_parameters import (
+from kerf_dra.api.kerf.classic_parameters import (
     ClaimParameters,
     ClassParameters,
     FpgaClaimParametersSpec,
@@ -11,10 +11,16 @@ from api.kerf.classic_parameters import (
     GpuClassParametersSpec,
     GpuMinimum,
 )
-from api.kerf.v1alpha1 import GpuSharing
-from api.model.classic import ClassicClaimSpec, ClassicClass, ClassicRequest, ClassicTemplate, ClassicTemplateSpec
-from api.model.metadata import NodeSelector, ObjectMeta
-from driver.migration.classic import migrate_class, migrate_template
+from kerf_dra.api.kerf.v1alpha1 import GpuSharing
+from kerf_dra.api.model.classic import (
+    ClassicClaimSpec,
+    ClassicClass,
+    ClassicRequest,
+    ClassicTemplate,
+    ClassicTemplateSpec,
+)
+from kerf_dra.api.model.metadata import NodeSelector, ObjectMeta
+from kerf_dra.driver.migration.classic import migrate_class, migrate_template
 
 PLAIN = ClassicClass(metadata=ObjectMeta(name="gpu"), driver_name="gpu.kerf.dev")
 ANYWHERE = ClassicClass(

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.kerf.decoder import decode_resource_class
-from api.model.base import JsonObject
-from driver.diagnostics.cluster_index import ClusterIndex
-from driver.migration.akri import migrate_akri_objects
-from driver.migration.limits import find_offered, migrate_workload
+from kerf_dra.api.kerf.decoder import decode_resource_class
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
+from kerf_dra.driver.migration.akri import migrate_akri_objects
+from kerf_dra.driver.migration.limits import find_offered, migrate_workload
 from tests.api.kerf.documents import damaged_documents
 from tests.diagnostics.clusters import gpu_cluster, parse
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 import yaml
 
-from driver.cli.daemons.mps_daemons import command
+from kerf_dra.driver.cli.daemons.mps_daemons import command
 
 MANIFEST = Path(__file__).parents[2] / "deploy" / "nvidia" / "mps-daemons.yaml"
 (DAEMON_SET,) = yaml.safe_load_all(MANIFEST.read_text())

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from driver.mps.documents import DaemonRequest, UnwritableDocumentError, remove_document, write_document
+from kerf_dra.driver.mps.documents import DaemonRequest, UnwritableDocumentError, remove_document, write_document
 
 
 def test_what_a_killed_writer_left_of_a_document_goes_with_it(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from driver.mps import control_daemon
-from driver.mps.documents import DaemonFolder, DaemonRequest, DaemonState, write_document
-from driver.mps.driver_programs import ProgramFailedError
-from driver.mps.service import DaemonKeeper
+from kerf_dra.driver.mps import control_daemon
+from kerf_dra.driver.mps.documents import DaemonFolder, DaemonRequest, DaemonState, write_document
+from kerf_dra.driver.mps.driver_programs import ProgramFailedError
+from kerf_dra.driver.mps.service import DaemonKeeper
 from tests.fakes.mps import ask, make_driver_root, step_until, want
 
 GPU = "GPU-c553884f-64d4-5b61-9db5-5eafc03970dc"

@@ -5,10 +5,10 @@ from pathlib import Path
 import anyio
 import pytest
 
-from driver.mps import service
-from driver.mps.documents import LOCK, DaemonFolder, list_folders
-from driver.mps.service import FolderInUseError
-from driver.runtime.file_lock import is_held
+from kerf_dra.driver.mps import service
+from kerf_dra.driver.mps.documents import LOCK, DaemonFolder, list_folders
+from kerf_dra.driver.mps.service import FolderInUseError
+from kerf_dra.driver.runtime.file_lock import is_held
 from tests.fakes.mps import make_driver_root, want
 from tests.kubeletplugin.wait import until
 

@@ -20,7 +20,7 @@ import hypothesis
 import pytest
 
 TREE: Final = Path(__file__).parents[2]
-_PACKAGES: Final = ("api", "cdi", "driver", "tests", "acme_npu")
+_PACKAGES: Final = ("kerf_dra", "tests", "acme_npu")
 NOT_BEGUN: Final = 70
 """The exit code of a process whose ``work`` has not begun: EX_SOFTWARE of sysexits(3), which pytest never returns."""
 _MEMORY_BYTES: Final = 3 << 30
@@ -30,17 +30,20 @@ FORK_IMPORTS: Final = ("aiohttp", "anyio", "click", "grpc", "msgspec", "promethe
 
 
 def copy_tree(folder: Path, template: Path | None = None) -> None:
-    """Copy the files that git does not ignore to ``folder``, or all of a ``template``, with its compiled files."""
+    """Copy the files that git does not ignore to ``folder``, or all of a ``template``, with its compiled files.
+
+    Links stay links: those of ``kerf_dra`` lead to the modules of the copy that mutants change.
+    """
     if template is not None:
-        shutil.copytree(template, folder)
+        shutil.copytree(template, folder, symlinks=True)
         return
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=TREE, capture_output=True, check=True).stdout
     for name in filter(None, listed.decode().split("\0")):
-        if (TREE / name).is_file():
+        if (TREE / name).is_file() or (TREE / name).is_symlink():
             target = folder / name
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(TREE / name, target)
+            shutil.copy2(TREE / name, target, follow_symlinks=False)
 
 
 class Process:

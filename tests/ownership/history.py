@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-from driver.partitions.geometry import Partition
+from kerf_dra.driver.partitions.geometry import Partition
 
 
 class Actor(StrEnum):

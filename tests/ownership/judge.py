@@ -23,7 +23,7 @@ from enum import StrEnum
 from functools import singledispatchmethod
 from typing import Final
 
-from driver.partitions.geometry import Partition
+from kerf_dra.driver.partitions.geometry import Partition
 from tests.ownership.history import (
     Actor,
     Allocated,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from driver.partitions.geometry import Partition, Placement
+from kerf_dra.driver.partitions.geometry import Partition, Placement
 from tests.ownership.history import (
     Actor,
     Allocated,

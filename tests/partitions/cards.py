@@ -2,15 +2,15 @@
 
 from collections.abc import Mapping
 
-from driver.families.fpga.geometry import fpga_geometry
-from driver.families.fpga.shell import Shell
-from driver.families.gpu.catalog import gpu_model
-from driver.families.gpu.geometry import gpu_geometry
-from driver.families.gpu.model import GpuModel
-from driver.families.registry import BUILT_IN
-from driver.kubeletplugin.backends.simulated.example_shells import shell
-from driver.partitions.device_attributes import Vocabulary
-from driver.partitions.geometry import Card, Partition, Placement
+from kerf_dra.driver.families.fpga.geometry import fpga_geometry
+from kerf_dra.driver.families.fpga.shell import Shell
+from kerf_dra.driver.families.gpu.catalog import gpu_model
+from kerf_dra.driver.families.gpu.geometry import gpu_geometry
+from kerf_dra.driver.families.gpu.model import GpuModel
+from kerf_dra.driver.families.registry import BUILT_IN
+from kerf_dra.driver.kubeletplugin.backends.simulated.example_shells import shell
+from kerf_dra.driver.partitions.device_attributes import Vocabulary
+from kerf_dra.driver.partitions.geometry import Card, Partition, Placement
 
 
 def gpu(model: str | GpuModel = "h100-80gb-sxm", index: int = 0) -> Card:

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from api.model.devices import Device, Pool
-from driver.partitions.pool_compiler import CompiledPool
+from kerf_dra.api.model.devices import Device, Pool
+from kerf_dra.driver.partitions.pool_compiler import CompiledPool
 
 
 def devices(pool: Pool) -> list[Device]:

@@ -3,8 +3,8 @@
 import uuid
 from collections.abc import Iterable, Sequence
 
-from driver.families.fpga.shell import Function, Logic, Shell, ShellLayout
-from driver.partitions.geometry import Placement
+from kerf_dra.driver.families.fpga.shell import Function, Logic, Shell, ShellLayout
+from kerf_dra.driver.partitions.geometry import Placement
 
 _LUT = 1200
 """The look-up tables of a card, which each layout divides."""

@@ -9,8 +9,8 @@ import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from driver.partitions.geometry import Card, Partition
-from driver.partitions.publish_order import publish_order
+from kerf_dra.driver.partitions.geometry import Card, Partition
+from kerf_dra.driver.partitions.publish_order import publish_order
 from tests.partitions.cards import gpu_partition, gpus
 
 Policy: TypeAlias = Callable[[Sequence[Card], Collection[Partition], str], Partition | None]

@@ -10,9 +10,9 @@ from collections.abc import Collection
 from functools import cache
 from typing import Final
 
-from driver.families.gpu.catalog import gpu_model
-from driver.families.gpu.model import GpuModel, Profile
-from driver.partitions.geometry import Card, Partition, Placement
+from kerf_dra.driver.families.gpu.catalog import gpu_model
+from kerf_dra.driver.families.gpu.model import GpuModel, Profile
+from kerf_dra.driver.partitions.geometry import Card, Partition, Placement
 
 _MEDIA: Final = ("decoders", "encoders", "jpeg", "ofa")
 

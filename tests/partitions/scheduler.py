@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from api.model.allocations import DeviceRequestAllocationResult, ResourceClaimStatus
-from api.model.claims import (
+from kerf_dra.api.model.allocations import DeviceRequestAllocationResult, ResourceClaimStatus
+from kerf_dra.api.model.claims import (
     CapacityRequirements,
     CelSelector,
     DeviceClaim,
@@ -17,10 +17,10 @@ from api.model.claims import (
     ResourceClaim,
     ResourceClaimSpec,
 )
-from api.model.devices import Pool, ResourcePool, ResourceSlice, ResourceSliceSpec
-from api.model.metadata import ObjectMeta
-from api.model.quantity import Quantity
-from driver.allocation import AllocatedState, Budget, Features, Fits, NodeView, PoolIndex, allocate
+from kerf_dra.api.model.devices import Pool, ResourcePool, ResourceSlice, ResourceSliceSpec
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.allocation import AllocatedState, Budget, Features, Fits, NodeView, PoolIndex, allocate
 
 DRIVER = "kerf.dev"
 """The driver of the pool, whatever its family: its name is also the domain of attributes without one."""

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.families.gpu.catalog import gpu_models
-from driver.kubeletplugin.backends.simulated.example_shells import shells
-from driver.partitions.geometry import Card, Partition, Placement
-from driver.partitions.publish_order import needs_republish, publish_order
+from kerf_dra.driver.families.gpu.catalog import gpu_models
+from kerf_dra.driver.kubeletplugin.backends.simulated.example_shells import shells
+from kerf_dra.driver.partitions.geometry import Card, Partition, Placement
+from kerf_dra.driver.partitions.publish_order import needs_republish, publish_order
 from tests.partitions.cards import fpga, gpu_partition, gpus, slots
 from tests.partitions.loss_system import MEMORY_SLICES
 from tests.partitions.oracle import may_coexist

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.families.gpu import GPU
-from driver.families.gpu.catalog import gpu_model, gpu_models
-from driver.families.gpu.model import GpuModel
-from driver.kubeletplugin.backends.simulated.example_shells import shells
-from driver.partitions.device_names import device_name
-from driver.partitions.geometry import NOTHING, Card, Partition
-from driver.partitions.pool_compiler import CompiledPool, SliceLayout, compile_pool
-from driver.partitions.publish_order import publish_order
-from driver.partitions.shared_devices import order_shared_partitions
-from driver.partitions.slice_limits import MAX_CONSUMED, MAX_COUNTERS
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.families.gpu.catalog import gpu_model, gpu_models
+from kerf_dra.driver.families.gpu.model import GpuModel
+from kerf_dra.driver.kubeletplugin.backends.simulated.example_shells import shells
+from kerf_dra.driver.partitions.device_names import device_name
+from kerf_dra.driver.partitions.geometry import NOTHING, Card, Partition
+from kerf_dra.driver.partitions.pool_compiler import CompiledPool, SliceLayout, compile_pool
+from kerf_dra.driver.partitions.publish_order import publish_order
+from kerf_dra.driver.partitions.shared_devices import order_shared_partitions
+from kerf_dra.driver.partitions.slice_limits import MAX_CONSUMED, MAX_COUNTERS
 from tests.partitions.cards import fpga, gpu, gpu_partition, slots, vocabulary_of, whole
 from tests.partitions.counters import Counters, devices, most_of
 from tests.partitions.oracle import may_coexist

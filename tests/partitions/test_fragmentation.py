@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.families.gpu.catalog import gpu_model
-from driver.partitions.fragmentation import fragmentation
-from driver.partitions.geometry import Partition, Placement
+from kerf_dra.driver.families.gpu.catalog import gpu_model
+from kerf_dra.driver.partitions.fragmentation import fragmentation
+from kerf_dra.driver.partitions.geometry import Partition, Placement
 from tests.partitions.cards import fpga, gpu, gpu_partition, slots, whole
 
 H100 = gpu("h100-80gb-sxm")

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from driver.families.fpga.geometry import fpga_geometry
-from driver.families.fpga.shell import Shell
-from driver.partitions.device_names import device_name
-from driver.partitions.fragmentation import fragmentation
-from driver.partitions.geometry import Card, InvalidGeometryError, Layout, Partition, Placement
-from driver.partitions.pool_compiler import CompiledPool, SliceLayout, compile_pool
-from driver.partitions.publish_order import publish_order
-from driver.partitions.records import from_card_part, to_card_part
-from driver.partitions.slice_limits import MAX_COUNTERS
-from driver.partitions.unit_map import UnitMap, count_disjoint, get_unit_map
+from kerf_dra.driver.families.fpga.geometry import fpga_geometry
+from kerf_dra.driver.families.fpga.shell import Shell
+from kerf_dra.driver.partitions.device_names import device_name
+from kerf_dra.driver.partitions.fragmentation import fragmentation
+from kerf_dra.driver.partitions.geometry import Card, InvalidGeometryError, Layout, Partition, Placement
+from kerf_dra.driver.partitions.pool_compiler import CompiledPool, SliceLayout, compile_pool
+from kerf_dra.driver.partitions.publish_order import publish_order
+from kerf_dra.driver.partitions.records import from_card_part, to_card_part
+from kerf_dra.driver.partitions.slice_limits import MAX_COUNTERS
+from kerf_dra.driver.partitions.unit_map import UnitMap, count_disjoint, get_unit_map
 from tests.partitions.cards import fpga, vocabulary_of, whole
 from tests.partitions.counters import Counters, devices
 from tests.partitions.layouts import divided, function, scattered

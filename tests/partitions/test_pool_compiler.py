@@ -4,17 +4,23 @@ import dataclasses
 
 import pytest
 
-from api.model.devices import DeviceTaint, SliceContent
-from api.model.names import DriverName, is_dns_label
-from api.wire import to_builtins
-from driver.families.fpga.shell import Shell
-from driver.families.gpu import GPU
-from driver.families.gpu.catalog import gpu_model, gpu_models
-from driver.families.gpu.model import GpuModel
-from driver.kubeletplugin.backends.simulated.example_shells import shell, shells
-from driver.partitions.geometry import Card, Partition, Placement
-from driver.partitions.pool_compiler import CompiledPool, CompileError, SliceLayout, build_monitor_slices, compile_pool
-from driver.partitions.publish_order import publish_order
+from kerf_dra.api.model.devices import DeviceTaint, SliceContent
+from kerf_dra.api.model.names import DriverName, is_dns_label
+from kerf_dra.api.wire import to_builtins
+from kerf_dra.driver.families.fpga.shell import Shell
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.families.gpu.catalog import gpu_model, gpu_models
+from kerf_dra.driver.families.gpu.model import GpuModel
+from kerf_dra.driver.kubeletplugin.backends.simulated.example_shells import shell, shells
+from kerf_dra.driver.partitions.geometry import Card, Partition, Placement
+from kerf_dra.driver.partitions.pool_compiler import (
+    CompiledPool,
+    CompileError,
+    SliceLayout,
+    build_monitor_slices,
+    compile_pool,
+)
+from kerf_dra.driver.partitions.publish_order import publish_order
 from tests.partitions.cards import fpga, gpu, gpu_partition, gpus, vocabulary_of
 from tests.partitions.counters import devices
 

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.families.fpga.geometry import fpga_geometry
-from driver.families.fpga.shell import Shell
-from driver.families.gpu.catalog import gpu_model, gpu_models
-from driver.families.gpu.geometry import gpu_geometry
-from driver.families.gpu.model import GpuModel
-from driver.kubeletplugin.backends.simulated.example_shells import shell, shells
-from driver.partitions.device_names import device_name
-from driver.partitions.geometry import Card, Geometry, Partition, Placement
-from driver.partitions.publish_order import (
+from kerf_dra.driver.families.fpga.geometry import fpga_geometry
+from kerf_dra.driver.families.fpga.shell import Shell
+from kerf_dra.driver.families.gpu.catalog import gpu_model, gpu_models
+from kerf_dra.driver.families.gpu.geometry import gpu_geometry
+from kerf_dra.driver.families.gpu.model import GpuModel
+from kerf_dra.driver.kubeletplugin.backends.simulated.example_shells import shell, shells
+from kerf_dra.driver.partitions.device_names import device_name
+from kerf_dra.driver.partitions.geometry import Card, Geometry, Partition, Placement
+from kerf_dra.driver.partitions.publish_order import (
     PlacementRank,
     PublishOrder,
     get_load_state,
@@ -24,7 +24,7 @@ from driver.partitions.publish_order import (
     publish_order,
     rank_placement,
 )
-from driver.partitions.unit_map import UnitMap, get_unit_map, longest_run
+from kerf_dra.driver.partitions.unit_map import UnitMap, get_unit_map, longest_run
 from tests.conftest import PROFILE
 from tests.partitions import loss_system
 from tests.partitions.cards import fpga, gpu, gpu_partition, gpus, slots, whole

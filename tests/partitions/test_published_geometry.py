@@ -5,15 +5,15 @@ from itertools import combinations
 import pytest
 from msgspec.structs import replace
 
-from driver.families.fpga.shell import Shell
-from driver.kubeletplugin.backends.simulated.example_shells import shells
-from driver.partitions.device_names import device_name
-from driver.partitions.fragmentation import fragmentation
-from driver.partitions.geometry import Card, Placement
-from driver.partitions.pool_compiler import SliceLayout, compile_pool
-from driver.partitions.publish_order import publish_order
-from driver.partitions.published_geometry import rebuild_geometry
-from driver.partitions.shared_devices import order_shared_partitions
+from kerf_dra.driver.families.fpga.shell import Shell
+from kerf_dra.driver.kubeletplugin.backends.simulated.example_shells import shells
+from kerf_dra.driver.partitions.device_names import device_name
+from kerf_dra.driver.partitions.fragmentation import fragmentation
+from kerf_dra.driver.partitions.geometry import Card, Placement
+from kerf_dra.driver.partitions.pool_compiler import SliceLayout, compile_pool
+from kerf_dra.driver.partitions.publish_order import publish_order
+from kerf_dra.driver.partitions.published_geometry import rebuild_geometry
+from kerf_dra.driver.partitions.shared_devices import order_shared_partitions
 from tests.partitions.cards import fpga, gpu, vocabulary_of
 from tests.partitions.counters import devices
 from tests.partitions.layouts import divided, function, scattered

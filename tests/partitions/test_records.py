@@ -2,11 +2,11 @@
 
 import pytest
 
-from driver.families.fpga.geometry import fpga_geometry
-from driver.families.registry import BUILT_IN
-from driver.kubeletplugin.backends.simulated.example_shells import shells
-from driver.partitions.geometry import Card, Geometry
-from driver.partitions.records import from_card_part, to_card_part
+from kerf_dra.driver.families.fpga.geometry import fpga_geometry
+from kerf_dra.driver.families.registry import BUILT_IN
+from kerf_dra.driver.kubeletplugin.backends.simulated.example_shells import shells
+from kerf_dra.driver.partitions.geometry import Card, Geometry
+from kerf_dra.driver.partitions.records import from_card_part, to_card_part
 from tests.partitions.test_layouts import EVERY_WAY
 
 GEOMETRIES = [

@@ -2,19 +2,19 @@
 
 import pytest
 
-from api.model import device_attributes as v
-from api.model.devices import Device
-from api.model.quantity import Quantity
-from api.wire import to_builtins
-from driver.families.fpga import FPGA
-from driver.families.gpu import GPU
-from driver.families.gpu.catalog import gpu_models
-from driver.families.gpu.model import GpuModel
-from driver.local.apiserver.kinds.validation.slices import validate_request_policy
-from driver.partitions.geometry import Partition, Placement
-from driver.partitions.pool_compiler import CompiledPool, CompileError, SliceLayout, compile_pool
-from driver.partitions.publish_order import publish_order
-from driver.partitions.shared_devices import ShareableProfiles, order_shared_partitions
+from kerf_dra.api.model import device_attributes as v
+from kerf_dra.api.model.devices import Device
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.api.wire import to_builtins
+from kerf_dra.driver.families.fpga import FPGA
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.families.gpu.catalog import gpu_models
+from kerf_dra.driver.families.gpu.model import GpuModel
+from kerf_dra.driver.local.apiserver.kinds.validation.slices import validate_request_policy
+from kerf_dra.driver.partitions.geometry import Partition, Placement
+from kerf_dra.driver.partitions.pool_compiler import CompiledPool, CompileError, SliceLayout, compile_pool
+from kerf_dra.driver.partitions.publish_order import publish_order
+from kerf_dra.driver.partitions.shared_devices import ShareableProfiles, order_shared_partitions
 from tests.partitions.cards import fpga, gpu_partition, gpus
 from tests.partitions.counters import devices
 from tests.partitions.layouts import divided, function

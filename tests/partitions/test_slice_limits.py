@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from api.model.devices import (
+from kerf_dra.api.model.devices import (
     Attribute,
     Counter,
     CounterSet,
@@ -13,8 +13,8 @@ from api.model.devices import (
     Pool,
     SliceContent,
 )
-from api.model.quantity import Quantity
-from driver.partitions.slice_limits import CompileError, SliceLayout, check_pool
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.partitions.slice_limits import CompileError, SliceLayout, check_pool
 
 ONE = Counter(value=Quantity(1))
 SPLIT, COMBINED = SliceLayout.SPLIT, SliceLayout.COMBINED

@@ -2,9 +2,9 @@
 
 import pytest
 
-from api.model.quantity import Quantity
-from driver.partitions.geometry import InvalidGeometryError, Placement
-from driver.partitions.uniform_geometry import build_uniform_geometry
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.partitions.geometry import InvalidGeometryError, Placement
+from kerf_dra.driver.partitions.uniform_geometry import build_uniform_geometry
 
 
 def test_a_profile_can_be_placed_at_every_multiple_of_its_size() -> None:

@@ -5,15 +5,22 @@ from typing import Any
 
 import pytest
 
-from api.model.devices import Attribute
-from api.model.quantity import Quantity
-from driver.families.fpga import FPGA
-from driver.families.gpu import GPU
-from driver.partitions.device_attributes import Vocabulary, card_attributes, mark_simulated
-from driver.partitions.device_names import device_name, parse_device_name
-from driver.partitions.geometry import Card, Geometry, InvalidGeometryError, Partition, PartitionSpec, Placement
-from driver.partitions.pool_compiler import CompileError, SliceLayout, build_monitor_slices, compile_pool
-from driver.partitions.unit_map import get_unit_map
+from kerf_dra.api.model.devices import Attribute
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.families.fpga import FPGA
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.partitions.device_attributes import Vocabulary, card_attributes, mark_simulated
+from kerf_dra.driver.partitions.device_names import device_name, parse_device_name
+from kerf_dra.driver.partitions.geometry import (
+    Card,
+    Geometry,
+    InvalidGeometryError,
+    Partition,
+    PartitionSpec,
+    Placement,
+)
+from kerf_dra.driver.partitions.pool_compiler import CompileError, SliceLayout, build_monitor_slices, compile_pool
+from kerf_dra.driver.partitions.unit_map import get_unit_map
 from tests.partitions.cards import fpga, gpu
 from tests.partitions.counters import devices
 

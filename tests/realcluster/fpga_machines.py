@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
-from driver.kubeletplugin.backends.slots import messages
+from kerf_dra.driver.kubeletplugin.backends.slots import messages
 from tests.fakes.dfl import CardLayout as DflCard
 from tests.fakes.dfl import DflMachine, build_library
 from tests.fakes.dfl.machine import AES_ID, BLANK_ID, FFT_ID

@@ -18,10 +18,10 @@ import aiohttp
 import anyio
 import yaml
 
-from api.resource.kinds import GROUP
-from api.resource.registry import VERSIONS
-from driver.families.gpu.catalog import gpu_model
-from driver.testing.nvml import NvidiaMachine
+from kerf_dra.api.resource.kinds import GROUP
+from kerf_dra.api.resource.registry import VERSIONS
+from kerf_dra.driver.families.gpu.catalog import gpu_model
+from kerf_dra.driver.testing.nvml import NvidiaMachine
 from tests.fakes.intel import GIB, MAX_1100, MAX_1550, IntelMachine
 from tests.realcluster.api import Api, Document
 from tests.realcluster.cluster import Cluster, NotReadyError, ready_s
@@ -400,7 +400,7 @@ def _stand_in_row(row: Mapping[str, Any]) -> Document:
 
 
 def _kerf(arguments: Sequence[str]) -> list[str]:
-    return [sys.executable, "-m", "driver.cli", *arguments]
+    return [sys.executable, "-m", "kerf_dra.driver.cli", *arguments]
 
 
 def _reference(value: Document) -> Document:

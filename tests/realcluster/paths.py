@@ -19,7 +19,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Final
 
-from driver.runtime import file_lock
+from kerf_dra.driver.runtime import file_lock
 
 _PORTS: Final = range(20_100, 32_700)
 """Below those that the kernel gives to outgoing connections (ip_local_port_range, ip(7)): one of these could take the

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from driver.partitions.slice_limits import SliceLayout
+from kerf_dra.driver.partitions.slice_limits import SliceLayout
 
 CONTAINERD: Final = "2.4.2"
 """One containerd for every release: CDI is always on in it."""

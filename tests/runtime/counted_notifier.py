@@ -2,7 +2,7 @@
 
 import anyio
 
-from driver.runtime.notifier import Notifier
+from kerf_dra.driver.runtime.notifier import Notifier
 
 
 class CountedNotifier(Notifier):

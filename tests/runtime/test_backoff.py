@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.runtime.backoff import Backoff
+from kerf_dra.driver.runtime.backoff import Backoff
 
 
 def test_delays_grow_by_the_factor_up_to_the_limit() -> None:

@@ -7,8 +7,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from api.errors import PermanentError, TransientError
-from driver.runtime.concurrency import SingleFlight, for_each
+from kerf_dra.api.errors import PermanentError, TransientError
+from kerf_dra.driver.runtime.concurrency import SingleFlight, for_each
 
 
 class StoppingError(TransientError):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from driver.runtime.file_lock import FileLock, acquire, is_held, try_acquire
+from kerf_dra.driver.runtime.file_lock import FileLock, acquire, is_held, try_acquire
 
 
 @pytest.fixture(params=["file", "directory"])

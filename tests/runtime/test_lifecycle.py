@@ -12,8 +12,8 @@ PROGRAM = """
 import asyncio, gc, logging, ssl, sys
 from asyncio import sslproto
 import anyio
-from api.errors import KerfError
-from driver.runtime import lifecycle
+from kerf_dra.api.errors import KerfError
+from kerf_dra.driver.runtime import lifecycle
 
 logging.basicConfig(format="%(levelname)s %(message)s", level="INFO")
 

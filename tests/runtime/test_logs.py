@@ -7,9 +7,9 @@ from typing import Any
 import anyio
 import pytest
 
-from driver.runtime import logs
+from kerf_dra.driver.runtime import logs
 
-LOGGER = logging.getLogger("driver.kube.informer")
+LOGGER = logging.getLogger("kerf_dra.driver.kube.informer")
 
 
 @pytest.fixture(autouse=True)

@@ -8,9 +8,9 @@ import anyio.lowlevel
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from driver.runtime import metrics
-from driver.runtime.probe_address import AddressError, parse_address
-from driver.runtime.probes import Probes
+from kerf_dra.driver.runtime import metrics
+from kerf_dra.driver.runtime.probe_address import AddressError, parse_address
+from kerf_dra.driver.runtime.probes import Probes
 
 LONGEST_S = 10.0
 

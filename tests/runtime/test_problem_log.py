@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from driver.runtime.problem_log import ProblemLog
+from kerf_dra.driver.runtime.problem_log import ProblemLog
 
 _log = logging.getLogger(__name__)
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.errors import PermanentError, TransientError
-from driver.runtime.backoff import Backoff
-from driver.runtime.metrics import REGISTRY
-from driver.runtime.work_queue import WorkQueue
+from kerf_dra.api.errors import PermanentError, TransientError
+from kerf_dra.driver.runtime.backoff import Backoff
+from kerf_dra.driver.runtime.metrics import REGISTRY
+from kerf_dra.driver.runtime.work_queue import WorkQueue
 from tests.runtime.virtual_time import VIRTUAL_TIME
 
 STEADY = Backoff(first_s=1, factor=2, limit_s=8, jitter=0)

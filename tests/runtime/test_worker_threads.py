@@ -7,7 +7,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from driver.runtime.worker_threads import LimitedCalls, Report, WorkerThreads
+from kerf_dra.driver.runtime.worker_threads import LimitedCalls, Report, WorkerThreads
 
 LONGEST_S = 60.0
 

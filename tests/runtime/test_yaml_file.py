@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.runtime.yaml_file import NotYamlError, RepeatedKeyError, parse_manifests, parse_yaml
+from kerf_dra.driver.runtime.yaml_file import NotYamlError, RepeatedKeyError, parse_manifests, parse_yaml
 
 DRIVER = Path(__file__).parents[2] / "driver"
 PARSERS = {"load", "load_all", "safe_load", "safe_load_all", "full_load", "unsafe_load", "parse", "compose"}

@@ -14,16 +14,16 @@ from typing import Any, Final, NamedTuple
 
 import pynvml
 
-from driver.families.gpu.catalog import gpu_model
-from driver.families.gpu.geometry import gpu_geometry
-from driver.kubeletplugin.backends.nvidia.backend import NvidiaBackend
-from driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
-from driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
-from driver.partitions.device_names import device_name
-from driver.partitions.geometry import Card, Partition, Placement
-from driver.testing.nvml import CardDescription, MachineDescription, NvidiaMachine
-from driver.testing.nvml.layout import StateLayout
-from driver.testing.nvml.machine import MACHINE_VARIABLE
+from kerf_dra.driver.families.gpu.catalog import gpu_model
+from kerf_dra.driver.families.gpu.geometry import gpu_geometry
+from kerf_dra.driver.kubeletplugin.backends.nvidia.backend import NvidiaBackend
+from kerf_dra.driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
+from kerf_dra.driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
+from kerf_dra.driver.partitions.device_names import device_name
+from kerf_dra.driver.partitions.geometry import Card, Partition, Placement
+from kerf_dra.driver.testing.nvml import CardDescription, MachineDescription, NvidiaMachine
+from kerf_dra.driver.testing.nvml.layout import StateLayout
+from kerf_dra.driver.testing.nvml.machine import MACHINE_VARIABLE
 from tests.fakes.nvml import end_sessions
 from tests.fakes.nvml_calls import create_gpu_instance, destroy_gpu_instance, fill_gpu_instance
 from tests.ownership.history import Actor, Appeared, Disappeared, Event, Named, Unnamed

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from api.model.claims import ResourceClaim
+from kerf_dra.api.model.claims import ResourceClaim
 
 
 class Phase(Enum):

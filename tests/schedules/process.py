@@ -16,16 +16,16 @@ from typing import Any, Final, TypeVar
 
 import anyio
 
-from api.errors import KerfError
-from api.podresources.v1 import ClaimUse
-from driver.families.base import Family
-from driver.kubeletplugin.backends.base import Backend
-from driver.kubeletplugin.backends.card_executor import _RunningCall
-from driver.kubeletplugin.claims.checkpoint import Checkpoint, open_checkpoint
-from driver.kubeletplugin.cluster.base import Cluster
-from driver.kubeletplugin.plugin import NodePlugin
-from driver.kubeletplugin.settings import Settings
-from driver.runtime.worker_threads import Report, Work
+from kerf_dra.api.errors import KerfError
+from kerf_dra.api.podresources.v1 import ClaimUse
+from kerf_dra.driver.families.base import Family
+from kerf_dra.driver.kubeletplugin.backends.base import Backend
+from kerf_dra.driver.kubeletplugin.backends.card_executor import _RunningCall
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint, open_checkpoint
+from kerf_dra.driver.kubeletplugin.cluster.base import Cluster
+from kerf_dra.driver.kubeletplugin.plugin import NodePlugin
+from kerf_dra.driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.runtime.worker_threads import Report, Work
 from tests.fakes.claims import NODE
 
 ResultT = TypeVar("ResultT")

@@ -12,18 +12,18 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
-from api.errors import KerfError
-from api.model.claims import ResourceClaim
-from api.model.names import ObjectRef
-from api.model.prepared import PreparedClaim
-from api.podresources.v1 import ClaimUse
-from driver.families.gpu import GPU
-from driver.kubeletplugin.backends.nvidia.backend import NvidiaBackend
-from driver.kubeletplugin.backends.ownership import BEFORE
-from driver.kubeletplugin.claims.checkpoint import Checkpoint, open_checkpoint
-from driver.kubeletplugin.grpc.pod_resources import PodResourcesError
-from driver.partitions.geometry import Partition
-from driver.partitions.records import from_card_part
+from kerf_dra.api.errors import KerfError
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.model.prepared import PreparedClaim
+from kerf_dra.api.podresources.v1 import ClaimUse
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.kubeletplugin.backends.nvidia.backend import NvidiaBackend
+from kerf_dra.driver.kubeletplugin.backends.ownership import BEFORE
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint, open_checkpoint
+from kerf_dra.driver.kubeletplugin.grpc.pod_resources import PodResourcesError
+from kerf_dra.driver.partitions.geometry import Partition
+from kerf_dra.driver.partitions.records import from_card_part
 from tests.fakes.claims import NAMESPACE, claim, ref
 from tests.ownership.history import (
     Actor,

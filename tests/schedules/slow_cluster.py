@@ -2,7 +2,7 @@
 
 from random import Random
 
-from api.model.claims import ResourceClaim
+from kerf_dra.api.model.claims import ResourceClaim
 from tests.fakes.cluster import FakeCluster
 from tests.runtime.virtual_time import pass_time
 

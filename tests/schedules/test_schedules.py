@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from driver.kubeletplugin.backends.base import CardSurvey, FoundPartition
-from driver.kubeletplugin.claims import hardware
-from driver.partitions.geometry import Partition
+from kerf_dra.driver.kubeletplugin.backends.base import CardSurvey, FoundPartition
+from kerf_dra.driver.kubeletplugin.claims import hardware
+from kerf_dra.driver.partitions.geometry import Partition
 from tests.conftest import PROFILE, SEED
 from tests.fakes.nvml import NEEDS_COMPILER
 from tests.ownership.history import Called, Event

@@ -7,8 +7,8 @@ import anyio
 import pynvml
 import pytest
 
-from driver.kubeletplugin.inventory.refusals import HOLD_S, REFUSALS
-from driver.partitions.geometry import Partition
+from kerf_dra.driver.kubeletplugin.inventory.refusals import HOLD_S, REFUSALS
+from kerf_dra.driver.partitions.geometry import Partition
 from tests.fakes.claims import claim
 from tests.fakes.nvml import NEEDS_COMPILER
 from tests.ownership.history import Actor, Answered, End, Ended, Outcome, Used

@@ -4,16 +4,22 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from api.model.allocations import (
+from kerf_dra.api.model.allocations import (
     AllocatedDeviceStatus,
     AllocationResult,
     DeviceAllocationResult,
     DeviceRequestAllocationResult,
     ResourceClaimStatus,
 )
-from api.model.claims import ResourceClaim
-from api.model.metadata import Condition, ObjectMeta
-from driver.scheduling.binding_conditions import TIMEOUT_S, BindingFailed, BindingPending, BindingReady, check_binding
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.metadata import Condition, ObjectMeta
+from kerf_dra.driver.scheduling.binding_conditions import (
+    TIMEOUT_S,
+    BindingFailed,
+    BindingPending,
+    BindingReady,
+    check_binding,
+)
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

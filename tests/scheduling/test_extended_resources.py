@@ -2,11 +2,16 @@
 
 import pytest
 
-from api.core.v1 import Container, ContainerExtendedResourceRequest, Pod, PodSpec, ResourceRequirements
-from api.model.claims import DeviceClass, DeviceClassSpec
-from api.model.metadata import ObjectMeta
-from api.model.quantity import Quantity
-from driver.scheduling.extended_resources import build_claim, build_requests, classes_by_resource, expected_claim
+from kerf_dra.api.core.v1 import Container, ContainerExtendedResourceRequest, Pod, PodSpec, ResourceRequirements
+from kerf_dra.api.model.claims import DeviceClass, DeviceClassSpec
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.scheduling.extended_resources import (
+    build_claim,
+    build_requests,
+    classes_by_resource,
+    expected_claim,
+)
 
 CLASSES = classes_by_resource(
     [

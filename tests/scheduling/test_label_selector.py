@@ -2,8 +2,8 @@
 
 import pytest
 
-from api.model.metadata import LabelSelectorRequirement
-from driver.scheduling.label_selector import match_labels
+from kerf_dra.api.model.metadata import LabelSelectorRequirement
+from kerf_dra.driver.scheduling.label_selector import match_labels
 
 LABELS = {"zone": "a", "cards": "8", "empty": ""}
 

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from api.core.v1 import Affinity, Node, NodeAffinity, NodeSpec, NodeStatus, Pod, PodSpec, Taint, Toleration
-from api.model.metadata import Condition, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
-from driver.scheduling.node_filter import filter_node
+from kerf_dra.api.core.v1 import Affinity, Node, NodeAffinity, NodeSpec, NodeStatus, Pod, PodSpec, Taint, Toleration
+from kerf_dra.api.model.metadata import Condition, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
+from kerf_dra.driver.scheduling.node_filter import filter_node
 
 READY = NodeStatus(conditions=(Condition(type="Ready", status="True"),))
 NODE = Node(metadata=ObjectMeta(name="node-1", labels={"zone": "a"}), status=READY)

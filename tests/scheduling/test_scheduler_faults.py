@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from driver.scheduling.scheduler_faults import FAULTS, Feature, Release, find_fault
+from kerf_dra.driver.scheduling.scheduler_faults import FAULTS, Feature, Release, find_fault
 from tests.generate import compatibility
 
 

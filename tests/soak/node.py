@@ -12,9 +12,9 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
-from api.errors import KerfError
-from api.kerf.v1alpha1 import ResourceClassObject
-from api.model.claims import (
+from kerf_dra.api.errors import KerfError
+from kerf_dra.api.kerf.v1alpha1 import ResourceClassObject
+from kerf_dra.api.model.claims import (
     AllocatedClaim,
     DeviceClaim,
     DeviceClass,
@@ -23,19 +23,19 @@ from api.model.claims import (
     ResourceClaim,
     ResourceClaimSpec,
 )
-from api.model.devices import ResourcePool, ResourceSlice, ResourceSliceSpec
-from api.model.metadata import ObjectMeta
-from api.model.names import ObjectRef
-from api.podresources.v1 import ClaimUse
-from driver.allocation import Budget, ClusterAllocator, Features, NodeAllocation, NodeView, PoolIndex
-from driver.controller.device_types import known_device_types
-from driver.controller.structured.plan import ClassSnapshot, UpToDate, WriteDeviceClass, plan_class
-from driver.families.gpu import GPU
-from driver.kubeletplugin.grpc.pod_resources import PodResourcesError
-from driver.kubeletplugin.inventory.devices import DeviceSet
-from driver.partitions.device_names import device_name
-from driver.partitions.geometry import Partition
-from driver.partitions.records import from_card_part
+from kerf_dra.api.model.devices import ResourcePool, ResourceSlice, ResourceSliceSpec
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.podresources.v1 import ClaimUse
+from kerf_dra.driver.allocation import Budget, ClusterAllocator, Features, NodeAllocation, NodeView, PoolIndex
+from kerf_dra.driver.controller.device_types import known_device_types
+from kerf_dra.driver.controller.structured.plan import ClassSnapshot, UpToDate, WriteDeviceClass, plan_class
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.kubeletplugin.grpc.pod_resources import PodResourcesError
+from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet
+from kerf_dra.driver.partitions.device_names import device_name
+from kerf_dra.driver.partitions.geometry import Partition
+from kerf_dra.driver.partitions.records import from_card_part
 from tests.fakes.cards import gpu
 from tests.fakes.claims import CONSUMER, NAMESPACE, NODE, ref
 from tests.fakes.cluster import FakeCluster

@@ -15,8 +15,8 @@ from typing import Final
 
 import click
 
-from driver.cli import kerf
-from tests.structure.sources import ROOT, dotted, files, text, tree
+from kerf_dra.driver.cli import kerf
+from tests.structure.sources import IMPORT_PACKAGE, PRODUCT, ROOT, dotted, files, text, tree
 
 ELSEWHERE: Final[Mapping[str, str]] = {
     "api/errors": "a package of k8s.io/apimachinery",
@@ -29,7 +29,7 @@ ELSEWHERE: Final[Mapping[str, str]] = {
 
 _FOLDERS: Final = r"(?:api|cdi|deploy|docs|driver|tests|\.ci)"
 _PATH: Final = re.compile(rf"{_FOLDERS}/[\w./*-]*|[\w./-]+\.(?:py|md)")
-_MODULE: Final = re.compile(r"(?:api|cdi|driver|tests)(?:\.[A-Za-z_]\w*)+")
+_MODULE: Final = re.compile(r"(?:kerf_dra|api|cdi|driver|tests)(?:\.[A-Za-z_]\w*)+")
 _TEST: Final = re.compile(r"(?P<path>[\w./-]+\.py)::(?P<test>\w+)")
 _TARGET: Final = re.compile(r"^([a-z0-9-]+):", re.MULTILINE)
 _WORD: Final = re.compile(r"[a-z][a-z0-9-]*")
@@ -72,7 +72,12 @@ def _modules() -> Mapping[str, Path]:
 
 
 def _is_module_there(name: str) -> bool:
-    """A module or package, or what one defines at its top level; what follows is not looked at."""
+    """A module or package, or what one defines at its top level; what follows is not looked at.
+
+    ``cdi.Store`` is as good a name as ``kerf_dra.cdi.Store``: it is what code says that has imported ``cdi``.
+    """
+    if name.partition(".")[0] in PRODUCT:
+        name = f"{IMPORT_PACKAGE}.{name}"
     parts = name.split(".")
     while ".".join(parts) not in _modules():
         if len(parts) == 1:

@@ -8,7 +8,9 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
 PRODUCT: Final = ("api", "cdi", "driver")
-"""The top-level packages of the product."""
+"""The folders of the product's packages."""
+IMPORT_PACKAGE: Final = "kerf_dra"
+"""The package that they are imported from."""
 GENERATED: Final = Path("api/_generated")
 """What protoc writes: no guard looks there."""
 _FOLDERS: Final = (*PRODUCT, "tests", "docs", "deploy", ".ci")
@@ -32,7 +34,8 @@ def modules(*packages: str) -> Iterator[Path]:
 
 def dotted(path: Path) -> str:
     """The name by which the module in ``path`` is imported."""
-    return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+    name = ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+    return f"{IMPORT_PACKAGE}.{name}" if path.parts[0] in PRODUCT else name
 
 
 @cache

@@ -110,7 +110,7 @@ def test_what_docstrings_and_comments_name_is_there() -> None:
 @pytest.mark.parametrize(
     "span",
     [
-        "api.errors.KerfError",
+        "kerf_dra.api.errors.KerfError",
         "cdi/store.py",
         "cdi.Store",
         "store.py",
@@ -135,7 +135,7 @@ def test_a_span_that_names_what_is_there_or_is_not_ours_passes(span: str) -> Non
 @pytest.mark.parametrize(
     "span",
     [
-        "api.errors.NoSuchError",
+        "kerf_dra.api.errors.NoSuchError",
         "cdi/no_such.py",
         "no_such.py",
         "driver.no_such",

@@ -11,9 +11,9 @@ from typing import Final
 
 import pytest
 
-from driver.cli import output
-from driver.kubeletplugin import instance
-from driver.runtime import lifecycle
+from kerf_dra.driver.cli import output
+from kerf_dra.driver.kubeletplugin import instance
+from kerf_dra.driver.runtime import lifecycle
 from tests.structure.sources import check, modules, text, tree
 
 PAGE: Final = Path("docs/troubleshooting.md")
@@ -106,7 +106,7 @@ def reasons() -> set[str]:
 
 def taints() -> set[str]:
     """The keys of the taints that the plugin sets, without its driver's name."""
-    found = {"monitor"}  # made by ``api.model.device_attributes``, for every backend
+    found = {"monitor"}  # made by ``kerf_dra.api.model.device_attributes``, for every backend
     for path in modules("driver"):
         if path.is_relative_to("driver/kubeletplugin/inventory"):
             for node in ast.walk(tree(path)):

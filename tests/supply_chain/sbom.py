@@ -15,7 +15,7 @@ from typing import Any, Final
 from packaging.requirements import Requirement
 from packaging.utils import NormalizedName, canonicalize_name
 
-from driver import DISTRIBUTION, VERSION
+from kerf_dra.driver import DISTRIBUTION, VERSION
 from tests.supply_chain.licenses import license_of
 from tests.supply_chain.lock import ROOT, LockedPackage, read_lock
 

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 from acme_npu import NPU, AcmeBackend
 from test_acme_npu import AcmeMachine, DyingPath
 
-from cdi import ContainerEdits, DeviceNode
-from driver.kubeletplugin.backends.base import (
+from kerf_dra.cdi import ContainerEdits, DeviceNode
+from kerf_dra.driver.kubeletplugin.backends.base import (
     AllocatedDevice,
     CardChange,
     CardSurvey,
@@ -23,8 +23,8 @@ from driver.kubeletplugin.backends.base import (
     HealthChange,
     Journal,
 )
-from driver.partitions.geometry import Card
-from driver.testing import BackendContract
+from kerf_dra.driver.partitions.geometry import Card
+from kerf_dra.driver.testing import BackendContract
 
 
 class ForgetfulSurvey(AcmeBackend):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from test_acme_npu import TestAcmeBackend
 
-from driver.testing import KillableJournal, ProcessKilled
+from kerf_dra.driver.testing import KillableJournal, ProcessKilled
 from tests.testing.broken_backends import BROKEN
 
 __all__ = ["TestAcmeBackend"]  # collected here: the example passes

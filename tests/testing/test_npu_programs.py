@@ -22,7 +22,7 @@ spec:
 def test_its_devices_are_shown(installed: Mapping[str, str], folder: Path) -> None:
     for number in range(2):
         (folder / f"npus/npu-{number}").mkdir(parents=True)
-    arguments = ("driver.cli", "devices", "--family", "npu", "--backend", "acme=npus")
+    arguments = ("kerf_dra.driver.cli", "devices", "--family", "npu", "--backend", "acme=npus")
     [family] = json.loads(run_module(installed, folder, *arguments, "-o", "json"))["families"]
     assert family["driver"] == "npu.acme.example"
     names = {device["name"] for slice_ in family["pool"]["slices"] for device in slice_.get("devices", ())}
@@ -35,10 +35,12 @@ def test_its_devices_are_shown(installed: Mapping[str, str], folder: Path) -> No
 def test_pods_of_its_manifests_run_in_the_demo(installed: Mapping[str, str], folder: Path) -> None:
     (folder / "npus/npu-0").mkdir(parents=True)
     environment = {**installed, "TMPDIR": str(folder)}
-    claim = run_module(installed, folder, "driver.cli", "claim", "npu", "--memory", "8Gi", "--name", "own-size")
+    claim = run_module(
+        installed, folder, "kerf_dra.driver.cli", "claim", "npu", "--memory", "8Gi", "--name", "own-size"
+    )
     (folder / "own-size.yaml").write_text(f"{claim}---\n{POD}")
     manifests = ("-f", str(EXAMPLE / "pods.yaml"), "-f", "own-size.yaml")
-    arguments = ("driver.cli", "demo", "--backend", "acme=npus", *manifests, "--nodes", "1")
+    arguments = ("kerf_dra.driver.cli", "demo", "--backend", "acme=npus", *manifests, "--nodes", "1")
     report = json.loads(run_module(environment, folder, *arguments, "-o", "json"))
     pods = {pod["name"]: pod for pod in report["pods"]}
     assert {name: [device["profile"] for device in pod["claims"][0]["devices"]] for name, pod in pods.items()} == {

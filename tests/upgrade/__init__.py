@@ -4,6 +4,7 @@ The files do not change. They were made at the first commit that had a chart and
 
 - ``kerf-0.1.0.tgz``: ``helm package deploy/chart/kerf``
 - ``kerf_dra-0.1.0-py3-none-any.whl``: ``python -m hatchling build --target=wheel``
+- ``kerf``: the image's program, from when the wheel had a top-level package ``driver``
 - ``requirements.lock`` and ``nvidia.lock``: the packages of the image (``tests/image``)
 
 When Kerf has a released version, its files take their place.
@@ -17,7 +18,9 @@ from tests.image.layers import ImageInputs
 _FOLDER: Final = Path(__file__).parent
 CHART: Final = _FOLDER / "kerf-0.1.0.tgz"
 INPUTS: Final = ImageInputs(
-    locks=(_FOLDER / "requirements.lock", _FOLDER / "nvidia.lock"), wheel=_FOLDER / "kerf_dra-0.1.0-py3-none-any.whl"
+    locks=(_FOLDER / "requirements.lock", _FOLDER / "nvidia.lock"),
+    wheel=_FOLDER / "kerf_dra-0.1.0-py3-none-any.whl",
+    program=_FOLDER / "kerf",
 )
 TAG: Final = "earlier"
 IMAGE: Final = f"localhost/kerf:{TAG}"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import grpc
 
-from api.discovery.v1alpha1 import DISCOVER, REGISTER, DiscoveryRequest, FoundDevice, HandlerRegistration
+from kerf_dra.api.discovery.v1alpha1 import DISCOVER, REGISTER, DiscoveryRequest, FoundDevice, HandlerRegistration
 
 
 def find_cameras(folder: Path) -> tuple[FoundDevice, ...]:

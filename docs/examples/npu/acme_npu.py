@@ -4,16 +4,16 @@ import uuid
 from pathlib import Path
 from typing import Literal
 
-from api.kerf.v1alpha1 import DeviceConfigBase
-from api.model.devices import Attribute
-from api.model.names import DriverName
-from api.model.quantity import Quantity
-from cdi import ContainerEdits, DeviceNode
-from driver.families.base import AttributeDefinition, Family
-from driver.kubeletplugin.backends import base
-from driver.kubeletplugin.backends.eventless import EventlessBackend
-from driver.partitions.geometry import Card, Placement
-from driver.partitions.uniform_geometry import build_uniform_geometry
+from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase
+from kerf_dra.api.model.devices import Attribute
+from kerf_dra.api.model.names import DriverName
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.cdi import ContainerEdits, DeviceNode
+from kerf_dra.driver.families.base import AttributeDefinition, Family
+from kerf_dra.driver.kubeletplugin.backends import base
+from kerf_dra.driver.kubeletplugin.backends.eventless import EventlessBackend
+from kerf_dra.driver.partitions.geometry import Card, Placement
+from kerf_dra.driver.partitions.uniform_geometry import build_uniform_geometry
 
 Found = base.FoundPartition | None
 

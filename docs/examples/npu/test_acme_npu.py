@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 
 from acme_npu import NPU, AcmeBackend
 
-from driver.partitions.geometry import Partition
-from driver.testing import BackendContract, MachineUnderTest, ProcessKilled
+from kerf_dra.driver.partitions.geometry import Partition
+from kerf_dra.driver.testing import BackendContract, MachineUnderTest, ProcessKilled
 
 
 class DyingPath(PosixPath):

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from api.model.claims import DeviceClass, ResourceClaim
-from api.model.devices import DeviceTaint
-from api.model.names import DeviceId, ObjectRef
-from api.model.quantity import Quantity
-from driver.allocation.explain.holders import Blocker, HolderIndex
-from driver.allocation.explain.near_misses import (
+from kerf_dra.api.model.claims import DeviceClass, ResourceClaim
+from kerf_dra.api.model.devices import DeviceTaint
+from kerf_dra.api.model.names import DeviceId, ObjectRef
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.allocation.explain.holders import Blocker, HolderIndex
+from kerf_dra.driver.allocation.explain.near_misses import (
     MAX_NEAR_MISSES,
     FailedCondition,
     NearMissGroup,
@@ -21,15 +21,15 @@ from driver.allocation.explain.near_misses import (
     format_value,
     near_misses,
 )
-from driver.allocation.explain.obstacles import COUNTERS_TAKEN, Finding, find_obstacles
-from driver.allocation.pools.index import PoolIndex
-from driver.allocation.pools.node_devices import NodeDevices
-from driver.allocation.search.problem import AllocationProblem, RequestAlternative
-from driver.allocation.search.problem_builder import build_problem
-from driver.allocation.semantics.bitset import iter_bits
-from driver.allocation.semantics.capacity import unqualified
-from driver.allocation.semantics.matching import selector_expressions
-from driver.allocation.semantics.outcomes import Features, NodeView, Obstacle
+from kerf_dra.driver.allocation.explain.obstacles import COUNTERS_TAKEN, Finding, find_obstacles
+from kerf_dra.driver.allocation.pools.index import PoolIndex
+from kerf_dra.driver.allocation.pools.node_devices import NodeDevices
+from kerf_dra.driver.allocation.search.problem import AllocationProblem, RequestAlternative
+from kerf_dra.driver.allocation.search.problem_builder import build_problem
+from kerf_dra.driver.allocation.semantics.bitset import iter_bits
+from kerf_dra.driver.allocation.semantics.capacity import unqualified
+from kerf_dra.driver.allocation.semantics.matching import selector_expressions
+from kerf_dra.driver.allocation.semantics.outcomes import Features, NodeView, Obstacle
 
 _OF_AMOUNT: Final = (Obstacle.IN_USE, Obstacle.COUNTERS, Obstacle.CAPACITY, Obstacle.TOO_FEW)
 RELEASABLE: Final = frozenset((*_OF_AMOUNT, Obstacle.CONSTRAINT, Obstacle.COMBINATION))

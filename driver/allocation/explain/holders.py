@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
-from api.model.claims import ResourceClaim
-from api.model.devices import Device, ResourceSlice
-from api.model.names import DeviceId, ObjectRef
-from api.model.quantity import NANO
-from driver.allocation.semantics.allocated_state import AllocatedState
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.devices import Device, ResourceSlice
+from kerf_dra.api.model.names import DeviceId, ObjectRef
+from kerf_dra.api.model.quantity import NANO
+from kerf_dra.driver.allocation.semantics.allocated_state import AllocatedState
 
 PoolKey: TypeAlias = tuple[str, str]
 """The driver and the name of a pool."""

@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Final, NamedTuple, TypeAlias
 
-from api.errors import InvalidQuantityError
-from api.model.devices import AttributeValue, Device
-from api.model.names import DeviceId
-from api.model.quantity import Quantity
-from driver.cel.attribute_references import Read
-from driver.cel.compile import (
+from kerf_dra.api.errors import InvalidQuantityError
+from kerf_dra.api.model.devices import AttributeValue, Device
+from kerf_dra.api.model.names import DeviceId
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.cel.attribute_references import Read
+from kerf_dra.driver.cel.compile import (
     ExpressionCompileError,
     ExpressionRuntimeError,
     UnsupportedExpressionError,
     compile_selector,
 )
-from driver.cel.conjuncts import Conjunct, split_conjuncts
+from kerf_dra.driver.cel.conjuncts import Conjunct, split_conjuncts
 
 MAX_NEAR_MISSES: Final = 3
 """The number of groups that are reported: the nearest, and two more to show whether it is the only one."""

@@ -11,12 +11,12 @@ from functools import reduce
 from operator import or_
 from typing import Final
 
-from driver.allocation.search.assignment import PartialAssignment
-from driver.allocation.search.bounds import Bounds
-from driver.allocation.search.problem import AllocationProblem, Request, RequestAlternative
-from driver.allocation.semantics.bitset import iter_bits
-from driver.allocation.semantics.matching import selector_expressions
-from driver.allocation.semantics.outcomes import Obstacle, Reason
+from kerf_dra.driver.allocation.search.assignment import PartialAssignment
+from kerf_dra.driver.allocation.search.bounds import Bounds
+from kerf_dra.driver.allocation.search.problem import AllocationProblem, Request, RequestAlternative
+from kerf_dra.driver.allocation.semantics.bitset import iter_bits
+from kerf_dra.driver.allocation.semantics.matching import selector_expressions
+from kerf_dra.driver.allocation.semantics.outcomes import Obstacle, Reason
 
 COUNTERS_TAKEN: Final = "is taken"
 """The end of the message about exhausted counters, unless it is known that no claim has taken from them."""

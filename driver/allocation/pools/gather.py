@@ -15,15 +15,15 @@ from itertools import chain
 from typing import Literal
 from weakref import WeakValueDictionary
 
-from api.model.devices import Attribute, CounterSet, Device, DeviceTaint, DeviceTaintRuleSpec
-from api.model.metadata import NodeSelector
-from api.model.names import DeviceId
-from driver.allocation.pools.interning import PublishedSlice, Strings, StringSlot, with_strings
-from driver.allocation.pools.template import EMPTY_TEMPLATE, DeviceTemplate, PoolTemplate, Selection
-from driver.allocation.semantics.allocated_state import PoolId
-from driver.allocation.semantics.counters import PackedCounters, pack_counters
-from driver.allocation.semantics.matching import Selectors, node_matches
-from driver.allocation.semantics.outcomes import Features, NodeView
+from kerf_dra.api.model.devices import Attribute, CounterSet, Device, DeviceTaint, DeviceTaintRuleSpec
+from kerf_dra.api.model.metadata import NodeSelector
+from kerf_dra.api.model.names import DeviceId
+from kerf_dra.driver.allocation.pools.interning import PublishedSlice, Strings, StringSlot, with_strings
+from kerf_dra.driver.allocation.pools.template import EMPTY_TEMPLATE, DeviceTemplate, PoolTemplate, Selection
+from kerf_dra.driver.allocation.semantics.allocated_state import PoolId
+from kerf_dra.driver.allocation.semantics.counters import PackedCounters, pack_counters
+from kerf_dra.driver.allocation.semantics.matching import Selectors, node_matches
+from kerf_dra.driver.allocation.semantics.outcomes import Features, NodeView
 
 
 @dataclass(frozen=True, slots=True)

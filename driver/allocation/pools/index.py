@@ -8,11 +8,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from api.model.devices import DeviceTaintRule, DeviceTaintRuleSpec, ResourceSlice
-from driver.allocation.pools.gather import Pool, PoolView, TemplateInterner
-from driver.allocation.pools.interning import PublishedSlice, SliceInterner
-from driver.allocation.semantics.allocated_state import PoolId
-from driver.allocation.semantics.outcomes import Features, NodeView
+from kerf_dra.api.model.devices import DeviceTaintRule, DeviceTaintRuleSpec, ResourceSlice
+from kerf_dra.driver.allocation.pools.gather import Pool, PoolView, TemplateInterner
+from kerf_dra.driver.allocation.pools.interning import PublishedSlice, SliceInterner
+from kerf_dra.driver.allocation.semantics.allocated_state import PoolId
+from kerf_dra.driver.allocation.semantics.outcomes import Features, NodeView
 
 
 @dataclass(frozen=True, slots=True, eq=False)

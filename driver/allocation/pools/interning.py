@@ -17,8 +17,8 @@ from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
-from api.model.devices import Attribute, Device, ResourceSlice, ResourceSliceSpec
-from api.model.semver import parse_version
+from kerf_dra.api.model.devices import Attribute, Device, ResourceSlice, ResourceSliceSpec
+from kerf_dra.api.model.semver import parse_version
 
 Strings = tuple[str, ...]
 """The attribute strings of a slice or pool, by their numbers."""

@@ -11,14 +11,14 @@ from functools import cached_property
 from itertools import accumulate, chain
 from typing import Final
 
-from driver.allocation.pools.gather import PoolView, PublishedDevice
-from driver.allocation.pools.index import PoolIndex
-from driver.allocation.pools.template import PoolUsage, Selection
-from driver.allocation.semantics.allocated_state import AllocatedDevices
-from driver.allocation.semantics.bitset import iter_bits
-from driver.allocation.semantics.counters import CounterUse, Groups, PackedField, join_groups
-from driver.allocation.semantics.matching import Selectors
-from driver.allocation.semantics.outcomes import Features, NodeView
+from kerf_dra.driver.allocation.pools.gather import PoolView, PublishedDevice
+from kerf_dra.driver.allocation.pools.index import PoolIndex
+from kerf_dra.driver.allocation.pools.template import PoolUsage, Selection
+from kerf_dra.driver.allocation.semantics.allocated_state import AllocatedDevices
+from kerf_dra.driver.allocation.semantics.bitset import iter_bits
+from kerf_dra.driver.allocation.semantics.counters import CounterUse, Groups, PackedField, join_groups
+from kerf_dra.driver.allocation.semantics.matching import Selectors
+from kerf_dra.driver.allocation.semantics.outcomes import Features, NodeView
 
 OPTIONAL_OPERATIONS: Final = "DRAOptionalNodeOperations"
 """The declared feature of a kubelet that lets drivers omit node operations (KEP-5945)."""

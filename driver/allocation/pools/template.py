@@ -13,13 +13,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from api.model.devices import Capacity, Device, DeviceTaint, ResourceSliceSpec
-from driver.allocation.pools.interning import Strings, StringSlots, with_strings
-from driver.allocation.semantics.allocated_state import PoolAllocations
-from driver.allocation.semantics.bitset import iter_bits, store_bounded
-from driver.allocation.semantics.capacity import unqualified
-from driver.allocation.semantics.counters import INCOMPATIBLE, CounterUse, Groups, PackedCounters, fits, join_groups
-from driver.allocation.semantics.matching import Selectors, evaluate_selectors, may_read, reads_of_selector
+from kerf_dra.api.model.devices import Capacity, Device, DeviceTaint, ResourceSliceSpec
+from kerf_dra.driver.allocation.pools.interning import Strings, StringSlots, with_strings
+from kerf_dra.driver.allocation.semantics.allocated_state import PoolAllocations
+from kerf_dra.driver.allocation.semantics.bitset import iter_bits, store_bounded
+from kerf_dra.driver.allocation.semantics.capacity import unqualified
+from kerf_dra.driver.allocation.semantics.counters import (
+    INCOMPATIBLE,
+    CounterUse,
+    Groups,
+    PackedCounters,
+    fits,
+    join_groups,
+)
+from kerf_dra.driver.allocation.semantics.matching import Selectors, evaluate_selectors, may_read, reads_of_selector
 
 
 class DeviceTemplate(NamedTuple):

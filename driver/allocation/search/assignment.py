@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from driver.allocation.search.constraints import INITIAL_STATE, ConstraintState
-from driver.allocation.search.problem import AllocationProblem, RequestAlternative, UnanswerableError
-from driver.allocation.semantics.counters import Groups, fits, join_groups
+from kerf_dra.driver.allocation.search.constraints import INITIAL_STATE, ConstraintState
+from kerf_dra.driver.allocation.search.problem import AllocationProblem, RequestAlternative, UnanswerableError
+from kerf_dra.driver.allocation.semantics.counters import Groups, fits, join_groups
 
 
 class CounterUndo(NamedTuple):

@@ -21,11 +21,16 @@ for ``b``, backtracks to ``a``'s choice point and assigns card 1 there; then ``b
 
 from dataclasses import dataclass
 
-from driver.allocation.search.assignment import Assignment, PartialAssignment, Solution
-from driver.allocation.search.bounds import Bounds
-from driver.allocation.search.nogoods import NogoodStore, SearchPosition
-from driver.allocation.search.problem import MAX_RESULTS, AllocationProblem, RequestAlternative, UnanswerableError
-from driver.allocation.semantics.outcomes import Budget, Undecided
+from kerf_dra.driver.allocation.search.assignment import Assignment, PartialAssignment, Solution
+from kerf_dra.driver.allocation.search.bounds import Bounds
+from kerf_dra.driver.allocation.search.nogoods import NogoodStore, SearchPosition
+from kerf_dra.driver.allocation.search.problem import (
+    MAX_RESULTS,
+    AllocationProblem,
+    RequestAlternative,
+    UnanswerableError,
+)
+from kerf_dra.driver.allocation.semantics.outcomes import Budget, Undecided
 
 
 class BudgetSpentError(Exception):

@@ -21,16 +21,16 @@ from math import inf
 from operator import or_
 from typing import Final, NamedTuple, TypeAlias
 
-from driver.allocation.search.assignment import PartialAssignment
-from driver.allocation.search.constraints import Value
-from driver.allocation.search.problem import (
+from kerf_dra.driver.allocation.search.assignment import PartialAssignment
+from kerf_dra.driver.allocation.search.constraints import Value
+from kerf_dra.driver.allocation.search.problem import (
     MAX_RESULTS,
     AllocationProblem,
     Request,
     RequestAlternative,
     UnanswerableError,
 )
-from driver.allocation.semantics.bitset import iter_bits
+from kerf_dra.driver.allocation.semantics.bitset import iter_bits
 
 _Domains: TypeAlias = Mapping[RequestAlternative, int]
 """The bitset of devices that could be assigned to each alternative now, taken alone."""

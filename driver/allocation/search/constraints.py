@@ -11,10 +11,10 @@ device with NUMA node 1, because the two have no value in common.
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from api.model.claims import DerivedAttribute, DeviceConstraint
-from api.model.devices import Attribute
-from driver.allocation.pools.gather import PublishedDevice
-from driver.cel.compile import compile_attribute
+from kerf_dra.api.model.claims import DerivedAttribute, DeviceConstraint
+from kerf_dra.api.model.devices import Attribute
+from kerf_dra.driver.allocation.pools.gather import PublishedDevice
+from kerf_dra.driver.cel.compile import compile_attribute
 
 Value: TypeAlias = tuple[str, int | bool | str]
 """One comparable value with its type: the string ``1``, the number 1 and true all differ."""

@@ -19,11 +19,11 @@ from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from driver.allocation.search.assignment import PartialAssignment
-from driver.allocation.search.constraints import Value, Values
-from driver.allocation.search.problem import AllocationProblem
-from driver.allocation.search.symmetry import Component, Symmetry, SymmetryBuilder, ValueGroup, symmetry_key
-from driver.allocation.semantics.counters import Groups
+from kerf_dra.driver.allocation.search.assignment import PartialAssignment
+from kerf_dra.driver.allocation.search.constraints import Value, Values
+from kerf_dra.driver.allocation.search.problem import AllocationProblem
+from kerf_dra.driver.allocation.search.symmetry import Component, Symmetry, SymmetryBuilder, ValueGroup, symmetry_key
+from kerf_dra.driver.allocation.semantics.counters import Groups
 
 
 class SearchPosition(NamedTuple):

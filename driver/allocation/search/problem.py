@@ -12,13 +12,13 @@ from functools import cached_property, reduce
 from operator import or_
 from typing import Final, NamedTuple, TypeAlias
 
-from api.errors import PermanentError
-from api.model.claims import DerivedAttribute, DeviceClass, DeviceSubRequest, ExactDeviceRequest, ResourceClaim
-from driver.allocation.pools.node_devices import NodeDevices
-from driver.allocation.search.constraints import Constraint, Values
-from driver.allocation.semantics.bitset import iter_bits
-from driver.allocation.semantics.capacity import CapacityDemand
-from driver.cel.compile import ExpressionCompileError, ExpressionRuntimeError, UnsupportedExpressionError
+from kerf_dra.api.errors import PermanentError
+from kerf_dra.api.model.claims import DerivedAttribute, DeviceClass, DeviceSubRequest, ExactDeviceRequest, ResourceClaim
+from kerf_dra.driver.allocation.pools.node_devices import NodeDevices
+from kerf_dra.driver.allocation.search.constraints import Constraint, Values
+from kerf_dra.driver.allocation.semantics.bitset import iter_bits
+from kerf_dra.driver.allocation.semantics.capacity import CapacityDemand
+from kerf_dra.driver.cel.compile import ExpressionCompileError, ExpressionRuntimeError, UnsupportedExpressionError
 
 MAX_RESULTS: Final = 32
 """The most devices that one claim can get (``resource.k8s.io/v1`` AllocationResultsMaxSize)."""

@@ -9,10 +9,10 @@ permanently. Checks and their order are those of ``k8s.io/dynamic-resource-alloc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from api.model.claims import DeviceClass, DeviceRequest, ExactDeviceRequest, ResourceClaim
-from driver.allocation.pools.node_devices import NodeDevices
-from driver.allocation.search.constraints import Constraint
-from driver.allocation.search.problem import (
+from kerf_dra.api.model.claims import DeviceClass, DeviceRequest, ExactDeviceRequest, ResourceClaim
+from kerf_dra.driver.allocation.pools.node_devices import NodeDevices
+from kerf_dra.driver.allocation.search.constraints import Constraint
+from kerf_dra.driver.allocation.search.problem import (
     MAX_RESULTS,
     AllocationProblem,
     FilteredDevices,
@@ -21,10 +21,10 @@ from driver.allocation.search.problem import (
     RequestSpec,
     UnanswerableError,
 )
-from driver.allocation.semantics.bitset import iter_bits
-from driver.allocation.semantics.capacity import CapacityDemand, CapacityRequestError, compute_demand
-from driver.allocation.semantics.matching import is_tainted, selector_expressions
-from driver.allocation.semantics.outcomes import Features
+from kerf_dra.driver.allocation.semantics.bitset import iter_bits
+from kerf_dra.driver.allocation.semantics.capacity import CapacityDemand, CapacityRequestError, compute_demand
+from kerf_dra.driver.allocation.semantics.matching import is_tainted, selector_expressions
+from kerf_dra.driver.allocation.semantics.outcomes import Features
 
 
 def build_problem(

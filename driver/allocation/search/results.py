@@ -7,7 +7,7 @@ the nodes on which all devices can be used. All this is as in ``k8s.io/dynamic-r
 
 from collections.abc import Callable, Iterable, Sequence
 
-from api.model.allocations import (
+from kerf_dra.api.model.allocations import (
     AllocationResult,
     ConfigSource,
     DeviceAllocationConfiguration,
@@ -15,12 +15,12 @@ from api.model.allocations import (
     DeviceRequestAllocationResult,
     OpaqueAllocationConfiguration,
 )
-from api.model.claims import OpaqueDeviceConfiguration, ResourceClaim
-from api.model.metadata import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
-from driver.allocation.pools.gather import PublishedDevice
-from driver.allocation.search.assignment import Assignment, Solution
-from driver.allocation.search.problem import AllocationProblem, RequestAlternative
-from driver.allocation.semantics.outcomes import Features, NodeView
+from kerf_dra.api.model.claims import OpaqueDeviceConfiguration, ResourceClaim
+from kerf_dra.api.model.metadata import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from kerf_dra.driver.allocation.pools.gather import PublishedDevice
+from kerf_dra.driver.allocation.search.assignment import Assignment, Solution
+from kerf_dra.driver.allocation.search.problem import AllocationProblem, RequestAlternative
+from kerf_dra.driver.allocation.semantics.outcomes import Features, NodeView
 
 
 def build_results(

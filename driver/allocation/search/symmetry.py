@@ -23,9 +23,14 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from driver.allocation.search.constraints import NOT_COMPARABLE, Value, Values
-from driver.allocation.search.problem import AllocationProblem, ComparedAttribute, RequestAlternative, UnanswerableError
-from driver.allocation.semantics.bitset import iter_bits
+from kerf_dra.driver.allocation.search.constraints import NOT_COMPARABLE, Value, Values
+from kerf_dra.driver.allocation.search.problem import (
+    AllocationProblem,
+    ComparedAttribute,
+    RequestAlternative,
+    UnanswerableError,
+)
+from kerf_dra.driver.allocation.semantics.bitset import iter_bits
 
 _GroupName: TypeAlias = tuple[str, Value]
 """The attribute and the value that the components of a value group share."""

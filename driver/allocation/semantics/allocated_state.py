@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, NamedTuple, Protocol
 
-from api.model.claims import ResourceClaim
-from api.model.devices import ResourceSlice
-from api.model.names import DeviceId, ObjectRef, ShareId
-from api.model.quantity import Quantity
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.devices import ResourceSlice
+from kerf_dra.api.model.names import DeviceId, ObjectRef, ShareId
+from kerf_dra.api.model.quantity import Quantity
 
 
 class PoolId(NamedTuple):

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from api.errors import PermanentError
-from api.model.devices import Capacity, CapacityRange, CapacityRequestPolicy
-from api.model.quantity import NANO, Quantity
+from kerf_dra.api.errors import PermanentError
+from kerf_dra.api.model.devices import Capacity, CapacityRange, CapacityRequestPolicy
+from kerf_dra.api.model.quantity import NANO, Quantity
 
 _MAX: Final = 2**63 - 1
 """The largest int64 of Go, in which Kubernetes rounds."""

@@ -16,7 +16,7 @@ from functools import reduce
 from math import gcd
 from typing import Final, NamedTuple
 
-from api.model.devices import CounterSet, Device
+from kerf_dra.api.model.devices import CounterSet, Device
 
 Groups = frozenset[str]
 NO_GROUPS: Final[Groups] = frozenset()

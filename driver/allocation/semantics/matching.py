@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import TypeAlias
 
-from api.errors import PermanentError
-from api.model.claims import DeviceSelector
-from api.model.devices import Device, DeviceTaint, DeviceToleration
-from api.model.metadata import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
-from driver.allocation.semantics.outcomes import NodeView
-from driver.cel.compile import (
+from kerf_dra.api.errors import PermanentError
+from kerf_dra.api.model.claims import DeviceSelector
+from kerf_dra.api.model.devices import Device, DeviceTaint, DeviceToleration
+from kerf_dra.api.model.metadata import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from kerf_dra.driver.allocation.semantics.outcomes import NodeView
+from kerf_dra.driver.cel.compile import (
     ExpressionCompileError,
     ExpressionRuntimeError,
     Reads,

@@ -10,7 +10,7 @@ from enum import StrEnum
 from math import inf
 from typing import Literal, TypeAlias
 
-from api.model.allocations import AllocationResult
+from kerf_dra.api.model.allocations import AllocationResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,11 +14,11 @@ from typing import Any, Final, TypeAlias
 import click
 import yaml
 
-from api.errors import InvalidDocumentError, InvalidQuantityError, Problem
-from api.kerf.validation import suggest
-from api.model import device_attributes as v
-from api.model.base import JsonObject
-from api.model.claims import (
+from kerf_dra.api.errors import InvalidDocumentError, InvalidQuantityError, Problem
+from kerf_dra.api.kerf.validation import suggest
+from kerf_dra.api.model import device_attributes as v
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.claims import (
     DeviceClaim,
     DeviceConstraint,
     DeviceRequest,
@@ -28,18 +28,18 @@ from api.model.claims import (
     ResourceClaimTemplate,
     ResourceClaimTemplateSpec,
 )
-from api.model.devices import Attribute
-from api.model.metadata import ObjectMeta
-from api.model.quantity import Quantity
-from api.model.semver import parse_version
-from api.resource.registry import VERSIONS, load_kinds
-from driver.cli.options import SubdomainParameter
-from driver.controller.device_types import DeviceType, largest_of
-from driver.families import selectors
-from driver.families.base import Family
-from driver.families.model_names import UnknownModelError
-from driver.families.registry import find_families, installed_families
-from driver.partitions.slice_limits import MAX_VALUE
+from kerf_dra.api.model.devices import Attribute
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.api.model.semver import parse_version
+from kerf_dra.api.resource.registry import VERSIONS, load_kinds
+from kerf_dra.driver.cli.options import SubdomainParameter
+from kerf_dra.driver.controller.device_types import DeviceType, largest_of
+from kerf_dra.driver.families import selectors
+from kerf_dra.driver.families.base import Family
+from kerf_dra.driver.families.model_names import UnknownModelError
+from kerf_dra.driver.families.registry import find_families, installed_families
+from kerf_dra.driver.partitions.slice_limits import MAX_VALUE
 
 _MAX_COUNT: Final = 32
 """The most devices of a claim (``AllocationResultsMaxSize`` of ``k8s.io/api/resource/v1``)."""

@@ -13,14 +13,14 @@ from typing import Any, Final
 import click
 import yaml
 
-from api.resource.registry import VERSIONS, load_kinds
-from api.wire import to_builtins
-from driver.cli.options import option
-from driver.cli.output import OutputFormat, format_table, output_formats, print_document
-from driver.families.base import AttributeDefinition, Family
-from driver.families.parameter_policy import build_parameter_policy
-from driver.families.registry import find_families, installed_families
-from driver.families.selectors import build_device_class
+from kerf_dra.api.resource.registry import VERSIONS, load_kinds
+from kerf_dra.api.wire import to_builtins
+from kerf_dra.driver.cli.options import option
+from kerf_dra.driver.cli.output import OutputFormat, format_table, output_formats, print_document
+from kerf_dra.driver.families.base import AttributeDefinition, Family
+from kerf_dra.driver.families.parameter_policy import build_parameter_policy
+from kerf_dra.driver.families.registry import find_families, installed_families
+from kerf_dra.driver.families.selectors import build_device_class
 
 _INDENT: Final = " " * 6
 """The indentation of descriptions below the names that they describe."""

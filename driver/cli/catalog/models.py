@@ -6,12 +6,12 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from api.wire import to_builtins
-from driver.cli.output import OutputFormat, format_table, output_formats, print_document
-from driver.families.base import EVERY, WHOLE, Estimate, ModelFigures
-from driver.families.model_names import UnknownModelError
-from driver.families.registry import installed_families
-from driver.partitions.geometry import Geometry, Placement
+from kerf_dra.api.wire import to_builtins
+from kerf_dra.driver.cli.output import OutputFormat, format_table, output_formats, print_document
+from kerf_dra.driver.families.base import EVERY, WHOLE, Estimate, ModelFigures
+from kerf_dra.driver.families.model_names import UnknownModelError
+from kerf_dra.driver.families.registry import installed_families
+from kerf_dra.driver.partitions.geometry import Geometry, Placement
 
 _WIDTH: Final = 80
 _ATTRIBUTES: Final = {"productName": "Product", "architecture": "Architecture"}

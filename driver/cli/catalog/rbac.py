@@ -9,8 +9,8 @@ from typing import Final
 
 import click
 
-from driver.cli.options import SubdomainParameter, option
-from driver.families.registry import BUILT_IN, BUILT_IN_BY_NAME, find_families, installed_families
+from kerf_dra.driver.cli.options import SubdomainParameter, option
+from kerf_dra.driver.families.registry import BUILT_IN, BUILT_IN_BY_NAME, find_families, installed_families
 
 _PERMISSIONS: Final = Template("""\
 # What the kubelet plugin may do for the drivers $plain: printed by `kerf rbac$arguments`.

@@ -10,7 +10,7 @@ from typing import Final
 import anyio
 import click
 
-from driver.cli.options import (
+from kerf_dra.driver.cli.options import (
     DIRECTORY,
     BackendParameter,
     InstanceParameter,
@@ -19,11 +19,11 @@ from driver.cli.options import (
     option,
     state_options,
 )
-from driver.cli.options.cluster import access_options, format_count, with_exit_codes
-from driver.cli.output import EXIT_FAILED, OutputFormat, make_printable, output_option, print_document
-from driver.diagnostics.preflight.results import CheckLevel, CheckResult, PreflightReport
-from driver.kubeletplugin.backends.registry import BackendChoice
-from driver.kubeletplugin.settings import CDI_DIR
+from kerf_dra.driver.cli.options.cluster import access_options, format_count, with_exit_codes
+from kerf_dra.driver.cli.output import EXIT_FAILED, OutputFormat, make_printable, output_option, print_document
+from kerf_dra.driver.diagnostics.preflight.results import CheckLevel, CheckResult, PreflightReport
+from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice
+from kerf_dra.driver.kubeletplugin.settings import CDI_DIR
 
 _COLORS: Final = {CheckLevel.OK: "green", CheckLevel.WARNING: "yellow", CheckLevel.PROBLEM: "red"}
 _CONTAINERD_CONFIG: Final = Path("/etc/containerd/config.toml")
@@ -70,8 +70,8 @@ def cluster(
     Nothing is changed. What the account that asks may not read is a warning that says so; an administrator's account
     may read all of it.
     """
-    from driver.cli.check.cluster_reader import Accounts, read_cluster  # needs aiohttp
-    from driver.diagnostics.preflight.cluster import check_cluster
+    from kerf_dra.driver.cli.check.cluster_reader import Accounts, read_cluster  # needs aiohttp
+    from kerf_dra.driver.diagnostics.preflight.cluster import check_cluster
 
     accounts = Accounts(namespace=kerf_namespace, controller=controller_account, plugins=plugin_accounts)
     facts = anyio.run(read_cluster, kubeconfig, context, accounts, _now)
@@ -123,8 +123,8 @@ def node(
     It changes nothing, also beside a running plugin. As an init container of the plugin it keeps it from starting where
     it could not work; an API server that does not answer is a warning, because the plugin waits for it.
     """
-    from driver.cli.check.node_reader import NodeOptions, read_node  # needs aiohttp
-    from driver.diagnostics.preflight.node import check_node
+    from kerf_dra.driver.cli.check.node_reader import NodeOptions, read_node  # needs aiohttp
+    from kerf_dra.driver.diagnostics.preflight.node import check_node
 
     options = NodeOptions(
         node_name=node_name or "",
@@ -158,9 +158,9 @@ def uninstall(kubeconfig: Path | None, context: str | None, drivers: tuple[str, 
     Each namespace with claims that have devices is a problem, with the pods to delete first. The chart asks it before
     `helm uninstall`.
     """
-    from driver.cli.check.cluster_reader import read_uninstall  # needs aiohttp
-    from driver.diagnostics.preflight.uninstall import check_uninstall
-    from driver.families.registry import installed_families
+    from kerf_dra.driver.cli.check.cluster_reader import read_uninstall  # needs aiohttp
+    from kerf_dra.driver.diagnostics.preflight.uninstall import check_uninstall
+    from kerf_dra.driver.families.registry import installed_families
 
     asked = drivers or tuple(family.driver for family in installed_families().values())
     return _print(check_uninstall(anyio.run(read_uninstall, kubeconfig, context, asked, _now)), output)

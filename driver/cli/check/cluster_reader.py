@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import anyio
 
-from api.core.authorization import (
+from kerf_dra.api.core.authorization import (
     SELF_SUBJECT_ACCESS_REVIEWS,
     SUBJECT_ACCESS_REVIEWS,
     AccessReviewSpec,
@@ -19,35 +19,42 @@ from api.core.authorization import (
     SelfSubjectAccessReview,
     SubjectAccessReview,
 )
-from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, NODE_SETUPS, PODS, CustomResourceDefinition, NodeSetup, Pod
-from api.errors import KerfError
-from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
-from api.model.claims import ResourceClaim
-from api.model.classic import ClassicClaim
-from api.model.devices import ResourceSlice
-from driver.diagnostics.extended_resources.offered_resources import find_offered
-from driver.diagnostics.preflight.cluster import (
+from kerf_dra.api.core.v1 import (
+    CUSTOM_RESOURCE_DEFINITIONS,
+    NODE_SETUPS,
+    PODS,
+    CustomResourceDefinition,
+    NodeSetup,
+    Pod,
+)
+from kerf_dra.api.errors import KerfError
+from kerf_dra.api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.classic import ClassicClaim
+from kerf_dra.api.model.devices import ResourceSlice
+from kerf_dra.driver.diagnostics.extended_resources.offered_resources import find_offered
+from kerf_dra.driver.diagnostics.preflight.cluster import (
     CLASSIC_KINDS,
     STRUCTURED_KINDS,
     ClusterFacts,
     parse_feature_gates,
 )
-from driver.diagnostics.preflight.permissions import (
+from kerf_dra.driver.diagnostics.preflight.permissions import (
     AccountReview,
     Permission,
     controller_permissions,
     plugin_permissions,
 )
-from driver.diagnostics.preflight.results import Unread
-from driver.diagnostics.preflight.uninstall import UninstallFacts
-from driver.families.registry import BUILT_IN, installed_families
-from driver.kube.discovery import discover, discover_classic, list_versions, parse_version
-from driver.kube.http.client import Client, ListResult
-from driver.kube.http.config import load_access
-from driver.kube.http.credentials import Access
-from driver.kube.http.errors import NotFoundError
-from driver.kube.http.transport import ClientSettings, HttpRequest, HttpTransport
-from driver.runtime.lifecycle import iter_leaf_errors
+from kerf_dra.driver.diagnostics.preflight.results import Unread
+from kerf_dra.driver.diagnostics.preflight.uninstall import UninstallFacts
+from kerf_dra.driver.families.registry import BUILT_IN, installed_families
+from kerf_dra.driver.kube.discovery import discover, discover_classic, list_versions, parse_version
+from kerf_dra.driver.kube.http.client import Client, ListResult
+from kerf_dra.driver.kube.http.config import load_access
+from kerf_dra.driver.kube.http.credentials import Access
+from kerf_dra.driver.kube.http.errors import NotFoundError
+from kerf_dra.driver.kube.http.transport import ClientSettings, HttpRequest, HttpTransport
+from kerf_dra.driver.runtime.lifecycle import iter_leaf_errors
 
 T = TypeVar("T")
 

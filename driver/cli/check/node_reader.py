@@ -10,22 +10,22 @@ from typing import Any
 
 import anyio.to_thread
 
-from api.core.v1 import NODE_SETUPS
-from driver.cli.check.cluster_reader import connect, list_slices, read_or_unread, review_self
-from driver.cli.node.devices import FamilyDevices, find_devices
-from driver.cli.output import describe_error
-from driver.diagnostics.preflight.node import ApiServerFacts, CardFacts, FolderFacts, HardwareFacts, NodeFacts
-from driver.diagnostics.preflight.permissions import plugin_permissions
-from driver.diagnostics.preflight.results import Unread
-from driver.families.base import Family
-from driver.families.registry import BUILT_IN
-from driver.kube.discovery import discover_classic
-from driver.kube.http.config import in_cluster, load_access
-from driver.kubeletplugin.backends.registry import BackendChoice, FamilyChoice, choose_families
-from driver.kubeletplugin.grpc.server import SocketError, check_path
-from driver.kubeletplugin.settings import Settings
-from driver.partitions.device_names import card_name
-from driver.runtime.boot import BootUnknownError, read_boot_id
+from kerf_dra.api.core.v1 import NODE_SETUPS
+from kerf_dra.driver.cli.check.cluster_reader import connect, list_slices, read_or_unread, review_self
+from kerf_dra.driver.cli.node.devices import FamilyDevices, find_devices
+from kerf_dra.driver.cli.output import describe_error
+from kerf_dra.driver.diagnostics.preflight.node import ApiServerFacts, CardFacts, FolderFacts, HardwareFacts, NodeFacts
+from kerf_dra.driver.diagnostics.preflight.permissions import plugin_permissions
+from kerf_dra.driver.diagnostics.preflight.results import Unread
+from kerf_dra.driver.families.base import Family
+from kerf_dra.driver.families.registry import BUILT_IN
+from kerf_dra.driver.kube.discovery import discover_classic
+from kerf_dra.driver.kube.http.config import in_cluster, load_access
+from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice, FamilyChoice, choose_families
+from kerf_dra.driver.kubeletplugin.grpc.server import SocketError, check_path
+from kerf_dra.driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.partitions.device_names import card_name
+from kerf_dra.driver.runtime.boot import BootUnknownError, read_boot_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

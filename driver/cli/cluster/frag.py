@@ -7,10 +7,10 @@ from textwrap import wrap
 
 import click
 
-from api.model.names import list_names
-from api.model.quantity import Quantity
-from driver.cli.options import option
-from driver.cli.options.cluster import (
+from kerf_dra.api.model.names import list_names
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.cli.options import option
+from kerf_dra.driver.cli.options.cluster import (
     Progress,
     build_cluster_index,
     choose_nodes,
@@ -21,11 +21,11 @@ from driver.cli.options.cluster import (
     require_scheduler_allocation,
     with_exit_codes,
 )
-from driver.cli.output import OutputFormat, format_table, make_printable, output_formats, print_document
-from driver.diagnostics.counter_usage import CounterSetFigures, PoolFigures
-from driver.diagnostics.defragmentation import Advice
-from driver.diagnostics.frag import CardFigures, FragmentationReport, measure_fragmentation
-from driver.partitions.card_picture import assign_letters, draw_units
+from kerf_dra.driver.cli.output import OutputFormat, format_table, make_printable, output_formats, print_document
+from kerf_dra.driver.diagnostics.counter_usage import CounterSetFigures, PoolFigures
+from kerf_dra.driver.diagnostics.defragmentation import Advice
+from kerf_dra.driver.diagnostics.frag import CardFigures, FragmentationReport, measure_fragmentation
+from kerf_dra.driver.partitions.card_picture import assign_letters, draw_units
 
 _BAR = 20
 """Characters of a bar."""

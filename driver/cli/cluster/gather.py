@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from driver.cli.options import option
-from driver.cli.options.cluster import access_options, format_count, read_state, with_exit_codes
-from driver.cli.output import print_text
-from driver.diagnostics.anonymization import anonymize as build_anonymous
-from driver.diagnostics.dump import encode_dump
+from kerf_dra.driver.cli.options import option
+from kerf_dra.driver.cli.options.cluster import access_options, format_count, read_state, with_exit_codes
+from kerf_dra.driver.cli.output import print_text
+from kerf_dra.driver.diagnostics.anonymization import anonymize as build_anonymous
+from kerf_dra.driver.diagnostics.dump import encode_dump
 
 
 @click.command(short_help="Write what why, plan and frag read to one file.")

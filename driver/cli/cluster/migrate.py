@@ -7,8 +7,8 @@ import anyio
 import click
 import yaml
 
-from api.errors import InvalidDocumentError, UnsupportedError
-from api.kerf.classic_parameters import (
+from kerf_dra.api.errors import InvalidDocumentError, UnsupportedError
+from kerf_dra.api.kerf.classic_parameters import (
     CLAIM_PARAMETERS,
     CLASS_PARAMETERS,
     SPECS,
@@ -20,21 +20,21 @@ from api.kerf.classic_parameters import (
     GpuClassParametersSpec,
     ParametersObject,
 )
-from api.kerf.decoder import decode_parameters_object
-from api.model.base import JsonObject
-from api.model.classic import ClassicClass, ClassicTemplate, ParametersReference
-from api.model.printable_text import to_one_line
-from driver.cli.cluster.plan import read_documents
-from driver.cli.options import option
-from driver.cli.options.cluster import access_options, with_exit_codes
-from driver.families.registry import BUILT_IN
-from driver.kube.discovery import discover_classic
-from driver.kube.http.client import Client
-from driver.kube.http.config import load_access
-from driver.kubeletplugin.discovery.built_in_handlers import find_details_fault
-from driver.migration.akri import find_configurations, migrate_akri_objects
-from driver.migration.classic import MigrationResult, migrate_class, migrate_template, report_unreadable
-from driver.migration.limits import find_offered, migrate_workload
+from kerf_dra.api.kerf.decoder import decode_parameters_object
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.classic import ClassicClass, ClassicTemplate, ParametersReference
+from kerf_dra.api.model.printable_text import to_one_line
+from kerf_dra.driver.cli.cluster.plan import read_documents
+from kerf_dra.driver.cli.options import option
+from kerf_dra.driver.cli.options.cluster import access_options, with_exit_codes
+from kerf_dra.driver.families.registry import BUILT_IN
+from kerf_dra.driver.kube.discovery import discover_classic
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.config import load_access
+from kerf_dra.driver.kubeletplugin.discovery.built_in_handlers import find_details_fault
+from kerf_dra.driver.migration.akri import find_configurations, migrate_akri_objects
+from kerf_dra.driver.migration.classic import MigrationResult, migrate_class, migrate_template, report_unreadable
+from kerf_dra.driver.migration.limits import find_offered, migrate_workload
 
 
 class _Dumper(yaml.SafeDumper):

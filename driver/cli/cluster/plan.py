@@ -6,17 +6,17 @@ from pathlib import Path
 
 import click
 
-from api.core.v1 import Node
-from api.errors import InvalidDocumentError, Problem
-from api.kerf.v1alpha1 import ResourceClass
-from api.model.base import JsonObject
-from api.model.claims import DeviceClass
-from api.model.devices import ResourceSlice
-from api.model.json_limits import check_levels
-from api.model.names import DriverName
-from driver.cli.cluster.why import reason_lines
-from driver.cli.options import option
-from driver.cli.options.cluster import (
+from kerf_dra.api.core.v1 import Node
+from kerf_dra.api.errors import InvalidDocumentError, Problem
+from kerf_dra.api.kerf.v1alpha1 import ResourceClass
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.claims import DeviceClass
+from kerf_dra.api.model.devices import ResourceSlice
+from kerf_dra.api.model.json_limits import check_levels
+from kerf_dra.api.model.names import DriverName
+from kerf_dra.driver.cli.cluster.why import reason_lines
+from kerf_dra.driver.cli.options import option
+from kerf_dra.driver.cli.options.cluster import (
     Progress,
     build_cluster_index,
     choose_nodes,
@@ -29,7 +29,7 @@ from driver.cli.options.cluster import (
     require_scheduler_allocation,
     with_exit_codes,
 )
-from driver.cli.output import (
+from kerf_dra.driver.cli.output import (
     EXIT_DOES_NOT_FIT,
     EXIT_NO_ANSWER,
     OutputFormat,
@@ -38,13 +38,13 @@ from driver.cli.output import (
     output_formats,
     print_document,
 )
-from driver.controller.device_types import device_type_of, known_device_types
-from driver.controller.structured.class_compiler import compile_class
-from driver.diagnostics.explain.report import Verdict
-from driver.diagnostics.plan import Headroom, PlacedCopy, PlanReport, plan_workloads
-from driver.diagnostics.workload import read_workloads
-from driver.families.registry import installed_families
-from driver.runtime.yaml_file import NotYamlError, parse_manifests
+from kerf_dra.driver.controller.device_types import device_type_of, known_device_types
+from kerf_dra.driver.controller.structured.class_compiler import compile_class
+from kerf_dra.driver.diagnostics.explain.report import Verdict
+from kerf_dra.driver.diagnostics.plan import Headroom, PlacedCopy, PlanReport, plan_workloads
+from kerf_dra.driver.diagnostics.workload import read_workloads
+from kerf_dra.driver.families.registry import installed_families
+from kerf_dra.driver.runtime.yaml_file import NotYamlError, parse_manifests
 
 _ROWS = 60
 """Placements listed as text; ``-o wide`` lists all of them."""

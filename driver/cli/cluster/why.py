@@ -8,10 +8,10 @@ from typing import Final, NamedTuple
 
 import click
 
-from api.model.names import ObjectRef, list_names
-from api.model.printable_text import to_one_line
-from driver.cli.options import option
-from driver.cli.options.cluster import (
+from kerf_dra.api.model.names import ObjectRef, list_names
+from kerf_dra.api.model.printable_text import to_one_line
+from kerf_dra.driver.cli.options import option
+from kerf_dra.driver.cli.options.cluster import (
     Progress,
     build_cluster_index,
     cluster_options,
@@ -21,8 +21,8 @@ from driver.cli.options.cluster import (
     read_state,
     with_exit_codes,
 )
-from driver.cli.options.names import complete_objects
-from driver.cli.output import (
+from kerf_dra.driver.cli.options.names import complete_objects
+from kerf_dra.driver.cli.output import (
     EXIT_DOES_NOT_FIT,
     EXIT_NO_ANSWER,
     OutputFormat,
@@ -31,8 +31,8 @@ from driver.cli.output import (
     print_document,
     print_text,
 )
-from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.explain.report import (
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
+from kerf_dra.driver.diagnostics.explain.report import (
     BlockedCard,
     Cause,
     ClaimState,
@@ -44,8 +44,8 @@ from driver.diagnostics.explain.report import (
     WhyReport,
     WorkloadReport,
 )
-from driver.diagnostics.explain.why import explain_claim, explain_pod
-from driver.diagnostics.explain.workload_pods import explain_waiting_pods, explain_workload
+from kerf_dra.driver.diagnostics.explain.why import explain_claim, explain_pod
+from kerf_dra.driver.diagnostics.explain.workload_pods import explain_waiting_pods, explain_workload
 
 _EXITS: Final = {
     Verdict.HAS_DEVICES: 0,

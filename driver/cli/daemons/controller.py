@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from api.model.names import ObjectRef
-from driver.cli.options import AddressParameter, SubdomainParameter, access_option, logging_options, option
-from driver.runtime import lifecycle, logs
-from driver.runtime.logs import Format
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.cli.options import AddressParameter, SubdomainParameter, access_option, logging_options, option
+from kerf_dra.driver.runtime import lifecycle, logs
+from kerf_dra.driver.runtime.logs import Format
 
 
 @click.command(short_help="Run the cluster's controller.")
@@ -37,8 +37,8 @@ def command(
     log_format: Format,
 ) -> int:
     """Run the cluster's controller, until SIGTERM: compile ResourceClasses to DeviceClasses, and keep these."""
-    from driver.controller import app
-    from driver.controller.settings import Settings
+    from kerf_dra.driver.controller import app
+    from kerf_dra.driver.controller.settings import Settings
 
     settings = Settings(
         kubeconfig=kubeconfig,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from driver.cli.options import (
+from kerf_dra.driver.cli.options import (
     DIRECTORY,
     AddressParameter,
     InstanceParameter,
@@ -18,11 +18,11 @@ from driver.cli.options import (
     option,
     state_options,
 )
-from driver.kubeletplugin.backends.registry import BackendChoice, choose_families
-from driver.kubeletplugin.settings import CDI_DIR, DEVICE_PLUGINS_DIR, ProcessSettings, Settings
-from driver.runtime import lifecycle, logs
-from driver.runtime.https.tls import without_system_roots
-from driver.runtime.logs import Format
+from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice, choose_families
+from kerf_dra.driver.kubeletplugin.settings import CDI_DIR, DEVICE_PLUGINS_DIR, ProcessSettings, Settings
+from kerf_dra.driver.runtime import lifecycle, logs
+from kerf_dra.driver.runtime.https.tls import without_system_roots
+from kerf_dra.driver.runtime.logs import Format
 
 
 @click.command(short_help="Run the plugin of one node.")
@@ -103,7 +103,7 @@ def command(
     process serves all families that have one of the chosen backends.
     """
     with without_system_roots():  # aiohttp, whose own TLS contexts are not used, would read them
-        from driver.kubeletplugin import app
+        from kerf_dra.driver.kubeletplugin import app
 
     plugins = tuple(
         Settings(

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import click
 
-from driver.cli.options import DIRECTORY, logging_options, option
-from driver.mps import service
-from driver.runtime import lifecycle, logs
-from driver.runtime.logs import Format
+from kerf_dra.driver.cli.options import DIRECTORY, logging_options, option
+from kerf_dra.driver.mps import service
+from kerf_dra.driver.runtime import lifecycle, logs
+from kerf_dra.driver.runtime.logs import Format
 
 
 @click.command(short_help="Keep the MPS control daemons of one node.")

@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import click
 
-from api.checkpoint import v1
-from api.errors import KerfError
-from api.model.names import ShareId
-from api.model.prepared import DeviceNotes, PreparedClaim
-from driver.cli.options import DIRECTORY, option, state_options
-from driver.cli.output import (
+from kerf_dra.api.checkpoint import v1
+from kerf_dra.api.errors import KerfError
+from kerf_dra.api.model.names import ShareId
+from kerf_dra.api.model.prepared import DeviceNotes, PreparedClaim
+from kerf_dra.driver.cli.options import DIRECTORY, option, state_options
+from kerf_dra.driver.cli.output import (
     EXIT_FAILED,
     OutputFormat,
     describe_error,
@@ -23,11 +23,11 @@ from driver.cli.output import (
     print_document,
     print_text,
 )
-from driver.families.base import Family
-from driver.families.registry import find_families, installed_families
-from driver.kubeletplugin.checkpoint_copy import copy_checkpoint, has_checkpoint, open_copy
-from driver.kubeletplugin.settings import Settings
-from driver.runtime.boot import read_boot_id
+from kerf_dra.driver.families.base import Family
+from kerf_dra.driver.families.registry import find_families, installed_families
+from kerf_dra.driver.kubeletplugin.checkpoint_copy import copy_checkpoint, has_checkpoint, open_copy
+from kerf_dra.driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.runtime.boot import read_boot_id
 
 _FAMILIES: Final = option(
     "--family", "families", multiple=True, help="A family. Repeatable. [default: all that have a checkpoint]"

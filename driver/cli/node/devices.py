@@ -14,14 +14,14 @@ from typing import Any, Final
 
 import click
 
-from api.checkpoint.v1 import CheckpointError
-from api.model.base import JsonObject
-from api.model.device_attributes import pool_name
-from api.model.devices import Device, Pool
-from api.wire import to_builtins
-from driver.cli.node.checkpoint import state_folder
-from driver.cli.options import backend_option, family_option, option, state_options
-from driver.cli.output import (
+from kerf_dra.api.checkpoint.v1 import CheckpointError
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.device_attributes import pool_name
+from kerf_dra.api.model.devices import Device, Pool
+from kerf_dra.api.wire import to_builtins
+from kerf_dra.driver.cli.node.checkpoint import state_folder
+from kerf_dra.driver.cli.options import backend_option, family_option, option, state_options
+from kerf_dra.driver.cli.output import (
     EXIT_FAILED,
     OutputFormat,
     describe_error,
@@ -30,18 +30,18 @@ from driver.cli.output import (
     print_document,
     print_text,
 )
-from driver.families.base import Family
-from driver.kubeletplugin.backends.base import CardSurvey, FoundPartition, HealthChange, InstallingBackend
-from driver.kubeletplugin.backends.ownership import came_later
-from driver.kubeletplugin.backends.registry import BackendChoice, FamilyChoice, choose_families, load_backends
-from driver.kubeletplugin.backends.survey_validation import survey_card
-from driver.kubeletplugin.checkpoint_copy import has_checkpoint, open_copy
-from driver.partitions.device_names import card_name
-from driver.partitions.geometry import Card
-from driver.partitions.pool_compiler import compile_pool
-from driver.partitions.records import from_card_part
-from driver.partitions.slice_limits import SliceLayout
-from driver.runtime.boot import read_boot_id
+from kerf_dra.driver.families.base import Family
+from kerf_dra.driver.kubeletplugin.backends.base import CardSurvey, FoundPartition, HealthChange, InstallingBackend
+from kerf_dra.driver.kubeletplugin.backends.ownership import came_later
+from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice, FamilyChoice, choose_families, load_backends
+from kerf_dra.driver.kubeletplugin.backends.survey_validation import survey_card
+from kerf_dra.driver.kubeletplugin.checkpoint_copy import has_checkpoint, open_copy
+from kerf_dra.driver.partitions.device_names import card_name
+from kerf_dra.driver.partitions.geometry import Card
+from kerf_dra.driver.partitions.pool_compiler import compile_pool
+from kerf_dra.driver.partitions.records import from_card_part
+from kerf_dra.driver.partitions.slice_limits import SliceLayout
+from kerf_dra.driver.runtime.boot import read_boot_id
 
 _UNIT: Final = re.compile(r".+-(\d+)")
 """A counter of one unit of a card, such as ``memory-slice-3``."""

@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 import click
 
-from api.model.names import is_dns_label, is_dns_subdomain
-from driver.kubeletplugin.backends.registry import BackendChoice
-from driver.kubeletplugin.settings import KUBELET_ROOT
-from driver.runtime.probe_address import AddressError, parse_address
+from kerf_dra.api.model.names import is_dns_label, is_dns_subdomain
+from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice
+from kerf_dra.driver.kubeletplugin.settings import KUBELET_ROOT
+from kerf_dra.driver.runtime.probe_address import AddressError, parse_address
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -16,17 +16,17 @@ from typing import Final, NamedTuple, ParamSpec, TypeVar
 import anyio
 import click
 
-from api.errors import InvalidDocumentError, KerfError, UnsupportedError
-from api.model.names import list_names
-from driver.allocation import Budget
-from driver.cli.options import FILE, option
-from driver.cli.options.names import complete_contexts, complete_namespaces, complete_nodes
-from driver.cli.output import EXIT_BAD_INPUT, EXIT_NO_ANSWER, print_text
-from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.cluster_state import ClusterState
-from driver.diagnostics.dump import decode_dump, redact
-from driver.diagnostics.errors import QueryError
-from driver.runtime.lifecycle import iter_leaf_errors
+from kerf_dra.api.errors import InvalidDocumentError, KerfError, UnsupportedError
+from kerf_dra.api.model.names import list_names
+from kerf_dra.driver.allocation import Budget
+from kerf_dra.driver.cli.options import FILE, option
+from kerf_dra.driver.cli.options.names import complete_contexts, complete_namespaces, complete_nodes
+from kerf_dra.driver.cli.output import EXIT_BAD_INPUT, EXIT_NO_ANSWER, print_text
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
+from kerf_dra.driver.diagnostics.cluster_state import ClusterState
+from kerf_dra.driver.diagnostics.dump import decode_dump, redact
+from kerf_dra.driver.diagnostics.errors import QueryError
+from kerf_dra.driver.runtime.lifecycle import iter_leaf_errors
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -179,9 +179,9 @@ def read_state(
 
 
 async def _gather(kubeconfig: Path | None, context: str | None, namespace: str | None) -> StateSource:
-    from driver.diagnostics.collector import collect_state  # aiohttp is not needed offline
-    from driver.kube.http.client import Client
-    from driver.kube.http.config import load_access
+    from kerf_dra.driver.diagnostics.collector import collect_state  # aiohttp is not needed offline
+    from kerf_dra.driver.kube.http.client import Client
+    from kerf_dra.driver.kube.http.config import load_access
 
     access = await load_access(kubeconfig, context)
     async with Client(access, user_agent="kerf-answers") as client, anyio.create_task_group() as tasks:

@@ -12,9 +12,9 @@ from typing import Any, Final
 import anyio
 import click
 
-from api.errors import KerfError
-from driver.runtime.lifecycle import iter_leaf_errors
-from driver.runtime.yaml_file import NotYamlError, parse_yaml
+from kerf_dra.api.errors import KerfError
+from kerf_dra.driver.runtime.lifecycle import iter_leaf_errors
+from kerf_dra.driver.runtime.yaml_file import NotYamlError, parse_yaml
 
 _PATIENCE_S: Final = 3.0
 """The longest that a shell is kept waiting; kubectl's own completion has the same order of time."""
@@ -81,9 +81,9 @@ def _list_names(context: click.Context, kind: str, incomplete: str) -> list[str]
 
 
 async def _read_names(kind: str, params: Mapping[str, Any]) -> list[str]:
-    from driver.kube.discovery import list_versions
-    from driver.kube.http.client import Client
-    from driver.kube.http.config import load_access
+    from kerf_dra.driver.kube.discovery import list_versions
+    from kerf_dra.driver.kube.http.client import Client
+    from kerf_dra.driver.kube.http.config import load_access
 
     with anyio.move_on_after(_PATIENCE_S):
         access = await load_access(params.get("kubeconfig"), params.get("context"))

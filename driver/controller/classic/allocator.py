@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from api.core.v1 import Pod
-from api.model.allocations import DeviceAllocationResult, DeviceRequestAllocationResult
-from api.model.classic import ClassicAllocation, ClassicClaim
-from api.model.device_attributes import pool_name
-from api.model.metadata import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
-from driver.allocation import NodeView, node_matches
-from driver.controller.classic.placement import (
+from kerf_dra.api.core.v1 import Pod
+from kerf_dra.api.model.allocations import DeviceAllocationResult, DeviceRequestAllocationResult
+from kerf_dra.api.model.classic import ClassicAllocation, ClassicClaim
+from kerf_dra.api.model.device_attributes import pool_name
+from kerf_dra.api.model.metadata import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from kerf_dra.driver.allocation import NodeView, node_matches
+from kerf_dra.driver.controller.classic.placement import (
     DeviceRequirements,
     NodeState,
     PlacedDevice,
@@ -21,11 +21,11 @@ from driver.controller.classic.placement import (
     place_devices,
     placement_cost,
 )
-from driver.controller.classic.requirements import RequestRequirements
-from driver.controller.classic.state import ClusterView
-from driver.controller.classic.usage import ClaimUsage, usage_of_results
-from driver.controller.node_choice import choose_nodes
-from driver.families.registry import BUILT_IN_BY_NAME
+from kerf_dra.driver.controller.classic.requirements import RequestRequirements
+from kerf_dra.driver.controller.classic.state import ClusterView
+from kerf_dra.driver.controller.classic.usage import ClaimUsage, usage_of_results
+from kerf_dra.driver.controller.node_choice import choose_nodes
+from kerf_dra.driver.families.registry import BUILT_IN_BY_NAME
 
 ONLY_REQUEST: Final = "claim"
 """The name of a claim's one request where the API version has no request names (until Kubernetes 1.30)."""

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 
 import anyio
 
-from api.core.v1 import LEASES, PODS, Pod
-from api.model.base import JsonObject
-from api.model.classic import ClassicClaim
-from api.model.metadata import ObjectT
-from api.model.names import ObjectRef
-from api.resource.classic import ClassicKinds
-from api.wire import Kind
-from driver.controller.classic.reconciler import NotLeadingError
-from driver.kube.http.client import Client, PatchType
-from driver.kube.http.errors import NotFoundError
+from kerf_dra.api.core.v1 import LEASES, PODS, Pod
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.classic import ClassicClaim
+from kerf_dra.api.model.metadata import ObjectT
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.resource.classic import ClassicKinds
+from kerf_dra.api.wire import Kind
+from kerf_dra.driver.controller.classic.reconciler import NotLeadingError
+from kerf_dra.driver.kube.http.client import Client, PatchType
+from kerf_dra.driver.kube.http.errors import NotFoundError
 
 
 class KubeClaimClient:

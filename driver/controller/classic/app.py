@@ -20,29 +20,29 @@ from typing import Final
 
 import anyio
 
-from api.core.v1 import NODES, ObjectReference
-from api.errors import KerfError, TransientError
-from api.kerf.classic_parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS
-from api.kerf.node_inventory import NODE_INVENTORIES
-from api.model.metadata import Object, ObjectT
-from api.model.names import ObjectRef
-from api.wire import Kind
-from driver.controller.candidate import run_candidate
-from driver.controller.classic.api import KubeClaimClient
-from driver.controller.classic.discovered_devices import DiscoveredDeviceKeeper
-from driver.controller.classic.event_handlers import ClaimEventHandlers, ReconcileKey
-from driver.controller.classic.reconcile_result import EventSubject, ReconcileResult, Requeue, WarningEvent
-from driver.controller.classic.reconciler import ClaimReconciler
-from driver.controller.classic.state import ClusterView, InformerStores
-from driver.controller.classic.unused_classes import UnusedClassReporter
-from driver.controller.settings import NAME, Settings
-from driver.kube.discovery import ClassicFeatures
-from driver.kube.events import EventReporter
-from driver.kube.http.client import Client
-from driver.kube.informer import AnyInformer, Informer
-from driver.runtime import metrics
-from driver.runtime.backoff import Backoff
-from driver.runtime.work_queue import WorkQueue
+from kerf_dra.api.core.v1 import NODES, ObjectReference
+from kerf_dra.api.errors import KerfError, TransientError
+from kerf_dra.api.kerf.classic_parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS
+from kerf_dra.api.kerf.node_inventory import NODE_INVENTORIES
+from kerf_dra.api.model.metadata import Object, ObjectT
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.wire import Kind
+from kerf_dra.driver.controller.candidate import run_candidate
+from kerf_dra.driver.controller.classic.api import KubeClaimClient
+from kerf_dra.driver.controller.classic.discovered_devices import DiscoveredDeviceKeeper
+from kerf_dra.driver.controller.classic.event_handlers import ClaimEventHandlers, ReconcileKey
+from kerf_dra.driver.controller.classic.reconcile_result import EventSubject, ReconcileResult, Requeue, WarningEvent
+from kerf_dra.driver.controller.classic.reconciler import ClaimReconciler
+from kerf_dra.driver.controller.classic.state import ClusterView, InformerStores
+from kerf_dra.driver.controller.classic.unused_classes import UnusedClassReporter
+from kerf_dra.driver.controller.settings import NAME, Settings
+from kerf_dra.driver.kube.discovery import ClassicFeatures
+from kerf_dra.driver.kube.events import EventReporter
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.informer import AnyInformer, Informer
+from kerf_dra.driver.runtime import metrics
+from kerf_dra.driver.runtime.backoff import Backoff
+from kerf_dra.driver.runtime.work_queue import WorkQueue
 
 _GENERATED_NAMES: Final = (1, 28)
 """The first version in which the pod's status has the name of a claim from a template (KEP-3063)."""

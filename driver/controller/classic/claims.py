@@ -27,18 +27,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from api.model.classic import ClassicClaim
-from driver.controller.classic.allocator import ClaimAllocation, PendingClaim, allocate_anywhere
-from driver.controller.classic.reconcile_result import EventSubject, ReconcileResult, Requeue, WarningEvent
-from driver.controller.classic.requirements import (
+from kerf_dra.api.model.classic import ClassicClaim
+from kerf_dra.driver.controller.classic.allocator import ClaimAllocation, PendingClaim, allocate_anywhere
+from kerf_dra.driver.controller.classic.reconcile_result import EventSubject, ReconcileResult, Requeue, WarningEvent
+from kerf_dra.driver.controller.classic.requirements import (
     InvalidRequirementsError,
     Ownership,
     ownership_of,
     resolve_requirements,
 )
-from driver.controller.classic.state import FINALIZER, ClusterView
-from driver.controller.classic.usage import nodes_of, usage_of_claim
-from driver.families.registry import BUILT_IN_BY_DRIVER
+from kerf_dra.driver.controller.classic.state import FINALIZER, ClusterView
+from kerf_dra.driver.controller.classic.usage import nodes_of, usage_of_claim
+from kerf_dra.driver.families.registry import BUILT_IN_BY_DRIVER
 
 
 class ClaimAction(Enum):

@@ -16,9 +16,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from api.core.v1 import NODES, Node
-from api.errors import PermanentError
-from api.kerf.discovery_objects import (
+from kerf_dra.api.core.v1 import NODES, Node
+from kerf_dra.api.errors import PermanentError
+from kerf_dra.api.kerf.discovery_objects import (
     DISCOVERED_DEVICES,
     DISCOVERY_CONFIGURATIONS,
     DiscoveredDeviceObject,
@@ -27,21 +27,26 @@ from api.kerf.discovery_objects import (
     DiscoveryConfigurationObject,
     DiscoveryConfigurationStatus,
 )
-from api.model.base import JsonObject, Value
-from api.model.metadata import Condition, ObjectT
-from api.model.names import ObjectRef
-from api.model.times import format_time
-from api.wire import Kind, to_builtins
-from driver.controller.discovered_devices import build_correction, find_expiry, report_configuration, report_device
-from driver.controller.repeated_writes import write_repeatedly
-from driver.controller.settings import NAME
-from driver.families.shared.objects import Discovery, FoundDevice, join_objects
-from driver.families.shared.users import name_resources
-from driver.kube.http.client import Client, PatchType
-from driver.kube.http.errors import ConflictError, ForbiddenError, NotFoundError
-from driver.kube.patches import if_unchanged, replace_by_merge
-from driver.kube.store import Store
-from driver.runtime.problem_log import ProblemLog
+from kerf_dra.api.model.base import JsonObject, Value
+from kerf_dra.api.model.metadata import Condition, ObjectT
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.model.times import format_time
+from kerf_dra.api.wire import Kind, to_builtins
+from kerf_dra.driver.controller.discovered_devices import (
+    build_correction,
+    find_expiry,
+    report_configuration,
+    report_device,
+)
+from kerf_dra.driver.controller.repeated_writes import write_repeatedly
+from kerf_dra.driver.controller.settings import NAME
+from kerf_dra.driver.families.shared.objects import Discovery, FoundDevice, join_objects
+from kerf_dra.driver.families.shared.users import name_resources
+from kerf_dra.driver.kube.http.client import Client, PatchType
+from kerf_dra.driver.kube.http.errors import ConflictError, ForbiddenError, NotFoundError
+from kerf_dra.driver.kube.patches import if_unchanged, replace_by_merge
+from kerf_dra.driver.kube.store import Store
+from kerf_dra.driver.runtime.problem_log import ProblemLog
 
 REASON: Final = "ClassicDRA"
 """The reason of the conditions."""

@@ -4,13 +4,13 @@ from typing import Final, Literal, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
-from api.core.v1 import Node
-from api.kerf.classic_parameters import ParametersObject
-from api.kerf.node_inventory import NodeInventory
-from api.model.classic import ClassicClaim, ClassicClass, PodSchedulingContext
-from api.model.names import ObjectRef
-from driver.controller.classic.state import ClusterView
-from driver.kube.store import ObjectChange
+from kerf_dra.api.core.v1 import Node
+from kerf_dra.api.kerf.classic_parameters import ParametersObject
+from kerf_dra.api.kerf.node_inventory import NodeInventory
+from kerf_dra.api.model.classic import ClassicClaim, ClassicClass, PodSchedulingContext
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.controller.classic.state import ClusterView
+from kerf_dra.driver.kube.store import ObjectChange
 
 SETTLE_S: Final = 0.2
 """The delay after changes that concern every waiting pod: they come in groups, and each queues many keys."""

@@ -1,8 +1,8 @@
 """The model of a node's cards, built from its NodeInventory: cards, their partitions by device name, taints. Pure.
 
-A device's name is its card's name and a suffix that identifies the partition (``driver.partitions.device_names``);
-the suffix of a whole card is empty. Cards of one geometry share their suffixes, so a result for one set of suffixes in
-use is computed once and cached for all such cards of the cluster.
+A device's name is its card's name and a suffix that identifies the partition
+(``kerf_dra.driver.partitions.device_names``); the suffix of a whole card is empty. Cards of one geometry share their
+suffixes, so a result for one set of suffixes in use is computed once and cached for all such cards of the cluster.
 """
 
 from collections import Counter
@@ -12,8 +12,8 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
-from api.errors import PermanentError
-from api.kerf.node_inventory import (
+from kerf_dra.api.errors import PermanentError
+from kerf_dra.api.kerf.node_inventory import (
     InventoryAmount,
     InventoryCard,
     InventoryGeometry,
@@ -22,9 +22,9 @@ from api.kerf.node_inventory import (
     InventoryPlacement,
     NodeInventorySpec,
 )
-from api.model.semver import version_numbers
-from driver.partitions.device_names import card_name, device_name, parse_device_name
-from driver.partitions.geometry import (
+from kerf_dra.api.model.semver import version_numbers
+from kerf_dra.driver.partitions.device_names import card_name, device_name, parse_device_name
+from kerf_dra.driver.partitions.geometry import (
     Amounts,
     Card,
     Geometry,
@@ -35,7 +35,7 @@ from driver.partitions.geometry import (
     card_mask,
     order_specs,
 )
-from driver.partitions.unit_map import FreeUnits, UnitMap, get_unit_map
+from kerf_dra.driver.partitions.unit_map import FreeUnits, UnitMap, get_unit_map
 
 WHOLE: Final = ""
 """The suffix of a whole card's device name."""

@@ -2,10 +2,10 @@
 
 Each requested device is a variable whose domain is the partitions of the node's cards that meet its requirements and
 are free. The search is depth-first backtracking: large requests choose first, and each tries its candidates in the
-order of ``driver.partitions.publish_order``: the smallest partition that meets the requirements, loaded functions
-first, then the KEEP placement (the one that leaves the highest placement value). Nogoods are positions in the list with
-the free units that failed there; they are not tried again. At most ``_STEPS`` candidates are tried, then the node
-counts as full.
+order of ``kerf_dra.driver.partitions.publish_order``: the smallest partition that meets the requirements, loaded
+functions first, then the KEEP placement (the one that leaves the highest placement value). Nogoods are positions in the
+list with the free units that failed there; they are not tried again. At most ``_STEPS`` candidates are tried, then the
+node counts as full.
 
 Example: two requests of 3g.40gb on an empty H100 get its two halves; a third request of 1g.10gb makes the search
 backtrack through both and fail, so the pod gets no device of this node.
@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from api.model import device_attributes as v
-from api.model.quantity import Quantity
-from driver.controller.classic.node_model import NodeCard, NodeHardware
-from driver.partitions.geometry import PartitionSpec
-from driver.partitions.publish_order import get_load_state, rank_placement
-from driver.partitions.unit_map import FreeUnits, UnitMap
+from kerf_dra.api.model import device_attributes as v
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.controller.classic.node_model import NodeCard, NodeHardware
+from kerf_dra.driver.partitions.geometry import PartitionSpec
+from kerf_dra.driver.partitions.publish_order import get_load_state, rank_placement
+from kerf_dra.driver.partitions.unit_map import FreeUnits, UnitMap
 
 _STEPS: Final = 5_000
 """The most candidates tried on one node: tens of milliseconds. One claim needs one; a pod with eight claims on a node

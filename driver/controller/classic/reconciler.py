@@ -21,21 +21,21 @@ import logging
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from api.core.v1 import Pod
-from api.errors import TransientError
-from api.model.allocations import ResourceClaimConsumerReference
-from api.model.base import JsonObject
-from api.model.classic import ClassicClaim
-from api.model.names import ObjectRef
-from api.resource.classic import ClassicKinds
-from api.wire import to_builtins
-from driver.controller.classic.allocator import ClaimAllocation
-from driver.controller.classic.claims import plan_claim
-from driver.controller.classic.reconcile_result import EventSubject, ReconcileResult, Requeue, WarningEvent
-from driver.controller.classic.scheduling_contexts import has_nodes, plan_context
-from driver.controller.classic.state import FINALIZER, ClusterView
-from driver.kube.http.errors import ConflictError, NotFoundError, ServerError, StatusError
-from driver.kube.patches import if_unchanged
+from kerf_dra.api.core.v1 import Pod
+from kerf_dra.api.errors import TransientError
+from kerf_dra.api.model.allocations import ResourceClaimConsumerReference
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.classic import ClassicClaim
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.resource.classic import ClassicKinds
+from kerf_dra.api.wire import to_builtins
+from kerf_dra.driver.controller.classic.allocator import ClaimAllocation
+from kerf_dra.driver.controller.classic.claims import plan_claim
+from kerf_dra.driver.controller.classic.reconcile_result import EventSubject, ReconcileResult, Requeue, WarningEvent
+from kerf_dra.driver.controller.classic.scheduling_contexts import has_nodes, plan_context
+from kerf_dra.driver.controller.classic.state import FINALIZER, ClusterView
+from kerf_dra.driver.kube.http.errors import ConflictError, NotFoundError, ServerError, StatusError
+from kerf_dra.driver.kube.patches import if_unchanged
 
 FENCE: Final = "kerf.dev/leader-change"
 """The annotation that is written to change a claim's version; its value means nothing."""
@@ -48,7 +48,7 @@ class NotLeadingError(TransientError):
 
 
 class ClaimClient(Protocol):
-    """The requests of a reconciler to the API server; all raise the errors of ``driver.kube.http.errors``."""
+    """The requests of a reconciler to the API server; all raise the errors of ``kerf_dra.driver.kube.http.errors``."""
 
     async def pod(self, ref: ObjectRef) -> Pod | None:
         """Read a pod, bypassing caches; None: it does not exist."""

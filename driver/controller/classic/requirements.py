@@ -16,8 +16,8 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from api.errors import InvalidDocumentError, PermanentError, Problem
-from api.kerf.classic_parameters import (
+from kerf_dra.api.errors import InvalidDocumentError, PermanentError, Problem
+from kerf_dra.api.kerf.classic_parameters import (
     SPECS,
     ClaimParameters,
     ClassParameters,
@@ -28,19 +28,19 @@ from api.kerf.classic_parameters import (
     GpuMinimum,
     ParametersObject,
 )
-from api.kerf.decoder import decode_parameters, decode_parameters_object
-from api.kerf.v1alpha1 import API_VERSION, GROUP, FpgaConfig, GpuConfig, NodeChoice, config_to_parameters
-from api.model.allocations import ConfigSource, DeviceAllocationConfiguration, OpaqueAllocationConfiguration
-from api.model.classic import MAX_CONSUMERS, ClassicClaim, ClassicClass, ClassicRequest, ParametersReference
-from api.model.metadata import ObjectMeta
-from api.model.names import ObjectRef
-from api.model.semver import version_numbers
-from driver.controller.classic.placement import DeviceRequirements
-from driver.controller.classic.state import ClusterView
-from driver.controller.device_types import DeviceType, check_satisfiable, known_device_types, resolve_models
-from driver.families.fpga import FPGA
-from driver.families.gpu import GPU
-from driver.families.registry import BUILT_IN_BY_DRIVER, BUILT_IN_BY_NAME
+from kerf_dra.api.kerf.decoder import decode_parameters, decode_parameters_object
+from kerf_dra.api.kerf.v1alpha1 import API_VERSION, GROUP, FpgaConfig, GpuConfig, NodeChoice, config_to_parameters
+from kerf_dra.api.model.allocations import ConfigSource, DeviceAllocationConfiguration, OpaqueAllocationConfiguration
+from kerf_dra.api.model.classic import MAX_CONSUMERS, ClassicClaim, ClassicClass, ClassicRequest, ParametersReference
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.model.semver import version_numbers
+from kerf_dra.driver.controller.classic.placement import DeviceRequirements
+from kerf_dra.driver.controller.classic.state import ClusterView
+from kerf_dra.driver.controller.device_types import DeviceType, check_satisfiable, known_device_types, resolve_models
+from kerf_dra.driver.families.fpga import FPGA
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.families.registry import BUILT_IN_BY_DRIVER, BUILT_IN_BY_NAME
 
 _DOCUMENT: Final = "parameters"
 """The document name in messages: the parameters of a class and of a claim are checked together."""

@@ -25,18 +25,23 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from api.core.v1 import Pod, PodResourceClaim
-from api.model.classic import MAX_NODES, ClassicClaim, PodSchedulingContext, UnsuitableNodes
-from api.model.names import ObjectRef
-from driver.controller.classic.allocator import ClaimAllocation, PendingClaim, allocate_on_node, unsuitable_reason
-from driver.controller.classic.reconcile_result import EventSubject, ReconcileResult, Requeue, WarningEvent
-from driver.controller.classic.requirements import (
+from kerf_dra.api.core.v1 import Pod, PodResourceClaim
+from kerf_dra.api.model.classic import MAX_NODES, ClassicClaim, PodSchedulingContext, UnsuitableNodes
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.controller.classic.allocator import (
+    ClaimAllocation,
+    PendingClaim,
+    allocate_on_node,
+    unsuitable_reason,
+)
+from kerf_dra.driver.controller.classic.reconcile_result import EventSubject, ReconcileResult, Requeue, WarningEvent
+from kerf_dra.driver.controller.classic.requirements import (
     InvalidRequirementsError,
     Ownership,
     ownership_of,
     resolve_requirements,
 )
-from driver.controller.classic.state import ClusterView
+from kerf_dra.driver.controller.classic.state import ClusterView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,18 +11,23 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from api.core.v1 import Node
-from api.kerf.classic_parameters import ParametersObject
-from api.kerf.node_inventory import NodeInventory, NodeInventorySpec, inventory_name
-from api.model.classic import ClassicClaim, ClassicClass, PodSchedulingContext
-from api.model.names import ObjectRef
-from driver.controller.classic.node_model import InventoryError, NodeInventoryModel, build_node_model, join_node_models
-from driver.controller.classic.placement import NodeSignature, NodeState
-from driver.controller.classic.usage import UsageIndex, build_node_state, usage_of_claim
-from driver.controller.device_types import DeviceType, device_types_of, is_shipped
-from driver.families.registry import BUILT_IN_BY_DRIVER
-from driver.kube.assume_cache import AssumeCache
-from driver.kube.store import ObjectChange, Store
+from kerf_dra.api.core.v1 import Node
+from kerf_dra.api.kerf.classic_parameters import ParametersObject
+from kerf_dra.api.kerf.node_inventory import NodeInventory, NodeInventorySpec, inventory_name
+from kerf_dra.api.model.classic import ClassicClaim, ClassicClass, PodSchedulingContext
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.controller.classic.node_model import (
+    InventoryError,
+    NodeInventoryModel,
+    build_node_model,
+    join_node_models,
+)
+from kerf_dra.driver.controller.classic.placement import NodeSignature, NodeState
+from kerf_dra.driver.controller.classic.usage import UsageIndex, build_node_state, usage_of_claim
+from kerf_dra.driver.controller.device_types import DeviceType, device_types_of, is_shipped
+from kerf_dra.driver.families.registry import BUILT_IN_BY_DRIVER
+from kerf_dra.driver.kube.assume_cache import AssumeCache
+from kerf_dra.driver.kube.store import ObjectChange, Store
 
 FINALIZER: Final = "kerf.dev/deletion-protection"
 """Our finalizer on claims (KEP-3063), whichever of our drivers has their devices."""

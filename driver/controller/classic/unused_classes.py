@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
-from api.kerf.v1alpha1 import DEVICE_PLUGIN, RESOURCE_CLASSES, ResourceClassObject, ResourceClassStatus
-from api.model.base import JsonObject
-from api.model.metadata import Condition, ObjectT
-from api.wire import Kind, ObjectList, to_builtins
-from driver.controller.repeated_writes import write_repeatedly
-from driver.controller.settings import NAME
-from driver.kube.http.errors import ForbiddenError, NotFoundError
+from kerf_dra.api.kerf.v1alpha1 import DEVICE_PLUGIN, RESOURCE_CLASSES, ResourceClassObject, ResourceClassStatus
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.metadata import Condition, ObjectT
+from kerf_dra.api.wire import Kind, ObjectList, to_builtins
+from kerf_dra.driver.controller.repeated_writes import write_repeatedly
+from kerf_dra.driver.controller.settings import NAME
+from kerf_dra.driver.kube.http.errors import ForbiddenError, NotFoundError
 
 REASON: Final = "ClassicDRA"
 """The reason of the conditions."""
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 class ClassClient(Protocol):
-    """The calls of ``driver.kube.http.client.Client``, with its errors."""
+    """The calls of ``kerf_dra.driver.kube.http.client.Client``, with its errors."""
 
     async def list(self, kind: Kind[ObjectT]) -> ObjectList[ObjectT]: ...
 

@@ -7,12 +7,12 @@ index (tested in ``tests/controller/classic``).
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from api.model.allocations import DeviceRequestAllocationResult
-from api.model.classic import ClassicAllocation, ClassicClaim
-from driver.controller.classic.node_model import WHOLE, NodeInventoryModel
-from driver.controller.classic.placement import NodeSignature, NodeState
-from driver.families.registry import BUILT_IN_BY_DRIVER
-from driver.partitions.device_names import parse_device_name
+from kerf_dra.api.model.allocations import DeviceRequestAllocationResult
+from kerf_dra.api.model.classic import ClassicAllocation, ClassicClaim
+from kerf_dra.driver.controller.classic.node_model import WHOLE, NodeInventoryModel
+from kerf_dra.driver.controller.classic.placement import NodeSignature, NodeState
+from kerf_dra.driver.families.registry import BUILT_IN_BY_DRIVER
+from kerf_dra.driver.partitions.device_names import parse_device_name
 
 _HOSTNAME_FIELD: Final = "metadata.name"
 
@@ -40,7 +40,7 @@ def usage_of_results(results: Iterable[DeviceRequestAllocationResult]) -> tuple[
     devices: dict[str, list[str]] = {}
     for result in results:
         if not result.admin_access:
-            node = result.pool.rpartition("/")[0]  # ``api.model.device_attributes.pool_name``
+            node = result.pool.rpartition("/")[0]  # ``kerf_dra.api.model.device_attributes.pool_name``
             devices.setdefault(node, []).append(result.device)
     return tuple(ClaimUsage(node, tuple(names)) for node, names in devices.items())
 

@@ -18,28 +18,28 @@ from typing import Final
 
 import anyio
 
-from api.core.v1 import NODES, Node
-from api.kerf.v1alpha1 import RESOURCE_CLASSES
-from api.model.claims import DeviceClass
-from api.model.devices import ResourceSlice
-from driver.controller.candidate import run_candidate
-from driver.controller.settings import NAME, Settings
-from driver.controller.structured.discovery.reconciler import DiscoveryReconciler
-from driver.controller.structured.event_handlers import ClassCaches, ClassEventHandlers
-from driver.controller.structured.fpga_objects import FpgaStatusWriter
-from driver.controller.structured.matching_devices import DeviceGroupIndex, DevicePredicate
-from driver.controller.structured.orphaned_slices import OrphanedSliceCollector
-from driver.controller.structured.reconciler import ClassReconciler
-from driver.families.base import Family
-from driver.families.fpga import FPGA
-from driver.families.shared import SHARED
-from driver.kube.assume_cache import AssumeCache
-from driver.kube.discovery import ApiFeatures
-from driver.kube.events import EventReporter
-from driver.kube.http.client import Client
-from driver.kube.informer import AnyInformer, Informer
-from driver.kube.store import ObjectChange, Store
-from driver.runtime.work_queue import WorkQueue
+from kerf_dra.api.core.v1 import NODES, Node
+from kerf_dra.api.kerf.v1alpha1 import RESOURCE_CLASSES
+from kerf_dra.api.model.claims import DeviceClass
+from kerf_dra.api.model.devices import ResourceSlice
+from kerf_dra.driver.controller.candidate import run_candidate
+from kerf_dra.driver.controller.settings import NAME, Settings
+from kerf_dra.driver.controller.structured.discovery.reconciler import DiscoveryReconciler
+from kerf_dra.driver.controller.structured.event_handlers import ClassCaches, ClassEventHandlers
+from kerf_dra.driver.controller.structured.fpga_objects import FpgaStatusWriter
+from kerf_dra.driver.controller.structured.matching_devices import DeviceGroupIndex, DevicePredicate
+from kerf_dra.driver.controller.structured.orphaned_slices import OrphanedSliceCollector
+from kerf_dra.driver.controller.structured.reconciler import ClassReconciler
+from kerf_dra.driver.families.base import Family
+from kerf_dra.driver.families.fpga import FPGA
+from kerf_dra.driver.families.shared import SHARED
+from kerf_dra.driver.kube.assume_cache import AssumeCache
+from kerf_dra.driver.kube.discovery import ApiFeatures
+from kerf_dra.driver.kube.events import EventReporter
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.informer import AnyInformer, Informer
+from kerf_dra.driver.kube.store import ObjectChange, Store
+from kerf_dra.driver.runtime.work_queue import WorkQueue
 
 _DISCOVERY_SETTLE_S: Final = 0.2
 """Seconds from a change of discovered devices to what is written for it: nodes that see the same one write together."""
@@ -162,6 +162,6 @@ class StructuredController:
 
 
 def _compile_selector(expression: str) -> DevicePredicate:
-    from driver.cel.compile import compile_selector  # 40 MB that a waiting candidate need not hold
+    from kerf_dra.driver.cel.compile import compile_selector  # 40 MB that a waiting candidate need not hold
 
     return compile_selector(expression).matches

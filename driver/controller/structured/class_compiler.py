@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from api.core.v1 import Node
-from api.errors import Problem
-from api.kerf.v1alpha1 import (
+from kerf_dra.api.core.v1 import Node
+from kerf_dra.api.errors import Problem
+from kerf_dra.api.kerf.v1alpha1 import (
     API_VERSION,
     ClassCut,
     DeviceConfigBase,
@@ -22,8 +22,8 @@ from api.kerf.v1alpha1 import (
     ResourceClassSpec,
     config_to_parameters,
 )
-from api.model import device_attributes as v
-from api.model.claims import (
+from kerf_dra.api.model import device_attributes as v
+from kerf_dra.api.model.claims import (
     CelSelector,
     DeviceClass,
     DeviceClassConfiguration,
@@ -31,14 +31,14 @@ from api.model.claims import (
     DeviceSelector,
     OpaqueDeviceConfiguration,
 )
-from api.model.metadata import ObjectMeta, OwnerReference
-from api.model.quantity import Quantity
-from api.model.semver import coerce_version
-from driver.controller.device_types import DeviceType, UnsatisfiableError, check_satisfiable, resolve_models
-from driver.controller.node_choice import choose_nodes
-from driver.families import selectors
-from driver.families.base import Family
-from driver.families.class_validation import FamilyClass, check_class
+from kerf_dra.api.model.metadata import ObjectMeta, OwnerReference
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.api.model.semver import coerce_version
+from kerf_dra.driver.controller.device_types import DeviceType, UnsatisfiableError, check_satisfiable, resolve_models
+from kerf_dra.driver.controller.node_choice import choose_nodes
+from kerf_dra.driver.families import selectors
+from kerf_dra.driver.families.base import Family
+from kerf_dra.driver.families.class_validation import FamilyClass, check_class
 
 MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "kerf"

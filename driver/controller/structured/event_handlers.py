@@ -4,14 +4,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from api.core.v1 import Node
-from api.kerf.v1alpha1 import ResourceClassObject
-from api.model.claims import DeviceClass
-from api.model.devices import ResourceSlice
-from driver.controller.structured.matching_devices import DeviceGroupIndex, SliceChange
-from driver.controller.structured.resource_names import resource_of
-from driver.kube.assume_cache import AssumeCache
-from driver.kube.store import ObjectChange, Store
+from kerf_dra.api.core.v1 import Node
+from kerf_dra.api.kerf.v1alpha1 import ResourceClassObject
+from kerf_dra.api.model.claims import DeviceClass
+from kerf_dra.api.model.devices import ResourceSlice
+from kerf_dra.driver.controller.structured.matching_devices import DeviceGroupIndex, SliceChange
+from kerf_dra.driver.controller.structured.resource_names import resource_of
+from kerf_dra.driver.kube.assume_cache import AssumeCache
+from kerf_dra.driver.kube.store import ObjectChange, Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

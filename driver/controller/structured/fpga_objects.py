@@ -8,19 +8,19 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final, Protocol
 
-from api.kerf.fpga_objects import FPGA_IMAGES, FPGA_SHELLS
-from api.model.base import JsonObject
-from api.model.devices import ResourceSlice
-from api.model.metadata import ObjectT
-from api.wire import Kind, ObjectList, to_builtins
-from driver.controller.device_types import DeviceType, device_types_of
-from driver.controller.fpga_status import FpgaObject, build_status, describe_objects, summarize_slices
-from driver.controller.repeated_writes import write_repeatedly
-from driver.controller.settings import NAME
-from driver.families.fpga.descriptions import Descriptions
-from driver.families.fpga.geometry import fpga_geometry
-from driver.kube.http.client import PatchType
-from driver.kube.http.errors import ForbiddenError, NotFoundError
+from kerf_dra.api.kerf.fpga_objects import FPGA_IMAGES, FPGA_SHELLS
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.devices import ResourceSlice
+from kerf_dra.api.model.metadata import ObjectT
+from kerf_dra.api.wire import Kind, ObjectList, to_builtins
+from kerf_dra.driver.controller.device_types import DeviceType, device_types_of
+from kerf_dra.driver.controller.fpga_status import FpgaObject, build_status, describe_objects, summarize_slices
+from kerf_dra.driver.controller.repeated_writes import write_repeatedly
+from kerf_dra.driver.controller.settings import NAME
+from kerf_dra.driver.families.fpga.descriptions import Descriptions
+from kerf_dra.driver.families.fpga.geometry import fpga_geometry
+from kerf_dra.driver.kube.http.client import PatchType
+from kerf_dra.driver.kube.http.errors import ForbiddenError, NotFoundError
 
 _KINDS: Final[tuple[Kind[Any], ...]] = (FPGA_SHELLS, FPGA_IMAGES)
 
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class StatusClient(Protocol):
-    """The calls of ``driver.kube.http.client.Client``, with its errors."""
+    """The calls of ``kerf_dra.driver.kube.http.client.Client``, with its errors."""
 
     async def list(self, kind: Kind[ObjectT]) -> ObjectList[ObjectT]: ...
 

@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, NamedTuple, TypeAlias
 
-from api.kerf.v1alpha1 import MatchingDevices
-from api.model import device_attributes as v
-from api.model.devices import Attribute, Device, ResourceSlice, ResourceSliceSpec
-from api.model.names import DriverName, ObjectRef
-from api.model.semver import version_numbers
-from driver.controller.device_types import DeviceType, device_type_of, largest_of
-from driver.controller.structured.class_compiler import DRIVER_VERSION, CompiledClass, Requirement
-from driver.families.base import Family
+from kerf_dra.api.kerf.v1alpha1 import MatchingDevices
+from kerf_dra.api.model import device_attributes as v
+from kerf_dra.api.model.devices import Attribute, Device, ResourceSlice, ResourceSliceSpec
+from kerf_dra.api.model.names import DriverName, ObjectRef
+from kerf_dra.api.model.semver import version_numbers
+from kerf_dra.driver.controller.device_types import DeviceType, device_type_of, largest_of
+from kerf_dra.driver.controller.structured.class_compiler import DRIVER_VERSION, CompiledClass, Requirement
+from kerf_dra.driver.families.base import Family
 
 DevicePredicate: TypeAlias = Callable[[str, Device], bool]
 """A compiled selector, of driver and device. Raises KerfError when the expression fails on the device."""

@@ -11,13 +11,13 @@ from typing import Final, Protocol
 
 import anyio
 
-from api.core.v1 import NODES, Node
-from api.errors import KerfError
-from api.model.devices import ResourceSlice
-from api.model.metadata import ObjectT
-from api.wire import Kind
-from driver.kube.http.errors import ConflictError, NotFoundError
-from driver.runtime import metrics
+from kerf_dra.api.core.v1 import NODES, Node
+from kerf_dra.api.errors import KerfError
+from kerf_dra.api.model.devices import ResourceSlice
+from kerf_dra.api.model.metadata import ObjectT
+from kerf_dra.api.wire import Kind
+from kerf_dra.driver.kube.http.errors import ConflictError, NotFoundError
+from kerf_dra.driver.runtime import metrics
 
 _log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ _deleted: Final = metrics.counter("kerf_controller_swept_total", "Slices removed
 
 
 class DeleteClient(Protocol):
-    """The reads and deletes of ``driver.kube.http.client.Client``, with its errors."""
+    """The reads and deletes of ``kerf_dra.driver.kube.http.client.Client``, with its errors."""
 
     async def get(self, kind: Kind[ObjectT], name: str) -> ObjectT: ...
 

@@ -22,17 +22,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from api.core.v1 import Node
-from api.errors import InvalidDocumentError
-from api.kerf.decoder import decode_resource_class_object
-from api.kerf.v1alpha1 import GROUP, ResourceClass, ResourceClassObject
-from api.model.claims import DeviceClass
-from api.model.metadata import ObjectMeta, OwnerReference
-from driver.controller.device_types import DeviceType
-from driver.controller.structured.class_compiler import CompiledClass, compile_class
-from driver.controller.structured.resource_names import DevicePluginVerdict, ResourceNames, judge_device_plugin
-from driver.families.base import Family
-from driver.families.class_validation import FamilyNotInstalledError
+from kerf_dra.api.core.v1 import Node
+from kerf_dra.api.errors import InvalidDocumentError
+from kerf_dra.api.kerf.decoder import decode_resource_class_object
+from kerf_dra.api.kerf.v1alpha1 import GROUP, ResourceClass, ResourceClassObject
+from kerf_dra.api.model.claims import DeviceClass
+from kerf_dra.api.model.metadata import ObjectMeta, OwnerReference
+from kerf_dra.driver.controller.device_types import DeviceType
+from kerf_dra.driver.controller.structured.class_compiler import CompiledClass, compile_class
+from kerf_dra.driver.controller.structured.resource_names import DevicePluginVerdict, ResourceNames, judge_device_plugin
+from kerf_dra.driver.families.base import Family
+from kerf_dra.driver.families.class_validation import FamilyNotInstalledError
 
 NOT_ACCEPTED: Final = "NotAccepted"
 """The reason of the condition Ready of a class that is not accepted; its condition Accepted has the cause."""

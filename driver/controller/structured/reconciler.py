@@ -5,24 +5,24 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final, Protocol
 
-from api.core.v1 import ObjectReference
-from api.errors import KerfError
-from api.kerf.v1alpha1 import API_VERSION, ResourceClassObject
-from api.model.claims import DeviceClass
-from api.model.names import ObjectRef
-from api.wire import Kind
-from driver.controller.device_types import DeviceType, known_device_types
-from driver.controller.structured.class_compiler import CompiledClass
-from driver.controller.structured.event_handlers import ClassCaches
-from driver.controller.structured.matching_devices import (
+from kerf_dra.api.core.v1 import ObjectReference
+from kerf_dra.api.errors import KerfError
+from kerf_dra.api.kerf.v1alpha1 import API_VERSION, ResourceClassObject
+from kerf_dra.api.model.claims import DeviceClass
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.wire import Kind
+from kerf_dra.driver.controller.device_types import DeviceType, known_device_types
+from kerf_dra.driver.controller.structured.class_compiler import CompiledClass
+from kerf_dra.driver.controller.structured.event_handlers import ClassCaches
+from kerf_dra.driver.controller.structured.matching_devices import (
     SelectorCompiler,
     count_matching_devices,
     explain_mismatch,
     find_unsupported,
 )
-from driver.controller.structured.plan import ClassSnapshot, WriteRecord, plan_class
-from driver.controller.structured.resource_names import ResourceNames, collect_resource_names, resource_of
-from driver.controller.structured.status import (
+from kerf_dra.driver.controller.structured.plan import ClassSnapshot, WriteRecord, plan_class
+from kerf_dra.driver.controller.structured.resource_names import ResourceNames, collect_resource_names, resource_of
+from kerf_dra.driver.controller.structured.status import (
     ClassEvent,
     MatchCount,
     build_status,
@@ -30,11 +30,11 @@ from driver.controller.structured.status import (
     is_ready,
     needs_update,
 )
-from driver.controller.structured.writer import WriteClient, execute_action, write_status
-from driver.families.base import Family
-from driver.kube.events import EventKind
-from driver.kube.http.errors import NotFoundError
-from driver.runtime import metrics
+from kerf_dra.driver.controller.structured.writer import WriteClient, execute_action, write_status
+from kerf_dra.driver.families.base import Family
+from kerf_dra.driver.kube.events import EventKind
+from kerf_dra.driver.kube.http.errors import NotFoundError
+from kerf_dra.driver.runtime import metrics
 
 _BUCKETS_S: Final = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0)
 """The buckets range from a pass without a write (about 1 ms) to one that waits for a busy API server."""
@@ -49,7 +49,7 @@ _log = logging.getLogger(__name__)
 
 
 class EventRecorder(Protocol):
-    """Records events (``driver.kube.events``); it returns at once and never raises."""
+    """Records events (``kerf_dra.driver.kube.events``); it returns at once and never raises."""
 
     def report(self, about: ObjectReference, *, type: EventKind, reason: str, message: str) -> None: ...  # noqa: A002
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from api.kerf.v1alpha1 import ResourceClass, ResourceClassObject
-from api.model.base import JsonObject
-from api.model.claims import DeviceClass
+from kerf_dra.api.kerf.v1alpha1 import ResourceClass, ResourceClassObject
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.claims import DeviceClass
 
 Owners = tuple[tuple[str, str], ...]
 """The ResourceClasses with one name, as creation time and name, the first first."""

@@ -16,16 +16,22 @@ from typing import Final, Literal
 
 import yaml
 
-from api.kerf.v1alpha1 import DEVICE_PLUGIN, MatchingDevices, ResourceClass, ResourceClassObject, ResourceClassStatus
-from api.model.base import JsonObject
-from api.model.device_attributes import monitor_taint_key
-from api.model.metadata import Condition
-from api.wire import to_builtins
-from driver.controller.conditions import continue_conditions
-from driver.controller.device_types import UnsatisfiableError
-from driver.controller.structured.class_compiler import CompiledClass
-from driver.controller.structured.plan import NOT_ACCEPTED, ClassPlan, NotInPlace, UpToDate
-from driver.families.class_validation import FamilyNotInstalledError
+from kerf_dra.api.kerf.v1alpha1 import (
+    DEVICE_PLUGIN,
+    MatchingDevices,
+    ResourceClass,
+    ResourceClassObject,
+    ResourceClassStatus,
+)
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.device_attributes import monitor_taint_key
+from kerf_dra.api.model.metadata import Condition
+from kerf_dra.api.wire import to_builtins
+from kerf_dra.driver.controller.conditions import continue_conditions
+from kerf_dra.driver.controller.device_types import UnsatisfiableError
+from kerf_dra.driver.controller.structured.class_compiler import CompiledClass
+from kerf_dra.driver.controller.structured.plan import NOT_ACCEPTED, ClassPlan, NotInPlace, UpToDate
+from kerf_dra.driver.families.class_validation import FamilyNotInstalledError
 
 ACCEPTED: Final = "Accepted"
 READY: Final = "Ready"

@@ -3,14 +3,14 @@
 import logging
 from typing import Final, Protocol
 
-from api.errors import PermanentError, TransientError
-from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject, ResourceClassStatus
-from api.model.base import JsonObject
-from api.model.claims import DeviceClass
-from api.model.metadata import ObjectT
-from api.wire import Kind, to_builtins
-from driver.controller.settings import NAME
-from driver.controller.structured.plan import (
+from kerf_dra.api.errors import PermanentError, TransientError
+from kerf_dra.api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject, ResourceClassStatus
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.claims import DeviceClass
+from kerf_dra.api.model.metadata import ObjectT
+from kerf_dra.api.wire import Kind, to_builtins
+from kerf_dra.driver.controller.settings import NAME
+from kerf_dra.driver.controller.structured.plan import (
     Action,
     NotInPlace,
     UpToDate,
@@ -18,14 +18,14 @@ from driver.controller.structured.plan import (
     dropped_fields,
     owners_after,
 )
-from driver.kube.http.client import PatchType
-from driver.kube.http.errors import AlreadyExistsError, NotFoundError
+from kerf_dra.driver.kube.http.client import PatchType
+from kerf_dra.driver.kube.http.errors import AlreadyExistsError, NotFoundError
 
 _log: Final = logging.getLogger(__name__)
 
 
 class WriteClient(Protocol):
-    """The writes of ``driver.kube.http.client.Client``, with its errors."""
+    """The writes of ``kerf_dra.driver.kube.http.client.Client``, with its errors."""
 
     async def create(self, kind: Kind[ObjectT], value: ObjectT, *, field_manager: str = "") -> ObjectT: ...
 

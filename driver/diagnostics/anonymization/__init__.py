@@ -9,6 +9,6 @@ Data flow: a redacted ``ClusterState`` -> ``collect_words`` (first walk) -> ``Ps
 walk).
 """
 
-from driver.diagnostics.anonymization.snapshot import anonymize
+from kerf_dra.driver.diagnostics.anonymization.snapshot import anonymize
 
 __all__ = ["anonymize"]

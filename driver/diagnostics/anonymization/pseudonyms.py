@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from driver.cel.lexer import Token, tokenize
-from driver.diagnostics.anonymization.public_words import PUBLIC_FORMS, SEPARATE, public_words
+from kerf_dra.driver.cel.lexer import Token, tokenize
+from kerf_dra.driver.diagnostics.anonymization.public_words import PUBLIC_FORMS, SEPARATE, public_words
 
 _NAME: Final = re.compile(rf"\\.|{SEPARATE.pattern}(?:[-._]+{SEPARATE.pattern})*", re.DOTALL)
 """What may be the name of an object, or an escape in CEL."""

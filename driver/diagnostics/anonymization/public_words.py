@@ -12,9 +12,9 @@ from typing import Final
 
 import msgspec
 
-from api.kerf import classic_parameters, v1alpha1
-from api.model.devices import Attribute
-from driver.families.registry import installed_families
+from kerf_dra.api.kerf import classic_parameters, v1alpha1
+from kerf_dra.api.model.devices import Attribute
+from kerf_dra.driver.families.registry import installed_families
 
 PUBLIC_FORMS: Final = re.compile(
     r"[A-Za-z]|\d{1,3}|v\d{1,2}(?:(?:alpha|beta)\d{1,2})?|\d{1,6}(?:[kmgtKMGT]i?[bB]?|[cu]|ms|s|min|h)"

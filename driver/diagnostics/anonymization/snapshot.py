@@ -9,13 +9,13 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from api.core.v1 import ObjectReference
-from api.kerf.node_inventory import InventoryAmount, InventoryAttribute
-from api.model.devices import ResourcePool
-from api.model.metadata import ObjectMeta, OwnerReference
-from driver.diagnostics.anonymization.pseudonyms import Pseudonyms, SnapshotWords, split_cel
-from driver.diagnostics.cluster_state import ClusterState
-from driver.diagnostics.dump import POD_TEMPLATE_HASH
+from kerf_dra.api.core.v1 import ObjectReference
+from kerf_dra.api.kerf.node_inventory import InventoryAmount, InventoryAttribute
+from kerf_dra.api.model.devices import ResourcePool
+from kerf_dra.api.model.metadata import ObjectMeta, OwnerReference
+from kerf_dra.driver.diagnostics.anonymization.pseudonyms import Pseudonyms, SnapshotWords, split_cel
+from kerf_dra.driver.diagnostics.cluster_state import ClusterState
+from kerf_dra.driver.diagnostics.dump import POD_TEMPLATE_HASH
 
 ValueT = TypeVar("ValueT")
 

@@ -9,15 +9,15 @@ from collections.abc import Collection, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Final
 
-from api.core.v1 import Pod
-from api.kerf.v1alpha1 import ResourceClassObject
-from api.model.claims import DeviceSelector, ResourceClaim
-from api.model.names import list_names
-from driver.allocation.semantics.matching import selector_expressions
-from driver.cel.attribute_references import Map, Read, analyze_expression
-from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.explain.report import Cause, CauseCode
-from driver.scheduling.extended_resources import classes_by_resource
+from kerf_dra.api.core.v1 import Pod
+from kerf_dra.api.kerf.v1alpha1 import ResourceClassObject
+from kerf_dra.api.model.claims import DeviceSelector, ResourceClaim
+from kerf_dra.api.model.names import list_names
+from kerf_dra.driver.allocation.semantics.matching import selector_expressions
+from kerf_dra.driver.cel.attribute_references import Map, Read, analyze_expression
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
+from kerf_dra.driver.diagnostics.explain.report import Cause, CauseCode
+from kerf_dra.driver.scheduling.extended_resources import classes_by_resource
 
 _ALIKE: Final = 0.75
 """How similar two names must be for one to be suggested for the other: "card" is not meant to be "shared" (0.6)."""

@@ -21,23 +21,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from api.core.v1 import Pod, PodResourceClaim
-from api.errors import InvalidDocumentError
-from api.kerf.decoder import decode_parameters, decode_parameters_object
-from api.kerf.v1alpha1 import GROUP
-from api.model.classic import ClassicClaim, ClassicClass, ParametersReference, PodSchedulingContext
-from api.model.names import ObjectRef, list_names
-from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.cluster_state import ClassicState
-from driver.diagnostics.errors import QueryError
-from driver.diagnostics.explain.deletion import check_claim_deletion, check_pod_deletion, verdict_of_deletion
-from driver.diagnostics.explain.next_steps import merge_causes, misfit_causes
-from driver.diagnostics.explain.node_check import check_node, group_nodes
-from driver.diagnostics.explain.pod_claims import find_pod_blocker, missing_claim
-from driver.diagnostics.explain.pod_start import check_running, check_start, verdict_of_start
-from driver.diagnostics.explain.pod_status import has_started, held_classic_claims, scheduler_message
-from driver.diagnostics.explain.report import Cause, CauseCode, ClaimState, Subject, Verdict, WhyReport
-from driver.diagnostics.times import format_seconds, seconds_between
+from kerf_dra.api.core.v1 import Pod, PodResourceClaim
+from kerf_dra.api.errors import InvalidDocumentError
+from kerf_dra.api.kerf.decoder import decode_parameters, decode_parameters_object
+from kerf_dra.api.kerf.v1alpha1 import GROUP
+from kerf_dra.api.model.classic import ClassicClaim, ClassicClass, ParametersReference, PodSchedulingContext
+from kerf_dra.api.model.names import ObjectRef, list_names
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
+from kerf_dra.driver.diagnostics.cluster_state import ClassicState
+from kerf_dra.driver.diagnostics.errors import QueryError
+from kerf_dra.driver.diagnostics.explain.deletion import check_claim_deletion, check_pod_deletion, verdict_of_deletion
+from kerf_dra.driver.diagnostics.explain.next_steps import merge_causes, misfit_causes
+from kerf_dra.driver.diagnostics.explain.node_check import check_node, group_nodes
+from kerf_dra.driver.diagnostics.explain.pod_claims import find_pod_blocker, missing_claim
+from kerf_dra.driver.diagnostics.explain.pod_start import check_running, check_start, verdict_of_start
+from kerf_dra.driver.diagnostics.explain.pod_status import has_started, held_classic_claims, scheduler_message
+from kerf_dra.driver.diagnostics.explain.report import Cause, CauseCode, ClaimState, Subject, Verdict, WhyReport
+from kerf_dra.driver.diagnostics.times import format_seconds, seconds_between
 
 _PATIENCE_S: Final = 60.0
 """Seconds after which a controller that has not answered counts as silent: it answers within some."""

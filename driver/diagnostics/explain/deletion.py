@@ -8,16 +8,16 @@ claims, then the pod goes, and the controller manager removes the reservation an
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from api.core.v1 import Pod
-from api.model.metadata import ObjectMeta
-from api.model.names import ObjectRef, list_names
-from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.explain.device_faults import absent_step, why_absent
-from driver.diagnostics.explain.next_steps import merge_causes
-from driver.diagnostics.explain.pod_start import check_node_of_pod, is_plugin_away
-from driver.diagnostics.explain.pod_status import HeldClaim, events_about, running_containers
-from driver.diagnostics.explain.report import Cause, CauseCode, Verdict
-from driver.diagnostics.times import format_seconds, seconds_between
+from kerf_dra.api.core.v1 import Pod
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.names import ObjectRef, list_names
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
+from kerf_dra.driver.diagnostics.explain.device_faults import absent_step, why_absent
+from kerf_dra.driver.diagnostics.explain.next_steps import merge_causes
+from kerf_dra.driver.diagnostics.explain.pod_start import check_node_of_pod, is_plugin_away
+from kerf_dra.driver.diagnostics.explain.pod_status import HeldClaim, events_about, running_containers
+from kerf_dra.driver.diagnostics.explain.report import Cause, CauseCode, Verdict
+from kerf_dra.driver.diagnostics.times import format_seconds, seconds_between
 
 _KILL_FAILED: Final = "FailedKillPod"
 """The reason of the kubelet's event about a pod that cannot be ended."""

@@ -7,15 +7,15 @@ has gone. On classic clusters NodeInventories do, for Kerf's own drivers only.
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from api.model.allocations import DeviceRequestAllocationResult
-from api.model.device_attributes import monitor_taint_key
-from api.model.devices import Device, DeviceTaint, DeviceTaintSelector, ResourceSlice
-from api.model.names import DeviceId, list_names
-from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.explain.next_steps import plugin_taint_step
-from driver.diagnostics.explain.pod_status import HeldClaim
-from driver.diagnostics.explain.report import Cause, CauseCode
-from driver.diagnostics.times import format_seconds, seconds_between
+from kerf_dra.api.model.allocations import DeviceRequestAllocationResult
+from kerf_dra.api.model.device_attributes import monitor_taint_key
+from kerf_dra.api.model.devices import Device, DeviceTaint, DeviceTaintSelector, ResourceSlice
+from kerf_dra.api.model.names import DeviceId, list_names
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
+from kerf_dra.driver.diagnostics.explain.next_steps import plugin_taint_step
+from kerf_dra.driver.diagnostics.explain.pod_status import HeldClaim
+from kerf_dra.driver.diagnostics.explain.report import Cause, CauseCode
+from kerf_dra.driver.diagnostics.times import format_seconds, seconds_between
 
 _STALE_S: Final = 180.0
 """Seconds without a report after which a plugin counts as away: it reports at least once a minute."""

@@ -9,15 +9,15 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from api.model.allocations import DeviceRequestAllocationResult
-from api.model.claims import ResourceClaim
-from api.model.devices import Device
-from api.model.names import DeviceId, ObjectRef, list_names
-from driver.diagnostics.cluster_index import ClusterIndex, pods_of
-from driver.diagnostics.explain.device_faults import find_device
-from driver.diagnostics.explain.next_steps import delete_command
-from driver.diagnostics.explain.pod_status import has_started
-from driver.diagnostics.explain.report import Cause, CauseCode
+from kerf_dra.api.model.allocations import DeviceRequestAllocationResult
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.devices import Device
+from kerf_dra.api.model.names import DeviceId, ObjectRef, list_names
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex, pods_of
+from kerf_dra.driver.diagnostics.explain.device_faults import find_device
+from kerf_dra.driver.diagnostics.explain.next_steps import delete_command
+from kerf_dra.driver.diagnostics.explain.pod_status import has_started
+from kerf_dra.driver.diagnostics.explain.report import Cause, CauseCode
 
 
 @dataclass(slots=True)

@@ -3,11 +3,11 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from api.core.v1 import Pod
-from api.model.device_attributes import CUT_MONITOR
-from api.model.names import ObjectRef, list_names
-from driver.allocation import Obstacle
-from driver.diagnostics.explain.report import Cause, CauseCode, NodeGroup, NodeReason, ReasonCode, Victims
+from kerf_dra.api.core.v1 import Pod
+from kerf_dra.api.model.device_attributes import CUT_MONITOR
+from kerf_dra.api.model.names import ObjectRef, list_names
+from kerf_dra.driver.allocation import Obstacle
+from kerf_dra.driver.diagnostics.explain.report import Cause, CauseCode, NodeGroup, NodeReason, ReasonCode, Victims
 
 _STEPS: Final[Mapping[ReasonCode, str]] = {
     CauseCode.NODE_FILTER: "change the pod's node selector, affinity or tolerations, or the node's labels or taints",

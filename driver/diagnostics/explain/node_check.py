@@ -4,14 +4,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from api.core.v1 import Node, Pod
-from api.errors import PermanentError
-from api.model.claims import ResourceClaim
-from driver.allocation import DoesNotFit, Failed, Fits, Obstacle
-from driver.allocation.explain.diagnosis import RELEASABLE, Diagnosis
-from driver.allocation.explain.near_misses import NearMissGroup
-from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.explain.report import (
+from kerf_dra.api.core.v1 import Node, Pod
+from kerf_dra.api.errors import PermanentError
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.driver.allocation import DoesNotFit, Failed, Fits, Obstacle
+from kerf_dra.driver.allocation.explain.diagnosis import RELEASABLE, Diagnosis
+from kerf_dra.driver.allocation.explain.near_misses import NearMissGroup
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
+from kerf_dra.driver.diagnostics.explain.report import (
     BlockedCard,
     CauseCode,
     NearMiss,
@@ -20,7 +20,7 @@ from driver.diagnostics.explain.report import (
     ReasonCode,
     UnmetCondition,
 )
-from driver.scheduling.node_filter import explain_filter
+from kerf_dra.driver.scheduling.node_filter import explain_filter
 
 _UNMATCHED: Final = frozenset({Obstacle.NO_POOL, Obstacle.CLASS, Obstacle.NODE})
 """The obstacles of a node for which no device is published that a request could have."""

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from api.core.v1 import Pod, PodResourceClaim
-from api.model.claims import ResourceClaim
-from api.model.names import ObjectRef
-from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.explain.pod_status import events_about
-from driver.diagnostics.explain.report import Cause, CauseCode, ClaimState
-from driver.scheduling.extended_resources import expected_claim
+from kerf_dra.api.core.v1 import Pod, PodResourceClaim
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
+from kerf_dra.driver.diagnostics.explain.pod_status import events_about
+from kerf_dra.driver.diagnostics.explain.report import Cause, CauseCode, ClaimState
+from kerf_dra.driver.scheduling.extended_resources import expected_claim
 
 _CREATION_FAILED: Final = "FailedResourceClaimCreation"
 """The reason of kube-controller-manager's event about a claim that it cannot create."""

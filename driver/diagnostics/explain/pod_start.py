@@ -10,18 +10,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from api.core.v1 import Event, Pod
-from api.model.claims import ResourceClaim
-from api.model.metadata import Condition
-from api.model.names import list_names
-from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.explain.device_faults import find_device_faults, find_driver_faults
-from driver.diagnostics.explain.double_allocation import find_double_allocations
-from driver.diagnostics.explain.next_steps import merge_causes, recreate_step
-from driver.diagnostics.explain.pod_status import HeldClaim, events_about, has_started, waiting_containers
-from driver.diagnostics.explain.report import Cause, CauseCode, Verdict
-from driver.diagnostics.times import format_seconds, seconds_between
-from driver.scheduling.binding_conditions import TIMEOUT_S
+from kerf_dra.api.core.v1 import Event, Pod
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.metadata import Condition
+from kerf_dra.api.model.names import list_names
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
+from kerf_dra.driver.diagnostics.explain.device_faults import find_device_faults, find_driver_faults
+from kerf_dra.driver.diagnostics.explain.double_allocation import find_double_allocations
+from kerf_dra.driver.diagnostics.explain.next_steps import merge_causes, recreate_step
+from kerf_dra.driver.diagnostics.explain.pod_status import HeldClaim, events_about, has_started, waiting_containers
+from kerf_dra.driver.diagnostics.explain.report import Cause, CauseCode, Verdict
+from kerf_dra.driver.diagnostics.times import format_seconds, seconds_between
+from kerf_dra.driver.scheduling.binding_conditions import TIMEOUT_S
 
 PREPARE_FAILED: Final = "FailedPrepareDynamicResources"
 """The reason of the kubelet's event about a failed prepare."""

@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from api.core.v1 import Event, Pod
-from api.model.allocations import DeviceRequestAllocationResult, ResourceClaimConsumerReference
-from api.model.claims import ResourceClaim
-from api.model.classic import ClassicClaim
-from api.model.names import ObjectRef
-from driver.diagnostics.cluster_index import ClusterIndex
+from kerf_dra.api.core.v1 import Event, Pod
+from kerf_dra.api.model.allocations import DeviceRequestAllocationResult, ResourceClaimConsumerReference
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.classic import ClassicClaim
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
 
 _SCHEDULED: Final = "PodScheduled"
 _ABOUT_TO_START: Final = frozenset({"", "ContainerCreating", "PodInitializing"})

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
 
-from driver.allocation import Obstacle
+from kerf_dra.driver.allocation import Obstacle
 
 
 class Verdict(StrEnum):
@@ -40,7 +40,9 @@ class Verdict(StrEnum):
 
 
 class CauseCode(StrEnum):
-    """A reason why a pod or claim waits, besides those of ``driver.allocation.Obstacle``. Values never change."""
+    """A reason why a pod or claim waits, besides those of ``kerf_dra.driver.allocation.Obstacle``. Values never
+    change.
+    """
 
     NODE_FILTER = "node-filter"
     """The pod may not run on the node: a taint, a node selector, an affinity, or a claim allocated on another node."""

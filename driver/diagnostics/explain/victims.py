@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Final, Generic, TypeVar
 
-from api.core.v1 import Node
-from api.model.claims import ResourceClaim
-from api.model.names import ObjectRef
-from driver.allocation import Fits
-from driver.diagnostics.cluster_index import ClusterIndex, pods_of
-from driver.diagnostics.explain.report import Victim, Victims
-from driver.diagnostics.progress import ProgressTracker
+from kerf_dra.api.core.v1 import Node
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.allocation import Fits
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex, pods_of
+from kerf_dra.driver.diagnostics.explain.report import Victim, Victims
+from kerf_dra.driver.diagnostics.progress import ProgressTracker
 
 T = TypeVar("T", bound=Hashable)
 

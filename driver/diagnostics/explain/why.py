@@ -11,13 +11,13 @@ from typing import Final
 
 import msgspec
 
-from api.core.v1 import Pod
-from api.model.allocations import ResourceClaimStatus
-from api.model.claims import ResourceClaim
-from api.model.names import ObjectRef, list_names
-from driver.diagnostics.cluster_index import ClusterIndex, pods_of
-from driver.diagnostics.errors import QueryError
-from driver.diagnostics.explain.class_faults import (
+from kerf_dra.api.core.v1 import Pod
+from kerf_dra.api.model.allocations import ResourceClaimStatus
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.names import ObjectRef, list_names
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex, pods_of
+from kerf_dra.driver.diagnostics.errors import QueryError
+from kerf_dra.driver.diagnostics.explain.class_faults import (
     find_classes_without_devices,
     find_missing_classes,
     find_refused_resource,
@@ -26,22 +26,22 @@ from driver.diagnostics.explain.class_faults import (
     find_unknown_constraints,
     find_unknown_names,
 )
-from driver.diagnostics.explain.classic_claims import explain_classic_claim, explain_classic_pod
-from driver.diagnostics.explain.deletion import check_claim_deletion, check_pod_deletion, verdict_of_deletion
-from driver.diagnostics.explain.next_steps import merge_causes, misfit_causes
-from driver.diagnostics.explain.node_check import InvalidClaimsError, NodeCheck, check_node, group_nodes
-from driver.diagnostics.explain.pod_claims import (
+from kerf_dra.driver.diagnostics.explain.classic_claims import explain_classic_claim, explain_classic_pod
+from kerf_dra.driver.diagnostics.explain.deletion import check_claim_deletion, check_pod_deletion, verdict_of_deletion
+from kerf_dra.driver.diagnostics.explain.next_steps import merge_causes, misfit_causes
+from kerf_dra.driver.diagnostics.explain.node_check import InvalidClaimsError, NodeCheck, check_node, group_nodes
+from kerf_dra.driver.diagnostics.explain.pod_claims import (
     PodClaims,
     describe_claim,
     find_pod_blocker,
     find_pod_claims,
     find_waiting_pod,
 )
-from driver.diagnostics.explain.pod_start import check_binding, check_running, check_start, verdict_of_start
-from driver.diagnostics.explain.pod_status import has_started, held_claims, scheduler_message
-from driver.diagnostics.explain.report import Cause, CauseCode, Subject, Verdict, Victims, WhyReport
-from driver.diagnostics.explain.victims import Candidate, find_victims
-from driver.diagnostics.progress import ProgressTracker, without_progress
+from kerf_dra.driver.diagnostics.explain.pod_start import check_binding, check_running, check_start, verdict_of_start
+from kerf_dra.driver.diagnostics.explain.pod_status import has_started, held_claims, scheduler_message
+from kerf_dra.driver.diagnostics.explain.report import Cause, CauseCode, Subject, Verdict, Victims, WhyReport
+from kerf_dra.driver.diagnostics.explain.victims import Candidate, find_victims
+from kerf_dra.driver.diagnostics.progress import ProgressTracker, without_progress
 
 _NODES_INSTEAD: Final = 64
 """Other nodes that are tried for a pod that cannot start on its own: enough for a proposal in large clusters."""

@@ -8,15 +8,15 @@ label. Likewise a Job of a CronJob is named after it and a number of minutes.
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from api.core.v1 import Pod
-from api.model.names import ObjectRef
-from driver.diagnostics.cluster_index import ClusterIndex
-from driver.diagnostics.dump import POD_TEMPLATE_HASH
-from driver.diagnostics.errors import QueryError
-from driver.diagnostics.explain.pod_status import has_started, waiting_containers
-from driver.diagnostics.explain.report import Subject, Verdict, WhyReport, WorkloadReport
-from driver.diagnostics.explain.why import explain_pod
-from driver.diagnostics.progress import ProgressTracker, without_progress
+from kerf_dra.api.core.v1 import Pod
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
+from kerf_dra.driver.diagnostics.dump import POD_TEMPLATE_HASH
+from kerf_dra.driver.diagnostics.errors import QueryError
+from kerf_dra.driver.diagnostics.explain.pod_status import has_started, waiting_containers
+from kerf_dra.driver.diagnostics.explain.report import Subject, Verdict, WhyReport, WorkloadReport
+from kerf_dra.driver.diagnostics.explain.why import explain_pod
+from kerf_dra.driver.diagnostics.progress import ProgressTracker, without_progress
 
 OWNER_KINDS: Final = ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "CronJob")
 """The kinds of owners whose pods can be asked for."""

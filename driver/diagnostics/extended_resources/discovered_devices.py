@@ -1,21 +1,25 @@
 """Discovered devices: who sees them, and who uses them where no scheduler counts their users. Pure.
 
 On Kubernetes 1.29 to 1.31 pods get them by extended resources, and nodes enter the users in the devices' objects
-(``driver.families.shared.users``). A user says its node and its resource, not its pod: the pods of the node that ask
-for the resource are those that may have it. On later versions claims hold devices, which is not counted here.
+(``kerf_dra.driver.families.shared.users``). A user says its node and its resource, not its pod: the pods of the node
+that ask for the resource are those that may have it. On later versions claims hold devices, which is not counted here.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from api.core.v1 import NodeSetup, Pod
-from api.kerf.discovery_objects import DiscoveredDeviceObject, DiscoveryConfiguration, DiscoveryConfigurationObject
-from api.model.names import list_names
-from driver.diagnostics.cluster_state import DiscoveredDeviceState, DiscoveryConfigurationState
-from driver.diagnostics.extended_resources.offered_resources import count_wanted, read_amount
-from driver.families.shared.objects import FoundDevice, join_objects, name_class
-from driver.families.shared.users import name_resources
+from kerf_dra.api.core.v1 import NodeSetup, Pod
+from kerf_dra.api.kerf.discovery_objects import (
+    DiscoveredDeviceObject,
+    DiscoveryConfiguration,
+    DiscoveryConfigurationObject,
+)
+from kerf_dra.api.model.names import list_names
+from kerf_dra.driver.diagnostics.cluster_state import DiscoveredDeviceState, DiscoveryConfigurationState
+from kerf_dra.driver.diagnostics.extended_resources.offered_resources import count_wanted, read_amount
+from kerf_dra.driver.families.shared.objects import FoundDevice, join_objects, name_class
+from kerf_dra.driver.families.shared.users import name_resources
 
 _LISTED: Final = 3
 """Pods in a sentence."""
@@ -211,7 +215,9 @@ class DiscoveredDeviceUse:
         return configuration is not None and configuration.must_differ
 
     def _count_free(self, resource: str, seen: Iterable[DiscoveredDeviceState]) -> int:
-        """Return how many more a node's kubelet may give, as ``driver.families.shared.users.list_healthy`` does."""
+        """Return how many more a node's kubelet may give, as ``kerf_dra.driver.families.shared.users.list_healthy``
+        does.
+        """
         free = [max(0, each.capacity - len(each.users)) for each in seen]
         return sum(map(bool, free)) if self._must_differ(resource) else sum(free)
 

@@ -7,12 +7,12 @@ many a node keeps apart from what claims can have, in use or not.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from api.core.v1 import NodeSetup, Pod
-from api.errors import InvalidQuantityError
-from api.kerf.v1alpha1 import DEVICE_PLUGIN, ResourceClassObject
-from api.model.names import list_names
-from api.model.quantity import Quantity
-from driver.diagnostics.cluster_state import OfferedResource
+from kerf_dra.api.core.v1 import NodeSetup, Pod
+from kerf_dra.api.errors import InvalidQuantityError
+from kerf_dra.api.kerf.v1alpha1 import DEVICE_PLUGIN, ResourceClassObject
+from kerf_dra.api.model.names import list_names
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.diagnostics.cluster_state import OfferedResource
 
 
 def find_offered(classes: Iterable[ResourceClassObject], nodes: Iterable[NodeSetup]) -> Iterator[OfferedResource]:

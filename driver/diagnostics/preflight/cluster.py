@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from api.core.v1 import CustomResourceDefinition, NodeSetup
-from api.kerf.v1alpha1 import ResourceClassObject
-from api.model.devices import ResourceSlice
-from api.resource.registry import VERSIONS
-from driver.diagnostics.extended_resources.offered_resources import find_offered
-from driver.diagnostics.preflight.container_runtime import CHECK as RUNTIME
-from driver.diagnostics.preflight.container_runtime import check_versions
-from driver.diagnostics.preflight.other_drivers import PLUGINS, check_device_plugins, check_drivers
-from driver.diagnostics.preflight.permissions import AccountReview, check_permissions
-from driver.diagnostics.preflight.results import (
+from kerf_dra.api.core.v1 import CustomResourceDefinition, NodeSetup
+from kerf_dra.api.kerf.v1alpha1 import ResourceClassObject
+from kerf_dra.api.model.devices import ResourceSlice
+from kerf_dra.api.resource.registry import VERSIONS
+from kerf_dra.driver.diagnostics.extended_resources.offered_resources import find_offered
+from kerf_dra.driver.diagnostics.preflight.container_runtime import CHECK as RUNTIME
+from kerf_dra.driver.diagnostics.preflight.container_runtime import check_versions
+from kerf_dra.driver.diagnostics.preflight.other_drivers import PLUGINS, check_device_plugins, check_drivers
+from kerf_dra.driver.diagnostics.preflight.permissions import AccountReview, check_permissions
+from kerf_dra.driver.diagnostics.preflight.results import (
     CheckResult,
     PreflightReport,
     Unread,

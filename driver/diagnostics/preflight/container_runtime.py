@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import Any, Final
 
-from driver.diagnostics.preflight.results import CheckResult, ok, problem, warning
+from kerf_dra.driver.diagnostics.preflight.results import CheckResult, ok, problem, warning
 
 CHECK: Final = "container-runtime"
 _VERSION: Final = re.compile(r"(?P<name>[a-z-]+)://v?(?P<major>\d+)\.(?P<minor>\d+)")

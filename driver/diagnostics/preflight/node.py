@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from api.core.v1 import NodeSetup
-from api.model.devices import ResourceSlice
-from driver.diagnostics.preflight.cluster import check_clock, check_kubelet
-from driver.diagnostics.preflight.container_runtime import CHECK as RUNTIME
-from driver.diagnostics.preflight.container_runtime import check_containerd_config, check_runtime_version
-from driver.diagnostics.preflight.other_drivers import check_drivers, check_own_device_plugin
-from driver.diagnostics.preflight.permissions import AccountReview, check_permissions
-from driver.diagnostics.preflight.results import (
+from kerf_dra.api.core.v1 import NodeSetup
+from kerf_dra.api.model.devices import ResourceSlice
+from kerf_dra.driver.diagnostics.preflight.cluster import check_clock, check_kubelet
+from kerf_dra.driver.diagnostics.preflight.container_runtime import CHECK as RUNTIME
+from kerf_dra.driver.diagnostics.preflight.container_runtime import check_containerd_config, check_runtime_version
+from kerf_dra.driver.diagnostics.preflight.other_drivers import check_drivers, check_own_device_plugin
+from kerf_dra.driver.diagnostics.preflight.permissions import AccountReview, check_permissions
+from kerf_dra.driver.diagnostics.preflight.results import (
     CheckResult,
     PreflightReport,
     Unread,

@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
-from api.core.v1 import NodeSetup
-from api.model.devices import Device, ResourceSlice
-from driver.diagnostics.preflight.results import CheckResult, name_first, ok, problem, warning
+from kerf_dra.api.core.v1 import NodeSetup
+from kerf_dra.api.model.devices import Device, ResourceSlice
+from kerf_dra.driver.diagnostics.preflight.results import CheckResult, name_first, ok, problem, warning
 
 DRIVERS: Final = "other-drivers"
 PLUGINS: Final = "device-plugins"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from driver.diagnostics.preflight.results import CheckResult, Unread, name_first, ok, problem, unread, warning
+from kerf_dra.driver.diagnostics.preflight.results import CheckResult, Unread, name_first, ok, problem, unread, warning
 
 CONTROLLER: Final = "kerf-controller"
 PLUGIN: Final = "kerf-kubelet-plugin"

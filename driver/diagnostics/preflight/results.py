@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from api.model.names import list_names
+from kerf_dra.api.model.names import list_names
 
 
 class CheckLevel(StrEnum):

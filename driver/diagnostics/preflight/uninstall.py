@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from api.core.v1 import Pod
-from api.model.claims import ResourceClaim
-from api.model.classic import ClassicClaim
-from driver.diagnostics.preflight.results import (
+from kerf_dra.api.core.v1 import Pod
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.classic import ClassicClaim
+from kerf_dra.driver.diagnostics.preflight.results import (
     CheckResult,
     PreflightReport,
     Unread,

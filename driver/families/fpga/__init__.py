@@ -5,6 +5,6 @@ FpgaImages), ``geometry`` the partitions of a shell,
 ``refused_images`` what nodes say of images that they cannot load, ``family`` the family itself.
 """
 
-from driver.families.fpga.family import FPGA
+from kerf_dra.driver.families.fpga.family import FPGA
 
 __all__ = ["FPGA"]

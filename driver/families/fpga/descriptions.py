@@ -11,14 +11,14 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from api.errors import InvalidDocumentError
-from api.kerf.decoder import decode_fpga_object
-from api.kerf.fpga_objects import FpgaFile, FpgaImage, FpgaImageSpec, FpgaLayout, FpgaShell, FpgaShellSpec
-from api.model.names import MAX_LABEL
-from driver.families.fpga.shell import Function, Logic, Shell, ShellLayout
-from driver.partitions.device_names import name_part
-from driver.partitions.geometry import Placement
-from driver.partitions.slice_limits import MAX_COUNTERS
+from kerf_dra.api.errors import InvalidDocumentError
+from kerf_dra.api.kerf.decoder import decode_fpga_object
+from kerf_dra.api.kerf.fpga_objects import FpgaFile, FpgaImage, FpgaImageSpec, FpgaLayout, FpgaShell, FpgaShellSpec
+from kerf_dra.api.model.names import MAX_LABEL
+from kerf_dra.driver.families.fpga.shell import Function, Logic, Shell, ShellLayout
+from kerf_dra.driver.partitions.device_names import name_part
+from kerf_dra.driver.partitions.geometry import Placement
+from kerf_dra.driver.partitions.slice_limits import MAX_COUNTERS
 
 _LAST_CARD: Final = 99
 """A node has fewer FPGAs than a hundred."""

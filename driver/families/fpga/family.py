@@ -3,13 +3,13 @@
 from types import MappingProxyType
 from typing import Final
 
-from api.kerf.fpga_objects import FPGA_IMAGES, FPGA_SHELLS
-from api.kerf.v1alpha1 import FpgaConfig
-from api.model import device_attributes as v
-from api.model.devices import Attribute
-from api.model.names import DriverName
-from driver.families.base import COMMON_ATTRIBUTES, AttributeDefinition, Family
-from driver.families.fpga.geometry import KIND
+from kerf_dra.api.kerf.fpga_objects import FPGA_IMAGES, FPGA_SHELLS
+from kerf_dra.api.kerf.v1alpha1 import FpgaConfig
+from kerf_dra.api.model import device_attributes as v
+from kerf_dra.api.model.devices import Attribute
+from kerf_dra.api.model.names import DriverName
+from kerf_dra.driver.families.base import COMMON_ATTRIBUTES, AttributeDefinition, Family
+from kerf_dra.driver.families.fpga.geometry import KIND
 
 _TEXT: Final = Attribute.of("")
 _NUMBER: Final = Attribute.of(0)
@@ -71,10 +71,10 @@ FPGA: Final = Family(
     default_configuration="FpgaConfig",
     backends=MappingProxyType(
         {
-            "simulated": "driver.kubeletplugin.backends.simulated:open_fpgas",
-            "dfl": "driver.kubeletplugin.backends.dfl:open_backend",
-            "xrt": "driver.kubeletplugin.backends.xrt:open_backend",
-            "slots": "driver.kubeletplugin.backends.slots:open_backend",
+            "simulated": "kerf_dra.driver.kubeletplugin.backends.simulated:open_fpgas",
+            "dfl": "kerf_dra.driver.kubeletplugin.backends.dfl:open_backend",
+            "xrt": "kerf_dra.driver.kubeletplugin.backends.xrt:open_backend",
+            "slots": "kerf_dra.driver.kubeletplugin.backends.slots:open_backend",
         }
     ),
     description_kinds=(FPGA_SHELLS, FPGA_IMAGES),

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from driver.partitions.geometry import Layout, Placement
+from kerf_dra.driver.partitions.geometry import Layout, Placement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,6 @@
 of a model, ``family`` the family itself.
 """
 
-from driver.families.gpu.family import GPU
+from kerf_dra.driver.families.gpu.family import GPU
 
 __all__ = ["GPU"]

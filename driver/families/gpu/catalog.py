@@ -11,10 +11,10 @@ from typing import Final
 
 import msgspec
 
-from driver.families.base import EVERY, WHOLE, Estimate, ModelFigures
-from driver.families.gpu.model import Engines, GpuModel, Profile
-from driver.families.model_names import find_model
-from driver.partitions.geometry import Placement
+from kerf_dra.driver.families.base import EVERY, WHOLE, Estimate, ModelFigures
+from kerf_dra.driver.families.gpu.model import Engines, GpuModel, Profile
+from kerf_dra.driver.families.model_names import find_model
+from kerf_dra.driver.partitions.geometry import Placement
 
 _DATA: Final = Path(__file__).with_name("data")
 _MIB: Final = 2**20

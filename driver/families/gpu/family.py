@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Final
 
-from api.kerf.v1alpha1 import GpuConfig
-from api.model.devices import Attribute
-from api.model.names import DriverName
-from driver.families.base import COMMON_ATTRIBUTES, AttributeDefinition, Family
-from driver.families.gpu.catalog import gpu_figures, gpu_model, gpu_models
-from driver.families.gpu.geometry import KIND, gpu_geometry
-from driver.partitions.geometry import Geometry
+from kerf_dra.api.kerf.v1alpha1 import GpuConfig
+from kerf_dra.api.model.devices import Attribute
+from kerf_dra.api.model.names import DriverName
+from kerf_dra.driver.families.base import COMMON_ATTRIBUTES, AttributeDefinition, Family
+from kerf_dra.driver.families.gpu.catalog import gpu_figures, gpu_model, gpu_models
+from kerf_dra.driver.families.gpu.geometry import KIND, gpu_geometry
+from kerf_dra.driver.partitions.geometry import Geometry
 
 _TEXT: Final = Attribute.of("")
 _NO: Final = Attribute.of(False)
@@ -80,9 +80,9 @@ GPU: Final = Family(
     resolve_model=_resolve_model,
     backends=MappingProxyType(
         {
-            "simulated": "driver.kubeletplugin.backends.simulated:open_gpus",
-            "nvidia": "driver.kubeletplugin.backends.nvidia:open_backend",
-            "nvidia-fake": "driver.testing.nvml.demonstration:open_backend",
+            "simulated": "kerf_dra.driver.kubeletplugin.backends.simulated:open_gpus",
+            "nvidia": "kerf_dra.driver.kubeletplugin.backends.nvidia:open_backend",
+            "nvidia-fake": "kerf_dra.driver.testing.nvml.demonstration:open_backend",
         }
     ),
     call_timeout_s=120.0,

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
 
-from api.model import device_attributes as v
-from api.model.devices import Attribute
-from api.model.quantity import Quantity
-from api.model.semver import coerce_version
-from driver.families.gpu.model import Engines, GpuModel, Profile
-from driver.partitions.geometry import (
+from kerf_dra.api.model import device_attributes as v
+from kerf_dra.api.model.devices import Attribute
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.api.model.semver import coerce_version
+from kerf_dra.driver.families.gpu.model import Engines, GpuModel, Profile
+from kerf_dra.driver.partitions.geometry import (
     Amounts,
     Geometry,
     PartitionSpec,

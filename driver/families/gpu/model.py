@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from driver.partitions.geometry import Placement
+from kerf_dra.driver.partitions.geometry import Placement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,6 @@
 family itself.
 """
 
-from driver.families.gpu_intel.family import GPU_INTEL
+from kerf_dra.driver.families.gpu_intel.family import GPU_INTEL
 
 __all__ = ["GPU_INTEL"]

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from driver.families.base import EVERY, Estimate, ModelFigures
-from driver.families.model_names import find_model
+from kerf_dra.driver.families.base import EVERY, Estimate, ModelFigures
+from kerf_dra.driver.families.model_names import find_model
 
 _GIB: Final = 2**30
 _SPECIFICATION: Final = "product specifications at intel.com (ARK)"

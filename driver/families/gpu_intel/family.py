@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Final
 
-from api.kerf.v1alpha1 import IntelGpuConfig
-from api.model.devices import Attribute
-from api.model.names import DriverName
-from driver.families.base import COMMON_ATTRIBUTES, AttributeDefinition, Family
-from driver.families.gpu_intel.catalog import intel_gpu_figures, intel_gpus, resolve_intel_gpu
-from driver.families.gpu_intel.geometry import KIND, intel_geometry
-from driver.partitions.geometry import Geometry
+from kerf_dra.api.kerf.v1alpha1 import IntelGpuConfig
+from kerf_dra.api.model.devices import Attribute
+from kerf_dra.api.model.names import DriverName
+from kerf_dra.driver.families.base import COMMON_ATTRIBUTES, AttributeDefinition, Family
+from kerf_dra.driver.families.gpu_intel.catalog import intel_gpu_figures, intel_gpus, resolve_intel_gpu
+from kerf_dra.driver.families.gpu_intel.geometry import KIND, intel_geometry
+from kerf_dra.driver.partitions.geometry import Geometry
 
 _TEXT: Final = Attribute.of("")
 _NO: Final = Attribute.of(False)
@@ -57,7 +57,7 @@ GPU_INTEL: Final = Family(
     geometries=_geometries,
     figures=intel_gpu_figures,
     resolve_model=resolve_intel_gpu,
-    backends=MappingProxyType({"intel": "driver.kubeletplugin.backends.intel:open_backend"}),
+    backends=MappingProxyType({"intel": "kerf_dra.driver.kubeletplugin.backends.intel:open_backend"}),
     call_timeout_s=30.0,
 )
 """The timeout: nothing is done to the card; only a read of ``/sys`` beside a card in reset takes seconds."""

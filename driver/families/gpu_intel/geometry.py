@@ -4,11 +4,18 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
 
-from api.model import device_attributes as v
-from api.model.devices import Attribute
-from api.model.quantity import Quantity
-from driver.families.gpu_intel.catalog import IntelGpu
-from driver.partitions.geometry import Geometry, PartitionSpec, Placement, order_specs, select_present, unit_mask
+from kerf_dra.api.model import device_attributes as v
+from kerf_dra.api.model.devices import Attribute
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.families.gpu_intel.catalog import IntelGpu
+from kerf_dra.driver.partitions.geometry import (
+    Geometry,
+    PartitionSpec,
+    Placement,
+    order_specs,
+    select_present,
+    unit_mask,
+)
 
 KIND: Final = "gpu-intel"
 """The name of the family."""

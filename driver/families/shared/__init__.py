@@ -4,6 +4,6 @@
 together, as the controller publishes them and as plugins prepare them.
 """
 
-from driver.families.shared.family import SHARED
+from kerf_dra.driver.families.shared.family import SHARED
 
 __all__ = ["SHARED"]

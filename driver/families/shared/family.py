@@ -3,12 +3,12 @@
 from types import MappingProxyType
 from typing import Final
 
-from api.kerf.discovery_objects import DISCOVERED_DEVICES, DISCOVERY_CONFIGURATIONS
-from api.model import device_attributes as v
-from api.model.devices import Attribute
-from api.model.names import DriverName
-from driver.families.base import AttributeDefinition, Family
-from driver.families.shared.node_labels import make_selector
+from kerf_dra.api.kerf.discovery_objects import DISCOVERED_DEVICES, DISCOVERY_CONFIGURATIONS
+from kerf_dra.api.model import device_attributes as v
+from kerf_dra.api.model.devices import Attribute
+from kerf_dra.api.model.names import DriverName
+from kerf_dra.driver.families.base import AttributeDefinition, Family
+from kerf_dra.driver.families.shared.node_labels import make_selector
 
 CAPACITY_USERS: Final = "users"
 """The capacity of which each claim's share takes one."""
@@ -36,7 +36,7 @@ SHARED: Final = Family(
         }
     ),
     capacities=MappingProxyType({CAPACITY_USERS: "The claims that may have it at a time; each takes one."}),
-    backends=MappingProxyType({"discovered": "driver.kubeletplugin.backends.discovered:open_backend"}),
+    backends=MappingProxyType({"discovered": "kerf_dra.driver.kubeletplugin.backends.discovered:open_backend"}),
     description_kinds=(DISCOVERY_CONFIGURATIONS, DISCOVERED_DEVICES),
     select_descriptions=lambda node: {DISCOVERED_DEVICES.kind: make_selector(node)},
     is_network_attached=True,

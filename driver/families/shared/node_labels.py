@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Final
 
-from api.kerf.discovery_objects import DiscoveredDeviceSpec
+from kerf_dra.api.kerf.discovery_objects import DiscoveredDeviceSpec
 
 NODE_LABEL: Final = "kerf.dev/node"
 """The label's key."""

@@ -6,16 +6,16 @@ A device that is invalid, or whose configuration is not there, is a fault: it is
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from api.errors import InvalidDocumentError
-from api.kerf.decoder import decode_discovered_device, decode_discovery_configuration
-from api.kerf.discovery_objects import (
+from kerf_dra.api.errors import InvalidDocumentError
+from kerf_dra.api.kerf.decoder import decode_discovered_device, decode_discovery_configuration
+from kerf_dra.api.kerf.discovery_objects import (
     DeviceUser,
     DiscoveredDevice,
     DiscoveredDeviceObject,
     DiscoveryConfiguration,
     DiscoveryConfigurationObject,
 )
-from driver.families.shared.family import SHARED
+from kerf_dra.driver.families.shared.family import SHARED
 
 
 def name_class(name: str) -> str:

@@ -11,9 +11,9 @@ nodes. An id stands for no place of the device: it tells the users of one node a
 
 from collections.abc import Iterable, Sequence
 
-from api.errors import TransientError
-from api.kerf.discovery_objects import DeviceUser
-from driver.families.shared.objects import Discovery, FoundDevice
+from kerf_dra.api.errors import TransientError
+from kerf_dra.api.kerf.discovery_objects import DeviceUser
+from kerf_dra.driver.families.shared.objects import Discovery, FoundDevice
 
 
 class NoCapacityError(TransientError):

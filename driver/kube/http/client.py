@@ -15,15 +15,15 @@ from typing import Final, Generic, Self, TypeAlias
 
 import msgspec
 
-from api.model.base import JsonObject
-from api.model.metadata import ObjectT
-from api.model.names import ObjectRef
-from api.wire import Kind, ListMeta, ObjectList, UndecodableObjectError
-from driver.kube.http.credentials import Access
-from driver.kube.http.errors import AnswerTooLargeError, ExpiredError, InvalidError
-from driver.kube.http.transport import ClientSettings, HttpRequest, HttpTransport, Transport
-from driver.kube.watch_decoder import EventType, ListPage, WatchEvent, decode_event, decode_object, decode_page
-from driver.runtime import metrics
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.metadata import ObjectT
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.wire import Kind, ListMeta, ObjectList, UndecodableObjectError
+from kerf_dra.driver.kube.http.credentials import Access
+from kerf_dra.driver.kube.http.errors import AnswerTooLargeError, ExpiredError, InvalidError
+from kerf_dra.driver.kube.http.transport import ClientSettings, HttpRequest, HttpTransport, Transport
+from kerf_dra.driver.kube.watch_decoder import EventType, ListPage, WatchEvent, decode_event, decode_object, decode_page
+from kerf_dra.driver.runtime import metrics
 
 PAGE: Final = 500
 """Objects per page of a list, as in client-go: some 20 MiB of GPUs' slices."""

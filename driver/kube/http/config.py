@@ -11,8 +11,8 @@ from typing import Final
 
 import anyio.to_thread
 
-from driver.kube.http.credentials import Access
-from driver.kube.http.errors import AccessError
+from kerf_dra.driver.kube.http.credentials import Access
+from kerf_dra.driver.kube.http.errors import AccessError
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where the kubelet mounts a pod's ``token``, ``ca.crt`` and ``namespace``."""
@@ -34,7 +34,7 @@ async def load_access(
 
 
 def _load(kubeconfig: Path | None, context: str | None, environ: Mapping[str, str], service_account: Path) -> Access:
-    from driver.kube.http import kubeconfig as kubeconfigs  # needs PyYAML, which a pod does not
+    from kerf_dra.driver.kube.http import kubeconfig as kubeconfigs  # needs PyYAML, which a pod does not
 
     if kubeconfig is not None:
         return kubeconfigs.read([kubeconfig], context, environ=environ)

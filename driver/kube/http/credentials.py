@@ -15,8 +15,8 @@ from typing import Any, Final, TypeAlias
 import anyio
 import anyio.to_thread
 
-from driver.kube.http.errors import AccessError
-from driver.runtime.https.proxy import HttpsProxy
+from kerf_dra.driver.kube.http.errors import AccessError
+from kerf_dra.driver.runtime.https.proxy import HttpsProxy
 
 REREAD_S: Final = 60.0
 """client-go's interval for token files; the old token stays valid for many minutes."""

@@ -25,8 +25,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from api.errors import KerfError, PermanentError, TransientError
-from api.model.printable_text import to_one_line
+from kerf_dra.api.errors import KerfError, PermanentError, TransientError
+from kerf_dra.api.model.printable_text import to_one_line
 
 _LONGEST_BODY: Final = 500
 """Characters kept of a body that is no Status object: enough for a proxy's title and first sentence."""

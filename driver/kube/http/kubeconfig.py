@@ -15,11 +15,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from api.errors import Problem
-from driver.kube.http.credentials import Access, CredentialPlugin, Pem
-from driver.kube.http.errors import AccessError
-from driver.runtime.https.proxy import HttpsProxy, InvalidProxyError, find_proxy, parse_proxy
-from driver.runtime.yaml_file import NotYamlError, parse_yaml
+from kerf_dra.api.errors import Problem
+from kerf_dra.driver.kube.http.credentials import Access, CredentialPlugin, Pem
+from kerf_dra.driver.kube.http.errors import AccessError
+from kerf_dra.driver.runtime.https.proxy import HttpsProxy, InvalidProxyError, find_proxy, parse_proxy
+from kerf_dra.driver.runtime.yaml_file import NotYamlError, parse_yaml
 
 _HTTPS_PORT: Final = 443
 """Of a server's address without a port (RFC 9110, 4.2.2)."""
@@ -89,8 +89,9 @@ _REFUSED: Final = {
 def read(paths: Sequence[Path], context: str | None = None, *, environ: Mapping[str, str] = os.environ) -> Access:
     """Return the access that the merged files give for ``context``; None: for their current one.
 
-    A proxy is that of ``proxy-url``, else that of ``environ``, as for kubectl (``driver.runtime.https.proxy``).
-    Raises AccessError when a file cannot be read or has problems: it names the file and every problem.
+    A proxy is that of ``proxy-url``, else that of ``environ``, as for kubectl
+    (``kerf_dra.driver.runtime.https.proxy``). Raises AccessError when a file cannot be read or has problems: it names
+    the file and every problem.
     """
     configs = {path: _parse(path) for path in paths}
     where = ", ".join(str(path) for path in paths)

@@ -30,9 +30,9 @@ import anyio
 from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
-from api.model.printable_text import to_one_line
-from driver.kube.http.credentials import Access, Credentials
-from driver.kube.http.errors import (
+from kerf_dra.api.model.printable_text import to_one_line
+from kerf_dra.driver.kube.http.credentials import Access, Credentials
+from kerf_dra.driver.kube.http.errors import (
     AnswerTooLargeError,
     ApiError,
     ServerError,
@@ -41,8 +41,8 @@ from driver.kube.http.errors import (
     UnreachableError,
     build_status_error,
 )
-from driver.runtime import metrics
-from driver.runtime.backoff import Backoff
+from kerf_dra.driver.runtime import metrics
+from kerf_dra.driver.runtime.backoff import Backoff
 
 RETRIES: Final = Backoff(first_s=0.2, factor=3, limit_s=5, jitter=0.5)
 """0.2 + 0.6 + 1.8 s: longer than a load balancer takes to switch to another server."""

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from driver.kubeletplugin.backends.base import Backend
+from kerf_dra.driver.kubeletplugin.backends.base import Backend
 
 
 def find_factory_fault(factory: object) -> str:

@@ -8,7 +8,7 @@ killed, and every call may come again with the same arguments, also in a new pro
 What is ours follows from records alone: before each prepare the plugin surveys the card and notes which partitions are
 there; what is found later at exactly the device's place and was not there before is what an interrupted prepare left.
 It is handed to ``prepare`` and ``abandon`` as ``found``. Everything else belongs to others, and is never changed,
-removed or handed out. ``driver.kubeletplugin.backends.ownership`` decides this, so that no backend has to.
+removed or handed out. ``kerf_dra.driver.kubeletplugin.backends.ownership`` decides this, so that no backend has to.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
-from api.errors import PermanentError, TransientError
-from api.kerf.v1alpha1 import DeviceConfigBase
-from api.model.base import JsonObject
-from api.model.names import ClaimRef, ShareId
-from api.model.quantity import Quantity
-from cdi import ContainerEdits
-from driver.partitions.geometry import Card, Partition, Placement
+from kerf_dra.api.errors import PermanentError, TransientError
+from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.names import ClaimRef, ShareId
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.cdi import ContainerEdits
+from kerf_dra.driver.partitions.geometry import Card, Partition, Placement
 
 Handle: TypeAlias = JsonObject
 """The result of ``prepare`` as plain JSON. The checkpoint keeps it; ``unprepare`` and ``edits`` need nothing else.

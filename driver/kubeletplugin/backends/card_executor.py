@@ -19,8 +19,8 @@ from typing import Final, NamedTuple, TypeVar, TypeVarTuple
 
 import anyio
 
-from api.model.times import format_unix_time
-from driver.kubeletplugin.backends.base import (
+from kerf_dra.api.model.times import format_unix_time
+from kerf_dra.driver.kubeletplugin.backends.base import (
     Backend,
     CardChange,
     CardSurvey,
@@ -29,10 +29,10 @@ from driver.kubeletplugin.backends.base import (
     HardwareRefusedError,
     HealthChange,
 )
-from driver.kubeletplugin.backends.survey_validation import survey_card
-from driver.partitions.geometry import Card
-from driver.runtime import metrics
-from driver.runtime.worker_threads import Work, WorkerThreads, start_call
+from kerf_dra.driver.kubeletplugin.backends.survey_validation import survey_card
+from kerf_dra.driver.partitions.geometry import Card
+from kerf_dra.driver.runtime import metrics
+from kerf_dra.driver.runtime.worker_threads import Work, WorkerThreads, start_call
 
 ResultT = TypeVar("ResultT")
 ArgsT = TypeVarTuple("ArgsT")

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from cdi import DeviceNode
+from kerf_dra.cdi import DeviceNode
 
 _NULL_MAJOR: Final = 1
 _NULL_MINOR: Final = 3

@@ -5,10 +5,10 @@ from typing import TypeVar
 
 import msgspec
 
-from api.errors import InvalidDocumentError, Problem
-from api.kerf.v1alpha1 import Strict
-from driver.kubeletplugin.backends.base import Handle, HardwareRefusedError
-from driver.runtime.yaml_file import NotYamlError, parse_yaml
+from kerf_dra.api.errors import InvalidDocumentError, Problem
+from kerf_dra.api.kerf.v1alpha1 import Strict
+from kerf_dra.driver.kubeletplugin.backends.base import Handle, HardwareRefusedError
+from kerf_dra.driver.runtime.yaml_file import NotYamlError, parse_yaml
 
 ConfigT = TypeVar("ConfigT", bound=Strict)
 HandleT = TypeVar("HandleT", bound=msgspec.Struct)

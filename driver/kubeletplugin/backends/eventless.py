@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Sequence
 
-from driver.kubeletplugin.backends.base import CardChange, HealthChange
+from kerf_dra.driver.kubeletplugin.backends.base import CardChange, HealthChange
 
 
 class EventlessBackend:

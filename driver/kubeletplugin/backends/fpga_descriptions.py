@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from api.kerf.fpga_objects import (
+from kerf_dra.api.kerf.fpga_objects import (
     MAX_BYTES,
     FpgaBlank,
     FpgaFile,
@@ -18,9 +18,9 @@ from api.kerf.fpga_objects import (
     FpgaShellSpec,
     FpgaSlot,
 )
-from driver.families.fpga.descriptions import DescribedShell, Description, ImageReference
-from driver.families.fpga.refused_images import BLANK, ImageRefusal, format_refusals, qualify_function
-from driver.runtime.yaml_file import NotYamlError, parse_yaml
+from kerf_dra.driver.families.fpga.descriptions import DescribedShell, Description, ImageReference
+from kerf_dra.driver.families.fpga.refused_images import BLANK, ImageRefusal, format_refusals, qualify_function
+from kerf_dra.driver.runtime.yaml_file import NotYamlError, parse_yaml
 
 _PATTERN: Final = "*.yaml"
 _MAX_FILES: Final = 1024

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from driver.runtime import metrics
+from kerf_dra.driver.runtime import metrics
 
 LOADS: Final = metrics.counter("kerf_fpga_loads_total", "Images that were loaded into slots of FPGAs.")
 WARM_HITS: Final = metrics.counter(

@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from api.errors import InvalidDocumentError, Problem
-from api.kerf.fpga_objects import FpgaImageSpec
-from api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig
-from driver.kubeletplugin.backends.base import AllocatedDevice, UnsuitableClaimError
+from kerf_dra.api.errors import InvalidDocumentError, Problem
+from kerf_dra.api.kerf.fpga_objects import FpgaImageSpec
+from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig
+from kerf_dra.driver.kubeletplugin.backends.base import AllocatedDevice, UnsuitableClaimError
 
 _LOADS: Final = 3
 _LEAST_S: Final = 30

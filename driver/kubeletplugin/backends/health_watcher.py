@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
-from driver.kubeletplugin.backends.base import (
+from kerf_dra.driver.kubeletplugin.backends.base import (
     CardAbsentError,
     CardChange,
     DiscoveryChange,
@@ -11,7 +11,7 @@ from driver.kubeletplugin.backends.base import (
     HealthState,
     UnhealthyState,
 )
-from driver.partitions.geometry import Partition
+from kerf_dra.driver.partitions.geometry import Partition
 
 States = Mapping[Partition | None, UnhealthyState]
 """What is not healthy of a card, by partition; None: the whole card."""

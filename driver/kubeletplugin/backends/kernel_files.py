@@ -8,9 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Generic, Protocol, TypeVar
 
-from api.model.names import list_names
-from api.model.printable_text import to_one_line
-from driver.kubeletplugin.backends.base import CardAbsentError
+from kerf_dra.api.model.names import list_names
+from kerf_dra.api.model.printable_text import to_one_line
+from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError
 
 _PCIE_ROOT: Final = re.compile(r"pci[0-9a-f]{4}:[0-9a-f]{2}")
 _MOST_NAMED: Final = 4

@@ -20,8 +20,13 @@ theirs is taken for ours. While nothing goes wrong, the hardware's refusal of ou
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from driver.kubeletplugin.backends.base import CardSurvey, FoundPartition, HardwareBusyError, HardwareConflictError
-from driver.partitions.geometry import Partition
+from kerf_dra.driver.kubeletplugin.backends.base import (
+    CardSurvey,
+    FoundPartition,
+    HardwareBusyError,
+    HardwareConflictError,
+)
+from kerf_dra.driver.partitions.geometry import Partition
 
 BEFORE: Final = "before"
 """The note of the ids that were on the card before the first try."""

@@ -12,11 +12,11 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, TypeAlias
 
-from api.errors import KerfError, PermanentError
-from driver.families.base import Family
-from driver.families.registry import BUILT_IN, BUILT_IN_BY_NAME, describe_unknown, find_families, load_families
-from driver.kubeletplugin.backends.backend_validation import find_factory_fault, find_protocol_fault
-from driver.kubeletplugin.backends.base import Backend
+from kerf_dra.api.errors import KerfError, PermanentError
+from kerf_dra.driver.families.base import Family
+from kerf_dra.driver.families.registry import BUILT_IN, BUILT_IN_BY_NAME, describe_unknown, find_families, load_families
+from kerf_dra.driver.kubeletplugin.backends.backend_validation import find_factory_fault, find_protocol_fault
+from kerf_dra.driver.kubeletplugin.backends.base import Backend
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

@@ -2,8 +2,8 @@
 
 from itertools import combinations
 
-from api.errors import TransientError
-from driver.kubeletplugin.backends.base import Backend, CardSurvey
+from kerf_dra.api.errors import TransientError
+from kerf_dra.driver.kubeletplugin.backends.base import Backend, CardSurvey
 
 
 class ContradictorySurveyError(TransientError):

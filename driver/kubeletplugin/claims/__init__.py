@@ -6,5 +6,5 @@
 nobody will unprepare, ``refused_claims`` sends pods elsewhere whose devices the hardware keeps refusing,
 ``held_claims`` finds claims whose devices somebody else holds, ``early_preparation`` prepares claims before their pods
 are bound (KEP-5007), ``status_writer`` writes into claims what they got (KEP-4817). The package never imports the
-kubelet's services (``driver.kubeletplugin.grpc``).
+kubelet's services (``kerf_dra.driver.kubeletplugin.grpc``).
 """

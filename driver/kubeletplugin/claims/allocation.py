@@ -9,19 +9,19 @@ from typing import NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
-from api.errors import InvalidDocumentError, PermanentError, Problem, TransientError
-from api.kerf.decoder import decode_device_config
-from api.kerf.v1alpha1 import DeviceConfigBase
-from api.model.allocations import DeviceRequestAllocationResult
-from api.model.base import JsonObject
-from api.model.claims import ResourceClaim
-from api.model.names import DeviceId, ShareId
-from api.model.prepared import DeviceDescription, PreparedClaim, PreparedDevice
-from api.model.quantity import Quantity
-from driver.kubeletplugin.cluster.base import describe_other_claim
-from driver.kubeletplugin.inventory.devices import DeviceSet, PartitionDevice
-from driver.partitions.geometry import NOTHING
-from driver.partitions.records import from_card_part, to_card_part
+from kerf_dra.api.errors import InvalidDocumentError, PermanentError, Problem, TransientError
+from kerf_dra.api.kerf.decoder import decode_device_config
+from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase
+from kerf_dra.api.model.allocations import DeviceRequestAllocationResult
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.names import DeviceId, ShareId
+from kerf_dra.api.model.prepared import DeviceDescription, PreparedClaim, PreparedDevice
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.kubeletplugin.cluster.base import describe_other_claim
+from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, PartitionDevice
+from kerf_dra.driver.partitions.geometry import NOTHING
+from kerf_dra.driver.partitions.records import from_card_part, to_card_part
 
 Configurations: TypeAlias = Mapping[str, type[DeviceConfigBase]]
 """The kinds of configuration of the driver's family (``Family.configurations``)."""

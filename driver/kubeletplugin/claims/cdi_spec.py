@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from api.core.v1 import Pod
-from api.errors import PermanentError
-from api.model.names import ClaimRef, ObjectRef
-from api.model.prepared import PreparedDevice
-from cdi import ContainerEdits, Device, Kind, QualifiedName, Spec, transient_name
-from driver.kubeletplugin.backends.base import Handle
+from kerf_dra.api.core.v1 import Pod
+from kerf_dra.api.errors import PermanentError
+from kerf_dra.api.model.names import ClaimRef, ObjectRef
+from kerf_dra.api.model.prepared import PreparedDevice
+from kerf_dra.cdi import ContainerEdits, Device, Kind, QualifiedName, Spec, transient_name
+from kerf_dra.driver.kubeletplugin.backends.base import Handle
 
 
 class ConflictingRequestsError(PermanentError):

@@ -1,15 +1,16 @@
 """The checkpoint: the claims that this node has prepared or begun to prepare, durable across crashes and power loss.
 
-It is a SQLite database with one row for each claim (``api.checkpoint``), and one for the notes on each device whose
-hardware may have been changed (``DeviceJournal``), which go with the claim's. Every write survives the process;
+It is a SQLite database with one row for each claim (``kerf_dra.api.checkpoint``), and one for the notes on each device
+whose hardware may have been changed (``DeviceJournal``), which go with the claim's. Every write survives the process;
 ``sync`` makes the writes before it survive the machine. Only the record *started* must: records of an earlier boot are
 *started* whatever they say (``transitions``), so later records may reach the disk with the next claim's.
 
 What cannot be read is never taken for "nothing prepared": the plugin refuses to start and says what to do. The file
-appears complete or not at all, so an empty or a foreign one is damage; each record has a checksum (``api.checkpoint``);
-SQLite's own check and a comparison of the tables find what is wrong with the pages; and which content was written is
-noted outside of the database (``checkpoint_digest``), because a log that lost its end is no error to SQLite. A folder
-that was emptied with all this in it is found by the CDI files of the claims, which are elsewhere and go with the boot.
+appears complete or not at all, so an empty or a foreign one is damage; each record has a checksum
+(``kerf_dra.api.checkpoint``); SQLite's own check and a comparison of the tables find what is wrong with the pages; and
+which content was written is noted outside of the database (``checkpoint_digest``), because a log that lost its end is
+no error to SQLite. A folder that was emptied with all this in it is found by the CDI files of the claims, which are
+elsewhere and go with the boot.
 
 SQLite writes its log and does not sync it (``synchronous=NORMAL``, https://www.sqlite.org/wal.html). The sync that
 ``synchronous=FULL`` would add after each write is made here, by the worker thread that is about to change hardware: one
@@ -33,12 +34,12 @@ from typing import Any, Final, TypeAlias
 
 from msgspec.structs import replace
 
-from api.checkpoint import v1
-from api.checkpoint.v1 import CheckpointError
-from api.errors import TransientError
-from api.model.names import DeviceId, ShareId
-from api.model.prepared import DeviceNotes, PreparedClaim
-from driver.kubeletplugin.claims.checkpoint_digest import (
+from kerf_dra.api.checkpoint import v1
+from kerf_dra.api.checkpoint.v1 import CheckpointError
+from kerf_dra.api.errors import TransientError
+from kerf_dra.api.model.names import DeviceId, ShareId
+from kerf_dra.api.model.prepared import DeviceNotes, PreparedClaim
+from kerf_dra.driver.kubeletplugin.claims.checkpoint_digest import (
     ContentDigest,
     DigestFile,
     Row,

@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from api.checkpoint import v1
-from api.checkpoint.v1 import CheckpointError, ContentRecord, ContentSummary
+from kerf_dra.api.checkpoint import v1
+from kerf_dra.api.checkpoint.v1 import CheckpointError, ContentRecord, ContentSummary
 
 FILE_NAME: Final = "checkpoint.digest"
 

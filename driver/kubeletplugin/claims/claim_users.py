@@ -6,12 +6,12 @@ hardware can tell, and a container that starts has no process on the hardware ye
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from api.model.names import ObjectRef
-from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
-from api.podresources.v1 import ClaimUse
-from driver.kubeletplugin.claims.checkpoint import is_set_aside
-from driver.kubeletplugin.inventory.surveys import SurveyTracker
-from driver.partitions.records import from_card_part
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
+from kerf_dra.api.podresources.v1 import ClaimUse
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import is_set_aside
+from kerf_dra.driver.kubeletplugin.inventory.surveys import SurveyTracker
+from kerf_dra.driver.partitions.records import from_card_part
 
 
 class ClaimUsers:

@@ -11,13 +11,19 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from api.errors import TransientError
-from api.model.device_attributes import ATTRIBUTE_DEVICE_UUID
-from api.model.devices import Attribute
-from api.model.metadata import ObjectMeta
-from api.model.prepared import DeviceDescription, PreparedClaim, PreparedDevice
-from api.resource.device_metadata import DescribedDevice, DescribedRequest, DeviceMetadata, container_path, encode
-from cdi import ContainerEdits, Mount
+from kerf_dra.api.errors import TransientError
+from kerf_dra.api.model.device_attributes import ATTRIBUTE_DEVICE_UUID
+from kerf_dra.api.model.devices import Attribute
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.prepared import DeviceDescription, PreparedClaim, PreparedDevice
+from kerf_dra.api.resource.device_metadata import (
+    DescribedDevice,
+    DescribedRequest,
+    DeviceMetadata,
+    container_path,
+    encode,
+)
+from kerf_dra.cdi import ContainerEdits, Mount
 
 FOLDER: Final = "dra-device-metadata"
 """The name that drivers with the Go package use (``k8s.io/dynamic-resource-allocation/kubeletplugin``)."""

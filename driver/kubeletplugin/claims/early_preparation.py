@@ -11,31 +11,31 @@ from typing import Final
 
 import anyio
 
-from api.errors import InvalidDocumentError, KerfError, PermanentError, TransientError
-from api.model.allocations import DeviceRequestAllocationResult
-from api.model.claims import AllocatedClaim
-from api.model.names import ClaimRef, ObjectRef
-from driver.kube.http.errors import ConflictError, ForbiddenError, NotFoundError
-from driver.kube.store import ObjectChange
-from driver.kubeletplugin.backends.base import UnsuitableClaimError
-from driver.kubeletplugin.claims.allocation import NotAllocatedError
-from driver.kubeletplugin.claims.checkpoint import Checkpoint
-from driver.kubeletplugin.claims.hardware import DevicesFailedError
-from driver.kubeletplugin.claims.preparer import ClaimGoneError, ClaimPreparer
-from driver.kubeletplugin.claims.status_writer import ASK_AGAIN_S, DeviceStatusWriter
-from driver.kubeletplugin.cluster.base import Cluster, StatusDroppedError
-from driver.kubeletplugin.inventory.binding_conditions import (
+from kerf_dra.api.errors import InvalidDocumentError, KerfError, PermanentError, TransientError
+from kerf_dra.api.model.allocations import DeviceRequestAllocationResult
+from kerf_dra.api.model.claims import AllocatedClaim
+from kerf_dra.api.model.names import ClaimRef, ObjectRef
+from kerf_dra.driver.kube.http.errors import ConflictError, ForbiddenError, NotFoundError
+from kerf_dra.driver.kube.store import ObjectChange
+from kerf_dra.driver.kubeletplugin.backends.base import UnsuitableClaimError
+from kerf_dra.driver.kubeletplugin.claims.allocation import NotAllocatedError
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint
+from kerf_dra.driver.kubeletplugin.claims.hardware import DevicesFailedError
+from kerf_dra.driver.kubeletplugin.claims.preparer import ClaimGoneError, ClaimPreparer
+from kerf_dra.driver.kubeletplugin.claims.status_writer import ASK_AGAIN_S, DeviceStatusWriter
+from kerf_dra.driver.kubeletplugin.cluster.base import Cluster, StatusDroppedError
+from kerf_dra.driver.kubeletplugin.inventory.binding_conditions import (
     BindingConditions,
     build_device_statuses,
     find_awaited_devices,
 )
-from driver.kubeletplugin.inventory.health import DeviceHealthTracker
-from driver.kubeletplugin.inventory.publisher import DevicePublisher
-from driver.kubeletplugin.settings import Settings
-from driver.partitions.records import from_card_part
-from driver.runtime import metrics
-from driver.runtime.backoff import Backoff
-from driver.runtime.work_queue import WorkQueue
+from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from kerf_dra.driver.kubeletplugin.inventory.publisher import DevicePublisher
+from kerf_dra.driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.partitions.records import from_card_part
+from kerf_dra.driver.runtime import metrics
+from kerf_dra.driver.runtime.backoff import Backoff
+from kerf_dra.driver.runtime.work_queue import WorkQueue
 
 _WORKERS: Final = 1024
 """Claims prepared at once: more than a node has. Each card does one thing at a time, and reads of claims have a budget;

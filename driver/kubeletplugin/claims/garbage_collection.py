@@ -26,20 +26,20 @@ from typing import Final
 
 import anyio
 
-import cdi
-from api.errors import KerfError
-from api.model.prepared import ClaimState, PreparedClaim
-from driver.kubeletplugin.claims import cdi_spec
-from driver.kubeletplugin.claims.checkpoint import Checkpoint
-from driver.kubeletplugin.claims.claim_users import ClaimUsers
-from driver.kubeletplugin.claims.device_metadata import MetadataFileError, MetadataFiles
-from driver.kubeletplugin.claims.preparer import ClaimPreparer
-from driver.kubeletplugin.claims.transitions import ClaimEnd, find_end, may_run
-from driver.kubeletplugin.cluster.base import Cluster
-from driver.kubeletplugin.inventory.restrictions import OrphanedDevices
-from driver.kubeletplugin.settings import Settings
-from driver.runtime import metrics
-from driver.runtime.problem_log import ProblemLog
+from kerf_dra import cdi
+from kerf_dra.api.errors import KerfError
+from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
+from kerf_dra.driver.kubeletplugin.claims import cdi_spec
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint
+from kerf_dra.driver.kubeletplugin.claims.claim_users import ClaimUsers
+from kerf_dra.driver.kubeletplugin.claims.device_metadata import MetadataFileError, MetadataFiles
+from kerf_dra.driver.kubeletplugin.claims.preparer import ClaimPreparer
+from kerf_dra.driver.kubeletplugin.claims.transitions import ClaimEnd, find_end, may_run
+from kerf_dra.driver.kubeletplugin.cluster.base import Cluster
+from kerf_dra.driver.kubeletplugin.inventory.restrictions import OrphanedDevices
+from kerf_dra.driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.runtime import metrics
+from kerf_dra.driver.runtime.problem_log import ProblemLog
 
 _log = logging.getLogger(__name__)
 

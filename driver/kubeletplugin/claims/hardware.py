@@ -16,12 +16,12 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from api.errors import KerfError
-from api.kerf.v1alpha1 import DeviceConfigBase
-from api.model.names import ClaimRef
-from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
-from cdi import ContainerEdits
-from driver.kubeletplugin.backends.base import (
+from kerf_dra.api.errors import KerfError
+from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase
+from kerf_dra.api.model.names import ClaimRef
+from kerf_dra.api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
+from kerf_dra.cdi import ContainerEdits
+from kerf_dra.driver.kubeletplugin.backends.base import (
     AllocatedDevice,
     Backend,
     CardSurvey,
@@ -32,15 +32,15 @@ from driver.kubeletplugin.backends.base import (
     Journal,
     RequestEditor,
 )
-from driver.kubeletplugin.backends.card_executor import CardExecutor
-from driver.kubeletplugin.backends.ownership import BEFORE, check_free, find_ours, list_before
-from driver.kubeletplugin.backends.survey_validation import survey_card
-from driver.kubeletplugin.claims.allocation import Configurations, decode_config
-from driver.kubeletplugin.claims.cdi_spec import build_request_edits, first_variable
-from driver.kubeletplugin.claims.checkpoint import Checkpoint, DeviceJournal
-from driver.partitions.records import from_card_part
-from driver.runtime import logs, metrics
-from driver.runtime.concurrency import for_each
+from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
+from kerf_dra.driver.kubeletplugin.backends.ownership import BEFORE, check_free, find_ours, list_before
+from kerf_dra.driver.kubeletplugin.backends.survey_validation import survey_card
+from kerf_dra.driver.kubeletplugin.claims.allocation import Configurations, decode_config
+from kerf_dra.driver.kubeletplugin.claims.cdi_spec import build_request_edits, first_variable
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint, DeviceJournal
+from kerf_dra.driver.partitions.records import from_card_part
+from kerf_dra.driver.runtime import logs, metrics
+from kerf_dra.driver.runtime.concurrency import for_each
 
 _log = logging.getLogger(__name__)
 

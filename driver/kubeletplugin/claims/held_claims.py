@@ -3,11 +3,11 @@
 from collections.abc import Callable, Collection
 from typing import Final
 
-from api.model.claims import AllocatedClaim
-from api.model.names import DeviceId
-from driver.kubeletplugin.cluster.base import Cluster, claim_reference
-from driver.kubeletplugin.inventory.devices import DeviceSet
-from driver.kubeletplugin.inventory.surveys import SurveyTracker
+from kerf_dra.api.model.claims import AllocatedClaim
+from kerf_dra.api.model.names import DeviceId
+from kerf_dra.driver.kubeletplugin.cluster.base import Cluster, claim_reference
+from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet
+from kerf_dra.driver.kubeletplugin.inventory.surveys import SurveyTracker
 
 _REASON: Final = "InUseOutsideKerf"
 """The reason of events about claims that have what somebody else holds."""

@@ -12,24 +12,24 @@ from typing import Final
 
 from anyio.abc import TaskGroup
 
-from api.errors import PermanentError, TransientError
-from api.model.claims import POD_CLAIM_NAME, ResourceClaim
-from api.model.names import ClaimRef, ObjectRef, is_dns_label
-from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
-from driver.kubeletplugin.claims.allocation import (
+from kerf_dra.api.errors import PermanentError, TransientError
+from kerf_dra.api.model.claims import POD_CLAIM_NAME, ResourceClaim
+from kerf_dra.api.model.names import ClaimRef, ObjectRef, is_dns_label
+from kerf_dra.api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
+from kerf_dra.driver.kubeletplugin.claims.allocation import (
     Configurations,
     DeviceInUseError,
     keep_handles,
     resolve_devices,
     select_results,
 )
-from driver.kubeletplugin.claims.cdi_spec import check_containers
-from driver.kubeletplugin.claims.checkpoint import Checkpoint, is_set_aside
-from driver.kubeletplugin.claims.hardware import DevicesFailedError
-from driver.kubeletplugin.claims.refused_claims import RefusedClaims
-from driver.kubeletplugin.claims.status_writer import DeviceStatusWriter
-from driver.kubeletplugin.claims.steps import ClaimContext, ReleaseDeferredError, StepExecutor
-from driver.kubeletplugin.claims.transitions import (
+from kerf_dra.driver.kubeletplugin.claims.cdi_spec import check_containers
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint, is_set_aside
+from kerf_dra.driver.kubeletplugin.claims.hardware import DevicesFailedError
+from kerf_dra.driver.kubeletplugin.claims.refused_claims import RefusedClaims
+from kerf_dra.driver.kubeletplugin.claims.status_writer import DeviceStatusWriter
+from kerf_dra.driver.kubeletplugin.claims.steps import ClaimContext, ReleaseDeferredError, StepExecutor
+from kerf_dra.driver.kubeletplugin.claims.transitions import (
     PREPARE,
     RELEASE,
     UNPREPARE,
@@ -40,11 +40,11 @@ from driver.kubeletplugin.claims.transitions import (
     find_end,
     may_run,
 )
-from driver.kubeletplugin.cluster.base import Cluster
-from driver.kubeletplugin.inventory.publisher import DevicePublisher
-from driver.runtime import logs, metrics
-from driver.runtime.concurrency import SingleFlight
-from driver.runtime.notifier import Notifier
+from kerf_dra.driver.kubeletplugin.cluster.base import Cluster
+from kerf_dra.driver.kubeletplugin.inventory.publisher import DevicePublisher
+from kerf_dra.driver.runtime import logs, metrics
+from kerf_dra.driver.runtime.concurrency import SingleFlight
+from kerf_dra.driver.runtime.notifier import Notifier
 
 _log = logging.getLogger(__name__)
 

@@ -1,30 +1,30 @@
 """Claims whose preparation the hardware keeps refusing: their pods are to start elsewhere.
 
-The placement is tainted (``driver.kubeletplugin.inventory.refusals``), so that the pod's owner replaces it on another
-node or another device. Where eviction cannot work, or would lose the pod, an event says which pod to delete.
+The placement is tainted (``kerf_dra.driver.kubeletplugin.inventory.refusals``), so that the pod's owner replaces it on
+another node or another device. Where eviction cannot work, or would lose the pod, an event says which pod to delete.
 """
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from api.checkpoint.v1 import CheckpointError
-from api.core.v1 import Pod, reference
-from api.errors import InvalidDocumentError
-from api.model.claims import AllocatedClaim, ResourceClaim
-from api.model.names import ClaimRef, DeviceId, ObjectRef
-from api.model.prepared import ClaimState
-from driver.kubeletplugin.backends.base import HardwareConflictError
-from driver.kubeletplugin.claims.checkpoint import Checkpoint
-from driver.kubeletplugin.claims.hardware import DevicesFailedError
-from driver.kubeletplugin.cluster.base import Cluster, claim_reference, describe_other_claim
-from driver.kubeletplugin.inventory.refusals import MAX_EVICTING
-from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions
-from driver.partitions.geometry import Partition
-from driver.partitions.records import from_card_part
-from driver.runtime import metrics
-from driver.runtime.work_queue import WorkQueue
-from driver.scheduling.extended_resources import EXTENDED_CLAIM
+from kerf_dra.api.checkpoint.v1 import CheckpointError
+from kerf_dra.api.core.v1 import Pod, reference
+from kerf_dra.api.errors import InvalidDocumentError
+from kerf_dra.api.model.claims import AllocatedClaim, ResourceClaim
+from kerf_dra.api.model.names import ClaimRef, DeviceId, ObjectRef
+from kerf_dra.api.model.prepared import ClaimState
+from kerf_dra.driver.kubeletplugin.backends.base import HardwareConflictError
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint
+from kerf_dra.driver.kubeletplugin.claims.hardware import DevicesFailedError
+from kerf_dra.driver.kubeletplugin.cluster.base import Cluster, claim_reference, describe_other_claim
+from kerf_dra.driver.kubeletplugin.inventory.refusals import MAX_EVICTING
+from kerf_dra.driver.kubeletplugin.inventory.restrictions import DeviceRestrictions
+from kerf_dra.driver.partitions.geometry import Partition
+from kerf_dra.driver.partitions.records import from_card_part
+from kerf_dra.driver.runtime import metrics
+from kerf_dra.driver.runtime.work_queue import WorkQueue
+from kerf_dra.driver.scheduling.extended_resources import EXTENDED_CLAIM
 
 _log = logging.getLogger(__name__)
 

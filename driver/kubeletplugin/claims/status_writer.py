@@ -13,30 +13,30 @@ from typing import Final
 
 import anyio
 
-from api.kerf.device_status import DeviceStatus
-from api.kerf.v1alpha1 import API_VERSION
-from api.model.allocations import AllocatedDeviceStatus
-from api.model.base import JsonObject
-from api.model.claims import AllocatedClaim, ResourceClaim
-from api.model.device_attributes import ATTRIBUTE_PCI_BUS_ID, ATTRIBUTE_SIMULATED
-from api.model.names import ClaimRef, DeviceId, DriverName
-from api.model.prepared import PreparedClaim, PreparedDevice
-from driver.kube.http.errors import ConflictError, ForbiddenError, NotFoundError
-from driver.kubeletplugin.claims.hardware import HardwareExecutor, PreparedIdentity
-from driver.kubeletplugin.claims.transitions import RecordState, classify_record
-from driver.kubeletplugin.cluster.base import Cluster, StatusDroppedError
-from driver.kubeletplugin.inventory.binding_conditions import BindingConditions
-from driver.kubeletplugin.inventory.device_status import (
+from kerf_dra.api.kerf.device_status import DeviceStatus
+from kerf_dra.api.kerf.v1alpha1 import API_VERSION
+from kerf_dra.api.model.allocations import AllocatedDeviceStatus
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.claims import AllocatedClaim, ResourceClaim
+from kerf_dra.api.model.device_attributes import ATTRIBUTE_PCI_BUS_ID, ATTRIBUTE_SIMULATED
+from kerf_dra.api.model.names import ClaimRef, DeviceId, DriverName
+from kerf_dra.api.model.prepared import PreparedClaim, PreparedDevice
+from kerf_dra.driver.kube.http.errors import ConflictError, ForbiddenError, NotFoundError
+from kerf_dra.driver.kubeletplugin.claims.hardware import HardwareExecutor, PreparedIdentity
+from kerf_dra.driver.kubeletplugin.claims.transitions import RecordState, classify_record
+from kerf_dra.driver.kubeletplugin.cluster.base import Cluster, StatusDroppedError
+from kerf_dra.driver.kubeletplugin.inventory.binding_conditions import BindingConditions
+from kerf_dra.driver.kubeletplugin.inventory.device_status import (
     DeviceKey,
     are_same,
     compose_device_statuses,
     encode_data,
     select_reported,
 )
-from driver.kubeletplugin.inventory.devices import PartitionDevice
-from driver.runtime import metrics
-from driver.runtime.backoff import Backoff
-from driver.runtime.work_queue import WorkQueue
+from kerf_dra.driver.kubeletplugin.inventory.devices import PartitionDevice
+from kerf_dra.driver.runtime import metrics
+from kerf_dra.driver.runtime.backoff import Backoff
+from kerf_dra.driver.runtime.work_queue import WorkQueue
 
 ASK_AGAIN_S: Final = 600.0
 """Time after which a write that was refused is tried again: a person who has given the permission waits ten minutes at

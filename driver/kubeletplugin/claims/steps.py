@@ -14,19 +14,19 @@ from typing import Final, assert_never
 
 from msgspec.structs import replace
 
-import cdi
-from api.errors import KerfError, TransientError
-from api.model.names import ClaimRef
-from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
-from driver.kubeletplugin.backends.base import CardAbsentError, HardwareHeldError
-from driver.kubeletplugin.claims import cdi_spec, device_metadata
-from driver.kubeletplugin.claims.allocation import check_conflicts
-from driver.kubeletplugin.claims.checkpoint import Checkpoint
-from driver.kubeletplugin.claims.device_metadata import MetadataFiles
-from driver.kubeletplugin.claims.hardware import DevicesFailedError, HardwareExecutor
-from driver.kubeletplugin.claims.transitions import RELEASE, Step
-from driver.runtime import metrics
-from driver.runtime.worker_threads import LimitedCalls, Work
+from kerf_dra import cdi
+from kerf_dra.api.errors import KerfError, TransientError
+from kerf_dra.api.model.names import ClaimRef
+from kerf_dra.api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
+from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError, HardwareHeldError
+from kerf_dra.driver.kubeletplugin.claims import cdi_spec, device_metadata
+from kerf_dra.driver.kubeletplugin.claims.allocation import check_conflicts
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint
+from kerf_dra.driver.kubeletplugin.claims.device_metadata import MetadataFiles
+from kerf_dra.driver.kubeletplugin.claims.hardware import DevicesFailedError, HardwareExecutor
+from kerf_dra.driver.kubeletplugin.claims.transitions import RELEASE, Step
+from kerf_dra.driver.runtime import metrics
+from kerf_dra.driver.runtime.worker_threads import LimitedCalls, Work
 
 _log = logging.getLogger(__name__)
 

@@ -27,9 +27,9 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from api.model.claims import ResourceClaim
-from api.model.names import ShareId
-from api.model.prepared import ClaimState, PreparedClaim
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.names import ShareId
+from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
 
 
 class RecordState(StrEnum):

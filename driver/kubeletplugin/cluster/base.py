@@ -3,25 +3,25 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from api.core.v1 import NODES, PODS, Node, ObjectReference, Pod
-from api.dra.registry import PluginServices
-from api.errors import PermanentError, TransientError
-from api.kerf.discovery_objects import DeviceUser, DiscoveredDeviceObject
-from api.model.allocations import AllocatedDeviceStatus
-from api.model.claims import AllocatedClaim, ResourceClaim
-from api.model.devices import ResourceSlice
-from api.model.metadata import OwnerReference
-from api.model.names import ClaimRef, ObjectRef
-from api.resource.kinds import GROUP
-from api.wire import Kind
-from driver.families.shared.objects import Discovery, FoundDevice
-from driver.kube.events import EventKind
-from driver.kube.http.client import Client
-from driver.kube.http.errors import ForbiddenError, MissingObject, NotFoundError
-from driver.kube.store import ObjectChange, Store
-from driver.kubeletplugin.cluster.descriptions import DescriptionSource
-from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
-from driver.runtime.notifier import Notifier
+from kerf_dra.api.core.v1 import NODES, PODS, Node, ObjectReference, Pod
+from kerf_dra.api.dra.registry import PluginServices
+from kerf_dra.api.errors import PermanentError, TransientError
+from kerf_dra.api.kerf.discovery_objects import DeviceUser, DiscoveredDeviceObject
+from kerf_dra.api.model.allocations import AllocatedDeviceStatus
+from kerf_dra.api.model.claims import AllocatedClaim, ResourceClaim
+from kerf_dra.api.model.devices import ResourceSlice
+from kerf_dra.api.model.metadata import OwnerReference
+from kerf_dra.api.model.names import ClaimRef, ObjectRef
+from kerf_dra.api.resource.kinds import GROUP
+from kerf_dra.api.wire import Kind
+from kerf_dra.driver.families.shared.objects import Discovery, FoundDevice
+from kerf_dra.driver.kube.events import EventKind
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.errors import ForbiddenError, MissingObject, NotFoundError
+from kerf_dra.driver.kube.store import ObjectChange, Store
+from kerf_dra.driver.kubeletplugin.cluster.descriptions import DescriptionSource
+from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
+from kerf_dra.driver.runtime.notifier import Notifier
 
 
 class StatusDroppedError(PermanentError):

@@ -12,20 +12,20 @@ from typing import Final
 
 import anyio
 
-from api.core.v1 import Node, ObjectReference, Pod
-from api.dra.registry import PluginServices, services_for_kubelet
-from api.errors import KerfError, UnsupportedError
-from api.kerf.node_inventory import NODE_INVENTORIES, NodeInventorySpec, inventory_name
-from api.model.allocations import AllocatedDeviceStatus
-from api.model.claims import AllocatedClaim, ResourceClaim
-from api.model.devices import ResourceSlice
-from api.model.names import ClaimRef, ObjectRef
-from api.wire import to_builtins
-from driver.kube.discovery import ClassicFeatures
-from driver.kube.events import EventKind, EventReporter
-from driver.kube.http.client import Client
-from driver.kube.store import ObjectChange, Store
-from driver.kubeletplugin.cluster.base import (
+from kerf_dra.api.core.v1 import Node, ObjectReference, Pod
+from kerf_dra.api.dra.registry import PluginServices, services_for_kubelet
+from kerf_dra.api.errors import KerfError, UnsupportedError
+from kerf_dra.api.kerf.node_inventory import NODE_INVENTORIES, NodeInventorySpec, inventory_name
+from kerf_dra.api.model.allocations import AllocatedDeviceStatus
+from kerf_dra.api.model.claims import AllocatedClaim, ResourceClaim
+from kerf_dra.api.model.devices import ResourceSlice
+from kerf_dra.api.model.names import ClaimRef, ObjectRef
+from kerf_dra.api.wire import to_builtins
+from kerf_dra.driver.kube.discovery import ClassicFeatures
+from kerf_dra.driver.kube.events import EventKind, EventReporter
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.store import ObjectChange, Store
+from kerf_dra.driver.kubeletplugin.cluster.base import (
     ClaimInformer,
     DiscoveredDeviceSource,
     confirm_absence,
@@ -34,13 +34,13 @@ from driver.kubeletplugin.cluster.base import (
     read_claim,
     read_pod,
 )
-from driver.kubeletplugin.cluster.descriptions import DescriptionSource, watch_descriptions
-from driver.kubeletplugin.cluster.node_inventory import build_inventory_spec
-from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
-from driver.kubeletplugin.settings import Settings
-from driver.partitions.slice_limits import SliceLayout
-from driver.runtime.backoff import Backoff
-from driver.runtime.notifier import Notifier
+from kerf_dra.driver.kubeletplugin.cluster.descriptions import DescriptionSource, watch_descriptions
+from kerf_dra.driver.kubeletplugin.cluster.node_inventory import build_inventory_spec
+from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
+from kerf_dra.driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.partitions.slice_limits import SliceLayout
+from kerf_dra.driver.runtime.backoff import Backoff
+from kerf_dra.driver.runtime.notifier import Notifier
 
 RENEW_S: Final = 60.0
 """Time between two renewals: three of them before a controller counts the plugin as silent."""

@@ -10,13 +10,13 @@ from typing import Any, Final, Protocol
 
 import anyio
 
-from api.model.base import JsonObject
-from api.wire import Kind
-from driver.kube.definitions import wait_until_readable
-from driver.kube.http.client import Client
-from driver.kube.http.errors import ApiError
-from driver.kube.informer import Informer
-from driver.kubeletplugin.settings import Settings
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.wire import Kind
+from kerf_dra.driver.kube.definitions import wait_until_readable
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.errors import ApiError
+from kerf_dra.driver.kube.informer import Informer
+from kerf_dra.driver.kubeletplugin.settings import Settings
 
 _log = logging.getLogger(__name__)
 

@@ -10,29 +10,29 @@ from typing import Any, Final
 
 import anyio
 
-from api.core.v1 import NODES, Node
-from api.kerf.discovery_objects import (
+from kerf_dra.api.core.v1 import NODES, Node
+from kerf_dra.api.kerf.discovery_objects import (
     DISCOVERED_DEVICES,
     DISCOVERY_CONFIGURATIONS,
     DeviceUser,
     DiscoveredDeviceObject,
     DiscoveryConfigurationObject,
 )
-from api.model.devices import ResourceSlice
-from api.wire import Kind, to_builtins
-from driver.families.shared.node_labels import make_selector
-from driver.families.shared.objects import Discovery, FoundDevice, join_objects
-from driver.kube.definitions import wait_until_readable
-from driver.kube.discovery import ClassicFeatures
-from driver.kube.http.client import Client, PatchType
-from driver.kube.http.errors import NotFoundError
-from driver.kube.informer import Informer
-from driver.kube.patches import if_unchanged
-from driver.kubeletplugin.cluster.base import DiscoveredDeviceSource
-from driver.kubeletplugin.cluster.classic import ClassicCluster
-from driver.kubeletplugin.inventory.devices import DeviceSet
-from driver.kubeletplugin.settings import Settings
-from driver.runtime.notifier import Notifier
+from kerf_dra.api.model.devices import ResourceSlice
+from kerf_dra.api.wire import Kind, to_builtins
+from kerf_dra.driver.families.shared.node_labels import make_selector
+from kerf_dra.driver.families.shared.objects import Discovery, FoundDevice, join_objects
+from kerf_dra.driver.kube.definitions import wait_until_readable
+from kerf_dra.driver.kube.discovery import ClassicFeatures
+from kerf_dra.driver.kube.http.client import Client, PatchType
+from kerf_dra.driver.kube.http.errors import NotFoundError
+from kerf_dra.driver.kube.informer import Informer
+from kerf_dra.driver.kube.patches import if_unchanged
+from kerf_dra.driver.kubeletplugin.cluster.base import DiscoveredDeviceSource
+from kerf_dra.driver.kubeletplugin.cluster.classic import ClassicCluster
+from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet
+from kerf_dra.driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.runtime.notifier import Notifier
 
 CDI_DEVICES_SINCE: Final = (1, 29)
 """The first version whose kubelet gives containers the CDI devices that a device plugin names (KEP-4009, beta)."""

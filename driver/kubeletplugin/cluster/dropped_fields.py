@@ -8,8 +8,8 @@ be stored (KEP-576), so one shows which fields are kept.
 import logging
 from typing import Final
 
-from api.model.device_attributes import ATTRIBUTE_NUMA_NODE, ATTRIBUTE_PCIE_ROOT, pool_name
-from api.model.devices import (
+from kerf_dra.api.model.device_attributes import ATTRIBUTE_NUMA_NODE, ATTRIBUTE_PCIE_ROOT, pool_name
+from kerf_dra.api.model.devices import (
     Attribute,
     Capacity,
     CapacityRange,
@@ -23,16 +23,16 @@ from api.model.devices import (
     ResourceSlice,
     ResourceSliceSpec,
 )
-from api.model.metadata import ObjectMeta
-from api.model.quantity import Quantity
-from api.wire import Kind, to_builtins
-from driver.kube.dropped_fields import find_dropped_fields
-from driver.kube.http.client import Client
-from driver.kube.http.errors import ApiError, UnreachableError
-from driver.kube.slice_plan import slice_name
-from driver.kubeletplugin.inventory.binding_conditions import BindingConditions
-from driver.kubeletplugin.inventory.devices import PublishTarget
-from driver.partitions.slice_limits import SliceLayout
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.api.wire import Kind, to_builtins
+from kerf_dra.driver.kube.dropped_fields import find_dropped_fields
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.errors import ApiError, UnreachableError
+from kerf_dra.driver.kube.slice_plan import slice_name
+from kerf_dra.driver.kubeletplugin.inventory.binding_conditions import BindingConditions
+from kerf_dra.driver.kubeletplugin.inventory.devices import PublishTarget
+from kerf_dra.driver.partitions.slice_limits import SliceLayout
 
 _PROBE: Final = "probe"
 """The kind of devices in the dry run's pool, which is never published."""

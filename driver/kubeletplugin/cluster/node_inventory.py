@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from api.kerf.node_inventory import (
+from kerf_dra.api.kerf.node_inventory import (
     InventoryAmount,
     InventoryAttribute,
     InventoryCard,
@@ -17,8 +17,8 @@ from api.kerf.node_inventory import (
     InventoryTaints,
     NodeInventorySpec,
 )
-from api.model.devices import Attribute, DeviceTaint
-from driver.partitions.geometry import Amounts, Card, Geometry, PartitionSpec, Placement
+from kerf_dra.api.model.devices import Attribute, DeviceTaint
+from kerf_dra.driver.partitions.geometry import Amounts, Card, Geometry, PartitionSpec, Placement
 
 
 def build_inventory_spec(

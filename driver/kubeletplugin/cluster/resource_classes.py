@@ -6,11 +6,11 @@ from contextlib import suppress
 
 import anyio
 
-from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
-from driver.kube.http.client import Client
-from driver.kube.http.errors import ApiError, ForbiddenError, NotFoundError
-from driver.kube.informer import Informer
-from driver.kube.store import ObjectChange
+from kerf_dra.api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.errors import ApiError, ForbiddenError, NotFoundError
+from kerf_dra.driver.kube.informer import Informer
+from kerf_dra.driver.kube.store import ObjectChange
 
 _log = logging.getLogger(__name__)
 

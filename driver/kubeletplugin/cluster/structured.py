@@ -7,23 +7,23 @@ from typing import Final
 
 import anyio
 
-from api.core.v1 import Node, ObjectReference, Pod
-from api.dra.registry import STRUCTURED_SERVICES, PluginServices
-from api.model.allocations import AllocatedDeviceStatus
-from api.model.base import JsonObject
-from api.model.claims import AllocatedClaim, ResourceClaim
-from api.model.devices import ResourceSlice
-from api.model.names import ClaimRef, ObjectRef
-from api.resource.kinds import allocated_claim_kind
-from api.wire import to_builtins
-from driver.kube.discovery import ApiFeatures
-from driver.kube.events import EventKind, EventReporter
-from driver.kube.http.client import Client, JsonPatch, PatchType
-from driver.kube.http.errors import ConflictError, ForbiddenError, InvalidError
-from driver.kube.informer import Informer
-from driver.kube.slice_publisher import PublishSettings, SlicePublisher
-from driver.kube.store import ObjectChange
-from driver.kubeletplugin.cluster.base import (
+from kerf_dra.api.core.v1 import Node, ObjectReference, Pod
+from kerf_dra.api.dra.registry import STRUCTURED_SERVICES, PluginServices
+from kerf_dra.api.model.allocations import AllocatedDeviceStatus
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.claims import AllocatedClaim, ResourceClaim
+from kerf_dra.api.model.devices import ResourceSlice
+from kerf_dra.api.model.names import ClaimRef, ObjectRef
+from kerf_dra.api.resource.kinds import allocated_claim_kind
+from kerf_dra.api.wire import to_builtins
+from kerf_dra.driver.kube.discovery import ApiFeatures
+from kerf_dra.driver.kube.events import EventKind, EventReporter
+from kerf_dra.driver.kube.http.client import Client, JsonPatch, PatchType
+from kerf_dra.driver.kube.http.errors import ConflictError, ForbiddenError, InvalidError
+from kerf_dra.driver.kube.informer import Informer
+from kerf_dra.driver.kube.slice_publisher import PublishSettings, SlicePublisher
+from kerf_dra.driver.kube.store import ObjectChange
+from kerf_dra.driver.kubeletplugin.cluster.base import (
     ClaimInformer,
     DiscoveredDeviceSource,
     NotPublishedYetError,
@@ -34,16 +34,16 @@ from driver.kubeletplugin.cluster.base import (
     read_claim,
     read_pod,
 )
-from driver.kubeletplugin.cluster.descriptions import DescriptionSource, watch_descriptions
-from driver.kubeletplugin.cluster.dropped_fields import probe_dropped_fields, probe_list_attributes
-from driver.kubeletplugin.cluster.resource_classes import ResourceClassWatch
-from driver.kubeletplugin.inventory.binding_conditions import device_key
-from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
-from driver.kubeletplugin.inventory.optional_devices import OptionalDevices, find_optional_devices
-from driver.kubeletplugin.inventory.plugin_resources import find_plugin_resources, merge_plugin_resources
-from driver.kubeletplugin.settings import Settings
-from driver.partitions.slice_limits import SliceLayout
-from driver.scheduling.scheduler_faults import Feature, Release, find_fault
+from kerf_dra.driver.kubeletplugin.cluster.descriptions import DescriptionSource, watch_descriptions
+from kerf_dra.driver.kubeletplugin.cluster.dropped_fields import probe_dropped_fields, probe_list_attributes
+from kerf_dra.driver.kubeletplugin.cluster.resource_classes import ResourceClassWatch
+from kerf_dra.driver.kubeletplugin.inventory.binding_conditions import device_key
+from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
+from kerf_dra.driver.kubeletplugin.inventory.optional_devices import OptionalDevices, find_optional_devices
+from kerf_dra.driver.kubeletplugin.inventory.plugin_resources import find_plugin_resources, merge_plugin_resources
+from kerf_dra.driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.partitions.slice_limits import SliceLayout
+from kerf_dra.driver.scheduling.scheduler_faults import Feature, Release, find_fault
 
 _COUNTER_FIELDS: Final = ("consumesCounters", "sharedCounters")
 _SHARE_FIELDS: Final = ("allowMultipleAllocations", "requestPolicy")

@@ -12,5 +12,5 @@ no call that ends an allocation: ``release`` takes back what the kubelet's accou
 Where no scheduler counts the users of devices that several nodes reach (Kubernetes 1.29 to 1.31), the same is done for
 devices found by discovery (``discovered_devices``) in place of placements (``placements``): both are an ``offer``.
 
-The package never imports the kubelet's services (``driver.kubeletplugin.grpc``), which serve it at a socket.
+The package never imports the kubelet's services (``kerf_dra.driver.kubeletplugin.grpc``), which serve it at a socket.
 """

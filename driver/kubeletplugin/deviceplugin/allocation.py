@@ -22,18 +22,18 @@ from contextlib import suppress
 
 from anyio.abc import TaskGroup
 
-from api.deviceplugin.v1beta1 import ContainerAllocation, ListedDevice, PreferenceRequest
-from api.errors import KerfError, TransientError
-from api.model.names import ClaimRef
-from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
-from api.podresources.v1 import DeviceUse
-from cdi import ContainerEdits
-from driver.kubeletplugin.claims.checkpoint import Checkpoint
-from driver.kubeletplugin.claims.steps import ClaimContext, StepExecutor
-from driver.kubeletplugin.claims.transitions import PREPARE, RELEASE, RecordState, Step, classify_record
-from driver.kubeletplugin.deviceplugin.offer import DeviceOffer, device_id_of, record_uid
-from driver.runtime.concurrency import SingleFlight, for_each
-from driver.runtime.notifier import Notifier
+from kerf_dra.api.deviceplugin.v1beta1 import ContainerAllocation, ListedDevice, PreferenceRequest
+from kerf_dra.api.errors import KerfError, TransientError
+from kerf_dra.api.model.names import ClaimRef
+from kerf_dra.api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
+from kerf_dra.api.podresources.v1 import DeviceUse
+from kerf_dra.cdi import ContainerEdits
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint
+from kerf_dra.driver.kubeletplugin.claims.steps import ClaimContext, StepExecutor
+from kerf_dra.driver.kubeletplugin.claims.transitions import PREPARE, RELEASE, RecordState, Step, classify_record
+from kerf_dra.driver.kubeletplugin.deviceplugin.offer import DeviceOffer, device_id_of, record_uid
+from kerf_dra.driver.runtime.concurrency import SingleFlight, for_each
+from kerf_dra.driver.runtime.notifier import Notifier
 
 ListDeviceUses = Callable[[], Awaitable[Sequence[DeviceUse] | None]]
 """Asks the kubelet which device IDs its pods have; None: nobody can say. Raises KerfError when it does not answer."""

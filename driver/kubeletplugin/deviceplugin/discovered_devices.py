@@ -1,10 +1,10 @@
 """Offers discovered devices by the device plugin interface, and enters their users in the devices' objects.
 
-That is done where no scheduler counts the users (Kubernetes 1.29 to 1.31); ``driver.families.shared.users`` says what
-is listed and what may be entered. The records of this node say who uses a device here. A user is entered before its
-record is written, and removed before its record is dropped; what differs after a crash, or because somebody has changed
-the object, is put right: a user of this node without a record gets one, so that it is released as all are, and a record
-without a user is entered again.
+That is done where no scheduler counts the users (Kubernetes 1.29 to 1.31); ``kerf_dra.driver.families.shared.users``
+says what is listed and what may be entered. The records of this node say who uses a device here. A user is entered
+before its record is written, and removed before its record is dropped; what differs after a crash, or because somebody
+has changed the object, is put right: a user of this node without a record gets one, so that it is released as all are,
+and a record without a user is entered again.
 """
 
 import hashlib
@@ -17,13 +17,13 @@ from typing import Final
 
 import anyio
 
-from api.deviceplugin.v1beta1 import ListedDevice, PreferenceRequest
-from api.errors import KerfError, PermanentError, TransientError
-from api.kerf.discovery_objects import DeviceUser, DiscoveredDeviceObject
-from api.model.names import DeviceId, DriverName, ShareId
-from api.model.prepared import PreparedClaim, PreparedDevice
-from driver.families.shared.objects import FoundDevice
-from driver.families.shared.users import (
+from kerf_dra.api.deviceplugin.v1beta1 import ListedDevice, PreferenceRequest
+from kerf_dra.api.errors import KerfError, PermanentError, TransientError
+from kerf_dra.api.kerf.discovery_objects import DeviceUser, DiscoveredDeviceObject
+from kerf_dra.api.model.names import DeviceId, DriverName, ShareId
+from kerf_dra.api.model.prepared import PreparedClaim, PreparedDevice
+from kerf_dra.driver.families.shared.objects import FoundDevice
+from kerf_dra.driver.families.shared.users import (
     count_free,
     digest_of,
     enter_user,
@@ -35,14 +35,14 @@ from driver.families.shared.users import (
     must_differ,
     remove_user,
 )
-from driver.kube.http.errors import ConflictError, NotFoundError
-from driver.kubeletplugin.claims.checkpoint import Checkpoint
-from driver.kubeletplugin.cluster.base import DiscoveredDeviceSource
-from driver.kubeletplugin.deviceplugin.allocation import ResourceAllocator
-from driver.kubeletplugin.deviceplugin.offer import UnknownIdError, record_uid
-from driver.kubeletplugin.inventory.devices import DeviceSet
-from driver.partitions.records import to_card_part
-from driver.runtime.problem_log import ProblemLog
+from kerf_dra.driver.kube.http.errors import ConflictError, NotFoundError
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint
+from kerf_dra.driver.kubeletplugin.cluster.base import DiscoveredDeviceSource
+from kerf_dra.driver.kubeletplugin.deviceplugin.allocation import ResourceAllocator
+from kerf_dra.driver.kubeletplugin.deviceplugin.offer import UnknownIdError, record_uid
+from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet
+from kerf_dra.driver.partitions.records import to_card_part
+from kerf_dra.driver.runtime.problem_log import ProblemLog
 
 _TRIES: Final = 20
 """Writes that fail because others were faster: each lets one more node in, and few devices have more users."""

@@ -8,9 +8,9 @@ import hashlib
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from api.deviceplugin.v1beta1 import ListedDevice, PreferenceRequest
-from api.errors import PermanentError
-from api.model.prepared import PreparedClaim, PreparedDevice
+from kerf_dra.api.deviceplugin.v1beta1 import ListedDevice, PreferenceRequest
+from kerf_dra.api.errors import PermanentError
+from kerf_dra.api.model.prepared import PreparedClaim, PreparedDevice
 
 
 class UnknownIdError(PermanentError):

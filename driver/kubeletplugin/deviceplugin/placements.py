@@ -5,18 +5,18 @@ A device ID is the name of the placement's device in slices, which have it no mo
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from api.deviceplugin.v1beta1 import ListedDevice, PreferenceRequest
-from api.model.device_attributes import pool_name
-from api.model.names import DeviceId, ShareId
-from api.model.prepared import PreparedClaim, PreparedDevice
-from driver.kubeletplugin.claims.checkpoint import Checkpoint
-from driver.kubeletplugin.deviceplugin.offer import UnknownIdError, record_uid
-from driver.kubeletplugin.deviceplugin.preference import DevicePlace, choose_devices
-from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
-from driver.kubeletplugin.inventory.reservations import Reservations
-from driver.partitions.device_names import device_name
-from driver.partitions.geometry import Card, Partition
-from driver.partitions.records import to_card_part
+from kerf_dra.api.deviceplugin.v1beta1 import ListedDevice, PreferenceRequest
+from kerf_dra.api.model.device_attributes import pool_name
+from kerf_dra.api.model.names import DeviceId, ShareId
+from kerf_dra.api.model.prepared import PreparedClaim, PreparedDevice
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint
+from kerf_dra.driver.kubeletplugin.deviceplugin.offer import UnknownIdError, record_uid
+from kerf_dra.driver.kubeletplugin.deviceplugin.preference import DevicePlace, choose_devices
+from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
+from kerf_dra.driver.kubeletplugin.inventory.reservations import Reservations
+from kerf_dra.driver.partitions.device_names import device_name
+from kerf_dra.driver.partitions.geometry import Card, Partition
+from kerf_dra.driver.partitions.records import to_card_part
 
 
 class PlacementOffer:

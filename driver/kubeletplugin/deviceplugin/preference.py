@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from api.deviceplugin.v1beta1 import PreferenceRequest
-from api.kerf.v1alpha1 import PreferredDevices
+from kerf_dra.api.deviceplugin.v1beta1 import PreferenceRequest
+from kerf_dra.api.kerf.v1alpha1 import PreferredDevices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

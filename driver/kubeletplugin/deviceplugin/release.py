@@ -22,15 +22,15 @@ from dataclasses import dataclass
 
 import anyio
 
-from api.errors import KerfError
-from api.model.names import ObjectRef
-from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
-from driver.kubeletplugin.claims.checkpoint import Checkpoint
-from driver.kubeletplugin.cluster.base import Cluster
-from driver.kubeletplugin.deviceplugin.allocation import ListDeviceUses, ResourceAllocator
-from driver.kubeletplugin.deviceplugin.offer import record_uid
-from driver.kubeletplugin.settings import Settings
-from driver.runtime.problem_log import ProblemLog
+from kerf_dra.api.errors import KerfError
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint
+from kerf_dra.driver.kubeletplugin.cluster.base import Cluster
+from kerf_dra.driver.kubeletplugin.deviceplugin.allocation import ListDeviceUses, ResourceAllocator
+from kerf_dra.driver.kubeletplugin.deviceplugin.offer import record_uid
+from kerf_dra.driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.runtime.problem_log import ProblemLog
 
 _log = logging.getLogger(__name__)
 

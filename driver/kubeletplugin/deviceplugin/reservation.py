@@ -19,14 +19,14 @@ from typing import Final
 
 import anyio
 
-from api.errors import KerfError
-from api.model.devices import ResourceSlice
-from driver.kubeletplugin.cluster.base import Cluster, NotPublishedYetError
-from driver.kubeletplugin.inventory.devices import DeviceSet
-from driver.kubeletplugin.inventory.reservations import Reservations, fits, list_excluded
-from driver.kubeletplugin.settings import Settings
-from driver.partitions.device_names import device_name, exclusive_name
-from driver.partitions.geometry import Card, Partition
+from kerf_dra.api.errors import KerfError
+from kerf_dra.api.model.devices import ResourceSlice
+from kerf_dra.driver.kubeletplugin.cluster.base import Cluster, NotPublishedYetError
+from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet
+from kerf_dra.driver.kubeletplugin.inventory.reservations import Reservations, fits, list_excluded
+from kerf_dra.driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.partitions.device_names import device_name, exclusive_name
+from kerf_dra.driver.partitions.geometry import Card, Partition
 
 _REASON: Final = "ResourceNotOffered"
 """The reason of events about extended resources that the node does not offer, or not in full."""

@@ -2,7 +2,7 @@
 
 Terms: a *DiscoveryConfiguration* says which *handler* looks for what; a handler yields the whole list of the devices
 that it sees, again after each change (*list*); a DiscoveredDevice has the names of the *nodes* that see it
-(``api.kerf.discovery_objects``).
+(``kerf_dra.api.kerf.discovery_objects``).
 
 Flow: ``built_in_handlers`` (static, debugEcho, udev: ``udev_rules`` over ``udev_devices``) and ``remote_handlers``
 (programs that have registered at the plugin's socket) yield lists to ``device_lists``, which bounds them;

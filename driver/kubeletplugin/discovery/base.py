@@ -5,10 +5,10 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from api.discovery.v1alpha1 import DiscoveryRequest, FoundDevice
-from api.errors import TransientError
-from api.kerf.validation import check_document, convert_document
-from driver.runtime.yaml_file import NotYamlError, parse_yaml
+from kerf_dra.api.discovery.v1alpha1 import DiscoveryRequest, FoundDevice
+from kerf_dra.api.errors import TransientError
+from kerf_dra.api.kerf.validation import check_document, convert_document
+from kerf_dra.driver.runtime.yaml_file import NotYamlError, parse_yaml
 
 DetailsT = TypeVar("DetailsT", bound=msgspec.Struct)
 

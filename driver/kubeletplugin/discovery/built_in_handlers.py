@@ -12,12 +12,17 @@ from typing import Annotated, Final, Literal
 import anyio
 import msgspec
 
-from api.discovery.v1alpha1 import DiscoveryRequest, FoundDevice, FoundDeviceNode
-from api.model.base import Value
-from driver.kubeletplugin.discovery.base import DetailsError, HandlerError, NodeDiscoveryHandler, decode_details
-from driver.kubeletplugin.discovery.udev_devices import UdevTree
-from driver.kubeletplugin.discovery.udev_rules import UdevRule, UdevRuleError, parse_udev_rule
-from driver.runtime.worker_threads import Work, start_call
+from kerf_dra.api.discovery.v1alpha1 import DiscoveryRequest, FoundDevice, FoundDeviceNode
+from kerf_dra.api.model.base import Value
+from kerf_dra.driver.kubeletplugin.discovery.base import (
+    DetailsError,
+    HandlerError,
+    NodeDiscoveryHandler,
+    decode_details,
+)
+from kerf_dra.driver.kubeletplugin.discovery.udev_devices import UdevTree
+from kerf_dra.driver.kubeletplugin.discovery.udev_rules import UdevRule, UdevRuleError, parse_udev_rule
+from kerf_dra.driver.runtime.worker_threads import Work, start_call
 
 POLL_S: Final = 10.0
 """Seconds between two looks for devices, as in Akri's handlers: udev announces devices, but not to a container."""

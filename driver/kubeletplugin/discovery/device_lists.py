@@ -11,9 +11,9 @@ from typing import Final
 
 import anyio
 
-from api.discovery.v1alpha1 import FoundDevice
-from driver.kubeletplugin.discovery.base import HandlerError
-from driver.runtime.backoff import Backoff
+from kerf_dra.api.discovery.v1alpha1 import FoundDevice
+from kerf_dra.driver.kubeletplugin.discovery.base import HandlerError
+from kerf_dra.driver.runtime.backoff import Backoff
 
 FIRST_LIST_S: Final = 70.0
 """Seconds for the first list, which comes at once: more than the built-in handlers allow for a look at the devices."""

@@ -1,7 +1,7 @@
 """Checks what a handler says it has found: of each device, whether it can be an object, and how many there are.
 
 One bad device hides no others. Whatever a handler sends, the result is bounded: the number of devices here, the size of
-each by its kind's own limits (``api.kerf.discovery_objects``).
+each by its kind's own limits (``kerf_dra.api.kerf.discovery_objects``).
 """
 
 from collections import Counter
@@ -9,12 +9,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from api.discovery.v1alpha1 import FoundDevice, FoundDeviceNode, FoundMount
-from api.errors import InvalidDocumentError
-from api.kerf.decoder import decode_discovered_device
-from api.kerf.discovery_objects import DiscoveredDeviceObject, DiscoveredDeviceSpec, device_name
-from api.model.base import JsonObject
-from api.model.metadata import ObjectMeta
+from kerf_dra.api.discovery.v1alpha1 import FoundDevice, FoundDeviceNode, FoundMount
+from kerf_dra.api.errors import InvalidDocumentError
+from kerf_dra.api.kerf.decoder import decode_discovered_device
+from kerf_dra.api.kerf.discovery_objects import DiscoveredDeviceObject, DiscoveredDeviceSpec, device_name
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.metadata import ObjectMeta
 
 MAX_DEVICES: Final = 256
 """The devices of one configuration on one node: twice the most that a slice has (``ResourceSliceMaxDevices``)."""

@@ -12,19 +12,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from api.errors import InvalidDocumentError, PermanentError
-from api.kerf.decoder import decode_discovered_device
-from api.kerf.discovery_objects import (
+from kerf_dra.api.errors import InvalidDocumentError, PermanentError
+from kerf_dra.api.kerf.decoder import decode_discovered_device
+from kerf_dra.api.kerf.discovery_objects import (
     DISCOVERY_CONFIGURATIONS,
     DiscoveredDeviceObject,
     DiscoveredDeviceSpec,
     DiscoveryConfigurationObject,
 )
-from api.model.base import JsonObject
-from api.model.metadata import ObjectMeta, OwnerReference
-from api.wire import to_builtins
-from driver.families.shared.node_labels import NODE_LABEL, make_labels, make_node_label
-from driver.kube.patches import if_unchanged
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.metadata import ObjectMeta, OwnerReference
+from kerf_dra.api.wire import to_builtins
+from kerf_dra.driver.families.shared.node_labels import NODE_LABEL, make_labels, make_node_label
+from kerf_dra.driver.kube.patches import if_unchanged
 
 MAX_NODES: Final = 512
 """The nodes of one device, as its kind has it."""

@@ -20,7 +20,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from api.discovery.v1alpha1 import (
+from kerf_dra.api.discovery.v1alpha1 import (
     DISCOVER,
     REGISTER,
     REGISTRATION_SOCKET,
@@ -28,11 +28,11 @@ from api.discovery.v1alpha1 import (
     FoundDevice,
     HandlerRegistration,
 )
-from api.model.printable_text import to_one_line
-from driver.kubeletplugin.discovery.base import HandlerError, NodeDiscoveryHandler
-from driver.kubeletplugin.grpc.server import Handlers, SocketError, check_path, serving_at, was_removed
-from driver.kubeletplugin.settings import Settings
-from driver.runtime.notifier import Notifier
+from kerf_dra.api.model.printable_text import to_one_line
+from kerf_dra.driver.kubeletplugin.discovery.base import HandlerError, NodeDiscoveryHandler
+from kerf_dra.driver.kubeletplugin.grpc.server import Handlers, SocketError, check_path, serving_at, was_removed
+from kerf_dra.driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.runtime.notifier import Notifier
 
 MAX_HANDLERS: Final = 32
 """The handlers that may be registered at a time: several times what anybody has."""
@@ -45,7 +45,7 @@ CHANNEL_OPTIONS: Final = (
 """A list has a megabyte at most, far above that of 256 devices; a handler that is stopped, and could not say that
 devices have gone, is found out after five minutes."""
 _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._+-]{0,62}[A-Za-z0-9])?")
-"""What a configuration may name (``DeviceWord`` of ``api.kerf.scalar_types``)."""
+"""What a configuration may name (``DeviceWord`` of ``kerf_dra.api.kerf.scalar_types``)."""
 _ENDPOINT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _MAX_MESSAGE: Final = 300
 """The characters of a handler's own words that are passed on."""

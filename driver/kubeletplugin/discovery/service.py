@@ -17,37 +17,37 @@ from typing import Final, Protocol
 import anyio
 from anyio.abc import TaskGroup
 
-from api.core.v1 import ObjectReference
-from api.discovery.v1alpha1 import DiscoveryRequest, FoundDevice
-from api.errors import InvalidDocumentError, KerfError, TransientError
-from api.kerf.decoder import decode_discovery_configuration
-from api.kerf.discovery_objects import (
+from kerf_dra.api.core.v1 import ObjectReference
+from kerf_dra.api.discovery.v1alpha1 import DiscoveryRequest, FoundDevice
+from kerf_dra.api.errors import InvalidDocumentError, KerfError, TransientError
+from kerf_dra.api.kerf.decoder import decode_discovery_configuration
+from kerf_dra.api.kerf.discovery_objects import (
     DISCOVERED_DEVICES,
     DISCOVERY_CONFIGURATIONS,
     DiscoveredDeviceObject,
     DiscoveredDeviceSpec,
     DiscoveryConfigurationObject,
 )
-from api.model.names import ObjectRef
-from api.model.printable_text import to_one_line
-from driver.families.shared.node_labels import make_selector
-from driver.kube.definitions import wait_until_readable
-from driver.kube.events import EventKind, EventReporter
-from driver.kube.http.client import Client, PatchType
-from driver.kube.http.errors import AlreadyExistsError, NotFoundError
-from driver.kube.informer import Informer
-from driver.kube.store import ObjectChange
-from driver.kubeletplugin.discovery.built_in_handlers import make_handlers
-from driver.kubeletplugin.discovery.device_lists import follow_lists
-from driver.kubeletplugin.discovery.found_devices import check_devices
-from driver.kubeletplugin.discovery.node_entries import DeviceChange, is_entered, plan_entry
-from driver.kubeletplugin.discovery.remote_handlers import HandlerRegistry, RegistrationServer
-from driver.kubeletplugin.discovery.udev_devices import UdevTree
-from driver.kubeletplugin.settings import Settings
-from driver.runtime import metrics
-from driver.runtime.notifier import Notifier
-from driver.runtime.work_queue import WorkQueue
-from driver.runtime.worker_threads import WorkerThreads
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.model.printable_text import to_one_line
+from kerf_dra.driver.families.shared.node_labels import make_selector
+from kerf_dra.driver.kube.definitions import wait_until_readable
+from kerf_dra.driver.kube.events import EventKind, EventReporter
+from kerf_dra.driver.kube.http.client import Client, PatchType
+from kerf_dra.driver.kube.http.errors import AlreadyExistsError, NotFoundError
+from kerf_dra.driver.kube.informer import Informer
+from kerf_dra.driver.kube.store import ObjectChange
+from kerf_dra.driver.kubeletplugin.discovery.built_in_handlers import make_handlers
+from kerf_dra.driver.kubeletplugin.discovery.device_lists import follow_lists
+from kerf_dra.driver.kubeletplugin.discovery.found_devices import check_devices
+from kerf_dra.driver.kubeletplugin.discovery.node_entries import DeviceChange, is_entered, plan_entry
+from kerf_dra.driver.kubeletplugin.discovery.remote_handlers import HandlerRegistry, RegistrationServer
+from kerf_dra.driver.kubeletplugin.discovery.udev_devices import UdevTree
+from kerf_dra.driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.runtime import metrics
+from kerf_dra.driver.runtime.notifier import Notifier
+from kerf_dra.driver.runtime.work_queue import WorkQueue
+from kerf_dra.driver.runtime.worker_threads import WorkerThreads
 
 FAILED: Final = "DiscoveryFailed"
 """The reason of events about a handler that fails on a node."""

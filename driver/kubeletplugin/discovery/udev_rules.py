@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol, TypeAlias
 
-from api.errors import PermanentError
+from kerf_dra.api.errors import PermanentError
 
 MAX_RULE: Final = 1024
 """The most characters of a rule: more than any line of systemd's own rules has."""

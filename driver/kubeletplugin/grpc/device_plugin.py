@@ -18,7 +18,7 @@ import anyio.to_thread
 import grpc
 import grpc.aio
 
-from api.deviceplugin.v1beta1 import (
+from kerf_dra.api.deviceplugin.v1beta1 import (
     ALLOCATE,
     GET_OPTIONS,
     GET_PREFERRED_ALLOCATION,
@@ -32,12 +32,12 @@ from api.deviceplugin.v1beta1 import (
     PreferenceRequest,
     Registration,
 )
-from api.errors import KerfError, TransientError
-from api.grpc_method import GrpcMethod, RequestT, ResponseT
-from driver.kubeletplugin.deviceplugin.offer import UnknownIdError
-from driver.kubeletplugin.grpc.server import Handler, Handlers, SocketError, serving_at, stream, was_removed
-from driver.kubeletplugin.settings import Settings
-from driver.runtime.notifier import Notifier
+from kerf_dra.api.errors import KerfError, TransientError
+from kerf_dra.api.grpc_method import GrpcMethod, RequestT, ResponseT
+from kerf_dra.driver.kubeletplugin.deviceplugin.offer import UnknownIdError
+from kerf_dra.driver.kubeletplugin.grpc.server import Handler, Handlers, SocketError, serving_at, stream, was_removed
+from kerf_dra.driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.runtime.notifier import Notifier
 
 OPTIONS: Final = DevicePluginOptions(pre_start_required=True, preferred_allocation=True)
 """PreStartContainer is needed after a reboot: nothing else is called before containers start again."""

@@ -11,13 +11,13 @@ from typing import Final, Protocol
 
 import anyio
 
-from api.dra.service import DraService
-from api.errors import KerfError
-from api.model.names import ClaimRef
-from api.model.prepared import PreparedClaim, PrepareOutcome, to_reported_devices
-from driver.kubeletplugin.grpc.server import Handlers, unary
-from driver.runtime import logs
-from driver.runtime.concurrency import for_each
+from kerf_dra.api.dra.service import DraService
+from kerf_dra.api.errors import KerfError
+from kerf_dra.api.model.names import ClaimRef
+from kerf_dra.api.model.prepared import PreparedClaim, PrepareOutcome, to_reported_devices
+from kerf_dra.driver.kubeletplugin.grpc.server import Handlers, unary
+from kerf_dra.driver.runtime import logs
+from kerf_dra.driver.runtime.concurrency import for_each
 
 _log = logging.getLogger(__name__)
 

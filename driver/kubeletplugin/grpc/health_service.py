@@ -5,10 +5,10 @@ from typing import Final
 
 import anyio
 
-from api.dra.health import DeviceHealth
-from api.dra.registry import HEALTH_SERVICES
-from driver.kubeletplugin.grpc.server import Handlers, stream
-from driver.runtime.notifier import Notifier
+from kerf_dra.api.dra.health import DeviceHealth
+from kerf_dra.api.dra.registry import HEALTH_SERVICES
+from kerf_dra.driver.kubeletplugin.grpc.server import Handlers, stream
+from kerf_dra.driver.runtime.notifier import Notifier
 
 MIN_INTERVAL_S: Final = 0.2
 """Least time between two reports: a claim changes its record four times in its life, and pods come in groups."""

@@ -8,8 +8,8 @@ import anyio
 import grpc
 import grpc.aio
 
-from api.errors import TransientError
-from api.podresources.v1 import LIST, ClaimUse, DeviceUse, PodUses
+from kerf_dra.api.errors import TransientError
+from kerf_dra.api.podresources.v1 import LIST, ClaimUse, DeviceUse, PodUses
 
 TIMEOUT_S: Final = 10.0
 """Limit of one call: the kubelet answers from memory, in milliseconds."""

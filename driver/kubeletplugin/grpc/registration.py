@@ -14,11 +14,11 @@ from typing import Final
 import anyio
 from anyio.abc import TaskStatus
 
-from api.registration.v1 import GET_INFO, NOTIFY_REGISTRATION_STATUS, PluginInfo, RegistrationStatus
-from driver.kubeletplugin.grpc.server import Handlers, serving_at, unary, was_removed
-from driver.runtime import metrics
-from driver.runtime.backoff import Backoff
-from driver.runtime.notifier import Notifier
+from kerf_dra.api.registration.v1 import GET_INFO, NOTIFY_REGISTRATION_STATUS, PluginInfo, RegistrationStatus
+from kerf_dra.driver.kubeletplugin.grpc.server import Handlers, serving_at, unary, was_removed
+from kerf_dra.driver.runtime import metrics
+from kerf_dra.driver.runtime.backoff import Backoff
+from kerf_dra.driver.runtime.notifier import Notifier
 
 _log = logging.getLogger(__name__)
 

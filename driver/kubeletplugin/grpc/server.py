@@ -14,8 +14,8 @@ import anyio
 import grpc
 import grpc.aio
 
-from api.errors import PermanentError
-from api.grpc_method import GrpcMethod, RefusedCallError, RequestT, ResponseT
+from kerf_dra.api.errors import PermanentError
+from kerf_dra.api.grpc_method import GrpcMethod, RefusedCallError, RequestT, ResponseT
 
 MAX_PATH_BYTES: Final = 107
 """Longest path of a unix socket: ``sun_path`` has 108 bytes, the last of them zero (unix(7))."""

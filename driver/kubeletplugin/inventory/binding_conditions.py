@@ -10,13 +10,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from api.model.allocations import AllocatedDeviceStatus, DeviceRequestAllocationResult, ResourceClaimStatus
-from api.model.devices import Device, Pool
-from api.model.metadata import Condition
-from api.model.names import DriverName
-from api.model.times import format_unix_time
-from driver.partitions.geometry import Card, Partition
-from driver.partitions.unit_map import get_unit_map
+from kerf_dra.api.model.allocations import AllocatedDeviceStatus, DeviceRequestAllocationResult, ResourceClaimStatus
+from kerf_dra.api.model.devices import Device, Pool
+from kerf_dra.api.model.metadata import Condition
+from kerf_dra.api.model.names import DriverName
+from kerf_dra.api.model.times import format_unix_time
+from kerf_dra.driver.partitions.geometry import Card, Partition
+from kerf_dra.driver.partitions.unit_map import get_unit_map
 
 _MAX_MESSAGE: Final = 32768
 """Characters of a condition's message (``metav1.Condition``)."""

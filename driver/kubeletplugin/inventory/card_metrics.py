@@ -7,10 +7,10 @@ from typing import Final, TypeAlias
 
 from prometheus_client import Gauge
 
-from driver.partitions.device_names import card_name
-from driver.partitions.fragmentation import Fragmentation, fragmentation
-from driver.partitions.geometry import Card, Partition
-from driver.runtime import metrics
+from kerf_dra.driver.partitions.device_names import card_name
+from kerf_dra.driver.partitions.fragmentation import Fragmentation, fragmentation
+from kerf_dra.driver.partitions.geometry import Card, Partition
+from kerf_dra.driver.runtime import metrics
 
 _CARD: Final = metrics.gauge(
     "kerf_card_info", "1 for each card of this node.", ["driver", "node", "card", "uuid", "model"]

@@ -11,15 +11,15 @@ from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from typing import Final
 
-from api.model.claims import ResourceClaim
-from api.model.names import ObjectRef
-from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
-from api.podresources.v1 import ClaimUse
-from driver.kubeletplugin.inventory.card_metrics import name_cut
-from driver.partitions.device_names import card_name
-from driver.partitions.geometry import Card
-from driver.partitions.records import from_card_part
-from driver.runtime import metrics
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
+from kerf_dra.api.podresources.v1 import ClaimUse
+from kerf_dra.driver.kubeletplugin.inventory.card_metrics import name_cut
+from kerf_dra.driver.partitions.device_names import card_name
+from kerf_dra.driver.partitions.geometry import Card
+from kerf_dra.driver.partitions.records import from_card_part
+from kerf_dra.driver.runtime import metrics
 
 _CLAIMS: Final = metrics.live_gauge(
     "kerf_claims",

@@ -10,13 +10,13 @@ from typing import Final, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from api.kerf.device_status import MAX_DATA_BYTES, DeviceStatus
-from api.model.allocations import AllocatedDeviceStatus, ResourceClaimStatus
-from api.model.base import JsonObject
-from api.model.metadata import Condition
-from api.model.times import format_unix_time
-from api.wire import to_builtins
-from driver.kubeletplugin.inventory.binding_conditions import BindingConditions, device_key
+from kerf_dra.api.kerf.device_status import MAX_DATA_BYTES, DeviceStatus
+from kerf_dra.api.model.allocations import AllocatedDeviceStatus, ResourceClaimStatus
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.metadata import Condition
+from kerf_dra.api.model.times import format_unix_time
+from kerf_dra.api.wire import to_builtins
+from kerf_dra.driver.kubeletplugin.inventory.binding_conditions import BindingConditions, device_key
 
 READY: Final = "Ready"
 """The type that KEP-4817 recommends for a device that is configured as class and claim say."""

@@ -1,7 +1,8 @@
 """The set of devices that a node publishes, with the partition and the backend of each. Pure.
 
-``build_device_set`` groups cards by family, orders their partitions for the claims in use (``driver.partitions``), and
-compiles each family's to one pool. A pool whose inputs did not change is not compiled again.
+``build_device_set`` groups cards by family, orders their partitions for the claims in use
+(``kerf_dra.driver.partitions``), and compiles each family's to one pool. A pool whose inputs did not change is not
+compiled again.
 """
 
 import dataclasses
@@ -11,30 +12,40 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from api.errors import PermanentError
-from api.model.device_attributes import ATTRIBUTE_CUT, ATTRIBUTE_MODEL, ATTRIBUTE_SHARED, CUT_MONITOR, pool_name
-from api.model.devices import Attribute, DeviceTaint, Pool, SliceContent
-from api.model.names import DeviceId, DriverName
-from api.model.quantity import Quantity
-from driver.kubeletplugin.inventory.binding_conditions import BindingConditions, add_binding_conditions, loads_slowly
-from driver.kubeletplugin.inventory.health import DeviceHealthTracker
-from driver.kubeletplugin.inventory.optional_devices import DeviceSelection, OptionalDevices
-from driver.kubeletplugin.inventory.plugin_resources import PluginResource
-from driver.kubeletplugin.inventory.reservations import list_excluded
-from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions
-from driver.partitions.device_names import device_name, exclusive_name, monitored_name
-from driver.partitions.geometry import Card, Partition
-from driver.partitions.pool_compiler import (
+from kerf_dra.api.errors import PermanentError
+from kerf_dra.api.model.device_attributes import (
+    ATTRIBUTE_CUT,
+    ATTRIBUTE_MODEL,
+    ATTRIBUTE_SHARED,
+    CUT_MONITOR,
+    pool_name,
+)
+from kerf_dra.api.model.devices import Attribute, DeviceTaint, Pool, SliceContent
+from kerf_dra.api.model.names import DeviceId, DriverName
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.kubeletplugin.inventory.binding_conditions import (
+    BindingConditions,
+    add_binding_conditions,
+    loads_slowly,
+)
+from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from kerf_dra.driver.kubeletplugin.inventory.optional_devices import DeviceSelection, OptionalDevices
+from kerf_dra.driver.kubeletplugin.inventory.plugin_resources import PluginResource
+from kerf_dra.driver.kubeletplugin.inventory.reservations import list_excluded
+from kerf_dra.driver.kubeletplugin.inventory.restrictions import DeviceRestrictions
+from kerf_dra.driver.partitions.device_names import device_name, exclusive_name, monitored_name
+from kerf_dra.driver.partitions.geometry import Card, Partition
+from kerf_dra.driver.partitions.pool_compiler import (
     CompiledPool,
     Vocabulary,
     build_exclusive_device,
     build_monitor_slices,
     compile_pool,
 )
-from driver.partitions.publish_order import PublishOrder, needs_republish, publish_order
-from driver.partitions.shared_devices import order_shared_partitions
-from driver.partitions.slice_limits import MAX_DEVICES, MAX_TAINTS, MAX_TAINTS_COMBINED, SliceLayout
-from driver.partitions.unit_map import get_unit_map
+from kerf_dra.driver.partitions.publish_order import PublishOrder, needs_republish, publish_order
+from kerf_dra.driver.partitions.shared_devices import order_shared_partitions
+from kerf_dra.driver.partitions.slice_limits import MAX_DEVICES, MAX_TAINTS, MAX_TAINTS_COMBINED, SliceLayout
+from kerf_dra.driver.partitions.unit_map import get_unit_map
 
 
 class AmbiguousCardError(PermanentError):

@@ -11,14 +11,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
-from api.dra.health import DeviceHealth, Health
-from api.model.devices import DeviceTaint
-from api.model.names import DeviceId
-from api.model.prepared import PreparedClaim, PreparedDevice
-from driver.kubeletplugin.backends.base import HealthChange, HealthState, UnhealthyState
-from driver.kubeletplugin.inventory.refusals import RefusedPlacement
-from driver.partitions.geometry import Partition, Placement
-from driver.partitions.records import from_card_part
+from kerf_dra.api.dra.health import DeviceHealth, Health
+from kerf_dra.api.model.devices import DeviceTaint
+from kerf_dra.api.model.names import DeviceId
+from kerf_dra.api.model.prepared import PreparedClaim, PreparedDevice
+from kerf_dra.driver.kubeletplugin.backends.base import HealthChange, HealthState, UnhealthyState
+from kerf_dra.driver.kubeletplugin.inventory.refusals import RefusedPlacement
+from kerf_dra.driver.partitions.geometry import Partition, Placement
+from kerf_dra.driver.partitions.records import from_card_part
 
 _Part: TypeAlias = tuple[str, Partition | None]
 """A card's UUID and a partition of it; None: the whole card."""

@@ -9,17 +9,17 @@ devices that the class selects get them; its choice of nodes is left out.
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from api.errors import InvalidDocumentError
-from api.kerf.decoder import decode_resource_class_object
-from api.kerf.v1alpha1 import ResourceClassObject, ResourceClassSpec
-from api.model import device_attributes as v
-from api.model.devices import Device
-from api.model.quantity import Quantity
-from api.model.semver import version_numbers
-from driver.families.base import Family
-from driver.families.class_validation import FamilyClass, check_class
-from driver.families.model_names import UnknownModelError
-from driver.partitions.shared_devices import ShareableProfiles
+from kerf_dra.api.errors import InvalidDocumentError
+from kerf_dra.api.kerf.decoder import decode_resource_class_object
+from kerf_dra.api.kerf.v1alpha1 import ResourceClassObject, ResourceClassSpec
+from kerf_dra.api.model import device_attributes as v
+from kerf_dra.api.model.devices import Device
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.api.model.semver import version_numbers
+from kerf_dra.driver.families.base import Family
+from kerf_dra.driver.families.class_validation import FamilyClass, check_class
+from kerf_dra.driver.families.model_names import UnknownModelError
+from kerf_dra.driver.partitions.shared_devices import ShareableProfiles
 
 
 class DeviceSelection(NamedTuple):

@@ -8,16 +8,22 @@ extended resource of a DeviceClass, would have two meanings.
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from api.core.v1 import Node
-from api.errors import InvalidDocumentError
-from api.kerf.decoder import decode_resource_class_object
-from api.kerf.v1alpha1 import DEVICE_PLUGIN, NodeChoice, PreferredDevices, ResourceClassObject, config_to_parameters
-from api.model.base import JsonObject
-from api.model.metadata import LabelSelectorRequirement
-from driver.families.base import Family
-from driver.families.class_validation import check_class
-from driver.kubeletplugin.inventory.optional_devices import DeviceSelection, select_devices
-from driver.scheduling.label_selector import match_labels
+from kerf_dra.api.core.v1 import Node
+from kerf_dra.api.errors import InvalidDocumentError
+from kerf_dra.api.kerf.decoder import decode_resource_class_object
+from kerf_dra.api.kerf.v1alpha1 import (
+    DEVICE_PLUGIN,
+    NodeChoice,
+    PreferredDevices,
+    ResourceClassObject,
+    config_to_parameters,
+)
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.metadata import LabelSelectorRequirement
+from kerf_dra.driver.families.base import Family
+from kerf_dra.driver.families.class_validation import check_class
+from kerf_dra.driver.kubeletplugin.inventory.optional_devices import DeviceSelection, select_devices
+from kerf_dra.driver.scheduling.label_selector import match_labels
 
 
 class PluginResource(NamedTuple):

@@ -1,7 +1,8 @@
 """Keeps the published devices up to date: discovers cards, watches their health, orders devices for the next claims.
 
-With each claim the devices in use change, and with them the best order (``driver.partitions.publish_order``). A change
-is published only when it makes a difference to the scheduler, and computed no sooner than it could be published.
+With each claim the devices in use change, and with them the best order (``kerf_dra.driver.partitions.publish_order``).
+A change is published only when it makes a difference to the scheduler, and computed no sooner than it could be
+published.
 """
 
 import logging
@@ -11,24 +12,29 @@ from typing import Final
 
 import anyio
 
-from api.errors import KerfError
-from api.model.devices import Pool
-from api.model.prepared import ClaimState, PreparedClaim
-from driver.kube.events import EventKind
-from driver.kubeletplugin.backends.base import CardChange, HealthChange, OutdatedProcessError
-from driver.kubeletplugin.backends.card_executor import CardExecutor
-from driver.kubeletplugin.inventory.card_metrics import CardMetrics, CardUse
-from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, build_device_set, selects_partition
-from driver.kubeletplugin.inventory.health import DeviceHealthTracker
-from driver.kubeletplugin.inventory.reservations import ReservationContext, list_in_use
-from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions
-from driver.kubeletplugin.settings import Settings
-from driver.partitions.device_names import card_name
-from driver.partitions.geometry import Card, Partition
-from driver.partitions.records import from_card_part
-from driver.runtime import metrics
-from driver.runtime.notifier import Notifier
-from driver.runtime.problem_log import ProblemLog
+from kerf_dra.api.errors import KerfError
+from kerf_dra.api.model.devices import Pool
+from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
+from kerf_dra.driver.kube.events import EventKind
+from kerf_dra.driver.kubeletplugin.backends.base import CardChange, HealthChange, OutdatedProcessError
+from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
+from kerf_dra.driver.kubeletplugin.inventory.card_metrics import CardMetrics, CardUse
+from kerf_dra.driver.kubeletplugin.inventory.devices import (
+    DeviceSet,
+    PublishTarget,
+    build_device_set,
+    selects_partition,
+)
+from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from kerf_dra.driver.kubeletplugin.inventory.reservations import ReservationContext, list_in_use
+from kerf_dra.driver.kubeletplugin.inventory.restrictions import DeviceRestrictions
+from kerf_dra.driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.partitions.device_names import card_name
+from kerf_dra.driver.partitions.geometry import Card, Partition
+from kerf_dra.driver.partitions.records import from_card_part
+from kerf_dra.driver.runtime import metrics
+from kerf_dra.driver.runtime.notifier import Notifier
+from kerf_dra.driver.runtime.problem_log import ProblemLog
 
 SETTLE_S: Final = 0.2
 """Wait this long after the last change: a claim changes its record twice, pods come in groups, and an unhealthy card

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from api.model.devices import DeviceTaint
-from api.model.names import DeviceId
-from driver.partitions.geometry import Partition
+from kerf_dra.api.model.devices import DeviceTaint
+from kerf_dra.api.model.names import DeviceId
+from kerf_dra.driver.partitions.geometry import Partition
 
 REFUSALS: Final = 3
 """Refusals of one device to one claim before its placement is tainted: the kubelet repeats a prepare within seconds, so

@@ -18,13 +18,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from api.model.prepared import PreparedClaim
-from driver.kubeletplugin.inventory.plugin_resources import PluginResource
-from driver.partitions.geometry import Card, Partition
-from driver.partitions.publish_order import publish_order
-from driver.partitions.records import from_card_part
-from driver.partitions.unit_map import get_unit_map
-from driver.runtime.notifier import Notifier
+from kerf_dra.api.model.prepared import PreparedClaim
+from kerf_dra.driver.kubeletplugin.inventory.plugin_resources import PluginResource
+from kerf_dra.driver.partitions.geometry import Card, Partition
+from kerf_dra.driver.partitions.publish_order import publish_order
+from kerf_dra.driver.partitions.records import from_card_part
+from kerf_dra.driver.partitions.unit_map import get_unit_map
+from kerf_dra.driver.runtime.notifier import Notifier
 
 Placements: TypeAlias = Mapping[str, tuple[Partition, ...]]
 """Partitions by extended resource, in the order in which they were chosen."""

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
-from driver.kubeletplugin.inventory.reservations import Reservations
-from driver.runtime import metrics
+from kerf_dra.driver.kubeletplugin.inventory.reservations import Reservations
+from kerf_dra.driver.runtime import metrics
 
 _RESERVED: Final = metrics.live_gauge(
     "kerf_extended_resource_reserved",

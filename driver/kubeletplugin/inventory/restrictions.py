@@ -3,14 +3,14 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from api.model.devices import DeviceTaint
-from api.model.names import DeviceId
-from api.model.prepared import PreparedClaim
-from driver.kubeletplugin.inventory.refusals import RefusalTracker
-from driver.kubeletplugin.inventory.reservations import Reservations
-from driver.kubeletplugin.inventory.surveys import SurveyTracker
-from driver.partitions.geometry import Partition
-from driver.partitions.records import from_card_part
+from kerf_dra.api.model.devices import DeviceTaint
+from kerf_dra.api.model.names import DeviceId
+from kerf_dra.api.model.prepared import PreparedClaim
+from kerf_dra.driver.kubeletplugin.inventory.refusals import RefusalTracker
+from kerf_dra.driver.kubeletplugin.inventory.reservations import Reservations
+from kerf_dra.driver.kubeletplugin.inventory.surveys import SurveyTracker
+from kerf_dra.driver.partitions.geometry import Partition
+from kerf_dra.driver.partitions.records import from_card_part
 
 
 class KnownAllocations:

@@ -12,20 +12,20 @@ from typing import Final
 import anyio
 from anyio.abc import TaskGroup
 
-from api.errors import KerfError
-from api.model.names import DeviceId
-from api.model.prepared import ClaimState, PreparedClaim
-from driver.kube.events import EventKind
-from driver.kubeletplugin.backends.base import CardAbsentError, CardSurvey, HardwareBusyError
-from driver.kubeletplugin.backends.card_executor import CardExecutor
-from driver.kubeletplugin.backends.survey_validation import ContradictorySurveyError
-from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions
-from driver.kubeletplugin.inventory.surveys import CameLater, find_missing, find_replacements
-from driver.kubeletplugin.settings import Settings
-from driver.partitions.geometry import Card
-from driver.runtime import metrics
-from driver.runtime.notifier import Notifier
-from driver.runtime.problem_log import ProblemLog
+from kerf_dra.api.errors import KerfError
+from kerf_dra.api.model.names import DeviceId
+from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
+from kerf_dra.driver.kube.events import EventKind
+from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError, CardSurvey, HardwareBusyError
+from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
+from kerf_dra.driver.kubeletplugin.backends.survey_validation import ContradictorySurveyError
+from kerf_dra.driver.kubeletplugin.inventory.restrictions import DeviceRestrictions
+from kerf_dra.driver.kubeletplugin.inventory.surveys import CameLater, find_missing, find_replacements
+from kerf_dra.driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.partitions.geometry import Card
+from kerf_dra.driver.runtime import metrics
+from kerf_dra.driver.runtime.notifier import Notifier
+from kerf_dra.driver.runtime.problem_log import ProblemLog
 
 _log = logging.getLogger(__name__)
 

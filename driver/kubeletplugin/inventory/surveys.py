@@ -11,15 +11,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from api.model.base import JsonObject
-from api.model.devices import DeviceTaint
-from api.model.names import ShareId
-from api.model.prepared import PreparedClaim, PreparedDevice
-from driver.kubeletplugin.backends.base import CardSurvey, FoundPartition
-from driver.partitions.device_names import card_name
-from driver.partitions.geometry import Card, Partition, Placement
-from driver.partitions.records import from_card_part
-from driver.partitions.unit_map import get_unit_map
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.devices import DeviceTaint
+from kerf_dra.api.model.names import ShareId
+from kerf_dra.api.model.prepared import PreparedClaim, PreparedDevice
+from kerf_dra.driver.kubeletplugin.backends.base import CardSurvey, FoundPartition
+from kerf_dra.driver.partitions.device_names import card_name
+from kerf_dra.driver.partitions.geometry import Card, Partition, Placement
+from kerf_dra.driver.partitions.records import from_card_part
+from kerf_dra.driver.partitions.unit_map import get_unit_map
 
 CameLater: TypeAlias = Callable[[str, ShareId, str], bool]
 """Whether what was noted before a claim (by UID) had a device prepared says that a partition, by its id on the card,

@@ -7,11 +7,11 @@ Authentication, authorization, protobuf responses and webhooks are left out.
 A request passes ``http`` (path, options, verbs), ``registry`` (create, update, patch, delete, get, list, watch) and
 ``storage``. On the way the ``kinds`` (built-in) or ``crd`` (custom) give it a kind with strategy, merge schema and
 printer columns; ``admission`` may deny it; ``meta`` does the work on documents. It imports of ``driver`` only
-``driver.cel`` and ``driver.allocation``, whose CEL compiler checks device selectors.
+``kerf_dra.driver.cel`` and ``kerf_dra.driver.allocation``, whose CEL compiler checks device selectors.
 """
 
-from driver.local.apiserver.faults import FaultPlan, InjectedFault
-from driver.local.apiserver.http.server import ApiServer
-from driver.local.apiserver.settings import ApiServerSettings
+from kerf_dra.driver.local.apiserver.faults import FaultPlan, InjectedFault
+from kerf_dra.driver.local.apiserver.http.server import ApiServer
+from kerf_dra.driver.local.apiserver.settings import ApiServerSettings
 
 __all__ = ["ApiServer", "ApiServerSettings", "FaultPlan", "InjectedFault"]

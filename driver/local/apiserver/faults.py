@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final, Literal, TypeAlias
 
-from driver.local.apiserver.meta.status_errors import MODIFIED, ApiStatusError, conflict, expired
+from kerf_dra.driver.local.apiserver.meta.status_errors import MODIFIED, ApiStatusError, conflict, expired
 
 Kind: TypeAlias = Literal["answer", "hang", "cut"]
 

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from api.errors import KerfError
-from api.model.base import JsonObject
+from kerf_dra.api.errors import KerfError
+from kerf_dra.api.model.base import JsonObject
 
 Converter = Callable[[JsonObject], JsonObject]
 """Converts the stored body to that of one API version, or back, without changing its argument."""

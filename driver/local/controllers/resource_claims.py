@@ -17,23 +17,23 @@ from typing import Final, Generic, Literal, NamedTuple, TypeVar
 
 from anyio import create_task_group
 
-from api.core.v1 import PODS, Pod, PodResourceClaim, reference
-from api.errors import TransientError
-from api.model.base import JsonObject
-from api.model.claims import POD_CLAIM_NAME, ResourceClaim, ResourceClaimTemplate
-from api.model.classic import ClassicClaim, ClassicTemplate
-from api.model.metadata import Object, ObjectMeta, OwnerReference
-from api.model.names import ObjectRef
-from api.resource.classic import ClassicKinds
-from api.resource.kinds import ResourceKinds
-from api.wire import Kind, to_builtins
-from driver.kube.events import EventReporter
-from driver.kube.http.client import Client, PatchType
-from driver.kube.http.errors import NotFoundError
-from driver.kube.informer import Informer
-from driver.kube.patches import if_unchanged
-from driver.kube.store import ObjectChange
-from driver.runtime.work_queue import WorkQueue
+from kerf_dra.api.core.v1 import PODS, Pod, PodResourceClaim, reference
+from kerf_dra.api.errors import TransientError
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.claims import POD_CLAIM_NAME, ResourceClaim, ResourceClaimTemplate
+from kerf_dra.api.model.classic import ClassicClaim, ClassicTemplate
+from kerf_dra.api.model.metadata import Object, ObjectMeta, OwnerReference
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.resource.classic import ClassicKinds
+from kerf_dra.api.resource.kinds import ResourceKinds
+from kerf_dra.api.wire import Kind, to_builtins
+from kerf_dra.driver.kube.events import EventReporter
+from kerf_dra.driver.kube.http.client import Client, PatchType
+from kerf_dra.driver.kube.http.errors import NotFoundError
+from kerf_dra.driver.kube.informer import Informer
+from kerf_dra.driver.kube.patches import if_unchanged
+from kerf_dra.driver.kube.store import ObjectChange
+from kerf_dra.driver.runtime.work_queue import WorkQueue
 
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 """The finalizer of an allocated claim, until it is deallocated (``k8s.io/api/resource/v1`` Finalizer)."""

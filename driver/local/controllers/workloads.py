@@ -13,17 +13,25 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from anyio import create_task_group
 
-from api.core.v1 import PODS, Pod
-from api.core.workloads import DEPLOYMENTS, JOBS, REPLICA_SETS, STATEFUL_SETS, WORKLOADS, PodTemplate, WorkloadObject
-from api.model.base import JsonObject
-from api.model.metadata import Object, ObjectMeta, ObjectT, OwnerReference
-from api.model.names import ObjectRef
-from api.wire import Kind, identity_kind
-from driver.kube.http.client import Client, PatchType
-from driver.kube.http.errors import AlreadyExistsError, NotFoundError
-from driver.kube.informer import Informer
-from driver.kube.store import ObjectChange
-from driver.runtime.work_queue import WorkQueue
+from kerf_dra.api.core.v1 import PODS, Pod
+from kerf_dra.api.core.workloads import (
+    DEPLOYMENTS,
+    JOBS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    WORKLOADS,
+    PodTemplate,
+    WorkloadObject,
+)
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.metadata import Object, ObjectMeta, ObjectT, OwnerReference
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.wire import Kind, identity_kind
+from kerf_dra.driver.kube.http.client import Client, PatchType
+from kerf_dra.driver.kube.http.errors import AlreadyExistsError, NotFoundError
+from kerf_dra.driver.kube.informer import Informer
+from kerf_dra.driver.kube.store import ObjectChange
+from kerf_dra.driver.runtime.work_queue import WorkQueue
 
 _HASH: Final = "pod-template-hash"
 """The label of a Deployment's ReplicaSets and their pods (``k8s.io/api/apps/v1``)."""

@@ -8,6 +8,6 @@ at start and when a driver stays away. In place of a container it writes the OCI
 ``node`` reconciles pods with ``claims`` (prepared claims) over ``plugins`` (registration) and ``containers`` (bundles).
 """
 
-from driver.local.kubelet.node import Kubelet, KubeletSettings
+from kerf_dra.driver.local.kubelet.node import Kubelet, KubeletSettings
 
 __all__ = ["Kubelet", "KubeletSettings"]

@@ -9,16 +9,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from api.core.v1 import Container, Pod
-from api.errors import TransientError
-from api.model.claims import ResourceClaim
-from api.model.names import ClaimRef, RequestName
-from api.model.prepared import ReportedDevice
-from api.resource.classic import ClassicKinds
-from api.resource.kinds import ResourceKinds
-from driver.kube.http.client import Client
-from driver.kube.http.errors import NotFoundError
-from driver.local.kubelet.plugins import Driver, DriverCallError, PluginWatcher
+from kerf_dra.api.core.v1 import Container, Pod
+from kerf_dra.api.errors import TransientError
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.names import ClaimRef, RequestName
+from kerf_dra.api.model.prepared import ReportedDevice
+from kerf_dra.api.resource.classic import ClassicKinds
+from kerf_dra.api.resource.kinds import ResourceKinds
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.errors import NotFoundError
+from kerf_dra.driver.local.kubelet.plugins import Driver, DriverCallError, PluginWatcher
 
 CALL_TIMEOUT_S: Final = 45.0
 """The deadline of one NodePrepareResources or NodeUnprepareResources call (the kubelet's, half of its 90 s retry)."""

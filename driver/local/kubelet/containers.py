@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from api.core.v1 import Container, Pod
-from api.model.base import JsonObject
-from cdi import Cache, inject
+from kerf_dra.api.core.v1 import Container, Pod
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.cdi import Cache, inject
 
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """The PATH that container runtimes give to images without one."""

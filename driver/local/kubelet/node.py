@@ -10,26 +10,26 @@ from typing import Final
 
 import anyio
 
-from api.core.v1 import NODES, PODS, Container, Node, Pod, reference
-from api.errors import KerfError
-from api.model.base import JsonObject
-from api.model.metadata import ObjectMeta
-from api.model.names import ClaimRef, ObjectRef
-from api.model.prepared import ReportedDevice
-from api.model.times import format_time
-from api.resource.classic import ClassicKinds
-from api.resource.kinds import ResourceKinds
-from api.wire import to_builtins
-from cdi import CDIError
-from driver.kube.events import EventReporter
-from driver.kube.http.client import Client, PatchType
-from driver.kube.http.errors import AlreadyExistsError, ConflictError, NotFoundError
-from driver.kube.informer import Informer
-from driver.kube.store import ObjectChange
-from driver.local.kubelet.claims import NodeClaims
-from driver.local.kubelet.containers import ContainerBundles
-from driver.local.kubelet.plugins import PluginWatcher
-from driver.runtime.work_queue import WorkQueue
+from kerf_dra.api.core.v1 import NODES, PODS, Container, Node, Pod, reference
+from kerf_dra.api.errors import KerfError
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.names import ClaimRef, ObjectRef
+from kerf_dra.api.model.prepared import ReportedDevice
+from kerf_dra.api.model.times import format_time
+from kerf_dra.api.resource.classic import ClassicKinds
+from kerf_dra.api.resource.kinds import ResourceKinds
+from kerf_dra.api.wire import to_builtins
+from kerf_dra.cdi import CDIError
+from kerf_dra.driver.kube.events import EventReporter
+from kerf_dra.driver.kube.http.client import Client, PatchType
+from kerf_dra.driver.kube.http.errors import AlreadyExistsError, ConflictError, NotFoundError
+from kerf_dra.driver.kube.informer import Informer
+from kerf_dra.driver.kube.store import ObjectChange
+from kerf_dra.driver.local.kubelet.claims import NodeClaims
+from kerf_dra.driver.local.kubelet.containers import ContainerBundles
+from kerf_dra.driver.local.kubelet.plugins import PluginWatcher
+from kerf_dra.driver.runtime.work_queue import WorkQueue
 
 log = logging.getLogger(__name__)
 

@@ -10,13 +10,19 @@ from typing import Final, TypeVar
 import anyio
 import grpc.aio
 
-from api.dra import v1alpha3
-from api.dra.registry import DRA_SERVICES
-from api.dra.service import DraService
-from api.errors import KerfError, TransientError
-from api.grpc_method import GrpcMethod
-from api.registration.v1 import DRA_PLUGIN, GET_INFO, NOTIFY_REGISTRATION_STATUS, PluginInfo, RegistrationStatus
-from driver.runtime.concurrency import is_cancelled
+from kerf_dra.api.dra import v1alpha3
+from kerf_dra.api.dra.registry import DRA_SERVICES
+from kerf_dra.api.dra.service import DraService
+from kerf_dra.api.errors import KerfError, TransientError
+from kerf_dra.api.grpc_method import GrpcMethod
+from kerf_dra.api.registration.v1 import (
+    DRA_PLUGIN,
+    GET_INFO,
+    NOTIFY_REGISTRATION_STATUS,
+    PluginInfo,
+    RegistrationStatus,
+)
+from kerf_dra.driver.runtime.concurrency import is_cancelled
 
 log = logging.getLogger(__name__)
 

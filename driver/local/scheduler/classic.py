@@ -11,23 +11,29 @@ from typing import Final
 
 import anyio
 
-from api.core.v1 import BINDINGS, NODES, PODS, Binding, Node, ObjectReference, Pod, reference
-from api.errors import KerfError
-from api.model.allocations import ResourceClaimConsumerReference
-from api.model.base import JsonObject
-from api.model.classic import MAX_NODES, ClassicClaim, ClassicClass, PodSchedulingContext, PodSchedulingContextSpec
-from api.model.metadata import ObjectMeta, OwnerReference
-from api.model.names import ObjectRef
-from api.resource.classic import ClassicKinds
-from api.wire import to_builtins
-from driver.allocation import node_matches
-from driver.kube.events import EventReporter
-from driver.kube.http.client import Client, PatchType
-from driver.kube.http.errors import AlreadyExistsError, NotFoundError
-from driver.kube.informer import Informer
-from driver.kube.patches import if_unchanged
-from driver.runtime.notifier import Notifier
-from driver.scheduling.node_filter import filter_node, node_view
+from kerf_dra.api.core.v1 import BINDINGS, NODES, PODS, Binding, Node, ObjectReference, Pod, reference
+from kerf_dra.api.errors import KerfError
+from kerf_dra.api.model.allocations import ResourceClaimConsumerReference
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.classic import (
+    MAX_NODES,
+    ClassicClaim,
+    ClassicClass,
+    PodSchedulingContext,
+    PodSchedulingContextSpec,
+)
+from kerf_dra.api.model.metadata import ObjectMeta, OwnerReference
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.resource.classic import ClassicKinds
+from kerf_dra.api.wire import to_builtins
+from kerf_dra.driver.allocation import node_matches
+from kerf_dra.driver.kube.events import EventReporter
+from kerf_dra.driver.kube.http.client import Client, PatchType
+from kerf_dra.driver.kube.http.errors import AlreadyExistsError, NotFoundError
+from kerf_dra.driver.kube.informer import Informer
+from kerf_dra.driver.kube.patches import if_unchanged
+from kerf_dra.driver.runtime.notifier import Notifier
+from kerf_dra.driver.scheduling.node_filter import filter_node, node_view
 
 _RETRY_S: Final = 1.0
 """The wait after a failed write, when nothing else wakes the scheduler."""

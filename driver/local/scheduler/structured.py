@@ -1,4 +1,4 @@
-"""The scheduler: it finds a node and devices for every pending pod with ``driver.allocation``.
+"""The scheduler: it finds a node and devices for every pending pod with ``kerf_dra.driver.allocation``.
 
 What kube-scheduler does with DRA (KEP-4381): the pod's claims are allocated together on the first node where they all
 fit, the allocation and the pod's reservation are written to each claim's status, then, when the devices are ready
@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 import anyio
 from msgspec.structs import replace
 
-from api.core.v1 import (
+from kerf_dra.api.core.v1 import (
     BINDINGS,
     NODES,
     PODS,
@@ -30,16 +30,16 @@ from api.core.v1 import (
     PodExtendedResourceClaimStatus,
     reference,
 )
-from api.errors import KerfError, TransientError
-from api.model.allocations import AllocationResult, ResourceClaimConsumerReference
-from api.model.base import JsonObject
-from api.model.claims import DeviceClass, DeviceRequest, ResourceClaim
-from api.model.devices import ResourceSlice
-from api.model.metadata import Condition, ObjectMeta
-from api.model.names import ObjectRef
-from api.model.times import format_time
-from api.wire import to_builtins
-from driver.allocation import (
+from kerf_dra.api.errors import KerfError, TransientError
+from kerf_dra.api.model.allocations import AllocationResult, ResourceClaimConsumerReference
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.claims import DeviceClass, DeviceRequest, ResourceClaim
+from kerf_dra.api.model.devices import ResourceSlice
+from kerf_dra.api.model.metadata import Condition, ObjectMeta
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.model.times import format_time
+from kerf_dra.api.wire import to_builtins
+from kerf_dra.driver.allocation import (
     Budget,
     ClusterAllocator,
     DoesNotFit,
@@ -49,17 +49,17 @@ from driver.allocation import (
     Outcome,
     PoolIndex,
 )
-from driver.kube.assume_cache import AssumeCache
-from driver.kube.discovery import ApiFeatures
-from driver.kube.events import EventReporter
-from driver.kube.http.client import Client, PatchType
-from driver.kube.informer import Informer
-from driver.kube.patches import if_unchanged
-from driver.kube.store import ObjectChange
-from driver.local.controllers.resource_claims import FINALIZER, owning_pod
-from driver.scheduling.binding_conditions import BindingFailed, BindingPending, check_binding
-from driver.scheduling.extended_resources import build_claim, build_requests, classes_by_resource
-from driver.scheduling.node_filter import filter_node, find_claim_elsewhere, node_view
+from kerf_dra.driver.kube.assume_cache import AssumeCache
+from kerf_dra.driver.kube.discovery import ApiFeatures
+from kerf_dra.driver.kube.events import EventReporter
+from kerf_dra.driver.kube.http.client import Client, PatchType
+from kerf_dra.driver.kube.informer import Informer
+from kerf_dra.driver.kube.patches import if_unchanged
+from kerf_dra.driver.kube.store import ObjectChange
+from kerf_dra.driver.local.controllers.resource_claims import FINALIZER, owning_pod
+from kerf_dra.driver.scheduling.binding_conditions import BindingFailed, BindingPending, check_binding
+from kerf_dra.driver.scheduling.extended_resources import build_claim, build_requests, classes_by_resource
+from kerf_dra.driver.scheduling.node_filter import filter_node, find_claim_elsewhere, node_view
 
 log = logging.getLogger(__name__)
 

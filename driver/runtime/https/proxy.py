@@ -11,7 +11,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from api.errors import PermanentError
+from kerf_dra.api.errors import PermanentError
 
 _DEFAULT_PORT: Final = 80
 """Of an ``http://`` address without a port."""

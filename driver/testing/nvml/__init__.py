@@ -8,9 +8,9 @@ what befalls one: faults, delays, processes, errors, cards that go, reboots. ``m
 driver's root. See docs/testing-without-gpus.md.
 """
 
-from driver.testing.nvml.description import CardDescription, MachineDescription, UnsuitableDescriptionError
-from driver.testing.nvml.library import NoCompilerError, build_library
-from driver.testing.nvml.machine import Death, InstanceOnCard, NvidiaMachine
+from kerf_dra.driver.testing.nvml.description import CardDescription, MachineDescription, UnsuitableDescriptionError
+from kerf_dra.driver.testing.nvml.library import NoCompilerError, build_library
+from kerf_dra.driver.testing.nvml.machine import Death, InstanceOnCard, NvidiaMachine
 
 __all__ = [
     "CardDescription",

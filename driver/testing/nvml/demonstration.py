@@ -15,17 +15,17 @@ from typing import Final
 
 import msgspec
 
-from api.errors import InvalidDocumentError, PermanentError, Problem
-from api.kerf.scalar_types import PositiveInt
-from api.kerf.v1alpha1 import Strict
-from driver.kubeletplugin.backends.nvidia.backend import NvidiaBackend
-from driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
-from driver.kubeletplugin.backends.nvidia.mig_mode import MigPolicy
-from driver.partitions.device_attributes import mark_simulated
-from driver.partitions.geometry import Card
-from driver.runtime.yaml_file import NotYamlError, parse_yaml
-from driver.testing.nvml.description import CardDescription, MachineDescription
-from driver.testing.nvml.machine import NvidiaMachine
+from kerf_dra.api.errors import InvalidDocumentError, PermanentError, Problem
+from kerf_dra.api.kerf.scalar_types import PositiveInt
+from kerf_dra.api.kerf.v1alpha1 import Strict
+from kerf_dra.driver.kubeletplugin.backends.nvidia.backend import NvidiaBackend
+from kerf_dra.driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
+from kerf_dra.driver.kubeletplugin.backends.nvidia.mig_mode import MigPolicy
+from kerf_dra.driver.partitions.device_attributes import mark_simulated
+from kerf_dra.driver.partitions.geometry import Card
+from kerf_dra.driver.runtime.yaml_file import NotYamlError, parse_yaml
+from kerf_dra.driver.testing.nvml.description import CardDescription, MachineDescription
+from kerf_dra.driver.testing.nvml.machine import NvidiaMachine
 
 _EXAMPLE: Final = "{machine: machine, cards: [{model: h100-80gb-sxm, count: 2}]}"
 

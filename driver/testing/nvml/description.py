@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from api.errors import PermanentError
-from driver.families.gpu.catalog import gpu_model
-from driver.families.gpu.model import Engines, GpuModel, Profile
-from driver.partitions.geometry import Placement
-from driver.testing.nvml.layout import (
+from kerf_dra.api.errors import PermanentError
+from kerf_dra.driver.families.gpu.catalog import gpu_model
+from kerf_dra.driver.families.gpu.model import Engines, GpuModel, Profile
+from kerf_dra.driver.partitions.geometry import Placement
+from kerf_dra.driver.testing.nvml.layout import (
     MAGIC,
     MAX_CARDS,
     MAX_COMPUTE_INSTANCES,

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from driver.testing.nvml.layout import MAX_COMPUTE_INSTANCES, MAX_MINORS, StateLayout
-from driver.testing.nvml.library import SONAME
+from kerf_dra.driver.testing.nvml.layout import MAX_COMPUTE_INSTANCES, MAX_MINORS, StateLayout
+from kerf_dra.driver.testing.nvml.library import SONAME
 
 DRIVER_ROOT: Final = "driver"
 """The driver's root below the machine's folder, as ``/run/nvidia/driver`` is one."""

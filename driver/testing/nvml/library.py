@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from api.errors import PermanentError
-from driver.testing.nvml.layout import compiler_definitions
+from kerf_dra.api.errors import PermanentError
+from kerf_dra.driver.testing.nvml.layout import compiler_definitions
 
 SONAME: Final = "libnvidia-ml.so.1"
 """The name by which every program, nvidia-ml-py too, loads NVML."""

@@ -11,10 +11,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from driver.testing.nvml.description import MachineDescription, build_state
-from driver.testing.nvml.driver_tree import DRIVER_ROOT, LIBRARIES, write_driver_tree
-from driver.testing.nvml.layout import EVERY_CALL, NO_INSTANCE, CardLayout, StateLayout, assign, find_slot
-from driver.testing.nvml.library import SONAME, build_library
+from kerf_dra.driver.testing.nvml.description import MachineDescription, build_state
+from kerf_dra.driver.testing.nvml.driver_tree import DRIVER_ROOT, LIBRARIES, write_driver_tree
+from kerf_dra.driver.testing.nvml.layout import EVERY_CALL, NO_INSTANCE, CardLayout, StateLayout, assign, find_slot
+from kerf_dra.driver.testing.nvml.library import SONAME, build_library
 
 MACHINE_VARIABLE: Final = "KERF_FAKE_NVML"
 """The environment variable by which a process chooses another machine than that in whose folder its library lies."""

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from api.model.claims import DeviceClass, DeviceRequest, ExactDeviceRequest, ResourceClaim
-from api.model.devices import CounterSet, Device, DeviceTaint, DeviceToleration, ResourceSlice
-from api.model.names import ObjectRef
-from api.model.quantity import Quantity
-from driver.allocation import Budget, DoesNotFit, Fits, Obstacle, Outcome, PoolIndex, allocate
-from driver.allocation.explain.diagnosis import RELEASABLE, Diagnosis, diagnose
-from driver.allocation.explain.holders import HolderIndex
-from driver.cel.conjuncts import split_conjuncts
+from kerf_dra.api.model.claims import DeviceClass, DeviceRequest, ExactDeviceRequest, ResourceClaim
+from kerf_dra.api.model.devices import CounterSet, Device, DeviceTaint, DeviceToleration, ResourceSlice
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.allocation import Budget, DoesNotFit, Fits, Obstacle, Outcome, PoolIndex, allocate
+from kerf_dra.driver.allocation.explain.diagnosis import RELEASABLE, Diagnosis, diagnose
+from kerf_dra.driver.allocation.explain.holders import HolderIndex
+from kerf_dra.driver.cel.conjuncts import split_conjuncts
 from tests.allocation.builders import (
     ALL_FEATURES,
     DRIVER,

@@ -2,16 +2,16 @@
 
 import msgspec
 
-from api.model.allocations import (
+from kerf_dra.api.model.allocations import (
     AllocationResult,
     DeviceAllocationResult,
     DeviceRequestAllocationResult,
     ResourceClaimStatus,
 )
-from api.model.claims import ResourceClaim
-from api.model.names import DeviceId, ObjectRef
-from api.model.quantity import Quantity
-from driver.allocation.explain.holders import Blocker, HolderIndex
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.names import DeviceId, ObjectRef
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.allocation.explain.holders import Blocker, HolderIndex
 from tests.allocation.builders import DRIVER, claim, device, partitioned, slice_
 
 POOL = f"{DRIVER}/pool"

@@ -1,7 +1,7 @@
 """The nearest misses: which device, which attribute, which value instead."""
 
-from api.model.names import DeviceId
-from driver.allocation.explain.near_misses import FailedCondition, NearMissGroup, SourcedSelector, near_misses
+from kerf_dra.api.model.names import DeviceId
+from kerf_dra.driver.allocation.explain.near_misses import FailedCondition, NearMissGroup, SourcedSelector, near_misses
 from tests.allocation.builders import DRIVER, device
 
 MODEL = f'device.attributes["{DRIVER}"].model'

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from api.model.devices import DeviceTaint
-from api.model.names import DeviceId, ObjectRef
-from api.model.quantity import Quantity
-from driver.allocation import AllocatedState, DoesNotFit, NodeView, Obstacle, Reason
+from kerf_dra.api.model.devices import DeviceTaint
+from kerf_dra.api.model.names import DeviceId, ObjectRef
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.allocation import AllocatedState, DoesNotFit, NodeView, Obstacle, Reason
 from tests.allocation.builders import (
     DRIVER,
     alternative,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from api.model.devices import Device, DeviceTaint, DeviceToleration, ResourceSlice
+from kerf_dra.api.model.devices import Device, DeviceTaint, DeviceToleration, ResourceSlice
 from tests.allocation.builders import (
     alternative,
     claim,

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from random import Random
 from typing import Final
 
-from api.model.base import JsonObject
-from api.model.claims import DeviceConstraint, DeviceRequest, ResourceClaim
-from api.model.devices import Attribute, Device, ResourceSlice
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.claims import DeviceConstraint, DeviceRequest, ResourceClaim
+from kerf_dra.api.model.devices import Attribute, Device, ResourceSlice
 from tests.allocation.builders import (
     DRIVER,
     alternative,

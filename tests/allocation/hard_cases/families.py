@@ -6,8 +6,8 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from api.model.claims import DeviceRequest, ResourceClaim
-from api.model.devices import Attribute, Device, DeviceTaint, ResourceSlice
+from kerf_dra.api.model.claims import DeviceRequest, ResourceClaim
+from kerf_dra.api.model.devices import Attribute, Device, DeviceTaint, ResourceSlice
 from tests.allocation.builders import (
     DRIVER,
     alternative,

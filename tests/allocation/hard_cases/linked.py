@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from api.model.claims import DeviceRequest
-from api.model.devices import Attribute, DeviceTaint, DeviceToleration, ResourceSlice
+from kerf_dra.api.model.claims import DeviceRequest
+from kerf_dra.api.model.devices import Attribute, DeviceTaint, DeviceToleration, ResourceSlice
 from tests.allocation.builders import (
     DRIVER,
     alternative,

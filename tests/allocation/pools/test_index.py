@@ -5,9 +5,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from api.model.devices import DeviceTaint, DeviceTaintRule, DeviceTaintRuleSpec, DeviceTaintSelector, ResourceSlice
-from api.model.metadata import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
-from driver.allocation import (
+from kerf_dra.api.model.devices import (
+    DeviceTaint,
+    DeviceTaintRule,
+    DeviceTaintRuleSpec,
+    DeviceTaintSelector,
+    ResourceSlice,
+)
+from kerf_dra.api.model.metadata import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from kerf_dra.driver.allocation import (
     AllocatedState,
     DoesNotFit,
     Failed,

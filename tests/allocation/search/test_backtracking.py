@@ -7,10 +7,10 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from api.model.claims import DerivedAttribute, DeviceRequest, ResourceClaim
-from api.model.devices import Attribute, Device, ResourceSlice
-from api.model.names import DeviceId
-from driver.allocation import AllocatedState, Budget, DoesNotFit, Failed, Fits, Outcome, Undecided
+from kerf_dra.api.model.claims import DerivedAttribute, DeviceRequest, ResourceClaim
+from kerf_dra.api.model.devices import Attribute, Device, ResourceSlice
+from kerf_dra.api.model.names import DeviceId
+from kerf_dra.driver.allocation import AllocatedState, Budget, DoesNotFit, Failed, Fits, Outcome, Undecided
 from tests.allocation.builders import (
     DRIVER,
     alternative,

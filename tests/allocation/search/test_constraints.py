@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from api.model.claims import DerivedAttribute, DeviceConstraint
-from api.model.devices import Attribute
-from driver.allocation import DoesNotFit, Failed, Features, Fits
+from kerf_dra.api.model.claims import DerivedAttribute, DeviceConstraint
+from kerf_dra.api.model.devices import Attribute
+from kerf_dra.driver.allocation import DoesNotFit, Failed, Features, Fits
 from tests.allocation.builders import (
     ALL_FEATURES,
     DRIVER,

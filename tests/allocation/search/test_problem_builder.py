@@ -2,7 +2,7 @@
 
 import pytest
 
-from api.model.claims import (
+from kerf_dra.api.model.claims import (
     CapacityRequirements,
     DerivedAttribute,
     DeviceConstraint,
@@ -10,7 +10,7 @@ from api.model.claims import (
     DeviceSelector,
     ResourceClaim,
 )
-from api.model.devices import (
+from kerf_dra.api.model.devices import (
     Attribute,
     Capacity,
     CapacityRange,
@@ -18,9 +18,9 @@ from api.model.devices import (
     DeviceTaint,
     DeviceToleration,
 )
-from api.model.names import DeviceId, ShareId
-from api.model.quantity import Quantity
-from driver.allocation import AllocatedState, DoesNotFit, Failed, Features, Fits, Outcome
+from kerf_dra.api.model.names import DeviceId, ShareId
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.allocation import AllocatedState, DoesNotFit, Failed, Features, Fits, Outcome
 from tests.allocation.builders import (
     ALL_FEATURES,
     DRIVER,

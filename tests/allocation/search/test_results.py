@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from api.model.allocations import AllocationResult, DeviceAllocationConfiguration
-from api.model.claims import DeviceClaimConfiguration, OpaqueDeviceConfiguration
-from api.model.metadata import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
-from driver.allocation import Fits, Outcome
+from kerf_dra.api.model.allocations import AllocationResult, DeviceAllocationConfiguration
+from kerf_dra.api.model.claims import DeviceClaimConfiguration, OpaqueDeviceConfiguration
+from kerf_dra.api.model.metadata import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from kerf_dra.driver.allocation import Fits, Outcome
 from tests.allocation.builders import (
     DRIVER,
     alternative,

@@ -4,17 +4,17 @@ from typing import Any
 
 import msgspec
 
-from api.model.allocations import (
+from kerf_dra.api.model.allocations import (
     AllocationResult,
     DeviceAllocationResult,
     DeviceRequestAllocationResult,
     ResourceClaimStatus,
 )
-from api.model.claims import ResourceClaim
-from api.model.names import DeviceId, ObjectRef, ShareId
-from api.model.quantity import Quantity
-from driver.allocation import AllocatedState, Fits
-from driver.allocation.semantics.allocated_state import AllocatedStateTracker, PoolId
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.names import DeviceId, ObjectRef, ShareId
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.allocation import AllocatedState, Fits
+from kerf_dra.driver.allocation.semantics.allocated_state import AllocatedStateTracker, PoolId
 from tests.allocation.builders import DRIVER, claim, decide, device, request, slice_
 
 

@@ -1,6 +1,6 @@
 """Caches that are emptied when they are full."""
 
-from driver.allocation.semantics.bitset import store_bounded
+from kerf_dra.driver.allocation.semantics.bitset import store_bounded
 
 
 def test_a_cache_is_emptied_when_it_is_full_and_keeps_what_comes_then() -> None:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.model.devices import Capacity, CapacityRange, CapacityRequestPolicy
-from api.model.quantity import NANO, Quantity
-from driver.allocation.semantics.capacity import CapacityRequestError, compute_demand
+from kerf_dra.api.model.devices import Capacity, CapacityRange, CapacityRequestPolicy
+from kerf_dra.api.model.quantity import NANO, Quantity
+from kerf_dra.driver.allocation.semantics.capacity import CapacityRequestError, compute_demand
 
 DRIVER = "gpu.example.com"
 

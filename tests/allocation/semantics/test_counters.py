@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.model.devices import CounterSet, Device
-from driver.allocation.semantics.counters import NO_GROUPS, Groups, fits, join_groups, pack_counters
+from kerf_dra.api.model.devices import CounterSet, Device
+from kerf_dra.driver.allocation.semantics.counters import NO_GROUPS, Groups, fits, join_groups, pack_counters
 from tests.allocation.builders import counters, device
 
 SETS = ("card-0", "card-1")

@@ -2,9 +2,9 @@
 
 from hypothesis import strategies as st
 
-from api.model.devices import Attribute
-from api.model.names import ClaimRef, DeviceId, ShareId
-from api.model.prepared import (
+from kerf_dra.api.model.devices import Attribute
+from kerf_dra.api.model.names import ClaimRef, DeviceId, ShareId
+from kerf_dra.api.model.prepared import (
     CardPart,
     ClaimState,
     DeviceDescription,

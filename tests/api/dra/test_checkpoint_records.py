@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.checkpoint import v1
-from api.checkpoint.v1 import CheckpointError
-from api.model.prepared import ClaimState, PreparedClaim
+from kerf_dra.api.checkpoint import v1
+from kerf_dra.api.checkpoint.v1 import CheckpointError
+from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
 from tests.api.dra.strategies import PREPARED_CLAIMS
 
 WHERE = "/var/lib/kubelet/plugins/kerf.dev/checkpoint.db"

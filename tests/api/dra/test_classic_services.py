@@ -5,14 +5,14 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api._generated.dra_v1alpha3 import api_pb2 as dra_v1alpha3
-from api.dra import v1alpha2, v1alpha3, v1alpha4, v1beta1
-from api.dra.registry import STRUCTURED_SERVICES, services_for_kubelet
-from api.dra.service import DraService
-from api.errors import UnsupportedError
-from api.grpc_method import RefusedCallError
-from api.model.names import ClaimRef
-from api.model.prepared import PrepareOutcome, ReportedDevice
+from kerf_dra.api._generated.dra_v1alpha3 import api_pb2 as dra_v1alpha3
+from kerf_dra.api.dra import v1alpha2, v1alpha3, v1alpha4, v1beta1
+from kerf_dra.api.dra.registry import STRUCTURED_SERVICES, services_for_kubelet
+from kerf_dra.api.dra.service import DraService
+from kerf_dra.api.errors import UnsupportedError
+from kerf_dra.api.grpc_method import RefusedCallError
+from kerf_dra.api.model.names import ClaimRef
+from kerf_dra.api.model.prepared import PrepareOutcome, ReportedDevice
 from tests.api.dra.strategies import CLAIMS, OUTCOMES
 from tests.strategies import TEXT
 

@@ -6,12 +6,12 @@ from google.protobuf.message import DecodeError, Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api._generated.dra_v1 import api_pb2 as dra_v1
-from api._generated.dra_v1beta1 import api_pb2 as dra_v1beta1
-from api.dra.registry import DRA_SERVICES, SUPPORTED_VERSIONS
-from api.dra.service import DraService
-from api.model.names import ClaimRef
-from api.model.prepared import PrepareOutcome, ReportedDevice
+from kerf_dra.api._generated.dra_v1 import api_pb2 as dra_v1
+from kerf_dra.api._generated.dra_v1beta1 import api_pb2 as dra_v1beta1
+from kerf_dra.api.dra.registry import DRA_SERVICES, SUPPORTED_VERSIONS
+from kerf_dra.api.dra.service import DraService
+from kerf_dra.api.model.names import ClaimRef
+from kerf_dra.api.model.prepared import PrepareOutcome, ReportedDevice
 from tests.api.dra.strategies import CLAIMS, OUTCOMES
 from tests.strategies import TEXT
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api._generated.health_v1 import api_pb2
-from api.dra.health import MAX_MESSAGE_BYTES, DeviceHealth, Health, HealthService
-from api.dra.registry import HEALTH_SERVICES
+from kerf_dra.api._generated.health_v1 import api_pb2
+from kerf_dra.api.dra.health import MAX_MESSAGE_BYTES, DeviceHealth, Health, HealthService
+from kerf_dra.api.dra.registry import HEALTH_SERVICES
 from tests.strategies import TEXT
 
 SECONDS = st.integers(0, 2**40)

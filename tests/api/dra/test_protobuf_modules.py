@@ -4,6 +4,7 @@ import ast
 from pathlib import Path
 
 from tests.generate import protos
+from tests.structure.sources import GENERATED
 
 ADAPTERS = {
     "deviceplugin_v1beta1": {"api/deviceplugin/v1beta1.py"},
@@ -32,7 +33,7 @@ def test_generated_modules_are_imported_by_their_adapter_only() -> None:
     for package in ("api", "driver", "cdi"):
         for file in (protos.ROOT / package).rglob("*.py"):
             path = file.relative_to(protos.ROOT)
-            if path.is_relative_to(protos.GENERATED):
+            if path.is_relative_to(GENERATED):
                 continue
             for name in _generated_imports(file):
                 importers[name].add(str(path))
@@ -41,7 +42,7 @@ def test_generated_modules_are_imported_by_their_adapter_only() -> None:
 
 def _generated_imports(file: Path) -> set[str]:
     text = file.read_text()
-    if protos.GENERATED.name not in text:
+    if GENERATED.name not in text:
         return set()
     modules = {node.module or "" for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)}
-    return {module.split(".")[2] for module in modules if module.startswith("api._generated.")}
+    return {module.split(".")[3] for module in modules if module.startswith("kerf_dra.api._generated.")}

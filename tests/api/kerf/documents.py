@@ -6,9 +6,9 @@ from typing import Any, Final
 from hypothesis import strategies as st
 from msgspec import inspect
 
-from api.kerf.scalar_types import DNS_LABEL, IDENTIFIER
-from api.kerf.v1alpha1 import FpgaConfig, GpuConfig, ResourceClassSpec
-from api.model.quantity import Quantity
+from kerf_dra.api.kerf.scalar_types import DNS_LABEL, IDENTIFIER
+from kerf_dra.api.kerf.v1alpha1 import FpgaConfig, GpuConfig, ResourceClassSpec
+from kerf_dra.api.model.quantity import Quantity
 
 DEVICES: Final = ("gpu", "fpga", "npu")
 """Kerf's own families, and one that is not installed."""

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from api.errors import InvalidDocumentError
-from api.kerf.classic_parameters import (
+from kerf_dra.api.errors import InvalidDocumentError
+from kerf_dra.api.kerf.classic_parameters import (
     CLAIM_PARAMETERS,
     CLASS_PARAMETERS,
     SPECS,
@@ -13,11 +13,11 @@ from api.kerf.classic_parameters import (
     GpuMinimum,
     ParametersObject,
 )
-from api.kerf.decoder import decode_parameters, decode_parameters_object
-from api.kerf.node_inventory import NodeInventory
-from api.model.base import JsonObject
-from api.model.metadata import ObjectMeta
-from api.model.quantity import Quantity
+from kerf_dra.api.kerf.decoder import decode_parameters, decode_parameters_object
+from kerf_dra.api.kerf.node_inventory import NodeInventory
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.quantity import Quantity
 from tests.generate import crds
 from tests.generate.crd_schema import DEFINITIONS, build_crd
 

@@ -10,12 +10,12 @@ import pytest
 from cel_expr_python import cel
 from hypothesis import assume, given
 
-from api.errors import InvalidDocumentError, Problem
-from api.kerf.cross_field_rules import RULES, SERVER_RULES
-from api.kerf.decoder import decode_resource_class_object
-from api.kerf.v1alpha1 import ResourceClassObject, ResourceClassSpec
-from driver.families.class_validation import FamilyNotInstalledError, check_class
-from driver.families.registry import BUILT_IN
+from kerf_dra.api.errors import InvalidDocumentError, Problem
+from kerf_dra.api.kerf.cross_field_rules import RULES, SERVER_RULES
+from kerf_dra.api.kerf.decoder import decode_resource_class_object
+from kerf_dra.api.kerf.v1alpha1 import ResourceClassObject, ResourceClassSpec
+from kerf_dra.driver.families.class_validation import FamilyNotInstalledError, check_class
+from kerf_dra.driver.families.registry import BUILT_IN
 from tests.generate import crds
 from tests.generate.crd_schema import DEFINITIONS, RESOURCE_CLASS, build_crd, escape_reserved_words
 

@@ -8,9 +8,9 @@ import pytest
 import yaml
 from hypothesis import example, given
 
-from api.errors import InvalidDocumentError, Problem
-from api.kerf.decoder import decode_device_config, decode_resource_class, decode_resource_class_object
-from api.kerf.v1alpha1 import (
+from kerf_dra.api.errors import InvalidDocumentError, Problem
+from kerf_dra.api.kerf.decoder import decode_device_config, decode_resource_class, decode_resource_class_object
+from kerf_dra.api.kerf.v1alpha1 import (
     RESOURCE_CLASSES,
     DeviceConfigBase,
     FpgaConfig,
@@ -21,10 +21,10 @@ from api.kerf.v1alpha1 import (
     ResourceClassSpec,
     config_to_parameters,
 )
-from api.kerf.validation import check_document, convert_document, suggest
-from api.model.metadata import ObjectMeta
-from api.model.quantity import Quantity
-from api.wire import dec_hook
+from kerf_dra.api.kerf.validation import check_document, convert_document, suggest
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.api.wire import dec_hook
 
 from .documents import class_specs, damaged_documents, device_configs, without_nulls
 

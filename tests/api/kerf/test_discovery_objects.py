@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from api.errors import InvalidDocumentError
-from api.kerf.decoder import decode_discovered_device, decode_discovery_configuration
-from api.kerf.discovery_objects import (
+from kerf_dra.api.errors import InvalidDocumentError
+from kerf_dra.api.kerf.decoder import decode_discovered_device, decode_discovery_configuration
+from kerf_dra.api.kerf.discovery_objects import (
     DiscoveredDeviceObject,
     DiscoveryConfigurationObject,
     device_name,
 )
-from api.model.metadata import ObjectMeta
+from kerf_dra.api.model.metadata import ObjectMeta
 
 CONFIGURATION: dict[str, Any] = {"discoveryHandler": {"name": "udev", "details": 'KERNEL=="video[0-9]*"'}}
 DEVICE: dict[str, Any] = {"configurationName": "cameras", "deviceID": "rtsp://10.0.0.7", "shared": True}

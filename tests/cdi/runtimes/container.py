@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from cdi import Spec, Store
+from kerf_dra.cdi import Spec, Store
 from tests.realcluster.requirements import BUSYBOX
 
 _RUN_S: Final = 60.0

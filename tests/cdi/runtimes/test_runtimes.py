@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cdi import (
+from kerf_dra.cdi import (
     HOOK_STAGES,
     Cache,
     ContainerEdits,

@@ -5,15 +5,15 @@ from typing import Any
 
 import anyio
 
-from api.core.v1 import EVENTS, PODS, Pod
-from api.kerf.classic_parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS
-from api.kerf.node_inventory import NODE_INVENTORIES
-from api.model.base import JsonObject
-from api.model.classic import ClassicClaim
-from api.resource.v1alpha2 import KINDS
-from api.wire import Kind, to_builtins
-from driver.kube.http.client import Client, PatchType
-from driver.partitions.geometry import Card
+from kerf_dra.api.core.v1 import EVENTS, PODS, Pod
+from kerf_dra.api.kerf.classic_parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS
+from kerf_dra.api.kerf.node_inventory import NODE_INVENTORIES
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.classic import ClassicClaim
+from kerf_dra.api.resource.v1alpha2 import KINDS
+from kerf_dra.api.wire import Kind, to_builtins
+from kerf_dra.driver.kube.http.client import Client, PatchType
+from kerf_dra.driver.partitions.geometry import Card
 from tests.controller.classic.cluster_builder import FINALIZER
 from tests.controller.classic.hardware import DRIVER, inventory
 

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from api.core.v1 import Node, Pod, PodResourceClaim, PodResourceClaimStatus, PodSpec, PodStatus
-from api.kerf.classic_parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS, ParametersObject
-from api.kerf.node_inventory import NodeInventory, inventory_name
-from api.model.allocations import ResourceClaimConsumerReference
-from api.model.base import JsonObject
-from api.model.classic import (
+from kerf_dra.api.core.v1 import Node, Pod, PodResourceClaim, PodResourceClaimStatus, PodSpec, PodStatus
+from kerf_dra.api.kerf.classic_parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS, ParametersObject
+from kerf_dra.api.kerf.node_inventory import NodeInventory, inventory_name
+from kerf_dra.api.model.allocations import ResourceClaimConsumerReference
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.classic import (
     ClassicAllocation,
     ClassicClaim,
     ClassicClaimSpec,
@@ -20,12 +20,12 @@ from api.model.classic import (
     PodSchedulingContextStatus,
     UnsuitableNodes,
 )
-from api.model.metadata import ObjectMeta, OwnerReference
-from api.model.names import ObjectRef
-from driver.controller.classic.state import ClusterView, InformerStores
-from driver.families.fpga import FPGA
-from driver.families.gpu import GPU
-from driver.kube.store import ObjectChange, Store
+from kerf_dra.api.model.metadata import ObjectMeta, OwnerReference
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.controller.classic.state import ClusterView, InformerStores
+from kerf_dra.driver.families.fpga import FPGA
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.kube.store import ObjectChange, Store
 from tests.controller.classic.hardware import DRIVER, gpu, inventories, node_object
 
 FINALIZER = "kerf.dev/deletion-protection"

@@ -7,14 +7,14 @@ import anyio
 import pytest
 import yaml
 
-from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, NODES
-from api.model.names import ObjectRef
-from driver.controller.app import run
-from driver.controller.settings import Settings
-from driver.kube.http.client import Client
-from driver.kube.http.config import load_access
-from driver.kube.leader_election import LeaseSettings
-from driver.local.apiserver import ApiServer, ApiServerSettings
+from kerf_dra.api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, NODES
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.controller.app import run
+from kerf_dra.driver.controller.settings import Settings
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.config import load_access
+from kerf_dra.driver.kube.leader_election import LeaseSettings
+from kerf_dra.driver.local.apiserver import ApiServer, ApiServerSettings
 from tests.controller.classic.cluster import ClassicCluster
 from tests.controller.classic.hardware import gpu, node_object
 from tests.generate import crds

@@ -4,18 +4,18 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from api.core.v1 import Node, NodeStatus
-from api.kerf.node_inventory import NodeInventory, inventory_name
-from api.model.devices import Attribute, DeviceTaint
-from api.model.metadata import ObjectMeta
-from driver.families.fpga import FPGA
-from driver.families.fpga.geometry import fpga_geometry
-from driver.families.gpu import GPU
-from driver.families.gpu.catalog import gpu_model
-from driver.families.gpu.geometry import gpu_geometry
-from driver.kubeletplugin.backends.simulated.example_shells import shell
-from driver.kubeletplugin.cluster.node_inventory import build_inventory_spec
-from driver.partitions.geometry import Card, Placement
+from kerf_dra.api.core.v1 import Node, NodeStatus
+from kerf_dra.api.kerf.node_inventory import NodeInventory, inventory_name
+from kerf_dra.api.model.devices import Attribute, DeviceTaint
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.driver.families.fpga import FPGA
+from kerf_dra.driver.families.fpga.geometry import fpga_geometry
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.families.gpu.catalog import gpu_model
+from kerf_dra.driver.families.gpu.geometry import gpu_geometry
+from kerf_dra.driver.kubeletplugin.backends.simulated.example_shells import shell
+from kerf_dra.driver.kubeletplugin.cluster.node_inventory import build_inventory_spec
+from kerf_dra.driver.partitions.geometry import Card, Placement
 
 DRIVER = GPU.driver
 

@@ -1,7 +1,7 @@
 """An API server in a dict, for passes that are stepped by hand: every call stops before and after it takes effect.
 
-Claims are JSON of v1alpha2 and obey the server's own rules (``driver.local.apiserver``): versions, finalizers, and
-what may become of a status.
+Claims are JSON of v1alpha2 and obey the server's own rules (``kerf_dra.driver.local.apiserver``): versions, finalizers,
+and what may become of a status.
 """
 
 from collections.abc import Callable, Coroutine, Generator, Sequence
@@ -11,17 +11,17 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from api.core.v1 import Pod
-from api.model.base import JsonObject
-from api.model.classic import ClassicClaim, PodSchedulingContext
-from api.model.names import ObjectRef
-from api.resource.v1alpha2 import KINDS
-from api.wire import to_builtins
-from driver.controller.classic.reconcile_result import ReconcileResult
-from driver.controller.classic.reconciler import NotLeadingError
-from driver.kube.http.errors import ConflictError, InvalidError, NotFoundError, ServerError, UnreachableError
-from driver.local.apiserver.kinds.validation.classic import validate_claim_status, validate_context_status
-from driver.local.apiserver.meta.status_errors import FieldError
+from kerf_dra.api.core.v1 import Pod
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.classic import ClassicClaim, PodSchedulingContext
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.resource.v1alpha2 import KINDS
+from kerf_dra.api.wire import to_builtins
+from kerf_dra.driver.controller.classic.reconcile_result import ReconcileResult
+from kerf_dra.driver.controller.classic.reconciler import NotLeadingError
+from kerf_dra.driver.kube.http.errors import ConflictError, InvalidError, NotFoundError, ServerError, UnreachableError
+from kerf_dra.driver.local.apiserver.kinds.validation.classic import validate_claim_status, validate_context_status
+from kerf_dra.driver.local.apiserver.meta.status_errors import FieldError
 
 ResultT = TypeVar("ResultT")
 When = Literal["before", "after"]

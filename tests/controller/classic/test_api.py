@@ -5,14 +5,14 @@ from typing import cast
 import anyio
 import pytest
 
-from api.core.v1 import LEASES, Lease, LeaseSpec
-from api.model.metadata import ObjectMeta
-from api.model.names import ObjectRef
-from api.resource.v1alpha2 import KINDS
-from api.wire import Kind
-from driver.controller.classic.api import KubeClaimClient
-from driver.controller.classic.reconciler import NotLeadingError
-from driver.kube.http.client import Client
+from kerf_dra.api.core.v1 import LEASES, Lease, LeaseSpec
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.resource.v1alpha2 import KINDS
+from kerf_dra.api.wire import Kind
+from kerf_dra.driver.controller.classic.api import KubeClaimClient
+from kerf_dra.driver.controller.classic.reconciler import NotLeadingError
+from kerf_dra.driver.kube.http.client import Client
 
 LEASE = ObjectRef("kerf-system", "kerf-controller")
 

@@ -6,9 +6,9 @@ kubelet (R-8): nothing is allocated before it makes sense.
 
 import pytest
 
-from api.errors import KerfError
-from api.model.base import JsonObject
-from api.resource.v1alpha2 import KINDS
+from kerf_dra.api.errors import KerfError
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.resource.v1alpha2 import KINDS
 from tests.controller.classic.cluster import PARAMETERS, ClassicCluster, eventually
 from tests.controller.classic.cluster_builder import FINALIZER
 from tests.controller.classic.hardware import DRIVER, gpu

@@ -5,12 +5,12 @@ import itertools
 import pytest
 from msgspec.structs import replace
 
-from api.model.allocations import DeviceAllocationResult, DeviceRequestAllocationResult
-from api.model.classic import ClassicAllocation, ClassicClaim
-from api.model.metadata import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
-from driver.controller.classic.allocator import only_node
-from driver.controller.classic.claims import ClaimAction, ClaimFacts, ClaimPlan, plan_claim, table_row
-from driver.controller.classic.reconcile_result import EventSubject, Requeue, WarningEvent
+from kerf_dra.api.model.allocations import DeviceAllocationResult, DeviceRequestAllocationResult
+from kerf_dra.api.model.classic import ClassicAllocation, ClassicClaim
+from kerf_dra.api.model.metadata import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from kerf_dra.driver.controller.classic.allocator import only_node
+from kerf_dra.driver.controller.classic.claims import ClaimAction, ClaimFacts, ClaimPlan, plan_claim, table_row
+from kerf_dra.driver.controller.classic.reconcile_result import EventSubject, Requeue, WarningEvent
 from tests.controller.classic.cluster_builder import FINALIZER, ClusterBuilder, claim, consumer
 from tests.controller.classic.hardware import DRIVER, gpu
 

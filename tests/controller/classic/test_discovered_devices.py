@@ -9,21 +9,21 @@ import anyio
 import pytest
 import yaml
 
-from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, NODES, Node
-from api.kerf.discovery_objects import (
+from kerf_dra.api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, NODES, Node
+from kerf_dra.api.kerf.discovery_objects import (
     DISCOVERED_DEVICES,
     DISCOVERY_CONFIGURATIONS,
     DiscoveredDeviceObject,
     DiscoveredDevices,
 )
-from api.model.base import JsonObject
-from api.model.metadata import ObjectMeta
-from driver.controller.classic.discovered_devices import DiscoveredDeviceKeeper
-from driver.kube.http.client import Client, PatchType
-from driver.kube.http.credentials import Access
-from driver.kube.http.errors import NotFoundError
-from driver.kube.store import Store
-from driver.local.apiserver import ApiServer
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.driver.controller.classic.discovered_devices import DiscoveredDeviceKeeper
+from kerf_dra.driver.kube.http.client import Client, PatchType
+from kerf_dra.driver.kube.http.credentials import Access
+from kerf_dra.driver.kube.http.errors import NotFoundError
+from kerf_dra.driver.kube.store import Store
+from kerf_dra.driver.local.apiserver import ApiServer
 from tests.kube.memory_server import MemoryServer, answering, failing
 
 CRDS = Path(__file__).parents[3] / "deploy/crds"

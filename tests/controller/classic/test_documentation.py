@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from api.dra import v1alpha2, v1alpha3, v1alpha4
-from api.dra.service import DraService
-from driver.families.gpu import GPU
-from driver.families.registry import BUILT_IN
-from driver.kubeletplugin.backends.registry import BackendChoice
-from driver.kubeletplugin.settings import Settings
+from kerf_dra.api.dra import v1alpha2, v1alpha3, v1alpha4
+from kerf_dra.api.dra.service import DraService
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.families.registry import BUILT_IN
+from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice
+from kerf_dra.driver.kubeletplugin.settings import Settings
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "classic.md").read_text()

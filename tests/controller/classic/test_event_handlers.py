@@ -2,10 +2,10 @@
 
 from msgspec.structs import replace
 
-from api.model.classic import ClassicClaim
-from api.model.names import ObjectRef
-from driver.controller.classic.event_handlers import ClaimEventHandlers, ReconcileKey
-from driver.kube.store import ObjectChange
+from kerf_dra.api.model.classic import ClassicClaim
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.controller.classic.event_handlers import ClaimEventHandlers, ReconcileKey
+from kerf_dra.driver.kube.store import ObjectChange
 from tests.controller.classic.cluster_builder import ClusterBuilder, claim, consumer, pod
 from tests.controller.classic.hardware import inventory, node_object
 from tests.controller.classic.test_claims import HELD

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 import yaml
 
-from api.model.base import JsonObject
-from api.resource.v1alpha2 import KINDS
-from driver.controller.classic.allocator import ClaimAllocation
-from driver.controller.classic.claims import plan_claim
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.resource.v1alpha2 import KINDS
+from kerf_dra.driver.controller.classic.allocator import ClaimAllocation
+from kerf_dra.driver.controller.classic.claims import plan_claim
 from tests.controller.classic.cluster_builder import ClusterBuilder
 from tests.controller.classic.hardware import fpga, gpu
 

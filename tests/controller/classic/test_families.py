@@ -3,15 +3,15 @@
 import pytest
 from msgspec.structs import replace
 
-from api.kerf.node_inventory import inventory_name
-from api.model.metadata import ObjectMeta
-from driver.controller.classic.claims import plan_claim
-from driver.controller.classic.requirements import InvalidRequirementsError, resolve_requirements
-from driver.families.fpga import FPGA
-from driver.families.fpga.geometry import fpga_geometry
-from driver.families.fpga.shell import Function, Logic, Shell
-from driver.families.gpu import GPU
-from driver.partitions.geometry import Card, Placement
+from kerf_dra.api.kerf.node_inventory import inventory_name
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.driver.controller.classic.claims import plan_claim
+from kerf_dra.driver.controller.classic.requirements import InvalidRequirementsError, resolve_requirements
+from kerf_dra.driver.families.fpga import FPGA
+from kerf_dra.driver.families.fpga.geometry import fpga_geometry
+from kerf_dra.driver.families.fpga.shell import Function, Logic, Shell
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.partitions.geometry import Card, Placement
 from tests.controller.classic.cluster_builder import ClusterBuilder
 from tests.controller.classic.hardware import fpga, gpu, inventory
 

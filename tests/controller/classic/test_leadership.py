@@ -1,8 +1,8 @@
 """The start of leadership, on the embedded cluster."""
 
-from api.core.v1 import LEASES
-from driver.controller.classic.reconciler import FENCE
-from driver.kube.http.client import PatchType
+from kerf_dra.api.core.v1 import LEASES
+from kerf_dra.driver.controller.classic.reconciler import FENCE
+from kerf_dra.driver.kube.http.client import PatchType
 from tests.controller.classic.cluster import ClassicCluster, eventually
 from tests.controller.classic.cluster_builder import FINALIZER
 

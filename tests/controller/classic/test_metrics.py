@@ -1,6 +1,6 @@
 """The metrics of the controller's work (NE-13)."""
 
-from driver.runtime.metrics import REGISTRY
+from kerf_dra.driver.runtime.metrics import REGISTRY
 from tests.controller.classic.cluster import ClassicCluster, eventually
 
 

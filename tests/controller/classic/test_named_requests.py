@@ -2,13 +2,13 @@
 
 import pytest
 
-from api.model.base import JsonObject
-from api.model.classic import ClassicClaim, ClassicClaimSpec, ClassicClass, ClassicRequest
-from api.model.metadata import ObjectMeta
-from api.resource.v1alpha3 import KINDS
-from driver.controller.classic.claims import ClaimPlan, plan_claim
-from driver.controller.classic.reconcile_result import Requeue
-from driver.controller.classic.scheduling_contexts import ContextPlan, plan_context
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.classic import ClassicClaim, ClassicClaimSpec, ClassicClass, ClassicRequest
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.resource.v1alpha3 import KINDS
+from kerf_dra.driver.controller.classic.claims import ClaimPlan, plan_claim
+from kerf_dra.driver.controller.classic.reconcile_result import Requeue
+from kerf_dra.driver.controller.classic.scheduling_contexts import ContextPlan, plan_context
 from tests.controller.classic.cluster_builder import ClusterBuilder, context, pod
 from tests.controller.classic.hardware import DRIVER
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from api.kerf.node_inventory import NODE_INVENTORIES
-from api.model.devices import Attribute
-from driver.controller.classic.node_model import InventoryError, build_node_model
-from driver.families.fpga.geometry import fpga_geometry
-from driver.families.registry import BUILT_IN
-from driver.kubeletplugin.backends.simulated.example_shells import shells
-from driver.partitions.geometry import Card, Geometry, Placement
+from kerf_dra.api.kerf.node_inventory import NODE_INVENTORIES
+from kerf_dra.api.model.devices import Attribute
+from kerf_dra.driver.controller.classic.node_model import InventoryError, build_node_model
+from kerf_dra.driver.families.fpga.geometry import fpga_geometry
+from kerf_dra.driver.families.registry import BUILT_IN
+from kerf_dra.driver.kubeletplugin.backends.simulated.example_shells import shells
+from kerf_dra.driver.partitions.geometry import Card, Geometry, Placement
 from tests.controller.classic.hardware import fpga, gpu, inventory
 from tests.partitions.layouts import scattered
 from tests.partitions.test_layouts import EVERY_WAY

@@ -7,24 +7,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.errors import InvalidDocumentError
-from api.kerf.classic_parameters import (
+from kerf_dra.api.errors import InvalidDocumentError
+from kerf_dra.api.kerf.classic_parameters import (
     FpgaClaimParametersSpec,
     FpgaClassParametersSpec,
     GpuClaimParametersSpec,
     GpuClassParametersSpec,
     GpuMinimum,
 )
-from api.kerf.v1alpha1 import GpuSharing
-from api.model.devices import DeviceTaint
-from api.model.quantity import Quantity
-from driver.controller.classic.node_model import InventoryError, build_node_model
-from driver.controller.classic.placement import DeviceRequirements, NodeState, RequestedDevice, place_devices
-from driver.controller.classic.requirements import merge_parameters
-from driver.controller.classic.scheduling_contexts import plan_context
-from driver.controller.classic.usage import ClaimUsage, UsageIndex, build_node_state
-from driver.kubeletplugin.backends.simulated.example_shells import shell
-from driver.partitions.geometry import Card, Placement
+from kerf_dra.api.kerf.v1alpha1 import GpuSharing
+from kerf_dra.api.model.devices import DeviceTaint
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.controller.classic.node_model import InventoryError, build_node_model
+from kerf_dra.driver.controller.classic.placement import DeviceRequirements, NodeState, RequestedDevice, place_devices
+from kerf_dra.driver.controller.classic.requirements import merge_parameters
+from kerf_dra.driver.controller.classic.scheduling_contexts import plan_context
+from kerf_dra.driver.controller.classic.usage import ClaimUsage, UsageIndex, build_node_state
+from kerf_dra.driver.kubeletplugin.backends.simulated.example_shells import shell
+from kerf_dra.driver.partitions.geometry import Card, Placement
 from tests.controller.classic.cluster_builder import ClusterBuilder, context, pod
 from tests.controller.classic.hardware import DRIVER, fpga, gpu, inventory
 

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from api.model.names import ObjectRef
-from api.resource.resource_handle import HandleTooLargeError
-from api.resource.v1alpha2 import KINDS
-from driver.controller.classic.reconcile_result import Requeue
-from driver.controller.classic.reconciler import FENCE, ClaimReconciler, NotLeadingError
-from driver.kube.http.errors import ConflictError, NotFoundError, ServerError, UnreachableError
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.resource.resource_handle import HandleTooLargeError
+from kerf_dra.api.resource.v1alpha2 import KINDS
+from kerf_dra.driver.controller.classic.reconcile_result import Requeue
+from kerf_dra.driver.controller.classic.reconciler import FENCE, ClaimReconciler, NotLeadingError
+from kerf_dra.driver.kube.http.errors import ConflictError, NotFoundError, ServerError, UnreachableError
 from tests.controller.classic.cluster_builder import FINALIZER, ClusterBuilder, claim, consumer, context, pod
 from tests.controller.classic.hardware import gpu
 from tests.controller.classic.server import Server, SteppedApi, run

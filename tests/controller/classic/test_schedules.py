@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from api.errors import KerfError
-from api.model.classic import ClassicClaim, PodSchedulingContext, PodSchedulingContextSpec
-from api.model.names import ObjectRef
-from api.resource.v1alpha2 import KINDS
-from driver.controller.classic.node_model import build_node_model
-from driver.controller.classic.reconciler import ClaimReconciler
-from driver.partitions.geometry import Partition
+from kerf_dra.api.errors import KerfError
+from kerf_dra.api.model.classic import ClassicClaim, PodSchedulingContext, PodSchedulingContextSpec
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.resource.v1alpha2 import KINDS
+from kerf_dra.driver.controller.classic.node_model import build_node_model
+from kerf_dra.driver.controller.classic.reconciler import ClaimReconciler
+from kerf_dra.driver.partitions.geometry import Partition
 from tests.conftest import PROFILE, SEED
 from tests.controller.classic.cluster_builder import FINALIZER, ClusterBuilder, claim, context, pod
 from tests.controller.classic.hardware import DRIVER, gpu, inventory

@@ -5,12 +5,12 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from api.core.v1 import Pod
-from api.model.classic import MAX_NODES, PodSchedulingContext, UnsuitableNodes
-from api.model.devices import Attribute
-from driver.controller.classic.allocator import only_node
-from driver.controller.classic.reconcile_result import EventSubject, Requeue, WarningEvent
-from driver.controller.classic.scheduling_contexts import ContextPlan, has_nodes, plan_context
+from kerf_dra.api.core.v1 import Pod
+from kerf_dra.api.model.classic import MAX_NODES, PodSchedulingContext, UnsuitableNodes
+from kerf_dra.api.model.devices import Attribute
+from kerf_dra.driver.controller.classic.allocator import only_node
+from kerf_dra.driver.controller.classic.reconcile_result import EventSubject, Requeue, WarningEvent
+from kerf_dra.driver.controller.classic.scheduling_contexts import ContextPlan, has_nodes, plan_context
 from tests.controller.classic.cluster_builder import (
     FINALIZER,
     ClusterBuilder,

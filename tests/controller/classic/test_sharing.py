@@ -5,13 +5,13 @@ from pathlib import Path
 import anyio
 import yaml
 
-from api.core.v1 import NODES, PODS
-from api.model.metadata import Object
-from api.resource.v1alpha2 import KINDS
-from api.wire import identity_kind
-from driver.kube.events import EventReporter
-from driver.kube.http.client import PatchType
-from driver.local.scheduler.classic import ClassicScheduler
+from kerf_dra.api.core.v1 import NODES, PODS
+from kerf_dra.api.model.metadata import Object
+from kerf_dra.api.resource.v1alpha2 import KINDS
+from kerf_dra.api.wire import identity_kind
+from kerf_dra.driver.kube.events import EventReporter
+from kerf_dra.driver.kube.http.client import PatchType
+from kerf_dra.driver.local.scheduler.classic import ClassicScheduler
 from tests.controller.classic.cluster import ClassicCluster, eventually
 
 POLICY = Path(__file__).parents[3] / "deploy" / "classic" / "sharing-policy.yaml"

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from driver.controller.classic.usage import usage_of_results
+from kerf_dra.driver.controller.classic.usage import usage_of_results
 from tests.controller.classic.cluster_builder import ClusterBuilder, claim
 from tests.controller.classic.test_claims import HELD
 from tests.controller.classic.test_interchangeable_nodes import allocation

@@ -7,12 +7,12 @@ import anyio
 import msgspec
 import pytest
 
-from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
-from api.model.base import JsonObject
-from api.model.metadata import ObjectMeta
-from api.wire import ListMeta, ObjectList
-from driver.controller.classic.unused_classes import UnusedClassReporter, build_status
-from driver.kube.http.errors import UnreachableError
+from kerf_dra.api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.wire import ListMeta, ObjectList
+from kerf_dra.driver.controller.classic.unused_classes import UnusedClassReporter, build_status
+from kerf_dra.driver.kube.http.errors import UnreachableError
 from tests.controller.classic.cluster import ClassicCluster, eventually
 from tests.runtime.virtual_time import VIRTUAL_TIME
 

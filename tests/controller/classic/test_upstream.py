@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from api.model.classic import MAX_NODES
-from driver.controller.classic.scheduling_contexts import plan_context
-from driver.kube.http.errors import UnreachableError
+from kerf_dra.api.model.classic import MAX_NODES
+from kerf_dra.driver.controller.classic.scheduling_contexts import plan_context
+from kerf_dra.driver.kube.http.errors import UnreachableError
 from tests.controller.classic.cluster_builder import FINALIZER, context, pod
 from tests.controller.classic.test_claims import HELD
 from tests.controller.classic.test_reconciler import ALLOCATE, MARK, POD, SteppedController

@@ -8,24 +8,24 @@ from typing import Any, Final
 
 import msgspec
 
-from api.core.v1 import Node, ObjectReference
-from api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject, ResourceClassStatus
-from api.model.base import JsonObject
-from api.model.claims import DeviceClass
-from api.model.devices import ResourceSlice
-from api.model.metadata import Condition, ObjectMeta, ObjectT
-from api.resource.v1 import KINDS
-from api.wire import Kind
-from driver.cel.compile import compile_selector
-from driver.controller.structured.event_handlers import ClassCaches
-from driver.controller.structured.matching_devices import DeviceGroupIndex
-from driver.controller.structured.reconciler import ClassReconciler
-from driver.families.registry import BUILT_IN
-from driver.kube.assume_cache import AssumeCache
-from driver.kube.events import EventKind
-from driver.kube.http.client import PatchType
-from driver.kube.http.errors import AlreadyExistsError, ConflictError, NotFoundError
-from driver.kube.store import ObjectChange, Store
+from kerf_dra.api.core.v1 import Node, ObjectReference
+from kerf_dra.api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject, ResourceClassStatus
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.claims import DeviceClass
+from kerf_dra.api.model.devices import ResourceSlice
+from kerf_dra.api.model.metadata import Condition, ObjectMeta, ObjectT
+from kerf_dra.api.resource.v1 import KINDS
+from kerf_dra.api.wire import Kind
+from kerf_dra.driver.cel.compile import compile_selector
+from kerf_dra.driver.controller.structured.event_handlers import ClassCaches
+from kerf_dra.driver.controller.structured.matching_devices import DeviceGroupIndex
+from kerf_dra.driver.controller.structured.reconciler import ClassReconciler
+from kerf_dra.driver.families.registry import BUILT_IN
+from kerf_dra.driver.kube.assume_cache import AssumeCache
+from kerf_dra.driver.kube.events import EventKind
+from kerf_dra.driver.kube.http.client import PatchType
+from kerf_dra.driver.kube.http.errors import AlreadyExistsError, ConflictError, NotFoundError
+from kerf_dra.driver.kube.store import ObjectChange, Store
 
 DEVICE_CLASSES: Final = KINDS.device_classes
 FAMILIES: Final = {family.name: family for family in BUILT_IN}

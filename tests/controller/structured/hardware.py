@@ -3,19 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from api.kerf.v1alpha1 import SHARING_ATTRIBUTES
-from api.model.device_attributes import pool_name
-from api.model.devices import Attribute, ResourcePool, ResourceSlice, ResourceSliceSpec
-from api.model.metadata import ObjectMeta
-from driver.families.fpga.geometry import fpga_geometry
-from driver.families.gpu.catalog import gpu_model
-from driver.families.gpu.geometry import gpu_geometry
-from driver.families.registry import load_families
-from driver.kubeletplugin.backends.simulated.example_shells import shell
-from driver.partitions.geometry import Card
-from driver.partitions.pool_compiler import SliceLayout, compile_pool
-from driver.partitions.publish_order import publish_order
-from driver.partitions.shared_devices import ShareableProfiles, order_shared_partitions
+from kerf_dra.api.kerf.v1alpha1 import SHARING_ATTRIBUTES
+from kerf_dra.api.model.device_attributes import pool_name
+from kerf_dra.api.model.devices import Attribute, ResourcePool, ResourceSlice, ResourceSliceSpec
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.driver.families.fpga.geometry import fpga_geometry
+from kerf_dra.driver.families.gpu.catalog import gpu_model
+from kerf_dra.driver.families.gpu.geometry import gpu_geometry
+from kerf_dra.driver.families.registry import load_families
+from kerf_dra.driver.kubeletplugin.backends.simulated.example_shells import shell
+from kerf_dra.driver.partitions.geometry import Card
+from kerf_dra.driver.partitions.pool_compiler import SliceLayout, compile_pool
+from kerf_dra.driver.partitions.publish_order import publish_order
+from kerf_dra.driver.partitions.shared_devices import ShareableProfiles, order_shared_partitions
 
 
 def gpus(model: str, count: int = 1, *, driver_version: str = "580.65.6", sharing: Sequence[str] = ()) -> list[Card]:

@@ -10,25 +10,29 @@ import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from api.core.v1 import Node
-from api.errors import InvalidDocumentError
-from api.kerf.decoder import decode_resource_class
-from api.kerf.v1alpha1 import MatchingDevices
-from api.model.devices import Device
-from api.model.metadata import ObjectMeta
-from api.model.names import DriverName
-from api.model.quantity import Quantity
-from api.resource.v1 import KINDS
-from driver.cel.compile import compile_selector
-from driver.controller.device_types import DeviceType, UnsatisfiableError, known_device_types
-from driver.controller.structured.class_compiler import MAX_EXPRESSION, CompiledClass, compile_class
-from driver.controller.structured.matching_devices import DeviceGroupIndex, DevicePredicate, count_matching_devices
-from driver.families.base import Family
-from driver.families.class_validation import FamilyNotInstalledError
-from driver.families.gpu import GPU
-from driver.families.gpu.catalog import gpu_models
-from driver.families.registry import BUILT_IN
-from driver.kubeletplugin.backends.simulated.example_shells import shells
+from kerf_dra.api.core.v1 import Node
+from kerf_dra.api.errors import InvalidDocumentError
+from kerf_dra.api.kerf.decoder import decode_resource_class
+from kerf_dra.api.kerf.v1alpha1 import MatchingDevices
+from kerf_dra.api.model.devices import Device
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.names import DriverName
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.api.resource.v1 import KINDS
+from kerf_dra.driver.cel.compile import compile_selector
+from kerf_dra.driver.controller.device_types import DeviceType, UnsatisfiableError, known_device_types
+from kerf_dra.driver.controller.structured.class_compiler import MAX_EXPRESSION, CompiledClass, compile_class
+from kerf_dra.driver.controller.structured.matching_devices import (
+    DeviceGroupIndex,
+    DevicePredicate,
+    count_matching_devices,
+)
+from kerf_dra.driver.families.base import Family
+from kerf_dra.driver.families.class_validation import FamilyNotInstalledError
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.families.gpu.catalog import gpu_models
+from kerf_dra.driver.families.registry import BUILT_IN
+from kerf_dra.driver.kubeletplugin.backends.simulated.example_shells import shells
 
 from .hardware import fpgas, gpus, slices
 

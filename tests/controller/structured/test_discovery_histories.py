@@ -14,13 +14,13 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
-from api.kerf.discovery_objects import (
+from kerf_dra.api.kerf.discovery_objects import (
     DiscoveredDeviceObject,
     DiscoveryConfigurationObject,
     device_name,
 )
-from api.model.allocations import ResourceClaimStatus
-from api.model.claims import (
+from kerf_dra.api.model.allocations import ResourceClaimStatus
+from kerf_dra.api.model.claims import (
     DeviceClaim,
     DeviceClass,
     DeviceConstraint,
@@ -29,11 +29,11 @@ from api.model.claims import (
     ResourceClaim,
     ResourceClaimSpec,
 )
-from api.model.devices import ResourceSlice
-from api.model.metadata import ObjectMeta
-from driver.allocation import AllocatedState, Budget, Features, Fits, NodeView, PoolIndex, allocate
-from driver.controller.structured.discovery.plan import DiscoveryPlan, DiscoverySnapshot, plan_discovery
-from driver.families.shared.objects import name_class
+from kerf_dra.api.model.devices import ResourceSlice
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.driver.allocation import AllocatedState, Budget, Features, Fits, NodeView, PoolIndex, allocate
+from kerf_dra.driver.controller.structured.discovery.plan import DiscoveryPlan, DiscoverySnapshot, plan_discovery
+from kerf_dra.driver.families.shared.objects import name_class
 from tests.conftest import COSTLY
 
 NODES = {"n1": "host-1", "n2": "host-2", "n3": "host-3"}

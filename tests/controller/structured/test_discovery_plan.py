@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from api.kerf.discovery_objects import DiscoveredDeviceObject, DiscoveryConfigurationObject
-from api.model.claims import DeviceClass
-from api.model.metadata import NodeSelectorRequirement, ObjectMeta, OwnerReference
-from driver.controller.structured.discovery.plan import (
+from kerf_dra.api.kerf.discovery_objects import DiscoveredDeviceObject, DiscoveryConfigurationObject
+from kerf_dra.api.model.claims import DeviceClass
+from kerf_dra.api.model.metadata import NodeSelectorRequirement, ObjectMeta, OwnerReference
+from kerf_dra.driver.controller.structured.discovery.plan import (
     HOSTNAME,
     DiscoveryPlan,
     DiscoverySnapshot,

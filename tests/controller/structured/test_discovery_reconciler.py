@@ -9,14 +9,14 @@ from typing import Any
 import anyio
 import pytest
 
-from api.core.v1 import NODES
-from api.kerf.discovery_objects import device_name
-from api.resource.v1 import KINDS
-from driver.controller.settings import NAME
-from driver.controller.structured.discovery.reconciler import DiscoveryReconciler
-from driver.kube.assume_cache import AssumeCache
-from driver.kube.http.transport import HttpRequest
-from driver.kube.informer import Informer
+from kerf_dra.api.core.v1 import NODES
+from kerf_dra.api.kerf.discovery_objects import device_name
+from kerf_dra.api.resource.v1 import KINDS
+from kerf_dra.driver.controller.settings import NAME
+from kerf_dra.driver.controller.structured.discovery.reconciler import DiscoveryReconciler
+from kerf_dra.driver.kube.assume_cache import AssumeCache
+from kerf_dra.driver.kube.http.transport import HttpRequest
+from kerf_dra.driver.kube.informer import Informer
 from tests.kube.memory_server import Fault, MemoryServer, answering, failing, unreachable
 from tests.runtime.virtual_time import VIRTUAL_TIME
 

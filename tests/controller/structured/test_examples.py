@@ -7,15 +7,15 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from api.kerf.decoder import decode_device_config, decode_resource_class
-from api.model.devices import Device
-from driver.cel.compile import compile_selector
-from driver.controller.device_types import known_device_types
-from driver.controller.structured.class_compiler import CompiledClass, compile_class
-from driver.families.gpu.catalog import gpu_models
-from driver.families.registry import BUILT_IN
-from driver.kubeletplugin.backends.simulated.example_shells import shells
-from driver.partitions.geometry import Card
+from kerf_dra.api.kerf.decoder import decode_device_config, decode_resource_class
+from kerf_dra.api.model.devices import Device
+from kerf_dra.driver.cel.compile import compile_selector
+from kerf_dra.driver.controller.device_types import known_device_types
+from kerf_dra.driver.controller.structured.class_compiler import CompiledClass, compile_class
+from kerf_dra.driver.families.gpu.catalog import gpu_models
+from kerf_dra.driver.families.registry import BUILT_IN
+from kerf_dra.driver.kubeletplugin.backends.simulated.example_shells import shells
+from kerf_dra.driver.partitions.geometry import Card
 
 from .hardware import fpgas, gpus, slices
 

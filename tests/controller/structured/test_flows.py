@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from api.errors import TransientError
-from driver.kube.http.errors import (
+from kerf_dra.api.errors import TransientError
+from kerf_dra.driver.kube.http.errors import (
     ConflictError,
     ForbiddenError,
     InvalidError,
@@ -15,7 +15,7 @@ from driver.kube.http.errors import (
     ServerError,
     UnreachableError,
 )
-from driver.runtime.metrics import REGISTRY
+from kerf_dra.driver.runtime.metrics import REGISTRY
 
 from .cluster import START, Cluster, Write, expression, verdicts
 from .hardware import gpus, slices

@@ -7,12 +7,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from api.errors import InvalidDocumentError, PermanentError, TransientError
-from api.kerf.decoder import decode_resource_class_object
-from api.model.base import JsonObject
-from driver.controller.device_types import known_device_types
-from driver.controller.structured.class_compiler import compile_class
-from driver.kube.http.errors import ConflictError, ForbiddenError, ServerError, UnreachableError
+from kerf_dra.api.errors import InvalidDocumentError, PermanentError, TransientError
+from kerf_dra.api.kerf.decoder import decode_resource_class_object
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.driver.controller.device_types import known_device_types
+from kerf_dra.driver.controller.structured.class_compiler import compile_class
+from kerf_dra.driver.kube.http.errors import ConflictError, ForbiddenError, ServerError, UnreachableError
 from tests.conftest import COSTLY
 
 from .cluster import FAMILIES, Cluster, Write

@@ -5,19 +5,19 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from api.core.v1 import Node
-from api.kerf.v1alpha1 import ResourceClassObject
-from api.model.claims import DeviceClass
-from api.model.devices import ResourceSlice
-from api.model.metadata import ObjectMeta
-from driver.controller.device_types import device_types_of, known_device_types
-from driver.controller.structured.event_handlers import ClassCaches, ClassEventHandlers
-from driver.controller.structured.matching_devices import DeviceGroupIndex, SliceChange
-from driver.families.fpga.geometry import fpga_geometry
-from driver.families.registry import BUILT_IN
-from driver.kube.assume_cache import AssumeCache
-from driver.kube.store import ObjectChange, Store
-from driver.kubeletplugin.backends.simulated.example_shells import shell
+from kerf_dra.api.core.v1 import Node
+from kerf_dra.api.kerf.v1alpha1 import ResourceClassObject
+from kerf_dra.api.model.claims import DeviceClass
+from kerf_dra.api.model.devices import ResourceSlice
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.driver.controller.device_types import device_types_of, known_device_types
+from kerf_dra.driver.controller.structured.event_handlers import ClassCaches, ClassEventHandlers
+from kerf_dra.driver.controller.structured.matching_devices import DeviceGroupIndex, SliceChange
+from kerf_dra.driver.families.fpga.geometry import fpga_geometry
+from kerf_dra.driver.families.registry import BUILT_IN
+from kerf_dra.driver.kube.assume_cache import AssumeCache
+from kerf_dra.driver.kube.store import ObjectChange, Store
+from kerf_dra.driver.kubeletplugin.backends.simulated.example_shells import shell
 
 from .hardware import fpgas, gpus, slices
 

@@ -8,12 +8,12 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from api.core.v1 import Node
-from api.model.devices import ResourceSlice
-from api.model.metadata import ObjectMeta, OwnerReference
-from api.resource.v1 import KINDS
-from driver.controller.structured.orphaned_slices import OrphanedSliceCollector
-from driver.kube.http.errors import ConflictError, ForbiddenError, NotFoundError, UnreachableError
+from kerf_dra.api.core.v1 import Node
+from kerf_dra.api.model.devices import ResourceSlice
+from kerf_dra.api.model.metadata import ObjectMeta, OwnerReference
+from kerf_dra.api.resource.v1 import KINDS
+from kerf_dra.driver.controller.structured.orphaned_slices import OrphanedSliceCollector
+from kerf_dra.driver.kube.http.errors import ConflictError, ForbiddenError, NotFoundError, UnreachableError
 from tests.runtime.virtual_time import VIRTUAL_TIME
 
 from .hardware import gpus, slices

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from api.kerf.v1alpha1 import MatchingDevices
-from api.model.devices import ResourceSlice
-from api.resource.v1 import KINDS
+from kerf_dra.api.kerf.v1alpha1 import MatchingDevices
+from kerf_dra.api.model.devices import ResourceSlice
+from kerf_dra.api.resource.v1 import KINDS
 
 from .cluster import Cluster, verdicts
 from .hardware import fpgas, gpus, slices

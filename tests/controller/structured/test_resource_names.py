@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from driver.controller.structured.event_handlers import ClassEventHandlers
+from kerf_dra.driver.controller.structured.event_handlers import ClassEventHandlers
 from tests.controller.structured.cluster import Cluster
 
 NAME = "example.com/gpu-small"

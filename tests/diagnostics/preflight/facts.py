@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from api.core.v1 import (
+from kerf_dra.api.core.v1 import (
     CustomResourceDefinition,
     CustomResourceDefinitionSpec,
     CustomResourceDefinitionStatus,
@@ -13,12 +13,12 @@ from api.core.v1 import (
     NodeSetupStatus,
     NodeSoftware,
 )
-from api.kerf.v1alpha1 import ResourceClassObject, ResourceClassStatus
-from api.model.devices import Attribute, Device, ResourcePool, ResourceSlice, ResourceSliceSpec
-from api.model.metadata import Condition, ObjectMeta
-from driver.diagnostics.preflight.cluster import STRUCTURED_KINDS, ClusterFacts
-from driver.diagnostics.preflight.node import ApiServerFacts, CardFacts, FolderFacts, HardwareFacts, NodeFacts
-from driver.diagnostics.preflight.permissions import AccountReview, Permission
+from kerf_dra.api.kerf.v1alpha1 import ResourceClassObject, ResourceClassStatus
+from kerf_dra.api.model.devices import Attribute, Device, ResourcePool, ResourceSlice, ResourceSliceSpec
+from kerf_dra.api.model.metadata import Condition, ObjectMeta
+from kerf_dra.driver.diagnostics.preflight.cluster import STRUCTURED_KINDS, ClusterFacts
+from kerf_dra.driver.diagnostics.preflight.node import ApiServerFacts, CardFacts, FolderFacts, HardwareFacts, NodeFacts
+from kerf_dra.driver.diagnostics.preflight.permissions import AccountReview, Permission
 
 GPU: Final = "gpu.kerf.dev"
 NEEDED: Final = (Permission("", "nodes", "get"), Permission("", "pods", "get"))

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 import yaml
 
-from driver.diagnostics.preflight.permissions import (
+from kerf_dra.driver.diagnostics.preflight.permissions import (
     CONTROLLER,
     PLUGIN,
     Permission,
     controller_permissions,
     plugin_permissions,
 )
-from driver.families.registry import BUILT_IN
+from kerf_dra.driver.families.registry import BUILT_IN
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 DRIVERS = [family.driver for family in BUILT_IN]

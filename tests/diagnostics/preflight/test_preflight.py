@@ -6,10 +6,15 @@ from typing import Any
 
 import pytest
 
-from driver.diagnostics.preflight.cluster import CLASSIC_KINDS, ClusterFacts, check_cluster, parse_feature_gates
-from driver.diagnostics.preflight.node import NodeFacts, check_node
-from driver.diagnostics.preflight.permissions import AccountReview, Permission
-from driver.diagnostics.preflight.results import CheckLevel, CheckResult, PreflightReport, Unread
+from kerf_dra.driver.diagnostics.preflight.cluster import (
+    CLASSIC_KINDS,
+    ClusterFacts,
+    check_cluster,
+    parse_feature_gates,
+)
+from kerf_dra.driver.diagnostics.preflight.node import NodeFacts, check_node
+from kerf_dra.driver.diagnostics.preflight.permissions import AccountReview, Permission
+from kerf_dra.driver.diagnostics.preflight.results import CheckLevel, CheckResult, PreflightReport, Unread
 from tests.diagnostics.preflight.facts import (
     CARD,
     CLUSTER,

@@ -6,21 +6,21 @@ from typing import Final
 
 import pytest
 
-from api.core.v1 import Container, Pod, PodSpec, PodStatus, ResourceRequirements
-from api.model.allocations import (
+from kerf_dra.api.core.v1 import Container, Pod, PodSpec, PodStatus, ResourceRequirements
+from kerf_dra.api.model.allocations import (
     AllocationResult,
     DeviceAllocationResult,
     DeviceRequestAllocationResult,
     ResourceClaimConsumerReference,
     ResourceClaimStatus,
 )
-from api.model.claims import ResourceClaim
-from api.model.classic import ClassicAllocation, ClassicClaim, ClassicClaimSpec, ClassicClaimStatus
-from api.model.metadata import ObjectMeta
-from api.model.names import DriverName
-from api.model.quantity import Quantity
-from driver.diagnostics.preflight.results import CheckLevel, CheckResult, Unread
-from driver.diagnostics.preflight.uninstall import UninstallFacts, check_uninstall
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.classic import ClassicAllocation, ClassicClaim, ClassicClaimSpec, ClassicClaimStatus
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.names import DriverName
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.diagnostics.preflight.results import CheckLevel, CheckResult, Unread
+from kerf_dra.driver.diagnostics.preflight.uninstall import UninstallFacts, check_uninstall
 
 GPU: Final = DriverName("gpu.kerf.dev")
 OTHER: Final = DriverName("gpu.example.com")

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from api.kerf.discovery_objects import device_name
+from kerf_dra.api.kerf.discovery_objects import device_name
 from tests.e2e import container_log, pods
 from tests.e2e.classic.conftest import LOGS, install
 from tests.e2e.log_capture import keep_logs_on_failure

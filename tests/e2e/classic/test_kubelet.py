@@ -57,7 +57,7 @@ async def test_pods_of_a_kubelet_that_was_away_run_and_go_when_it_is_back(
     """It registers the plugin anew; running pods do not notice.
 
     A pod that is deleted by force meanwhile is another matter: kubelet 1.30 forgets that it has to unprepare, and the
-    plugin takes back what is gone by itself (``driver.kubeletplugin.claims.garbage_collection``).
+    plugin takes back what is gone by itself (``kerf_dra.driver.kubeletplugin.claims.garbage_collection``).
     """
     # K-9, K-11
     for name in ("stays", "goes", "comes"):

@@ -19,8 +19,8 @@ from typing import Final
 
 import pytest
 
-from driver.kubeletplugin.backends.dfl.gbs import MAGIC
-from driver.testing.nvml.library import compile_library
+from kerf_dra.driver.kubeletplugin.backends.dfl.gbs import MAGIC
+from kerf_dra.driver.testing.nvml.library import compile_library
 
 NEEDS_COMPILER = pytest.mark.skipif(shutil.which("cc") is None, reason="the stand-in for DFL needs a C compiler (cc)")
 NAME: Final = "libkerf-dfl.so"

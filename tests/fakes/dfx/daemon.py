@@ -43,7 +43,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from driver.kubeletplugin.backends.slots import messages
+from kerf_dra.driver.kubeletplugin.backends.slots import messages
 
 _MOST_PACKAGES: Final = 10
 """Packages of a base design (RP_SLOTS_MAX)."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from driver.kubeletplugin.backends.slots.packages import compute_digest, read_base
+from kerf_dra.driver.kubeletplugin.backends.slots.packages import compute_digest, read_base
 from tests.fakes.dfl.machine import build_document
 
 BASE: Final = "kr260/k26_3rp_1409"

@@ -12,7 +12,7 @@ from enum import IntEnum, IntFlag
 from pathlib import Path
 from typing import Final
 
-from driver.testing.nvml.library import compile_library
+from kerf_dra.driver.testing.nvml.library import compile_library
 
 NAME: Final = "libkerf-system-calls.so"
 

@@ -15,7 +15,7 @@ from typing import Final
 
 import pytest
 
-from driver.testing.nvml.library import compile_library
+from kerf_dra.driver.testing.nvml.library import compile_library
 from tests.fakes.dfl.machine import build_document
 from tests.fakes.xrt.xclbin import build_xclbin
 

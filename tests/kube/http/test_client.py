@@ -5,12 +5,18 @@ from typing import Any
 
 import pytest
 
-from api.core.v1 import BINDINGS, LEASES, NODES, PODS, Binding, Lease, Node, ObjectReference
-from api.model.metadata import ObjectMeta
-from api.wire import UndecodableObjectError
-from driver.kube.http.client import Client, PatchType
-from driver.kube.http.errors import AlreadyExistsError, ConflictError, ExpiredError, InvalidError, NotFoundError
-from driver.kube.http.transport import HttpRequest
+from kerf_dra.api.core.v1 import BINDINGS, LEASES, NODES, PODS, Binding, Lease, Node, ObjectReference
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.wire import UndecodableObjectError
+from kerf_dra.driver.kube.http.client import Client, PatchType
+from kerf_dra.driver.kube.http.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    ExpiredError,
+    InvalidError,
+    NotFoundError,
+)
+from kerf_dra.driver.kube.http.transport import HttpRequest
 from tests.kube.memory_server import MemoryServer, answering, failing
 from tests.runtime.virtual_time import VIRTUAL_TIME
 
@@ -216,9 +222,8 @@ async def test_a_name_that_would_lead_elsewhere_is_refused_before_it_is_sent(
 def test_a_program_in_a_cluster_never_imports_the_official_client() -> None:
     """It costs 25 MB and 0.3 s, and the kubelet plugin has 65 MB and 1 s."""
     program = (
-        "import sys, driver.kube.http.client, driver.kube.informer, driver.kube.slice_publisher, "
-        "driver.kube.leader_election, "
-        "driver.kube.events, driver.kube.discovery, driver.runtime.probes;"
+        "import sys; from kerf_dra.driver.kube import discovery, events, informer, leader_election, slice_publisher;"
+        "from kerf_dra.driver.kube.http import client; from kerf_dra.driver.runtime import probes;"
         "print(*sorted({'kubernetes', 'yaml', 'rich', 'click', 'cel_expr_python', 'jsonschema'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True).stdout == "\n"

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from driver.kube.http.config import in_cluster, load_access
-from driver.kube.http.credentials import Access, CredentialPlugin
-from driver.kube.http.errors import AccessError
+from kerf_dra.driver.kube.http.config import in_cluster, load_access
+from kerf_dra.driver.kube.http.credentials import Access, CredentialPlugin
+from kerf_dra.driver.kube.http.errors import AccessError
 
 Json = dict[str, Any]
 

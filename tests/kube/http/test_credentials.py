@@ -4,9 +4,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from driver.kube.http.config import load_access
-from driver.kube.http.credentials import REREAD_S, Access, Credentials
-from driver.kube.http.errors import AccessError
+from kerf_dra.driver.kube.http.config import load_access
+from kerf_dra.driver.kube.http.credentials import REREAD_S, Access, Credentials
+from kerf_dra.driver.kube.http.errors import AccessError
 from tests.kube.certificates import HERE
 from tests.kube.http.test_config import config, login_program, write
 from tests.runtime.virtual_time import VIRTUAL_TIME

@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from api.errors import KerfError, PermanentError, TransientError
-from driver.kube.http.errors import (
+from kerf_dra.api.errors import KerfError, PermanentError, TransientError
+from kerf_dra.driver.kube.http.errors import (
     AlreadyExistsError,
     ConflictError,
     ExpiredError,

@@ -12,12 +12,12 @@ import anyio.lowlevel
 import pytest
 from aiohttp import web
 
-from api.core.v1 import NODES, Node
-from api.model.metadata import ObjectMeta
-from api.wire import UndecodableObjectError
-from driver.kube.http.client import Client
-from driver.kube.http.credentials import Access
-from driver.kube.http.errors import (
+from kerf_dra.api.core.v1 import NODES, Node
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.wire import UndecodableObjectError
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.credentials import Access
+from kerf_dra.driver.kube.http.errors import (
     AccessError,
     ApiError,
     NotFoundError,
@@ -27,8 +27,8 @@ from driver.kube.http.errors import (
     UnauthorizedError,
     UnreachableError,
 )
-from driver.runtime.https.proxy import parse_proxy
-from driver.runtime.metrics import REGISTRY
+from kerf_dra.driver.runtime.https.proxy import parse_proxy
+from kerf_dra.driver.runtime.metrics import REGISTRY
 from tests.fakes.connect_proxy import connect_proxy
 from tests.kube.certificates import HERE
 from tests.kube.http_stub import IMPATIENT, QUICK, Answer, Stub, disconnect, disconnect_halfway, respond, respond_bytes
@@ -184,7 +184,7 @@ async def test_what_the_server_warns_of_is_logged_once(caplog: pytest.LogCapture
     async with Stub([respond(200, NODE, Warning=warning)]).serving() as stub, stub.client() as client:
         await client.get(NODES, "n1")
         await client.get(NODES, "n1")
-    assert [record.getMessage() for record in caplog.records if record.name.startswith("driver.")] == [
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("kerf_dra.")] == [
         f"GET /api/v1/nodes/n1: the API server warns: {warning}"
     ]
 

@@ -7,19 +7,19 @@ from typing import Any, Final
 
 import msgspec
 
-from api.kerf.v1alpha1 import DeviceConfigBase
-from api.model.names import ClaimRef, DeviceId, ShareId
-from driver.kubeletplugin.backends.base import AllocatedDevice, Handle, HardwareBusyError
-from driver.kubeletplugin.backends.ownership import BEFORE
-from driver.kubeletplugin.backends.simulated import SimulatedBackend
-from driver.kubeletplugin.backends.simulated.config import FpgaCards, GpuCards, SimulatedConfig, cards_of
-from driver.kubeletplugin.backends.simulated.fpga_card import SimulatedFpga
-from driver.kubeletplugin.backends.simulated.gpu import GpuState
-from driver.kubeletplugin.backends.simulated.gpu_card import SimulatedGpu
-from driver.kubeletplugin.backends.simulated.steps import HardwareFaults, HardwareStep
-from driver.kubeletplugin.claims.hardware import DeviceJob
-from driver.partitions.device_names import device_name
-from driver.partitions.geometry import Card, Partition, Placement
+from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase
+from kerf_dra.api.model.names import ClaimRef, DeviceId, ShareId
+from kerf_dra.driver.kubeletplugin.backends.base import AllocatedDevice, Handle, HardwareBusyError
+from kerf_dra.driver.kubeletplugin.backends.ownership import BEFORE
+from kerf_dra.driver.kubeletplugin.backends.simulated import SimulatedBackend
+from kerf_dra.driver.kubeletplugin.backends.simulated.config import FpgaCards, GpuCards, SimulatedConfig, cards_of
+from kerf_dra.driver.kubeletplugin.backends.simulated.fpga_card import SimulatedFpga
+from kerf_dra.driver.kubeletplugin.backends.simulated.gpu import GpuState
+from kerf_dra.driver.kubeletplugin.backends.simulated.gpu_card import SimulatedGpu
+from kerf_dra.driver.kubeletplugin.backends.simulated.steps import HardwareFaults, HardwareStep
+from kerf_dra.driver.kubeletplugin.claims.hardware import DeviceJob
+from kerf_dra.driver.partitions.device_names import device_name
+from kerf_dra.driver.partitions.geometry import Card, Partition, Placement
 
 
 class Crashed(BaseException):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from driver.partitions.geometry import Card
+from kerf_dra.driver.partitions.geometry import Card
 from tests.kubeletplugin.backends.claims import Machine
 
 

@@ -4,12 +4,12 @@ import time
 from collections.abc import Callable, Collection, Hashable, Sequence
 from pathlib import Path
 
-from api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig
-from driver.kubeletplugin.backends.dfl import DflBackend
-from driver.kubeletplugin.backends.dfl.config import DflConfig
-from driver.kubeletplugin.backends.dfl.sysfs import CardFiles
-from driver.partitions.geometry import Card, Partition
-from driver.testing import MachineUnderTest, ProcessKilled
+from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig
+from kerf_dra.driver.kubeletplugin.backends.dfl import DflBackend
+from kerf_dra.driver.kubeletplugin.backends.dfl.config import DflConfig
+from kerf_dra.driver.kubeletplugin.backends.dfl.sysfs import CardFiles
+from kerf_dra.driver.partitions.geometry import Card, Partition
+from kerf_dra.driver.testing import MachineUnderTest, ProcessKilled
 from tests.fakes.dfl import DflMachine, FakeSystemCalls
 from tests.fakes.dfl.machine import BLANK_ID
 

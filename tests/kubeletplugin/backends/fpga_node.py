@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from api.kerf.v1alpha1 import FpgaConfig
-from api.model.base import JsonObject
-from cdi import DeviceNode
-from driver.families.fpga import FPGA
-from driver.kubeletplugin.backends.base import Backend, DescribedBackend
-from driver.partitions.geometry import Card, Partition, Placement
-from driver.testing import MachineUnderTest
-from driver.testing.plugin import DeviceRecord, PluginStandIn
+from kerf_dra.api.kerf.v1alpha1 import FpgaConfig
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.cdi import DeviceNode
+from kerf_dra.driver.families.fpga import FPGA
+from kerf_dra.driver.kubeletplugin.backends.base import Backend, DescribedBackend
+from kerf_dra.driver.partitions.geometry import Card, Partition, Placement
+from kerf_dra.driver.testing import MachineUnderTest
+from kerf_dra.driver.testing.plugin import DeviceRecord, PluginStandIn
 
 
 class SteppedClock:

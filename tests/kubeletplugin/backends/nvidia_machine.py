@@ -11,16 +11,16 @@ from typing import Any, Final
 
 import pynvml
 
-from driver.families.gpu.catalog import gpu_model
-from driver.kubeletplugin.backends.nvidia import NvidiaBackend
-from driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
-from driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
-from driver.kubeletplugin.backends.nvidia.mig_mode import MigPolicy
-from driver.partitions.geometry import Card, Partition, Placement
-from driver.testing import MachineUnderTest, ProcessKilled
-from driver.testing.nvml import CardDescription, MachineDescription, NvidiaMachine
-from driver.testing.nvml.description import find_instance_id
-from driver.testing.nvml.machine import MACHINE_VARIABLE
+from kerf_dra.driver.families.gpu.catalog import gpu_model
+from kerf_dra.driver.kubeletplugin.backends.nvidia import NvidiaBackend
+from kerf_dra.driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
+from kerf_dra.driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
+from kerf_dra.driver.kubeletplugin.backends.nvidia.mig_mode import MigPolicy
+from kerf_dra.driver.partitions.geometry import Card, Partition, Placement
+from kerf_dra.driver.testing import MachineUnderTest, ProcessKilled
+from kerf_dra.driver.testing.nvml import CardDescription, MachineDescription, NvidiaMachine
+from kerf_dra.driver.testing.nvml.description import find_instance_id
+from kerf_dra.driver.testing.nvml.machine import MACHINE_VARIABLE
 from tests.fakes.nvml import open_nvml
 from tests.fakes.nvml_calls import create_gpu_instance, destroy_gpu_instance, fill_gpu_instance
 

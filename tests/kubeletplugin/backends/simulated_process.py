@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from driver.kubeletplugin.backends.simulated import SimulatedBackend
-from driver.partitions.geometry import Partition
+from kerf_dra.driver.kubeletplugin.backends.simulated import SimulatedBackend
+from kerf_dra.driver.partitions.geometry import Partition
 from tests.kubeletplugin.backends.claims import Machine, Notes
 from tests.partitions.cards import gpu_partition, slots
 

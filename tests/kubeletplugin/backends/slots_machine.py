@@ -5,13 +5,13 @@ import weakref
 from collections.abc import Callable, Collection, Hashable, Sequence
 from pathlib import Path
 
-from api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig
-from driver.kubeletplugin.backends.slots import SlotsBackend
-from driver.kubeletplugin.backends.slots.config import SlotsConfig
-from driver.kubeletplugin.backends.slots.daemon import DaemonSocket
-from driver.kubeletplugin.backends.slots.messages import LIST_PACKAGE, LOAD_ACCEL, unpack_request
-from driver.partitions.geometry import Card, Partition
-from driver.testing import MachineUnderTest, ProcessKilled
+from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig
+from kerf_dra.driver.kubeletplugin.backends.slots import SlotsBackend
+from kerf_dra.driver.kubeletplugin.backends.slots.config import SlotsConfig
+from kerf_dra.driver.kubeletplugin.backends.slots.daemon import DaemonSocket
+from kerf_dra.driver.kubeletplugin.backends.slots.messages import LIST_PACKAGE, LOAD_ACCEL, unpack_request
+from kerf_dra.driver.partitions.geometry import Card, Partition
+from kerf_dra.driver.testing import MachineUnderTest, ProcessKilled
 from tests.fakes.dfx import DaemonStandIn, DfxMachine
 from tests.fakes.dfx.machine import FLAT
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from driver.kubeletplugin.backends.backend_validation import find_factory_fault, find_protocol_fault
-from driver.kubeletplugin.backends.eventless import EventlessBackend
+from kerf_dra.driver.kubeletplugin.backends.backend_validation import find_factory_fault, find_protocol_fault
+from kerf_dra.driver.kubeletplugin.backends.eventless import EventlessBackend
 
 
 class Complete(EventlessBackend):

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import anyio
 import pytest
 
-from api.errors import TransientError
-from driver.kubeletplugin.backends.base import (
+from kerf_dra.api.errors import TransientError
+from kerf_dra.driver.kubeletplugin.backends.base import (
     CardAbsentError,
     CardChange,
     CardSurvey,
@@ -16,10 +16,10 @@ from driver.kubeletplugin.backends.base import (
     HardwareBusyError,
     HardwareRefusedError,
 )
-from driver.kubeletplugin.backends.card_executor import CardExecutor
-from driver.kubeletplugin.backends.survey_validation import ContradictorySurveyError
-from driver.partitions.geometry import Placement
-from driver.runtime import logs, metrics
+from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
+from kerf_dra.driver.kubeletplugin.backends.survey_validation import ContradictorySurveyError
+from kerf_dra.driver.partitions.geometry import Placement
+from kerf_dra.driver.runtime import logs, metrics
 from tests.fakes.cards import gpu
 from tests.fakes.hardware import FakeBackend
 from tests.kubeletplugin.harness import LONGEST_S

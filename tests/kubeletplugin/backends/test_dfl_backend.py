@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import pytest
 
-from api.errors import KerfError
-from api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig, GpuConfig
-from driver.kubeletplugin.backends.base import (
+from kerf_dra.api.errors import KerfError
+from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig, GpuConfig
+from kerf_dra.driver.kubeletplugin.backends.base import (
     CardAbsentError,
     CardChange,
     HardwareBusyError,
@@ -25,11 +25,11 @@ from driver.kubeletplugin.backends.base import (
     HealthChange,
     HealthState,
 )
-from driver.kubeletplugin.backends.dfl import DflBackend, open_backend
-from driver.kubeletplugin.backends.dfl.driver_calls import FME_PORT_PR, PORT_PR, PORT_RESET
-from driver.kubeletplugin.backends.dfl.handles import build_edits, from_json
-from driver.partitions.device_names import device_name
-from driver.partitions.geometry import Placement
+from kerf_dra.driver.kubeletplugin.backends.dfl import DflBackend, open_backend
+from kerf_dra.driver.kubeletplugin.backends.dfl.driver_calls import FME_PORT_PR, PORT_PR, PORT_RESET
+from kerf_dra.driver.kubeletplugin.backends.dfl.handles import build_edits, from_json
+from kerf_dra.driver.partitions.device_names import device_name
+from kerf_dra.driver.partitions.geometry import Placement
 from tests.fakes.dfl import NEEDS_COMPILER, CardLayout, DflMachine, FakeSystemCalls, build_gbs
 from tests.fakes.dfl.machine import AES_ID, BLANK_ID, FFT_ID, INTERFACE
 from tests.kubeletplugin.backends.dfl_node import DflNode

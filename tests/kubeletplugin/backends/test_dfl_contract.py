@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from driver.families.fpga import FPGA
-from driver.testing import BackendContract, MachineUnderTest
+from kerf_dra.driver.families.fpga import FPGA
+from kerf_dra.driver.testing import BackendContract, MachineUnderTest
 from tests.fakes.dfl import NEEDS_COMPILER
 from tests.kubeletplugin.backends.dfl_machine import DflMachineUnderTest
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.kubeletplugin.backends.dfl.gbs import HEAD_BYTES, MAGIC, InvalidGbsError, parse_gbs
+from kerf_dra.driver.kubeletplugin.backends.dfl.gbs import HEAD_BYTES, MAGIC, InvalidGbsError, parse_gbs
 from tests.fakes.dfl import build_gbs
 from tests.fakes.dfl.machine import AES_ID, INTERFACE
 from tests.fuzz import gbs as fuzz

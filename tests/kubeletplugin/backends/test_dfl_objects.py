@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import pytest
 
-from api.errors import InvalidDocumentError
-from driver.kubeletplugin.backends.base import DiscoveryChange
-from driver.kubeletplugin.backends.dfl import DflBackend, open_backend
-from driver.partitions.geometry import Card
+from kerf_dra.api.errors import InvalidDocumentError
+from kerf_dra.driver.kubeletplugin.backends.base import DiscoveryChange
+from kerf_dra.driver.kubeletplugin.backends.dfl import DflBackend, open_backend
+from kerf_dra.driver.partitions.geometry import Card
 from tests.fakes.dfl import NEEDS_COMPILER, DflMachine, build_gbs
 from tests.fakes.dfl.machine import AES_ID, FFT_ID, INTERFACE, build_document
 from tests.fakes.image_server import CERTIFICATE, image_server

@@ -9,15 +9,15 @@ from typing import Final
 import pytest
 from msgspec import structs
 
-from api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig
-from driver.families.fpga import FPGA
-from driver.kubeletplugin.backends.base import HardwareBusyError, HardwareHeldError, HardwareRefusedError
-from driver.kubeletplugin.backends.dfl import DflBackend
-from driver.kubeletplugin.backends.dfl.driver_calls import FME_PORT_ASSIGN, FME_PORT_RELEASE
-from driver.kubeletplugin.backends.dfl.handles import build_edits, from_json
-from driver.partitions.geometry import Partition, Placement
-from driver.testing import BackendContract, MachineUnderTest, ProcessKilled
-from driver.testing.plugin import DeviceRecord, PluginStandIn
+from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig
+from kerf_dra.driver.families.fpga import FPGA
+from kerf_dra.driver.kubeletplugin.backends.base import HardwareBusyError, HardwareHeldError, HardwareRefusedError
+from kerf_dra.driver.kubeletplugin.backends.dfl import DflBackend
+from kerf_dra.driver.kubeletplugin.backends.dfl.driver_calls import FME_PORT_ASSIGN, FME_PORT_RELEASE
+from kerf_dra.driver.kubeletplugin.backends.dfl.handles import build_edits, from_json
+from kerf_dra.driver.partitions.geometry import Partition, Placement
+from kerf_dra.driver.testing import BackendContract, MachineUnderTest, ProcessKilled
+from kerf_dra.driver.testing.plugin import DeviceRecord, PluginStandIn
 from tests.fakes.dfl import NEEDS_COMPILER, CardLayout
 from tests.fakes.dfl.machine import AES_ID, BLANK_ID, TWO_CARDS, DflMachine
 from tests.fakes.dfl.virtual_functions import SriovCalls, add_sriov

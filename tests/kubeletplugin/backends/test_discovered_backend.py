@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from api.errors import InvalidDocumentError
-from cdi import ContainerEdits, DeviceNode, Mount
-from driver.families.shared import SHARED
-from driver.kubeletplugin.backends.base import CardAbsentError, HardwareRefusedError
-from driver.kubeletplugin.backends.discovered import DiscoveredBackend, open_backend
-from driver.testing import BackendContract, MachineUnderTest
-from driver.testing.plugin import PluginStandIn
+from kerf_dra.api.errors import InvalidDocumentError
+from kerf_dra.cdi import ContainerEdits, DeviceNode, Mount
+from kerf_dra.driver.families.shared import SHARED
+from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError, HardwareRefusedError
+from kerf_dra.driver.kubeletplugin.backends.discovered import DiscoveredBackend, open_backend
+from kerf_dra.driver.testing import BackendContract, MachineUnderTest
+from kerf_dra.driver.testing.plugin import PluginStandIn
 
 Json = dict[str, Any]
 
@@ -81,7 +81,7 @@ class TestDiscoveredBackend(BackendContract):
 
 def edits_of(*documents: Json) -> ContainerEdits:
     """What a container gets of the only device."""
-    from driver.kubeletplugin.backends.discovered.handles import build_edits, build_handle
+    from kerf_dra.driver.kubeletplugin.backends.discovered.handles import build_edits, build_handle
 
     backend = open_backend(None)
     backend.describe(documents)

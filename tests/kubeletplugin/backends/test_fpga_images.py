@@ -11,13 +11,13 @@ from typing import Any, BinaryIO, Final
 
 import pytest
 
-from driver.families.fpga.descriptions import ImageReference
-from driver.families.fpga.refused_images import ImageRefusal
-from driver.kubeletplugin.backends.fpga_images.cache import ImageCache, NoRoomError
-from driver.kubeletplugin.backends.fpga_images.download import DownloadError, download
-from driver.kubeletplugin.backends.fpga_images.fetcher import FetchLimits, ImageFetcher
-from driver.kubeletplugin.backends.fpga_images.signatures import InvalidKeyError, KeyRing
-from driver.runtime.https.proxy import InvalidProxyError
+from kerf_dra.driver.families.fpga.descriptions import ImageReference
+from kerf_dra.driver.families.fpga.refused_images import ImageRefusal
+from kerf_dra.driver.kubeletplugin.backends.fpga_images.cache import ImageCache, NoRoomError
+from kerf_dra.driver.kubeletplugin.backends.fpga_images.download import DownloadError, download
+from kerf_dra.driver.kubeletplugin.backends.fpga_images.fetcher import FetchLimits, ImageFetcher
+from kerf_dra.driver.kubeletplugin.backends.fpga_images.signatures import InvalidKeyError, KeyRing
+from kerf_dra.driver.runtime.https.proxy import InvalidProxyError
 from tests.fakes.connect_proxy import connect_proxy
 from tests.fakes.image_server import CERTIFICATE, ImageServer, image_server
 from tests.kube.certificates import HERE

@@ -9,17 +9,17 @@ from typing import Any, Final
 
 import pytest
 
-from api.kerf.v1alpha1 import IntelGpuConfig
-from api.model.names import ClaimRef, DeviceId, ShareId
-from api.model.quantity import Quantity
-from cdi import ContainerEdits
-from driver.families.gpu_intel import GPU_INTEL
-from driver.kubeletplugin.backends.base import AllocatedDevice, CardAbsentError, Handle, HardwareRefusedError
-from driver.kubeletplugin.backends.intel import IntelBackend, open_backend
-from driver.kubeletplugin.backends.intel.config import IntelConfig
-from driver.kubeletplugin.backends.intel.drm import UnknownMemoryError, read_memory
-from driver.partitions.geometry import Card, Partition, Placement
-from driver.testing.journal import KillableJournal
+from kerf_dra.api.kerf.v1alpha1 import IntelGpuConfig
+from kerf_dra.api.model.names import ClaimRef, DeviceId, ShareId
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.cdi import ContainerEdits
+from kerf_dra.driver.families.gpu_intel import GPU_INTEL
+from kerf_dra.driver.kubeletplugin.backends.base import AllocatedDevice, CardAbsentError, Handle, HardwareRefusedError
+from kerf_dra.driver.kubeletplugin.backends.intel import IntelBackend, open_backend
+from kerf_dra.driver.kubeletplugin.backends.intel.config import IntelConfig
+from kerf_dra.driver.kubeletplugin.backends.intel.drm import UnknownMemoryError, read_memory
+from kerf_dra.driver.partitions.geometry import Card, Partition, Placement
+from kerf_dra.driver.testing.journal import KillableJournal
 from tests.fakes.intel import B580, GIB, INTEGRATED, MAX_1100, MAX_1550, FakeDrmCalls, IntelMachine
 
 FIRST: Final = "0000:03:00.0"

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from driver.families.gpu_intel import GPU_INTEL
-from driver.kubeletplugin.backends.intel import IntelBackend
-from driver.kubeletplugin.backends.intel.config import IntelConfig
-from driver.testing import BackendContract, MachineUnderTest
+from kerf_dra.driver.families.gpu_intel import GPU_INTEL
+from kerf_dra.driver.kubeletplugin.backends.intel import IntelBackend
+from kerf_dra.driver.kubeletplugin.backends.intel.config import IntelConfig
+from kerf_dra.driver.testing import BackendContract, MachineUnderTest
 from tests.fakes.intel import GIB, MAX_1550, FakeDrmCalls, IntelMachine
 
 

@@ -6,12 +6,12 @@ from typing import Final
 
 import pytest
 
-from driver.families.gpu_intel import GPU_INTEL
-from driver.kubeletplugin.backends.base import HealthChange, HealthState
-from driver.kubeletplugin.backends.intel import IntelBackend
-from driver.kubeletplugin.backends.intel.config import IntelConfig
-from driver.kubeletplugin.inventory.health import DeviceHealthTracker
-from driver.partitions.geometry import Partition, Placement
+from kerf_dra.driver.families.gpu_intel import GPU_INTEL
+from kerf_dra.driver.kubeletplugin.backends.base import HealthChange, HealthState
+from kerf_dra.driver.kubeletplugin.backends.intel import IntelBackend
+from kerf_dra.driver.kubeletplugin.backends.intel.config import IntelConfig
+from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from kerf_dra.driver.partitions.geometry import Partition, Placement
 from tests.fakes.intel import B580, MAX_1550, FakeDrmCalls, IntelMachine
 
 FIRST: Final = "0000:03:00.0"

@@ -8,10 +8,10 @@ from typing import Any
 import pynvml
 import pytest
 
-from api.errors import KerfError
-from api.kerf.v1alpha1 import GpuConfig, GpuSharing
-from driver.families.gpu import GPU
-from driver.kubeletplugin.backends.base import (
+from kerf_dra.api.errors import KerfError
+from kerf_dra.api.kerf.v1alpha1 import GpuConfig, GpuSharing
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.kubeletplugin.backends.base import (
     CardAbsentError,
     CardSurvey,
     FoundPartition,
@@ -21,15 +21,15 @@ from driver.kubeletplugin.backends.base import (
     HardwareRefusedError,
     OutdatedProcessError,
 )
-from driver.kubeletplugin.backends.nvidia import NvidiaBackend
-from driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
-from driver.kubeletplugin.backends.nvidia.library import NvmlLibrary, NvmlUnavailableError
-from driver.kubeletplugin.backends.nvidia.mig_mode import MigPolicy
-from driver.kubeletplugin.inventory.devices import DeviceSet, build_device_set
-from driver.kubeletplugin.inventory.health import DeviceHealthTracker
-from driver.partitions.geometry import Placement
-from driver.testing.nvml import CardDescription, NvidiaMachine
-from driver.testing.plugin import DeviceRecord, PluginStandIn
+from kerf_dra.driver.kubeletplugin.backends.nvidia import NvidiaBackend
+from kerf_dra.driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
+from kerf_dra.driver.kubeletplugin.backends.nvidia.library import NvmlLibrary, NvmlUnavailableError
+from kerf_dra.driver.kubeletplugin.backends.nvidia.mig_mode import MigPolicy
+from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, build_device_set
+from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from kerf_dra.driver.partitions.geometry import Placement
+from kerf_dra.driver.testing.nvml import CardDescription, NvidiaMachine
+from kerf_dra.driver.testing.plugin import DeviceRecord, PluginStandIn
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.nvml import NEEDS_COMPILER, open_nvml
 from tests.fakes.nvml_calls import create_gpu_instance, destroy_gpu_instance, fill_gpu_instance, list_gpu_instances

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from driver.kubeletplugin.backends.nvidia import NvidiaBackend
-from driver.kubeletplugin.backends.nvidia.cdi_hook import CdiHookMissingError, find_cdi_hook, install_cdi_hook
-from driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
+from kerf_dra.driver.kubeletplugin.backends.nvidia import NvidiaBackend
+from kerf_dra.driver.kubeletplugin.backends.nvidia.cdi_hook import CdiHookMissingError, find_cdi_hook, install_cdi_hook
+from kerf_dra.driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
 from tests.fakes.nvml import NEEDS_COMPILER
 from tests.kubeletplugin.backends.nvidia_machine import NvidiaMachineUnderTest
 

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from cdi import ContainerEdits, Device, Kind, Spec, minimum_version, validate
-from driver.kubeletplugin.backends.nvidia.container_edits import (
+from kerf_dra.cdi import ContainerEdits, Device, Kind, Spec, minimum_version, validate
+from kerf_dra.driver.kubeletplugin.backends.nvidia.container_edits import (
     build_admin_edits,
     build_driver_edits,
     build_gpu_edits,
     build_mig_edits,
 )
-from driver.kubeletplugin.backends.nvidia.device_nodes import DeviceFiles, GpuNodes
-from driver.kubeletplugin.backends.nvidia.driver_root import find_driver_files
-from driver.kubeletplugin.backends.nvidia.file_root import FileRoot
+from kerf_dra.driver.kubeletplugin.backends.nvidia.device_nodes import DeviceFiles, GpuNodes
+from kerf_dra.driver.kubeletplugin.backends.nvidia.driver_root import find_driver_files
+from kerf_dra.driver.kubeletplugin.backends.nvidia.file_root import FileRoot
 from tests.fakes.nvidia_driver import ADDRESS, KERNEL, LAYOUTS, VERSION, DriverLayout, write_nvidia_tree
 
 HOOK = "/var/lib/kubelet/plugins/gpu.kerf.dev/nvidia-cdi-hook"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from api.kerf.v1alpha1 import DeviceConfigBase, GpuConfig, GpuSharing
-from driver.families.gpu import GPU
-from driver.partitions.geometry import Card, Partition
-from driver.testing import BackendContract, MachineUnderTest
+from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase, GpuConfig, GpuSharing
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.partitions.geometry import Card, Partition
+from kerf_dra.driver.testing import BackendContract, MachineUnderTest
 from tests.fakes.mps import kept_in_a_thread
 from tests.fakes.nvml import NEEDS_COMPILER
 from tests.kubeletplugin.backends.nvidia_machine import (

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from api.model.names import ShareId
-from cdi import ContainerEdits
-from driver.families.gpu import GPU
-from driver.kubeletplugin.backends.base import AllocatedDevice, HardwareBusyError
-from driver.kubeletplugin.backends.nvidia import NvidiaBackend
-from driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
-from driver.partitions.geometry import Placement
-from driver.testing.plugin import DeviceRecord, PluginStandIn
+from kerf_dra.api.model.names import ShareId
+from kerf_dra.cdi import ContainerEdits
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.kubeletplugin.backends.base import AllocatedDevice, HardwareBusyError
+from kerf_dra.driver.kubeletplugin.backends.nvidia import NvidiaBackend
+from kerf_dra.driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
+from kerf_dra.driver.partitions.geometry import Placement
+from kerf_dra.driver.testing.plugin import DeviceRecord, PluginStandIn
 from tests.fakes.nvml import NEEDS_COMPILER
 from tests.kubeletplugin.backends.nvidia_machine import NvidiaMachineUnderTest
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from driver.kubeletplugin.backends.nvidia.sharing import DaemonHealth
-from driver.kubeletplugin.backends.nvidia.sharing.daemon_health import HOLD_S
-from driver.mps.documents import LOCK, DaemonFolder, DaemonState, write_document
-from driver.runtime import file_lock
-from driver.runtime.file_lock import FileLock
+from kerf_dra.driver.kubeletplugin.backends.nvidia.sharing import DaemonHealth
+from kerf_dra.driver.kubeletplugin.backends.nvidia.sharing.daemon_health import HOLD_S
+from kerf_dra.driver.mps.documents import LOCK, DaemonFolder, DaemonState, write_document
+from kerf_dra.driver.runtime import file_lock
+from kerf_dra.driver.runtime.file_lock import FileLock
 from tests.fakes.mps import want
 
 GPU = "GPU-c553884f-64d4-5b61-9db5-5eafc03970dc"

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from cdi import DeviceNode
-from driver.kubeletplugin.backends.nvidia.device_nodes import DeviceFiles, DeviceNodesMissingError
-from driver.kubeletplugin.backends.nvidia.driver_root import SymbolicLink
-from driver.kubeletplugin.backends.nvidia.file_root import FileRoot
+from kerf_dra.cdi import DeviceNode
+from kerf_dra.driver.kubeletplugin.backends.nvidia.device_nodes import DeviceFiles, DeviceNodesMissingError
+from kerf_dra.driver.kubeletplugin.backends.nvidia.driver_root import SymbolicLink
+from kerf_dra.driver.kubeletplugin.backends.nvidia.file_root import FileRoot
 from tests.fakes.nvidia_driver import ADDRESS, FIRST_INSTANCE_MINOR, LAYOUTS, write_nvidia_tree
 
 

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdi import ContainerEdits, Device, Kind, Spec, validate
-from driver.kubeletplugin.backends.nvidia.container_edits import build_driver_edits
-from driver.kubeletplugin.backends.nvidia.driver_root import (
+from kerf_dra.cdi import ContainerEdits, Device, Kind, Spec, validate
+from kerf_dra.driver.kubeletplugin.backends.nvidia.container_edits import build_driver_edits
+from kerf_dra.driver.kubeletplugin.backends.nvidia.driver_root import (
     DriverFiles,
     DriverFilesMissingError,
     SymbolicLink,
     find_driver_files,
 )
-from driver.kubeletplugin.backends.nvidia.file_root import FileRoot
+from kerf_dra.driver.kubeletplugin.backends.nvidia.file_root import FileRoot
 from tests.fakes.nvidia_driver import (
     BINARIES,
     KERNEL,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from driver.families.gpu import GPU
-from driver.kubeletplugin.backends.base import (
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.kubeletplugin.backends.base import (
     CardAbsentError,
     CardChange,
     DiscoveryChange,
@@ -16,10 +16,10 @@ from driver.kubeletplugin.backends.base import (
     HealthChange,
     HealthState,
 )
-from driver.kubeletplugin.backends.nvidia.health.card_health import VERDICT_S
-from driver.partitions.geometry import Partition, Placement
-from driver.testing.nvml import CardDescription
-from driver.testing.plugin import DeviceRecord, PluginStandIn
+from kerf_dra.driver.kubeletplugin.backends.nvidia.health.card_health import VERDICT_S
+from kerf_dra.driver.partitions.geometry import Partition, Placement
+from kerf_dra.driver.testing.nvml import CardDescription
+from kerf_dra.driver.testing.plugin import DeviceRecord, PluginStandIn
 from tests.fakes.nvml import NEEDS_COMPILER
 from tests.kubeletplugin.backends.nvidia_machine import H100, PID, NvidiaMachineUnderTest
 

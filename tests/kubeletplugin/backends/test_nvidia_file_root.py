@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.kubeletplugin.backends.nvidia.file_root import FileRoot
+from kerf_dra.driver.kubeletplugin.backends.nvidia.file_root import FileRoot
 
 NAMES = ("a", "b", "c")
 

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.families.gpu.catalog import gpu_model, gpu_models
-from driver.families.gpu.geometry import gpu_geometry
-from driver.families.gpu.model import Engines, GpuModel
-from driver.kubeletplugin.backends.nvidia.geometry import build_model, make_model_id
-from driver.kubeletplugin.backends.nvidia.readings import CardReading, ProfileReading
-from driver.partitions.geometry import Placement
+from kerf_dra.driver.families.gpu.catalog import gpu_model, gpu_models
+from kerf_dra.driver.families.gpu.geometry import gpu_geometry
+from kerf_dra.driver.families.gpu.model import Engines, GpuModel
+from kerf_dra.driver.kubeletplugin.backends.nvidia.geometry import build_model, make_model_id
+from kerf_dra.driver.kubeletplugin.backends.nvidia.readings import CardReading, ProfileReading
+from kerf_dra.driver.partitions.geometry import Placement
 
 MODELS = gpu_models()
 UNKNOWN_ID = 100

@@ -6,8 +6,8 @@ from typing import Final
 
 import pytest
 
-from driver.kubeletplugin.backends.base import HealthState, UnhealthyState
-from driver.kubeletplugin.backends.nvidia.health.card_health import (
+from kerf_dra.driver.kubeletplugin.backends.base import HealthState, UnhealthyState
+from kerf_dra.driver.kubeletplugin.backends.nvidia.health.card_health import (
     VERDICT_S,
     CardHealth,
     add_xid,
@@ -15,9 +15,9 @@ from driver.kubeletplugin.backends.nvidia.health.card_health import (
     note_away,
     note_condition,
 )
-from driver.kubeletplugin.backends.nvidia.health.xid_policy import XID_RULES, find_rule
-from driver.kubeletplugin.backends.nvidia.readings import ConditionReading
-from driver.partitions.geometry import Partition, Placement
+from kerf_dra.driver.kubeletplugin.backends.nvidia.health.xid_policy import XID_RULES, find_rule
+from kerf_dra.driver.kubeletplugin.backends.nvidia.readings import ConditionReading
+from kerf_dra.driver.partitions.geometry import Partition, Placement
 
 HEALTHY, UNHEALTHY, LOST = HealthState.HEALTHY, HealthState.UNHEALTHY, HealthState.LOST
 PART = Partition(kind="gpu", card_uuid="GPU-0", profile="1g.10gb", placement=Placement(0, 1))

@@ -2,12 +2,12 @@
 
 import pytest
 
-from api.kerf.v1alpha1 import GpuConfig, GpuSharing, Mps
-from api.model.names import ClaimRef, DeviceId, ShareId
-from api.model.quantity import Quantity
-from driver.kubeletplugin.backends.base import AllocatedDevice, HardwareRefusedError
-from driver.kubeletplugin.backends.nvidia.sharing import ClientLimits, find_limits
-from driver.partitions.geometry import Partition
+from kerf_dra.api.kerf.v1alpha1 import GpuConfig, GpuSharing, Mps
+from kerf_dra.api.model.names import ClaimRef, DeviceId, ShareId
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.kubeletplugin.backends.base import AllocatedDevice, HardwareRefusedError
+from kerf_dra.driver.kubeletplugin.backends.nvidia.sharing import ClientLimits, find_limits
+from kerf_dra.driver.partitions.geometry import Partition
 
 PLAIN = GpuConfig(api_version="kerf.dev/v1alpha1")
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from api.kerf.v1alpha1 import GpuConfig, GpuSharing, Mps, TimeSlicing
-from api.model.quantity import Quantity
-from driver.families.gpu import GPU
-from driver.kubeletplugin.backends.base import (
+from kerf_dra.api.kerf.v1alpha1 import GpuConfig, GpuSharing, Mps, TimeSlicing
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.kubeletplugin.backends.base import (
     Handle,
     HardwareBusyError,
     HardwareHeldError,
@@ -22,10 +22,10 @@ from driver.kubeletplugin.backends.base import (
     HealthChange,
     HealthState,
 )
-from driver.kubeletplugin.backends.nvidia.sharing import DeviceSharing
-from driver.mps.documents import DaemonFolder
-from driver.testing.nvml import CardDescription
-from driver.testing.plugin import DeviceRecord, PluginStandIn
+from kerf_dra.driver.kubeletplugin.backends.nvidia.sharing import DeviceSharing
+from kerf_dra.driver.mps.documents import DaemonFolder
+from kerf_dra.driver.testing.nvml import CardDescription
+from kerf_dra.driver.testing.plugin import DeviceRecord, PluginStandIn
 from tests.fakes.mps import ask, kept_in_a_thread
 from tests.fakes.nvml import NEEDS_COMPILER, open_nvml
 from tests.kubeletplugin.backends.nvidia_machine import H100, NvidiaMachineUnderTest

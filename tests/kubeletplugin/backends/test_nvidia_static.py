@@ -5,17 +5,17 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from driver.families.gpu import GPU
-from driver.kubeletplugin.backends.base import (
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.kubeletplugin.backends.base import (
     FoundPartition,
     HardwareBusyError,
     HardwareConflictError,
     HardwareHeldError,
 )
-from driver.kubeletplugin.backends.nvidia.mig_mode import MigPolicy
-from driver.partitions.geometry import Partition, Placement
-from driver.testing.nvml import CardDescription
-from driver.testing.plugin import PluginStandIn
+from kerf_dra.driver.kubeletplugin.backends.nvidia.mig_mode import MigPolicy
+from kerf_dra.driver.partitions.geometry import Partition, Placement
+from kerf_dra.driver.testing.nvml import CardDescription
+from kerf_dra.driver.testing.plugin import PluginStandIn
 from tests.fakes.nvml import NEEDS_COMPILER, open_nvml
 from tests.fakes.nvml_calls import compute_profiles, create_gpu_instance, destroy_gpu_instance
 from tests.kubeletplugin.backends.nvidia_machine import (

@@ -4,9 +4,14 @@ from typing import Any
 
 import pytest
 
-from driver.kubeletplugin.backends.base import CardSurvey, FoundPartition, HardwareBusyError, HardwareConflictError
-from driver.kubeletplugin.backends.ownership import BEFORE, check_free, find_ours, list_before
-from driver.partitions.geometry import Partition, Placement
+from kerf_dra.driver.kubeletplugin.backends.base import (
+    CardSurvey,
+    FoundPartition,
+    HardwareBusyError,
+    HardwareConflictError,
+)
+from kerf_dra.driver.kubeletplugin.backends.ownership import BEFORE, check_free, find_ours, list_before
+from kerf_dra.driver.partitions.geometry import Partition, Placement
 
 GPU = "gpu"
 WANTED = Partition(kind=GPU, card_uuid="GPU-0", profile="2g.20gb", placement=Placement(2, 2))

@@ -8,23 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from api.errors import InvalidDocumentError
-from api.model.names import DriverName
-from driver.families.base import Family
-from driver.families.fpga import FPGA
-from driver.families.gpu import GPU
-from driver.families.registry import GROUP, FamilyUnavailableError
-from driver.kubeletplugin.backends.base import Backend
-from driver.kubeletplugin.backends.eventless import EventlessBackend
-from driver.kubeletplugin.backends.registry import (
+from kerf_dra.api.errors import InvalidDocumentError
+from kerf_dra.api.model.names import DriverName
+from kerf_dra.driver.families.base import Family
+from kerf_dra.driver.families.fpga import FPGA
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.families.registry import GROUP, FamilyUnavailableError
+from kerf_dra.driver.kubeletplugin.backends.base import Backend
+from kerf_dra.driver.kubeletplugin.backends.eventless import EventlessBackend
+from kerf_dra.driver.kubeletplugin.backends.registry import (
     BackendChoice,
     BackendUnavailableError,
     FamilyChoice,
     choose_families,
     load_backends,
 )
-from driver.kubeletplugin.backends.simulated import SimulatedBackend
-from driver.partitions.geometry import Card
+from kerf_dra.driver.kubeletplugin.backends.simulated import SimulatedBackend
+from kerf_dra.driver.partitions.geometry import Card
 
 HERE = "tests.kubeletplugin.backends.test_registry"
 NPU = Family(
@@ -33,9 +33,9 @@ NPU = Family(
     attributes={name: GPU.attributes[name] for name in ("cut", "model", "uuid", "node")},
     capacities={},
     backends={
-        "acme": "driver.kubeletplugin.backends.simulated:open_gpus",
+        "acme": "kerf_dra.driver.kubeletplugin.backends.simulated:open_gpus",
         "missing": "no_such_vendor.kerf:open_backend",
-        "nameless": "driver.kubeletplugin.backends.simulated:no_such_name",
+        "nameless": "kerf_dra.driver.kubeletplugin.backends.simulated:no_such_name",
         "broken": f"{HERE}:open_broken",
     },
 )
@@ -131,7 +131,7 @@ def test_what_a_backend_says_of_its_configuration_is_passed_on(tmp_path: Path) -
 
 def test_kerfs_own_families_are_there_without_reading_what_is_installed(config: Path) -> None:
     script = (
-        "import sys; from pathlib import Path; from driver.kubeletplugin.backends.registry import *; "
+        "import sys; from pathlib import Path; from kerf_dra.driver.kubeletplugin.backends.registry import *; "
         "chosen = choose_families(['gpu'], [BackendChoice(name='simulated', config=Path(sys.argv[1]))]); "
         "[backend] = load_backends(chosen[0].family, chosen[0].backends); "
         "print(backend.name, 'importlib.metadata' in sys.modules)"

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.kerf.v1alpha1 import DeviceConfig, FpgaConfig, GpuConfig, GpuSharing, TimeSlicing
-from api.model.names import ShareId
-from api.model.quantity import Quantity
-from cdi import ContainerEdits, Device, Kind, Spec, validate
-from driver.kubeletplugin.backends.base import (
+from kerf_dra.api.kerf.v1alpha1 import DeviceConfig, FpgaConfig, GpuConfig, GpuSharing, TimeSlicing
+from kerf_dra.api.model.names import ShareId
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.cdi import ContainerEdits, Device, Kind, Spec, validate
+from kerf_dra.driver.kubeletplugin.backends.base import (
     AllocatedDevice,
     Backend,
     CardAbsentError,
@@ -23,11 +23,11 @@ from driver.kubeletplugin.backends.base import (
     HardwareConflictError,
     HardwareRefusedError,
 )
-from driver.kubeletplugin.backends.simulated import SimulatedBackend
-from driver.kubeletplugin.backends.simulated.gpu import MigSwitch
-from driver.kubeletplugin.backends.simulated.steps import HardwareFaults, HardwareStep
-from driver.partitions.geometry import Card, Partition, Placement
-from driver.partitions.unit_map import get_unit_map
+from kerf_dra.driver.kubeletplugin.backends.simulated import SimulatedBackend
+from kerf_dra.driver.kubeletplugin.backends.simulated.gpu import MigSwitch
+from kerf_dra.driver.kubeletplugin.backends.simulated.steps import HardwareFaults, HardwareStep
+from kerf_dra.driver.partitions.geometry import Card, Partition, Placement
+from kerf_dra.driver.partitions.unit_map import get_unit_map
 from tests.kubeletplugin.backends.claims import FPGA_MAKING, GPU_MAKING, GPU_TAKING_BACK, Machine, Notes
 from tests.partitions.cards import gpu_partition, slots, whole
 

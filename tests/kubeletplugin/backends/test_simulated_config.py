@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from api.errors import InvalidDocumentError, PermanentError
-from api.model.devices import Attribute
-from api.model.names import ClaimRef, DeviceId, ShareId
-from driver.families.fpga import FPGA
-from driver.families.gpu import GPU
-from driver.families.gpu.catalog import gpu_models
-from driver.kubeletplugin.backends.base import AllocatedDevice
-from driver.kubeletplugin.backends.simulated import open_backend, open_fpgas, open_gpus
-from driver.kubeletplugin.backends.simulated.config import read_config
-from driver.partitions.device_attributes import card_attributes, check_vocabulary
-from driver.partitions.geometry import Placement
-from driver.partitions.slice_limits import MAX_VALUE
+from kerf_dra.api.errors import InvalidDocumentError, PermanentError
+from kerf_dra.api.model.devices import Attribute
+from kerf_dra.api.model.names import ClaimRef, DeviceId, ShareId
+from kerf_dra.driver.families.fpga import FPGA
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.families.gpu.catalog import gpu_models
+from kerf_dra.driver.kubeletplugin.backends.base import AllocatedDevice
+from kerf_dra.driver.kubeletplugin.backends.simulated import open_backend, open_fpgas, open_gpus
+from kerf_dra.driver.kubeletplugin.backends.simulated.config import read_config
+from kerf_dra.driver.partitions.device_attributes import card_attributes, check_vocabulary
+from kerf_dra.driver.partitions.geometry import Placement
+from kerf_dra.driver.partitions.slice_limits import MAX_VALUE
 from tests.fakes.dfl.machine import AES_ID, INTERFACE, build_document
 from tests.kubeletplugin.backends.claims import Notes
 from tests.partitions.cards import gpu_partition

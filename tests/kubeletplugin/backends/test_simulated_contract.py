@@ -1,4 +1,4 @@
-"""The simulated GPUs and FPGAs keep the contract of backends (``driver.testing``)."""
+"""The simulated GPUs and FPGAs keep the contract of backends (``kerf_dra.driver.testing``)."""
 
 from collections.abc import Callable, Collection, Hashable, Sequence
 from pathlib import Path
@@ -6,18 +6,18 @@ from typing import Any, Final
 
 import msgspec
 
-from api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig
-from driver.families.fpga import FPGA
-from driver.families.gpu import GPU
-from driver.families.gpu.catalog import gpu_model
-from driver.kubeletplugin.backends.simulated import SimulatedBackend, gpu
-from driver.kubeletplugin.backends.simulated.config import FpgaCards, GpuCards, SimulatedConfig
-from driver.kubeletplugin.backends.simulated.example_shells import shell
-from driver.kubeletplugin.backends.simulated.fpga import FpgaState
-from driver.kubeletplugin.backends.simulated.gpu import GpuState
-from driver.kubeletplugin.backends.simulated.steps import HardwareFaults
-from driver.partitions.geometry import Card, Partition, Placement
-from driver.testing import BackendContract, MachineUnderTest, ProcessKilled
+from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig
+from kerf_dra.driver.families.fpga import FPGA
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.families.gpu.catalog import gpu_model
+from kerf_dra.driver.kubeletplugin.backends.simulated import SimulatedBackend, gpu
+from kerf_dra.driver.kubeletplugin.backends.simulated.config import FpgaCards, GpuCards, SimulatedConfig
+from kerf_dra.driver.kubeletplugin.backends.simulated.example_shells import shell
+from kerf_dra.driver.kubeletplugin.backends.simulated.fpga import FpgaState
+from kerf_dra.driver.kubeletplugin.backends.simulated.gpu import GpuState
+from kerf_dra.driver.kubeletplugin.backends.simulated.steps import HardwareFaults
+from kerf_dra.driver.partitions.geometry import Card, Partition, Placement
+from kerf_dra.driver.testing import BackendContract, MachineUnderTest, ProcessKilled
 
 MODEL: Final = "h100-80gb-sxm"
 SHELL: Final = "quad"

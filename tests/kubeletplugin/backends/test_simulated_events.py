@@ -2,10 +2,10 @@
 
 import threading
 
-from driver.kubeletplugin.backends.base import CardChange, HardwareBusyError, HealthChange, HealthState
-from driver.kubeletplugin.backends.simulated import SimulatedBackend
-from driver.kubeletplugin.backends.simulated.steps import HardwareFault, HardwareFaults, HardwareStep
-from driver.partitions.geometry import Card, Placement
+from kerf_dra.driver.kubeletplugin.backends.base import CardChange, HardwareBusyError, HealthChange, HealthState
+from kerf_dra.driver.kubeletplugin.backends.simulated import SimulatedBackend
+from kerf_dra.driver.kubeletplugin.backends.simulated.steps import HardwareFault, HardwareFaults, HardwareStep
+from kerf_dra.driver.partitions.geometry import Card, Placement
 from tests.kubeletplugin.backends.claims import Machine, Notes
 from tests.partitions.cards import gpu_partition, slots
 

@@ -7,17 +7,17 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 import pytest
 
-from api.kerf.v1alpha1 import FpgaConfig
-from driver.kubeletplugin.backends.base import (
+from kerf_dra.api.kerf.v1alpha1 import FpgaConfig
+from kerf_dra.driver.kubeletplugin.backends.base import (
     AllocatedDevice,
     Handle,
     HardwareBusyError,
     HardwareConflictError,
     HardwareRefusedError,
 )
-from driver.kubeletplugin.backends.simulated import SimulatedBackend
-from driver.kubeletplugin.backends.simulated.steps import HardwareFault, HardwareFaults, HardwareStep, Moment
-from driver.partitions.geometry import Partition
+from kerf_dra.driver.kubeletplugin.backends.simulated import SimulatedBackend
+from kerf_dra.driver.kubeletplugin.backends.simulated.steps import HardwareFault, HardwareFaults, HardwareStep, Moment
+from kerf_dra.driver.partitions.geometry import Partition
 from tests.kubeletplugin.backends.claims import (
     FPGA_MAKING,
     GPU_MAKING,

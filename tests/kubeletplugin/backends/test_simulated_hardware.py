@@ -11,19 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.families.gpu import GPU
-from driver.families.gpu.catalog import gpu_model, gpu_models
-from driver.families.gpu.model import GpuModel
-from driver.kubeletplugin.backends.base import HardwareBusyError, HardwareConflictError, HardwareRefusedError
-from driver.kubeletplugin.backends.simulated import fpga
-from driver.kubeletplugin.backends.simulated import gpu as nvml
-from driver.kubeletplugin.backends.simulated.example_shells import shell
-from driver.kubeletplugin.backends.simulated.fpga import FpgaState
-from driver.kubeletplugin.backends.simulated.gpu import GpuInstance, GpuState
-from driver.kubeletplugin.backends.simulated.state_store import StateFile
-from driver.partitions.device_names import device_name
-from driver.partitions.geometry import Placement, Run
-from driver.partitions.pool_compiler import SliceLayout, compile_pool
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.families.gpu.catalog import gpu_model, gpu_models
+from kerf_dra.driver.families.gpu.model import GpuModel
+from kerf_dra.driver.kubeletplugin.backends.base import HardwareBusyError, HardwareConflictError, HardwareRefusedError
+from kerf_dra.driver.kubeletplugin.backends.simulated import fpga
+from kerf_dra.driver.kubeletplugin.backends.simulated import gpu as nvml
+from kerf_dra.driver.kubeletplugin.backends.simulated.example_shells import shell
+from kerf_dra.driver.kubeletplugin.backends.simulated.fpga import FpgaState
+from kerf_dra.driver.kubeletplugin.backends.simulated.gpu import GpuInstance, GpuState
+from kerf_dra.driver.kubeletplugin.backends.simulated.state_store import StateFile
+from kerf_dra.driver.partitions.device_names import device_name
+from kerf_dra.driver.partitions.geometry import Placement, Run
+from kerf_dra.driver.partitions.pool_compiler import SliceLayout, compile_pool
 from tests.partitions.cards import gpu
 from tests.partitions.counters import Counters
 

@@ -8,13 +8,13 @@ from typing import Any, Final
 
 import pytest
 
-from api.kerf.v1alpha1 import FpgaConfig
-from api.model.quantity import Quantity
-from driver.kubeletplugin.backends.base import AllocatedDevice, HardwareBusyError, HardwareConflictError
-from driver.kubeletplugin.backends.simulated.config import FpgaCards, SimulatedConfig, read_config
-from driver.kubeletplugin.backends.simulated.fpga import FpgaState, load_layout
-from driver.kubeletplugin.backends.simulated.steps import HardwareFault, HardwareFaults, HardwareStep
-from driver.partitions.geometry import Card, Partition, Placement
+from kerf_dra.api.kerf.v1alpha1 import FpgaConfig
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.kubeletplugin.backends.base import AllocatedDevice, HardwareBusyError, HardwareConflictError
+from kerf_dra.driver.kubeletplugin.backends.simulated.config import FpgaCards, SimulatedConfig, read_config
+from kerf_dra.driver.kubeletplugin.backends.simulated.fpga import FpgaState, load_layout
+from kerf_dra.driver.kubeletplugin.backends.simulated.steps import HardwareFault, HardwareFaults, HardwareStep
+from kerf_dra.driver.partitions.geometry import Card, Partition, Placement
 from tests.fakes.dfl.machine import build_document
 from tests.kubeletplugin.backends.claims import Crashed, Machine
 from tests.partitions.layouts import scattered

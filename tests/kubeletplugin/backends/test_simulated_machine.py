@@ -9,11 +9,16 @@ from pathlib import Path
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from api.kerf.v1alpha1 import FpgaConfig
-from driver.kubeletplugin.backends.base import AllocatedDevice, Handle, HardwareBusyError, HardwareConflictError
-from driver.kubeletplugin.backends.simulated.steps import HardwareFault, HardwareFaults, HardwareStep
-from driver.partitions.geometry import Card, Partition
-from driver.partitions.unit_map import get_unit_map
+from kerf_dra.api.kerf.v1alpha1 import FpgaConfig
+from kerf_dra.driver.kubeletplugin.backends.base import (
+    AllocatedDevice,
+    Handle,
+    HardwareBusyError,
+    HardwareConflictError,
+)
+from kerf_dra.driver.kubeletplugin.backends.simulated.steps import HardwareFault, HardwareFaults, HardwareStep
+from kerf_dra.driver.partitions.geometry import Card, Partition
+from kerf_dra.driver.partitions.unit_map import get_unit_map
 from tests.kubeletplugin.backends.claims import Crashed, Machine
 from tests.partitions.oracle import may_coexist
 from tests.runtime.memory_folder import memory_folder

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from driver.kubeletplugin.backends.base import HardwareConflictError
-from driver.kubeletplugin.backends.simulated.steps import HardwareFault, HardwareFaults, HardwareStep
+from kerf_dra.driver.kubeletplugin.backends.base import HardwareConflictError
+from kerf_dra.driver.kubeletplugin.backends.simulated.steps import HardwareFault, HardwareFaults, HardwareStep
 from tests.kubeletplugin.backends import simulated_process
 from tests.kubeletplugin.backends.claims import Machine, Notes
 from tests.kubeletplugin.backends.simulated_process import partition_of, prepare_and_die

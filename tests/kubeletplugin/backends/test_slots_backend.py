@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from api.errors import InvalidDocumentError, KerfError
-from api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig, GpuConfig
-from driver.kubeletplugin.backends.base import (
+from kerf_dra.api.errors import InvalidDocumentError, KerfError
+from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig, GpuConfig
+from kerf_dra.driver.kubeletplugin.backends.base import (
     CardAbsentError,
     CardChange,
     HardwareBusyError,
@@ -27,10 +27,10 @@ from driver.kubeletplugin.backends.base import (
     HealthChange,
     HealthState,
 )
-from driver.kubeletplugin.backends.slots import SlotsBackend
-from driver.kubeletplugin.backends.slots.handles import build_edits, from_json
-from driver.partitions.device_names import device_name
-from driver.partitions.geometry import Placement
+from kerf_dra.driver.kubeletplugin.backends.slots import SlotsBackend
+from kerf_dra.driver.kubeletplugin.backends.slots.handles import build_edits, from_json
+from kerf_dra.driver.partitions.device_names import device_name
+from kerf_dra.driver.partitions.geometry import Placement
 from tests.fakes.dfx.machine import BASE, BLANK_ID, FUNCTION_IDS, DfxMachine
 from tests.kubeletplugin.backends.slots_node import SlotsNode
 

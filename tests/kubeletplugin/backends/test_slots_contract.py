@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from driver.families.fpga import FPGA
-from driver.testing import BackendContract, MachineUnderTest
+from kerf_dra.driver.families.fpga import FPGA
+from kerf_dra.driver.testing import BackendContract, MachineUnderTest
 from tests.kubeletplugin.backends.slots_machine import SlotsMachineUnderTest
 
 

@@ -12,19 +12,19 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from api.errors import KerfError
-from driver.kubeletplugin.backends.base import (
+from kerf_dra.api.errors import KerfError
+from kerf_dra.driver.kubeletplugin.backends.base import (
     CardChange,
     HardwareBusyError,
     HardwareConflictError,
     HardwareRefusedError,
 )
-from driver.kubeletplugin.backends.slots import SlotsBackend
-from driver.kubeletplugin.backends.slots.messages import show_base
-from driver.kubeletplugin.backends.slots.overlays import read_overlays
-from driver.partitions.device_names import device_name
-from driver.partitions.geometry import Card, Partition, Placement
-from driver.testing import ProcessKilled
+from kerf_dra.driver.kubeletplugin.backends.slots import SlotsBackend
+from kerf_dra.driver.kubeletplugin.backends.slots.messages import show_base
+from kerf_dra.driver.kubeletplugin.backends.slots.overlays import read_overlays
+from kerf_dra.driver.partitions.device_names import device_name
+from kerf_dra.driver.partitions.geometry import Card, Partition, Placement
+from kerf_dra.driver.testing import ProcessKilled
 from tests.fakes.dfx.machine import BASE, FLAT, HALVES, DfxMachine
 from tests.kubeletplugin.backends.slots_node import SlotsNode
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from driver.kubeletplugin.backends.slots.messages import (
+from kerf_dra.driver.kubeletplugin.backends.slots.messages import (
     LIST_PACKAGE,
     LOAD_ACCEL,
     SHOW_ALL,

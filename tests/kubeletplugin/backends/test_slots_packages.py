@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from driver.kubeletplugin.backends.slots import packages
-from driver.kubeletplugin.backends.slots.packages import (
+from kerf_dra.driver.kubeletplugin.backends.slots import packages
+from kerf_dra.driver.kubeletplugin.backends.slots.packages import (
     Accelerator,
     InvalidPackageError,
     compute_digest,

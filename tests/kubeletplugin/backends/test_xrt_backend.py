@@ -13,10 +13,10 @@ from typing import Final
 
 import pytest
 
-from api.errors import InvalidDocumentError, KerfError
-from api.kerf.v1alpha1 import GpuConfig
-from api.model.quantity import Quantity
-from driver.kubeletplugin.backends.base import (
+from kerf_dra.api.errors import InvalidDocumentError, KerfError
+from kerf_dra.api.kerf.v1alpha1 import GpuConfig
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.kubeletplugin.backends.base import (
     CardAbsentError,
     CardChange,
     HardwareBusyError,
@@ -26,10 +26,10 @@ from driver.kubeletplugin.backends.base import (
     HealthChange,
     HealthState,
 )
-from driver.kubeletplugin.backends.xrt import XrtBackend, open_backend
-from driver.kubeletplugin.backends.xrt.handles import build_edits, from_json
-from driver.kubeletplugin.backends.xrt.sysfs import XrtCardReading, XrtFiles
-from driver.partitions.device_names import device_name
+from kerf_dra.driver.kubeletplugin.backends.xrt import XrtBackend, open_backend
+from kerf_dra.driver.kubeletplugin.backends.xrt.handles import build_edits, from_json
+from kerf_dra.driver.kubeletplugin.backends.xrt.sysfs import XrtCardReading, XrtFiles
+from kerf_dra.driver.partitions.device_names import device_name
 from tests.fakes.xrt import NEEDS_COMPILER, CardLayout, XrtMachine, build_xclbin
 from tests.fakes.xrt.machine import AES_ID, BASE, BLANK_ID, FFT_ID, INTERFACE
 from tests.kubeletplugin.backends.xrt_machine import build_config

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.kubeletplugin.backends.xrt.xclbin import (
+from kerf_dra.driver.kubeletplugin.backends.xrt.xclbin import (
     HEAD,
     InvalidXclbinError,
     Ip,

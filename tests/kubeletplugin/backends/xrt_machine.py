@@ -4,14 +4,14 @@ import time
 from collections.abc import Callable, Collection, Hashable
 from pathlib import Path
 
-from api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig
-from driver.kubeletplugin.backends.fpga_images.files import ImageBits
-from driver.kubeletplugin.backends.xrt import XrtBackend
-from driver.kubeletplugin.backends.xrt.config import XrtConfig
-from driver.kubeletplugin.backends.xrt.library import XrtLibrary
-from driver.kubeletplugin.backends.xrt.sysfs import XrtFiles
-from driver.partitions.geometry import Partition
-from driver.testing import MachineUnderTest, ProcessKilled
+from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig
+from kerf_dra.driver.kubeletplugin.backends.fpga_images.files import ImageBits
+from kerf_dra.driver.kubeletplugin.backends.xrt import XrtBackend
+from kerf_dra.driver.kubeletplugin.backends.xrt.config import XrtConfig
+from kerf_dra.driver.kubeletplugin.backends.xrt.library import XrtLibrary
+from kerf_dra.driver.kubeletplugin.backends.xrt.sysfs import XrtFiles
+from kerf_dra.driver.partitions.geometry import Partition
+from kerf_dra.driver.testing import MachineUnderTest, ProcessKilled
 from tests.fakes.xrt import XrtMachine
 from tests.fakes.xrt.machine import BLANK_ID
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from driver.kubeletplugin.backends.xrt.card import REGION
-from driver.partitions.geometry import Partition
+from kerf_dra.driver.kubeletplugin.backends.xrt.card import REGION
+from kerf_dra.driver.partitions.geometry import Partition
 from tests.kubeletplugin.backends.fpga_node import FpgaNode, SteppedClock
 from tests.kubeletplugin.backends.xrt_machine import XrtMachineUnderTest
 

@@ -8,8 +8,8 @@ import sys
 from itertools import count
 from pathlib import Path
 
-from api.checkpoint.v1 import CheckpointError
-from driver.kubeletplugin.claims.checkpoint import open_checkpoint
+from kerf_dra.api.checkpoint.v1 import CheckpointError
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
 from tests.fakes.system_calls import CallFault, SystemCalls
 from tests.kubeletplugin.records import BOOT, record
 

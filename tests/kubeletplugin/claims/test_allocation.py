@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as replace_struct
 
-from api.errors import InvalidDocumentError
-from api.kerf.v1alpha1 import FpgaConfig, GpuConfig
-from api.model.allocations import DeviceAllocationConfiguration
-from api.model.devices import Attribute
-from api.model.names import DriverName
-from api.model.prepared import PreparedDevice
-from api.model.quantity import Quantity
-from driver.families.gpu import GPU as GPU_FAMILY
-from driver.kubeletplugin.claims.allocation import (
+from kerf_dra.api.errors import InvalidDocumentError
+from kerf_dra.api.kerf.v1alpha1 import FpgaConfig, GpuConfig
+from kerf_dra.api.model.allocations import DeviceAllocationConfiguration
+from kerf_dra.api.model.devices import Attribute
+from kerf_dra.api.model.names import DriverName
+from kerf_dra.api.model.prepared import PreparedDevice
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.families.gpu import GPU as GPU_FAMILY
+from kerf_dra.driver.kubeletplugin.claims.allocation import (
     DeviceInUseError,
     NotAllocatedError,
     UnknownDeviceError,
@@ -24,10 +24,10 @@ from driver.kubeletplugin.claims.allocation import (
     keep_handles,
     resolve_devices,
 )
-from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, build_device_set
-from driver.kubeletplugin.inventory.health import DeviceHealthTracker
-from driver.partitions.geometry import Card
-from driver.partitions.slice_limits import SliceLayout
+from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, build_device_set
+from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from kerf_dra.driver.partitions.geometry import Card
+from kerf_dra.driver.partitions.slice_limits import SliceLayout
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import CONFIGURATIONS, DRIVER, NAMESPACE, NODE, VOCABULARIES, claim, config, result
 from tests.kubeletplugin.records import device, record

@@ -1,8 +1,8 @@
 """CDI specs of claims: names that nobody else has, valid for old runtimes, nothing for devices without edits."""
 
-import cdi
-from api.model.names import ClaimRef
-from driver.kubeletplugin.claims import cdi_spec
+from kerf_dra import cdi
+from kerf_dra.api.model.names import ClaimRef
+from kerf_dra.driver.kubeletplugin.claims import cdi_spec
 from tests.kubeletplugin.records import device
 
 CLAIM = ClaimRef("default", "training", "6f0c1b1e-0f6e-4a43-9a51-6a1c9d4a7c01")

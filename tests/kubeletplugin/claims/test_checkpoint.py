@@ -15,10 +15,10 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from api.checkpoint.v1 import CheckpointError
-from api.model.prepared import ClaimState, PreparedClaim
-from driver.kubeletplugin.claims import checkpoint_digest
-from driver.kubeletplugin.claims.checkpoint import _LOG_WRITES, FILE_NAME, Checkpoint, open_checkpoint
+from kerf_dra.api.checkpoint.v1 import CheckpointError
+from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
+from kerf_dra.driver.kubeletplugin.claims import checkpoint_digest
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import _LOG_WRITES, FILE_NAME, Checkpoint, open_checkpoint
 from tests.fakes.nvml import NEEDS_COMPILER
 from tests.fakes.system_calls import build_library
 from tests.kubeletplugin.harness import LONGEST_S

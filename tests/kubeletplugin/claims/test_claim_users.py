@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from api.model.names import ObjectRef
-from api.model.prepared import ClaimState, PreparedClaim
-from api.podresources.v1 import ClaimUse
-from driver.kubeletplugin.claims.claim_users import ClaimUsers
-from driver.kubeletplugin.inventory.surveys import SurveyTracker
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
+from kerf_dra.api.podresources.v1 import ClaimUse
+from kerf_dra.driver.kubeletplugin.claims.claim_users import ClaimUsers
+from kerf_dra.driver.kubeletplugin.inventory.surveys import SurveyTracker
 from tests.fakes.claims import DRIVER, NAMESPACE
 from tests.kubeletplugin.records import record
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import anyio
 import pytest
 
-from api.model.names import ClaimRef, ObjectRef
-from api.model.prepared import ClaimState
-from api.podresources.v1 import ClaimUse
-from driver.kube.http.errors import UnreachableError
+from kerf_dra.api.model.names import ClaimRef, ObjectRef
+from kerf_dra.api.model.prepared import ClaimState
+from kerf_dra.api.podresources.v1 import ClaimUse
+from kerf_dra.driver.kube.http.errors import UnreachableError
 from tests.fakes.claims import claim
 from tests.fakes.cluster import FakeCluster
 from tests.kubeletplugin.claim_fixture import SETTINGS, PluginCore, plugin_core

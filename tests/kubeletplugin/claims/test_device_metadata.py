@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from api.model.base import JsonObject
-from api.model.claims import ResourceClaim
-from driver.kubeletplugin.claims.device_metadata import MetadataFileError, MetadataFiles
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.driver.kubeletplugin.claims.device_metadata import MetadataFileError, MetadataFiles
 from tests.fakes.claims import claim, config, result
 from tests.kubeletplugin.harness import Machine, machine
 

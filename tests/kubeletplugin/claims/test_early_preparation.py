@@ -10,25 +10,25 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from api.errors import InvalidDocumentError, KerfError, PermanentError, Problem
-from api.model.allocations import AllocatedDeviceStatus
-from api.model.claims import AllocatedClaim, ResourceClaim
-from api.model.metadata import Condition
-from api.model.names import DriverName
-from driver.kube.http.errors import ConflictError, ForbiddenError
-from driver.kubeletplugin.backends.base import HardwareBusyError, UnsuitableClaimError
-from driver.kubeletplugin.claims.early_preparation import EarlyPreparer
-from driver.kubeletplugin.claims.status_writer import ASK_AGAIN_S
-from driver.kubeletplugin.inventory.binding_conditions import (
+from kerf_dra.api.errors import InvalidDocumentError, KerfError, PermanentError, Problem
+from kerf_dra.api.model.allocations import AllocatedDeviceStatus
+from kerf_dra.api.model.claims import AllocatedClaim, ResourceClaim
+from kerf_dra.api.model.metadata import Condition
+from kerf_dra.api.model.names import DriverName
+from kerf_dra.driver.kube.http.errors import ConflictError, ForbiddenError
+from kerf_dra.driver.kubeletplugin.backends.base import HardwareBusyError, UnsuitableClaimError
+from kerf_dra.driver.kubeletplugin.claims.early_preparation import EarlyPreparer
+from kerf_dra.driver.kubeletplugin.claims.status_writer import ASK_AGAIN_S
+from kerf_dra.driver.kubeletplugin.inventory.binding_conditions import (
     BindingConditions,
     add_binding_conditions,
     build_device_statuses,
     find_awaited_devices,
     loads_slowly,
 )
-from driver.kubeletplugin.inventory.health import DeviceHealthTracker
-from driver.partitions.geometry import Partition, Placement
-from driver.runtime.backoff import Backoff
+from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from kerf_dra.driver.partitions.geometry import Partition, Placement
+from kerf_dra.driver.runtime.backoff import Backoff
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import DRIVER, claim, ref, result
 from tests.fakes.cluster import FakeClaimInformer, FakeCluster

@@ -8,26 +8,26 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from api.errors import TransientError
-from api.model.claims import ResourceClaim
-from api.model.devices import DeviceTaint
-from api.model.names import ClaimRef, ObjectRef
-from api.model.prepared import ClaimState
-from api.podresources.v1 import ClaimUse
-from driver.kube.http.errors import UnreachableError
-from driver.kubeletplugin.backends.base import (
+from kerf_dra.api.errors import TransientError
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.devices import DeviceTaint
+from kerf_dra.api.model.names import ClaimRef, ObjectRef
+from kerf_dra.api.model.prepared import ClaimState
+from kerf_dra.api.podresources.v1 import ClaimUse
+from kerf_dra.driver.kube.http.errors import UnreachableError
+from kerf_dra.driver.kubeletplugin.backends.base import (
     CardAbsentError,
     CardSurvey,
     FoundPartition,
     HardwareBusyError,
     HardwareHeldError,
 )
-from driver.kubeletplugin.claims.allocation import DeviceInUseError
-from driver.kubeletplugin.claims.garbage_collection import CollectionSchedule
-from driver.kubeletplugin.claims.hardware import DevicesFailedError
-from driver.kubeletplugin.claims.steps import HELD_TRIES
-from driver.kubeletplugin.cluster.base import AbsenceUnprovenError
-from driver.partitions.records import from_card_part
+from kerf_dra.driver.kubeletplugin.claims.allocation import DeviceInUseError
+from kerf_dra.driver.kubeletplugin.claims.garbage_collection import CollectionSchedule
+from kerf_dra.driver.kubeletplugin.claims.hardware import DevicesFailedError
+from kerf_dra.driver.kubeletplugin.claims.steps import HELD_TRIES
+from kerf_dra.driver.kubeletplugin.cluster.base import AbsenceUnprovenError
+from kerf_dra.driver.partitions.records import from_card_part
 from tests.fakes.claims import DRIVER, claim
 from tests.fakes.cluster import FakeCluster
 from tests.kubeletplugin.claim_fixture import CARDS, GRACE_S, SETTINGS, PluginCore, plugin_core

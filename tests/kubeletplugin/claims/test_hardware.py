@@ -10,16 +10,16 @@ from typing import Any
 import anyio
 import pytest
 
-from api.errors import PermanentError
-from api.model.names import ClaimRef
-from api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
-from driver.kubeletplugin.backends.base import CardAbsentError, CardSurvey, FoundPartition, HardwareBusyError
-from driver.kubeletplugin.backends.card_executor import CardExecutor
-from driver.kubeletplugin.backends.ownership import BEFORE
-from driver.kubeletplugin.claims.checkpoint import Checkpoint, open_checkpoint
-from driver.kubeletplugin.claims.hardware import DevicesFailedError, HardwareExecutor
-from driver.partitions.geometry import Placement
-from driver.partitions.records import from_card_part
+from kerf_dra.api.errors import PermanentError
+from kerf_dra.api.model.names import ClaimRef
+from kerf_dra.api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
+from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError, CardSurvey, FoundPartition, HardwareBusyError
+from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
+from kerf_dra.driver.kubeletplugin.backends.ownership import BEFORE
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint, open_checkpoint
+from kerf_dra.driver.kubeletplugin.claims.hardware import DevicesFailedError, HardwareExecutor
+from kerf_dra.driver.partitions.geometry import Placement
+from kerf_dra.driver.partitions.records import from_card_part
 from tests.fakes.cards import gpu
 from tests.fakes.claims import CONFIGURATIONS, claim, ref
 from tests.fakes.hardware import FakeBackend

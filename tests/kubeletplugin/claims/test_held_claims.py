@@ -1,9 +1,9 @@
 """While somebody else holds devices, claims are listed for those that have such a device, and each is told once."""
 
-from driver.kubeletplugin.backends.base import CardSurvey, FoundPartition
-from driver.kubeletplugin.claims.held_claims import HeldClaims
-from driver.kubeletplugin.inventory.surveys import SurveyTracker
-from driver.partitions.geometry import Placement
+from kerf_dra.driver.kubeletplugin.backends.base import CardSurvey, FoundPartition
+from kerf_dra.driver.kubeletplugin.claims.held_claims import HeldClaims
+from kerf_dra.driver.kubeletplugin.inventory.surveys import SurveyTracker
+from kerf_dra.driver.partitions.geometry import Placement
 from tests.fakes.cards import gpu
 from tests.fakes.claims import DRIVER, claim, result
 from tests.fakes.cluster import FakeCluster

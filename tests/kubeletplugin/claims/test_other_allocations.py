@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from api.model.names import ObjectRef
-from api.podresources.v1 import ClaimUse
-from driver.kubeletplugin.backends.base import CardAbsentError, CardSurvey, FoundPartition, HardwareBusyError
-from driver.kubeletplugin.claims.allocation import DeviceInUseError
-from driver.kubeletplugin.claims.hardware import DevicesFailedError
-from driver.partitions.records import from_card_part
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.podresources.v1 import ClaimUse
+from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError, CardSurvey, FoundPartition, HardwareBusyError
+from kerf_dra.driver.kubeletplugin.claims.allocation import DeviceInUseError
+from kerf_dra.driver.kubeletplugin.claims.hardware import DevicesFailedError
+from kerf_dra.driver.partitions.records import from_card_part
 from tests.fakes.claims import claim
 from tests.fakes.cluster import FakeCluster
 from tests.kubeletplugin.claim_fixture import CARDS, GRACE_S, PluginCore, plugin_core

@@ -7,23 +7,28 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from api.core.v1 import Pod
-from api.errors import InvalidDocumentError, Problem
-from api.model.allocations import ResourceClaimConsumerReference
-from api.model.claims import ResourceClaim
-from api.model.metadata import ObjectMeta, OwnerReference
-from api.model.names import ClaimRef, ObjectRef
-from api.model.prepared import PreparedClaim, PreparedDevice
-from driver.kube.http.errors import UnreachableError
-from driver.kubeletplugin.backends.base import CardSurvey, FoundPartition, HardwareBusyError, HardwareConflictError
-from driver.kubeletplugin.claims.hardware import DevicesFailedError
-from driver.kubeletplugin.claims.refused_claims import RefusedClaims
-from driver.kubeletplugin.inventory.refusals import MAX_EVICTING, REFUSALS, RefusalTracker
-from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, KnownAllocations, OrphanedDevices
-from driver.kubeletplugin.inventory.surveys import SurveyTracker
-from driver.partitions.geometry import Placement
-from driver.partitions.records import from_card_part
-from driver.scheduling.extended_resources import EXTENDED_CLAIM
+from kerf_dra.api.core.v1 import Pod
+from kerf_dra.api.errors import InvalidDocumentError, Problem
+from kerf_dra.api.model.allocations import ResourceClaimConsumerReference
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.metadata import ObjectMeta, OwnerReference
+from kerf_dra.api.model.names import ClaimRef, ObjectRef
+from kerf_dra.api.model.prepared import PreparedClaim, PreparedDevice
+from kerf_dra.driver.kube.http.errors import UnreachableError
+from kerf_dra.driver.kubeletplugin.backends.base import (
+    CardSurvey,
+    FoundPartition,
+    HardwareBusyError,
+    HardwareConflictError,
+)
+from kerf_dra.driver.kubeletplugin.claims.hardware import DevicesFailedError
+from kerf_dra.driver.kubeletplugin.claims.refused_claims import RefusedClaims
+from kerf_dra.driver.kubeletplugin.inventory.refusals import MAX_EVICTING, REFUSALS, RefusalTracker
+from kerf_dra.driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, KnownAllocations, OrphanedDevices
+from kerf_dra.driver.kubeletplugin.inventory.surveys import SurveyTracker
+from kerf_dra.driver.partitions.geometry import Placement
+from kerf_dra.driver.partitions.records import from_card_part
+from kerf_dra.driver.scheduling.extended_resources import EXTENDED_CLAIM
 from tests.fakes.cards import gpu
 from tests.fakes.claims import DRIVER, NAMESPACE, claim, ref
 from tests.fakes.cluster import FakeCluster

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from api.model.names import ClaimRef, DeviceId, ShareId
-from api.model.prepared import CardPart, PreparedDevice
-from cdi import ContainerEdits
-from driver.kubeletplugin.backends.base import Handle
-from driver.kubeletplugin.claims.cdi_spec import (
+from kerf_dra.api.model.names import ClaimRef, DeviceId, ShareId
+from kerf_dra.api.model.prepared import CardPart, PreparedDevice
+from kerf_dra.cdi import ContainerEdits
+from kerf_dra.driver.kubeletplugin.backends.base import Handle
+from kerf_dra.driver.kubeletplugin.claims.cdi_spec import (
     ConflictingRequestsError,
     add_cdi_ids,
     build_request_edits,

@@ -12,20 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from api.model.allocations import AllocatedDeviceStatus
-from api.model.claims import ResourceClaim
-from api.model.names import ClaimRef, DriverName, ObjectRef
-from api.model.prepared import ClaimState, PreparedClaim
-from driver.kube.http.errors import ConflictError, ForbiddenError, InvalidError, ServerError, UnreachableError
-from driver.kubeletplugin.backends.card_executor import CardExecutor
-from driver.kubeletplugin.claims.allocation import resolve_devices
-from driver.kubeletplugin.claims.checkpoint import open_checkpoint
-from driver.kubeletplugin.claims.hardware import HardwareExecutor
-from driver.kubeletplugin.claims.status_writer import ASK_AGAIN_S, DeviceStatusWriter
-from driver.kubeletplugin.cluster.base import StatusDroppedError
-from driver.kubeletplugin.inventory.binding_conditions import BindingConditions, build_device_statuses
-from driver.runtime import metrics
-from driver.runtime.backoff import Backoff
+from kerf_dra.api.model.allocations import AllocatedDeviceStatus
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.names import ClaimRef, DriverName, ObjectRef
+from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
+from kerf_dra.driver.kube.http.errors import ConflictError, ForbiddenError, InvalidError, ServerError, UnreachableError
+from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
+from kerf_dra.driver.kubeletplugin.claims.allocation import resolve_devices
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
+from kerf_dra.driver.kubeletplugin.claims.hardware import HardwareExecutor
+from kerf_dra.driver.kubeletplugin.claims.status_writer import ASK_AGAIN_S, DeviceStatusWriter
+from kerf_dra.driver.kubeletplugin.cluster.base import StatusDroppedError
+from kerf_dra.driver.kubeletplugin.inventory.binding_conditions import BindingConditions, build_device_statuses
+from kerf_dra.driver.runtime import metrics
+from kerf_dra.driver.runtime.backoff import Backoff
 from tests.fakes.claims import CONFIGURATIONS, DRIVER, claim, ref, result
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.hardware import FakeBackend

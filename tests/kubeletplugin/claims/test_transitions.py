@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from api.model.base import JsonObject
-from api.model.claims import ResourceClaim
-from api.model.names import ShareId
-from api.model.prepared import ClaimState, PreparedClaim
-from driver.kubeletplugin.claims.transitions import (
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.names import ShareId
+from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
+from kerf_dra.driver.kubeletplugin.claims.transitions import (
     ACQUIRE,
     PREPARE,
     UNPREPARE,

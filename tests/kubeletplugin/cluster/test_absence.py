@@ -8,16 +8,16 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from api.model.names import ClaimRef
-from api.resource import registry
-from api.resource.classic import ClassicKinds
-from api.resource.kinds import kinds_of_model_shape
-from driver.kube.http.client import Client
-from driver.kube.http.credentials import Access
-from driver.kube.http.errors import ServerError, build_status_error
-from driver.kube.http.transport import HttpRequest
-from driver.kubeletplugin.cluster.base import AbsenceUnprovenError, confirm_absence, read_claim
-from driver.local.apiserver import ApiServer, ApiServerSettings
+from kerf_dra.api.model.names import ClaimRef
+from kerf_dra.api.resource import registry
+from kerf_dra.api.resource.classic import ClassicKinds
+from kerf_dra.api.resource.kinds import kinds_of_model_shape
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.credentials import Access
+from kerf_dra.driver.kube.http.errors import ServerError, build_status_error
+from kerf_dra.driver.kube.http.transport import HttpRequest
+from kerf_dra.driver.kubeletplugin.cluster.base import AbsenceUnprovenError, confirm_absence, read_claim
+from kerf_dra.driver.local.apiserver import ApiServer, ApiServerSettings
 from tests.kube.open_transport import OpenTransport
 
 REF = ClaimRef("default", "training", "uid-1")

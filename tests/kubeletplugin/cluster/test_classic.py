@@ -10,24 +10,24 @@ import pytest
 import yaml
 from msgspec.structs import replace as replace_struct
 
-from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, NODES, Node, NodeStatus, NodeSystemInfo
-from api.dra import v1alpha3, v1alpha4
-from api.errors import UnsupportedError
-from api.kerf.node_inventory import NODE_INVENTORIES, NodeInventory
-from api.model.metadata import ObjectMeta
-from api.model.names import ClaimRef, DriverName
-from api.resource.v1alpha2 import KINDS
-from driver.families.gpu import GPU
-from driver.kube.discovery import ClassicFeatures, discover_classic
-from driver.kube.http.client import Client
-from driver.kube.http.credentials import Access
-from driver.kube.http.errors import NotFoundError
-from driver.kubeletplugin.backends.registry import BackendChoice
-from driver.kubeletplugin.cluster.classic import RENEW_S, ClassicCluster
-from driver.kubeletplugin.inventory.devices import DeviceSet, build_device_set
-from driver.kubeletplugin.inventory.health import DeviceHealthTracker
-from driver.kubeletplugin.settings import Settings
-from driver.local.apiserver import ApiServer, ApiServerSettings
+from kerf_dra.api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, NODES, Node, NodeStatus, NodeSystemInfo
+from kerf_dra.api.dra import v1alpha3, v1alpha4
+from kerf_dra.api.errors import UnsupportedError
+from kerf_dra.api.kerf.node_inventory import NODE_INVENTORIES, NodeInventory
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.names import ClaimRef, DriverName
+from kerf_dra.api.resource.v1alpha2 import KINDS
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.kube.discovery import ClassicFeatures, discover_classic
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.credentials import Access
+from kerf_dra.driver.kube.http.errors import NotFoundError
+from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice
+from kerf_dra.driver.kubeletplugin.cluster.classic import RENEW_S, ClassicCluster
+from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, build_device_set
+from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from kerf_dra.driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.local.apiserver import ApiServer, ApiServerSettings
 from tests.fakes.cards import gpu
 from tests.kube.memory_server import MemoryServer
 from tests.runtime.virtual_time import VIRTUAL_TIME

@@ -9,21 +9,21 @@ import anyio
 import pytest
 import yaml
 
-from api.core.v1 import Node
-from api.model.metadata import ObjectMeta
-from api.model.names import DriverName
-from api.resource.v1 import KINDS
-from driver.families.gpu import GPU
-from driver.kube.discovery import discover
-from driver.kube.http.client import Client
-from driver.kube.http.config import load_access
-from driver.kubeletplugin.cluster.dropped_fields import probe_dropped_fields, probe_list_attributes
-from driver.kubeletplugin.cluster.resource_classes import ResourceClassWatch
-from driver.kubeletplugin.cluster.structured import StructuredCluster
-from driver.kubeletplugin.inventory.devices import PublishTarget
-from driver.kubeletplugin.settings import Settings
-from driver.local.apiserver import ApiServer, ApiServerSettings
-from driver.partitions.slice_limits import SliceLayout
+from kerf_dra.api.core.v1 import Node
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.names import DriverName
+from kerf_dra.api.resource.v1 import KINDS
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.kube.discovery import discover
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.config import load_access
+from kerf_dra.driver.kubeletplugin.cluster.dropped_fields import probe_dropped_fields, probe_list_attributes
+from kerf_dra.driver.kubeletplugin.cluster.resource_classes import ResourceClassWatch
+from kerf_dra.driver.kubeletplugin.cluster.structured import StructuredCluster
+from kerf_dra.driver.kubeletplugin.inventory.devices import PublishTarget
+from kerf_dra.driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.local.apiserver import ApiServer, ApiServerSettings
+from kerf_dra.driver.partitions.slice_limits import SliceLayout
 from tests.fakes.claims import DRIVER, NODE, VOCABULARIES
 from tests.kube.memory_server import MemoryServer, answering
 from tests.kubeletplugin.harness import LONGEST_S

@@ -5,19 +5,19 @@ from collections.abc import AsyncIterator
 import anyio
 import pytest
 
-from api.core.v1 import NODES, PODS, Node
-from api.model.metadata import ObjectMeta
-from api.model.names import ObjectRef
-from driver.families.base import Family
-from driver.families.gpu import GPU
-from driver.families.shared import SHARED
-from driver.kube.discovery import discover
-from driver.kube.http.client import Client
-from driver.kube.http.credentials import Access
-from driver.kubeletplugin.cluster.resource_classes import ResourceClassWatch
-from driver.kubeletplugin.cluster.structured import StructuredCluster
-from driver.kubeletplugin.settings import Settings
-from driver.local.apiserver import ApiServer
+from kerf_dra.api.core.v1 import NODES, PODS, Node
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.driver.families.base import Family
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.families.shared import SHARED
+from kerf_dra.driver.kube.discovery import discover
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.credentials import Access
+from kerf_dra.driver.kubeletplugin.cluster.resource_classes import ResourceClassWatch
+from kerf_dra.driver.kubeletplugin.cluster.structured import StructuredCluster
+from kerf_dra.driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.local.apiserver import ApiServer
 
 
 @pytest.fixture

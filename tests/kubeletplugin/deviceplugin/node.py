@@ -5,11 +5,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from api.kerf.v1alpha1 import DevicePluginOffer, ResourceClassObject, ResourceClassSpec, ResourceClassStatus
-from api.model.metadata import Condition, ObjectMeta
-from api.wire import to_builtins
-from driver.kubeletplugin.inventory.plugin_resources import PluginResource, find_plugin_resources
-from driver.runtime.backoff import Backoff
+from kerf_dra.api.kerf.v1alpha1 import DevicePluginOffer, ResourceClassObject, ResourceClassSpec, ResourceClassStatus
+from kerf_dra.api.model.metadata import Condition, ObjectMeta
+from kerf_dra.api.wire import to_builtins
+from kerf_dra.driver.kubeletplugin.inventory.plugin_resources import PluginResource, find_plugin_resources
+from kerf_dra.driver.runtime.backoff import Backoff
 from tests.fakes.claims import FAMILY
 from tests.fakes.device_plugins import FakeDevicePluginKubelet
 from tests.kubeletplugin.harness import Machine, machine
@@ -78,7 +78,7 @@ def resource_class(
 
 
 def _node() -> Any:
-    from api.core.v1 import Node
+    from kerf_dra.api.core.v1 import Node
 
     return Node(metadata=ObjectMeta(name="node-1"))
 

@@ -14,21 +14,21 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
-from api.errors import KerfError
-from api.kerf.discovery_objects import (
+from kerf_dra.api.errors import KerfError
+from kerf_dra.api.kerf.discovery_objects import (
     DeviceUser,
     DiscoveredDeviceObject,
     DiscoveryConfigurationObject,
     device_name,
 )
-from api.model.metadata import ObjectMeta
-from api.model.names import DeviceId, DriverName, ShareId
-from api.model.prepared import CardPart, PreparedDevice
-from driver.families.shared.objects import Discovery, FoundDevice, join_objects
-from driver.families.shared.users import list_members
-from driver.kube.http.errors import ConflictError
-from driver.kubeletplugin.deviceplugin.discovered_devices import DiscoveredDeviceOffer
-from driver.runtime.notifier import Notifier
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.names import DeviceId, DriverName, ShareId
+from kerf_dra.api.model.prepared import CardPart, PreparedDevice
+from kerf_dra.driver.families.shared.objects import Discovery, FoundDevice, join_objects
+from kerf_dra.driver.families.shared.users import list_members
+from kerf_dra.driver.kube.http.errors import ConflictError
+from kerf_dra.driver.kubeletplugin.deviceplugin.discovered_devices import DiscoveredDeviceOffer
+from kerf_dra.driver.runtime.notifier import Notifier
 from tests.conftest import PROFILE
 
 HISTORIES = {"long": 500, "all": 10_000}.get(PROFILE, settings().max_examples)

@@ -11,25 +11,25 @@ import grpc
 import pytest
 import yaml
 
-import cdi
-from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, NODES, Node, NodeStatus, NodeSystemInfo
-from api.kerf.discovery_objects import DISCOVERED_DEVICES, DISCOVERY_CONFIGURATIONS, device_name
-from api.model.base import JsonObject
-from api.model.metadata import ObjectMeta
-from api.resource.v1alpha2 import KINDS
-from driver.families.shared import SHARED
-from driver.families.shared.node_labels import make_labels
-from driver.kube.discovery import ClassicFeatures
-from driver.kube.http.client import Client, PatchType
-from driver.kube.http.credentials import Access
-from driver.kubeletplugin.backends.discovered import open_backend
-from driver.kubeletplugin.backends.registry import BackendChoice
-from driver.kubeletplugin.cluster.discovered_devices import DiscoveredDeviceCluster
-from driver.kubeletplugin.handover import InstanceLock
-from driver.kubeletplugin.instance import Instance, acquire_free_lock
-from driver.kubeletplugin.settings import Settings
-from driver.local.apiserver import ApiServer, ApiServerSettings
-from driver.runtime.backoff import Backoff
+from kerf_dra import cdi
+from kerf_dra.api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, NODES, Node, NodeStatus, NodeSystemInfo
+from kerf_dra.api.kerf.discovery_objects import DISCOVERED_DEVICES, DISCOVERY_CONFIGURATIONS, device_name
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.resource.v1alpha2 import KINDS
+from kerf_dra.driver.families.shared import SHARED
+from kerf_dra.driver.families.shared.node_labels import make_labels
+from kerf_dra.driver.kube.discovery import ClassicFeatures
+from kerf_dra.driver.kube.http.client import Client, PatchType
+from kerf_dra.driver.kube.http.credentials import Access
+from kerf_dra.driver.kubeletplugin.backends.discovered import open_backend
+from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice
+from kerf_dra.driver.kubeletplugin.cluster.discovered_devices import DiscoveredDeviceCluster
+from kerf_dra.driver.kubeletplugin.handover import InstanceLock
+from kerf_dra.driver.kubeletplugin.instance import Instance, acquire_free_lock
+from kerf_dra.driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.local.apiserver import ApiServer, ApiServerSettings
+from kerf_dra.driver.runtime.backoff import Backoff
 from tests.fakes.device_plugins import FakeDevicePluginKubelet
 from tests.kubeletplugin.harness import LONGEST_S, short_directory
 

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from api.deviceplugin.v1beta1 import PreferenceRequest
-from api.errors import KerfError
-from api.kerf.discovery_objects import DeviceUser, DiscoveredDeviceObject
-from driver.families.shared.users import NoCapacityError
-from driver.kube.http.errors import ConflictError, NotFoundError
-from driver.kubeletplugin.deviceplugin.discovered_devices import (
+from kerf_dra.api.deviceplugin.v1beta1 import PreferenceRequest
+from kerf_dra.api.errors import KerfError
+from kerf_dra.api.kerf.discovery_objects import DeviceUser, DiscoveredDeviceObject
+from kerf_dra.driver.families.shared.users import NoCapacityError
+from kerf_dra.driver.kube.http.errors import ConflictError, NotFoundError
+from kerf_dra.driver.kubeletplugin.deviceplugin.discovered_devices import (
     ContendedDeviceError,
     DiscoveredDeviceOffer,
     RepeatedDeviceError,
 )
-from driver.kubeletplugin.deviceplugin.offer import UnknownIdError
+from kerf_dra.driver.kubeletplugin.deviceplugin.offer import UnknownIdError
 from tests.kubeletplugin.deviceplugin.test_device_users import (
     ANY,
     DRIVER,

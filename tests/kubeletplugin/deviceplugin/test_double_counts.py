@@ -8,11 +8,11 @@ import grpc
 import grpc.aio
 import pytest
 
-from api.model.names import ClaimRef
-from driver.families.gpu import GPU
-from driver.kubeletplugin.inventory.reservations import fits, list_excluded
-from driver.partitions.device_names import device_name
-from driver.partitions.unit_map import get_unit_map
+from kerf_dra.api.model.names import ClaimRef
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.kubeletplugin.inventory.reservations import fits, list_excluded
+from kerf_dra.driver.partitions.device_names import device_name
+from kerf_dra.driver.partitions.unit_map import get_unit_map
 from tests.fakes.cards import gpu
 from tests.fakes.claims import claim
 from tests.fakes.kubelet import ClaimError

@@ -7,8 +7,8 @@ import grpc
 import grpc.aio
 import pytest
 
-from api._generated.deviceplugin_v1beta1 import api_pb2 as v1beta1
-from api.deviceplugin.v1beta1 import (
+from kerf_dra.api._generated.deviceplugin_v1beta1 import api_pb2 as v1beta1
+from kerf_dra.api.deviceplugin.v1beta1 import (
     ALLOCATE,
     LIST_AND_WATCH,
     REGISTER,
@@ -17,8 +17,8 @@ from api.deviceplugin.v1beta1 import (
     ListedDevice,
     Registration,
 )
-from driver.kubeletplugin.backends.base import HardwareRefusedError, HealthState
-from driver.runtime.metrics import REGISTRY
+from kerf_dra.driver.kubeletplugin.backends.base import HardwareRefusedError, HealthState
+from kerf_dra.driver.runtime.metrics import REGISTRY
 from tests.fakes.cards import gpu
 from tests.kubeletplugin.deviceplugin.node import LARGE, RESOURCE, offering_node
 from tests.kubeletplugin.wait import until

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from api.core.v1 import Node
-from api.kerf.v1alpha1 import ResourceClassObject
-from api.model.metadata import ObjectMeta
-from driver.kubeletplugin.inventory.plugin_resources import find_plugin_resources, merge_plugin_resources
+from kerf_dra.api.core.v1 import Node
+from kerf_dra.api.kerf.v1alpha1 import ResourceClassObject
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.driver.kubeletplugin.inventory.plugin_resources import find_plugin_resources, merge_plugin_resources
 from tests.fakes.claims import FAMILY
 from tests.kubeletplugin.deviceplugin.node import resource, resource_class
 

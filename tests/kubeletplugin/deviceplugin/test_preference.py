@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.deviceplugin.v1beta1 import PreferenceRequest
-from api.kerf.v1alpha1 import PreferredDevices
-from driver.kubeletplugin.deviceplugin.preference import DevicePlace, choose_devices
+from kerf_dra.api.deviceplugin.v1beta1 import PreferenceRequest
+from kerf_dra.api.kerf.v1alpha1 import PreferredDevices
+from kerf_dra.driver.kubeletplugin.deviceplugin.preference import DevicePlace, choose_devices
 
 PREFERRED: tuple[PreferredDevices, ...] = ("Packed", "Spread")
 PLACES: Mapping[str, DevicePlace] = {

@@ -10,14 +10,14 @@ import grpc
 import pytest
 from msgspec.structs import replace as replace_struct
 
-from api.core.v1 import Pod, PodStatus
-from api.model.metadata import ObjectMeta
-from api.model.names import ClaimRef, ObjectRef
-from api.model.prepared import PreparedClaim
-from api.podresources.v1 import DeviceUse
-from driver.kubeletplugin.backends.base import HardwareRefusedError
-from driver.kubeletplugin.deviceplugin.offer import record_uid
-from driver.kubeletplugin.deviceplugin.release import ResourceCollector
+from kerf_dra.api.core.v1 import Pod, PodStatus
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.names import ClaimRef, ObjectRef
+from kerf_dra.api.model.prepared import PreparedClaim
+from kerf_dra.api.podresources.v1 import DeviceUse
+from kerf_dra.driver.kubeletplugin.backends.base import HardwareRefusedError
+from kerf_dra.driver.kubeletplugin.deviceplugin.offer import record_uid
+from kerf_dra.driver.kubeletplugin.deviceplugin.release import ResourceCollector
 from tests.fakes.cluster import FakeCluster
 from tests.kubeletplugin.claim_fixture import SETTINGS
 from tests.kubeletplugin.deviceplugin.node import RESOURCE, OfferingNode, offering_node

@@ -8,13 +8,13 @@ import anyio
 import pytest
 from msgspec.structs import replace as replace_struct
 
-from api.model.devices import ResourcePool, ResourceSlice, ResourceSliceSpec
-from api.model.metadata import ObjectMeta
-from api.model.names import DriverName
-from driver.kubeletplugin.deviceplugin.reservation import ReservationKeeper, are_complete
-from driver.kubeletplugin.inventory.reservations import ReservationContext, Reservations
-from driver.partitions.device_names import device_name
-from driver.runtime.backoff import Backoff
+from kerf_dra.api.model.devices import ResourcePool, ResourceSlice, ResourceSliceSpec
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.names import DriverName
+from kerf_dra.driver.kubeletplugin.deviceplugin.reservation import ReservationKeeper, are_complete
+from kerf_dra.driver.kubeletplugin.inventory.reservations import ReservationContext, Reservations
+from kerf_dra.driver.partitions.device_names import device_name
+from kerf_dra.driver.runtime.backoff import Backoff
 from tests.fakes.claims import DRIVER, claim
 from tests.fakes.cluster import FakeCluster
 from tests.kubeletplugin.claim_fixture import CARDS, NODE_DEVICES, SETTINGS

@@ -6,18 +6,18 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from api.kerf.discovery_objects import (
+from kerf_dra.api.kerf.discovery_objects import (
     DeviceUser,
     DiscoveredDeviceObject,
     DiscoveredDeviceStatus,
     DiscoveryConfigurationObject,
     device_name,
 )
-from api.model.metadata import ObjectMeta
-from api.model.prepared import PreparedClaim
-from driver.families.shared.objects import join_objects
-from driver.kubeletplugin.deviceplugin.discovered_devices import UserKeeper
-from driver.kubeletplugin.deviceplugin.offer import record_uid
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.prepared import PreparedClaim
+from kerf_dra.driver.families.shared.objects import join_objects
+from kerf_dra.driver.kubeletplugin.deviceplugin.discovered_devices import UserKeeper
+from kerf_dra.driver.kubeletplugin.deviceplugin.offer import record_uid
 from tests.kubeletplugin.records import device, record
 
 RESOURCE = "akri.sh/cameras"

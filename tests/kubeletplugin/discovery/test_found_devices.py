@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.discovery.v1alpha1 import DISCOVER, DiscoveryRequest, FoundDevice, FoundDeviceNode, FoundMount
-from api.kerf.discovery_objects import device_name
-from driver.kubeletplugin.discovery.found_devices import MAX_DEVICES, CheckedDevices, check_devices
+from kerf_dra.api.discovery.v1alpha1 import DISCOVER, DiscoveryRequest, FoundDevice, FoundDeviceNode, FoundMount
+from kerf_dra.api.kerf.discovery_objects import device_name
+from kerf_dra.driver.kubeletplugin.discovery.found_devices import MAX_DEVICES, CheckedDevices, check_devices
 
 
 def check(*found: FoundDevice, known: Sequence[str] = ()) -> CheckedDevices:

@@ -2,9 +2,9 @@
 
 import re
 
-from driver.families.shared import SHARED
-from driver.kubeletplugin.discovery import device_lists, found_devices, remote_handlers
-from driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.families.shared import SHARED
+from kerf_dra.driver.kubeletplugin.discovery import device_lists, found_devices, remote_handlers
+from kerf_dra.driver.kubeletplugin.settings import Settings
 from tests.kubeletplugin.discovery.test_remote_handlers import EXAMPLE, ROOT
 
 PAGE = (ROOT / "docs/write-a-discovery-handler.md").read_text()

@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.discovery.v1alpha1 import FoundDevice
-from api.kerf.discovery_objects import (
+from kerf_dra.api.discovery.v1alpha1 import FoundDevice
+from kerf_dra.api.kerf.discovery_objects import (
     DISCOVERED_DEVICES,
     DiscoveredDeviceObject,
     DiscoveredDeviceSpec,
     DiscoveryConfigurationObject,
     device_name,
 )
-from api.model.metadata import ObjectMeta
-from driver.families.shared.node_labels import make_node_label, make_selector
-from driver.kubeletplugin.discovery.found_devices import check_devices
-from driver.kubeletplugin.discovery.node_entries import MAX_NODES, DeviceEntryError, plan_entry
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.driver.families.shared.node_labels import make_node_label, make_selector
+from kerf_dra.driver.kubeletplugin.discovery.found_devices import check_devices
+from kerf_dra.driver.kubeletplugin.discovery.node_entries import MAX_NODES, DeviceEntryError, plan_entry
 from tests.kube.memory_server import merged
 
 CONFIGURATION = DiscoveryConfigurationObject(metadata=ObjectMeta(name="cams", uid="uid-of-cams"))

@@ -5,21 +5,21 @@ from pathlib import Path
 import anyio
 import yaml
 
-from api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS
-from api.kerf.discovery_objects import (
+from kerf_dra.api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS
+from kerf_dra.api.kerf.discovery_objects import (
     DISCOVERED_DEVICES,
     DISCOVERY_CONFIGURATIONS,
     DiscoveryConfigurationObject,
     device_name,
 )
-from api.model.base import JsonObject
-from api.model.metadata import ObjectMeta
-from driver.families.gpu import GPU
-from driver.kube.http.client import Client
-from driver.kube.http.credentials import Access
-from driver.kubeletplugin.discovery.service import run_discovery
-from driver.kubeletplugin.settings import Settings
-from driver.local.apiserver import ApiServer
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.credentials import Access
+from kerf_dra.driver.kubeletplugin.discovery.service import run_discovery
+from kerf_dra.driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.local.apiserver import ApiServer
 from tests.kubeletplugin.discovery.udev_node import UdevNode
 from tests.kubeletplugin.harness import short_directory
 

@@ -15,21 +15,28 @@ import grpc
 import grpc.aio
 import pytest
 
-from api.discovery.v1alpha1 import DISCOVER, MAX_DECODED, REGISTER, DiscoveryRequest, FoundDevice, HandlerRegistration
-from driver.families.gpu import GPU
-from driver.kubeletplugin.discovery.base import HandlerError
-from driver.kubeletplugin.discovery.built_in_handlers import StaticHandler
-from driver.kubeletplugin.discovery.device_lists import MAX_LISTS, follow_lists
-from driver.kubeletplugin.discovery.remote_handlers import (
+from kerf_dra.api.discovery.v1alpha1 import (
+    DISCOVER,
+    MAX_DECODED,
+    REGISTER,
+    DiscoveryRequest,
+    FoundDevice,
+    HandlerRegistration,
+)
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.kubeletplugin.discovery.base import HandlerError
+from kerf_dra.driver.kubeletplugin.discovery.built_in_handlers import StaticHandler
+from kerf_dra.driver.kubeletplugin.discovery.device_lists import MAX_LISTS, follow_lists
+from kerf_dra.driver.kubeletplugin.discovery.remote_handlers import (
     CHANNEL_OPTIONS,
     MAX_HANDLERS,
     HandlerRegistry,
     RegistrationServer,
     RemoteHandler,
 )
-from driver.kubeletplugin.discovery.service import DeviceDiscovery
-from driver.kubeletplugin.settings import Settings
-from driver.runtime.backoff import Backoff
+from kerf_dra.driver.kubeletplugin.discovery.service import DeviceDiscovery
+from kerf_dra.driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.runtime.backoff import Backoff
 from tests.kube.memory_server import MemoryServer
 from tests.kubeletplugin.harness import short_directory
 from tests.kubeletplugin.wait import until

@@ -8,19 +8,19 @@ from dataclasses import dataclass, field, replace
 import anyio
 import pytest
 
-from api.core.v1 import ObjectReference
-from api.discovery.v1alpha1 import DiscoveryRequest, FoundDevice
-from api.kerf.discovery_objects import device_name
-from driver.families.gpu import GPU
-from driver.kube.http.errors import UnreachableError
-from driver.kube.http.transport import HttpRequest
-from driver.kubeletplugin.discovery.base import HandlerError
-from driver.kubeletplugin.discovery.found_devices import MAX_DEVICES
-from driver.kubeletplugin.discovery.remote_handlers import HandlerRegistry
-from driver.kubeletplugin.discovery.service import DeviceDiscovery
-from driver.kubeletplugin.settings import Settings
-from driver.runtime.metrics import REGISTRY
-from driver.runtime.notifier import Notifier
+from kerf_dra.api.core.v1 import ObjectReference
+from kerf_dra.api.discovery.v1alpha1 import DiscoveryRequest, FoundDevice
+from kerf_dra.api.kerf.discovery_objects import device_name
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.kube.http.errors import UnreachableError
+from kerf_dra.driver.kube.http.transport import HttpRequest
+from kerf_dra.driver.kubeletplugin.discovery.base import HandlerError
+from kerf_dra.driver.kubeletplugin.discovery.found_devices import MAX_DEVICES
+from kerf_dra.driver.kubeletplugin.discovery.remote_handlers import HandlerRegistry
+from kerf_dra.driver.kubeletplugin.discovery.service import DeviceDiscovery
+from kerf_dra.driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.runtime.metrics import REGISTRY
+from kerf_dra.driver.runtime.notifier import Notifier
 from tests.kube.memory_server import MemoryServer, status
 from tests.runtime.virtual_time import VIRTUAL_TIME, pass_time
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import pynvml
 
-from driver.kubeletplugin.backends.base import Backend
-from driver.kubeletplugin.backends.simulated import open_backend as open_simulated
-from driver.testing.nvml import NvidiaMachine
-from driver.testing.nvml.demonstration import open_backend as open_nvidia
-from driver.testing.nvml.layout import StateLayout
+from kerf_dra.driver.kubeletplugin.backends.base import Backend
+from kerf_dra.driver.kubeletplugin.backends.simulated import open_backend as open_simulated
+from kerf_dra.driver.testing.nvml import NvidiaMachine
+from kerf_dra.driver.testing.nvml.demonstration import open_backend as open_nvidia
+from kerf_dra.driver.testing.nvml.layout import StateLayout
 from tests.fakes.nvml import open_nvml
 from tests.fakes.nvml_calls import list_gpu_instances
 from tests.kubeletplugin.fault_points.node import SHARING, Place, WholeCard

@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn, TypeAlias
 
 import anyio
 
-from driver.runtime.lifecycle import iter_leaf_errors
+from kerf_dra.driver.runtime.lifecycle import iter_leaf_errors
 
 LONGEST_S: Final = 60.0
 """A child that has not ended by then hangs, and is killed."""

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 from unittest.mock import patch
 
-from driver.kubeletplugin.backends.nvidia.sharing import device_sharing
-from driver.mps.documents import (
+from kerf_dra.driver.kubeletplugin.backends.nvidia.sharing import device_sharing
+from kerf_dra.driver.mps.documents import (
     LOCK,
     DaemonFolder,
     DaemonState,
@@ -22,7 +22,7 @@ from driver.mps.documents import (
     remove_document,
     write_document,
 )
-from driver.runtime import file_lock
+from kerf_dra.driver.runtime import file_lock
 from tests.kubeletplugin.fault_points.node import LONGEST_S, PAUSE, SHARING
 
 _POLL_S: Final = 0.003

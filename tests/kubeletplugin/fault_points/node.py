@@ -14,26 +14,26 @@ import anyio
 import pynvml
 from anyio.abc import TaskStatus
 
-import cdi
-from api.errors import KerfError
-from api.model.base import JsonObject
-from api.model.claims import ResourceClaim
-from api.model.names import ClaimRef
-from api.podresources.v1 import ClaimUse
-from driver.families.gpu import GPU
-from driver.kubeletplugin.backends.base import Backend
-from driver.kubeletplugin.backends.registry import BackendChoice
-from driver.kubeletplugin.claims.cdi_spec import file_prefix
-from driver.kubeletplugin.claims.checkpoint import open_checkpoint
-from driver.kubeletplugin.claims.preparer import ClaimPreparer
-from driver.kubeletplugin.grpc.pod_resources import PodResourcesError
-from driver.kubeletplugin.handover import InstanceLock
-from driver.kubeletplugin.instance import Instance, acquire_free_lock
-from driver.kubeletplugin.plugin import NodePlugin
-from driver.kubeletplugin.settings import Settings
-from driver.mps.documents import LOCK
-from driver.runtime import file_lock
-from driver.runtime.file_lock import FileLock
+from kerf_dra import cdi
+from kerf_dra.api.errors import KerfError
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.names import ClaimRef
+from kerf_dra.api.podresources.v1 import ClaimUse
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.kubeletplugin.backends.base import Backend
+from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice
+from kerf_dra.driver.kubeletplugin.claims.cdi_spec import file_prefix
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
+from kerf_dra.driver.kubeletplugin.claims.preparer import ClaimPreparer
+from kerf_dra.driver.kubeletplugin.grpc.pod_resources import PodResourcesError
+from kerf_dra.driver.kubeletplugin.handover import InstanceLock
+from kerf_dra.driver.kubeletplugin.instance import Instance, acquire_free_lock
+from kerf_dra.driver.kubeletplugin.plugin import NodePlugin
+from kerf_dra.driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.mps.documents import LOCK
+from kerf_dra.driver.runtime import file_lock
+from kerf_dra.driver.runtime.file_lock import FileLock
 from tests.fakes.claims import DRIVER, NODE, claim, config, ref, result
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.kubelet import ClaimError, FakeKubelet

@@ -6,7 +6,7 @@ from typing import Final
 
 import anyio
 
-from driver.kubeletplugin.claims.device_metadata import FOLDER
+from kerf_dra.driver.kubeletplugin.claims.device_metadata import FOLDER
 from tests.fakes.system_calls import CallFault
 from tests.kubeletplugin.fault_points.child import End, run_child
 from tests.kubeletplugin.fault_points.node import BY_MPS, BY_TIME_SLICES, Node, SharedCard

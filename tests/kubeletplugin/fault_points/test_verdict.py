@@ -8,7 +8,7 @@ import anyio
 import msgspec
 import pytest
 
-from driver.kubeletplugin.claims.device_metadata import FOLDER
+from kerf_dra.driver.kubeletplugin.claims.device_metadata import FOLDER
 from tests.fakes.nvml import NEEDS_COMPILER
 from tests.kubeletplugin.fault_points import mps_daemons
 from tests.kubeletplugin.fault_points.cards import NvidiaCards, SimulatedCards

@@ -11,10 +11,10 @@ from typing import Final, NoReturn, TypeAlias
 
 from grpc.aio import AioRpcError
 
-from api.errors import KerfError
-from driver.runtime.lifecycle import iter_leaf_errors
-from driver.testing.nvml import Death, NvidiaMachine
-from driver.testing.nvml.machine import EVERY_FUNCTION
+from kerf_dra.api.errors import KerfError
+from kerf_dra.driver.runtime.lifecycle import iter_leaf_errors
+from kerf_dra.driver.testing.nvml import Death, NvidiaMachine
+from kerf_dra.driver.testing.nvml.machine import EVERY_FUNCTION
 from tests.fakes.system_calls import CallFault, SystemCalls
 from tests.kubeletplugin.fault_points.cards import NvidiaCards
 from tests.kubeletplugin.fault_points.child import End, Ended, run_child

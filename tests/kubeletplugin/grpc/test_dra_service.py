@@ -10,9 +10,9 @@ import grpc.aio
 import pytest
 from msgspec.structs import replace
 
-from api.errors import PermanentError
-from driver.kubeletplugin.backends.base import HardwareBusyError
-from driver.runtime import logs, metrics
+from kerf_dra.api.errors import PermanentError
+from kerf_dra.driver.kubeletplugin.backends.base import HardwareBusyError
+from kerf_dra.driver.runtime import logs, metrics
 from tests.fakes.cards import gpu
 from tests.fakes.claims import DRIVER, claim, config, ref, result
 from tests.fakes.kubelet import V1_32, V1_37, ClaimError
@@ -194,7 +194,7 @@ async def test_every_log_line_of_a_call_carries_its_claim_and_one_operation_id()
     lines = StringIO()
     handler = logging.StreamHandler(lines)
     handler.setFormatter(logs.JsonFormatter())
-    logger = logging.getLogger("driver.kubeletplugin")
+    logger = logging.getLogger("kerf_dra.driver.kubeletplugin")
     with machine() as node:
         held = node.cluster.add(claim("training", SLICE))
         async with node.plugin():

@@ -5,10 +5,10 @@ from typing import Any
 import anyio
 import pytest
 
-from api.dra.health import DeviceHealth
-from api.model.devices import Device
-from driver.kubeletplugin.backends.base import HealthState
-from driver.kubeletplugin.grpc.health_service import HealthFeed
+from kerf_dra.api.dra.health import DeviceHealth
+from kerf_dra.api.model.devices import Device
+from kerf_dra.driver.kubeletplugin.backends.base import HealthState
+from kerf_dra.driver.kubeletplugin.grpc.health_service import HealthFeed
 from tests.fakes.claims import claim
 from tests.fakes.kubelet import V1_37, ClaimError
 from tests.kubeletplugin.harness import Machine, machine

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from api.model.names import ObjectRef
-from api.podresources.v1 import LIST, ClaimUse, DeviceUse, PodUses
-from driver.kubeletplugin.grpc.pod_resources import PodResourcesClient, PodResourcesError
-from driver.kubeletplugin.grpc.server import serving_at, unary
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.podresources.v1 import LIST, ClaimUse, DeviceUse, PodUses
+from kerf_dra.driver.kubeletplugin.grpc.pod_resources import PodResourcesClient, PodResourcesError
+from kerf_dra.driver.kubeletplugin.grpc.server import serving_at, unary
 from tests.kubeletplugin.harness import machine, short_directory
 
 USES = (

@@ -7,9 +7,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from api.registration.v1 import PluginInfo
-from driver.kubeletplugin.grpc.registration import Registrar, remove_abandoned_sockets
-from driver.runtime.backoff import Backoff
+from kerf_dra.api.registration.v1 import PluginInfo
+from kerf_dra.driver.kubeletplugin.grpc.registration import Registrar, remove_abandoned_sockets
+from kerf_dra.driver.runtime.backoff import Backoff
 from tests.fakes.kubelet import FakeKubelet
 from tests.kubeletplugin.harness import LONGEST_S, short_directory
 from tests.kubeletplugin.wait import until

@@ -5,8 +5,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from api.registration.v1 import GET_INFO, PluginInfo
-from driver.kubeletplugin.grpc.server import Handlers, SocketError, serving_at, unary, was_removed
+from kerf_dra.api.registration.v1 import GET_INFO, PluginInfo
+from kerf_dra.driver.kubeletplugin.grpc.server import Handlers, SocketError, serving_at, unary, was_removed
 from tests.fakes.kubelet import FakeKubelet
 from tests.kubeletplugin.harness import LONGEST_S, short_directory
 

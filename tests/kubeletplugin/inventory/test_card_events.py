@@ -3,12 +3,12 @@
 import anyio
 import pytest
 
-from driver.families.gpu import GPU
-from driver.kubeletplugin.backends.card_executor import CardExecutor
-from driver.kubeletplugin.inventory.health import DeviceHealthTracker
-from driver.kubeletplugin.inventory.publisher import DevicePublisher
-from driver.kubeletplugin.settings import Settings
-from driver.runtime.backoff import Backoff
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
+from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from kerf_dra.driver.kubeletplugin.inventory.publisher import DevicePublisher
+from kerf_dra.driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.runtime.backoff import Backoff
 from tests.fakes.cards import gpu
 from tests.fakes.claims import DRIVER, NODE
 from tests.fakes.cluster import FakeCluster

@@ -6,8 +6,8 @@ from itertools import count
 
 import pytest
 
-from driver.kubeletplugin.inventory.card_metrics import CardMetrics, CardUse
-from driver.runtime.metrics import REGISTRY
+from kerf_dra.driver.kubeletplugin.inventory.card_metrics import CardMetrics, CardUse
+from kerf_dra.driver.runtime.metrics import REGISTRY
 from tests.partitions.cards import gpu, gpu_partition
 
 NODE = "node-1"

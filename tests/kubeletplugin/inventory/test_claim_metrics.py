@@ -6,14 +6,14 @@ from itertools import count
 
 import pytest
 
-from api.model.allocations import AllocationResult, ResourceClaimConsumerReference, ResourceClaimStatus
-from api.model.claims import ResourceClaim
-from api.model.metadata import ObjectMeta
-from api.model.names import ClaimRef, DeviceId, ObjectRef, ShareId
-from api.model.prepared import CardPart, ClaimState, PreparedClaim, PreparedDevice
-from api.podresources.v1 import ClaimUse
-from driver.kubeletplugin.inventory.claim_metrics import ClaimMetrics
-from driver.runtime.metrics import REGISTRY
+from kerf_dra.api.model.allocations import AllocationResult, ResourceClaimConsumerReference, ResourceClaimStatus
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.names import ClaimRef, DeviceId, ObjectRef, ShareId
+from kerf_dra.api.model.prepared import CardPart, ClaimState, PreparedClaim, PreparedDevice
+from kerf_dra.api.podresources.v1 import ClaimUse
+from kerf_dra.driver.kubeletplugin.inventory.claim_metrics import ClaimMetrics
+from kerf_dra.driver.runtime.metrics import REGISTRY
 from tests.partitions.cards import gpu
 
 H100 = gpu("h100-80gb-sxm")

@@ -5,18 +5,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from api.kerf.device_status import MAX_DATA_BYTES, DeviceStatus
-from api.kerf.v1alpha1 import API_VERSION
-from api.model.allocations import AllocatedDeviceStatus, ResourceClaimStatus
-from api.model.base import JsonObject
-from api.model.names import DriverName
-from api.model.times import format_unix_time
-from driver.kubeletplugin.inventory.binding_conditions import (
+from kerf_dra.api.kerf.device_status import MAX_DATA_BYTES, DeviceStatus
+from kerf_dra.api.kerf.v1alpha1 import API_VERSION
+from kerf_dra.api.model.allocations import AllocatedDeviceStatus, ResourceClaimStatus
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.names import DriverName
+from kerf_dra.api.model.times import format_unix_time
+from kerf_dra.driver.kubeletplugin.inventory.binding_conditions import (
     BindingConditions,
     build_device_statuses,
     device_key,
 )
-from driver.kubeletplugin.inventory.device_status import (
+from kerf_dra.driver.kubeletplugin.inventory.device_status import (
     DeviceKey,
     are_same,
     compose_device_statuses,

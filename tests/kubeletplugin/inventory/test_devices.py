@@ -4,18 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from api.model.names import DeviceId, DriverName
-from driver.kubeletplugin.backends.base import HealthChange, HealthState
-from driver.kubeletplugin.inventory.devices import (
+from kerf_dra.api.model.names import DeviceId, DriverName
+from kerf_dra.driver.kubeletplugin.backends.base import HealthChange, HealthState
+from kerf_dra.driver.kubeletplugin.inventory.devices import (
     AmbiguousCardError,
     DeviceSet,
     PublishTarget,
     UnknownFamilyError,
     build_device_set,
 )
-from driver.kubeletplugin.inventory.health import DeviceHealthTracker
-from driver.partitions.geometry import Partition, Placement
-from driver.partitions.slice_limits import SliceLayout
+from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from kerf_dra.driver.partitions.geometry import Partition, Placement
+from kerf_dra.driver.partitions.slice_limits import SliceLayout
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import DRIVER, NODE, VOCABULARIES
 

@@ -7,19 +7,19 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from api.errors import InvalidDocumentError
-from api.kerf.decoder import decode_resource_class
-from api.kerf.v1alpha1 import ResourceClassObject
-from api.model.metadata import ObjectMeta
-from driver.cel.compile import compile_selector
-from driver.controller.device_types import UnsatisfiableError, known_device_types
-from driver.controller.structured.class_compiler import compile_class
-from driver.families.registry import BUILT_IN_BY_NAME
-from driver.kubeletplugin.inventory.binding_conditions import BindingConditions
-from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, build_device_set
-from driver.kubeletplugin.inventory.health import DeviceHealthTracker
-from driver.kubeletplugin.inventory.optional_devices import OptionalDevices, find_optional_devices
-from driver.partitions.geometry import Partition, Placement
+from kerf_dra.api.errors import InvalidDocumentError
+from kerf_dra.api.kerf.decoder import decode_resource_class
+from kerf_dra.api.kerf.v1alpha1 import ResourceClassObject
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.driver.cel.compile import compile_selector
+from kerf_dra.driver.controller.device_types import UnsatisfiableError, known_device_types
+from kerf_dra.driver.controller.structured.class_compiler import compile_class
+from kerf_dra.driver.families.registry import BUILT_IN_BY_NAME
+from kerf_dra.driver.kubeletplugin.inventory.binding_conditions import BindingConditions
+from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, build_device_set
+from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from kerf_dra.driver.kubeletplugin.inventory.optional_devices import OptionalDevices, find_optional_devices
+from kerf_dra.driver.partitions.geometry import Partition, Placement
 from tests.controller.structured.hardware import fpgas, gpus, slices
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import DRIVER

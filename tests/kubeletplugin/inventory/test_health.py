@@ -2,11 +2,11 @@
 
 import pytest
 
-from api.dra.health import Health
-from driver.kubeletplugin.backends.base import HealthChange, HealthState
-from driver.kubeletplugin.inventory.health import DeviceHealthTracker
-from driver.kubeletplugin.inventory.refusals import RefusedPlacement
-from driver.partitions.geometry import Partition, Placement
+from kerf_dra.api.dra.health import Health
+from kerf_dra.driver.kubeletplugin.backends.base import HealthChange, HealthState
+from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from kerf_dra.driver.kubeletplugin.inventory.refusals import RefusedPlacement
+from kerf_dra.driver.partitions.geometry import Partition, Placement
 from tests.kubeletplugin.records import device, record
 
 

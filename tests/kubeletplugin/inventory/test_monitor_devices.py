@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from api.kerf.v1alpha1 import ResourceClassObject
-from api.model.claims import (
+from kerf_dra.api.kerf.v1alpha1 import ResourceClassObject
+from kerf_dra.api.model.claims import (
     CelSelector,
     DeviceClaim,
     DeviceClass,
@@ -16,7 +16,7 @@ from api.model.claims import (
     ResourceClaim,
     ResourceClaimSpec,
 )
-from api.model.devices import (
+from kerf_dra.api.model.devices import (
     Device,
     DeviceTaint,
     DeviceToleration,
@@ -25,15 +25,15 @@ from api.model.devices import (
     ResourceSlice,
     ResourceSliceSpec,
 )
-from api.model.metadata import ObjectMeta
-from api.model.names import DeviceId
-from driver.allocation import AllocatedState, Budget, Features, Fits, NodeView, PoolIndex, allocate
-from driver.families.fpga import FPGA
-from driver.kubeletplugin.claims.allocation import MonitorDeviceError, resolve_devices
-from driver.kubeletplugin.inventory.devices import DeviceSet, build_device_set
-from driver.kubeletplugin.inventory.health import DeviceHealthTracker
-from driver.kubeletplugin.inventory.optional_devices import OptionalDevices, find_optional_devices
-from driver.partitions.slice_limits import SliceLayout, check_pool
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.names import DeviceId
+from kerf_dra.driver.allocation import AllocatedState, Budget, Features, Fits, NodeView, PoolIndex, allocate
+from kerf_dra.driver.families.fpga import FPGA
+from kerf_dra.driver.kubeletplugin.claims.allocation import MonitorDeviceError, resolve_devices
+from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, build_device_set
+from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from kerf_dra.driver.kubeletplugin.inventory.optional_devices import OptionalDevices, find_optional_devices
+from kerf_dra.driver.partitions.slice_limits import SliceLayout, check_pool
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import CONFIGURATIONS, DRIVER, NODE, claim, result
 from tests.fakes.cluster import FakeCluster

@@ -8,15 +8,15 @@ from itertools import pairwise
 import anyio
 import pytest
 
-from api.model.prepared import ClaimState, PreparedClaim
-from driver.families.gpu import GPU
-from driver.kubeletplugin.backends.base import CardChange, HealthChange, HealthState
-from driver.kubeletplugin.backends.card_executor import CardExecutor
-from driver.kubeletplugin.inventory.health import DeviceHealthTracker
-from driver.kubeletplugin.inventory.publisher import MAX_SETTLE_S, SETTLE_S, DevicePublisher
-from driver.kubeletplugin.settings import Settings
-from driver.partitions.geometry import Card, Partition
-from driver.runtime.backoff import Backoff
+from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.kubeletplugin.backends.base import CardChange, HealthChange, HealthState
+from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
+from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from kerf_dra.driver.kubeletplugin.inventory.publisher import MAX_SETTLE_S, SETTLE_S, DevicePublisher
+from kerf_dra.driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.partitions.geometry import Card, Partition
+from kerf_dra.driver.runtime.backoff import Backoff
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import DRIVER, NODE
 from tests.fakes.cluster import FakeCluster

@@ -6,20 +6,20 @@ from pathlib import Path
 import anyio
 import pytest
 
-from api.kerf.v1alpha1 import ResourceClassObject
-from api.model.base import JsonObject
-from api.model.claims import ResourceClaim
-from api.model.metadata import ObjectMeta
-from api.model.names import ClaimRef, DeviceId
-from driver.families.gpu import GPU
-from driver.kubeletplugin.backends.base import HardwareBusyError
-from driver.kubeletplugin.claims.allocation import DeviceInUseError
-from driver.kubeletplugin.claims.hardware import DevicesFailedError
-from driver.kubeletplugin.inventory.devices import DeviceSet, build_device_set
-from driver.kubeletplugin.inventory.health import DeviceHealthTracker
-from driver.kubeletplugin.inventory.optional_devices import OptionalDevices, find_optional_devices
-from driver.partitions.geometry import Partition, Placement
-from driver.partitions.slice_limits import SliceLayout
+from kerf_dra.api.kerf.v1alpha1 import ResourceClassObject
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.names import ClaimRef, DeviceId
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.kubeletplugin.backends.base import HardwareBusyError
+from kerf_dra.driver.kubeletplugin.claims.allocation import DeviceInUseError
+from kerf_dra.driver.kubeletplugin.claims.hardware import DevicesFailedError
+from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, build_device_set
+from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from kerf_dra.driver.kubeletplugin.inventory.optional_devices import OptionalDevices, find_optional_devices
+from kerf_dra.driver.partitions.geometry import Partition, Placement
+from kerf_dra.driver.partitions.slice_limits import SliceLayout
 from tests.fakes.cards import gpu
 from tests.fakes.claims import DRIVER, claim, ref, result
 from tests.fakes.cluster import FakeCluster

@@ -7,20 +7,20 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
-from api.errors import TransientError
-from api.model.names import DeviceId
-from api.model.prepared import ClaimState, PreparedClaim
-from driver.families.gpu import GPU
-from driver.kubeletplugin.backends.base import CardAbsentError, CardSurvey, FoundPartition, HardwareBusyError
-from driver.kubeletplugin.backends.card_executor import CardExecutor
-from driver.kubeletplugin.inventory.refusals import RefusalTracker
-from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, KnownAllocations, OrphanedDevices
-from driver.kubeletplugin.inventory.surveyor import HardwareSurveyor
-from driver.kubeletplugin.inventory.surveys import SurveyTracker
-from driver.kubeletplugin.settings import Settings
-from driver.partitions.geometry import Card, Placement
-from driver.runtime import metrics
-from driver.runtime.worker_threads import Work
+from kerf_dra.api.errors import TransientError
+from kerf_dra.api.model.names import DeviceId
+from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError, CardSurvey, FoundPartition, HardwareBusyError
+from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
+from kerf_dra.driver.kubeletplugin.inventory.refusals import RefusalTracker
+from kerf_dra.driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, KnownAllocations, OrphanedDevices
+from kerf_dra.driver.kubeletplugin.inventory.surveyor import HardwareSurveyor
+from kerf_dra.driver.kubeletplugin.inventory.surveys import SurveyTracker
+from kerf_dra.driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.partitions.geometry import Card, Placement
+from kerf_dra.driver.runtime import metrics
+from kerf_dra.driver.runtime.worker_threads import Work
 from tests.fakes.cards import gpu
 from tests.fakes.claims import DRIVER, NODE
 from tests.fakes.hardware import FakeBackend

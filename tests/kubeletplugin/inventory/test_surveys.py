@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from api.dra.health import Health
-from api.model.names import ShareId
-from api.model.prepared import ClaimState, PreparedClaim
-from driver.kubeletplugin.backends.base import CardSurvey, FoundPartition
-from driver.kubeletplugin.inventory.health import DeviceHealthTracker
-from driver.kubeletplugin.inventory.surveys import SurveyTracker, find_foreign, find_replacements
-from driver.partitions.geometry import Card, Partition, Placement
-from driver.partitions.unit_map import get_unit_map
+from kerf_dra.api.dra.health import Health
+from kerf_dra.api.model.names import ShareId
+from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
+from kerf_dra.driver.kubeletplugin.backends.base import CardSurvey, FoundPartition
+from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from kerf_dra.driver.kubeletplugin.inventory.surveys import SurveyTracker, find_foreign, find_replacements
+from kerf_dra.driver.partitions.geometry import Card, Partition, Placement
+from kerf_dra.driver.partitions.unit_map import get_unit_map
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import DRIVER
 from tests.kubeletplugin.records import BOOT, device, later, record

@@ -6,19 +6,19 @@ from collections.abc import Collection
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.model.devices import Device
-from api.model.names import DeviceId, DriverName
-from driver.kubeletplugin.backends.base import CardSurvey, FoundPartition, HealthChange, HealthState
-from driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, build_device_set
-from driver.kubeletplugin.inventory.health import DeviceHealthTracker
-from driver.kubeletplugin.inventory.optional_devices import OptionalDevices
-from driver.kubeletplugin.inventory.refusals import RefusalTracker
-from driver.kubeletplugin.inventory.reservations import Reservations
-from driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, KnownAllocations, OrphanedDevices
-from driver.kubeletplugin.inventory.surveys import SurveyTracker
-from driver.partitions.geometry import Card, Partition, Placement
-from driver.partitions.slice_limits import MAX_TAINTS_COMBINED, SliceLayout
-from driver.partitions.unit_map import get_unit_map
+from kerf_dra.api.model.devices import Device
+from kerf_dra.api.model.names import DeviceId, DriverName
+from kerf_dra.driver.kubeletplugin.backends.base import CardSurvey, FoundPartition, HealthChange, HealthState
+from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, build_device_set
+from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from kerf_dra.driver.kubeletplugin.inventory.optional_devices import OptionalDevices
+from kerf_dra.driver.kubeletplugin.inventory.refusals import RefusalTracker
+from kerf_dra.driver.kubeletplugin.inventory.reservations import Reservations
+from kerf_dra.driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, KnownAllocations, OrphanedDevices
+from kerf_dra.driver.kubeletplugin.inventory.surveys import SurveyTracker
+from kerf_dra.driver.partitions.geometry import Card, Partition, Placement
+from kerf_dra.driver.partitions.slice_limits import MAX_TAINTS_COMBINED, SliceLayout
+from kerf_dra.driver.partitions.unit_map import get_unit_map
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import DRIVER, NODE, VOCABULARIES
 from tests.kubeletplugin.records import BOOT, device, later, record

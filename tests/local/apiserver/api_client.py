@@ -11,7 +11,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
-from driver.local.apiserver import ApiServer
+from kerf_dra.driver.local.apiserver import ApiServer
 
 IN_TIME_S = 120
 """For what takes milliseconds on an idle machine."""

@@ -9,7 +9,7 @@ import aiohttp
 import anyio
 import pytest
 
-from driver.local.apiserver import ApiServer, ApiServerSettings
+from kerf_dra.driver.local.apiserver import ApiServer, ApiServerSettings
 from tests.local.apiserver.api_client import Api, Clock, Cluster
 
 

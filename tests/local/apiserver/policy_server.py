@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import Any, Final, Literal
 
-from driver.local.apiserver.admission.validating_policies import ANONYMOUS, AdmissionAttributes, check_policies
-from driver.local.apiserver.meta.status_errors import ApiStatusError
-from driver.local.apiserver.storage import GroupResource, ObjectKey, Storage
+from kerf_dra.driver.local.apiserver.admission.validating_policies import ANONYMOUS, AdmissionAttributes, check_policies
+from kerf_dra.driver.local.apiserver.meta.status_errors import ApiStatusError
+from kerf_dra.driver.local.apiserver.storage import GroupResource, ObjectKey, Storage
 
 Json = dict[str, Any]
 _GROUP: Final = "admissionregistration.k8s.io"

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from driver.local.apiserver.admission.cel import RuleError, compile_expression
-from driver.local.apiserver.crd.cel_rules import VARIABLES, escape_name, has_rules, validate_rules
-from driver.local.apiserver.crd.printer_columns import (
+from kerf_dra.driver.local.apiserver.admission.cel import RuleError, compile_expression
+from kerf_dra.driver.local.apiserver.crd.cel_rules import VARIABLES, escape_name, has_rules, validate_rules
+from kerf_dra.driver.local.apiserver.crd.printer_columns import (
     UnsupportedJsonPathError,
     build_printer_columns,
     evaluate_json_path,

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 import yaml
 
-from api.model.base import JsonObject
-from api.model.classic import MAX_CONSUMERS, ClassicAllocation
-from api.resource import v1alpha2, v1alpha3
-from api.resource.classic import ClassicKinds
-from driver.local.apiserver.admission import validating_policies
-from driver.local.apiserver.admission.validating_policies import AdmissionAttributes
-from driver.local.apiserver.meta.status_errors import ApiStatusError
-from driver.local.apiserver.storage import GroupResource, ObjectKey, Storage
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.classic import MAX_CONSUMERS, ClassicAllocation
+from kerf_dra.api.resource import v1alpha2, v1alpha3
+from kerf_dra.api.resource.classic import ClassicKinds
+from kerf_dra.driver.local.apiserver.admission import validating_policies
+from kerf_dra.driver.local.apiserver.admission.validating_policies import AdmissionAttributes
+from kerf_dra.driver.local.apiserver.meta.status_errors import ApiStatusError
+from kerf_dra.driver.local.apiserver.storage import GroupResource, ObjectKey, Storage
 
 DEPLOY = Path(__file__).parents[3] / "deploy" / "classic"
 PLURALS = {

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from api.errors import KerfError
-from api.model.base import JsonObject
-from api.model.classic import ClassicClaim, ClassicClaimSpec, ClassicRequest
-from api.model.metadata import ObjectMeta
-from api.resource.v1alpha2 import KINDS
-from api.wire import Kind
-from driver.kube.discovery import discover_classic
-from driver.kube.http.client import Client, PatchType
-from driver.kube.http.credentials import Access
-from driver.kube.http.errors import InvalidError
-from driver.local.apiserver import ApiServer, ApiServerSettings
-from driver.local.apiserver.kinds.validation.classic import validate_claim_status, validate_context_status
+from kerf_dra.api.errors import KerfError
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.classic import ClassicClaim, ClassicClaimSpec, ClassicRequest
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.resource.v1alpha2 import KINDS
+from kerf_dra.api.wire import Kind
+from kerf_dra.driver.kube.discovery import discover_classic
+from kerf_dra.driver.kube.http.client import Client, PatchType
+from kerf_dra.driver.kube.http.credentials import Access
+from kerf_dra.driver.kube.http.errors import InvalidError
+from kerf_dra.driver.local.apiserver import ApiServer, ApiServerSettings
+from kerf_dra.driver.local.apiserver.kinds.validation.classic import validate_claim_status, validate_context_status
 
 ALLOCATION: JsonObject = {"resourceHandles": [{"driverName": "gpu.kerf.dev", "data": "{}"}]}
 ALLOCATED: JsonObject = {"driverName": "gpu.kerf.dev", "allocation": ALLOCATION}

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from driver.local.apiserver.kinds.printers import columns
-from driver.local.apiserver.kinds.printers.pods import PODS
-from driver.local.apiserver.kinds.types import Column
-from driver.local.apiserver.times import format_age, format_duration
+from kerf_dra.driver.local.apiserver.kinds.printers import columns
+from kerf_dra.driver.local.apiserver.kinds.printers.pods import PODS
+from kerf_dra.driver.local.apiserver.kinds.types import Column
+from kerf_dra.driver.local.apiserver.times import format_age, format_duration
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 

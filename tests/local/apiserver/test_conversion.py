@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.local.apiserver.kinds.conversion import (
+from kerf_dra.driver.local.apiserver.kinds.conversion import (
     claim_from_v1beta1,
     claim_to_v1beta1,
     event_from_events_group,

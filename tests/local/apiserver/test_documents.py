@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.local.apiserver.http.request_info import RequestInfo, parse_path
-from driver.local.apiserver.http.serializer import negotiate_form
-from driver.local.apiserver.meta.documents import deep_copy, drop, find_objects, lookup, replace, without_nulls
-from driver.local.apiserver.meta.status_errors import ApiStatusError
-from driver.local.apiserver.registry.create_update import canonicalize_quantities
+from kerf_dra.driver.local.apiserver.http.request_info import RequestInfo, parse_path
+from kerf_dra.driver.local.apiserver.http.serializer import negotiate_form
+from kerf_dra.driver.local.apiserver.meta.documents import deep_copy, drop, find_objects, lookup, replace, without_nulls
+from kerf_dra.driver.local.apiserver.meta.status_errors import ApiStatusError
+from kerf_dra.driver.local.apiserver.registry.create_update import canonicalize_quantities
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=2),

@@ -6,8 +6,8 @@ import aiohttp
 import anyio
 import pytest
 
-from driver.local.apiserver import FaultPlan, InjectedFault
-from driver.local.apiserver.meta.status_errors import MODIFIED
+from kerf_dra.driver.local.apiserver import FaultPlan, InjectedFault
+from kerf_dra.driver.local.apiserver.meta.status_errors import MODIFIED
 from tests.local.apiserver.api_client import IN_TIME_S, Api
 
 MAPS = "/api/v1/namespaces/default/configmaps"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.local.apiserver.meta.field_sets import (
+from kerf_dra.driver.local.apiserver.meta.field_sets import (
     FieldPath,
     compare,
     field_set_of,
@@ -15,7 +15,7 @@ from driver.local.apiserver.meta.field_sets import (
     to_fields_v1,
     with_parents,
 )
-from driver.local.apiserver.meta.merge_schema import ATOMIC, PLAIN, MergeSchema, build_merge_schema, keyed_list
+from kerf_dra.driver.local.apiserver.meta.merge_schema import ATOMIC, PLAIN, MergeSchema, build_merge_schema, keyed_list
 
 SHAPE = build_merge_schema(
     {

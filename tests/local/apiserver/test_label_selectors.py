@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.local.apiserver.meta.label_selectors import parse_fields, parse_labels, selector_of
-from driver.local.apiserver.meta.status_errors import ApiStatusError
+from kerf_dra.driver.local.apiserver.meta.label_selectors import parse_fields, parse_labels, selector_of
+from kerf_dra.driver.local.apiserver.meta.status_errors import ApiStatusError
 
 LABELS = {"a": "1", "b": "x", "example.com/role": "gpu", "empty": ""}
 

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driver.local.apiserver.http.query_options import ListOptions
-from driver.local.apiserver.kinds.core import CORE_KINDS
-from driver.local.apiserver.kinds.types import ResourceType
-from driver.local.apiserver.meta.status_errors import ApiStatusError
-from driver.local.apiserver.registry.read import list_objects
-from driver.local.apiserver.storage import ObjectKey, Storage
+from kerf_dra.driver.local.apiserver.http.query_options import ListOptions
+from kerf_dra.driver.local.apiserver.kinds.core import CORE_KINDS
+from kerf_dra.driver.local.apiserver.kinds.types import ResourceType
+from kerf_dra.driver.local.apiserver.meta.status_errors import ApiStatusError
+from kerf_dra.driver.local.apiserver.registry.read import list_objects
+from kerf_dra.driver.local.apiserver.storage import ObjectKey, Storage
 from tests.local.apiserver.api_client import Api, Cluster
 
 MAPS = "/api/v1/namespaces/default/configmaps"

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.local.apiserver.meta.field_sets import field_set_of, from_fields_v1
-from driver.local.apiserver.meta.managed_fields import FieldManager, apply, is_unchanged, record_update
-from driver.local.apiserver.meta.merge_schema import build_merge_schema, keyed_list
-from driver.local.apiserver.meta.status_errors import ApiStatusError
+from kerf_dra.driver.local.apiserver.meta.field_sets import field_set_of, from_fields_v1
+from kerf_dra.driver.local.apiserver.meta.managed_fields import FieldManager, apply, is_unchanged, record_update
+from kerf_dra.driver.local.apiserver.meta.merge_schema import build_merge_schema, keyed_list
+from kerf_dra.driver.local.apiserver.meta.status_errors import ApiStatusError
 
 SHAPE = build_merge_schema({"items": keyed_list("name")})
 NOW = "2026-01-01T00:00:00Z"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from driver.local.apiserver.meta.names import (
+from kerf_dra.driver.local.apiserver.meta.names import (
     dns_label,
     dns_subdomain,
     label_value,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.local.apiserver.meta.patches import MAX_OPERATIONS, json_patched, merge_patched
-from driver.local.apiserver.meta.status_errors import ApiStatusError
+from kerf_dra.driver.local.apiserver.meta.patches import MAX_OPERATIONS, json_patched, merge_patched
+from kerf_dra.driver.local.apiserver.meta.status_errors import ApiStatusError
 
 NAMES = st.sampled_from(["a", "b", "c/d", "e~f"])
 JSON = st.recursive(

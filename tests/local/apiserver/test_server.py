@@ -6,7 +6,7 @@ import aiohttp
 import anyio
 import pytest
 
-from driver.local.apiserver import ApiServer
+from kerf_dra.driver.local.apiserver import ApiServer
 from tests.local.apiserver.api_client import IN_TIME_S, Api
 from tests.runtime.ports import reserved_port
 

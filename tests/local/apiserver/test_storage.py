@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.model.base import JsonObject
-from driver.local.apiserver.storage import (
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.driver.local.apiserver.storage import (
     ExpiredRevisionError,
     GroupResource,
     ObjectKey,

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from driver.local.apiserver.kinds import builtin_merge_schemas as merge_schemas
-from driver.local.apiserver.meta.merge_schema import MergeSchema, build_merge_schema, keyed_list
-from driver.local.apiserver.meta.status_errors import ApiStatusError
-from driver.local.apiserver.meta.strategic_merge import apply_strategic_merge_patch
+from kerf_dra.driver.local.apiserver.kinds import builtin_merge_schemas as merge_schemas
+from kerf_dra.driver.local.apiserver.meta.merge_schema import MergeSchema, build_merge_schema, keyed_list
+from kerf_dra.driver.local.apiserver.meta.status_errors import ApiStatusError
+from kerf_dra.driver.local.apiserver.meta.strategic_merge import apply_strategic_merge_patch
 
 SHAPE = build_merge_schema(
     {

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.local.apiserver.crd.object_validation import validate_object
-from driver.local.apiserver.crd.schema_validation import validate_structural_schema
-from driver.local.apiserver.crd.structural_schema import default, prune
-from driver.local.apiserver.meta.documents import deep_copy
+from kerf_dra.driver.local.apiserver.crd.object_validation import validate_object
+from kerf_dra.driver.local.apiserver.crd.schema_validation import validate_structural_schema
+from kerf_dra.driver.local.apiserver.crd.structural_schema import default, prune
+from kerf_dra.driver.local.apiserver.meta.documents import deep_copy
 
 SPEC: dict[str, Any] = {
     "type": "object",

@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from driver.local.cluster import ClusterSettings, LocalCluster
+from kerf_dra.driver.local.cluster import ClusterSettings, LocalCluster
 from tests.contract.documents import namespace
 from tests.e2e.wait import eventually
 from tests.realcluster.api import Api, Document

@@ -2,9 +2,9 @@
 
 import pytest
 
-from api.core.v1 import Pod, PodResourceClaim, PodSpec, PodStatus
-from api.model.allocations import AllocationResult, ResourceClaimConsumerReference, ResourceClaimStatus
-from api.model.claims import (
+from kerf_dra.api.core.v1 import Pod, PodResourceClaim, PodSpec, PodStatus
+from kerf_dra.api.model.allocations import AllocationResult, ResourceClaimConsumerReference, ResourceClaimStatus
+from kerf_dra.api.model.claims import (
     POD_CLAIM_NAME,
     DeviceClaim,
     DeviceRequest,
@@ -13,8 +13,8 @@ from api.model.claims import (
     ResourceClaimTemplate,
     ResourceClaimTemplateSpec,
 )
-from api.model.metadata import ObjectMeta
-from driver.local.controllers.resource_claims import (
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.driver.local.controllers.resource_claims import (
     from_template,
     generated_metadata,
     is_done,

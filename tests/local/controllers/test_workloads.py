@@ -10,14 +10,14 @@ from typing import Any
 import anyio
 import pytest
 
-from api.core.v1 import PODS, Pod
-from api.core.workloads import DEPLOYMENTS, JOBS, REPLICA_SETS, STATEFUL_SETS, WorkloadObject
-from api.wire import Kind
-from driver.kube.http.client import Client, PatchType
-from driver.kube.http.config import load_access
-from driver.kube.informer import Informer
-from driver.local.apiserver import ApiServer
-from driver.local.controllers.workloads import WorkloadController
+from kerf_dra.api.core.v1 import PODS, Pod
+from kerf_dra.api.core.workloads import DEPLOYMENTS, JOBS, REPLICA_SETS, STATEFUL_SETS, WorkloadObject
+from kerf_dra.api.wire import Kind
+from kerf_dra.driver.kube.http.client import Client, PatchType
+from kerf_dra.driver.kube.http.config import load_access
+from kerf_dra.driver.kube.informer import Informer
+from kerf_dra.driver.local.apiserver import ApiServer
+from kerf_dra.driver.local.controllers.workloads import WorkloadController
 
 TIMEOUT_S = 240
 

@@ -6,9 +6,9 @@ from typing import Final
 import msgspec
 import pytest
 
-from api.core.v1 import Container, Node, NodeStatus, Pod, PodSpec, ResourceRequirements
-from api.model.allocations import ResourceClaimStatus
-from api.model.claims import (
+from kerf_dra.api.core.v1 import Container, Node, NodeStatus, Pod, PodSpec, ResourceRequirements
+from kerf_dra.api.model.allocations import ResourceClaimStatus
+from kerf_dra.api.model.claims import (
     CelSelector,
     DeviceClaim,
     DeviceClass,
@@ -19,16 +19,16 @@ from api.model.claims import (
     ResourceClaim,
     ResourceClaimSpec,
 )
-from api.model.devices import ResourcePool, ResourceSlice, ResourceSliceSpec
-from api.model.metadata import Condition, ObjectMeta
-from api.model.quantity import Quantity
-from driver.allocation import Budget, ClusterAllocator, Features, PoolIndex
-from driver.families.gpu import GPU
-from driver.local.scheduler.structured import Placed, Snapshot, decide
-from driver.partitions.pool_compiler import compile_pool
-from driver.partitions.slice_limits import SliceLayout
-from driver.scheduling.extended_resources import build_claim, build_requests, classes_by_resource
-from driver.scheduling.node_filter import node_view
+from kerf_dra.api.model.devices import ResourcePool, ResourceSlice, ResourceSliceSpec
+from kerf_dra.api.model.metadata import Condition, ObjectMeta
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.allocation import Budget, ClusterAllocator, Features, PoolIndex
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.local.scheduler.structured import Placed, Snapshot, decide
+from kerf_dra.driver.partitions.pool_compiler import compile_pool
+from kerf_dra.driver.partitions.slice_limits import SliceLayout
+from kerf_dra.driver.scheduling.extended_resources import build_claim, build_requests, classes_by_resource
+from kerf_dra.driver.scheduling.node_filter import node_view
 from tests.partitions.cards import gpus
 
 DRIVER: Final = "gpu.kerf.dev"

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from api.core.v1 import Node, NodeStatus
-from api.model.classic import ClassicAllocation, ClassicClass, PodSchedulingContextSpec
-from api.model.metadata import Condition, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
-from driver.local.controllers.resource_claims import release_classic
-from driver.local.scheduler.classic import (
+from kerf_dra.api.core.v1 import Node, NodeStatus
+from kerf_dra.api.model.classic import ClassicAllocation, ClassicClass, PodSchedulingContextSpec
+from kerf_dra.api.model.metadata import Condition, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
+from kerf_dra.driver.local.controllers.resource_claims import release_classic
+from kerf_dra.driver.local.scheduler.classic import (
     BindPod,
     PodSchedulingState,
     Unschedulable,

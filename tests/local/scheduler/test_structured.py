@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from api.core.v1 import Node, NodeStatus, Pod
-from api.model.allocations import AllocationResult, ResourceClaimStatus
-from api.model.claims import (
+from kerf_dra.api.core.v1 import Node, NodeStatus, Pod
+from kerf_dra.api.model.allocations import AllocationResult, ResourceClaimStatus
+from kerf_dra.api.model.claims import (
     DeviceClaim,
     DeviceClass,
     DeviceRequest,
@@ -14,11 +14,11 @@ from api.model.claims import (
     ResourceClaim,
     ResourceClaimSpec,
 )
-from api.model.devices import Device, ResourcePool, ResourceSlice, ResourceSliceSpec
-from api.model.metadata import Condition, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
-from driver.allocation import Budget, ClusterAllocator, Features, PoolIndex
-from driver.local.scheduler.structured import Decision, Pending, Placed, Snapshot, decide
-from driver.scheduling.node_filter import node_view
+from kerf_dra.api.model.devices import Device, ResourcePool, ResourceSlice, ResourceSliceSpec
+from kerf_dra.api.model.metadata import Condition, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
+from kerf_dra.driver.allocation import Budget, ClusterAllocator, Features, PoolIndex
+from kerf_dra.driver.local.scheduler.structured import Decision, Pending, Placed, Snapshot, decide
+from kerf_dra.driver.scheduling.node_filter import node_view
 
 BUDGET = Budget()
 CLASSES = {"any": DeviceClass(metadata=ObjectMeta(name="any"))}

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any, Final, TypeVar
 
-from api.model.base import JsonObject
+from kerf_dra.api.model.base import JsonObject
 from tests.conformance.allocator import FLAGS
 
 ElementT = TypeVar("ElementT")

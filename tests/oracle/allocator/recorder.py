@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from api.model.base import JsonObject
-from api.wire import to_builtins
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.wire import to_builtins
 from tests.allocation.builders import NODE, class_
 from tests.allocation.hard_cases.families import FAMILIES
 from tests.allocation.hard_cases.linked import LINKED

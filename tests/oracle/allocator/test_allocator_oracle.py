@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from api.model.base import JsonObject
+from kerf_dra.api.model.base import JsonObject
 from tests.conformance.allocator import answer, compare
 from tests.oracle.allocator.clusters import generate_case, generate_case_with_invalid_amounts
 from tests.oracle.judge import Judge

@@ -4,8 +4,8 @@ import json
 from random import Random
 from typing import TypeAlias
 
-from cdi.document.fields import FIELDS, RANGES, ListOf, Scalar, Shape, TextMap
-from cdi.spec import Spec
+from kerf_dra.cdi.document.fields import FIELDS, RANGES, ListOf, Scalar, Shape, TextMap
+from kerf_dra.cdi.spec import Spec
 
 Tree: TypeAlias = "dict[str, Tree] | list[Tree] | str | PlainScalar"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import TypeAlias
 
-from cdi.document.fields import FIELDS
+from kerf_dra.cdi.document.fields import FIELDS
 from tests.oracle.cdi.documents import generate_document
 
 DATA = Path(__file__).parents[2] / "data" / "cdi"

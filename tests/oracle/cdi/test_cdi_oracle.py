@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from cdi import (
+from kerf_dra.cdi import (
     Document,
     InvalidNameError,
     QualifiedName,
@@ -21,7 +21,7 @@ from cdi import (
     minimum_version,
     read,
 )
-from cdi.document.rules import READING
+from kerf_dra.cdi.document.rules import READING
 from tests.cdi.strategies import OCI_SPECS, SPECS
 from tests.conformance.cdi import differences, injected, parsed
 from tests.oracle.cdi.documents import generate_document

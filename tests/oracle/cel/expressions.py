@@ -3,7 +3,7 @@
 from random import Random
 from typing import Final
 
-from api.model.base import JsonObject
+from kerf_dra.api.model.base import JsonObject
 
 DRIVER: Final = "driver-a"
 

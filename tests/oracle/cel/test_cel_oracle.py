@@ -7,17 +7,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.model.base import JsonObject
-from api.model.devices import Attribute, Device
-from api.wire import dec_hook
-from driver.cel.compile import (
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.devices import Attribute, Device
+from kerf_dra.api.wire import dec_hook
+from kerf_dra.driver.cel.compile import (
     ExpressionCompileError,
     ExpressionRuntimeError,
     UnsupportedExpressionError,
     compile_attribute,
     compile_selector,
 )
-from driver.cel.cost import MAX_COST, estimate_cost
+from kerf_dra.driver.cel.cost import MAX_COST, estimate_cost
 from tests.oracle.cel.expressions import (
     ALONE,
     DEVICES,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cdi import ContainerEdits, apply
+from kerf_dra.cdi import ContainerEdits, apply
 from tests.realcluster.requirements import BUSYBOX
 
 _LIBRARY = re.compile(r"(?:=> )?(/\S+) \(0x")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cdi import ContainerEdits, DeviceNode, Spec, load
+from kerf_dra.cdi import ContainerEdits, DeviceNode, Spec, load
 from tests.fakes.nvidia_driver import NvidiaTree
 
 HOOK = "/usr/bin/nvidia-cdi-hook"

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from cdi import ContainerEdits
-from driver.families.gpu import GPU
-from driver.kubeletplugin.backends.nvidia.cdi_hook import install_cdi_hook
-from driver.kubeletplugin.backends.nvidia.container_edits import (
+from kerf_dra.cdi import ContainerEdits
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.kubeletplugin.backends.nvidia.cdi_hook import install_cdi_hook
+from kerf_dra.driver.kubeletplugin.backends.nvidia.container_edits import (
     build_driver_edits,
     build_gpu_edits,
     build_mig_edits,
 )
-from driver.kubeletplugin.backends.nvidia.device_nodes import DeviceFiles
-from driver.kubeletplugin.backends.nvidia.driver_root import find_driver_files
-from driver.kubeletplugin.backends.nvidia.file_root import FileRoot
-from driver.testing.plugin import PluginStandIn
+from kerf_dra.driver.kubeletplugin.backends.nvidia.device_nodes import DeviceFiles
+from kerf_dra.driver.kubeletplugin.backends.nvidia.driver_root import find_driver_files
+from kerf_dra.driver.kubeletplugin.backends.nvidia.file_root import FileRoot
+from kerf_dra.driver.testing.plugin import PluginStandIn
 from tests.fakes.nvidia_driver import ADDRESS, LAYOUTS, VERSION, NvidiaTree, write_nvidia_tree
 from tests.kubeletplugin.backends.nvidia_machine import NvidiaMachineUnderTest
 from tests.oracle.judge import build

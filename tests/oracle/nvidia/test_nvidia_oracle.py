@@ -13,11 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cdi import ContainerEdits
-from driver.kubeletplugin.backends.nvidia.container_edits import build_driver_edits
-from driver.kubeletplugin.backends.nvidia.device_nodes import DeviceFiles
-from driver.kubeletplugin.backends.nvidia.driver_root import find_driver_files
-from driver.kubeletplugin.backends.nvidia.file_root import FileRoot
+from kerf_dra.cdi import ContainerEdits
+from kerf_dra.driver.kubeletplugin.backends.nvidia.container_edits import build_driver_edits
+from kerf_dra.driver.kubeletplugin.backends.nvidia.device_nodes import DeviceFiles
+from kerf_dra.driver.kubeletplugin.backends.nvidia.driver_root import find_driver_files
+from kerf_dra.driver.kubeletplugin.backends.nvidia.file_root import FileRoot
 from tests.fakes.nvidia_driver import (
     ADDRESS,
     BINARIES,

@@ -8,17 +8,17 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from cdi import ContainerEdits
-from driver.kubeletplugin.backends.nvidia.container_edits import (
+from kerf_dra.cdi import ContainerEdits
+from kerf_dra.driver.kubeletplugin.backends.nvidia.container_edits import (
     build_driver_edits,
     build_gpu_edits,
     build_mig_edits,
 )
-from driver.kubeletplugin.backends.nvidia.device_nodes import DeviceFiles
-from driver.kubeletplugin.backends.nvidia.driver_root import find_driver_files
-from driver.kubeletplugin.backends.nvidia.file_root import FileRoot
-from driver.testing.nvml import CardDescription, MachineDescription, NvidiaMachine
-from driver.testing.nvml.library import SONAME
+from kerf_dra.driver.kubeletplugin.backends.nvidia.device_nodes import DeviceFiles
+from kerf_dra.driver.kubeletplugin.backends.nvidia.driver_root import find_driver_files
+from kerf_dra.driver.kubeletplugin.backends.nvidia.file_root import FileRoot
+from kerf_dra.driver.testing.nvml import CardDescription, MachineDescription, NvidiaMachine
+from kerf_dra.driver.testing.nvml.library import SONAME
 from tests.fakes.nvidia_driver import VERSION, NvidiaTree, make_device_nodes, write_nvidia_tree
 from tests.fakes.nvml import open_nvml
 from tests.oracle.nvidia.generated_spec import HOOK, Comparable, Generator, comparable

@@ -12,7 +12,7 @@ import uuid
 from pathlib import Path
 from typing import Any, cast
 
-from driver.kubeletplugin.backends.xrt import load_process
+from kerf_dra.driver.kubeletplugin.backends.xrt import load_process
 
 _NO_NUMBER = ctypes.c_size_t(-1).value
 

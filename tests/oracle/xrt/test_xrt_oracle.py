@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import pytest
 
-from driver.kubeletplugin.backends.base import HardwareBusyError
-from driver.kubeletplugin.backends.fpga_images.files import ImageBits
-from driver.kubeletplugin.backends.xrt.library import XrtLibrary
-from driver.kubeletplugin.backends.xrt.xclbin import BANK, HEAD, IP, SECTION, XclbinHeader, read_xclbin_header
+from kerf_dra.driver.kubeletplugin.backends.base import HardwareBusyError
+from kerf_dra.driver.kubeletplugin.backends.fpga_images.files import ImageBits
+from kerf_dra.driver.kubeletplugin.backends.xrt.library import XrtLibrary
+from kerf_dra.driver.kubeletplugin.backends.xrt.xclbin import BANK, HEAD, IP, SECTION, XclbinHeader, read_xclbin_header
 from tests.fakes.xrt import build_xclbin
 from tests.fakes.xrt.machine import AES_ID, INTERFACE
 from tests.fakes.xrt.xclbin import DDR4, HBM

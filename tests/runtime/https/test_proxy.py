@@ -2,7 +2,7 @@
 
 import pytest
 
-from driver.runtime.https.proxy import HttpsProxy, InvalidProxyError, find_proxy, parse_proxy
+from kerf_dra.driver.runtime.https.proxy import HttpsProxy, InvalidProxyError, find_proxy, parse_proxy
 
 PROXY = HttpsProxy(host="proxy.example", port=3128)
 

@@ -5,7 +5,7 @@ import ssl
 
 import pytest
 
-from driver.runtime.https.tls import without_system_roots
+from kerf_dra.driver.runtime.https.tls import without_system_roots
 from tests.kube.certificates import HERE
 
 

@@ -4,7 +4,7 @@ from typing import TypeAlias
 
 import pytest
 
-from driver.testing.nvml import CardDescription, MachineDescription, NvidiaMachine
+from kerf_dra.driver.testing.nvml import CardDescription, MachineDescription, NvidiaMachine
 
 MakeMachine: TypeAlias = Callable[..., NvidiaMachine]
 

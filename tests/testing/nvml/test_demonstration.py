@@ -8,11 +8,11 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from api.errors import InvalidDocumentError, PermanentError
-from driver.cli import main
-from driver.testing.nvml import NvidiaMachine
-from driver.testing.nvml.__main__ import main as make_machine
-from driver.testing.nvml.demonstration import open_backend
+from kerf_dra.api.errors import InvalidDocumentError, PermanentError
+from kerf_dra.driver.cli import main
+from kerf_dra.driver.testing.nvml import NvidiaMachine
+from kerf_dra.driver.testing.nvml.__main__ import main as make_machine
+from kerf_dra.driver.testing.nvml.demonstration import open_backend
 from tests.fakes.nvml import NEEDS_COMPILER, open_nvml
 
 pytestmark = NEEDS_COMPILER
@@ -94,5 +94,8 @@ def test_a_reset_by_hand_ends_instances_and_takes_the_pending_mode(tmp_path: Pat
 
 
 def test_the_stand_in_needs_nothing_of_what_the_contract_suite_needs() -> None:
-    code = "import sys, driver.testing.nvml.demonstration; print({'pytest', 'hypothesis', 'pynvml'} & {*sys.modules})"
+    code = (
+        "import sys, kerf_dra.driver.testing.nvml.demonstration;"
+        "print({'pytest', 'hypothesis', 'pynvml'} & {*sys.modules})"
+    )
     assert subprocess.check_output([sys.executable, "-c", code], text=True, timeout=240) == "set()\n"

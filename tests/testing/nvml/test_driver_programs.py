@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from driver.testing.nvml.driver_tree import write_program
+from kerf_dra.driver.testing.nvml.driver_tree import write_program
 
 
 def run(folder: Path, **environment: str) -> "subprocess.CompletedProcess[str]":

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from driver.kubeletplugin.backends.nvidia import library as adapter
-from driver.testing.nvml import NoCompilerError, build_library
+from kerf_dra.driver.kubeletplugin.backends.nvidia import library as adapter
+from kerf_dra.driver.testing.nvml import NoCompilerError, build_library
 from tests.fakes.nvml import NEEDS_COMPILER
 
 SUFFIXES = ("", "V", "_v2", "_v3")

@@ -10,15 +10,15 @@ from signal import SIGKILL
 import pynvml
 import pytest
 
-from driver.testing.nvml import (
+from kerf_dra.driver.testing.nvml import (
     CardDescription,
     Death,
     InstanceOnCard,
     MachineDescription,
     NvidiaMachine,
 )
-from driver.testing.nvml.description import UnsuitableDescriptionError
-from driver.testing.nvml.machine import EVERY_FUNCTION, MACHINE_VARIABLE
+from kerf_dra.driver.testing.nvml.description import UnsuitableDescriptionError
+from kerf_dra.driver.testing.nvml.machine import EVERY_FUNCTION, MACHINE_VARIABLE
 from tests.fakes.nvml import NEEDS_COMPILER, open_nvml
 from tests.fakes.nvml_calls import create_gpu_instance, fill_gpu_instance, list_gpu_instances
 from tests.gpu.cards import is_of_stand_in

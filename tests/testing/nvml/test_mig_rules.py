@@ -5,7 +5,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from driver.testing.nvml import CardDescription
+from kerf_dra.driver.testing.nvml import CardDescription
 from tests.fakes.nvml import NEEDS_COMPILER, open_nvml
 from tests.fakes.nvml_calls import (
     compute_profiles,

@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 import pynvml
 import pytest
 
-from driver.families.gpu.catalog import gpu_models
-from driver.families.gpu.model import GpuModel
-from driver.testing.nvml import CardDescription, MachineDescription, NvidiaMachine
-from driver.testing.nvml.layout import MAX_CARDS
+from kerf_dra.driver.families.gpu.catalog import gpu_models
+from kerf_dra.driver.families.gpu.model import GpuModel
+from kerf_dra.driver.testing.nvml import CardDescription, MachineDescription, NvidiaMachine
+from kerf_dra.driver.testing.nvml.layout import MAX_CARDS
 from tests.fakes.nvml import NEEDS_COMPILER, open_nvml
 from tests.fakes.nvml_calls import placements
 

@@ -4,7 +4,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from driver.testing.nvml import NvidiaMachine
+from kerf_dra.driver.testing.nvml import NvidiaMachine
 from tests.fakes.nvml import NEEDS_COMPILER
 from tests.testing.nvml.conftest import MakeMachine
 

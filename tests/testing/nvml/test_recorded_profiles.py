@@ -7,8 +7,8 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from driver.families.gpu.catalog import gpu_figures, gpu_models
-from driver.families.gpu.model import GpuModel, Profile
+from kerf_dra.driver.families.gpu.catalog import gpu_figures, gpu_models
+from kerf_dra.driver.families.gpu.model import GpuModel, Profile
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from api.kerf.discovery_objects import (
+from kerf_dra.api.kerf.discovery_objects import (
     DISCOVERED_DEVICES,
     DISCOVERY_CONFIGURATIONS,
     DiscoveredDeviceObject,
@@ -29,10 +29,10 @@ from api.kerf.discovery_objects import (
     DiscoveryConfigurationObject,
     DiscoveryConfigurationStatus,
 )
-from api.model import device_attributes as v
-from api.model.base import JsonObject
-from api.model.claims import DeviceClass, DeviceClassSpec
-from api.model.devices import (
+from kerf_dra.api.model import device_attributes as v
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.claims import DeviceClass, DeviceClassSpec
+from kerf_dra.api.model.devices import (
     Attribute,
     Capacity,
     CapacityRequestPolicy,
@@ -41,7 +41,7 @@ from api.model.devices import (
     ResourceSlice,
     ResourceSliceSpec,
 )
-from api.model.metadata import (
+from kerf_dra.api.model.metadata import (
     Condition,
     NodeSelector,
     NodeSelectorRequirement,
@@ -49,13 +49,18 @@ from api.model.metadata import (
     ObjectMeta,
     OwnerReference,
 )
-from api.model.quantity import Quantity
-from api.model.times import format_time
-from driver.controller.discovered_devices import build_correction, find_expiry, report_configuration, report_device
-from driver.families.selectors import attribute_is, build_selectors, of_driver
-from driver.families.shared import SHARED
-from driver.families.shared.family import ATTRIBUTE_MULTI_NODE, CAPACITY_USERS
-from driver.families.shared.objects import Discovery, FoundDevice, join_objects, name_class
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.api.model.times import format_time
+from kerf_dra.driver.controller.discovered_devices import (
+    build_correction,
+    find_expiry,
+    report_configuration,
+    report_device,
+)
+from kerf_dra.driver.families.selectors import attribute_is, build_selectors, of_driver
+from kerf_dra.driver.families.shared import SHARED
+from kerf_dra.driver.families.shared.family import ATTRIBUTE_MULTI_NODE, CAPACITY_USERS
+from kerf_dra.driver.families.shared.objects import Discovery, FoundDevice, join_objects, name_class
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 """The label by which a slice selects several nodes: a node selector of a slice has one term, which can name one node

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import anyio
 
-from api.core.v1 import Node
-from api.errors import KerfError, PermanentError, TransientError
-from api.kerf.discovery_objects import (
+from kerf_dra.api.core.v1 import Node
+from kerf_dra.api.errors import KerfError, PermanentError, TransientError
+from kerf_dra.api.kerf.discovery_objects import (
     DISCOVERED_DEVICES,
     DISCOVERY_CONFIGURATIONS,
     DiscoveredDeviceObject,
@@ -23,14 +23,14 @@ from api.kerf.discovery_objects import (
     DiscoveryConfigurationObject,
     DiscoveryConfigurationStatus,
 )
-from api.model.base import JsonObject
-from api.model.claims import DeviceClass
-from api.model.devices import ResourceSlice
-from api.model.names import ObjectRef
-from api.resource.kinds import ResourceKinds
-from api.wire import Kind, to_builtins
-from driver.controller.settings import NAME
-from driver.controller.structured.discovery.plan import (
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.claims import DeviceClass
+from kerf_dra.api.model.devices import ResourceSlice
+from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.resource.kinds import ResourceKinds
+from kerf_dra.api.wire import Kind, to_builtins
+from kerf_dra.driver.controller.settings import NAME
+from kerf_dra.driver.controller.structured.discovery.plan import (
     HOSTNAME,
     DevicePlan,
     DiscoveryPlan,
@@ -38,17 +38,17 @@ from driver.controller.structured.discovery.plan import (
     is_owned,
     plan_discovery,
 )
-from driver.families.shared import SHARED
-from driver.kube.assume_cache import AssumeCache
-from driver.kube.definitions import wait_until_readable
-from driver.kube.http.client import Client, PatchType
-from driver.kube.http.errors import AlreadyExistsError, ConflictError, ForbiddenError, NotFoundError
-from driver.kube.informer import Informer
-from driver.kube.patches import replace_by_merge
-from driver.kube.store import ObjectChange, Store
-from driver.runtime import metrics
-from driver.runtime.notifier import Notifier
-from driver.runtime.problem_log import ProblemLog
+from kerf_dra.driver.families.shared import SHARED
+from kerf_dra.driver.kube.assume_cache import AssumeCache
+from kerf_dra.driver.kube.definitions import wait_until_readable
+from kerf_dra.driver.kube.http.client import Client, PatchType
+from kerf_dra.driver.kube.http.errors import AlreadyExistsError, ConflictError, ForbiddenError, NotFoundError
+from kerf_dra.driver.kube.informer import Informer
+from kerf_dra.driver.kube.patches import replace_by_merge
+from kerf_dra.driver.kube.store import ObjectChange, Store
+from kerf_dra.driver.runtime import metrics
+from kerf_dra.driver.runtime.notifier import Notifier
+from kerf_dra.driver.runtime.problem_log import ProblemLog
 
 _log = logging.getLogger(__name__)
 

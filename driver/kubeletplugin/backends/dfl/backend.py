@@ -5,14 +5,14 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from api.kerf.v1alpha1 import DeviceConfigBase
-from api.model.base import JsonObject
-from api.model.devices import Attribute
-from cdi import ContainerEdits
-from driver.families.fpga.descriptions import ImageReference
-from driver.families.fpga.geometry import fpga_geometry
-from driver.families.fpga.refused_images import ImageRefusal
-from driver.kubeletplugin.backends.base import (
+from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.devices import Attribute
+from kerf_dra.cdi import ContainerEdits
+from kerf_dra.driver.families.fpga.descriptions import ImageReference
+from kerf_dra.driver.families.fpga.geometry import fpga_geometry
+from kerf_dra.driver.families.fpga.refused_images import ImageRefusal
+from kerf_dra.driver.kubeletplugin.backends.base import (
     AllocatedDevice,
     CardChange,
     CardSurvey,
@@ -23,20 +23,20 @@ from driver.kubeletplugin.backends.base import (
     HealthChange,
     Journal,
 )
-from driver.kubeletplugin.backends.dfl.card import DflCard
-from driver.kubeletplugin.backends.dfl.config import DflConfig
-from driver.kubeletplugin.backends.dfl.driver_calls import DflDriver, LinuxSystemCalls, SystemCalls
-from driver.kubeletplugin.backends.dfl.gbs import read_gbs_header
-from driver.kubeletplugin.backends.dfl.handles import build_edits, from_json, to_json
-from driver.kubeletplugin.backends.dfl.health import judge_condition
-from driver.kubeletplugin.backends.dfl.sysfs import CardFiles, DflCardReading
-from driver.kubeletplugin.backends.dfl.virtual_functions import VirtualFunctions
-from driver.kubeletplugin.backends.documents import read_config
-from driver.kubeletplugin.backends.fpga_images.catalog import ImageCatalog
-from driver.kubeletplugin.backends.health_watcher import HealthWatcher, Snapshot
-from driver.kubeletplugin.backends.kernel_files import CardNumbers, KnownCards
-from driver.partitions.geometry import Card, Placement
-from driver.runtime.problem_log import ProblemLog
+from kerf_dra.driver.kubeletplugin.backends.dfl.card import DflCard
+from kerf_dra.driver.kubeletplugin.backends.dfl.config import DflConfig
+from kerf_dra.driver.kubeletplugin.backends.dfl.driver_calls import DflDriver, LinuxSystemCalls, SystemCalls
+from kerf_dra.driver.kubeletplugin.backends.dfl.gbs import read_gbs_header
+from kerf_dra.driver.kubeletplugin.backends.dfl.handles import build_edits, from_json, to_json
+from kerf_dra.driver.kubeletplugin.backends.dfl.health import judge_condition
+from kerf_dra.driver.kubeletplugin.backends.dfl.sysfs import CardFiles, DflCardReading
+from kerf_dra.driver.kubeletplugin.backends.dfl.virtual_functions import VirtualFunctions
+from kerf_dra.driver.kubeletplugin.backends.documents import read_config
+from kerf_dra.driver.kubeletplugin.backends.fpga_images.catalog import ImageCatalog
+from kerf_dra.driver.kubeletplugin.backends.health_watcher import HealthWatcher, Snapshot
+from kerf_dra.driver.kubeletplugin.backends.kernel_files import CardNumbers, KnownCards
+from kerf_dra.driver.partitions.geometry import Card, Placement
+from kerf_dra.driver.runtime.problem_log import ProblemLog
 
 _log = logging.getLogger(__name__)
 

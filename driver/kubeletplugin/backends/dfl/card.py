@@ -16,9 +16,9 @@ from typing import Final
 
 from msgspec import structs
 
-from api.kerf.v1alpha1 import DeviceConfigBase
-from driver.families.fpga.descriptions import DescribedShell, ImageReference
-from driver.kubeletplugin.backends.base import (
+from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase
+from kerf_dra.driver.families.fpga.descriptions import DescribedShell, ImageReference
+from kerf_dra.driver.kubeletplugin.backends.base import (
     AllocatedDevice,
     CardAbsentError,
     CardSurvey,
@@ -29,20 +29,20 @@ from driver.kubeletplugin.backends.base import (
     HardwareRefusedError,
     Journal,
 )
-from driver.kubeletplugin.backends.dfl.driver_calls import DflDriver, PortInUseError
-from driver.kubeletplugin.backends.dfl.handles import DflHandle, FunctionHandle, SlotHandle, from_json, to_json
-from driver.kubeletplugin.backends.dfl.sysfs import CardFiles, DflCardReading, PortReading
-from driver.kubeletplugin.backends.dfl.virtual_functions import VirtualFunctions
-from driver.kubeletplugin.backends.fpga_images.files import ImageFiles
-from driver.kubeletplugin.backends.fpga_loads import LOADS, WARM_HITS
-from driver.kubeletplugin.backends.fpga_parameters import (
+from kerf_dra.driver.kubeletplugin.backends.dfl.driver_calls import DflDriver, PortInUseError
+from kerf_dra.driver.kubeletplugin.backends.dfl.handles import DflHandle, FunctionHandle, SlotHandle, from_json, to_json
+from kerf_dra.driver.kubeletplugin.backends.dfl.sysfs import CardFiles, DflCardReading, PortReading
+from kerf_dra.driver.kubeletplugin.backends.dfl.virtual_functions import VirtualFunctions
+from kerf_dra.driver.kubeletplugin.backends.fpga_images.files import ImageFiles
+from kerf_dra.driver.kubeletplugin.backends.fpga_loads import LOADS, WARM_HITS
+from kerf_dra.driver.kubeletplugin.backends.fpga_parameters import (
     check_namespace,
     find_fpga_config,
     find_function,
     find_load_limit,
 )
-from driver.kubeletplugin.backends.kernel_files import describe_processes, find_openers, read_process_name
-from driver.partitions.geometry import Partition, Placement
+from kerf_dra.driver.kubeletplugin.backends.kernel_files import describe_processes, find_openers, read_process_name
+from kerf_dra.driver.partitions.geometry import Partition, Placement
 
 _log = logging.getLogger(__name__)
 

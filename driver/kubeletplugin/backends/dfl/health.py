@@ -7,10 +7,10 @@ hand.
 from collections.abc import Mapping
 from typing import Final
 
-from driver.families.fpga.geometry import KIND
-from driver.kubeletplugin.backends.base import HealthState, UnhealthyState
-from driver.kubeletplugin.backends.dfl.sysfs import ALL_ONES, CardCondition, PortCondition
-from driver.partitions.geometry import Partition, Placement
+from kerf_dra.driver.families.fpga.geometry import KIND
+from kerf_dra.driver.kubeletplugin.backends.base import HealthState, UnhealthyState
+from kerf_dra.driver.kubeletplugin.backends.dfl.sysfs import ALL_ONES, CardCondition, PortCondition
+from kerf_dra.driver.partitions.geometry import Partition, Placement
 
 _FATAL: Final = "catfatal_errors"
 """Catastrophic and fatal errors: the card does not work any more."""

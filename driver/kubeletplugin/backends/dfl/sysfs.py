@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from driver.kubeletplugin.backends.base import CardAbsentError, HardwareBusyError
-from driver.kubeletplugin.backends.kernel_files import find_pcie_root, read_numa_node
+from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError, HardwareBusyError
+from kerf_dra.driver.kubeletplugin.backends.kernel_files import find_pcie_root, read_numa_node
 
 _REGIONS: Final = "sys/class/fpga_region"
 _PCI_ADDRESS: Final = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")

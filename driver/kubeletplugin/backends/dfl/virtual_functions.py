@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from driver.kubeletplugin.backends.base import HardwareBusyError, HardwareRefusedError
-from driver.kubeletplugin.backends.dfl.driver_calls import DflDriver
-from driver.kubeletplugin.backends.dfl.sysfs import CardFiles, DflCardReading, read_number
+from kerf_dra.driver.kubeletplugin.backends.base import HardwareBusyError, HardwareRefusedError
+from kerf_dra.driver.kubeletplugin.backends.dfl.driver_calls import DflDriver
+from kerf_dra.driver.kubeletplugin.backends.dfl.sysfs import CardFiles, DflCardReading, read_number
 
 _DRIVER: Final = "vfio-pci"
 

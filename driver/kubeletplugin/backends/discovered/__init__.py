@@ -4,6 +4,6 @@ Nothing is done to a device: a container gets the variables, mounts and device n
 configuration name. See docs/discovered-devices.md.
 """
 
-from driver.kubeletplugin.backends.discovered.backend import DiscoveredBackend, open_backend
+from kerf_dra.driver.kubeletplugin.backends.discovered.backend import DiscoveredBackend, open_backend
 
 __all__ = ["DiscoveredBackend", "open_backend"]

@@ -9,23 +9,23 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from api.kerf.discovery_objects import (
+from kerf_dra.api.kerf.discovery_objects import (
     DISCOVERED_DEVICES,
     DISCOVERY_CONFIGURATIONS,
     DiscoveredDeviceObject,
     DiscoveryConfigurationObject,
 )
-from api.kerf.v1alpha1 import DeviceConfigBase, Strict
-from api.model import device_attributes as v
-from api.model.base import JsonObject
-from api.model.devices import Attribute
-from api.model.metadata import ObjectMeta
-from api.model.quantity import Quantity
-from cdi import ContainerEdits
-from driver.families.shared import SHARED
-from driver.families.shared.family import ATTRIBUTE_MULTI_NODE, CAPACITY_USERS
-from driver.families.shared.objects import Discovery, FoundDevice, join_objects
-from driver.kubeletplugin.backends.base import (
+from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase, Strict
+from kerf_dra.api.model import device_attributes as v
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.devices import Attribute
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.cdi import ContainerEdits
+from kerf_dra.driver.families.shared import SHARED
+from kerf_dra.driver.families.shared.family import ATTRIBUTE_MULTI_NODE, CAPACITY_USERS
+from kerf_dra.driver.families.shared.objects import Discovery, FoundDevice, join_objects
+from kerf_dra.driver.kubeletplugin.backends.base import (
     AllocatedDevice,
     CardAbsentError,
     CardSurvey,
@@ -33,10 +33,10 @@ from driver.kubeletplugin.backends.base import (
     Handle,
     Journal,
 )
-from driver.kubeletplugin.backends.discovered.handles import build_edits, build_handle, from_json, to_json
-from driver.kubeletplugin.backends.documents import read_config
-from driver.kubeletplugin.backends.eventless import EventlessBackend
-from driver.partitions.geometry import Card, Geometry, PartitionSpec
+from kerf_dra.driver.kubeletplugin.backends.discovered.handles import build_edits, build_handle, from_json, to_json
+from kerf_dra.driver.kubeletplugin.backends.documents import read_config
+from kerf_dra.driver.kubeletplugin.backends.eventless import EventlessBackend
+from kerf_dra.driver.partitions.geometry import Card, Geometry, PartitionSpec
 
 _GEOMETRIES: Final = 256
 """The most geometries kept: more than there are configurations with different capacities."""

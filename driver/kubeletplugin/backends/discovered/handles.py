@@ -11,15 +11,15 @@ from typing import Final
 
 import msgspec
 
-from api.kerf.discovery_objects import DeviceMount, DeviceNode
-from api.wire import to_builtins
-from cdi import ContainerEdits
-from cdi import DeviceNode as CdiDeviceNode
-from cdi import Mount as CdiMount
-from driver.families.shared.objects import FoundDevice
-from driver.kubeletplugin.backends.base import Handle
-from driver.kubeletplugin.backends.device_edits import name_variable
-from driver.kubeletplugin.backends.documents import read_handle
+from kerf_dra.api.kerf.discovery_objects import DeviceMount, DeviceNode
+from kerf_dra.api.wire import to_builtins
+from kerf_dra.cdi import ContainerEdits
+from kerf_dra.cdi import DeviceNode as CdiDeviceNode
+from kerf_dra.cdi import Mount as CdiMount
+from kerf_dra.driver.families.shared.objects import FoundDevice
+from kerf_dra.driver.kubeletplugin.backends.base import Handle
+from kerf_dra.driver.kubeletplugin.backends.device_edits import name_variable
+from kerf_dra.driver.kubeletplugin.backends.documents import read_handle
 
 _BIND: Final = ("rbind", "rprivate", "nosuid", "nodev")
 

@@ -5,21 +5,21 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from api.model.base import JsonObject
-from driver.families.fpga.descriptions import DescribedShell, Description, ImageReference, build_descriptions
-from driver.families.fpga.refused_images import ImageRefusal
-from driver.kubeletplugin.backends.fpga_descriptions import (
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.driver.families.fpga.descriptions import DescribedShell, Description, ImageReference, build_descriptions
+from kerf_dra.driver.families.fpga.refused_images import ImageRefusal
+from kerf_dra.driver.kubeletplugin.backends.fpga_descriptions import (
     leave_out_images,
     read_description_files,
     summarize_refusals,
 )
-from driver.kubeletplugin.backends.fpga_images.cache import ImageCache
-from driver.kubeletplugin.backends.fpga_images.config import FpgaImagesConfig
-from driver.kubeletplugin.backends.fpga_images.fetcher import FetchLimits, ImageFetcher
-from driver.kubeletplugin.backends.fpga_images.files import MAX_BYTES, ImageFiles
-from driver.kubeletplugin.backends.fpga_images.header import ImageFormat
-from driver.kubeletplugin.backends.fpga_images.signatures import KeyRing
-from driver.partitions.geometry import Placement
+from kerf_dra.driver.kubeletplugin.backends.fpga_images.cache import ImageCache
+from kerf_dra.driver.kubeletplugin.backends.fpga_images.config import FpgaImagesConfig
+from kerf_dra.driver.kubeletplugin.backends.fpga_images.fetcher import FetchLimits, ImageFetcher
+from kerf_dra.driver.kubeletplugin.backends.fpga_images.files import MAX_BYTES, ImageFiles
+from kerf_dra.driver.kubeletplugin.backends.fpga_images.header import ImageFormat
+from kerf_dra.driver.kubeletplugin.backends.fpga_images.signatures import KeyRing
+from kerf_dra.driver.partitions.geometry import Placement
 
 
 def accept_every_placement(placement: Placement, image: ImageReference) -> ImageRefusal | None:

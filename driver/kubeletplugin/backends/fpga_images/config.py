@@ -4,14 +4,14 @@ from typing import Annotated
 
 import msgspec
 
-from api.kerf.v1alpha1 import Strict
+from kerf_dra.api.kerf.v1alpha1 import Strict
 
 
 class FpgaImagesConfig(Strict):
     """Where descriptions and images are, and which images may be loaded."""
 
     description_folder: str = "/var/lib/kerf/fpga/descriptions"
-    """The folder with the descriptions of shells and images (``driver.families.fpga.descriptions``)."""
+    """The folder with the descriptions of shells and images (``kerf_dra.driver.families.fpga.descriptions``)."""
     image_folder: str = "/var/lib/kerf/fpga/images"
     """The folder with the image files: no file outside of it is ever read."""
     cache_folder: str = "/var/lib/kerf/fpga/cache"

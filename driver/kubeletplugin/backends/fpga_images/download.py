@@ -1,7 +1,7 @@
 """Reads one file over HTTPS: bounded in bytes and in time, redirected to HTTPS only.
 
-A proxy that the environment names is used as other programs use it (``driver.runtime.https.proxy``); it cannot read
-what it passes on. A server that sends a byte now and then is given up at the deadline, whatever it is sending.
+A proxy that the environment names is used as other programs use it (``kerf_dra.driver.runtime.https.proxy``); it cannot
+read what it passes on. A server that sends a byte now and then is given up at the deadline, whatever it is sending.
 """
 
 import http.client
@@ -14,8 +14,8 @@ from contextlib import contextmanager, suppress
 from typing import BinaryIO, Final
 from urllib.parse import urljoin, urlsplit
 
-from api.errors import TransientError
-from driver.runtime.https.proxy import HttpsProxy, find_proxy
+from kerf_dra.api.errors import TransientError
+from kerf_dra.driver.runtime.https.proxy import HttpsProxy, find_proxy
 
 _REDIRECTS: Final = 5
 """Redirects that are followed: object stores need one or two."""

@@ -8,9 +8,9 @@ import base64
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from api.errors import PermanentError
-from driver.families.fpga.descriptions import ImageReference
-from driver.families.fpga.refused_images import ImageRefusal
+from kerf_dra.api.errors import PermanentError
+from kerf_dra.driver.families.fpga.descriptions import ImageReference
+from kerf_dra.driver.families.fpga.refused_images import ImageRefusal
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey

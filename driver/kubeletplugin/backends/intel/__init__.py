@@ -6,6 +6,6 @@ configuration, and ``backend`` the protocol over all cards. Nothing is done to a
 programs, which they keep by the variables that their containers get. See docs/intel.md.
 """
 
-from driver.kubeletplugin.backends.intel.backend import IntelBackend, open_backend
+from kerf_dra.driver.kubeletplugin.backends.intel.backend import IntelBackend, open_backend
 
 __all__ = ["IntelBackend", "open_backend"]

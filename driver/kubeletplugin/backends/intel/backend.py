@@ -7,13 +7,13 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from api.kerf.v1alpha1 import DeviceConfigBase, IntelGpuConfig
-from api.model import device_attributes as v
-from api.model.devices import Attribute
-from cdi import ContainerEdits
-from driver.families.gpu_intel.catalog import describe_card
-from driver.families.gpu_intel.geometry import intel_geometry
-from driver.kubeletplugin.backends.base import (
+from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase, IntelGpuConfig
+from kerf_dra.api.model import device_attributes as v
+from kerf_dra.api.model.devices import Attribute
+from kerf_dra.cdi import ContainerEdits
+from kerf_dra.driver.families.gpu_intel.catalog import describe_card
+from kerf_dra.driver.families.gpu_intel.geometry import intel_geometry
+from kerf_dra.driver.kubeletplugin.backends.base import (
     AllocatedDevice,
     CardAbsentError,
     CardChange,
@@ -25,26 +25,26 @@ from driver.kubeletplugin.backends.base import (
     HealthChange,
     Journal,
 )
-from driver.kubeletplugin.backends.documents import read_config
-from driver.kubeletplugin.backends.health_watcher import HealthWatcher, Snapshot
-from driver.kubeletplugin.backends.intel.config import IntelConfig
-from driver.kubeletplugin.backends.intel.drm import DrmCalls, LinuxDrmCalls, UnknownMemoryError, read_memory
-from driver.kubeletplugin.backends.intel.handles import (
+from kerf_dra.driver.kubeletplugin.backends.documents import read_config
+from kerf_dra.driver.kubeletplugin.backends.health_watcher import HealthWatcher, Snapshot
+from kerf_dra.driver.kubeletplugin.backends.intel.config import IntelConfig
+from kerf_dra.driver.kubeletplugin.backends.intel.drm import DrmCalls, LinuxDrmCalls, UnknownMemoryError, read_memory
+from kerf_dra.driver.kubeletplugin.backends.intel.handles import (
     IntelHandle,
     build_edits,
     build_request_edits,
     from_json,
     to_json,
 )
-from driver.kubeletplugin.backends.intel.health import is_hot, judge_condition
-from driver.kubeletplugin.backends.intel.sysfs import (
+from kerf_dra.driver.kubeletplugin.backends.intel.health import is_hot, judge_condition
+from kerf_dra.driver.kubeletplugin.backends.intel.sysfs import (
     IntelCardReading,
     list_cards,
     read_condition,
     read_driver_version,
 )
-from driver.kubeletplugin.backends.kernel_files import CardNumbers
-from driver.partitions.geometry import Card
+from kerf_dra.driver.kubeletplugin.backends.kernel_files import CardNumbers
+from kerf_dra.driver.partitions.geometry import Card
 
 _log = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """The configuration of the backend ``intel``: a YAML document, all of whose fields have a default."""
 
-from api.kerf.v1alpha1 import Strict
+from kerf_dra.api.kerf.v1alpha1 import Strict
 
 
 class IntelConfig(Strict):

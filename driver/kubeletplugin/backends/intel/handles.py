@@ -9,11 +9,11 @@ from typing import Final
 
 import msgspec
 
-from api.wire import to_builtins
-from cdi import ContainerEdits, DeviceNode
-from driver.kubeletplugin.backends.base import Handle
-from driver.kubeletplugin.backends.device_edits import build_node, name_variable
-from driver.kubeletplugin.backends.documents import read_handle
+from kerf_dra.api.wire import to_builtins
+from kerf_dra.cdi import ContainerEdits, DeviceNode
+from kerf_dra.driver.kubeletplugin.backends.base import Handle
+from kerf_dra.driver.kubeletplugin.backends.device_edits import build_node, name_variable
+from kerf_dra.driver.kubeletplugin.backends.documents import read_handle
 
 _FOLDER: Final = "/dev/dri"
 

@@ -7,8 +7,8 @@ fatal errors, gets no new claims. Errors that were corrected change nothing.
 from collections.abc import Iterator
 from typing import Final
 
-from driver.kubeletplugin.backends.base import HealthState, UnhealthyState
-from driver.kubeletplugin.backends.intel.sysfs import IntelCardCondition, Temperature
+from kerf_dra.driver.kubeletplugin.backends.base import HealthState, UnhealthyState
+from kerf_dra.driver.kubeletplugin.backends.intel.sysfs import IntelCardCondition, Temperature
 
 COOLED_BY: Final = 5.0
 """Degrees by which a sensor must fall below its limit before a card that was too hot is healthy again: at the limit it

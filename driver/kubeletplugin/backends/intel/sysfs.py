@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from driver.families.gpu_intel.catalog import find_tiles
-from driver.kubeletplugin.backends.kernel_files import find_pcie_root, read_numa_node
+from kerf_dra.driver.families.gpu_intel.catalog import find_tiles
+from kerf_dra.driver.kubeletplugin.backends.kernel_files import find_pcie_root, read_numa_node
 
 _CLASS: Final = "sys/class/drm"
 _CARD: Final = re.compile(r"card([0-9]+)")

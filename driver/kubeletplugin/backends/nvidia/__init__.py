@@ -11,6 +11,6 @@ the nodes, ``container_edits`` makes CDI edits of them (pure), and ``cdi_hook`` 
 See docs/nvidia-containers.md.
 """
 
-from driver.kubeletplugin.backends.nvidia.backend import NvidiaBackend, open_backend
+from kerf_dra.driver.kubeletplugin.backends.nvidia.backend import NvidiaBackend, open_backend
 
 __all__ = ["NvidiaBackend", "open_backend"]

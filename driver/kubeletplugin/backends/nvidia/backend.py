@@ -11,15 +11,15 @@ from typing import Final, NamedTuple
 
 from msgspec import structs
 
-from api.errors import KerfError
-from api.kerf.v1alpha1 import DeviceConfigBase, GpuConfig, GpuSharing
-from api.model.device_attributes import ATTRIBUTE_MPS, ATTRIBUTE_TIME_SLICING
-from api.model.devices import Attribute
-from api.model.semver import coerce_version
-from cdi import ContainerEdits
-from driver.families.gpu.catalog import gpu_models
-from driver.families.gpu.geometry import gpu_geometry
-from driver.kubeletplugin.backends.base import (
+from kerf_dra.api.errors import KerfError
+from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase, GpuConfig, GpuSharing
+from kerf_dra.api.model.device_attributes import ATTRIBUTE_MPS, ATTRIBUTE_TIME_SLICING
+from kerf_dra.api.model.devices import Attribute
+from kerf_dra.api.model.semver import coerce_version
+from kerf_dra.cdi import ContainerEdits
+from kerf_dra.driver.families.gpu.catalog import gpu_models
+from kerf_dra.driver.families.gpu.geometry import gpu_geometry
+from kerf_dra.driver.kubeletplugin.backends.base import (
     AllocatedDevice,
     CardAbsentError,
     CardChange,
@@ -32,28 +32,28 @@ from driver.kubeletplugin.backends.base import (
     Journal,
     UnsuitableClaimError,
 )
-from driver.kubeletplugin.backends.documents import read_config
-from driver.kubeletplugin.backends.nvidia.card import NvidiaCard
-from driver.kubeletplugin.backends.nvidia.cdi_hook import (
+from kerf_dra.driver.kubeletplugin.backends.documents import read_config
+from kerf_dra.driver.kubeletplugin.backends.nvidia.card import NvidiaCard
+from kerf_dra.driver.kubeletplugin.backends.nvidia.cdi_hook import (
     HOOK_NAME,
     CdiHookMissingError,
     find_cdi_hook,
     install_cdi_hook,
 )
-from driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
-from driver.kubeletplugin.backends.nvidia.device_nodes import DeviceFiles
-from driver.kubeletplugin.backends.nvidia.driver_root import DriverFiles, find_driver_files
-from driver.kubeletplugin.backends.nvidia.file_root import FileRoot
-from driver.kubeletplugin.backends.nvidia.geometry import build_model
-from driver.kubeletplugin.backends.nvidia.handles import NvidiaHandle, build_edits, from_json, to_json
-from driver.kubeletplugin.backends.nvidia.health import EventWatcher
-from driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
-from driver.kubeletplugin.backends.nvidia.readings import CardReading
-from driver.kubeletplugin.backends.nvidia.sharing import ClientLimits, DaemonHealth, DeviceSharing, find_limits
-from driver.kubeletplugin.backends.nvidia.system_files import SystemFiles
-from driver.mps.documents import SHARED_MEMORY, DaemonFolder
-from driver.partitions.geometry import Card, Partition, Placement
-from driver.partitions.slice_limits import MAX_VALUE
+from kerf_dra.driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
+from kerf_dra.driver.kubeletplugin.backends.nvidia.device_nodes import DeviceFiles
+from kerf_dra.driver.kubeletplugin.backends.nvidia.driver_root import DriverFiles, find_driver_files
+from kerf_dra.driver.kubeletplugin.backends.nvidia.file_root import FileRoot
+from kerf_dra.driver.kubeletplugin.backends.nvidia.geometry import build_model
+from kerf_dra.driver.kubeletplugin.backends.nvidia.handles import NvidiaHandle, build_edits, from_json, to_json
+from kerf_dra.driver.kubeletplugin.backends.nvidia.health import EventWatcher
+from kerf_dra.driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
+from kerf_dra.driver.kubeletplugin.backends.nvidia.readings import CardReading
+from kerf_dra.driver.kubeletplugin.backends.nvidia.sharing import ClientLimits, DaemonHealth, DeviceSharing, find_limits
+from kerf_dra.driver.kubeletplugin.backends.nvidia.system_files import SystemFiles
+from kerf_dra.driver.mps.documents import SHARED_MEMORY, DaemonFolder
+from kerf_dra.driver.partitions.geometry import Card, Partition, Placement
+from kerf_dra.driver.partitions.slice_limits import MAX_VALUE
 
 _log = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from driver.families.gpu.geometry import gpu_geometry
-from driver.families.gpu.model import GpuModel
-from driver.kubeletplugin.backends.base import (
+from kerf_dra.driver.families.gpu.geometry import gpu_geometry
+from kerf_dra.driver.families.gpu.model import GpuModel
+from kerf_dra.driver.kubeletplugin.backends.base import (
     AllocatedDevice,
     CardSurvey,
     FoundPartition,
@@ -18,14 +18,14 @@ from driver.kubeletplugin.backends.base import (
     HardwareRefusedError,
     Journal,
 )
-from driver.kubeletplugin.backends.kernel_files import describe_processes
-from driver.kubeletplugin.backends.nvidia.handles import NvidiaHandle
-from driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
-from driver.kubeletplugin.backends.nvidia.mig_mode import MigPolicy, can_switch, find_restrictions
-from driver.kubeletplugin.backends.nvidia.readings import CardReading, GpuInstanceReading
-from driver.kubeletplugin.backends.nvidia.system_files import SystemFiles
-from driver.partitions.geometry import Partition, Placement
-from driver.runtime import metrics
+from kerf_dra.driver.kubeletplugin.backends.kernel_files import describe_processes
+from kerf_dra.driver.kubeletplugin.backends.nvidia.handles import NvidiaHandle
+from kerf_dra.driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
+from kerf_dra.driver.kubeletplugin.backends.nvidia.mig_mode import MigPolicy, can_switch, find_restrictions
+from kerf_dra.driver.kubeletplugin.backends.nvidia.readings import CardReading, GpuInstanceReading
+from kerf_dra.driver.kubeletplugin.backends.nvidia.system_files import SystemFiles
+from kerf_dra.driver.partitions.geometry import Partition, Placement
+from kerf_dra.driver.runtime import metrics
 
 _ID: Final = "gi-"
 """Begins the id of a GPU instance in a survey."""

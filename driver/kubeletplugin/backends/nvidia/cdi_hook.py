@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from api.errors import PermanentError
+from kerf_dra.api.errors import PermanentError
 
 HOOK_NAME: Final = "nvidia-cdi-hook"
 _MODE: Final = 0o755

@@ -8,8 +8,8 @@
     sharingFolder: /run/kerf/sharing
 """
 
-from api.kerf.v1alpha1 import Strict
-from driver.kubeletplugin.backends.nvidia.mig_mode import MigPolicy
+from kerf_dra.api.kerf.v1alpha1 import Strict
+from kerf_dra.driver.kubeletplugin.backends.nvidia.mig_mode import MigPolicy
 
 
 class NvidiaConfig(Strict, rename="camel"):

@@ -12,9 +12,9 @@ container's first process. Each does the same when it runs again, as it does in 
 from collections.abc import Iterable
 from typing import Final
 
-from cdi import ContainerEdits, DeviceNode, Hook, Mount
-from driver.kubeletplugin.backends.nvidia.device_nodes import GpuNodes
-from driver.kubeletplugin.backends.nvidia.driver_root import DriverFiles, SymbolicLink
+from kerf_dra.cdi import ContainerEdits, DeviceNode, Hook, Mount
+from kerf_dra.driver.kubeletplugin.backends.nvidia.device_nodes import GpuNodes
+from kerf_dra.driver.kubeletplugin.backends.nvidia.driver_root import DriverFiles, SymbolicLink
 
 _FILE_OPTIONS: Final = ("ro", "nosuid", "nodev", "rbind", "rprivate")
 _SOCKET_OPTIONS: Final = ("nosuid", "nodev", "rbind", "rprivate", "noexec")

@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cdi import DeviceNode
-from driver.kubeletplugin.backends.base import HardwareBusyError
-from driver.kubeletplugin.backends.nvidia.driver_root import SymbolicLink
-from driver.kubeletplugin.backends.nvidia.file_root import FileRoot
+from kerf_dra.cdi import DeviceNode
+from kerf_dra.driver.kubeletplugin.backends.base import HardwareBusyError
+from kerf_dra.driver.kubeletplugin.backends.nvidia.driver_root import SymbolicLink
+from kerf_dra.driver.kubeletplugin.backends.nvidia.file_root import FileRoot
 
 _ACCESS: Final = "rw"
 """No mknod: a container needs no further nodes."""

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from driver.kubeletplugin.backends.base import HardwareBusyError
-from driver.kubeletplugin.backends.nvidia.file_root import FileRoot, is_plain_path
+from kerf_dra.driver.kubeletplugin.backends.base import HardwareBusyError
+from kerf_dra.driver.kubeletplugin.backends.nvidia.file_root import FileRoot, is_plain_path
 
 LIBRARY_FOLDERS: Final = (
     "/",

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from typing import Final
 
-from driver.families.gpu.model import Engines, GpuModel, Profile
-from driver.kubeletplugin.backends.nvidia.readings import CardReading, ProfileReading
-from driver.partitions.geometry import Placement
-from driver.partitions.slice_limits import MAX_VALUE
+from kerf_dra.driver.families.gpu.model import Engines, GpuModel, Profile
+from kerf_dra.driver.kubeletplugin.backends.nvidia.readings import CardReading, ProfileReading
+from kerf_dra.driver.partitions.geometry import Placement
+from kerf_dra.driver.partitions.slice_limits import MAX_VALUE
 
 _GIB: Final = 2**30
 _AMOUNTS: Final = ("compute_slices", "memory_bytes", "multiprocessors", "engines", "placements", "max_instances")

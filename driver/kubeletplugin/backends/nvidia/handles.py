@@ -10,22 +10,22 @@ from typing import Final
 
 import msgspec
 
-from api.wire import to_builtins
-from cdi import ContainerEdits, DeviceNode
-from driver.kubeletplugin.backends.base import Handle
-from driver.kubeletplugin.backends.device_edits import build_node, name_variable
-from driver.kubeletplugin.backends.documents import read_handle
-from driver.kubeletplugin.backends.nvidia.container_edits import (
+from kerf_dra.api.wire import to_builtins
+from kerf_dra.cdi import ContainerEdits, DeviceNode
+from kerf_dra.driver.kubeletplugin.backends.base import Handle
+from kerf_dra.driver.kubeletplugin.backends.device_edits import build_node, name_variable
+from kerf_dra.driver.kubeletplugin.backends.documents import read_handle
+from kerf_dra.driver.kubeletplugin.backends.nvidia.container_edits import (
     build_admin_edits,
     build_driver_edits,
     build_gpu_edits,
     build_mig_edits,
     build_mps_edits,
 )
-from driver.kubeletplugin.backends.nvidia.device_nodes import GpuNodes
-from driver.kubeletplugin.backends.nvidia.driver_root import DriverFiles
-from driver.mps.documents import DaemonFolder
-from driver.partitions.geometry import Run
+from kerf_dra.driver.kubeletplugin.backends.nvidia.device_nodes import GpuNodes
+from kerf_dra.driver.kubeletplugin.backends.nvidia.driver_root import DriverFiles
+from kerf_dra.driver.mps.documents import DaemonFolder
+from kerf_dra.driver.partitions.geometry import Run
 
 _CONTROL_NODES: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 _GRAPHICS: Final = "+gfx"

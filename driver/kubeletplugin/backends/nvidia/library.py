@@ -9,17 +9,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from api.errors import KerfError, PermanentError, TransientError
-from driver.families.gpu.model import Engines
-from driver.kubeletplugin.backends.base import (
+from kerf_dra.api.errors import KerfError, PermanentError, TransientError
+from kerf_dra.driver.families.gpu.model import Engines
+from kerf_dra.driver.kubeletplugin.backends.base import (
     CardAbsentError,
     HardwareBusyError,
     HardwareInUseError,
     HardwareRefusedError,
     OutdatedProcessError,
 )
-from driver.kubeletplugin.backends.nvidia.file_root import FileIdentity, identify_file
-from driver.kubeletplugin.backends.nvidia.readings import (
+from kerf_dra.driver.kubeletplugin.backends.nvidia.file_root import FileIdentity, identify_file
+from kerf_dra.driver.kubeletplugin.backends.nvidia.readings import (
     CardReading,
     ComputeMode,
     ConditionReading,
@@ -29,7 +29,7 @@ from driver.kubeletplugin.backends.nvidia.readings import (
     ProcessReading,
     ProfileReading,
 )
-from driver.partitions.geometry import Placement
+from kerf_dra.driver.partitions.geometry import Placement
 
 _log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ it, and the survey says what is impossible and why. From Hopper on the mode chan
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from driver.kubeletplugin.backends.nvidia.readings import MigMode
+from kerf_dra.driver.kubeletplugin.backends.nvidia.readings import MigMode
 
 _NEEDING_RESET: Final = frozenset({"ampere"})
 """Architectures whose MIG mode changes with a reset only (NVIDIA, MIG User Guide); none before them has MIG."""

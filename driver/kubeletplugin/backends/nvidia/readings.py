@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from enum import IntEnum
 
-from driver.families.gpu.model import Engines
-from driver.partitions.geometry import Placement
+from kerf_dra.driver.families.gpu.model import Engines
+from kerf_dra.driver.partitions.geometry import Placement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from driver.kubeletplugin.backends.kernel_files import find_openers, find_pcie_root, read_numa_node, read_process_name
+from kerf_dra.driver.kubeletplugin.backends.kernel_files import (
+    find_openers,
+    find_pcie_root,
+    read_numa_node,
+    read_process_name,
+)
 
 _MINOR: Final = re.compile(r"^DeviceFileMinor: *(\d+)$", re.MULTILINE)
 """The line of an ``access`` file with the minor number of the capability's device node."""

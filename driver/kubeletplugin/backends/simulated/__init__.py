@@ -5,6 +5,11 @@ card's state (``gpu``, ``fpga``: pure rules; ``state_store``: files) by ``steps`
 ``handles`` is what the checkpoint keeps, and what containers get.
 """
 
-from driver.kubeletplugin.backends.simulated.backend import SimulatedBackend, open_backend, open_fpgas, open_gpus
+from kerf_dra.driver.kubeletplugin.backends.simulated.backend import (
+    SimulatedBackend,
+    open_backend,
+    open_fpgas,
+    open_gpus,
+)
 
 __all__ = ["SimulatedBackend", "open_backend", "open_fpgas", "open_gpus"]

@@ -9,12 +9,12 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from api.errors import PermanentError
-from api.kerf.v1alpha1 import DeviceConfigBase
-from cdi import ContainerEdits
-from driver.families.gpu import GPU
-from driver.families.gpu.catalog import gpu_model
-from driver.kubeletplugin.backends.base import (
+from kerf_dra.api.errors import PermanentError
+from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase
+from kerf_dra.cdi import ContainerEdits
+from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.families.gpu.catalog import gpu_model
+from kerf_dra.driver.kubeletplugin.backends.base import (
     AllocatedDevice,
     CardAbsentError,
     CardChange,
@@ -28,7 +28,7 @@ from driver.kubeletplugin.backends.base import (
     Journal,
     UnhealthyState,
 )
-from driver.kubeletplugin.backends.simulated.config import (
+from kerf_dra.driver.kubeletplugin.backends.simulated.config import (
     FpgaCards,
     GpuCards,
     SimulatedConfig,
@@ -36,16 +36,16 @@ from driver.kubeletplugin.backends.simulated.config import (
     find_shell,
     read_config,
 )
-from driver.kubeletplugin.backends.simulated.fpga import FpgaState
-from driver.kubeletplugin.backends.simulated.fpga_card import SimulatedFpga
-from driver.kubeletplugin.backends.simulated.gpu import GpuState
-from driver.kubeletplugin.backends.simulated.gpu_card import SimulatedGpu
-from driver.kubeletplugin.backends.simulated.handles import container_edits, from_json, to_json
-from driver.kubeletplugin.backends.simulated.state_store import StateFile
-from driver.kubeletplugin.backends.simulated.steps import HardwareFaults, Sleep, StepRunner, die
-from driver.partitions.device_names import card_name, device_name
-from driver.partitions.geometry import Card, Partition
-from driver.partitions.unit_map import get_unit_map
+from kerf_dra.driver.kubeletplugin.backends.simulated.fpga import FpgaState
+from kerf_dra.driver.kubeletplugin.backends.simulated.fpga_card import SimulatedFpga
+from kerf_dra.driver.kubeletplugin.backends.simulated.gpu import GpuState
+from kerf_dra.driver.kubeletplugin.backends.simulated.gpu_card import SimulatedGpu
+from kerf_dra.driver.kubeletplugin.backends.simulated.handles import container_edits, from_json, to_json
+from kerf_dra.driver.kubeletplugin.backends.simulated.state_store import StateFile
+from kerf_dra.driver.kubeletplugin.backends.simulated.steps import HardwareFaults, Sleep, StepRunner, die
+from kerf_dra.driver.partitions.device_names import card_name, device_name
+from kerf_dra.driver.partitions.geometry import Card, Partition
+from kerf_dra.driver.partitions.unit_map import get_unit_map
 
 _log = logging.getLogger(__name__)
 

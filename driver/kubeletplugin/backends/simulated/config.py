@@ -17,22 +17,22 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
-from api.errors import InvalidDocumentError, Problem
-from api.kerf.scalar_types import DriverVersion
-from api.kerf.v1alpha1 import SHARING_ATTRIBUTES, Strict
-from api.model.devices import Attribute
-from driver.families.fpga.descriptions import build_descriptions
-from driver.families.fpga.geometry import fpga_geometry
-from driver.families.fpga.shell import Shell
-from driver.families.gpu.catalog import gpu_model
-from driver.families.gpu.geometry import gpu_geometry
-from driver.families.model_names import UnknownModelError
-from driver.kubeletplugin.backends.fpga_descriptions import read_description_files
-from driver.kubeletplugin.backends.simulated.example_shells import shell
-from driver.kubeletplugin.backends.simulated.steps import HardwareStep
-from driver.partitions.device_attributes import mark_simulated
-from driver.partitions.geometry import Card
-from driver.runtime.yaml_file import NotYamlError, parse_yaml
+from kerf_dra.api.errors import InvalidDocumentError, Problem
+from kerf_dra.api.kerf.scalar_types import DriverVersion
+from kerf_dra.api.kerf.v1alpha1 import SHARING_ATTRIBUTES, Strict
+from kerf_dra.api.model.devices import Attribute
+from kerf_dra.driver.families.fpga.descriptions import build_descriptions
+from kerf_dra.driver.families.fpga.geometry import fpga_geometry
+from kerf_dra.driver.families.fpga.shell import Shell
+from kerf_dra.driver.families.gpu.catalog import gpu_model
+from kerf_dra.driver.families.gpu.geometry import gpu_geometry
+from kerf_dra.driver.families.model_names import UnknownModelError
+from kerf_dra.driver.kubeletplugin.backends.fpga_descriptions import read_description_files
+from kerf_dra.driver.kubeletplugin.backends.simulated.example_shells import shell
+from kerf_dra.driver.kubeletplugin.backends.simulated.steps import HardwareStep
+from kerf_dra.driver.partitions.device_attributes import mark_simulated
+from kerf_dra.driver.partitions.geometry import Card
+from kerf_dra.driver.runtime.yaml_file import NotYamlError, parse_yaml
 
 _NAMESPACE: Final = uuid.UUID("2a6f0d0e-94c2-5d1b-8c8e-0d7f4d7a1f3b")
 """The namespace of the UUIDs of simulated cards (RFC 9562, version 5)."""
@@ -58,7 +58,7 @@ class GpuCards(Strict, tag_field="kind", tag="gpu"):
     """Some GPUs of one model."""
 
     model: str
-    """A model that ``gpu_model`` knows (``driver.families.gpu``)."""
+    """A model that ``gpu_model`` knows (``kerf_dra.driver.families.gpu``)."""
     count: CardCount = 1
     driver_version: DriverVersion = _DRIVER_VERSION
     """The version of the host's driver."""

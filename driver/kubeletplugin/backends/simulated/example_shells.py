@@ -9,9 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from driver.families.fpga.descriptions import Description, build_descriptions
-from driver.families.fpga.shell import Shell
-from driver.families.model_names import find_model
+from kerf_dra.driver.families.fpga.descriptions import Description, build_descriptions
+from kerf_dra.driver.families.fpga.shell import Shell
+from kerf_dra.driver.families.model_names import find_model
 
 _EXAMPLES: Final = Path(__file__).with_name("examples")
 

@@ -7,11 +7,11 @@ FPGA has one layout of its shell at a time; loading another one empties it.
 
 import msgspec
 
-from driver.families.fpga.shell import Function, Shell
-from driver.kubeletplugin.backends.base import HardwareConflictError, HardwareRefusedError
-from driver.kubeletplugin.backends.simulated.steps import HardwareStep
-from driver.partitions.device_names import list_units
-from driver.partitions.geometry import Placement
+from kerf_dra.driver.families.fpga.shell import Function, Shell
+from kerf_dra.driver.kubeletplugin.backends.base import HardwareConflictError, HardwareRefusedError
+from kerf_dra.driver.kubeletplugin.backends.simulated.steps import HardwareStep
+from kerf_dra.driver.partitions.device_names import list_units
+from kerf_dra.driver.partitions.geometry import Placement
 
 
 class Region(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,24 +10,24 @@ from typing import Final
 
 import msgspec
 
-from api.kerf.fpga_objects import MAX_SLOTS
-from api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig
-from api.model.device_attributes import CAPACITY_COMPUTE_UNIT_PERCENT
-from driver.families.fpga.shell import Shell
-from driver.kubeletplugin.backends.base import (
+from kerf_dra.api.kerf.fpga_objects import MAX_SLOTS
+from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig
+from kerf_dra.api.model.device_attributes import CAPACITY_COMPUTE_UNIT_PERCENT
+from kerf_dra.driver.families.fpga.shell import Shell
+from kerf_dra.driver.kubeletplugin.backends.base import (
     AllocatedDevice,
     CardSurvey,
     FoundPartition,
     Journal,
 )
-from driver.kubeletplugin.backends.fpga_parameters import find_fpga_config, find_function, find_load_limit
-from driver.kubeletplugin.backends.simulated import fpga
-from driver.kubeletplugin.backends.simulated.fpga import FpgaState
-from driver.kubeletplugin.backends.simulated.handles import FpgaHandle, SimulatedHandle
-from driver.kubeletplugin.backends.simulated.state_store import StateFile
-from driver.kubeletplugin.backends.simulated.steps import HardwareStep, StepRunner, TimeBudget
-from driver.partitions.device_names import card_name, list_units
-from driver.partitions.geometry import Card, Partition, Placement
+from kerf_dra.driver.kubeletplugin.backends.fpga_parameters import find_fpga_config, find_function, find_load_limit
+from kerf_dra.driver.kubeletplugin.backends.simulated import fpga
+from kerf_dra.driver.kubeletplugin.backends.simulated.fpga import FpgaState
+from kerf_dra.driver.kubeletplugin.backends.simulated.handles import FpgaHandle, SimulatedHandle
+from kerf_dra.driver.kubeletplugin.backends.simulated.state_store import StateFile
+from kerf_dra.driver.kubeletplugin.backends.simulated.steps import HardwareStep, StepRunner, TimeBudget
+from kerf_dra.driver.partitions.device_names import card_name, list_units
+from kerf_dra.driver.partitions.geometry import Card, Partition, Placement
 
 _LOADING: Final = "loading"
 """The note that a load into the slots has begun, with the function's name."""

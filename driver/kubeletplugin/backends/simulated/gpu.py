@@ -12,10 +12,10 @@ from typing import Final
 
 import msgspec
 
-from driver.families.gpu.model import GpuModel, Profile
-from driver.kubeletplugin.backends.base import HardwareBusyError, HardwareConflictError, HardwareRefusedError
-from driver.kubeletplugin.backends.simulated.steps import HardwareStep
-from driver.partitions.geometry import Placement, Run
+from kerf_dra.driver.families.gpu.model import GpuModel, Profile
+from kerf_dra.driver.kubeletplugin.backends.base import HardwareBusyError, HardwareConflictError, HardwareRefusedError
+from kerf_dra.driver.kubeletplugin.backends.simulated.steps import HardwareStep
+from kerf_dra.driver.partitions.geometry import Placement, Run
 
 _NO_RESOURCES: Final = "Insufficient Resources"
 _IN_USE: Final = "In use by another client"

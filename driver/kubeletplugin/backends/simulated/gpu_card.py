@@ -5,10 +5,10 @@ from typing import Final
 
 import msgspec
 
-from api.kerf.v1alpha1 import DeviceConfigBase, GpuConfig
-from api.model.device_attributes import CAPACITY_MEMORY
-from driver.families.gpu.model import GpuModel
-from driver.kubeletplugin.backends.base import (
+from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase, GpuConfig
+from kerf_dra.api.model.device_attributes import CAPACITY_MEMORY
+from kerf_dra.driver.families.gpu.model import GpuModel
+from kerf_dra.driver.kubeletplugin.backends.base import (
     AllocatedDevice,
     CardSurvey,
     FoundPartition,
@@ -16,13 +16,13 @@ from driver.kubeletplugin.backends.base import (
     Journal,
     UnsuitableClaimError,
 )
-from driver.kubeletplugin.backends.simulated import gpu
-from driver.kubeletplugin.backends.simulated.gpu import GpuInstance, GpuState
-from driver.kubeletplugin.backends.simulated.handles import GpuHandle, SimulatedHandle
-from driver.kubeletplugin.backends.simulated.state_store import StateFile
-from driver.kubeletplugin.backends.simulated.steps import HardwareStep, StepRunner
-from driver.partitions.device_names import card_name
-from driver.partitions.geometry import Card, Partition
+from kerf_dra.driver.kubeletplugin.backends.simulated import gpu
+from kerf_dra.driver.kubeletplugin.backends.simulated.gpu import GpuInstance, GpuState
+from kerf_dra.driver.kubeletplugin.backends.simulated.handles import GpuHandle, SimulatedHandle
+from kerf_dra.driver.kubeletplugin.backends.simulated.state_store import StateFile
+from kerf_dra.driver.kubeletplugin.backends.simulated.steps import HardwareStep, StepRunner
+from kerf_dra.driver.partitions.device_names import card_name
+from kerf_dra.driver.partitions.geometry import Card, Partition
 
 _ID: Final = "gi-"
 """Begins the id of a GPU instance in a survey."""

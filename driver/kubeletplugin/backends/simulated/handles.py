@@ -11,11 +11,11 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from api.wire import to_builtins
-from cdi import ContainerEdits
-from driver.kubeletplugin.backends.base import Handle, HardwareRefusedError
-from driver.kubeletplugin.backends.device_edits import build_node, name_variable
-from driver.partitions.geometry import Placement, Run
+from kerf_dra.api.wire import to_builtins
+from kerf_dra.cdi import ContainerEdits
+from kerf_dra.driver.kubeletplugin.backends.base import Handle, HardwareRefusedError
+from kerf_dra.driver.kubeletplugin.backends.device_edits import build_node, name_variable
+from kerf_dra.driver.partitions.geometry import Placement, Run
 
 _MIB: Final = 2**20
 _FIRST_CAPABILITY: Final = 3

@@ -12,8 +12,8 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from driver.kubeletplugin.backends.base import HardwareRefusedError
-from driver.runtime import file_lock
+from kerf_dra.driver.kubeletplugin.backends.base import HardwareRefusedError
+from kerf_dra.driver.runtime import file_lock
 
 StateT = TypeVar("StateT", bound=msgspec.Struct)
 

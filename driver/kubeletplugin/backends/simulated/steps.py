@@ -25,9 +25,14 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
-from api.kerf.v1alpha1 import Strict
-from driver.kubeletplugin.backends.base import HardwareBusyError, HardwareRefusedError, HealthState, UnhealthyState
-from driver.kubeletplugin.backends.simulated.state_store import StateFile, StateT
+from kerf_dra.api.kerf.v1alpha1 import Strict
+from kerf_dra.driver.kubeletplugin.backends.base import (
+    HardwareBusyError,
+    HardwareRefusedError,
+    HealthState,
+    UnhealthyState,
+)
+from kerf_dra.driver.kubeletplugin.backends.simulated.state_store import StateFile, StateT
 
 Moment: TypeAlias = Literal["before", "after"]
 Sleep: TypeAlias = Callable[[float], None]

@@ -7,6 +7,6 @@ is the protocol, ``config`` its configuration, ``handles`` what the checkpoint k
 docs/fpga.md.
 """
 
-from driver.kubeletplugin.backends.slots.backend import SlotsBackend, open_backend
+from kerf_dra.driver.kubeletplugin.backends.slots.backend import SlotsBackend, open_backend
 
 __all__ = ["SlotsBackend", "open_backend"]

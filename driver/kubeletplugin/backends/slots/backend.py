@@ -7,15 +7,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from api.errors import KerfError
-from api.kerf.v1alpha1 import DeviceConfigBase
-from api.model.base import JsonObject
-from api.model.devices import Attribute
-from cdi import ContainerEdits
-from driver.families.fpga.descriptions import Description, build_descriptions
-from driver.families.fpga.geometry import fpga_geometry
-from driver.families.fpga.shell import Shell
-from driver.kubeletplugin.backends.base import (
+from kerf_dra.api.errors import KerfError
+from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.devices import Attribute
+from kerf_dra.cdi import ContainerEdits
+from kerf_dra.driver.families.fpga.descriptions import Description, build_descriptions
+from kerf_dra.driver.families.fpga.geometry import fpga_geometry
+from kerf_dra.driver.families.fpga.shell import Shell
+from kerf_dra.driver.kubeletplugin.backends.base import (
     AllocatedDevice,
     CardAbsentError,
     CardChange,
@@ -29,24 +29,24 @@ from driver.kubeletplugin.backends.base import (
     Journal,
     UnhealthyState,
 )
-from driver.kubeletplugin.backends.documents import read_config
-from driver.kubeletplugin.backends.fpga_descriptions import (
+from kerf_dra.driver.kubeletplugin.backends.documents import read_config
+from kerf_dra.driver.kubeletplugin.backends.fpga_descriptions import (
     read_description_files,
     summarize_refusals,
 )
-from driver.kubeletplugin.backends.fpga_images.signatures import KeyRing
-from driver.kubeletplugin.backends.health_watcher import HealthWatcher, Snapshot
-from driver.kubeletplugin.backends.kernel_files import read_numa_node
-from driver.kubeletplugin.backends.slots.board import SlotsBoard
-from driver.kubeletplugin.backends.slots.config import SlotsConfig
-from driver.kubeletplugin.backends.slots.daemon import DfxDaemon, Exchange
-from driver.kubeletplugin.backends.slots.handles import SlotsHandle, build_edits, from_json, to_json
-from driver.kubeletplugin.backends.slots.images import PackageImages
-from driver.kubeletplugin.backends.slots.layouts import BoardLayout, BoardLayouts, choose_layouts
-from driver.kubeletplugin.backends.slots.overlays import read_overlays
-from driver.kubeletplugin.backends.slots.packages import BaseDesign, InvalidPackageError, find_base_folders
-from driver.partitions.geometry import Card, Partition, Placement
-from driver.runtime.problem_log import ProblemLog
+from kerf_dra.driver.kubeletplugin.backends.fpga_images.signatures import KeyRing
+from kerf_dra.driver.kubeletplugin.backends.health_watcher import HealthWatcher, Snapshot
+from kerf_dra.driver.kubeletplugin.backends.kernel_files import read_numa_node
+from kerf_dra.driver.kubeletplugin.backends.slots.board import SlotsBoard
+from kerf_dra.driver.kubeletplugin.backends.slots.config import SlotsConfig
+from kerf_dra.driver.kubeletplugin.backends.slots.daemon import DfxDaemon, Exchange
+from kerf_dra.driver.kubeletplugin.backends.slots.handles import SlotsHandle, build_edits, from_json, to_json
+from kerf_dra.driver.kubeletplugin.backends.slots.images import PackageImages
+from kerf_dra.driver.kubeletplugin.backends.slots.layouts import BoardLayout, BoardLayouts, choose_layouts
+from kerf_dra.driver.kubeletplugin.backends.slots.overlays import read_overlays
+from kerf_dra.driver.kubeletplugin.backends.slots.packages import BaseDesign, InvalidPackageError, find_base_folders
+from kerf_dra.driver.partitions.geometry import Card, Partition, Placement
+from kerf_dra.driver.runtime.problem_log import ProblemLog
 
 _log = logging.getLogger(__name__)
 

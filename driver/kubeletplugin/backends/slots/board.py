@@ -23,10 +23,10 @@ from typing import Final
 
 from msgspec import structs
 
-from api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig
-from driver.families.fpga.descriptions import DescribedShell, ImageReference
-from driver.families.fpga.shell import Shell
-from driver.kubeletplugin.backends.base import (
+from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig
+from kerf_dra.driver.families.fpga.descriptions import DescribedShell, ImageReference
+from kerf_dra.driver.families.fpga.shell import Shell
+from kerf_dra.driver.kubeletplugin.backends.base import (
     AllocatedDevice,
     CardSurvey,
     FoundPartition,
@@ -36,22 +36,22 @@ from driver.kubeletplugin.backends.base import (
     HardwareRefusedError,
     Journal,
 )
-from driver.kubeletplugin.backends.fpga_loads import LOADS, WARM_HITS
-from driver.kubeletplugin.backends.fpga_parameters import (
+from kerf_dra.driver.kubeletplugin.backends.fpga_loads import LOADS, WARM_HITS
+from kerf_dra.driver.kubeletplugin.backends.fpga_parameters import (
     check_namespace,
     find_fpga_config,
     find_function,
     find_load_limit,
 )
-from driver.kubeletplugin.backends.kernel_files import describe_processes, find_openers, read_process_name
-from driver.kubeletplugin.backends.slots.daemon import DfxDaemon
-from driver.kubeletplugin.backends.slots.handles import PreparedSlot, SlotsHandle, UioDevice
-from driver.kubeletplugin.backends.slots.images import PackageImages
-from driver.kubeletplugin.backends.slots.layouts import BoardLayout
-from driver.kubeletplugin.backends.slots.messages import Loaded, show_base
-from driver.kubeletplugin.backends.slots.overlays import Overlays, read_overlays
-from driver.kubeletplugin.backends.slots.packages import BaseDesign, InvalidPackageError
-from driver.partitions.geometry import Placement
+from kerf_dra.driver.kubeletplugin.backends.kernel_files import describe_processes, find_openers, read_process_name
+from kerf_dra.driver.kubeletplugin.backends.slots.daemon import DfxDaemon
+from kerf_dra.driver.kubeletplugin.backends.slots.handles import PreparedSlot, SlotsHandle, UioDevice
+from kerf_dra.driver.kubeletplugin.backends.slots.images import PackageImages
+from kerf_dra.driver.kubeletplugin.backends.slots.layouts import BoardLayout
+from kerf_dra.driver.kubeletplugin.backends.slots.messages import Loaded, show_base
+from kerf_dra.driver.kubeletplugin.backends.slots.overlays import Overlays, read_overlays
+from kerf_dra.driver.kubeletplugin.backends.slots.packages import BaseDesign, InvalidPackageError
+from kerf_dra.driver.partitions.geometry import Placement
 
 _log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import msgspec
 
-from api.kerf.v1alpha1 import Strict
+from kerf_dra.api.kerf.v1alpha1 import Strict
 
 
 class SlotsConfig(Strict):

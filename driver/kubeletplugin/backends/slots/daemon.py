@@ -9,14 +9,14 @@ import socket
 import struct
 from typing import Final, Protocol
 
-from driver.kubeletplugin.backends.base import (
+from kerf_dra.driver.kubeletplugin.backends.base import (
     CardAbsentError,
     HardwareBusyError,
     HardwareConflictError,
     HardwareRefusedError,
 )
-from driver.kubeletplugin.backends.slots import messages
-from driver.kubeletplugin.backends.slots.messages import Listing, UnexpectedReplyError
+from kerf_dra.driver.kubeletplugin.backends.slots import messages
+from kerf_dra.driver.kubeletplugin.backends.slots.messages import Listing, UnexpectedReplyError
 
 _QUERY_S: Final = 20.0
 """Seconds to wait for an answer to a question, or an unload: a load that the daemon makes for another may take some."""

@@ -7,10 +7,10 @@ it is loaded, is what lies in the firmware folder then; only root may write ther
 from pathlib import Path
 from typing import Final
 
-from driver.families.fpga.descriptions import ImageReference
-from driver.families.fpga.refused_images import ImageRefusal
-from driver.kubeletplugin.backends.fpga_images.signatures import KeyRing
-from driver.kubeletplugin.backends.slots.packages import (
+from kerf_dra.driver.families.fpga.descriptions import ImageReference
+from kerf_dra.driver.families.fpga.refused_images import ImageRefusal
+from kerf_dra.driver.kubeletplugin.backends.fpga_images.signatures import KeyRing
+from kerf_dra.driver.kubeletplugin.backends.slots.packages import (
     BaseDesign,
     FolderVersion,
     InvalidPackageError,

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from driver.families.fpga.descriptions import DescribedShell, Descriptions, ImageReference, select_layouts
-from driver.families.fpga.refused_images import ImageRefusal
-from driver.families.fpga.shell import Shell
-from driver.kubeletplugin.backends.fpga_descriptions import leave_out_images
-from driver.kubeletplugin.backends.slots.images import PackageImages
-from driver.kubeletplugin.backends.slots.packages import BaseDesign
+from kerf_dra.driver.families.fpga.descriptions import DescribedShell, Descriptions, ImageReference, select_layouts
+from kerf_dra.driver.families.fpga.refused_images import ImageRefusal
+from kerf_dra.driver.families.fpga.shell import Shell
+from kerf_dra.driver.kubeletplugin.backends.fpga_descriptions import leave_out_images
+from kerf_dra.driver.kubeletplugin.backends.slots.images import PackageImages
+from kerf_dra.driver.kubeletplugin.backends.slots.packages import BaseDesign
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from driver.kubeletplugin.backends.base import HardwareRefusedError
+from kerf_dra.driver.kubeletplugin.backends.base import HardwareRefusedError
 
 LOAD_ACCEL: Final = 6
 """Load a package by its name into the first free slot for which it has a directory."""

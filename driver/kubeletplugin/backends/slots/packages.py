@@ -21,7 +21,7 @@ from typing import Annotated, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from driver.kubeletplugin.backends.base import HardwareRefusedError
+from kerf_dra.driver.kubeletplugin.backends.base import HardwareRefusedError
 
 _NAMESPACE: Final = uuid.UUID("5c1c7f0e-8f1e-5d3a-9a57-1e0d7a9c2b64")
 """The namespace of the interface UUIDs of base designs (RFC 9562, version 5)."""
@@ -30,7 +30,7 @@ _DYNAMIC: Final = "PL_DFX"
 _FLAT: Final = frozenset({"PL_FLAT", "XRT_FLAT"})
 """The types of base designs without slots."""
 _MAX_SLOTS: Final = 16
-"""The most slots of a described shell (``api.kerf.fpga_objects.MAX_SLOTS``)."""
+"""The most slots of a described shell (``kerf_dra.api.kerf.fpga_objects.MAX_SLOTS``)."""
 _MAX_DOCUMENT: Final = 64 * 1024
 """Bytes of a ``shell.json`` or ``accel.json`` that are read: the daemon's own parser takes 128 tokens."""
 _MAX_FILES: Final = 64

@@ -6,6 +6,6 @@ functions and releases the card, ``health`` judges what was read. ``backend`` is
 its configuration, and ``handles`` what the checkpoint keeps and containers get. See docs/fpga.md.
 """
 
-from driver.kubeletplugin.backends.xrt.backend import XrtBackend, open_backend
+from kerf_dra.driver.kubeletplugin.backends.xrt.backend import XrtBackend, open_backend
 
 __all__ = ["XrtBackend", "open_backend"]

@@ -5,13 +5,13 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from api.kerf.v1alpha1 import DeviceConfigBase
-from api.model.base import JsonObject
-from api.model.devices import Attribute
-from cdi import ContainerEdits
-from driver.families.fpga.descriptions import DescribedShell
-from driver.families.fpga.geometry import fpga_geometry
-from driver.kubeletplugin.backends.base import (
+from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.devices import Attribute
+from kerf_dra.cdi import ContainerEdits
+from kerf_dra.driver.families.fpga.descriptions import DescribedShell
+from kerf_dra.driver.families.fpga.geometry import fpga_geometry
+from kerf_dra.driver.kubeletplugin.backends.base import (
     AllocatedDevice,
     CardChange,
     CardSurvey,
@@ -21,19 +21,19 @@ from driver.kubeletplugin.backends.base import (
     HealthChange,
     Journal,
 )
-from driver.kubeletplugin.backends.documents import read_config
-from driver.kubeletplugin.backends.fpga_images.catalog import ImageCatalog
-from driver.kubeletplugin.backends.health_watcher import HealthWatcher, Snapshot
-from driver.kubeletplugin.backends.kernel_files import CardNumbers, KnownCards
-from driver.kubeletplugin.backends.xrt.card import XrtCard
-from driver.kubeletplugin.backends.xrt.config import XrtConfig
-from driver.kubeletplugin.backends.xrt.handles import build_edits, from_json, to_json
-from driver.kubeletplugin.backends.xrt.health import judge_condition
-from driver.kubeletplugin.backends.xrt.library import Loader, XrtLibrary
-from driver.kubeletplugin.backends.xrt.sysfs import XrtCardReading, XrtFiles
-from driver.kubeletplugin.backends.xrt.xclbin import read_xclbin_header
-from driver.partitions.geometry import Card
-from driver.runtime.problem_log import ProblemLog
+from kerf_dra.driver.kubeletplugin.backends.documents import read_config
+from kerf_dra.driver.kubeletplugin.backends.fpga_images.catalog import ImageCatalog
+from kerf_dra.driver.kubeletplugin.backends.health_watcher import HealthWatcher, Snapshot
+from kerf_dra.driver.kubeletplugin.backends.kernel_files import CardNumbers, KnownCards
+from kerf_dra.driver.kubeletplugin.backends.xrt.card import XrtCard
+from kerf_dra.driver.kubeletplugin.backends.xrt.config import XrtConfig
+from kerf_dra.driver.kubeletplugin.backends.xrt.handles import build_edits, from_json, to_json
+from kerf_dra.driver.kubeletplugin.backends.xrt.health import judge_condition
+from kerf_dra.driver.kubeletplugin.backends.xrt.library import Loader, XrtLibrary
+from kerf_dra.driver.kubeletplugin.backends.xrt.sysfs import XrtCardReading, XrtFiles
+from kerf_dra.driver.kubeletplugin.backends.xrt.xclbin import read_xclbin_header
+from kerf_dra.driver.partitions.geometry import Card
+from kerf_dra.driver.runtime.problem_log import ProblemLog
 
 _log = logging.getLogger(__name__)
 _FIRST_RENDER = 128

@@ -14,10 +14,10 @@ from typing import Final
 
 from msgspec import structs
 
-from api.kerf.v1alpha1 import DeviceConfigBase
-from api.model.device_attributes import CAPACITY_COMPUTE_UNIT_PERCENT
-from driver.families.fpga.descriptions import DescribedShell, ImageReference
-from driver.kubeletplugin.backends.base import (
+from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase
+from kerf_dra.api.model.device_attributes import CAPACITY_COMPUTE_UNIT_PERCENT
+from kerf_dra.driver.families.fpga.descriptions import DescribedShell, ImageReference
+from kerf_dra.driver.kubeletplugin.backends.base import (
     AllocatedDevice,
     CardAbsentError,
     CardSurvey,
@@ -28,19 +28,19 @@ from driver.kubeletplugin.backends.base import (
     HardwareRefusedError,
     Journal,
 )
-from driver.kubeletplugin.backends.fpga_images.files import ImageFiles
-from driver.kubeletplugin.backends.fpga_loads import LOADS, WARM_HITS
-from driver.kubeletplugin.backends.fpga_parameters import (
+from kerf_dra.driver.kubeletplugin.backends.fpga_images.files import ImageFiles
+from kerf_dra.driver.kubeletplugin.backends.fpga_loads import LOADS, WARM_HITS
+from kerf_dra.driver.kubeletplugin.backends.fpga_parameters import (
     check_namespace,
     find_fpga_config,
     find_function,
     find_load_limit,
 )
-from driver.kubeletplugin.backends.kernel_files import describe_processes, find_openers, read_process_name
-from driver.kubeletplugin.backends.xrt.handles import XrtHandle
-from driver.kubeletplugin.backends.xrt.library import Loader
-from driver.kubeletplugin.backends.xrt.sysfs import XrtCardReading, XrtFiles
-from driver.partitions.geometry import Placement
+from kerf_dra.driver.kubeletplugin.backends.kernel_files import describe_processes, find_openers, read_process_name
+from kerf_dra.driver.kubeletplugin.backends.xrt.handles import XrtHandle
+from kerf_dra.driver.kubeletplugin.backends.xrt.library import Loader
+from kerf_dra.driver.kubeletplugin.backends.xrt.sysfs import XrtCardReading, XrtFiles
+from kerf_dra.driver.partitions.geometry import Placement
 
 _log = logging.getLogger(__name__)
 

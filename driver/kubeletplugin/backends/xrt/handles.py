@@ -9,12 +9,12 @@ from typing import Literal
 
 import msgspec
 
-from api.wire import to_builtins
-from cdi import ContainerEdits
-from driver.families.fpga.descriptions import ImageReference
-from driver.kubeletplugin.backends.base import Handle
-from driver.kubeletplugin.backends.device_edits import build_node, name_variable
-from driver.kubeletplugin.backends.documents import read_handle
+from kerf_dra.api.wire import to_builtins
+from kerf_dra.cdi import ContainerEdits
+from kerf_dra.driver.families.fpga.descriptions import ImageReference
+from kerf_dra.driver.kubeletplugin.backends.base import Handle
+from kerf_dra.driver.kubeletplugin.backends.device_edits import build_node, name_variable
+from kerf_dra.driver.kubeletplugin.backends.documents import read_handle
 
 
 class XrtHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="xrt"):

@@ -3,8 +3,8 @@
 Temperatures are not judged: the driver shows them without the limits of the card, which stops its kernels by itself.
 """
 
-from driver.kubeletplugin.backends.base import HealthState, UnhealthyState
-from driver.kubeletplugin.backends.xrt.sysfs import XrtCondition
+from kerf_dra.driver.kubeletplugin.backends.base import HealthState, UnhealthyState
+from kerf_dra.driver.kubeletplugin.backends.xrt.sysfs import XrtCondition
 
 
 def judge_condition(condition: XrtCondition) -> UnhealthyState | None:

@@ -18,10 +18,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Protocol, TypeAlias
 
-from api.errors import KerfError
-from driver.kubeletplugin.backends.base import CardAbsentError, HardwareBusyError, HardwareRefusedError
-from driver.kubeletplugin.backends.fpga_images.files import ImageBits
-from driver.kubeletplugin.backends.xrt import load_process
+from kerf_dra.api.errors import KerfError
+from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError, HardwareBusyError, HardwareRefusedError
+from kerf_dra.driver.kubeletplugin.backends.fpga_images.files import ImageBits
+from kerf_dra.driver.kubeletplugin.backends.xrt import load_process
 
 _LIBRARY: Final = "lib/libxrt_coreutil.so.2"
 """The library, below XRT's folder."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from driver.kubeletplugin.backends.base import CardAbsentError
-from driver.kubeletplugin.backends.kernel_files import find_pcie_root, read_numa_node
+from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError
+from kerf_dra.driver.kubeletplugin.backends.kernel_files import find_pcie_root, read_numa_node
 
 _DRIVER: Final = "sys/bus/pci/drivers/xocl"
 _DEVICES: Final = "sys/bus/pci/devices"

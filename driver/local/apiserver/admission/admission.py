@@ -5,11 +5,16 @@ Source: the admission plugin NamespaceLifecycle, and ``AuthorizedForAdmin`` of t
 
 from typing import Final
 
-from api.model.base import JsonObject
-from driver.local.apiserver.kinds.types import ResourceType
-from driver.local.apiserver.meta.documents import lookup
-from driver.local.apiserver.meta.status_errors import FieldErrors, forbidden, object_forbidden, object_not_found
-from driver.local.apiserver.storage import GroupResource, ObjectKey, Storage
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.driver.local.apiserver.kinds.types import ResourceType
+from kerf_dra.driver.local.apiserver.meta.documents import lookup
+from kerf_dra.driver.local.apiserver.meta.status_errors import (
+    FieldErrors,
+    forbidden,
+    object_forbidden,
+    object_not_found,
+)
+from kerf_dra.driver.local.apiserver.storage import GroupResource, ObjectKey, Storage
 
 NAMESPACES: Final = GroupResource("", "namespaces")
 ADMIN_ACCESS_LABEL: Final = "resource.kubernetes.io/admin-access"

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from api.errors import KerfError
-from driver.cel.compile import UNSUPPORTED
-from driver.cel.inlining import inline_bindings
-from driver.local.apiserver.meta.documents import JsonValue
+from kerf_dra.api.errors import KerfError
+from kerf_dra.driver.cel.compile import UNSUPPORTED
+from kerf_dra.driver.cel.inlining import inline_bindings
+from kerf_dra.driver.local.apiserver.meta.documents import JsonValue
 
 
 class RuleError(KerfError):

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final, Literal
 
-from api.model.base import JsonObject
-from driver.local.apiserver.admission.cel import RuleError, evaluate
-from driver.local.apiserver.meta.documents import lookup
-from driver.local.apiserver.meta.status_errors import ApiStatusError, object_forbidden
-from driver.local.apiserver.storage import GroupResource, ObjectKey, Storage
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.driver.local.apiserver.admission.cel import RuleError, evaluate
+from kerf_dra.driver.local.apiserver.meta.documents import lookup
+from kerf_dra.driver.local.apiserver.meta.status_errors import ApiStatusError, object_forbidden
+from kerf_dra.driver.local.apiserver.storage import GroupResource, ObjectKey, Storage
 
 _POLICIES: Final = GroupResource("admissionregistration.k8s.io", "validatingadmissionpolicies")
 _BINDINGS: Final = GroupResource("admissionregistration.k8s.io", "validatingadmissionpolicybindings")

@@ -1,17 +1,25 @@
 """``x-kubernetes-validations``: the CEL validation rules of custom resources (KEP-2876).
 
-A rule that does not compile (``driver.local.apiserver.admission.cel``) is refused when its definition is written.
+A rule that does not compile (``kerf_dra.driver.local.apiserver.admission.cel``) is refused when its definition is
+written.
 """
 
 import re
 from dataclasses import dataclass
 from typing import Final
 
-from api.model.base import JsonObject
-from driver.local.apiserver.admission.cel import RuleError, evaluate
-from driver.local.apiserver.crd.structural_schema import children, properties
-from driver.local.apiserver.meta.documents import JsonValue
-from driver.local.apiserver.meta.status_errors import OMITTED, FieldErrors, duplicate, forbidden, invalid, required
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.driver.local.apiserver.admission.cel import RuleError, evaluate
+from kerf_dra.driver.local.apiserver.crd.structural_schema import children, properties
+from kerf_dra.driver.local.apiserver.meta.documents import JsonValue
+from kerf_dra.driver.local.apiserver.meta.status_errors import (
+    OMITTED,
+    FieldErrors,
+    duplicate,
+    forbidden,
+    invalid,
+    required,
+)
 
 VARIABLES: Final = ("self", "oldSelf")
 """The variables of a rule."""

@@ -7,17 +7,17 @@ is written. Source: ``apiextensions-apiserver`` ``pkg/registry/customresource`` 
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from api.model.base import JsonObject
-from driver.local.apiserver.crd.cel_rules import has_rules, validate_rules
-from driver.local.apiserver.crd.object_validation import validate_object
-from driver.local.apiserver.crd.printer_columns import UnsupportedJsonPathError, build_printer_columns
-from driver.local.apiserver.crd.schema_validation import validate_structural_schema
-from driver.local.apiserver.crd.structural_schema import default, prune
-from driver.local.apiserver.kinds.types import ApiVersion, ResourceType, Strategy
-from driver.local.apiserver.meta.documents import lookup
-from driver.local.apiserver.meta.merge_schema import derive_merge_schema, with_metadata
-from driver.local.apiserver.meta.names import dns_label, dns_subdomain, validate_name
-from driver.local.apiserver.meta.status_errors import (
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.driver.local.apiserver.crd.cel_rules import has_rules, validate_rules
+from kerf_dra.driver.local.apiserver.crd.object_validation import validate_object
+from kerf_dra.driver.local.apiserver.crd.printer_columns import UnsupportedJsonPathError, build_printer_columns
+from kerf_dra.driver.local.apiserver.crd.schema_validation import validate_structural_schema
+from kerf_dra.driver.local.apiserver.crd.structural_schema import default, prune
+from kerf_dra.driver.local.apiserver.kinds.types import ApiVersion, ResourceType, Strategy
+from kerf_dra.driver.local.apiserver.meta.documents import lookup
+from kerf_dra.driver.local.apiserver.meta.merge_schema import derive_merge_schema, with_metadata
+from kerf_dra.driver.local.apiserver.meta.names import dns_label, dns_subdomain, validate_name
+from kerf_dra.driver.local.apiserver.meta.status_errors import (
     FieldErrors,
     bad_request,
     immutable,
@@ -26,7 +26,7 @@ from driver.local.apiserver.meta.status_errors import (
     quoted,
     required,
 )
-from driver.local.apiserver.storage import GroupResource
+from kerf_dra.driver.local.apiserver.storage import GroupResource
 
 DEFINITIONS: Final = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
 CLEANUP_FINALIZER: Final = "customresourcecleanup.apiextensions.k8s.io"

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from typing import Final
 
-from api.model.base import JsonObject
-from driver.local.apiserver.crd.structural_schema import OBJECT_FIELDS, children, is_embedded, properties
-from driver.local.apiserver.meta.documents import JsonValue
-from driver.local.apiserver.meta.status_errors import (
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.driver.local.apiserver.crd.structural_schema import OBJECT_FIELDS, children, is_embedded, properties
+from kerf_dra.driver.local.apiserver.meta.documents import JsonValue
+from kerf_dra.driver.local.apiserver.meta.status_errors import (
     FieldError,
     FieldErrors,
     duplicate,
@@ -27,7 +27,7 @@ from driver.local.apiserver.meta.status_errors import (
     too_many,
     type_invalid,
 )
-from driver.local.apiserver.times import parse_time
+from kerf_dra.driver.local.apiserver.times import parse_time
 
 _INT_RANGES: Final = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 _BODY: Final = "in body"

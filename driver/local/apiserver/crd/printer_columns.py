@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
-from api.errors import KerfError
-from api.model.base import JsonObject
-from driver.local.apiserver.kinds.printers.columns import AGE, NAME
-from driver.local.apiserver.kinds.types import Cell, Column
-from driver.local.apiserver.meta.documents import JsonValue
-from driver.local.apiserver.meta.status_errors import quoted
-from driver.local.apiserver.times import format_age
+from kerf_dra.api.errors import KerfError
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.driver.local.apiserver.kinds.printers.columns import AGE, NAME
+from kerf_dra.driver.local.apiserver.kinds.types import Cell, Column
+from kerf_dra.driver.local.apiserver.meta.documents import JsonValue
+from kerf_dra.driver.local.apiserver.meta.status_errors import quoted
+from kerf_dra.driver.local.apiserver.times import format_age
 
 _STEP: Final = re.compile(
     r"""\.(?P<field>[^.\[\]]+)

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from api.model.base import JsonObject
-from driver.local.apiserver.admission.cel import RuleError, compile_expression
-from driver.local.apiserver.crd.cel_rules import VARIABLES
-from driver.local.apiserver.crd.object_validation import validate_value
-from driver.local.apiserver.crd.structural_schema import prune
-from driver.local.apiserver.meta.documents import deep_copy
-from driver.local.apiserver.meta.status_errors import FieldErrors, forbidden, invalid, not_supported, required
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.driver.local.apiserver.admission.cel import RuleError, compile_expression
+from kerf_dra.driver.local.apiserver.crd.cel_rules import VARIABLES
+from kerf_dra.driver.local.apiserver.crd.object_validation import validate_value
+from kerf_dra.driver.local.apiserver.crd.structural_schema import prune
+from kerf_dra.driver.local.apiserver.meta.documents import deep_copy
+from kerf_dra.driver.local.apiserver.meta.status_errors import FieldErrors, forbidden, invalid, not_supported, required
 
 _TYPES: Final = ("array", "boolean", "integer", "number", "object", "string")
 _LIST_TYPES: Final = ("atomic", "map", "set")

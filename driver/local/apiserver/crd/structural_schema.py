@@ -7,8 +7,8 @@ are left to the server. Source: ``apiextensions-apiserver`` ``pkg/apiserver/sche
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from api.model.base import JsonObject
-from driver.local.apiserver.meta.documents import JsonValue, deep_copy
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.driver.local.apiserver.meta.documents import JsonValue, deep_copy
 
 OBJECT_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata"})
 """The fields that every object has, whatever its schema says."""

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from api.model.base import JsonObject
-from driver.local.apiserver.kinds.served_kinds import ServedKinds
-from driver.local.apiserver.kinds.types import ApiVersion, ResourceType
-from driver.local.apiserver.settings import ApiServerSettings
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.driver.local.apiserver.kinds.served_kinds import ServedKinds
+from kerf_dra.driver.local.apiserver.kinds.types import ApiVersion, ResourceType
+from kerf_dra.driver.local.apiserver.settings import ApiServerSettings
 
 _AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 _PLAIN: Final = "application/json"

@@ -10,11 +10,11 @@ import hashlib
 from collections.abc import Iterable
 from typing import Final
 
-from api.model.base import JsonObject
-from driver.local.apiserver.http.serializer import encode
-from driver.local.apiserver.kinds.served_kinds import ServedKinds
-from driver.local.apiserver.kinds.types import ApiVersion, ResourceType
-from driver.local.apiserver.settings import ApiServerSettings
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.driver.local.apiserver.http.serializer import encode
+from kerf_dra.driver.local.apiserver.kinds.served_kinds import ServedKinds
+from kerf_dra.driver.local.apiserver.kinds.types import ApiVersion, ResourceType
+from kerf_dra.driver.local.apiserver.settings import ApiServerSettings
 
 _PATCH_TYPES: Final = ("application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json")
 _OBJECT: Final[JsonObject] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from api.model.base import JsonObject
-from driver.local.apiserver.meta.status_errors import (
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.driver.local.apiserver.meta.status_errors import (
     ApiStatusError,
     FieldError,
     FieldErrors,

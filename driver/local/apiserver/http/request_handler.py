@@ -9,23 +9,23 @@ from functools import partial
 from http import HTTPStatus
 from typing import Final
 
-from api.model.base import JsonObject
-from api.model.times import format_time
-from driver.local.apiserver.http.query_options import DeleteOptions, ListOptions, WriteOptions
-from driver.local.apiserver.http.request_info import RequestInfo
-from driver.local.apiserver.http.serializer import ObjectEncoder, encode, negotiate_form
-from driver.local.apiserver.kinds.served_kinds import ServedKinds, ServedVersion
-from driver.local.apiserver.kinds.types import ResourceType
-from driver.local.apiserver.meta.documents import lookup
-from driver.local.apiserver.meta.status_errors import bad_request, method_not_allowed, path_not_found, success
-from driver.local.apiserver.registry.create_update import ObjectWriter, WriteRequest, WriteResult
-from driver.local.apiserver.registry.delete import ObjectDeleter
-from driver.local.apiserver.registry.patch import decode_document, parse_patch
-from driver.local.apiserver.registry.read import get_object, list_objects, parse_selector
-from driver.local.apiserver.registry.subresources import bind_pod, finalize_namespace
-from driver.local.apiserver.registry.watch import Watch, WatchNotifier
-from driver.local.apiserver.settings import ApiServerSettings
-from driver.local.apiserver.storage import ObjectKey, Storage, StoredObject
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.times import format_time
+from kerf_dra.driver.local.apiserver.http.query_options import DeleteOptions, ListOptions, WriteOptions
+from kerf_dra.driver.local.apiserver.http.request_info import RequestInfo
+from kerf_dra.driver.local.apiserver.http.serializer import ObjectEncoder, encode, negotiate_form
+from kerf_dra.driver.local.apiserver.kinds.served_kinds import ServedKinds, ServedVersion
+from kerf_dra.driver.local.apiserver.kinds.types import ResourceType
+from kerf_dra.driver.local.apiserver.meta.documents import lookup
+from kerf_dra.driver.local.apiserver.meta.status_errors import bad_request, method_not_allowed, path_not_found, success
+from kerf_dra.driver.local.apiserver.registry.create_update import ObjectWriter, WriteRequest, WriteResult
+from kerf_dra.driver.local.apiserver.registry.delete import ObjectDeleter
+from kerf_dra.driver.local.apiserver.registry.patch import decode_document, parse_patch
+from kerf_dra.driver.local.apiserver.registry.read import get_object, list_objects, parse_selector
+from kerf_dra.driver.local.apiserver.registry.subresources import bind_pod, finalize_namespace
+from kerf_dra.driver.local.apiserver.registry.watch import Watch, WatchNotifier
+from kerf_dra.driver.local.apiserver.settings import ApiServerSettings
+from kerf_dra.driver.local.apiserver.storage import ObjectKey, Storage, StoredObject
 
 _log: Final = logging.getLogger(__name__)
 

@@ -13,11 +13,11 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from api.model.base import JsonObject
-from driver.local.apiserver.kinds.types import ApiVersion, ResourceType
-from driver.local.apiserver.meta.documents import JsonValue
-from driver.local.apiserver.meta.status_errors import ApiStatusError
-from driver.local.apiserver.storage import StoredObject
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.driver.local.apiserver.kinds.types import ApiVersion, ResourceType
+from kerf_dra.driver.local.apiserver.meta.documents import JsonValue
+from kerf_dra.driver.local.apiserver.meta.status_errors import ApiStatusError
+from kerf_dra.driver.local.apiserver.storage import StoredObject
 
 _META_VERSION: Final = "meta.k8s.io/v1"
 ResponseForm: TypeAlias = Literal["object", "table", "metadata"]

@@ -19,21 +19,21 @@ import anyio
 from aiohttp import web
 from anyio.abc import TaskStatus
 
-from api.model.base import JsonObject
-from driver.local.apiserver.crd.definitions import DEFINITIONS, build_resource_type
-from driver.local.apiserver.faults import FaultPlan, InjectedFault
-from driver.local.apiserver.http import discovery, openapi
-from driver.local.apiserver.http.request_handler import ApiRequest, RequestHandler
-from driver.local.apiserver.http.request_info import parse_path
-from driver.local.apiserver.http.serializer import encode
-from driver.local.apiserver.kinds.served_kinds import ServedKinds, builtin_types
-from driver.local.apiserver.meta.status_errors import ApiStatusError, bad_request, internal_error
-from driver.local.apiserver.registry.create_update import WriteRequest
-from driver.local.apiserver.registry.garbage_collector import GarbageCollector
-from driver.local.apiserver.registry.watch import Watch, WatchNotifier
-from driver.local.apiserver.settings import ApiServerSettings
-from driver.local.apiserver.storage import GroupResource, ObjectKey, Storage, StorageEvent
-from driver.runtime.connection_limiter import ConnectionLimiter
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.driver.local.apiserver.crd.definitions import DEFINITIONS, build_resource_type
+from kerf_dra.driver.local.apiserver.faults import FaultPlan, InjectedFault
+from kerf_dra.driver.local.apiserver.http import discovery, openapi
+from kerf_dra.driver.local.apiserver.http.request_handler import ApiRequest, RequestHandler
+from kerf_dra.driver.local.apiserver.http.request_info import parse_path
+from kerf_dra.driver.local.apiserver.http.serializer import encode
+from kerf_dra.driver.local.apiserver.kinds.served_kinds import ServedKinds, builtin_types
+from kerf_dra.driver.local.apiserver.meta.status_errors import ApiStatusError, bad_request, internal_error
+from kerf_dra.driver.local.apiserver.registry.create_update import WriteRequest
+from kerf_dra.driver.local.apiserver.registry.garbage_collector import GarbageCollector
+from kerf_dra.driver.local.apiserver.registry.watch import Watch, WatchNotifier
+from kerf_dra.driver.local.apiserver.settings import ApiServerSettings
+from kerf_dra.driver.local.apiserver.storage import GroupResource, ObjectKey, Storage, StorageEvent
+from kerf_dra.driver.runtime.connection_limiter import ConnectionLimiter
 
 _log: Final = logging.getLogger(__name__)
 _HOST: Final = "127.0.0.1"

@@ -7,7 +7,7 @@ the OpenAPI document of Kubernetes 1.37 (``api/openapi-spec/swagger.json``).
 from collections.abc import Mapping
 from typing import Final
 
-from driver.local.apiserver.meta.merge_schema import (
+from kerf_dra.driver.local.apiserver.meta.merge_schema import (
     ATOMIC,
     CONDITIONS,
     METADATA_ROWS,

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Final
 
-from driver.local.apiserver.kinds import builtin_merge_schemas as merge_schemas
-from driver.local.apiserver.kinds.kind_definition import define_kind, define_version
-from driver.local.apiserver.kinds.printers.columns import AGE, NAME, field
-from driver.local.apiserver.kinds.types import ApiVersion, ResourceType
-from driver.local.apiserver.kinds.validation import classic
+from kerf_dra.driver.local.apiserver.kinds import builtin_merge_schemas as merge_schemas
+from kerf_dra.driver.local.apiserver.kinds.kind_definition import define_kind, define_version
+from kerf_dra.driver.local.apiserver.kinds.printers.columns import AGE, NAME, field
+from kerf_dra.driver.local.apiserver.kinds.types import ApiVersion, ResourceType
+from kerf_dra.driver.local.apiserver.kinds.validation import classic
 
 RESOURCE: Final = "resource.k8s.io"
 VERSION: Final = "v1alpha2"

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from api.model.base import JsonObject
-from driver.local.apiserver.meta.documents import lookup, without
-from driver.local.apiserver.storage import Converter
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.driver.local.apiserver.meta.documents import lookup, without
+from kerf_dra.driver.local.apiserver.storage import Converter
 
 _REQUEST_OWN: Final[Sequence[str]] = ("name", "firstAvailable")
 """The fields of a v1beta1 request that v1 has in the same place; all others belong to ``exactly``."""

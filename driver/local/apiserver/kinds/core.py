@@ -3,17 +3,17 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from driver.local.apiserver.kinds import builtin_merge_schemas as merge_schemas
-from driver.local.apiserver.kinds.conversion import event_from_events_group, event_to_events_group
-from driver.local.apiserver.kinds.kind_definition import define_kind, define_version, field_reader
-from driver.local.apiserver.kinds.printers import columns
-from driver.local.apiserver.kinds.printers.pods import PODS
-from driver.local.apiserver.kinds.types import ResourceType
-from driver.local.apiserver.kinds.validation import core, pods
-from driver.local.apiserver.meta.documents import lookup
-from driver.local.apiserver.meta.label_selectors import FieldReader
-from driver.local.apiserver.meta.names import dns_label
-from driver.local.apiserver.storage import GroupResource
+from kerf_dra.driver.local.apiserver.kinds import builtin_merge_schemas as merge_schemas
+from kerf_dra.driver.local.apiserver.kinds.conversion import event_from_events_group, event_to_events_group
+from kerf_dra.driver.local.apiserver.kinds.kind_definition import define_kind, define_version, field_reader
+from kerf_dra.driver.local.apiserver.kinds.printers import columns
+from kerf_dra.driver.local.apiserver.kinds.printers.pods import PODS
+from kerf_dra.driver.local.apiserver.kinds.types import ResourceType
+from kerf_dra.driver.local.apiserver.kinds.validation import core, pods
+from kerf_dra.driver.local.apiserver.meta.documents import lookup
+from kerf_dra.driver.local.apiserver.meta.label_selectors import FieldReader
+from kerf_dra.driver.local.apiserver.meta.names import dns_label
+from kerf_dra.driver.local.apiserver.storage import GroupResource
 
 _NAMESPACE: Final = define_version(
     strategy=core.NAMESPACES, columns=columns.NAMESPACES, merge_schema=merge_schemas.CONDITIONED, has_status=True

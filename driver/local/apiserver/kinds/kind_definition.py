@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from api.model.base import JsonObject
-from driver.local.apiserver.kinds.printers.columns import NAME_AND_AGE
-from driver.local.apiserver.kinds.types import ApiVersion, Column, ResourceType
-from driver.local.apiserver.meta.documents import lookup
-from driver.local.apiserver.meta.label_selectors import FieldReader
-from driver.local.apiserver.storage import Converter, GroupResource
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.driver.local.apiserver.kinds.printers.columns import NAME_AND_AGE
+from kerf_dra.driver.local.apiserver.kinds.types import ApiVersion, Column, ResourceType
+from kerf_dra.driver.local.apiserver.meta.documents import lookup
+from kerf_dra.driver.local.apiserver.meta.label_selectors import FieldReader
+from kerf_dra.driver.local.apiserver.storage import Converter, GroupResource
 
 
 def field_reader(*path: str) -> FieldReader:

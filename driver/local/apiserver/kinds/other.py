@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Final
 
-from driver.local.apiserver.crd.definitions import DEFINITION_STRATEGY, DEFINITIONS
-from driver.local.apiserver.kinds import builtin_merge_schemas as merge_schemas
-from driver.local.apiserver.kinds.kind_definition import define_kind, define_version
-from driver.local.apiserver.kinds.printers import columns
-from driver.local.apiserver.kinds.types import ResourceType
-from driver.local.apiserver.kinds.validation.core import ROLE_BINDINGS
-from driver.local.apiserver.meta.names import path_segment
+from kerf_dra.driver.local.apiserver.crd.definitions import DEFINITION_STRATEGY, DEFINITIONS
+from kerf_dra.driver.local.apiserver.kinds import builtin_merge_schemas as merge_schemas
+from kerf_dra.driver.local.apiserver.kinds.kind_definition import define_kind, define_version
+from kerf_dra.driver.local.apiserver.kinds.printers import columns
+from kerf_dra.driver.local.apiserver.kinds.types import ResourceType
+from kerf_dra.driver.local.apiserver.kinds.validation.core import ROLE_BINDINGS
+from kerf_dra.driver.local.apiserver.meta.names import path_segment
 
 _RBAC: Final = "rbac.authorization.k8s.io"
 _ADMISSION: Final = "admissionregistration.k8s.io"

@@ -3,16 +3,16 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from driver.local.apiserver.kinds import builtin_merge_schemas as merge_schemas
-from driver.local.apiserver.kinds import conversion
-from driver.local.apiserver.kinds.classic import CLASSIC_KINDS, RESOURCE
-from driver.local.apiserver.kinds.classic import VERSION as CLASSIC
-from driver.local.apiserver.kinds.kind_definition import define_kind, define_version, field_reader
-from driver.local.apiserver.kinds.printers import columns
-from driver.local.apiserver.kinds.types import ResourceType
-from driver.local.apiserver.kinds.validation import claims, slices
-from driver.local.apiserver.settings import ApiServerSettings
-from driver.local.apiserver.storage import Converter
+from kerf_dra.driver.local.apiserver.kinds import builtin_merge_schemas as merge_schemas
+from kerf_dra.driver.local.apiserver.kinds import conversion
+from kerf_dra.driver.local.apiserver.kinds.classic import CLASSIC_KINDS, RESOURCE
+from kerf_dra.driver.local.apiserver.kinds.classic import VERSION as CLASSIC
+from kerf_dra.driver.local.apiserver.kinds.kind_definition import define_kind, define_version, field_reader
+from kerf_dra.driver.local.apiserver.kinds.printers import columns
+from kerf_dra.driver.local.apiserver.kinds.types import ResourceType
+from kerf_dra.driver.local.apiserver.kinds.validation import claims, slices
+from kerf_dra.driver.local.apiserver.settings import ApiServerSettings
+from kerf_dra.driver.local.apiserver.storage import Converter
 
 _DEPRECATED: Final[Mapping[str, tuple[int, int]]] = {"v1beta1": (35, 38), "v1beta2": (36, 39)}
 """Versions: the minor release that deprecates each, and the one that no longer has it."""

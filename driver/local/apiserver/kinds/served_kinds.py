@@ -6,13 +6,13 @@ Groups, versions, names and short names of built-in kinds are those of Kubernete
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from driver.local.apiserver.kinds.core import CORE_KINDS
-from driver.local.apiserver.kinds.other import OTHER_KINDS
-from driver.local.apiserver.kinds.resource import build_resource_kinds
-from driver.local.apiserver.kinds.types import ApiVersion, ResourceType
-from driver.local.apiserver.meta.status_errors import path_not_found
-from driver.local.apiserver.settings import ApiServerSettings
-from driver.local.apiserver.storage import GroupResource
+from kerf_dra.driver.local.apiserver.kinds.core import CORE_KINDS
+from kerf_dra.driver.local.apiserver.kinds.other import OTHER_KINDS
+from kerf_dra.driver.local.apiserver.kinds.resource import build_resource_kinds
+from kerf_dra.driver.local.apiserver.kinds.types import ApiVersion, ResourceType
+from kerf_dra.driver.local.apiserver.meta.status_errors import path_not_found
+from kerf_dra.driver.local.apiserver.settings import ApiServerSettings
+from kerf_dra.driver.local.apiserver.storage import GroupResource
 
 
 @dataclass(frozen=True, slots=True)

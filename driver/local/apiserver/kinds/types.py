@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
-from api.model.base import JsonObject
-from driver.local.apiserver.meta.label_selectors import FieldReader
-from driver.local.apiserver.meta.merge_schema import METADATA_ONLY, MergeSchema
-from driver.local.apiserver.meta.names import NameCheck, dns_subdomain
-from driver.local.apiserver.meta.status_errors import FieldError, qualified
-from driver.local.apiserver.storage import Converter, GroupResource
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.driver.local.apiserver.meta.label_selectors import FieldReader
+from kerf_dra.driver.local.apiserver.meta.merge_schema import METADATA_ONLY, MergeSchema
+from kerf_dra.driver.local.apiserver.meta.names import NameCheck, dns_subdomain
+from kerf_dra.driver.local.apiserver.meta.status_errors import FieldError, qualified
+from kerf_dra.driver.local.apiserver.storage import Converter, GroupResource
 
 Cell: TypeAlias = str | int | float | bool | None
 

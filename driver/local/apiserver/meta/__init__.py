@@ -9,5 +9,5 @@ change their argument in place say so.
 - ``managed_fields``: field ownership and server-side apply; ``patches``, ``strategic_merge``: the patch types
 - ``label_selectors``: label and field selectors; ``status_errors``: field errors and ``Status`` responses
 
-It imports nothing of ``driver.local.apiserver`` outside this package.
+It imports nothing of ``kerf_dra.driver.local.apiserver`` outside this package.
 """

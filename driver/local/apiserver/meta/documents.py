@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from api.model.base import JsonObject
+from kerf_dra.api.model.base import JsonObject
 
 JsonValue: TypeAlias = Any
 """Any JSON value."""

@@ -12,9 +12,9 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from api.model.base import JsonObject
-from driver.local.apiserver.meta.documents import JsonValue
-from driver.local.apiserver.meta.merge_schema import MergeSchema
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.driver.local.apiserver.meta.documents import JsonValue
+from kerf_dra.driver.local.apiserver.meta.merge_schema import MergeSchema
 
 FieldPath: TypeAlias = tuple[str, ...]
 FieldSet: TypeAlias = frozenset[FieldPath]

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from api.model.base import JsonObject
-from api.model.metadata import LabelSelectorRequirement as Requirement
-from driver.local.apiserver.meta.status_errors import ApiStatusError, bad_request, quoted
-from driver.scheduling.label_selector import match_labels
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.metadata import LabelSelectorRequirement as Requirement
+from kerf_dra.driver.local.apiserver.meta.status_errors import ApiStatusError, bad_request, quoted
+from kerf_dra.driver.scheduling.label_selector import match_labels
 
 _TOKEN: Final = re.compile(r"\s*(!=|==|=|!|<|>|\(|\)|,|[^\s=!<>(),]+)")
 _KEY: Final = re.compile(r"(?:[a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")

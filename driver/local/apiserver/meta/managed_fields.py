@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
-from api.model.base import JsonObject
-from driver.local.apiserver.meta.documents import JsonValue, without
-from driver.local.apiserver.meta.field_sets import (
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.driver.local.apiserver.meta.documents import JsonValue, without
+from kerf_dra.driver.local.apiserver.meta.field_sets import (
     FieldPath,
     FieldSet,
     compare,
@@ -29,8 +29,8 @@ from driver.local.apiserver.meta.field_sets import (
     to_fields_v1,
     with_parents,
 )
-from driver.local.apiserver.meta.merge_schema import MergeSchema
-from driver.local.apiserver.meta.status_errors import ApiStatusError, apply_conflict, bad_request, quoted
+from kerf_dra.driver.local.apiserver.meta.merge_schema import MergeSchema
+from kerf_dra.driver.local.apiserver.meta.status_errors import ApiStatusError, apply_conflict, bad_request, quoted
 
 _BEFORE_FIRST_APPLY: Final = "before-first-apply"
 """The manager of all fields of an object that has no managed fields at its first apply."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from api.model.base import JsonObject
+from kerf_dra.api.model.base import JsonObject
 
 
 @dataclass(frozen=True, slots=True)

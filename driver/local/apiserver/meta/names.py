@@ -8,8 +8,15 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
-from api.model.base import JsonObject
-from driver.local.apiserver.meta.status_errors import FieldError, FieldErrors, forbidden, immutable, invalid, required
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.driver.local.apiserver.meta.status_errors import (
+    FieldError,
+    FieldErrors,
+    forbidden,
+    immutable,
+    invalid,
+    required,
+)
 
 NameCheck: TypeAlias = Callable[[str], Iterator[str]]
 """Yields a message for each rule that a text breaks."""

@@ -7,8 +7,8 @@ from typing import Any, Final
 import jsonpatch
 import msgspec
 
-from api.model.base import JsonObject
-from driver.local.apiserver.meta.status_errors import ApiStatusError, bad_request, patch_misfit
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.driver.local.apiserver.meta.status_errors import ApiStatusError, bad_request, patch_misfit
 
 MAX_OPERATIONS: Final = 10_000
 """Longest JSON patch (``maxJSONPatchOperations`` of kube-apiserver)."""

@@ -11,9 +11,9 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from api.errors import KerfError
-from api.model.base import JsonObject
-from driver.local.apiserver.meta.documents import JsonValue
+from kerf_dra.api.errors import KerfError
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.driver.local.apiserver.meta.documents import JsonValue
 
 MODIFIED: Final = "the object has been modified; please apply your changes to the latest version and try again"
 """The reason for refusing an update with an old ``resourceVersion`` (``OptimisticLockErrorMsg``)."""

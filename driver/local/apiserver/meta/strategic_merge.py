@@ -7,10 +7,10 @@ Source: ``k8s.io/apimachinery`` ``pkg/util/strategicpatch``.
 
 from typing import Any, Final
 
-from api.model.base import JsonObject
-from driver.local.apiserver.meta.documents import JsonValue
-from driver.local.apiserver.meta.merge_schema import MergeSchema
-from driver.local.apiserver.meta.status_errors import ApiStatusError, bad_request, quoted
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.driver.local.apiserver.meta.documents import JsonValue
+from kerf_dra.driver.local.apiserver.meta.merge_schema import MergeSchema
+from kerf_dra.driver.local.apiserver.meta.status_errors import ApiStatusError, bad_request, quoted
 
 _DIRECTIVE: Final = "$patch"
 _RETAIN: Final = "$retainKeys"

@@ -16,22 +16,30 @@ from datetime import datetime
 from http import HTTPStatus
 from typing import Final, Literal, TypeAlias
 
-from api.errors import InvalidQuantityError
-from api.model.base import JsonObject
-from api.model.quantity import Quantity
-from api.model.times import format_time
-from driver.local.apiserver.admission.admission import (
+from kerf_dra.api.errors import InvalidQuantityError
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.api.model.times import format_time
+from kerf_dra.driver.local.apiserver.admission.admission import (
     check_namespace,
     validate_admin_access,
     validate_admin_access_of_status,
 )
-from driver.local.apiserver.admission.validating_policies import AdmissionAttributes, check_policies
-from driver.local.apiserver.http.query_options import WriteOptions
-from driver.local.apiserver.kinds.types import ApiVersion, ResourceType
-from driver.local.apiserver.meta import managed_fields
-from driver.local.apiserver.meta.documents import JsonValue, deep_copy, drop, lookup, replace, without, without_nulls
-from driver.local.apiserver.meta.names import validate_metadata, validate_metadata_update
-from driver.local.apiserver.meta.status_errors import (
+from kerf_dra.driver.local.apiserver.admission.validating_policies import AdmissionAttributes, check_policies
+from kerf_dra.driver.local.apiserver.http.query_options import WriteOptions
+from kerf_dra.driver.local.apiserver.kinds.types import ApiVersion, ResourceType
+from kerf_dra.driver.local.apiserver.meta import managed_fields
+from kerf_dra.driver.local.apiserver.meta.documents import (
+    JsonValue,
+    deep_copy,
+    drop,
+    lookup,
+    replace,
+    without,
+    without_nulls,
+)
+from kerf_dra.driver.local.apiserver.meta.names import validate_metadata, validate_metadata_update
+from kerf_dra.driver.local.apiserver.meta.status_errors import (
     MODIFIED,
     ApiStatusError,
     FieldError,
@@ -44,8 +52,8 @@ from driver.local.apiserver.meta.status_errors import (
     object_not_found,
     quoted,
 )
-from driver.local.apiserver.registry.delete import is_gone
-from driver.local.apiserver.storage import ObjectKey, Storage, StoredObject
+from kerf_dra.driver.local.apiserver.registry.delete import is_gone
+from kerf_dra.driver.local.apiserver.storage import ObjectKey, Storage, StoredObject
 
 _SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 """Letters of generated names: no vowels and no digits that look like letters, lest they form words (``util/rand``)."""

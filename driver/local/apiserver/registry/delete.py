@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from api.model.base import JsonObject
-from api.model.times import format_time
-from driver.local.apiserver.http.query_options import DeleteOptions
-from driver.local.apiserver.kinds.types import ResourceType
-from driver.local.apiserver.kinds.validation.core import NAMESPACE_FINALIZER
-from driver.local.apiserver.meta.documents import deep_copy, lookup
-from driver.local.apiserver.meta.status_errors import conflict, object_not_found
-from driver.local.apiserver.storage import GroupResource, ObjectKey, Storage, StoredObject
-from driver.local.apiserver.times import parse_time
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.times import format_time
+from kerf_dra.driver.local.apiserver.http.query_options import DeleteOptions
+from kerf_dra.driver.local.apiserver.kinds.types import ResourceType
+from kerf_dra.driver.local.apiserver.kinds.validation.core import NAMESPACE_FINALIZER
+from kerf_dra.driver.local.apiserver.meta.documents import deep_copy, lookup
+from kerf_dra.driver.local.apiserver.meta.status_errors import conflict, object_not_found
+from kerf_dra.driver.local.apiserver.storage import GroupResource, ObjectKey, Storage, StoredObject
+from kerf_dra.driver.local.apiserver.times import parse_time
 
 ORPHAN: Final = "orphan"
 FOREGROUND: Final = "foregroundDeletion"

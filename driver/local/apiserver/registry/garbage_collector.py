@@ -15,16 +15,16 @@ from typing import Final, NamedTuple
 import anyio
 import anyio.lowlevel
 
-from api.model.base import JsonObject
-from driver.local.apiserver.crd.definitions import CLEANUP_FINALIZER, DEFINITIONS
-from driver.local.apiserver.http.query_options import DeleteOptions, WriteOptions
-from driver.local.apiserver.kinds.served_kinds import ServedKinds
-from driver.local.apiserver.kinds.validation.core import NAMESPACE_FINALIZER
-from driver.local.apiserver.meta.documents import lookup
-from driver.local.apiserver.registry.create_update import ObjectWriter, WriteRequest
-from driver.local.apiserver.registry.delete import FOREGROUND, ORPHAN, ObjectDeleter
-from driver.local.apiserver.registry.subresources import NAMESPACES, finalize_namespace
-from driver.local.apiserver.storage import GroupResource, ObjectKey, Storage, StorageEvent, StoredObject
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.driver.local.apiserver.crd.definitions import CLEANUP_FINALIZER, DEFINITIONS
+from kerf_dra.driver.local.apiserver.http.query_options import DeleteOptions, WriteOptions
+from kerf_dra.driver.local.apiserver.kinds.served_kinds import ServedKinds
+from kerf_dra.driver.local.apiserver.kinds.validation.core import NAMESPACE_FINALIZER
+from kerf_dra.driver.local.apiserver.meta.documents import lookup
+from kerf_dra.driver.local.apiserver.registry.create_update import ObjectWriter, WriteRequest
+from kerf_dra.driver.local.apiserver.registry.delete import FOREGROUND, ORPHAN, ObjectDeleter
+from kerf_dra.driver.local.apiserver.registry.subresources import NAMESPACES, finalize_namespace
+from kerf_dra.driver.local.apiserver.storage import GroupResource, ObjectKey, Storage, StorageEvent, StoredObject
 
 _MANAGER: Final = "kube-controller-manager"
 """The field manager of these writes: in a real cluster they are its work."""

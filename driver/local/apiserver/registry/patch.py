@@ -11,16 +11,16 @@ from typing import Final
 import msgspec
 import yaml
 
-from api.core import protobuf
-from api.errors import InvalidDocumentError, UnsupportedError
-from api.model.base import JsonObject
-from api.model.json_limits import MAX_LEVELS, check_levels
-from api.model.times import format_time
-from driver.local.apiserver.crd.structural_schema import prune
-from driver.local.apiserver.meta import managed_fields
-from driver.local.apiserver.meta.documents import JsonValue, deep_copy, without
-from driver.local.apiserver.meta.patches import json_patched, merge_patched
-from driver.local.apiserver.meta.status_errors import (
+from kerf_dra.api.core import protobuf
+from kerf_dra.api.errors import InvalidDocumentError, UnsupportedError
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.json_limits import MAX_LEVELS, check_levels
+from kerf_dra.api.model.times import format_time
+from kerf_dra.driver.local.apiserver.crd.structural_schema import prune
+from kerf_dra.driver.local.apiserver.meta import managed_fields
+from kerf_dra.driver.local.apiserver.meta.documents import JsonValue, deep_copy, without
+from kerf_dra.driver.local.apiserver.meta.patches import json_patched, merge_patched
+from kerf_dra.driver.local.apiserver.meta.status_errors import (
     ApiStatusError,
     FieldError,
     bad_request,
@@ -28,8 +28,8 @@ from driver.local.apiserver.meta.status_errors import (
     object_invalid,
     required,
 )
-from driver.local.apiserver.meta.strategic_merge import apply_strategic_merge_patch
-from driver.local.apiserver.registry.create_update import UpdateFunction, WriteRequest
+from kerf_dra.driver.local.apiserver.meta.strategic_merge import apply_strategic_merge_patch
+from kerf_dra.driver.local.apiserver.registry.create_update import UpdateFunction, WriteRequest
 
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"

@@ -11,18 +11,18 @@ from dataclasses import dataclass
 
 import msgspec
 
-from api.model.base import JsonObject
-from driver.local.apiserver.http.query_options import ListOptions
-from driver.local.apiserver.kinds.types import ResourceType
-from driver.local.apiserver.meta.label_selectors import ObjectSelector, selector_of
-from driver.local.apiserver.meta.status_errors import (
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.driver.local.apiserver.http.query_options import ListOptions
+from kerf_dra.driver.local.apiserver.kinds.types import ResourceType
+from kerf_dra.driver.local.apiserver.meta.label_selectors import ObjectSelector, selector_of
+from kerf_dra.driver.local.apiserver.meta.status_errors import (
     ApiStatusError,
     bad_request,
     expired,
     object_not_found,
     revision_too_large,
 )
-from driver.local.apiserver.storage import ExpiredRevisionError, ObjectKey, Storage, StoredObject
+from kerf_dra.driver.local.apiserver.storage import ExpiredRevisionError, ObjectKey, Storage, StoredObject
 
 _LIST_TOO_OLD = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list without "

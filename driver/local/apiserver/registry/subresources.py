@@ -3,10 +3,16 @@
 Source: ``kubernetes/pkg/registry/core/pod/storage`` and ``pkg/registry/core/namespace/storage`` of 1.37.
 """
 
-from api.model.base import JsonObject
-from driver.local.apiserver.meta.documents import lookup
-from driver.local.apiserver.meta.status_errors import bad_request, conflict, object_invalid, object_not_found, required
-from driver.local.apiserver.storage import GroupResource, ObjectKey, Storage, StoredObject
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.driver.local.apiserver.meta.documents import lookup
+from kerf_dra.driver.local.apiserver.meta.status_errors import (
+    bad_request,
+    conflict,
+    object_invalid,
+    object_not_found,
+    required,
+)
+from kerf_dra.driver.local.apiserver.storage import GroupResource, ObjectKey, Storage, StoredObject
 
 PODS = GroupResource("", "pods")
 NAMESPACES = GroupResource("", "namespaces")

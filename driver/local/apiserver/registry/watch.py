@@ -11,11 +11,17 @@ from typing import Final
 
 import anyio
 
-from driver.local.apiserver.http.query_options import ListOptions
-from driver.local.apiserver.http.serializer import ObjectEncoder, encode
-from driver.local.apiserver.meta.label_selectors import ObjectSelector
-from driver.local.apiserver.meta.status_errors import expired
-from driver.local.apiserver.storage import ExpiredRevisionError, GroupResource, Storage, StorageEvent, StoredObject
+from kerf_dra.driver.local.apiserver.http.query_options import ListOptions
+from kerf_dra.driver.local.apiserver.http.serializer import ObjectEncoder, encode
+from kerf_dra.driver.local.apiserver.meta.label_selectors import ObjectSelector
+from kerf_dra.driver.local.apiserver.meta.status_errors import expired
+from kerf_dra.driver.local.apiserver.storage import (
+    ExpiredRevisionError,
+    GroupResource,
+    Storage,
+    StorageEvent,
+    StoredObject,
+)
 
 INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 """The annotation of the bookmark that follows the initial events (KEP-3157)."""

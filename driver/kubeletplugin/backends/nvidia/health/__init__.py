@@ -2,6 +2,6 @@
 partitions (pure), ``xid_policy`` is the table of Xid errors.
 """
 
-from driver.kubeletplugin.backends.nvidia.health.events import EventWatcher
+from kerf_dra.driver.kubeletplugin.backends.nvidia.health.events import EventWatcher
 
 __all__ = ["EventWatcher"]

@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
-from driver.kubeletplugin.backends.base import HealthState, UnhealthyState
-from driver.kubeletplugin.backends.nvidia.health.xid_policy import XidRule, find_rule
-from driver.kubeletplugin.backends.nvidia.readings import ConditionReading
-from driver.partitions.geometry import Partition
+from kerf_dra.driver.kubeletplugin.backends.base import HealthState, UnhealthyState
+from kerf_dra.driver.kubeletplugin.backends.nvidia.health.xid_policy import XidRule, find_rule
+from kerf_dra.driver.kubeletplugin.backends.nvidia.readings import ConditionReading
+from kerf_dra.driver.partitions.geometry import Partition
 
 VERDICT_S: Final = 60.0
 """Seconds after an Xid until "no recovery is needed" ends it: Xid 154, which says that one is, follows the Xid."""

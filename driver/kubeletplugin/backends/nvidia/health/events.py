@@ -5,8 +5,8 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, TypeAlias
 
-from api.errors import KerfError
-from driver.kubeletplugin.backends.base import (
+from kerf_dra.api.errors import KerfError
+from kerf_dra.driver.kubeletplugin.backends.base import (
     CardAbsentError,
     CardChange,
     HealthChange,
@@ -14,18 +14,18 @@ from driver.kubeletplugin.backends.base import (
     OutdatedProcessError,
     UnhealthyState,
 )
-from driver.kubeletplugin.backends.nvidia.health.card_health import (
+from kerf_dra.driver.kubeletplugin.backends.nvidia.health.card_health import (
     CardHealth,
     add_xid,
     list_states,
     note_away,
     note_condition,
 )
-from driver.kubeletplugin.backends.nvidia.library import EventSet, NvmlLibrary
-from driver.kubeletplugin.backends.nvidia.readings import EventReading
-from driver.partitions.geometry import Partition
-from driver.runtime import metrics
-from driver.runtime.problem_log import ProblemLog
+from kerf_dra.driver.kubeletplugin.backends.nvidia.library import EventSet, NvmlLibrary
+from kerf_dra.driver.kubeletplugin.backends.nvidia.readings import EventReading
+from kerf_dra.driver.partitions.geometry import Partition
+from kerf_dra.driver.runtime import metrics
+from kerf_dra.driver.runtime.problem_log import ProblemLog
 
 _log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from driver.kubeletplugin.backends.base import HealthState
+from kerf_dra.driver.kubeletplugin.backends.base import HealthState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,8 @@
 (``device_sharing``), and how well the daemons of MPS are (``daemon_health``). See docs/nvidia-sharing.md.
 """
 
-from driver.kubeletplugin.backends.nvidia.sharing.daemon_health import DaemonHealth
-from driver.kubeletplugin.backends.nvidia.sharing.device_sharing import DeviceSharing
-from driver.kubeletplugin.backends.nvidia.sharing.limits import ClientLimits, find_limits
+from kerf_dra.driver.kubeletplugin.backends.nvidia.sharing.daemon_health import DaemonHealth
+from kerf_dra.driver.kubeletplugin.backends.nvidia.sharing.device_sharing import DeviceSharing
+from kerf_dra.driver.kubeletplugin.backends.nvidia.sharing.limits import ClientLimits, find_limits
 
 __all__ = ["ClientLimits", "DaemonHealth", "DeviceSharing", "find_limits"]

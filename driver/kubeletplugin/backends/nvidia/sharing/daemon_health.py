@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from driver.kubeletplugin.backends.nvidia.sharing.device_sharing import NO_DAEMONS
-from driver.mps.documents import LOCK, DaemonFolder, DaemonState, UnreadableDocumentError, list_folders
-from driver.runtime.file_lock import is_held
+from kerf_dra.driver.kubeletplugin.backends.nvidia.sharing.device_sharing import NO_DAEMONS
+from kerf_dra.driver.mps.documents import LOCK, DaemonFolder, DaemonState, UnreadableDocumentError, list_folders
+from kerf_dra.driver.runtime.file_lock import is_held
 
 HOLD_S: Final = 60.0
 """Seconds after a start again until a device counts as healthy: the longest delay between two starts."""

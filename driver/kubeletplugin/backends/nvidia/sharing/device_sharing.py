@@ -14,13 +14,13 @@ from typing import Final
 
 import msgspec
 
-from api.kerf.v1alpha1 import GpuSharing
-from driver.kubeletplugin.backends.base import HardwareBusyError, HardwareHeldError, UnsuitableClaimError
-from driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
-from driver.kubeletplugin.backends.nvidia.readings import ComputeMode
-from driver.kubeletplugin.backends.nvidia.sharing.limits import ClientLimits, widen
-from driver.mps.control_daemon import CONTROL
-from driver.mps.documents import (
+from kerf_dra.api.kerf.v1alpha1 import GpuSharing
+from kerf_dra.driver.kubeletplugin.backends.base import HardwareBusyError, HardwareHeldError, UnsuitableClaimError
+from kerf_dra.driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
+from kerf_dra.driver.kubeletplugin.backends.nvidia.readings import ComputeMode
+from kerf_dra.driver.kubeletplugin.backends.nvidia.sharing.limits import ClientLimits, widen
+from kerf_dra.driver.mps.control_daemon import CONTROL
+from kerf_dra.driver.mps.documents import (
     LOCK,
     DaemonFolder,
     DaemonRequest,
@@ -28,9 +28,9 @@ from driver.mps.documents import (
     remove_document,
     write_document,
 )
-from driver.mps.driver_programs import DriverProgram, ProgramFailedError
-from driver.runtime.boot import read_boot_id
-from driver.runtime.file_lock import is_held
+from kerf_dra.driver.mps.driver_programs import DriverProgram, ProgramFailedError
+from kerf_dra.driver.runtime.boot import read_boot_id
+from kerf_dra.driver.runtime.file_lock import is_held
 
 _RECORD: Final = "sharing.json"
 _SMI: Final = "nvidia-smi"

@@ -6,10 +6,10 @@ A limit is kept as it was asked for, or refused: it is never lowered or rounded.
 from dataclasses import dataclass
 from typing import Final
 
-from api.kerf.v1alpha1 import GpuConfig
-from api.model import device_attributes as v
-from api.model.quantity import Quantity
-from driver.kubeletplugin.backends.base import AllocatedDevice, UnsuitableClaimError
+from kerf_dra.api.kerf.v1alpha1 import GpuConfig
+from kerf_dra.api.model import device_attributes as v
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.kubeletplugin.backends.base import AllocatedDevice, UnsuitableClaimError
 
 _MIB: Final = 2**20
 """The unit in which MPS counts memory (``set_device_pinned_mem_limit``)."""

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from api.model.base import JsonObject
-from driver.local.apiserver.kinds.types import Cell, Column
-from driver.local.apiserver.meta.documents import lookup
-from driver.local.apiserver.times import format_age
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.driver.local.apiserver.kinds.types import Cell, Column
+from kerf_dra.driver.local.apiserver.meta.documents import lookup
+from kerf_dra.driver.local.apiserver.times import format_age
 
 _ROLE_PREFIX: Final = "node-role.kubernetes.io/"
 

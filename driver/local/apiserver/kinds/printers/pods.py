@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from api.model.base import JsonObject
-from driver.local.apiserver.kinds.printers.columns import AGE, NAME, field
-from driver.local.apiserver.kinds.types import Cell, Column
-from driver.local.apiserver.meta.documents import lookup
-from driver.local.apiserver.times import format_age
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.driver.local.apiserver.kinds.printers.columns import AGE, NAME, field
+from kerf_dra.driver.local.apiserver.kinds.types import Cell, Column
+from kerf_dra.driver.local.apiserver.meta.documents import lookup
+from kerf_dra.driver.local.apiserver.times import format_age
 
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 

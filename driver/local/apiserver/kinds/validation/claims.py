@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Final
 
-from api.model.base import JsonObject
-from driver.local.apiserver.kinds.types import Strategy
-from driver.local.apiserver.kinds.validation.resource_fields import (
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.driver.local.apiserver.kinds.types import Strategy
+from kerf_dra.driver.local.apiserver.kinds.validation.resource_fields import (
     MAX_CONFIGS,
     MAX_REQUESTS,
     MAX_SELECTORS,
@@ -30,8 +30,8 @@ from driver.local.apiserver.kinds.validation.resource_fields import (
     validate_toleration,
     validate_unique,
 )
-from driver.local.apiserver.meta.documents import lookup
-from driver.local.apiserver.meta.names import (
+from kerf_dra.driver.local.apiserver.meta.documents import lookup
+from kerf_dra.driver.local.apiserver.meta.names import (
     dns_label,
     dns_subdomain,
     dns_subdomain_any_case,
@@ -39,7 +39,7 @@ from driver.local.apiserver.meta.names import (
     validate_format,
     validate_name,
 )
-from driver.local.apiserver.meta.status_errors import (
+from kerf_dra.driver.local.apiserver.meta.status_errors import (
     FieldErrors,
     forbidden,
     immutable,

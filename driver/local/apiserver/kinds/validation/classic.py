@@ -5,9 +5,9 @@ Source: ``kubernetes/pkg/apis/resource`` (v1alpha2/defaults.go, validation) and 
 
 from typing import Final
 
-from api.model.base import JsonObject
-from driver.local.apiserver.kinds.types import Strategy
-from driver.local.apiserver.kinds.validation.resource_fields import (
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.driver.local.apiserver.kinds.types import Strategy
+from kerf_dra.driver.local.apiserver.kinds.validation.resource_fields import (
     clear_status,
     validate_consumer,
     validate_driver_name,
@@ -15,9 +15,9 @@ from driver.local.apiserver.kinds.validation.resource_fields import (
     validate_node_selector,
     validate_unique,
 )
-from driver.local.apiserver.meta.documents import lookup
-from driver.local.apiserver.meta.names import dns_subdomain, validate_name
-from driver.local.apiserver.meta.status_errors import (
+from kerf_dra.driver.local.apiserver.meta.documents import lookup
+from kerf_dra.driver.local.apiserver.meta.names import dns_subdomain, validate_name
+from kerf_dra.driver.local.apiserver.meta.status_errors import (
     FieldErrors,
     duplicate,
     forbidden,

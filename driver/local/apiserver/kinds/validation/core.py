@@ -6,10 +6,10 @@ Source: ``kubernetes/pkg/apis/core`` (defaults, validation) and ``pkg/registry/c
 
 from typing import Final
 
-from api.model.base import JsonObject
-from driver.local.apiserver.kinds.types import Strategy
-from driver.local.apiserver.meta.documents import lookup
-from driver.local.apiserver.meta.status_errors import (
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.driver.local.apiserver.kinds.types import Strategy
+from kerf_dra.driver.local.apiserver.meta.documents import lookup
+from kerf_dra.driver.local.apiserver.meta.status_errors import (
     FieldError,
     FieldErrors,
     immutable,

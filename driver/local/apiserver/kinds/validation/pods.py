@@ -9,12 +9,12 @@ from typing import Final
 
 import msgspec
 
-from api.model.base import JsonObject
-from api.model.quantity import Quantity
-from driver.local.apiserver.kinds.types import Strategy
-from driver.local.apiserver.meta.documents import deep_copy, lookup, without
-from driver.local.apiserver.meta.names import dns_label, dns_subdomain, validate_format, validate_name
-from driver.local.apiserver.meta.status_errors import (
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.local.apiserver.kinds.types import Strategy
+from kerf_dra.driver.local.apiserver.meta.documents import deep_copy, lookup, without
+from kerf_dra.driver.local.apiserver.meta.names import dns_label, dns_subdomain, validate_format, validate_name
+from kerf_dra.driver.local.apiserver.meta.status_errors import (
     FieldErrors,
     duplicate,
     forbidden,

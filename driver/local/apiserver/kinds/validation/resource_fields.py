@@ -11,11 +11,11 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from api.model.base import JsonObject
-from driver.cel.compile import ExpressionCompileError, UnsupportedExpressionError, compile_selector
-from driver.cel.cost import MAX_COST, estimate_cost
-from driver.local.apiserver.meta.documents import JsonValue, lookup
-from driver.local.apiserver.meta.names import (
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.driver.cel.compile import ExpressionCompileError, UnsupportedExpressionError, compile_selector
+from kerf_dra.driver.cel.cost import MAX_COST, estimate_cost
+from kerf_dra.driver.local.apiserver.meta.documents import JsonValue, lookup
+from kerf_dra.driver.local.apiserver.meta.names import (
     NameCheck,
     dns_subdomain,
     dns_subdomain_any_case,
@@ -23,7 +23,7 @@ from driver.local.apiserver.meta.names import (
     qualified_name,
     validate_format,
 )
-from driver.local.apiserver.meta.status_errors import (
+from kerf_dra.driver.local.apiserver.meta.status_errors import (
     FieldError,
     FieldErrors,
     duplicate,

@@ -9,11 +9,11 @@ from functools import partial
 from itertools import pairwise
 from typing import Final
 
-from api.model.base import JsonObject
-from api.model.quantity import Quantity
-from api.model.semver import parse_version
-from driver.local.apiserver.kinds.types import Strategy
-from driver.local.apiserver.kinds.validation.resource_fields import (
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.api.model.semver import parse_version
+from kerf_dra.driver.local.apiserver.kinds.types import Strategy
+from kerf_dra.driver.local.apiserver.kinds.validation.resource_fields import (
     clear_status,
     name_of,
     validate_attribute_name,
@@ -27,9 +27,9 @@ from driver.local.apiserver.kinds.validation.resource_fields import (
     validate_taint,
     validate_unique,
 )
-from driver.local.apiserver.meta.documents import JsonValue, lookup
-from driver.local.apiserver.meta.names import dns_label, dns_subdomain, validate_format, validate_name
-from driver.local.apiserver.meta.status_errors import (
+from kerf_dra.driver.local.apiserver.meta.documents import JsonValue, lookup
+from kerf_dra.driver.local.apiserver.meta.names import dns_label, dns_subdomain, validate_format, validate_name
+from kerf_dra.driver.local.apiserver.meta.status_errors import (
     FieldErrors,
     duplicate,
     forbidden,
