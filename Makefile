@@ -75,7 +75,7 @@ oracle: $(VENV)/.installed ## generated cases, judged by the Go libraries of oth
 	@$(BIN)/python -m tests.oracle $(ARGS)
 
 mutants: $(VENV)/.installed ## small changes of Kerf, one at a time, that its tests should notice
-	@$(BIN)/python -m tests.mutants $(ARGS)
+	@$(BIN)/python -m tools.mutants $(ARGS)
 
 # KINDS: those of tests/fuzz, such as cdi, fpga and gbs.
 KINDS      ?= all
@@ -96,7 +96,7 @@ E2E         = tests/e2e tests/installation tests/contract tests/cdi/runtimes
 CLASSIC ?= 1.30
 
 e2e: $(VENV)/.installed ## Kerf on a real Kubernetes (Linux, root, Go; builds it once, some 40 minutes)
-	@$(BIN)/python -m tests.realcluster build --kueue --helm $(KUBERNETES) $(CLASSIC)
+	@$(BIN)/python -m tools.realcluster build --kueue --helm $(KUBERNETES) $(CLASSIC)
 	@KERF_E2E_VERSION=$(KUBERNETES) KERF_E2E_CLASSIC=$(CLASSIC) $(BIN)/pytest -q -n $(CLUSTERS) --dist loadfile -m realcluster $(ARGS) $(E2E)
 
 # The other releases, each with the tests that docs/compatibility.md names; it says what fails there, and why.
@@ -108,11 +108,11 @@ e2e-all: $(VENV)/.installed ## Kerf on the other releases of docs/compatibility.
 	exit $$failed
 
 bench-e2e: $(VENV)/.installed ## measurements on a real Kubernetes (needs what e2e needs)
-	@$(BIN)/python -m tests.realcluster build 1.37 1.30
+	@$(BIN)/python -m tools.realcluster build 1.37 1.30
 	@$(BIN)/python -m tests.bench realcluster $(ARGS)
 
 generate: $(VENV)/.installed ## protobuf modules, CRDs and the picture of the packages, from their sources
-	@$(BIN)/python -m tests.generate
+	@$(BIN)/python -m tools.generate
 
 # An environment of its own: the site's packages are none of Kerf's.
 $(VENV)-docs/.installed: requirements-docs.lock
@@ -131,10 +131,10 @@ lock: ## the three lock files, from pyproject.toml (needs uv)
 	@sed -n -E '/^(cffi|cryptography|pycparser)==/,/[^\\]$$/p' requirements-dev.lock >deploy/image/fpga.lock
 
 image: $(VENV)/.installed ## the container image, dist/kerf-image.tar (mmdebstrap, Go; ARGS=--without-cdi-hook: no Go)
-	@$(BIN)/python -m tests.image $(ARGS)
+	@$(BIN)/python -m tools.image $(ARGS)
 
 sbom: $(VENV)/.installed ## the bill of materials (CycloneDX), on standard output
-	@$(BIN)/python -m tests.supply_chain sbom
+	@$(BIN)/python -m tools.supply_chain sbom
 
 # Not among the locked tools: it is about the world of today, not about this version.
 audit: ## known vulnerabilities of the locked packages (needs pip-audit, and the network for its database)

@@ -2,6 +2,6 @@
 
 Struct types (``v1alpha1``, ``classic_parameters``, ``node_inventory``) describe the shape of documents,
 ``cross_field_rules`` the allowed combinations of fields. ``decoder`` reads users' documents: ``validation`` checks
-every field, msgspec converts, the rules are evaluated. ``tests/generate/crds.py`` derives the CRDs from the same types
+every field, msgspec converts, the rules are evaluated. ``tools/generate/crds.py`` derives the CRDs from the same types
 and rules.
 """

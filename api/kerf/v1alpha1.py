@@ -4,7 +4,7 @@ A ResourceClass describes devices of one family and size for claims. The control
 ``resource.k8s.io`` DeviceClass of the same name. Which fields, sizes and configurations a class may have depends on its
 family (``kerf_dra.driver.families``). GpuConfig and FpgaConfig are opaque parameters in a class or a claim.
 
-Docstrings of structs and their fields are the descriptions in the CRD (``tests.generate.crds``).
+Docstrings of structs and their fields are the descriptions in the CRD (``tools.generate.crds``).
 """
 
 from collections.abc import Mapping

@@ -10,8 +10,8 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tests.alerts.promql import parse
-from tests.generate.metrics import find_metrics
+from tools.generate.metrics import find_metrics
+from tools.generate.promql import parse
 
 ROOT: Final = Path(__file__).parents[2]
 RULES: Final = ROOT / "deploy/monitoring/rules.yaml"

@@ -24,7 +24,7 @@ from kerf_dra.driver.diagnostics.dump import encode_dump
 from kerf_dra.driver.kubeletplugin.backends.kernel_files import describe_processes, read_process_name
 from kerf_dra.driver.kubeletplugin.grpc.dra_service import NodeClaimService
 from kerf_dra.driver.runtime import logs
-from tests.diagnostics import clusters
+from tests.fakes import cluster_states as clusters
 from tests.fakes.claims import claim, config
 from tests.fakes.kubelet import ClaimError
 from tests.kubeletplugin.harness import machine

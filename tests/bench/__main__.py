@@ -12,8 +12,8 @@ import click
 from kerf_dra.driver.cli.output import OutputFormat, format_table, output_option, print_document
 from tests.bench import noise
 from tests.bench.measurement import HEADER, Row, say
-from tests.realcluster.builds import BuildError
-from tests.realcluster.requirements import MissingRequirementsError
+from tools.realcluster.builds import BuildError
+from tools.realcluster.requirements import MissingRequirementsError
 
 MODULES: Final = ("allocation", "diagnostics", "cdi", "plugin", "hardware", "queue_wait", "placement", "demo")
 SETS: Final = {"realcluster": ("node", "prepares", "example_driver", "many_nodes", "classic")}

@@ -39,12 +39,12 @@ from tests.bench.measurement import Row, say
 from tests.bench.node import resident_mb
 from tests.controller.classic.cluster_builder import ClusterBuilder, context, pod
 from tests.controller.classic.hardware import gpu, inventory
-from tests.realcluster import requirements
-from tests.realcluster.api import Api, Document
-from tests.realcluster.cluster import Cluster, running
-from tests.realcluster.documents import IMAGE
-from tests.realcluster.kerf import CONTROLLER, DEPLOY, Kerf, manifests
-from tests.realcluster.versions import find
+from tools.realcluster import requirements
+from tools.realcluster.api import Api, Document
+from tools.realcluster.cluster import Cluster, running
+from tools.realcluster.documents import IMAGE
+from tools.realcluster.kerf import CONTROLLER, DEPLOY, Kerf, manifests
+from tools.realcluster.versions import find
 
 RESOURCE: Final = "resource.k8s.io/v1alpha2"
 CLAIM: Final = "ResourceClaim"

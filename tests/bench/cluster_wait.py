@@ -6,7 +6,7 @@ from typing import Final
 
 import anyio
 
-from tests.realcluster.api import Api, Document
+from tools.realcluster.api import Api, Document
 
 PATIENCE_S: Final = 300.0
 """A bench that hangs is to end."""

@@ -12,7 +12,7 @@ from kerf_dra.driver.diagnostics.explain.why import explain_claim
 from kerf_dra.driver.diagnostics.frag import measure_fragmentation
 from kerf_dra.driver.diagnostics.plan import plan_workloads
 from tests.bench.measurement import Row
-from tests.diagnostics.clusters import allocate_claims, claim, gpu_cluster, parse, replace
+from tests.fakes.cluster_states import allocate_claims, claim, gpu_cluster, parse, replace
 
 NODES: Final = 500
 CARDS: Final = 8

@@ -1,6 +1,6 @@
 """Kerf's plugin beside Kubernetes' example of a driver in Go, on one real API server, in turns.
 
-The example is `kubernetes-sigs/dra-example-driver`, built from its Go module into the cache of ``tests.realcluster``.
+The example is `kubernetes-sigs/dra-example-driver`, built from its Go module into the cache of ``tools.realcluster``.
 It runs twice: as shipped, with a client that sends 5 requests a second after the first 10, and with that limit lifted
 (``--kube-api-qps``, ``--kube-api-burst``). Its devices are made up; Kerf's are simulated and take no time. Kerf writes
 what a claim got into the claim's status before it answers, which the example, as shipped, does not. Processor time is
@@ -27,12 +27,12 @@ from kerf_dra.driver.local.kubelet.plugins import PluginWatcher
 from tests.bench.kubelet_calls import MEMORY, cpu_ms, health_watched, in_flight, prepare, unprepare
 from tests.bench.measurement import Row, say
 from tests.e2e import pods
-from tests.realcluster import requirements
-from tests.realcluster.api import Api, Document
-from tests.realcluster.builds import build_example_driver
-from tests.realcluster.cluster import Cluster, running
-from tests.realcluster.kerf import PLUGIN, Hardware, Kerf
-from tests.realcluster.versions import NEWEST
+from tools.realcluster import requirements
+from tools.realcluster.api import Api, Document
+from tools.realcluster.builds import build_example_driver
+from tools.realcluster.cluster import Cluster, running
+from tools.realcluster.kerf import PLUGIN, Hardware, Kerf
+from tools.realcluster.versions import NEWEST
 
 NODE: Final = "bare1"
 CARDS: Final = [{"kind": "gpu", "model": "h100-80gb-sxm", "count": 5}]

@@ -1,7 +1,7 @@
 """200 nodes with 8 GPUs each on Kubernetes 1.37: their slices published, and pods scheduled to them.
 
 Nothing is throttled: each node's publisher writes as fast as the API server answers, and so do the scheduler and
-the controllers (``tests.realcluster.parts``). What client-go says of its own waiting is counted all the same.
+the controllers (``tools.realcluster.parts``). What client-go says of its own waiting is counted all the same.
 """
 
 import json
@@ -33,14 +33,14 @@ from tests.bench.cluster_wait import PATIENCE_S, pods_from_now, until
 from tests.bench.kubelet_calls import in_flight, milliseconds
 from tests.bench.measurement import Row, say
 from tests.bench.node import SPACE, create_class, pods_are_gone, resident_mb
-from tests.diagnostics.clusters import card
 from tests.e2e import pods
+from tests.fakes.cluster_states import card
 from tests.kube.awaited_publisher import AwaitedPublisher
-from tests.realcluster import requirements
-from tests.realcluster.api import Api, Document
-from tests.realcluster.cluster import Cluster, running
-from tests.realcluster.kerf import CONTROLLER, PLUGIN, Kerf
-from tests.realcluster.versions import NEWEST
+from tools.realcluster import requirements
+from tools.realcluster.api import Api, Document
+from tools.realcluster.cluster import Cluster, running
+from tools.realcluster.kerf import CONTROLLER, PLUGIN, Kerf
+from tools.realcluster.versions import NEWEST
 
 NODES: Final = 200
 CARDS: Final = 8

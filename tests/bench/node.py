@@ -14,11 +14,11 @@ import anyio
 from tests.bench.cluster_wait import PATIENCE_S, pods_from_now, until
 from tests.bench.measurement import Row, say
 from tests.e2e import pods
-from tests.realcluster import requirements
-from tests.realcluster.api import Api
-from tests.realcluster.cluster import Cluster, running
-from tests.realcluster.kerf import PLUGIN, Hardware, Kerf
-from tests.realcluster.versions import NEWEST
+from tools.realcluster import requirements
+from tools.realcluster.api import Api
+from tools.realcluster.cluster import Cluster, running
+from tools.realcluster.kerf import PLUGIN, Hardware, Kerf
+from tools.realcluster.versions import NEWEST
 
 NODE: Final = "node1"
 SPACE: Final = "default"

@@ -51,15 +51,15 @@ from tests.bench.node_choice import (
     most_allocated,
     slices,
 )
-from tests.diagnostics.clusters import card
 from tests.e2e import pods
+from tests.fakes.cluster_states import card
 from tests.kube.awaited_publisher import AwaitedPublisher
 from tests.partitions import loss_system
 from tests.partitions.loss_system import MEMORY_SLICES, Accepted, Request
-from tests.realcluster import requirements
-from tests.realcluster.api import Api, Document
-from tests.realcluster.cluster import running
-from tests.realcluster.versions import NEWEST
+from tools.realcluster import requirements
+from tools.realcluster.api import Api, Document
+from tools.realcluster.cluster import running
+from tools.realcluster.versions import NEWEST
 
 CARDS: Final = 8
 """Of all nodes of a variant together: so all variants get the same requests."""

@@ -22,11 +22,11 @@ from tests.bench.kubelet_calls import MEMORY, cpu_ms, health_watched, in_flight,
 from tests.bench.measurement import Row, say
 from tests.bench.node import memory
 from tests.e2e import pods
-from tests.realcluster import requirements
-from tests.realcluster.api import Api, Document
-from tests.realcluster.cluster import Cluster, running
-from tests.realcluster.kerf import PLUGIN, Hardware, Kerf
-from tests.realcluster.versions import NEWEST
+from tools.realcluster import requirements
+from tools.realcluster.api import Api, Document
+from tools.realcluster.cluster import Cluster, running
+from tools.realcluster.kerf import PLUGIN, Hardware, Kerf
+from tools.realcluster.versions import NEWEST
 
 NODE: Final = "bare1"
 CARDS: Final = [{"kind": "gpu", "model": "h100-80gb-sxm", "count": 5}]

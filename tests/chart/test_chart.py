@@ -1,4 +1,4 @@
-"""The chart without Helm: its values, its schema and what is generated into it. ``tests/oracle/helm`` renders it."""
+"""The chart without Helm: its values, its schema and what is generated into it. ``tools/helm`` renders it."""
 
 import copy
 import json
@@ -13,10 +13,10 @@ import yaml
 
 from kerf_dra.driver.families.registry import BUILT_IN
 from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice, choose_families
-from tests.generate import chart
-from tests.image import description
 from tests.kube.certificates import HERE
-from tests.oracle.helm.chart import CHART, MANIFESTS, PROFILES, ROOT, profile
+from tools.generate import chart
+from tools.helm.chart import CHART, MANIFESTS, PROFILES, ROOT, profile
+from tools.image import description
 
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())

@@ -23,7 +23,7 @@ from kerf_dra.driver.kube.discovery import discover
 from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.http.config import load_access
 from kerf_dra.driver.local.apiserver import ApiServer, ApiServerSettings
-from tests.diagnostics.clusters import claim, replace, request
+from tests.fakes.cluster_states import claim, replace, request
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:click")
 

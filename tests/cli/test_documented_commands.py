@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from kerf_dra.driver.cli import main
-from tests.generate.examples import FOLDERS
 from tests.structure.references import missing
 from tests.structure.sources import ROOT, check, files, text
+from tools.generate.examples import FOLDERS
 
 _BLOCK: Final = re.compile(r"^```(?:sh|shell)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _COMMENT: Final = re.compile(r"\s+# .*$")
@@ -122,7 +122,7 @@ RUN_ELSEWHERE: Final[Mapping[str, str]] = {
         "tests/testing/nvml/test_demonstration.py"
         "::test_a_machine_of_the_command_line_is_found_by_the_variables_that_it_prints"
     ),
-    "cd tests/oracle/nvidia": "tests/oracle/nvidia/test_hooks_in_containers.py",
+    "cd tools/image/cdi_hook": "tests/oracle/nvidia/test_hooks_in_containers.py",
     "go build -o nvidia-cdi-hook github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook": (
         "tests/oracle/nvidia/test_hooks_in_containers.py"
     ),
@@ -152,7 +152,7 @@ NOT_RUN: Final[Mapping[str, str]] = {
     (
         "podman build --build-arg BASE=REGISTRY/debian:12 --file deploy/image/xrt.Containerfile"
         " --tag REGISTRY/kerf-xrt:0.1.0 ."
-    ): "needs an image of Debian; tests/image reads the file",
+    ): "needs an image of Debian; tools/image reads the file",
     "kubectl label node node-1 kerf.dev/dfx-mgr=true": "needs a board",
     "kubectl apply -f deploy/crds -f deploy/manifests -f deploy/fpga": "needs a card; the manifests are compared",
     (

@@ -8,7 +8,7 @@ import yaml
 
 from kerf_dra.driver.cli import main
 from kerf_dra.driver.families.registry import BUILT_IN
-from tests.generate import policies
+from tools.generate import policies
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:

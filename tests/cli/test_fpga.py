@@ -23,15 +23,15 @@ from kerf_dra.driver.kube.http.errors import InvalidError
 from kerf_dra.driver.kubeletplugin.backends.slots.packages import compute_digest
 from kerf_dra.driver.local.apiserver import ApiServer
 from kerf_dra.driver.partitions.geometry import Placement
-from tests.controller.structured.hardware import fpgas, slices
 from tests.controller.test_fpga_status import NOW, slice_of
-from tests.diagnostics.clusters import allocate_claims, claim, device_class, node, state
+from tests.fakes.cluster_states import allocate_claims, claim, device_class, node, state
 from tests.fakes.dfl.machine import AES_ID, FFT_ID, INTERFACE, DflMachine, build_document, build_gbs
 from tests.fakes.dfx import DfxMachine
 from tests.fakes.dfx.machine import BASE, FLAT
+from tests.fakes.published_slices import fpgas, slices
 from tests.fakes.xrt import build_xclbin
-from tests.generate import crds
 from tests.kubeletplugin.backends.slots_machine import SlotsMachineUnderTest
+from tools.generate import crds
 
 SHA: Final = "a0" * 32
 

@@ -18,7 +18,7 @@ from kerf_dra.driver.diagnostics.dump import encode_dump
 from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.http.config import load_access
 from kerf_dra.driver.local.apiserver import ApiServer, ApiServerSettings
-from tests.diagnostics.clusters import allocate_claims, claim, gpu_cluster, pod, replace, request
+from tests.fakes.cluster_states import allocate_claims, claim, gpu_cluster, pod, replace, request
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:click")
 

@@ -8,8 +8,8 @@ import yaml
 
 from kerf_dra.driver.cli import main
 from kerf_dra.driver.cli.catalog.rbac import build_early_loading, build_permissions
-from tests.generate import rbac
 from tests.local.apiserver.policy_server import PolicyServer, account
+from tools.generate import rbac
 
 Json = dict[str, Any]
 PLUGIN = account("kerf-kubelet-plugin", node="n1")

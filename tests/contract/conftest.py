@@ -18,12 +18,12 @@ from kerf_dra.driver.local.apiserver import ApiServer, ApiServerSettings
 from kerf_dra.driver.local.cluster import ClusterSettings, LocalCluster
 from tests.contract.documents import namespace
 from tests.e2e.wait import eventually
-from tests.realcluster import requirements
-from tests.realcluster.api import Api
-from tests.realcluster.cluster import add_bare_node, running
-from tests.realcluster.environment import chosen_version
-from tests.realcluster.kerf import DEPLOY, manifests
 from tests.runtime.real_time import REAL_TIME
+from tools.realcluster import requirements
+from tools.realcluster.api import Api
+from tools.realcluster.cluster import add_bare_node, running
+from tools.realcluster.environment import chosen_version
+from tools.realcluster.kerf import DEPLOY, manifests
 
 CLUSTERS: Final = ["embedded", pytest.param("real", marks=pytest.mark.realcluster)]
 NODES: Final = ("bare1", "bare2")

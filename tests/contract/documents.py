@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from tests.realcluster.api import Document
+from tools.realcluster.api import Document
 
 RESOURCE: Final = "resource.k8s.io/v1"
 DRIVER: Final = "contract.example.com"

@@ -5,7 +5,7 @@ from typing import Final
 import pytest
 
 from tests.contract.documents import RESOURCE, claim, device_class, exactly, slice_of
-from tests.realcluster.api import Api, Document, StatusError
+from tools.realcluster.api import Api, Document, StatusError
 
 DEVICE: Final = {"name": "d"}
 COUNTERS: Final = [{"name": "set", "counters": {"memory": {"value": "8"}}}]

@@ -27,8 +27,8 @@ from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from kerf_dra.driver.kubeletplugin.inventory.optional_devices import OptionalDevices
 from kerf_dra.driver.partitions.geometry import Card
 from kerf_dra.driver.partitions.slice_limits import SliceLayout
-from tests.realcluster.api import Api, Document
-from tests.realcluster.kerf import DEPLOY, manifests
+from tools.realcluster.api import Api, Document
+from tools.realcluster.kerf import DEPLOY, manifests
 
 NODE: Final = "bare1"
 CARDS: Final = 8

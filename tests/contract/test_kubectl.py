@@ -15,10 +15,10 @@ import anyio
 import pytest
 from anyio.streams.text import TextReceiveStream
 
-from tests.realcluster import requirements
-from tests.realcluster.builds import build
-from tests.realcluster.environment import chosen_version
-from tests.realcluster.kerf import DEPLOY
+from tools.realcluster import requirements
+from tools.realcluster.builds import build
+from tools.realcluster.environment import chosen_version
+from tools.realcluster.kerf import DEPLOY
 
 pytestmark = pytest.mark.realcluster
 

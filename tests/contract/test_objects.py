@@ -6,7 +6,7 @@ import pytest
 
 from tests.contract.documents import DRIVER, RESOURCE, claim, config_map, exactly, slice_of
 from tests.e2e.wait import eventually
-from tests.realcluster.api import Api, Document, StatusError
+from tools.realcluster.api import Api, Document, StatusError
 
 APPLY = "application/apply-patch+yaml"
 T = "2026-01-01T00:00:00Z"

@@ -8,7 +8,7 @@ import pytest
 from tests.contract.conftest import NODES
 from tests.contract.documents import DRIVER, RESOURCE, claim, device_class, exactly, pod, slice_of, template
 from tests.e2e.wait import eventually
-from tests.realcluster.api import Api, Document
+from tools.realcluster.api import Api, Document
 
 PARENT: Final = f"{DRIVER}/parent"
 UNITS: Final = 4

@@ -8,7 +8,7 @@ import pytest
 
 from tests.contract.conftest import HISTORY
 from tests.contract.documents import config_map
-from tests.realcluster.api import Api, Document, StatusError
+from tools.realcluster.api import Api, Document, StatusError
 
 PATIENCE_S = 90.0
 

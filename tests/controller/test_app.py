@@ -25,9 +25,9 @@ from kerf_dra.driver.kube.http.errors import InvalidError, NotFoundError
 from kerf_dra.driver.kube.leader_election import LeaseSettings
 from kerf_dra.driver.local.apiserver import ApiServer
 from kerf_dra.driver.runtime.metrics import REGISTRY
-from tests.controller.structured.hardware import gpus, slices
 from tests.fakes.dfl.machine import AES_ID, INTERFACE, build_document
-from tests.generate import crds
+from tests.fakes.published_slices import gpus, slices
+from tools.generate import crds
 
 PATIENCE_S = 120.0
 """For something that takes some ten milliseconds, on a busy machine."""

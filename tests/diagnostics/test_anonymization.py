@@ -24,7 +24,7 @@ from kerf_dra.driver.diagnostics.explain.why import explain_claim, explain_pod
 from kerf_dra.driver.diagnostics.explain.workload_pods import explain_workload
 from kerf_dra.driver.diagnostics.frag import measure_fragmentation
 from kerf_dra.driver.diagnostics.plan import plan_workloads
-from tests.diagnostics.clusters import (
+from tests.fakes.cluster_states import (
     allocate_claims,
     claim,
     node,

@@ -17,7 +17,7 @@ from kerf_dra.driver.partitions.fragmentation import fragmentation
 from kerf_dra.driver.partitions.geometry import Card
 from kerf_dra.driver.partitions.pool_compiler import compile_pool
 from kerf_dra.driver.partitions.slice_limits import SliceLayout
-from tests.diagnostics.clusters import allocate_claims, card, claim, gpu_cluster, replace, slices
+from tests.fakes.cluster_states import allocate_claims, card, claim, gpu_cluster, replace, slices
 
 
 @pytest.mark.parametrize("model", [model.id for model in gpu_models()])

@@ -13,7 +13,7 @@ from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
 from kerf_dra.driver.diagnostics.explain.next_steps import _STEPS, misfit_causes
 from kerf_dra.driver.diagnostics.explain.report import CODES, CauseCode, NodeGroup, NodeReason, Verdict, WhyReport
 from kerf_dra.driver.diagnostics.explain.why import explain_claim, explain_pod
-from tests.diagnostics.clusters import allocate_claims, claim, gpu_cluster, pod, replace, request
+from tests.fakes.cluster_states import allocate_claims, claim, gpu_cluster, pod, replace, request
 
 
 def resource_class(name: str, *conditions: Condition, generation: int = 1, observed: int = 1) -> ResourceClassObject:

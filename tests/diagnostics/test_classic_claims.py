@@ -40,7 +40,7 @@ from kerf_dra.driver.diagnostics.dump import decode_dump, encode_dump, redact
 from kerf_dra.driver.diagnostics.errors import QueryError
 from kerf_dra.driver.diagnostics.explain.report import Verdict, WhyReport
 from kerf_dra.driver.diagnostics.explain.why import explain_claim, explain_pod
-from tests.diagnostics.clusters import node, prepare_failure, replace
+from tests.fakes.cluster_states import node, prepare_failure, replace
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:click")
 

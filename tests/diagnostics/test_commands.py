@@ -13,7 +13,7 @@ from kerf_dra.driver.cli import main
 from kerf_dra.driver.cli.options.cluster import Progress, with_exit_codes
 from kerf_dra.driver.diagnostics.cluster_state import ClusterState
 from kerf_dra.driver.diagnostics.dump import decode_dump, encode_dump
-from tests.diagnostics.clusters import allocate_claims, claim, gpu_cluster, pod, replace, request
+from tests.fakes.cluster_states import allocate_claims, claim, gpu_cluster, pod, replace, request
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:click")
 

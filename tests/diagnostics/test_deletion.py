@@ -12,7 +12,7 @@ from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
 from kerf_dra.driver.diagnostics.cluster_state import ClusterState
 from kerf_dra.driver.diagnostics.explain.report import Verdict, WhyReport
 from kerf_dra.driver.diagnostics.explain.why import explain_claim, explain_pod
-from tests.diagnostics.clusters import allocate_claims, claim, gpu_cluster, node, placed_pod, prepare_failure, replace
+from tests.fakes.cluster_states import allocate_claims, claim, gpu_cluster, node, placed_pod, prepare_failure, replace
 
 SOON = "2026-11-21T08:00:20Z"
 LONG_AGO = "2026-11-21T07:50:00Z"

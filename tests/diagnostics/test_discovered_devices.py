@@ -41,10 +41,10 @@ from kerf_dra.driver.diagnostics.dump import encode_dump, redact
 from kerf_dra.driver.diagnostics.explain.report import Verdict, WhyReport
 from kerf_dra.driver.diagnostics.explain.why import explain_claim, explain_pod
 from kerf_dra.driver.diagnostics.extended_resources.discovered_devices import find_discovered
-from tests.diagnostics.clusters import allocate_claims, claim, device_class, node, pod, replace, state
 from tests.diagnostics.test_collector import cluster as served_cluster
 from tests.diagnostics.test_collector import collect
-from tests.generate import crds
+from tests.fakes.cluster_states import allocate_claims, claim, device_class, node, pod, replace, state
+from tools.generate import crds
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:click")
 

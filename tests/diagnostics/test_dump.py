@@ -40,7 +40,7 @@ from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
 from kerf_dra.driver.diagnostics.cluster_state import ClassicState, ClusterState
 from kerf_dra.driver.diagnostics.dump import decode_dump, encode_dump, redact
 from kerf_dra.driver.diagnostics.explain.why import explain_claim
-from tests.diagnostics.clusters import CLASSES, allocate_claims, claim, gpu_cluster, node, pod, replace, slices, state
+from tests.fakes.cluster_states import CLASSES, allocate_claims, claim, gpu_cluster, node, pod, replace, slices, state
 
 SECRET = "hunter2"
 OPAQUE = OpaqueDeviceConfiguration(driver="gpu.kerf.dev", parameters={"token": SECRET})

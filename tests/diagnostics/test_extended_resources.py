@@ -8,7 +8,7 @@ from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
 from kerf_dra.driver.diagnostics.explain.report import Verdict
 from kerf_dra.driver.diagnostics.explain.why import explain_pod
 from kerf_dra.driver.diagnostics.plan import plan_workloads
-from tests.diagnostics.clusters import CLASSES, gpu_cluster, parse, replace
+from tests.fakes.cluster_states import CLASSES, gpu_cluster, parse, replace
 
 
 def pod_with_limits(limits: dict[str, int]) -> Pod:

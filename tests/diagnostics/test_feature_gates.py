@@ -15,8 +15,8 @@ from kerf_dra.driver.diagnostics.cluster_state import ClusterState
 from kerf_dra.driver.diagnostics.explain.report import Verdict
 from kerf_dra.driver.diagnostics.feature_gates import detect_features, find_unsupported
 from kerf_dra.driver.diagnostics.plan import plan_workloads
-from tests.diagnostics.clusters import gpu_cluster, parse, replace
 from tests.diagnostics.test_plan import template
+from tests.fakes.cluster_states import gpu_cluster, parse, replace
 
 FIELDS = [field.name for field in dataclasses.fields(Features)]
 NEWEST = {field for field in FIELDS if getattr(Features(), field)}

@@ -13,7 +13,7 @@ from kerf_dra.driver.diagnostics.defragmentation import Advice
 from kerf_dra.driver.diagnostics.errors import QueryError
 from kerf_dra.driver.diagnostics.frag import measure_fragmentation
 from tests.conftest import COSTLY
-from tests.diagnostics.clusters import (
+from tests.fakes.cluster_states import (
     ATTRIBUTES,
     allocate_claims,
     claim,

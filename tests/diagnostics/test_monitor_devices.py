@@ -11,7 +11,7 @@ from kerf_dra.driver.diagnostics.explain.report import Verdict, WhyReport
 from kerf_dra.driver.diagnostics.explain.why import explain_claim, explain_pod
 from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.partitions.pool_compiler import build_monitor_slices
-from tests.diagnostics.clusters import (
+from tests.fakes.cluster_states import (
     allocate_claims,
     card,
     claim,

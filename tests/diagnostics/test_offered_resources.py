@@ -25,10 +25,10 @@ from kerf_dra.driver.diagnostics.explain.report import Verdict, WhyReport
 from kerf_dra.driver.diagnostics.explain.why import explain_pod
 from kerf_dra.driver.diagnostics.extended_resources.offered_resources import find_offered
 from kerf_dra.driver.diagnostics.plan import plan_workloads
-from tests.diagnostics.clusters import allocate_claims, claim, gpu_cluster, parse, pod, replace
 from tests.diagnostics.test_collector import cluster as served_cluster
 from tests.diagnostics.test_collector import collect
-from tests.generate import crds
+from tests.fakes.cluster_states import allocate_claims, claim, gpu_cluster, parse, pod, replace
+from tools.generate import crds
 
 SMALL = "kerf.dev/gpu-small"
 REFUSAL = "kerf.dev/gpu-small is the extended resource of the DeviceClass"

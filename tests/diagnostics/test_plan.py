@@ -12,7 +12,7 @@ from kerf_dra.driver.diagnostics.cluster_state import ClusterState
 from kerf_dra.driver.diagnostics.errors import QueryError
 from kerf_dra.driver.diagnostics.explain.report import Verdict
 from kerf_dra.driver.diagnostics.plan import PlanReport, plan_workloads
-from tests.diagnostics.clusters import allocate_claims, claim, gpu_cluster, node, parse, replace, slices, state
+from tests.fakes.cluster_states import allocate_claims, claim, gpu_cluster, node, parse, replace, slices, state
 
 Document = dict[str, Any]
 

@@ -33,7 +33,7 @@ from kerf_dra.driver.diagnostics.cluster_state import ClusterState
 from kerf_dra.driver.diagnostics.dump import decode_dump, encode_dump, redact
 from kerf_dra.driver.diagnostics.explain.report import CauseCode, Verdict, WhyReport
 from kerf_dra.driver.diagnostics.explain.why import explain_claim, explain_pod
-from tests.diagnostics.clusters import (
+from tests.fakes.cluster_states import (
     allocate_claims,
     claim,
     gpu_cluster,

@@ -8,7 +8,7 @@ from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
 from kerf_dra.driver.diagnostics.explain.report import Verdict, WhyReport
 from kerf_dra.driver.diagnostics.explain.why import explain_claim
 from kerf_dra.driver.diagnostics.plan import plan_workloads
-from tests.diagnostics.clusters import claim, device_class, gpu_cluster, parse, replace, request
+from tests.fakes.cluster_states import claim, device_class, gpu_cluster, parse, replace, request
 
 DRIVER = 'device.driver == "gpu.kerf.dev"'
 AT_LEAST = '.compareTo(quantity("18Gi")) >= 0'

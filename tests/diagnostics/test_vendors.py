@@ -13,7 +13,16 @@ from kerf_dra.driver.diagnostics.dump import encode_dump, redact
 from kerf_dra.driver.diagnostics.explain.report import Verdict, WhyReport
 from kerf_dra.driver.diagnostics.explain.why import explain_pod
 from kerf_dra.driver.diagnostics.frag import measure_fragmentation
-from tests.diagnostics.clusters import (
+from tests.diagnostics.vendor_slices import (
+    CLASSES,
+    DRANET,
+    INTEL,
+    NVIDIA,
+    dranet_slices,
+    intel_slices,
+    nvidia_slices,
+)
+from tests.fakes.cluster_states import (
     allocate_claims,
     claim,
     gpu_cluster,
@@ -24,15 +33,6 @@ from tests.diagnostics.clusters import (
     replace,
     request,
     state,
-)
-from tests.diagnostics.vendor_slices import (
-    CLASSES,
-    DRANET,
-    INTEL,
-    NVIDIA,
-    dranet_slices,
-    intel_slices,
-    nvidia_slices,
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:click")

@@ -19,7 +19,7 @@ from kerf_dra.driver.diagnostics.errors import QueryError
 from kerf_dra.driver.diagnostics.explain.report import Verdict, WhyReport
 from kerf_dra.driver.diagnostics.explain.why import explain_claim, explain_pod
 from tests.conftest import COSTLY
-from tests.diagnostics.clusters import (
+from tests.fakes.cluster_states import (
     ATTRIBUTES,
     allocate_claims,
     allocated_claim,

@@ -16,7 +16,7 @@ from kerf_dra.driver.diagnostics.cluster_state import ClusterState
 from kerf_dra.driver.diagnostics.dump import encode_dump, redact
 from kerf_dra.driver.diagnostics.errors import QueryError
 from kerf_dra.driver.diagnostics.explain.workload_pods import explain_waiting_pods, explain_workload
-from tests.diagnostics.clusters import (
+from tests.fakes.cluster_states import (
     allocate_claims,
     claim,
     gpu_cluster,

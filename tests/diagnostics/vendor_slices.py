@@ -18,7 +18,7 @@ from kerf_dra.api.model.devices import (
 )
 from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.api.model.quantity import Quantity
-from tests.diagnostics.clusters import device_class
+from tests.fakes.cluster_states import device_class
 
 NVIDIA: Final = "gpu.nvidia.com"
 INTEL: Final = "gpu.intel.com"

@@ -18,13 +18,13 @@ from tests.e2e.namespace import Namespace
 from tests.e2e.node import NodeView
 from tests.e2e.wait import eventually
 from tests.e2e.why_audit import WhyAudit, auditing
-from tests.realcluster import requirements
-from tests.realcluster.api import Api
-from tests.realcluster.cluster import Cluster, load_factor, running
-from tests.realcluster.environment import chosen_version
-from tests.realcluster.kerf import DEFAULT_HARDWARE, SIMULATED, Kerf
-from tests.realcluster.versions import KubernetesVersion
 from tests.runtime.real_time import REAL_TIME
+from tools.realcluster import requirements
+from tools.realcluster.api import Api
+from tools.realcluster.cluster import Cluster, load_factor, running
+from tools.realcluster.environment import chosen_version
+from tools.realcluster.kerf import DEFAULT_HARDWARE, SIMULATED, Kerf
+from tools.realcluster.versions import KubernetesVersion
 
 NODE: Final = "node1"
 SETTLING_S: Final = 3.0

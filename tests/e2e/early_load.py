@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
-from tests.realcluster.api import Api, Document
+from tools.realcluster.api import Api, Document
 
 
 async def cordon(api: Api, node: str, *, is_on: bool) -> None:

@@ -16,7 +16,7 @@ from kerf_dra.driver.testing.nvml import Death, InstanceOnCard, NvidiaMachine
 from kerf_dra.driver.testing.nvml.description import find_instance_id
 from tests.fakes.nvml import open_nvml
 from tests.fakes.nvml_calls import create_gpu_instance, destroy_gpu_instance, fill_gpu_instance
-from tests.realcluster.kerf import NVIDIA_FAKE, SIMULATED
+from tools.realcluster.kerf import NVIDIA_FAKE, SIMULATED
 
 BOTH_BACKENDS: Final = pytest.mark.gpu_backends(SIMULATED, NVIDIA_FAKE)
 """The mark of tests that run with simulated GPUs, and then with the backend for NVIDIA cards on stand-ins."""

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from tests.realcluster.cluster import Cluster
+from tools.realcluster.cluster import Cluster
 
 KEPT: Final = Path(os.environ.get("KERF_E2E_LOGS", "/tmp/kerf-e2e-logs"))
 """The folder for the logs of failed tests."""

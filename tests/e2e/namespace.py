@@ -10,7 +10,7 @@ from tests.e2e.container_log import ContainerReport
 from tests.e2e.node import NodeView
 from tests.e2e.wait import PATIENCE_S, eventually
 from tests.e2e.why_audit import WhyAudit
-from tests.realcluster.api import Api, Document
+from tools.realcluster.api import Api, Document
 
 GONE_S: Final = 90.0
 """The time limit for cleanup after a test: the kubelet looks every 60 s for claims that it has to unprepare, and the

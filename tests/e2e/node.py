@@ -14,8 +14,8 @@ import aiohttp
 from kerf_dra.driver.partitions.geometry import Placement
 from kerf_dra.driver.runtime import file_lock
 from tests.e2e.hardware import NodeHardware, SimulatedCards, StandInCards
-from tests.realcluster.cluster import Cluster
-from tests.realcluster.kerf import NVIDIA_FAKE, Hardware
+from tools.realcluster.cluster import Cluster
+from tools.realcluster.kerf import NVIDIA_FAKE, Hardware
 
 
 class NodePlugins(Protocol):

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from tests.e2e.wait import eventually
-from tests.realcluster.api import Api, Document, StatusError
-from tests.realcluster.cluster import Cluster
-from tests.realcluster.kerf import CONTROLLER, PLUGIN, Kerf
+from tools.realcluster.api import Api, Document, StatusError
+from tools.realcluster.cluster import Cluster
+from tools.realcluster.kerf import CONTROLLER, PLUGIN, Kerf
 
 Who = Literal["plugin", "plugin of bare1", "plugin without node", "controller"]
 Verb = Literal["get", "list", "watch", "create", "replace", "patch", "delete"]

@@ -11,9 +11,9 @@ from typing import Final
 import anyio
 
 from tests.e2e.permission_cases import Who
-from tests.realcluster.api import Api, Document, StatusError
-from tests.realcluster.kerf import CONTROLLER, NAMESPACE
 from tests.structure.permission_table import read_permissions
+from tools.realcluster.api import Api, Document, StatusError
+from tools.realcluster.kerf import CONTROLLER, NAMESPACE
 
 Right = tuple[str, str, str]
 """A verb, a group of the API (empty: the core), and a resource."""

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from tests.realcluster.api import Document
-from tests.realcluster.documents import IMAGE
-from tests.realcluster.environment import chosen_version
+from tools.realcluster.api import Document
+from tools.realcluster.documents import IMAGE
+from tools.realcluster.environment import chosen_version
 
 RESOURCE: Final = f"resource.k8s.io/{chosen_version().resource_version}"
 

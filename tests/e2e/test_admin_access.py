@@ -5,9 +5,9 @@ import pytest
 from tests.e2e import pods
 from tests.e2e.namespace import Namespace
 from tests.e2e.pod_resources import devices_of
-from tests.realcluster.api import StatusError
-from tests.realcluster.cluster import Cluster
-from tests.realcluster.kerf import Hardware
+from tools.realcluster.api import StatusError
+from tools.realcluster.cluster import Cluster
+from tools.realcluster.kerf import Hardware
 
 HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "h100-80gb-sxm"}], options={})
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.e2e import pods
 from tests.e2e.namespace import Namespace
-from tests.realcluster.kerf import Hardware
+from tools.realcluster.kerf import Hardware
 
 HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "h100-80gb-sxm", "count": 8}], options={})
 

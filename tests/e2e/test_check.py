@@ -9,8 +9,8 @@ import anyio
 
 from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
-from tests.realcluster.cluster import Cluster
-from tests.realcluster.kerf import Hardware
+from tools.realcluster.cluster import Cluster
+from tools.realcluster.kerf import Hardware
 
 HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "h100-80gb-sxm"}], options={})
 ROLE: Final = "rbac.authorization.k8s.io/v1"

@@ -9,9 +9,9 @@ from tests.e2e.conftest import NODE
 from tests.e2e.hardware import BOTH_BACKENDS
 from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
-from tests.realcluster.api import Document
-from tests.realcluster.cluster import Cluster
-from tests.realcluster.kerf import NAMESPACE, PLUGIN, Kerf
+from tools.realcluster.api import Document
+from tools.realcluster.cluster import Cluster
+from tools.realcluster.kerf import NAMESPACE, PLUGIN, Kerf
 
 GPU, FPGA = "gpu.kerf.dev", "fpga.kerf.dev"
 RBAC = "rbac.authorization.k8s.io/v1"

@@ -5,8 +5,8 @@ import pytest
 from tests.e2e import pods
 from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
-from tests.realcluster.api import Document, StatusError
-from tests.realcluster.kerf import Hardware
+from tools.realcluster.api import Document, StatusError
+from tools.realcluster.kerf import Hardware
 
 LEFT_OUT = ("16-parameters.yaml",)
 API_VERSION = "kerf.dev/v1alpha1"

@@ -6,8 +6,8 @@ from tests.e2e import pods
 from tests.e2e.conftest import NODE
 from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
-from tests.realcluster.cluster import Cluster
-from tests.realcluster.kerf import Hardware, Kerf
+from tools.realcluster.cluster import Cluster
+from tools.realcluster.kerf import Hardware, Kerf
 
 HARDWARE = Hardware(
     cards=[{"kind": "gpu", "model": "h100-80gb-sxm"}],

@@ -4,8 +4,8 @@ from tests.e2e import pods
 from tests.e2e.namespace import Namespace, RunningPod
 from tests.e2e.wait import eventually
 from tests.e2e.why_audit import ask_why
-from tests.realcluster.cluster import Cluster
-from tests.realcluster.kerf import Hardware, Kerf
+from tools.realcluster.cluster import Cluster
+from tools.realcluster.kerf import Hardware, Kerf
 
 HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "h100-80gb-sxm"}], options={})
 EARLY_LOADING = True

@@ -15,10 +15,10 @@ from tests.e2e import pods
 from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
 from tests.e2e.why_audit import ask_why
-from tests.realcluster.api import Api, Document
-from tests.realcluster.cluster import Cluster
-from tests.realcluster.environment import chosen_version
-from tests.realcluster.kerf import PLUGIN, Hardware, Kerf
+from tools.realcluster.api import Api, Document
+from tools.realcluster.cluster import Cluster
+from tools.realcluster.environment import chosen_version
+from tools.realcluster.kerf import PLUGIN, Hardware, Kerf
 
 HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "h100-80gb-sxm"}], options={})
 LEFT_OUT = ("16-parameters.yaml",)

@@ -9,8 +9,8 @@ from tests.e2e import pods
 from tests.e2e.conftest import NODE
 from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
-from tests.realcluster.api import Api, StatusError
-from tests.realcluster.kerf import Hardware, Kerf
+from tools.realcluster.api import Api, StatusError
+from tools.realcluster.kerf import Hardware, Kerf
 
 HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "a30-24gb"}], options={})
 PLUGIN_ARGUMENTS = ("--backend=discovered", "--instance=one")

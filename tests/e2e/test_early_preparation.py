@@ -7,8 +7,8 @@ from tests.e2e.conftest import NODE
 from tests.e2e.early_load import cordon, wait_bound, wait_conditions
 from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
-from tests.realcluster.api import Api
-from tests.realcluster.kerf import Hardware, Kerf
+from tools.realcluster.api import Api
+from tools.realcluster.kerf import Hardware, Kerf
 
 BARE = "bare1"
 BARE_NODES = (BARE,)

@@ -1,6 +1,6 @@
 """The examples of ``deploy/examples`` on a real cluster do what their pages say.
 
-``tests/generate/examples.py`` has them placed by the allocator; ``kerf demo`` runs those of single pods.
+``tools/generate/examples.py`` has them placed by the allocator; ``kerf demo`` runs those of single pods.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -13,11 +13,11 @@ import yaml
 from tests.e2e import pods
 from tests.e2e.namespace import GONE_S, Namespace
 from tests.e2e.wait import eventually
-from tests.generate.examples import FOLDERS
-from tests.realcluster.api import Api, Document
-from tests.realcluster.documents import IMAGE
-from tests.realcluster.environment import chosen_version
-from tests.realcluster.kerf import DEPLOY, Hardware
+from tools.generate.examples import FOLDERS
+from tools.realcluster.api import Api, Document
+from tools.realcluster.documents import IMAGE
+from tools.realcluster.environment import chosen_version
+from tools.realcluster.kerf import DEPLOY, Hardware
 
 HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "h100-80gb-sxm"}, {"kind": "fpga", "shell": "quad"}], options={})
 WORKLOADS: Final = frozenset({"Deployment", "Job", "Pod", "StatefulSet"})

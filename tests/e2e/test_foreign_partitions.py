@@ -9,8 +9,8 @@ from tests.e2e.early_load import cordon
 from tests.e2e.hardware import BOTH_BACKENDS
 from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
-from tests.realcluster.api import Document
-from tests.realcluster.kerf import Hardware, Kerf
+from tools.realcluster.api import Document
+from tools.realcluster.kerf import Hardware, Kerf
 
 FIRST, SECOND = "node1", "node2"
 NODES = (FIRST, SECOND)

@@ -13,9 +13,9 @@ from tests.e2e import pods
 from tests.e2e.early_load import cordon, wait_bound, wait_conditions
 from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
-from tests.realcluster.api import Api
-from tests.realcluster.fpga_machines import DFL, SLOTS, XRT, FpgaMachine
-from tests.realcluster.kerf import Hardware, Kerf
+from tools.realcluster.api import Api
+from tools.realcluster.fpga_machines import DFL, SLOTS, XRT, FpgaMachine
+from tools.realcluster.kerf import Hardware, Kerf
 
 FIRST, SECOND = "node1", "node2"
 NODES = (FIRST, SECOND)

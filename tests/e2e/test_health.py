@@ -5,9 +5,9 @@ from tests.e2e.device_health import health, taints, wait_taints
 from tests.e2e.hardware import BOTH_BACKENDS
 from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
-from tests.realcluster.api import Document
-from tests.realcluster.environment import chosen_version
-from tests.realcluster.kerf import Hardware
+from tools.realcluster.api import Document
+from tools.realcluster.environment import chosen_version
+from tools.realcluster.kerf import Hardware
 
 HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "h100-80gb-sxm"}], options={})
 REASON = "Xid 63: row remapping is due"

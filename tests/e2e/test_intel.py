@@ -15,7 +15,7 @@ from tests.e2e import pods
 from tests.e2e.container_log import ContainerReport
 from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
-from tests.realcluster.kerf import Hardware
+from tools.realcluster.kerf import Hardware
 
 HARDWARE = Hardware(cards=[], options={}, intel_tiles=(2, 2))
 EARLY_LOADING = True

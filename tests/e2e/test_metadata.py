@@ -6,7 +6,7 @@ from typing import Any
 from tests.e2e import pods
 from tests.e2e.container_log import ContainerReport
 from tests.e2e.namespace import Namespace
-from tests.realcluster.kerf import Hardware
+from tools.realcluster.kerf import Hardware
 
 HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "h100-80gb-sxm"}], options={})
 FOLDER = "/var/run/kubernetes.io/dra-device-attributes"

@@ -6,7 +6,7 @@ from tests.e2e import pods
 from tests.e2e.hardware import BOTH_BACKENDS
 from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
-from tests.realcluster.kerf import Hardware
+from tools.realcluster.kerf import Hardware
 
 HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "h100-80gb-sxm"}], options={})
 ADMIN_LABEL = "resource.kubernetes.io/admin-access"

@@ -6,9 +6,9 @@ from kerf_dra.driver.partitions.slice_limits import SliceLayout
 from tests.e2e import pods
 from tests.e2e.hardware import BOTH_BACKENDS
 from tests.e2e.namespace import Namespace
-from tests.realcluster.api import Document
-from tests.realcluster.environment import chosen_version
-from tests.realcluster.kerf import Hardware
+from tools.realcluster.api import Document
+from tools.realcluster.environment import chosen_version
+from tools.realcluster.kerf import Hardware
 
 HARDWARE = Hardware(
     cards=[

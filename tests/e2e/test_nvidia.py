@@ -25,8 +25,8 @@ from tests.e2e.namespace import Namespace, RunningPod
 from tests.e2e.wait import eventually
 from tests.fakes.mps import ask, end_daemons
 from tests.fakes.nvml import open_nvml
-from tests.realcluster.api import Document
-from tests.realcluster.kerf import DEPLOY, Hardware, Kerf, manifests
+from tools.realcluster.api import Document
+from tools.realcluster.kerf import DEPLOY, Hardware, Kerf, manifests
 
 pytestmark = ON_NVIDIA
 

@@ -11,9 +11,9 @@ import yaml
 from tests.e2e import pods
 from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
-from tests.realcluster.api import Api
-from tests.realcluster.cluster import Cluster
-from tests.realcluster.kerf import Hardware
+from tools.realcluster.api import Api
+from tools.realcluster.cluster import Cluster
+from tools.realcluster.kerf import Hardware
 
 HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "a100-40gb"}, {"kind": "fpga", "shell": "quad"}], options={})
 

@@ -11,10 +11,10 @@ import yaml
 from kerf_dra.driver.families.parameter_policy import build_parameter_policy
 from tests.e2e.wait import eventually
 from tests.families.parameter_cases import ACME, ACME_FAMILY, CASES, FPGA, GPU, ParameterCase
-from tests.realcluster.api import Api, Document, StatusError
-from tests.realcluster.cluster import Cluster
-from tests.realcluster.kerf import DEPLOY
-from tests.realcluster.versions import KubernetesVersion
+from tools.realcluster.api import Api, Document, StatusError
+from tools.realcluster.cluster import Cluster
+from tools.realcluster.kerf import DEPLOY
+from tools.realcluster.versions import KubernetesVersion
 
 NODES = ()
 PATHS = {

@@ -12,15 +12,15 @@ import pytest
 from tests.e2e.permission_cases import ALLOWED, CANNOT, Case, Who, clients, send, wait_said
 from tests.e2e.permission_matrix import ACCOUNTS, find_allowed, find_rights, told
 from tests.e2e.wait import eventually
-from tests.realcluster.api import Api, Document, StatusError
-from tests.realcluster.cluster import Cluster
-from tests.realcluster.kerf import DEPLOY, NAMESPACE, PLUGIN, Kerf, manifests
-from tests.realcluster.versions import KubernetesVersion
+from tools.realcluster.api import Api, Document, StatusError
+from tools.realcluster.cluster import Cluster
+from tools.realcluster.kerf import DEPLOY, NAMESPACE, PLUGIN, Kerf, manifests
+from tools.realcluster.versions import KubernetesVersion
 
 BARE_NODES = ("bare1",)
 RESOURCE: Final = "resource.k8s.io/v1"
 BEFORE_1_36: Final = ("1.34",)
-"""The releases of ``tests/realcluster`` with ``v1`` in which the API server itself does not protect claims' status."""
+"""The releases of ``tools/realcluster`` with ``v1`` in which the API server itself does not protect claims' status."""
 KERF: Final = "kerf.dev/v1alpha1"
 
 

@@ -18,12 +18,12 @@ from kerf_dra.driver.diagnostics.plan import PlanReport, plan_workloads
 from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.http.config import load_access
-from tests.diagnostics.clusters import parse, slices
 from tests.e2e import pods
 from tests.e2e.wait import eventually
-from tests.realcluster.api import Api, Document
-from tests.realcluster.cluster import Cluster
-from tests.realcluster.environment import chosen_version
+from tests.fakes.cluster_states import parse, slices
+from tools.realcluster.api import Api, Document
+from tools.realcluster.cluster import Cluster
+from tools.realcluster.environment import chosen_version
 
 BARE_NODES = ("bare1", "bare2")
 SCENARIOS: Final = 50

@@ -1,7 +1,7 @@
 """Quota: Kueue counts partitions by the GPU memory that they take, a ResourceQuota counts devices by class.
 
 Both as docs/quota.md says, with the configuration and the objects of ``deploy/examples/quota``. Kueue is unmodified; it
-runs as a process beside the cluster (``tests/realcluster/kueue.py``).
+runs as a process beside the cluster (``tools/realcluster/kueue.py``).
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -14,12 +14,12 @@ from tests.e2e import pods
 from tests.e2e.namespace import GONE_S, Namespace
 from tests.e2e.wait import eventually
 from tests.e2e.why_audit import ask_why
-from tests.realcluster.api import Api, Document
-from tests.realcluster.cluster import Cluster
-from tests.realcluster.documents import IMAGE
-from tests.realcluster.environment import chosen_version
-from tests.realcluster.kerf import DEPLOY, Hardware
-from tests.realcluster.kueue import Kueue
+from tools.realcluster.api import Api, Document
+from tools.realcluster.cluster import Cluster
+from tools.realcluster.documents import IMAGE
+from tools.realcluster.environment import chosen_version
+from tools.realcluster.kerf import DEPLOY, Hardware
+from tools.realcluster.kueue import Kueue
 
 HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "h100-80gb-sxm"}], options={})
 EXAMPLES: Final = DEPLOY / "examples" / "quota"

@@ -8,8 +8,8 @@ from tests.e2e.conftest import NODE
 from tests.e2e.hardware import BOTH_BACKENDS, ON_NVIDIA
 from tests.e2e.namespace import Namespace, RunningPod
 from tests.e2e.wait import eventually
-from tests.realcluster.cluster import Cluster
-from tests.realcluster.kerf import Hardware, Kerf
+from tools.realcluster.cluster import Cluster
+from tools.realcluster.kerf import Hardware, Kerf
 
 # Cutting takes long enough to be interrupted.
 HARDWARE = Hardware(

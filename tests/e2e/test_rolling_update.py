@@ -5,7 +5,7 @@ import anyio
 from tests.e2e import pods
 from tests.e2e.conftest import NODE
 from tests.e2e.namespace import Namespace
-from tests.realcluster.kerf import Hardware, Kerf
+from tools.realcluster.kerf import Hardware, Kerf
 
 HARDWARE = Hardware(
     cards=[{"kind": "gpu", "model": "h100-80gb-sxm"}],

@@ -5,8 +5,8 @@ from typing import Final
 from tests.e2e import pods
 from tests.e2e.hardware import BOTH_BACKENDS
 from tests.e2e.namespace import Namespace
-from tests.realcluster.api import Document
-from tests.realcluster.kerf import Hardware
+from tools.realcluster.api import Document
+from tools.realcluster.kerf import Hardware
 
 HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "h100-80gb-sxm", "sharing": ["Mps"]}], options={})
 GIB: Final = 2**30

@@ -13,7 +13,7 @@ from tests.e2e.hardware import ON_NVIDIA
 from tests.e2e.namespace import Namespace
 from tests.e2e.node import NodeView
 from tests.e2e.wait import eventually
-from tests.realcluster.kerf import Hardware
+from tools.realcluster.kerf import Hardware
 
 pytestmark = ON_NVIDIA
 

@@ -6,7 +6,7 @@ from tests.e2e import pods
 from tests.e2e.conftest import NODE
 from tests.e2e.hardware import BOTH_BACKENDS
 from tests.e2e.namespace import Namespace
-from tests.realcluster.kerf import Hardware
+from tools.realcluster.kerf import Hardware
 
 HARDWARE = Hardware(
     cards=[{"kind": "gpu", "model": "h100-80gb-sxm", "count": 2}, {"kind": "fpga", "shell": "quad", "count": 2}],

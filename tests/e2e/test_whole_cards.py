@@ -8,9 +8,9 @@ from tests.e2e import pods
 from tests.e2e.conftest import NODE, SETTLING_S
 from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
-from tests.realcluster.api import Api
-from tests.realcluster.cluster import Cluster, load_factor
-from tests.realcluster.kerf import Hardware, Kerf
+from tools.realcluster.api import Api
+from tools.realcluster.cluster import Cluster, load_factor
+from tools.realcluster.kerf import Hardware, Kerf
 
 PUBLISHED_S: Final = 30.0
 """A plugin that starts publishes within a second."""

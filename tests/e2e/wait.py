@@ -6,8 +6,8 @@ from typing import Final, TypeVar
 import aiohttp
 import anyio
 
-from tests.realcluster.api import StatusError
-from tests.realcluster.cluster import load_factor
+from tools.realcluster.api import StatusError
+from tools.realcluster.cluster import load_factor
 
 ValueT = TypeVar("ValueT")
 

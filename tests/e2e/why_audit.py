@@ -21,8 +21,8 @@ import aiohttp
 import anyio
 
 from kerf_dra.driver.diagnostics.explain.report import CODES, CauseCode
-from tests.realcluster.api import Api, Document, StatusError
-from tests.realcluster.cluster import Cluster, load_factor
+from tools.realcluster.api import Api, Document, StatusError
+from tools.realcluster.cluster import Cluster, load_factor
 
 PATIENCE_S: Final = 3.0
 """The age of a stage at which a pod is asked about: a pod that nothing keeps has left it by then, as a rule."""

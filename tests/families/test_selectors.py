@@ -17,8 +17,8 @@ from kerf_dra.driver.partitions.pool_compiler import build_monitor_slices, compi
 from kerf_dra.driver.partitions.publish_order import publish_order
 from kerf_dra.driver.partitions.shared_devices import order_shared_partitions
 from kerf_dra.driver.partitions.slice_limits import SliceLayout
-from tests.generate import device_classes
 from tests.partitions.cards import fpga, gpu
+from tools.generate import device_classes
 
 NODE = "node-1"
 

@@ -47,7 +47,7 @@ from kerf_dra.driver.kubeletplugin import app
 from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice
 from kerf_dra.driver.kubeletplugin.settings import ProcessSettings, Settings
 from kerf_dra.driver.local.cluster import ClusterSettings, LocalCluster
-from tests.generate import crds
+from tools.generate import crds
 
 LONGEST_S = 240.0
 """Of one test: each takes a few seconds on an idle machine."""

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from tests.installation.release import Release, bare_cluster, import_kerf_image
-from tests.oracle.helm.chart import Helm
-from tests.realcluster.api import Api
-from tests.realcluster.cluster import Cluster
-from tests.realcluster.environment import chosen_version
 from tests.runtime.real_time import REAL_TIME
+from tools.helm.chart import Helm
+from tools.realcluster.api import Api
+from tools.realcluster.cluster import Cluster
+from tools.realcluster.environment import chosen_version
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

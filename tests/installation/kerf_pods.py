@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from tests.e2e.wait import eventually
 from tests.installation.release import PROFILE, SIMULATED, Release
-from tests.oracle.helm.chart import NAMESPACE
-from tests.realcluster.api import Document
-from tests.realcluster.cluster import ready_s
-from tests.realcluster.kerf import Hardware
+from tools.helm.chart import NAMESPACE
+from tools.realcluster.api import Document
+from tools.realcluster.cluster import ready_s
+from tools.realcluster.kerf import Hardware
 
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 _PORT: Final = 8080

@@ -14,15 +14,15 @@ import yaml
 from tests.e2e import pods
 from tests.e2e.log_capture import keep_logs_on_failure
 from tests.e2e.wait import eventually
-from tests.image import description
-from tests.image.archive import write_archive
-from tests.image.layers import OWN, ImageInputs, build_layers
-from tests.oracle.helm.chart import CHART, NAMESPACE, Helm, profile
-from tests.realcluster import requirements
-from tests.realcluster.api import Api, Document
-from tests.realcluster.cluster import Cluster, ready_s, running
-from tests.realcluster.pod_access import pod_access
-from tests.realcluster.versions import KubernetesVersion
+from tools.helm.chart import CHART, NAMESPACE, Helm, profile
+from tools.image import description
+from tools.image.archive import write_archive
+from tools.image.layers import OWN, ImageInputs, build_layers
+from tools.realcluster import requirements
+from tools.realcluster.api import Api, Document
+from tools.realcluster.cluster import Cluster, ready_s, running
+from tools.realcluster.pod_access import pod_access
+from tools.realcluster.versions import KubernetesVersion
 
 NODE: Final = "node1"
 PROFILE: Final = "simulated"

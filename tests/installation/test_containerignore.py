@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from tests.image.layers import SOURCE_FILES, SOURCES
-from tests.realcluster import requirements
-from tests.supply_chain.lock import ROOT
+from tools.image.layers import SOURCE_FILES, SOURCES
+from tools.realcluster import requirements
+from tools.supply_chain.lock import ROOT
 
 NAME: Final = "localhost/kerf-context:test"
-FOLDERS: Final = (*SOURCES, "deploy/image", "tests/oracle/nvidia", "tests/supply_chain")
-FILES: Final = (*SOURCE_FILES, "requirements.lock", "requirements-dev.lock", "tests/__init__.py")
+FOLDERS: Final = (*SOURCES, "deploy/image", "tools/image/cdi_hook", "tools/supply_chain")
+FILES: Final = (*SOURCE_FILES, "requirements.lock", "requirements-dev.lock", "tools/__init__.py")
 """What deploy/image/Containerfile copies, builds from and runs."""
 
 

@@ -3,11 +3,11 @@
 from typing import Any
 
 from tests.e2e.wait import eventually
-from tests.image import description
 from tests.installation.release import SIMULATED, Release
-from tests.oracle.helm.chart import NAMESPACE
-from tests.realcluster.api import Api
-from tests.realcluster.cluster import ready_s
+from tools.helm.chart import NAMESPACE
+from tools.image import description
+from tools.realcluster.api import Api
+from tools.realcluster.cluster import ready_s
 
 
 async def test_the_image_starts_with_a_read_only_root_and_no_rights(api: Api, release: Release) -> None:

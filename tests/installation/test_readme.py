@@ -14,12 +14,12 @@ import anyio.to_thread
 import pytest
 
 from tests.installation.release import NODE, Release, bare_cluster, write_kerf_image
-from tests.realcluster.api import Api
-from tests.realcluster.builds import build, build_helm
-from tests.realcluster.cluster import Cluster, load_factor
-from tests.realcluster.environment import chosen_version
-from tests.realcluster.image import write_image
-from tests.supply_chain.lock import ROOT
+from tools.realcluster.api import Api
+from tools.realcluster.builds import build, build_helm
+from tools.realcluster.cluster import Cluster, load_factor
+from tools.realcluster.environment import chosen_version
+from tools.realcluster.image import write_image
+from tools.supply_chain.lock import ROOT
 
 LIMIT_S: Final = 300.0
 """Five minutes without the image's build, on an idle machine."""

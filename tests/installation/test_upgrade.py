@@ -9,11 +9,11 @@ import pytest
 from tests import upgrade
 from tests.e2e.wait import eventually
 from tests.e2e.why_audit import ask_why
-from tests.image import description
 from tests.installation.release import SIMULATED, SMALL, Release, import_kerf_image
-from tests.oracle.helm.chart import CHART, RefusedError
-from tests.realcluster.api import Api, Document
-from tests.realcluster.cluster import Cluster, ready_s
+from tools.helm.chart import CHART, RefusedError
+from tools.image import description
+from tools.realcluster.api import Api, Document
+from tools.realcluster.cluster import Cluster, ready_s
 
 DEFINITION: Final = "resourceclasses.kerf.dev"
 SHORT: Final = "    - kclass\n"

@@ -33,9 +33,9 @@ from kerf_dra.driver.partitions.geometry import Card
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.dfl.machine import INTERFACE, build_document
 from tests.fakes.hardware import FakeBackend
-from tests.generate import crds
 from tests.kubeletplugin.harness import Machine, machine
 from tests.kubeletplugin.wait import until
+from tools.generate import crds
 
 SHELL = build_document("FpgaShell", "lab", interfaceUUID=INTERFACE, slots=[{}])
 

@@ -12,7 +12,7 @@ from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
 from kerf_dra.driver.migration.akri import migrate_akri_objects
 from kerf_dra.driver.migration.limits import find_offered, migrate_workload
 from tests.api.kerf.documents import damaged_documents
-from tests.diagnostics.clusters import gpu_cluster, parse
+from tests.fakes.cluster_states import gpu_cluster, parse
 
 
 def pod(limits: dict[str, Any], *, init: dict[str, Any] | None = None, **annotations: str) -> JsonObject:

@@ -1,9 +1,9 @@
 """``python -m tests.oracle [KIND …] [--cases N | --short]``: generated cases, judged by reference implementations.
 
-Without a KIND all run. Each kind is a folder beside this file with a Go module, which is the oracle, and with the tests
-that compare its results with Kerf's. They need Go and, for the first build, its module proxy; ``nvidia`` also needs
-root, runc and a C compiler, because it makes device nodes, mounts and containers. ``prometheus`` and ``xrt`` have no
-module: their judges are promtool, which is taken from Debian's package where there is none, and Debian's libxrt1.
+Without a KIND all run. Each kind is a folder beside this file with the tests that compare the results of a program in
+Go with Kerf's. They need Go and, for the first build, its module proxy; ``nvidia`` also needs root, runc and a C
+compiler, because it makes device nodes, mounts and containers. ``prometheus`` and ``xrt`` need no Go: their judges are
+promtool, which is taken from Debian's package where there is none, and Debian's libxrt1.
 """
 
 import argparse
@@ -35,6 +35,8 @@ SHORT: Final[Mapping[str, int]] = {
     "xrt": 40,
 }
 """The same, of the short form that judges every change: with all builds cached, about half a minute for all kinds."""
+_WITHOUT_GO: Final = frozenset({"prometheus", "xrt"})
+"""Their judges come in Debian's packages."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -50,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
     if not {*parsed.kind} <= {*kinds}:
         parser.error(f"kinds are {', '.join(kinds)}")
     chosen = parsed.kind or kinds
-    if any((here / kind / "go.mod").exists() for kind in chosen) and shutil.which("go") is None:
+    if not {*chosen} <= _WITHOUT_GO and shutil.which("go") is None:
         parser.error("the judges are written in Go, and there is no go on the PATH: install it (https://go.dev/dl)")
     cases = SHORT if parsed.short else CASES
     return max(_run_comparisons(here / kind, parsed.cases or cases[kind], rest) for kind in chosen)

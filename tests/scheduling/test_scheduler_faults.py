@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kerf_dra.driver.scheduling.scheduler_faults import FAULTS, Feature, Release, find_fault
-from tests.generate import compatibility
+from tools.generate import compatibility
 
 
 @pytest.mark.parametrize(

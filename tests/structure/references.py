@@ -27,9 +27,9 @@ ELSEWHERE: Final[Mapping[str, str]] = {
 }
 """What looks like a path of ours and is none."""
 
-_FOLDERS: Final = r"(?:api|cdi|deploy|docs|driver|tests|\.ci)"
+_FOLDERS: Final = r"(?:api|cdi|deploy|docs|driver|tests|tools|\.ci)"
 _PATH: Final = re.compile(rf"{_FOLDERS}/[\w./*-]*|[\w./-]+\.(?:py|md)")
-_MODULE: Final = re.compile(r"(?:kerf_dra|api|cdi|driver|tests)(?:\.[A-Za-z_]\w*)+")
+_MODULE: Final = re.compile(r"(?:kerf_dra|api|cdi|driver|tests|tools)(?:\.[A-Za-z_]\w*)+")
 _TEST: Final = re.compile(r"(?P<path>[\w./-]+\.py)::(?P<test>\w+)")
 _TARGET: Final = re.compile(r"^([a-z0-9-]+):", re.MULTILINE)
 _WORD: Final = re.compile(r"[a-z][a-z0-9-]*")

@@ -13,7 +13,7 @@ IMPORT_PACKAGE: Final = "kerf_dra"
 """The package that they are imported from."""
 GENERATED: Final = Path("api/_generated")
 """What protoc writes: no guard looks there."""
-_FOLDERS: Final = (*PRODUCT, "tests", "docs", "deploy", ".ci")
+_FOLDERS: Final = (*PRODUCT, "tests", "tools", "docs", "deploy", ".ci")
 """The folders of the repository; others in the root are caches and environments."""
 
 

@@ -85,7 +85,7 @@ def missing_in_pages() -> set[str]:
 def missing_in_code() -> set[str]:
     return {
         f"{path}: {name}"
-        for path in modules(*PRODUCT, "tests")
+        for path in modules(*PRODUCT, "tests", "tools")
         if "``" in text(path)
         for part in prose(path)
         for span in _CODE_SPAN.findall(part)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.generate import command_line, dashboard, examples, kinds, metrics, pictures, vocabularies
+from tools.generate import command_line, dashboard, examples, kinds, metrics, pictures, vocabularies
 
 
 def test_the_page_for_users_has_every_attribute_and_capacity(tmp_path: Path) -> None:

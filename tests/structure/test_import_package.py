@@ -21,7 +21,7 @@ KEPT: Final = frozenset(
         Path("ARCHITECTURE.md"),  # its picture leaves the prefix out, to be readable
         Path("driver/runtime/logs.py"),  # so does the field `logger` of logs, so that queries over them stay valid
         Path("tests/runtime/test_logs.py"),
-        Path("tests/generate/packages.py"),
+        Path("tools/generate/packages.py"),
         Path("tests/upgrade/kerf"),  # of an earlier version
         Path("tests/structure/test_import_package.py"),  # its cases
     }

@@ -57,12 +57,12 @@ def test_no_module_of_the_product_is_named_by_a_gerund() -> None:
     check("named by a gerund that is no term", gerunds(*PRODUCT))
 
 
-def test_no_module_of_the_tests_is_named_by_a_gerund() -> None:
-    check("named by a gerund that is no term", gerunds("tests"))
+def test_no_module_of_tests_and_tools_is_named_by_a_gerund() -> None:
+    check("named by a gerund that is no term", gerunds("tests", "tools"))
 
 
 def test_no_module_is_named_by_a_word_that_says_nothing() -> None:
-    found = {path.as_posix() for path, name in names(*PRODUCT, "tests") if EMPTY_WORDS & {*name.split("_")}}
+    found = {path.as_posix() for path, name in names(*PRODUCT, "tests", "tools") if EMPTY_WORDS & {*name.split("_")}}
     check("the name does not say what is in it", found)
 
 

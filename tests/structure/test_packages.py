@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.generate import packages
+from tools.generate import packages
 
 
 def test_the_picture_is_what_the_imports_say(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Tests do not sleep: they wait on the virtual clock, or for a condition. Where real time passes is listed, and why.
 
-Modules on the virtual clock (``tests/runtime/virtual_time.py``) may sleep as they like. Benchmarks are no tests.
+Modules on the virtual clock (``tests/runtime/virtual_time.py``) may sleep as they like. Tools are judged as tests are,
+because tests run some of them. Benchmarks are no tests.
 """
 
 import ast
@@ -9,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-TESTS: Final = Path(__file__).parents[1]
+ROOT: Final = Path(__file__).parents[2]
+TESTS: Final = ROOT / "tests"
 CLOCK: Final = TESTS / "runtime/virtual_time.py"
 """The virtual clock itself, whose ``pass_time`` refuses to let real time pass."""
 SLEEPS: Final = {"time.sleep", "anyio.sleep", "asyncio.sleep"}
@@ -42,13 +44,13 @@ POLLS: Final = {
     "kubeletplugin/wait.py": "what the plugin does by itself is seen in files and stand-ins",
     "kubeletplugin/watchdog_process.py": "the kubelet asks again as long as a claim cannot be prepared",
     "local/test_kubelet.py": "the watcher of a directory sets no event",
-    "mutants/test_processes.py": "processes are asked whether they have ended",
-    "mutants/trials.py": "processes are asked whether they have ended",
-    "realcluster/cluster.py": "a real control plane is asked whether it serves",
-    "realcluster/kerf.py": "processes of Kerf are asked whether they are ready",
-    "realcluster/kueue.py": "a process beside a real cluster is asked whether it is ready",
-    "realcluster/machine.py": "a machine is up when its first process has made a file",
-    "realcluster/processes.py": "the kernel is asked for processes that start and end",
+    "tools/mutants/test_processes.py": "processes are asked whether they have ended",
+    "tools/mutants/trials.py": "processes are asked whether they have ended",
+    "tools/realcluster/cluster.py": "a real control plane is asked whether it serves",
+    "tools/realcluster/kerf.py": "processes of Kerf are asked whether they are ready",
+    "tools/realcluster/kueue.py": "a process beside a real cluster is asked whether it is ready",
+    "tools/realcluster/machine.py": "a machine is up when its first process has made a file",
+    "tools/realcluster/processes.py": "the kernel is asked for processes that start and end",
 }
 """Modules that look again and again, in real time and within a bound, for what sets no event in their process."""
 
@@ -94,12 +96,15 @@ def real_sleeps(module: str, text: str) -> Iterator[Sleep]:
             yield Sleep(module, node.lineno, id(node) in polls)
 
 
+def sources() -> list[Path]:
+    """The modules of the tests and of the tools."""
+    return [*sorted(TESTS.rglob("*.py")), *sorted((ROOT / "tools").rglob("*.py"))]
+
+
 def found() -> list[Sleep]:
-    paths = [
-        path for path in sorted(TESTS.rglob("*.py")) if path.relative_to(TESTS).parts[0] != "bench" and path != CLOCK
-    ]
+    paths = [path for path in sources() if not path.is_relative_to(TESTS / "bench") and path != CLOCK]
     assert len(paths) > 100, "these are the project's tests"
-    texts = {path.relative_to(TESTS).as_posix(): path.read_text() for path in paths if path != CLOCK}
+    texts = {path.relative_to(ROOT).as_posix().removeprefix("tests/"): path.read_text() for path in paths}
     return [sleep for module, text in texts.items() if "sleep(" in text for sleep in real_sleeps(module, text)]
 
 
@@ -115,7 +120,7 @@ def test_sleep_is_not_imported_by_its_bare_name() -> None:
     """It would not be found above."""
     bare = re.compile(r"^\s*from (time|anyio|asyncio) import .*\bsleep\b", re.MULTILINE)
     assert bare.search("import time\nfrom time import monotonic, sleep\n")
-    assert [path for path in TESTS.rglob("*.py") if bare.search(path.read_text())] == []
+    assert [path for path in sources() if bare.search(path.read_text())] == []
 
 
 def test_a_sleep_counts_unless_it_is_on_the_virtual_clock_or_of_no_time() -> None:

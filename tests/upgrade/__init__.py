@@ -4,8 +4,8 @@ The files do not change. They were made at the first commit that had a chart and
 
 - ``kerf-0.1.0.tgz``: ``helm package deploy/chart/kerf``
 - ``kerf_dra-0.1.0-py3-none-any.whl``: ``python -m hatchling build --target=wheel``
-- ``kerf``: the image's program, from when the wheel had a top-level package ``driver``
-- ``requirements.lock`` and ``nvidia.lock``: the packages of the image (``tests/image``)
+- ``kerf``: the program of the image, from when the wheel had a top-level package ``driver``
+- ``requirements.lock`` and ``nvidia.lock``: the packages of the image (``tools/image``)
 
 When Kerf has a released version, its files take their place.
 """
@@ -13,7 +13,7 @@ When Kerf has a released version, its files take their place.
 from pathlib import Path
 from typing import Final
 
-from tests.image.layers import ImageInputs
+from tools.image.layers import ImageInputs
 
 _FOLDER: Final = Path(__file__).parent
 CHART: Final = _FOLDER / "kerf-0.1.0.tgz"

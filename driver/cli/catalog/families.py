@@ -2,7 +2,7 @@
 DeviceClasses, and policies that judge their parameters.
 
 ``deploy/manifests`` has what ``--policies`` and ``--device-classes`` print for Kerf's own families
-(``python -m tests.generate``).
+(``python -m tools.generate``).
 """
 
 import shutil

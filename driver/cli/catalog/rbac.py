@@ -1,7 +1,7 @@
 """``kerf rbac``: the permissions of the kubelet plugin for the drivers of some families, as YAML.
 
 ``deploy/manifests/15-permissions.yaml`` is what it prints for Kerf's own families, ``deploy/early-loading`` what
-``--early-loading`` adds (``python -m tests.generate``). docs/security.md says what each account may do.
+``--early-loading`` adds (``python -m tools.generate``). docs/security.md says what each account may do.
 """
 
 from string import Template

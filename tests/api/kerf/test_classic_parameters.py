@@ -18,8 +18,8 @@ from kerf_dra.api.kerf.node_inventory import NodeInventory
 from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.api.model.quantity import Quantity
-from tests.generate import crds
-from tests.generate.crd_schema import DEFINITIONS, build_crd
+from tools.generate import crds
+from tools.generate.crd_schema import DEFINITIONS, build_crd
 
 GOOD: dict[str, list[JsonObject]] = {
     "GpuClassParameters": [

@@ -16,8 +16,8 @@ from kerf_dra.api.kerf.decoder import decode_resource_class_object
 from kerf_dra.api.kerf.v1alpha1 import ResourceClassObject, ResourceClassSpec
 from kerf_dra.driver.families.class_validation import FamilyNotInstalledError, check_class
 from kerf_dra.driver.families.registry import BUILT_IN
-from tests.generate import crds
-from tests.generate.crd_schema import DEFINITIONS, RESOURCE_CLASS, build_crd, escape_reserved_words
+from tools.generate import crds
+from tools.generate.crd_schema import DEFINITIONS, RESOURCE_CLASS, build_crd, escape_reserved_words
 
 from .documents import class_specs, damaged_documents, without_nulls
 

@@ -11,9 +11,9 @@ from typing import Final, TypeAlias
 import pytest
 
 from tests.cdi.runtimes.container import ContainerSetup, with_spec_directory
-from tests.realcluster import requirements
-from tests.realcluster.builds import build
-from tests.realcluster.environment import chosen_version
+from tools.realcluster import requirements
+from tools.realcluster.builds import build
+from tools.realcluster.environment import chosen_version
 
 Runtime: TypeAlias = Callable[[ContainerSetup, Sequence[str]], Sequence[str]]
 """Gives the command that runs a container with some devices; what the container is to run goes behind it."""

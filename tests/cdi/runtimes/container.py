@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kerf_dra.cdi import Spec, Store
-from tests.realcluster.requirements import BUSYBOX
+from tools.realcluster.requirements import BUSYBOX
 
 _RUN_S: Final = 60.0
 """A container takes a second."""

@@ -17,7 +17,7 @@ from kerf_dra.driver.kube.leader_election import LeaseSettings
 from kerf_dra.driver.local.apiserver import ApiServer, ApiServerSettings
 from tests.controller.classic.cluster import ClassicCluster
 from tests.controller.classic.hardware import gpu, node_object
-from tests.generate import crds
+from tools.generate import crds
 
 
 @pytest.fixture

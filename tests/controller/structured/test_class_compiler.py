@@ -33,8 +33,7 @@ from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.families.gpu.catalog import gpu_models
 from kerf_dra.driver.families.registry import BUILT_IN
 from kerf_dra.driver.kubeletplugin.backends.simulated.example_shells import shells
-
-from .hardware import fpgas, gpus, slices
+from tests.fakes.published_slices import fpgas, gpus, slices
 
 FAMILIES: Final = {family.name: family for family in BUILT_IN}
 CASES: Final = sorted((Path(__file__).parent / "classes").glob("*.yaml"))

@@ -16,8 +16,7 @@ from kerf_dra.driver.families.gpu.catalog import gpu_models
 from kerf_dra.driver.families.registry import BUILT_IN
 from kerf_dra.driver.kubeletplugin.backends.simulated.example_shells import shells
 from kerf_dra.driver.partitions.geometry import Card
-
-from .hardware import fpgas, gpus, slices
+from tests.fakes.published_slices import fpgas, gpus, slices
 
 EXAMPLES: Final = Path(__file__).parents[3] / "deploy" / "examples"
 FAMILIES: Final = {family.name: family for family in BUILT_IN}

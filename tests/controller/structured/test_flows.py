@@ -16,9 +16,9 @@ from kerf_dra.driver.kube.http.errors import (
     UnreachableError,
 )
 from kerf_dra.driver.runtime.metrics import REGISTRY
+from tests.fakes.published_slices import gpus, slices
 
 from .cluster import START, Cluster, Write, expression, verdicts
-from .hardware import gpus, slices
 
 SMALL = {"device": "gpu", "minimum": {"memory": "18Gi"}}
 LARGE = {"device": "gpu", "minimum": {"memory": "70Gi"}}

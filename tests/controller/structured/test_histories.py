@@ -14,9 +14,9 @@ from kerf_dra.driver.controller.device_types import known_device_types
 from kerf_dra.driver.controller.structured.class_compiler import compile_class
 from kerf_dra.driver.kube.http.errors import ConflictError, ForbiddenError, ServerError, UnreachableError
 from tests.conftest import COSTLY
+from tests.fakes.published_slices import gpus, slices
 
 from .cluster import FAMILIES, Cluster, Write
-from .hardware import gpus, slices
 
 NAMES = st.sampled_from(["a", "b"])
 SPECS = st.sampled_from(

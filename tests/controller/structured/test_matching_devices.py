@@ -18,8 +18,7 @@ from kerf_dra.driver.families.registry import BUILT_IN
 from kerf_dra.driver.kube.assume_cache import AssumeCache
 from kerf_dra.driver.kube.store import ObjectChange, Store
 from kerf_dra.driver.kubeletplugin.backends.simulated.example_shells import shell
-
-from .hardware import fpgas, gpus, slices
+from tests.fakes.published_slices import fpgas, gpus, slices
 
 
 def published(*given: ResourceSlice) -> DeviceGroupIndex:

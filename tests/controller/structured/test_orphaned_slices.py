@@ -14,9 +14,8 @@ from kerf_dra.api.model.metadata import ObjectMeta, OwnerReference
 from kerf_dra.api.resource.v1 import KINDS
 from kerf_dra.driver.controller.structured.orphaned_slices import OrphanedSliceCollector
 from kerf_dra.driver.kube.http.errors import ConflictError, ForbiddenError, NotFoundError, UnreachableError
+from tests.fakes.published_slices import gpus, slices
 from tests.runtime.virtual_time import VIRTUAL_TIME
-
-from .hardware import gpus, slices
 
 
 @pytest.fixture

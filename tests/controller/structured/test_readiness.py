@@ -6,9 +6,9 @@ import pytest
 from kerf_dra.api.kerf.v1alpha1 import MatchingDevices
 from kerf_dra.api.model.devices import ResourceSlice
 from kerf_dra.api.resource.v1 import KINDS
+from tests.fakes.published_slices import fpgas, gpus, slices
 
 from .cluster import Cluster, verdicts
-from .hardware import fpgas, gpus, slices
 
 SMALL = {"device": "gpu", "minimum": {"memory": "18Gi"}}
 LARGE = {"device": "gpu", "minimum": {"memory": "70Gi"}}

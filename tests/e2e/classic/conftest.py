@@ -1,6 +1,6 @@
 """A real Kubernetes where Kerf's controller allocates, for all tests of this folder but those with more kubelets.
 
-1.30, unless ``KERF_E2E_CLASSIC`` names another release of ``tests/realcluster/versions.py``: there is 1.31.
+1.30, unless ``KERF_E2E_CLASSIC`` names another release of ``tools/realcluster/versions.py``: there is 1.31.
 """
 
 import os
@@ -15,12 +15,12 @@ from tests.e2e.classic.namespace import ClassicNamespace
 from tests.e2e.log_capture import keep_logs_on_failure
 from tests.e2e.node import NodeView
 from tests.e2e.why_audit import WhyAudit
-from tests.realcluster import requirements
-from tests.realcluster.api import Api
-from tests.realcluster.cluster import Cluster, running
-from tests.realcluster.environment import chosen_classic_version
-from tests.realcluster.kerf import DEFAULT_HARDWARE, DEPLOY, Kerf, manifests
-from tests.realcluster.versions import KubernetesVersion
+from tools.realcluster import requirements
+from tools.realcluster.api import Api
+from tools.realcluster.cluster import Cluster, running
+from tools.realcluster.environment import chosen_classic_version
+from tools.realcluster.kerf import DEFAULT_HARDWARE, DEPLOY, Kerf, manifests
+from tools.realcluster.versions import KubernetesVersion
 
 NODE = "node1"
 EXAMPLES = DEPLOY / "examples" / "classic"

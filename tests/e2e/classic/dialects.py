@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from tests.realcluster.api import Document
+from tools.realcluster.api import Document
 
 DRIVER: Final = "gpu.kerf.dev"
 KERF: Final = "kerf.dev/v1alpha1"

@@ -18,9 +18,9 @@ import msgspec
 from aiohttp import web
 from anyio.abc import TaskGroup
 
-from tests.realcluster.cluster import Cluster
-from tests.realcluster.kerf import CONTROLLER, Kerf
-from tests.realcluster.paths import free_port
+from tools.realcluster.cluster import Cluster
+from tools.realcluster.kerf import CONTROLLER, Kerf
+from tools.realcluster.paths import free_port
 
 _FINALIZER: Final = "kerf.dev/deletion-protection"
 _OF_ONE_CONNECTION: Final = frozenset({"connection", "host", "transfer-encoding", "content-length", "keep-alive"})

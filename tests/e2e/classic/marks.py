@@ -5,7 +5,7 @@ from typing import Final
 import pytest
 
 from tests.e2e.classic.dialects import dialect_of
-from tests.realcluster.environment import chosen_classic_version
+from tools.realcluster.environment import chosen_classic_version
 
 _dialect: Final = dialect_of(chosen_classic_version().resource_version)
 

@@ -12,8 +12,8 @@ from tests.e2e.node import NodeView
 from tests.e2e.pods import REPORT_COMMAND
 from tests.e2e.wait import PATIENCE_S, eventually
 from tests.e2e.why_audit import WhyAudit
-from tests.realcluster.api import Api, Document
-from tests.realcluster.documents import IMAGE
+from tools.realcluster.api import Api, Document
+from tools.realcluster.documents import IMAGE
 
 CONTEXT: Final = "PodSchedulingContext"
 MANY_S: Final = 120.0

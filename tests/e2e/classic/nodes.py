@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import anyio
 
 from tests.e2e.classic.dialects import KERF
-from tests.realcluster.api import Api
+from tools.realcluster.api import Api
 
 _DRIVERS = ("gpu.kerf.dev", "fpga.kerf.dev")
 _AT_ONCE = 20

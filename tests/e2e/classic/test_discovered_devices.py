@@ -13,10 +13,10 @@ from tests.e2e.node import NodeView
 from tests.e2e.permission_cases import ALLOWED, Case, clients, wait_said
 from tests.e2e.wait import eventually
 from tests.e2e.why_audit import ask_why
-from tests.realcluster.api import Api, Document
-from tests.realcluster.cluster import Cluster, running
-from tests.realcluster.kerf import Hardware, Kerf
-from tests.realcluster.versions import KubernetesVersion
+from tools.realcluster.api import Api, Document
+from tools.realcluster.cluster import Cluster, running
+from tools.realcluster.kerf import Hardware, Kerf
+from tools.realcluster.versions import KubernetesVersion
 
 NODES: Final = ("node1", "node2")
 ARGUMENTS: Final = ("--backend=discovered", "--instance=one")

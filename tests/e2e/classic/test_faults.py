@@ -10,8 +10,8 @@ from tests.e2e.classic.fault_injection import FaultPoint, Write, controller_behi
 from tests.e2e.classic.marks import immediate
 from tests.e2e.classic.namespace import ClassicNamespace
 from tests.e2e.wait import eventually
-from tests.realcluster.cluster import Cluster
-from tests.realcluster.kerf import CONTROLLER, NAMESPACE, Kerf
+from tools.realcluster.cluster import Cluster
+from tools.realcluster.kerf import CONTROLLER, NAMESPACE, Kerf
 
 MANY = 14
 """1g.10gb partitions of two H100: what the node has."""

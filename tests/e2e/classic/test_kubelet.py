@@ -5,8 +5,8 @@ import signal
 from tests.e2e.classic.namespace import ClassicNamespace
 from tests.e2e.namespace import GONE_S
 from tests.e2e.wait import eventually
-from tests.realcluster.cluster import Cluster
-from tests.realcluster.kerf import Kerf
+from tools.realcluster.cluster import Cluster
+from tools.realcluster.kerf import Kerf
 
 ONE = {"resourceClaimName": "one"}
 CREATE = "nvmlDeviceCreateGpuInstanceWithPlacement"

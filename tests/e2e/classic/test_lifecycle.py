@@ -7,10 +7,10 @@ from tests.e2e.classic.marks import immediate, referring
 from tests.e2e.classic.namespace import CONTEXT, ClassicNamespace, container
 from tests.e2e.namespace import GONE_S
 from tests.e2e.wait import eventually
-from tests.realcluster.api import Document
-from tests.realcluster.cluster import Cluster
-from tests.realcluster.kerf import CONTROLLER, Kerf
-from tests.realcluster.versions import KubernetesVersion
+from tools.realcluster.api import Document
+from tools.realcluster.cluster import Cluster
+from tools.realcluster.kerf import CONTROLLER, Kerf
+from tools.realcluster.versions import KubernetesVersion
 
 ONE = {"resourceClaimName": "one"}
 TEMPLATE = {"resourceClaimTemplateName": "small"}

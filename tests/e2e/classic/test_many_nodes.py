@@ -9,8 +9,8 @@ import pytest
 from tests.e2e.classic.namespace import CONTEXT, ClassicNamespace
 from tests.e2e.classic.nodes import with_cards
 from tests.e2e.wait import eventually
-from tests.realcluster.api import Document
-from tests.realcluster.cluster import add_bare_node
+from tools.realcluster.api import Document
+from tools.realcluster.cluster import add_bare_node
 
 NODES = 200
 PODS = 50

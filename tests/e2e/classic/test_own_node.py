@@ -7,9 +7,9 @@ import pytest
 
 from tests.e2e.classic.dialects import DRIVER, KERF
 from tests.e2e.classic.namespace import ClassicNamespace
-from tests.realcluster.api import Api, Document, StatusError
-from tests.realcluster.cluster import Cluster
-from tests.realcluster.kerf import PLUGIN, Kerf
+from tools.realcluster.api import Api, Document, StatusError
+from tools.realcluster.cluster import Cluster
+from tools.realcluster.kerf import PLUGIN, Kerf
 
 
 @pytest.fixture

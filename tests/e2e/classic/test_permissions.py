@@ -12,9 +12,9 @@ import pytest
 from tests.e2e.classic.dialects import KERF, Dialect
 from tests.e2e.permission_cases import ALLOWED, CANNOT, Case, Who, clients, wait_said
 from tests.e2e.permission_matrix import ACCOUNTS, find_allowed, find_rights, told
-from tests.realcluster.api import Api, Document
-from tests.realcluster.cluster import Cluster
-from tests.realcluster.kerf import NAMESPACE, Kerf
+from tools.realcluster.api import Api, Document
+from tools.realcluster.cluster import Cluster
+from tools.realcluster.kerf import NAMESPACE, Kerf
 
 LABEL: Final[Document] = {"metadata": {"labels": {"a": "b"}}}
 CLAIM: Final = "asked"

@@ -6,7 +6,7 @@ import pytest
 
 from tests.e2e.classic.dialects import KERF
 from tests.e2e.classic.namespace import ClassicNamespace
-from tests.realcluster.api import Document
+from tools.realcluster.api import Document
 
 SHARED: Document = {"resourceClaimName": "shared"}
 

@@ -3,7 +3,7 @@
 from tests.e2e.classic.dialects import KERF
 from tests.e2e.classic.namespace import ClassicNamespace
 from tests.e2e.wait import eventually
-from tests.realcluster.api import Document
+from tools.realcluster.api import Document
 
 
 async def test_a_class_that_offers_a_resource_is_told_that_no_node_does(namespace: ClassicNamespace) -> None:

@@ -20,8 +20,8 @@ from tests.e2e.classic.fault_injection import (
 )
 from tests.e2e.classic.namespace import CONTEXT, ClassicNamespace
 from tests.e2e.wait import eventually
-from tests.realcluster.cluster import Cluster
-from tests.realcluster.kerf import CONTROLLER, Kerf
+from tools.realcluster.cluster import Cluster
+from tools.realcluster.kerf import CONTROLLER, Kerf
 
 CLAIM = "ResourceClaim"
 BEGINNING = (Write.ADD_FINALIZER, Write.ALLOCATION, Write.UNSUITABLE_NODES)

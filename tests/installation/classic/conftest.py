@@ -19,11 +19,11 @@ from tests.e2e.classic.dialects import Dialect, convert_examples
 from tests.e2e.conftest import why_audit
 from tests.installation.kerf_pods import KerfPods
 from tests.installation.release import Release, bare_cluster, import_kerf_image
-from tests.oracle.helm.chart import Helm
-from tests.realcluster.api import Api
-from tests.realcluster.cluster import Cluster
-from tests.realcluster.kerf import DEFAULT_HARDWARE
-from tests.realcluster.versions import KubernetesVersion
+from tools.helm.chart import Helm
+from tools.realcluster.api import Api
+from tools.realcluster.cluster import Cluster
+from tools.realcluster.kerf import DEFAULT_HARDWARE
+from tools.realcluster.versions import KubernetesVersion
 
 __all__ = ["_all_parts_run", "_why_is_known", "dialect", "namespace", "version", "why_audit"]
 

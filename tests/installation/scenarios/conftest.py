@@ -8,7 +8,7 @@ from tests.e2e.conftest import _all_parts_run, _why_is_known, idle_order, namesp
 from tests.e2e.node import NodeView
 from tests.installation.kerf_pods import KerfPods
 from tests.installation.release import NODE, Release
-from tests.realcluster.cluster import Cluster
+from tools.realcluster.cluster import Cluster
 
 __all__ = ["_all_parts_run", "_why_is_known", "idle_order", "namespace", "why_audit"]
 

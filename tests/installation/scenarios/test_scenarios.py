@@ -25,7 +25,7 @@ from tests.e2e.test_sharing import (
 from tests.e2e.wait import eventually
 from tests.installation.kerf_pods import KerfPods
 from tests.installation.release import NODE
-from tests.realcluster.kerf import Hardware
+from tools.realcluster.kerf import Hardware
 
 HARDWARE = Hardware(
     cards=[

@@ -20,10 +20,10 @@ from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, PublishTa
 from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from kerf_dra.driver.kubeletplugin.inventory.optional_devices import OptionalDevices, find_optional_devices
 from kerf_dra.driver.partitions.geometry import Partition, Placement
-from tests.controller.structured.hardware import fpgas, gpus, slices
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import DRIVER
 from tests.fakes.cluster import FakeCluster
+from tests.fakes.published_slices import fpgas, gpus, slices
 
 TARGET = FakeCluster().target
 HEALTHY = DeviceHealthTracker(driver=DRIVER, now=lambda: 0)

@@ -10,7 +10,7 @@ import pytest
 from kerf_dra.driver.local.cluster import ClusterSettings, LocalCluster
 from tests.contract.documents import namespace
 from tests.e2e.wait import eventually
-from tests.realcluster.api import Api, Document
+from tools.realcluster.api import Api, Document
 
 ENTRY = {"resourceClaimTemplateName": "small"}
 GENERATIONS: dict[bool, tuple[str, Document, Document]] = {

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.oracle.helm.chart import CHART, MANIFESTS, NAMESPACE, ROOT, Helm, RefusedError, documents, profile, render
+from tools.helm.chart import CHART, MANIFESTS, NAMESPACE, ROOT, Helm, RefusedError, documents, profile, render
 
 pytestmark = pytest.mark.oracle
 
@@ -55,7 +55,7 @@ def test_helm_finds_no_fault_of_the_chart(helm: Helm, values: Mapping[str, Any],
 
 @pytest.mark.parametrize("manifest", MANIFESTS)
 def test_the_manifests_are_rendered_from_the_chart(helm: Helm, manifest: str) -> None:
-    assert (ROOT / "deploy" / manifest).read_text() == render(helm, manifest), "run `python -m tests.oracle.helm`"
+    assert (ROOT / "deploy" / manifest).read_text() == render(helm, manifest), "run `python -m tools.helm`"
 
 
 def workloads(rendered: str) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -9,15 +9,15 @@ import pytest
 
 from tests.oracle.judge import build
 from tests.oracle.nvidia.generated_spec import Generator
+from tools.image.layers import CDI_HOOK_MODULE
 
-MODULE = Path(__file__).parent
 TOOLKIT = "github.com/NVIDIA/nvidia-container-toolkit/cmd"
 
 
 @pytest.fixture(scope="session")
 def generator(tmp_path_factory: pytest.TempPathFactory) -> Generator:
     assert os.geteuid() == 0, "this oracle makes device nodes and mounts in a namespace of its own: run it as root"
-    binary = build(MODULE, tmp_path_factory.mktemp("oracle") / "nvidia-ctk", package=f"{TOOLKIT}/nvidia-ctk")
+    binary = build(CDI_HOOK_MODULE, tmp_path_factory.mktemp("oracle") / "nvidia-ctk", package=f"{TOOLKIT}/nvidia-ctk")
     return Generator(binary)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kerf_dra.cdi import ContainerEdits, apply
-from tests.realcluster.requirements import BUSYBOX
+from tools.realcluster.requirements import BUSYBOX
 
 _LIBRARY = re.compile(r"(?:=> )?(/\S+) \(0x")
 """The file of a library in what ldd prints."""

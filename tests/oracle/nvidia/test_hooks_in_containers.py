@@ -22,17 +22,20 @@ from kerf_dra.driver.testing.plugin import PluginStandIn
 from tests.fakes.nvidia_driver import ADDRESS, LAYOUTS, VERSION, NvidiaTree, write_nvidia_tree
 from tests.kubeletplugin.backends.nvidia_machine import NvidiaMachineUnderTest
 from tests.oracle.judge import build
-from tests.oracle.nvidia.conftest import MODULE, TOOLKIT
+from tests.oracle.nvidia.conftest import TOOLKIT
 from tests.oracle.nvidia.container import RuncContainer
+from tools.image.layers import CDI_HOOK_MODULE
 
 pytestmark = pytest.mark.oracle
+
+PROBE = Path(__file__).with_name("probe.c")
 
 
 @pytest.fixture(scope="module")
 def hook(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("hook")
     folder.joinpath("host").mkdir()
-    source = build(MODULE, folder / "nvidia-cdi-hook", package=f"{TOOLKIT}/nvidia-cdi-hook")
+    source = build(CDI_HOOK_MODULE, folder / "nvidia-cdi-hook", package=f"{TOOLKIT}/nvidia-cdi-hook")
     return install_cdi_hook(source, folder / "host")
 
 
@@ -43,7 +46,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "cuda.c").write_text("int cuInit(unsigned flags) { return (int)flags; }\n")
     for arguments in (
         ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "cuda.c", "-o", "libcuda.so.1"],
-        [str(MODULE / "probe.c"), "-o", "probe", "-ldl"],
+        [str(PROBE), "-o", "probe", "-ldl"],
     ):
         subprocess.run(["cc", *arguments], cwd=folder, check=True, timeout=60)
     return folder

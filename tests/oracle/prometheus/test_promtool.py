@@ -8,7 +8,7 @@ import yaml
 
 from tests.alerts.test_alerts_and_dashboard import RULE_TESTS, RULES, panels
 from tests.oracle.prometheus import promtool
-from tests.realcluster.builds import cache
+from tools.realcluster.builds import cache
 
 pytestmark = pytest.mark.oracle
 

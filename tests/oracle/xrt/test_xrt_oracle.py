@@ -22,7 +22,7 @@ from tests.fakes.xrt.machine import AES_ID, INTERFACE
 from tests.fakes.xrt.xclbin import DDR4, HBM
 from tests.oracle.judge import Judge
 from tests.oracle.xrt.packages import NoXrtError, unpack_xrt
-from tests.realcluster.builds import cache
+from tools.realcluster.builds import cache
 
 pytestmark = pytest.mark.oracle
 

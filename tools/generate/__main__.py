@@ -1,0 +1,39 @@
+"""``make generate``: every generated file of the repository, from its sources."""
+
+from tools.generate import (
+    chart,
+    command_line,
+    compatibility,
+    crds,
+    dashboard,
+    device_classes,
+    examples,
+    kinds,
+    metrics,
+    packages,
+    pictures,
+    policies,
+    protos,
+    rbac,
+    vocabularies,
+)
+
+for generator in (
+    compatibility,
+    crds,
+    chart,
+    protos,
+    packages,
+    rbac,
+    policies,
+    device_classes,
+    vocabularies,
+    metrics,
+    dashboard,
+    kinds,
+    command_line,
+    pictures,
+    examples,
+):
+    for path in generator.generate(generator.ROOT):
+        print(path)

@@ -1,0 +1,35 @@
+"""``python -m tools.image [ARCHIVE]``: Kerf's container image as an OCI archive, made without a container engine."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tools.image import description
+from tools.image.archive import write_archive
+from tools.image.layers import ImageBuildError, build_layers
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tools.image", description=__doc__)
+    parser.add_argument("archive", nargs="?", type=Path, default=Path("dist/kerf-image.tar"), help="(%(default)s)")
+    parser.add_argument("--name", default=description.NAME, help="what runtimes call the image (%(default)s)")
+    parser.add_argument(
+        "--without-cdi-hook",
+        action="store_true",
+        help="leave out the program that containers with NVIDIA GPUs need, which is built with Go and cgo",
+    )
+    parsed = parser.parse_args(arguments)
+    try:
+        layers = build_layers(with_cdi_hook=not parsed.without_cdi_hook)
+    except ImageBuildError as error:
+        print(error, file=sys.stderr)
+        return 1
+    parsed.archive.parent.mkdir(parents=True, exist_ok=True)
+    write_archive(parsed.name, parsed.archive, layers, description.configuration())
+    print(parsed.archive)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

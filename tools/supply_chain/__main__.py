@@ -1,0 +1,24 @@
+"""``python -m tools.supply_chain sbom|licenses``: the bill of materials, or each package with its licence."""
+
+import json
+import sys
+
+from tools.supply_chain.sbom import build_sbom
+
+
+def main(arguments: list[str]) -> int:
+    if arguments not in (["sbom"], ["licenses"]):
+        print(__doc__, file=sys.stderr)
+        return 2
+    document = build_sbom()
+    if arguments == ["sbom"]:
+        print(json.dumps(document, indent=2))
+        return 0
+    for each in document["components"]:
+        listed = [one["expression"] for one in each["licenses"]] or ["not installed here"]
+        print(f"{each['name']}=={each['version']}: {', '.join(listed)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
