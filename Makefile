@@ -10,29 +10,25 @@ JOBS   ?= $(shell $(PYTHON) -c 'import os; print(2 + (os.cpu_count() or 1))')
 # Kerf's programs start hundreds of times in tests: each start would compile them anew where an environment has this.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test lint types tests test-long gpu soak oracle mutants fuzz bench e2e e2e-all bench-e2e docs lock generate image sbom audit clean
+.PHONY: help demo test lint types tests quick test-long gpu soak oracle mutants fuzz bench e2e e2e-all bench-e2e docs lock generate image sbom audit clean
 .DEFAULT_GOAL := help
 
 help:
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-# The environment is made anew when the lock changes. Hashes are checked; nothing is built from source but Kerf itself.
-$(VENV)/.installed: requirements-dev.lock pyproject.toml
-	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"kerf needs Python >= 3.11, {sys.executable} is {v[0]}.{v[1]}; set PYTHON=/path/to/python3.11")'
-	@if command -v uv >/dev/null 2>&1; then \
-		echo "setting up $(VENV) with uv"; \
-		uv venv -q --clear --python $(PYTHON) $(VENV) && \
-		uv pip install -q --python $(BIN)/python --require-hashes -r requirements-dev.lock && \
-		uv pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e . ; \
-	else \
-		echo "setting up $(VENV) with pip (about a minute)"; \
-		$(PYTHON) -m venv --clear $(VENV) && \
-		$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements-dev.lock && \
-		$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e . ; \
-	fi
+# The environment is made anew when a lock of these changes. Hashes are checked; only Kerf itself is built from source.
+$(VENV)/.runs: requirements.lock requirements-build.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else "kerf needs Python >= 3.11, %s is %d.%d; set PYTHON=/path/to/python3.11" % (sys.executable, v[0], v[1]))'
+	@echo "setting up $(VENV): what Kerf needs (half a minute)"
+	@$(PYTHON) tools/environment.py --new $(VENV) requirements.lock requirements-build.lock
 	@touch $@
 
-demo: $(VENV)/.installed ## a walk through Kerf on an embedded cluster, about 20 seconds
+$(VENV)/.installed: $(VENV)/.runs requirements-dev.lock
+	@echo "setting up $(VENV): what its developers need (half a minute)"
+	@$(PYTHON) tools/environment.py $(VENV) requirements-dev.lock
+	@touch $@
+
+demo: $(VENV)/.runs ## a walk through Kerf on an embedded cluster, about 20 seconds
 	@$(BIN)/kerf demo $(ARGS)
 
 # mypy keeps one core busy, and the tests leave as much of two.
@@ -49,15 +45,22 @@ types: $(VENV)/.installed ## mypy --strict, tests too
 
 # All tests in these folders have the mark realcluster: importing them takes a sixth of the time of collecting.
 REALCLUSTER = tests/e2e tests/installation tests/cdi/runtimes
+FAST = not long and not realcluster and not oracle and not gpu
 tests: $(VENV)/.installed ## unit, property and flow tests
 	@# A first time, compile all modules: each process would, at the same time as the others. A module that cannot be
 	@# imported is told by the tests.
 	@test -d tests/__pycache__ || $(BIN)/pytest -q --collect-only $(REALCLUSTER:%=--ignore=%) >/dev/null || true
-	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal $(REALCLUSTER:%=--ignore=%) -m "not long and not realcluster and not oracle and not gpu" $(ARGS)
+	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal $(REALCLUSTER:%=--ignore=%) -m "$(FAST)" $(ARGS)
 
 # PROFILE=all: with more cases, for hours. The end of a run prints the seed of its choices; KERF_SEED is that of a run
 # that is to be the same.
 PROFILE ?= long
+# BASE: the revision that the change is compared with.
+BASE ?= HEAD
+quick: lint types ## what a change can break: lint, types, and the tests that import what it changes
+	@tests=$$($(BIN)/python -m tools.affected_tests $(BASE)) && \
+	$(BIN)/pytest -q -n $(JOBS) --dist worksteal $(REALCLUSTER:%=--ignore=%) -m "$(FAST)" $$tests $(ARGS)
+
 test-long: $(VENV)/.installed ## the same properties with many more generated cases (half an hour on two cores)
 	@KERF_HYPOTHESIS_PROFILE=$(PROFILE) $(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "(long or property) and not realcluster and not oracle and not gpu" $(ARGS)
 
@@ -123,10 +126,16 @@ $(VENV)-docs/.installed: requirements-docs.lock
 docs: $(VENV)-docs/.installed ## the documentation as a site, in build/site (links are checked; `make tests` checks them, too)
 	@NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/mkdocs build --quiet --strict $(ARGS)
 
-lock: ## the three lock files, from pyproject.toml (needs uv)
-	uv pip compile -q --universal --no-strip-extras --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -o requirements.lock pyproject.toml
-	uv pip compile -q --universal --no-strip-extras --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --extra dev -o requirements-dev.lock pyproject.toml
-	uv pip compile -q --universal --no-strip-extras --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --extra docs --constraint requirements-dev.lock -o requirements-docs.lock pyproject.toml
+COMPILE = uv pip compile -q --universal --no-strip-extras --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
+
+# The image has no kubernetes, whose 40 MB only credential plugins of a kubeconfig and manifests of the demo need.
+lock: ## the lock files, from pyproject.toml (needs uv)
+	$(COMPILE) -o requirements.lock pyproject.toml
+	$(COMPILE) --extra dev --constraint requirements.lock -o requirements-dev.lock pyproject.toml
+	$(COMPILE) --group build --constraint requirements-dev.lock -o requirements-build.lock
+	$(COMPILE) --extra docs --constraint requirements-dev.lock -o requirements-docs.lock pyproject.toml
+	@$(PYTHON) -c 'import pathlib, tomllib; print(*(need for need in tomllib.loads(pathlib.Path("pyproject.toml").read_text())["project"]["dependencies"] if not need.startswith(("kubernetes", "pydantic"))), sep="\n")' | \
+		$(COMPILE) --constraint requirements.lock -o deploy/image/kerf.lock -
 	@sed -n '/^nvidia-ml-py==/,/[^\\]$$/p' requirements-dev.lock >deploy/image/nvidia.lock
 	@sed -n -E '/^(cffi|cryptography|pycparser)==/,/[^\\]$$/p' requirements-dev.lock >deploy/image/fpga.lock
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from kerf_dra.api.errors import InvalidDocumentError, KerfError, Problem
+from kerf_dra.api.errors import InvalidDocumentError, KerfError, Problem, UnsupportedError
 from kerf_dra.api.kerf.classic_parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS
 from kerf_dra.api.kerf.decoder import decode_device_config, decode_resource_class
 from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase
@@ -251,9 +251,14 @@ def _check_core(model: str, *configs: tuple[str, ...]) -> Check:
     """Check against a model of the official client, and Kerf's parameters in the lists that ``configs`` lead to."""
 
     def check(body: JsonObject) -> Iterator[Problem]:
-        import kubernetes.client
-        from pydantic import ValidationError
-
+        try:
+            import kubernetes.client
+            from pydantic import ValidationError
+        except ModuleNotFoundError as error:
+            raise UnsupportedError(
+                "manifests of core kinds are checked with the Python package kubernetes, which Kerf's image does not "
+                "have: run the demo where Kerf is installed with pip"
+            ) from error
         try:
             getattr(kubernetes.client, model).model_validate(body)
         except ValidationError as error:

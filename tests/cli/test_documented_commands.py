@@ -12,8 +12,9 @@ import yaml
 
 from kerf_dra.driver.cli import main
 from tests.structure.references import missing
-from tests.structure.sources import ROOT, check, files, text
+from tests.structure.rules import check
 from tools.generate.examples import FOLDERS
+from tools.sources import ROOT, files, text
 
 _BLOCK: Final = re.compile(r"^```(?:sh|shell)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _COMMENT: Final = re.compile(r"\s+# .*$")

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.structure.sources import IMPORT_PACKAGE, PRODUCT
+from tools.sources import IMPORT_PACKAGE, PRODUCT
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "docs/examples/npu"

@@ -12,7 +12,7 @@ from tools.supply_chain.lock import ROOT
 
 NAME: Final = "localhost/kerf-context:test"
 FOLDERS: Final = (*SOURCES, "deploy/image", "tools/image/cdi_hook", "tools/supply_chain")
-FILES: Final = (*SOURCE_FILES, "requirements.lock", "requirements-dev.lock", "tools/__init__.py")
+FILES: Final = (*SOURCE_FILES, "requirements-dev.lock", "tools/__init__.py")
 """What deploy/image/Containerfile copies, builds from and runs."""
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from tests.structure.sources import ROOT
+from tools.sources import ROOT
 
 PAGE: Final = ROOT / "docs/security.md"
 _RESOURCE: Final = re.compile(r"`([a-z/]+)`(?: of `([a-z0-9.]+)`)?")

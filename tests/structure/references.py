@@ -16,7 +16,7 @@ from typing import Final
 import click
 
 from kerf_dra.driver.cli import kerf
-from tests.structure.sources import IMPORT_PACKAGE, PRODUCT, ROOT, dotted, files, text, tree
+from tools.sources import IMPORT_PACKAGE, PRODUCT, ROOT, dotted, files, text, tree
 
 ELSEWHERE: Final[Mapping[str, str]] = {
     "api/errors": "a package of k8s.io/apimachinery",

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from tests.structure.sources import ROOT, files, text
+from tools.sources import ROOT, files, text
 
 PAGES: Final = ("docs/absorbed.md", "docs/write-a-discovery-handler.md")
 ROWS: Final = {"AK": 33, "DP": 16, "RM": 17, "GS": 7}

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from tests.structure.sources import check, modules, tree
+from tests.structure.rules import check
+from tools.sources import modules, tree
 
 SEVERAL: Final[Mapping[str, str]] = {
     "Settings": "each program has its own, and no module needs two of them",

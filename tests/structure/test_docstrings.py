@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.structure.sources import PRODUCT, dotted, modules, text
+from tools.sources import PRODUCT, dotted, modules, text
 
 EXAMPLES = [path for path in modules(*PRODUCT) if ">>> " in text(path)]
 

@@ -14,7 +14,8 @@ from typing import Final
 import pytest
 
 from tests.structure.references import missing
-from tests.structure.sources import PRODUCT, ROOT, check, files, modules, text, tree
+from tests.structure.rules import check
+from tools.sources import PRODUCT, ROOT, files, modules, text, tree
 
 _FENCE: Final = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _COMMAND: Final = re.compile(r"^(?:\$ )?((?:make|kerf|python -m) .*)$", re.MULTILINE)

@@ -14,7 +14,8 @@ from typing import Final
 
 import pytest
 
-from tests.structure.sources import GENERATED, IMPORT_PACKAGE, PRODUCT, ROOT, check, files, modules, text
+from tests.structure.rules import check
+from tools.sources import GENERATED, IMPORT_PACKAGE, PRODUCT, ROOT, files, modules, text
 
 KEPT: Final = frozenset(
     {

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from tests.structure.sources import ROOT, modules, tree
+from tools.sources import ROOT, modules, tree
 
 IDLE: Final = "tests/flows/test_idle_hours.py"
 NODES: Final = "tests/flows/test_idle_nodes.py"

@@ -14,7 +14,8 @@ import pytest
 from kerf_dra.driver.cli import output
 from kerf_dra.driver.kubeletplugin import instance
 from kerf_dra.driver.runtime import lifecycle
-from tests.structure.sources import check, modules, text, tree
+from tests.structure.rules import check
+from tools.sources import modules, text, tree
 
 PAGE: Final = Path("docs/troubleshooting.md")
 COMMANDS: Final = Path("docs/reference/command-line.md")

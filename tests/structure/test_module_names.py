@@ -6,7 +6,8 @@ from typing import Final
 
 import pytest
 
-from tests.structure.sources import PRODUCT, check, modules
+from tests.structure.rules import check
+from tools.sources import PRODUCT, modules
 
 TERMS: Final = frozenset(
     {

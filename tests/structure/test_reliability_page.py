@@ -9,7 +9,7 @@ import yaml
 
 from tests.oracle.__main__ import main as run_oracles
 from tests.structure.references import missing
-from tests.structure.sources import ROOT
+from tools.sources import ROOT
 
 PAGE: Final = ROOT / "docs/reliability.md"
 _TEST: Final = re.compile(r"`(tests/[\w/]+\.py::test_\w+)`")

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from tests.structure.sources import ROOT, tree
+from tools.sources import ROOT, tree
 
 _PAGE: Final = ROOT / "docs/reported-elsewhere.md"
 _TEST: Final = re.compile(r"`([\w/]+\.py)::(test_\w+)`")

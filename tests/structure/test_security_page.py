@@ -8,7 +8,7 @@ import yaml
 
 from tests.structure.permission_table import PAGE, Permission, read_permissions
 from tests.structure.references import missing
-from tests.structure.sources import ROOT
+from tools.sources import ROOT
 
 ROLES: Final = {
     "kerf-controller": "the controller",

@@ -4,7 +4,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
-from tests.structure.sources import PRODUCT, check, modules, text
+from tests.structure.rules import check
+from tools.sources import PRODUCT, modules, text
 
 LINES_OF_A_MODULE: Final = 600
 """What one can read in one sitting; 150 to 400 are normal."""

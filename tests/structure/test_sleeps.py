@@ -46,6 +46,7 @@ POLLS: Final = {
     "local/test_kubelet.py": "the watcher of a directory sets no event",
     "tools/mutants/test_processes.py": "processes are asked whether they have ended",
     "tools/mutants/trials.py": "processes are asked whether they have ended",
+    "tools/environment.py": "pip is asked how far it is",
     "tools/realcluster/cluster.py": "a real control plane is asked whether it serves",
     "tools/realcluster/kerf.py": "processes of Kerf are asked whether they are ready",
     "tools/realcluster/kueue.py": "a process beside a real cluster is asked whether it is ready",

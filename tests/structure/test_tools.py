@@ -8,7 +8,8 @@ from typing import Final
 
 import pytest
 
-from tests.structure.sources import PRODUCT, check, modules, tree
+from tests.structure.rules import check
+from tools.sources import PRODUCT, modules, tree
 
 FAKES: Final = "tests.fakes"
 """What tools may import of the tests; it imports no tool, so that nothing imports itself through a tool."""

@@ -175,12 +175,17 @@ def _load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes | 
 
 async def _run_plugin(plugin: CredentialPlugin) -> _Material:
     """Run the kubeconfig's ``exec`` program, or renew the login of its ``auth-provider``."""
-    # The import costs 25 MB and 0.3 s, and is never needed in a cluster: programs there have a service account.
-    from kubernetes.aio.client import Configuration
-    from kubernetes.aio.config import load_kube_config
-
-    configuration: Any = Configuration()
     where = f"credentials of context {plugin.context!r} in {plugin.kubeconfig}"
+    # The import costs 25 MB and 0.3 s, and is never needed in a cluster: programs there have a service account.
+    try:
+        from kubernetes.aio.client import Configuration
+        from kubernetes.aio.config import load_kube_config
+    except ModuleNotFoundError as error:
+        raise AccessError(
+            f"{where}: credential plugins need the Python package kubernetes, which Kerf's image does not have: "
+            "run this command where Kerf is installed with pip, or use a kubeconfig with a token or a certificate"
+        ) from error
+    configuration: Any = Configuration()
     try:
         await load_kube_config(
             config_file=plugin.kubeconfig, context=plugin.context, client_configuration=configuration

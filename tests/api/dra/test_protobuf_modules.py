@@ -3,8 +3,8 @@
 import ast
 from pathlib import Path
 
-from tests.structure.sources import GENERATED
 from tools.generate import protos
+from tools.sources import GENERATED
 
 ADAPTERS = {
     "deviceplugin_v1beta1": {"api/deviceplugin/v1beta1.py"},

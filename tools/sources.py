@@ -1,12 +1,12 @@
-"""The files that the structure tests check, and the report of what they find."""
+"""The files of the repository that tools and structure tests read."""
 
 import ast
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).parents[1]
 PRODUCT: Final = ("api", "cdi", "driver")
 """The folders of the product's packages."""
 IMPORT_PACKAGE: Final = "kerf_dra"
@@ -46,8 +46,3 @@ def text(path: Path) -> str:
 @cache
 def tree(path: Path) -> ast.Module:
     return ast.parse(text(path))
-
-
-def check(rule: str, found: Collection[str]) -> None:
-    """Fail, with a list, for each place where ``rule`` is broken."""
-    assert not found, f"{rule}:\n  " + "\n  ".join(sorted(found))
