@@ -1,9 +1,11 @@
 """Manifests are checked before anything is applied, and all problems are reported at once."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
+from kerf_dra.api.errors import UnsupportedError
 from kerf_dra.driver.demo.environment import find_packaged_folder
 from kerf_dra.driver.demo.manifests import BadManifestsError, load_manifests
 from kerf_dra.driver.demo.scenario import EXAMPLES
@@ -121,3 +123,13 @@ def test_the_shipped_examples_are_good() -> None:
         "ResourceClaimTemplate",
         "Pod",
     }
+
+
+def test_where_the_client_library_is_missing_the_error_says_where_to_run_the_demo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The image has no kubernetes, whose models check core kinds; Kerf's own kinds need none."""
+    monkeypatch.setitem(sys.modules, "kubernetes.client", None)
+    load_manifests([write(tmp_path, CLASS)])
+    with pytest.raises(UnsupportedError, match="run the demo where Kerf is installed with pip"):
+        load_manifests([write(tmp_path, CLASS, POD)])

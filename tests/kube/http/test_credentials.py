@@ -1,4 +1,5 @@
 import shutil
+import sys
 from pathlib import Path
 
 import anyio
@@ -141,4 +142,14 @@ async def test_a_login_program_that_gives_nothing_is_an_error(tmp_path: Path) ->
     user = {"exec": {"command": str(tmp_path / "gone"), "apiVersion": "client.authentication.k8s.io/v1"}}
     access = await load_access(write(tmp_path / "config", config(user=user)))
     with pytest.raises(AccessError, match="the credential plugin gave neither a token nor a certificate"):
+        await Credentials(access).current()
+
+
+async def test_where_the_client_library_is_missing_the_error_says_what_else_to_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The image has no kubernetes, which runs credential plugins."""
+    monkeypatch.setitem(sys.modules, "kubernetes.aio.client", None)
+    access = await load_access(write(tmp_path / "config", config(user=login_program(tmp_path, {"token": "secret"}))))
+    with pytest.raises(AccessError, match=r"context 'main' .* package kubernetes, .* with a token or a certificate"):
         await Credentials(access).current()
