@@ -39,7 +39,7 @@ _NPU: Final = "tests/testing/test_npu_programs.py"
 _QUOTA: Final = "tests/e2e/test_quota.py"
 _FPGA: Final = "tests/cli/test_fpga.py"
 _FOLDERS: Final = "test_directories_of_dfx_mgr_say_what_to_write_into_their_documents"
-_SIGNATURES: Final = "tests/kubeletplugin/backends/test_fpga_images.py"
+_SIGNATURES: Final = "tests/kubeletplugin/backends/fpga_images/test_fetched_images.py"
 """Its keys and its signature were made by these commands."""
 _ON_A_CLUSTER: Final = dict.fromkeys(
     (
@@ -107,8 +107,8 @@ RUN_ELSEWHERE: Final[Mapping[str, str]] = {
     "printf '%s\\n' kerf.dev/v1alpha1 aes-gcm 1.2.0 1d0b24b2-6a5f-5c0e-9b0e-6a0e7a1f3c55 \\": _SIGNATURES,
     "  \"$(sha256sum < aes-gcm.gbs | cut -d' ' -f1)\" > statement": _SIGNATURES,
     "openssl pkeyutl -sign -rawin -in statement -inkey release.pem | base64 -w0": _SIGNATURES,
-    "kerf devices --backend intel": "tests/kubeletplugin/backends/test_intel_backend.py",
-    "kerf devices --backend dfl": "tests/kubeletplugin/backends/test_dfl_backend.py",
+    "kerf devices --backend intel": "tests/kubeletplugin/backends/intel/test_backend.py",
+    "kerf devices --backend dfl": "tests/kubeletplugin/backends/dfl/test_backend.py",
     "kerf devices --backend xrt": "tests/cli/test_devices.py::test_alveo_cards_are_listed",
     "kerf fpga verify aes.xclbin": (
         f"{_FPGA}::test_an_xclbin_file_says_what_to_write_and_is_checked_with_its_document"

@@ -30,7 +30,7 @@ from tests.fakes.dfx import DfxMachine
 from tests.fakes.dfx.machine import BASE, FLAT
 from tests.fakes.published_slices import fpgas, slices
 from tests.fakes.xrt import build_xclbin
-from tests.kubeletplugin.backends.slots_machine import SlotsMachineUnderTest
+from tests.kubeletplugin.backends.slots.machine import SlotsMachineUnderTest
 from tools.generate import crds
 
 SHA: Final = "a0" * 32

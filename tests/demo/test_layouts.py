@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.kubeletplugin.backends.test_simulated_layouts import DOCUMENTS
+from tests.kubeletplugin.backends.simulated.test_layouts import DOCUMENTS
 
 
 def _class(name: str, **spec: str) -> list[dict[str, Any]]:

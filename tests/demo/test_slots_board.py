@@ -9,7 +9,7 @@ import pytest
 
 from tests.demo.test_dfl_cards import PODS
 from tests.fakes.dfx.machine import BASE, HALVES
-from tests.kubeletplugin.backends.slots_machine import SlotsMachineUnderTest
+from tests.kubeletplugin.backends.slots.machine import SlotsMachineUnderTest
 
 
 @pytest.mark.long

@@ -9,12 +9,12 @@ from typing import Final
 
 _LOADED: Final = (
     "pytest",  # a fork imports its parent's __main__
-    "tests.kubeletplugin.crash_process",
+    "tests.kubeletplugin.claims.crash_process",
     "tests.kubeletplugin.watchdog_process",
-    "tests.kubeletplugin.nvidia_machine",
-    "tests.kubeletplugin.simulated_machine",
-    "tests.kubeletplugin.slots_machine",
-    "tests.kubeletplugin.backends.simulated_process",
+    "tests.kubeletplugin.backends.nvidia.process",
+    "tests.kubeletplugin.backends.simulated.process",
+    "tests.kubeletplugin.backends.slots.process",
+    "tests.kubeletplugin.backends.simulated.step_process",
 )
 _LONGEST_S: Final = 240.0
 """A process that has not ended by then hangs, and is killed."""

@@ -20,7 +20,7 @@ from kerf_dra.driver.kubeletplugin.backends.nvidia.driver_root import find_drive
 from kerf_dra.driver.kubeletplugin.backends.nvidia.file_root import FileRoot
 from kerf_dra.driver.testing.plugin import PluginStandIn
 from tests.fakes.nvidia_driver import ADDRESS, LAYOUTS, VERSION, NvidiaTree, write_nvidia_tree
-from tests.kubeletplugin.backends.nvidia_machine import NvidiaMachineUnderTest
+from tests.kubeletplugin.backends.nvidia.machine import NvidiaMachineUnderTest
 from tests.oracle.judge import build
 from tests.oracle.nvidia.conftest import TOOLKIT
 from tests.oracle.nvidia.container import RuncContainer
