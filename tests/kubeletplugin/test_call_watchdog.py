@@ -26,8 +26,8 @@ from tests.fakes.claims import FAMILY, NODE, claim
 from tests.fakes.hardware import FakeBackend
 from tests.fakes.kubelet import ClaimError
 from tests.fakes.nvml import NEEDS_COMPILER
-from tests.kubeletplugin.backends.nvidia.process import hardware
-from tests.kubeletplugin.backends.nvidia.process import machine as nvidia_machine
+from tests.kubeletplugin.backends.nvidia.node import hardware
+from tests.kubeletplugin.backends.nvidia.node import machine as nvidia_machine
 from tests.kubeletplugin.harness import Machine, machine, short_directory
 from tests.kubeletplugin.wait import until
 from tests.kubeletplugin.watchdog_process import prepare_in_process

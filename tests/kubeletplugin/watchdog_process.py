@@ -14,7 +14,7 @@ from kerf_dra.driver.kubeletplugin.settings import Settings
 from tests.fakes.claims import NODE, claim
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.kubelet import ClaimError, FakeKubelet
-from tests.kubeletplugin.backends.nvidia.process import hardware
+from tests.kubeletplugin.backends.nvidia.node import hardware
 
 BOOT = "boot-1"
 CLAIM = claim("training", "gpu-0-1g-20gb-at-0")

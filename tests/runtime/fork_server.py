@@ -11,9 +11,9 @@ _LOADED: Final = (
     "pytest",  # a fork imports its parent's __main__
     "tests.kubeletplugin.claims.crash_process",
     "tests.kubeletplugin.watchdog_process",
-    "tests.kubeletplugin.backends.nvidia.process",
-    "tests.kubeletplugin.backends.simulated.process",
-    "tests.kubeletplugin.backends.slots.process",
+    "tests.kubeletplugin.backends.nvidia.node",
+    "tests.kubeletplugin.backends.simulated.machine",
+    "tests.kubeletplugin.backends.slots.machine",
     "tests.kubeletplugin.backends.simulated.step_process",
 )
 _LONGEST_S: Final = 240.0

@@ -1,17 +1,31 @@
-"""A machine with stand-ins of DFL cards, for the contract of backends and for tests of the backend ``dfl``."""
+"""A machine with stand-ins of DFL cards, for the contract of backends, and for plugins, of which some are killed.
 
+``python -m tests.kubeletplugin.backends.dfl.machine ROOT prepare|unprepare`` is a plugin for one call, with the
+stand-in's library in LD_PRELOAD: the backend's own system calls go to it.
+"""
+
+import sys
 import time
 from collections.abc import Callable, Collection, Hashable, Sequence
 from pathlib import Path
 
+import anyio
+
 from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig
 from kerf_dra.driver.kubeletplugin.backends.dfl import DflBackend
 from kerf_dra.driver.kubeletplugin.backends.dfl.config import DflConfig
+from kerf_dra.driver.kubeletplugin.backends.dfl.driver_calls import SystemCalls
 from kerf_dra.driver.kubeletplugin.backends.dfl.sysfs import CardFiles
 from kerf_dra.driver.partitions.geometry import Card, Partition
 from kerf_dra.driver.testing import MachineUnderTest, ProcessKilled
+from tests.fakes.claims import claim
 from tests.fakes.dfl import DflMachine, FakeSystemCalls
 from tests.fakes.dfl.machine import BLANK_ID
+from tests.kubeletplugin.backends.fpga_node import FpgaNode, SteppedClock
+from tests.kubeletplugin.backends.one_call import call_plugin
+
+CLAIM = claim("fpga", "fpga-0-aes-at-1")
+"""What a process is called for."""
 
 
 class DflMachineUnderTest(MachineUnderTest):
@@ -102,3 +116,36 @@ class DflMachineUnderTest(MachineUnderTest):
             self._points_left -= 1
             if self._points_left == 0:
                 raise ProcessKilled
+
+
+class DflNode(FpgaNode):
+    """A node with DFL cards."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = SteppedClock()
+        self.machine = DflMachineUnderTest(folder / "machine", now=self.clock.now)
+        self.hardware = self.machine.hardware
+        super().__init__(self.machine)
+
+    def loaded(self) -> list[str]:
+        """What the ports of the first card report."""
+        return [self.hardware.read_afu_id(port) for port in range(4)]
+
+
+def machine(root: Path) -> DflMachine:
+    return DflMachine(root / "machine")
+
+
+def hardware(root: Path, calls: SystemCalls | None = None) -> DflBackend:
+    """A backend of the cards whose machine lies below ``root``, opened."""
+    backend = DflBackend(DflMachineUnderTest.describe(machine(root)), calls=calls)
+    backend.open()
+    return backend
+
+
+async def call(root: Path, operation: str, calls: SystemCalls | None = None) -> None:
+    await call_plugin(root, CLAIM, operation, hardware(root, calls))
+
+
+if __name__ == "__main__":
+    anyio.run(call, Path(sys.argv[1]), sys.argv[2])

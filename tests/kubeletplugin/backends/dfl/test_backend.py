@@ -32,7 +32,7 @@ from kerf_dra.driver.partitions.device_names import device_name
 from kerf_dra.driver.partitions.geometry import Placement
 from tests.fakes.dfl import NEEDS_COMPILER, CardLayout, DflMachine, FakeSystemCalls, build_gbs
 from tests.fakes.dfl.machine import AES_ID, BLANK_ID, FFT_ID, INTERFACE
-from tests.kubeletplugin.backends.dfl.node import DflNode
+from tests.kubeletplugin.backends.dfl.machine import DflNode
 
 pytestmark = NEEDS_COMPILER
 

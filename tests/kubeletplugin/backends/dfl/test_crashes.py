@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
-from tests.fakes.cluster import FakeCluster
 from tests.fakes.dfl import NEEDS_COMPILER, DflMachine, FakeSystemCalls, build_library
 from tests.fakes.dfl.machine import AES_ID, BLANK_ID
-from tests.kubeletplugin.backends.dfl.process import call, hardware, machine
-from tests.kubeletplugin.claim_fixture import plugin_core
+from tests.kubeletplugin.backends.dfl.machine import call, hardware, machine
+from tests.kubeletplugin.backends.one_call import collect_garbage
 
 pytestmark = NEEDS_COMPILER
 
@@ -30,7 +29,7 @@ def root(tmp_path: Path) -> Path:
 
 def run(root: Path, operation: str) -> int:
     """A process of its own does ``operation``; its exit status."""
-    command = [sys.executable, "-m", "tests.kubeletplugin.backends.dfl.process", str(root), operation]
+    command = [sys.executable, "-m", "tests.kubeletplugin.backends.dfl.machine", str(root), operation]
     environment = {**os.environ, "LD_PRELOAD": str(build_library())}
     return subprocess.run(command, check=False, timeout=240, env=environment).returncode
 
@@ -68,10 +67,7 @@ async def test_killed_in_a_load_that_is_then_finished(root: Path) -> None:
 async def test_killed_in_a_load_and_then_the_claim_goes(root: Path) -> None:
     machine(root).add_fault("pr", "die-halfway")
     assert run(root, "prepare") == -9
-    backend = hardware(root, FakeSystemCalls())
-    async with plugin_core(root, FakeCluster(), other_backend=backend) as core:
-        await core.garbage_collector.collect(set(core.checkpoint.records))
-    backend.close()
+    await collect_garbage(root, hardware(root, FakeSystemCalls()))
     assert left(root) == (0, BLANK_ID)
 
 

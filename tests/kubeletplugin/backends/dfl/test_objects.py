@@ -16,7 +16,7 @@ from tests.fakes.dfl import NEEDS_COMPILER, DflMachine, build_gbs
 from tests.fakes.dfl.machine import AES_ID, FFT_ID, INTERFACE, build_document
 from tests.fakes.image_server import CERTIFICATE, image_server
 from tests.kube.certificates import HERE
-from tests.kubeletplugin.backends.dfl.node import DflNode
+from tests.kubeletplugin.backends.dfl.machine import DflNode
 
 pytestmark = NEEDS_COMPILER
 

@@ -1,5 +1,9 @@
-"""A node whose NVIDIA cards are stand-ins: processes of its plugin, boots, and what others see and do on its cards."""
+"""A node whose NVIDIA cards are stand-ins: processes of its plugin, boots, and what others see and do on its cards.
 
+``call_in_process`` is what a process does that makes one call, and is killed in it.
+"""
+
+import json
 import os
 import shutil
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -7,6 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import anyio
 import pynvml
 
 from kerf_dra.api.model.devices import Device
@@ -15,15 +20,19 @@ from kerf_dra.driver.kubeletplugin.backends.base import CardChange, HealthChange
 from kerf_dra.driver.kubeletplugin.backends.nvidia import NvidiaBackend
 from kerf_dra.driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
 from kerf_dra.driver.testing.nvml import CardDescription, MachineDescription, NvidiaMachine
-from kerf_dra.driver.testing.nvml.demonstration import StandInBackend
+from kerf_dra.driver.testing.nvml.demonstration import StandInBackend, open_backend
+from tests.fakes.claims import claim
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.nvml import open_nvml
 from tests.fakes.nvml_calls import create_gpu_instance, destroy_gpu_instance, fill_gpu_instance, list_gpu_instances
+from tests.kubeletplugin.backends.one_call import call_plugin
 from tests.kubeletplugin.claim_fixture import PluginCore, plugin_core
 
 H100: Final = CardDescription(model="h100-80gb-sxm")
 A100_IN_PARTITIONS: Final = CardDescription(model="a100-40gb", is_mig_on=True)
 WITHOUT_MIG: Final = CardDescription(model="h100-80gb-sxm", product="NVIDIA L4", is_mig_capable=False)
+CLAIM: Final = claim("gpu", "gpu-0-1g-20gb-at-0", "gpu-0-3g-40gb-at-4")
+"""What a process is called for."""
 
 
 class QuickBackend(NvidiaBackend):
@@ -133,3 +142,24 @@ def _is_filled(card: Any, instance: int) -> bool:
     except pynvml.NVMLError_NotFound:
         return False
     return True
+
+
+def machine(root: Path) -> NvidiaMachine:
+    return NvidiaMachine(root / "machine")
+
+
+def hardware(root: Path, **more: object) -> StandInBackend:
+    """A backend of an H100 whose machine lies below ``root``, opened; with ``more`` in its document."""
+    file = root / "cards.yaml"
+    file.write_text(json.dumps({"cards": [{"model": "h100-80gb-sxm"}], **more}))
+    backend = open_backend(file)
+    backend.open()
+    return backend
+
+
+async def call(root: Path, operation: str) -> None:
+    await call_plugin(root, CLAIM, operation, hardware(root))
+
+
+def call_in_process(root: Path, operation: str) -> None:
+    anyio.run(call, root, operation)

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import anyio
 
-from kerf_dra.driver.testing.nvml.demonstration import StandInBackend, open_backend
+from kerf_dra.driver.testing.nvml.demonstration import StandInBackend
 from tests.fakes.claims import claim, config
-from tests.kubeletplugin.backends.nvidia.process import call_with
+from tests.kubeletplugin.backends.nvidia import node
+from tests.kubeletplugin.backends.one_call import call_plugin
 
 MPS = {
     "apiVersion": "kerf.dev/v1alpha1",
@@ -25,15 +26,11 @@ SHARING = "sharing"
 
 def hardware(root: Path) -> StandInBackend:
     """A backend of the card whose machine lies below ``root``, opened."""
-    file = root / "cards.yaml"
-    file.write_text(f"{{cards: [{{model: h100-80gb-sxm}}], sharingFolder: {SHARING}}}\n")
-    backend = open_backend(file)
-    backend.open()
-    return backend
+    return node.hardware(root, sharingFolder=SHARING)
 
 
 async def call(root: Path, operation: str) -> None:
-    await call_with(root, operation, CLAIM, hardware(root))
+    await call_plugin(root, CLAIM, operation, hardware(root))
 
 
 if __name__ == "__main__":

@@ -10,10 +10,9 @@ import pytest
 
 from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
 from kerf_dra.driver.testing.nvml import Death
-from tests.fakes.cluster import FakeCluster
 from tests.fakes.nvml import NEEDS_COMPILER
-from tests.kubeletplugin.backends.nvidia.process import call, call_in_process, hardware, machine
-from tests.kubeletplugin.claim_fixture import plugin_core
+from tests.kubeletplugin.backends.nvidia.node import call, call_in_process, hardware, machine
+from tests.kubeletplugin.backends.one_call import collect_garbage
 from tests.runtime.fork_server import run_in_fork
 
 pytestmark = NEEDS_COMPILER
@@ -53,8 +52,5 @@ async def test_killed_while_making_a_partition(function: str, death: Death, inst
 
 async def test_killed_while_making_a_partition_and_then_the_claim_goes(tmp_path: Path) -> None:
     killed_at(tmp_path, "prepare", "nvmlGpuInstanceCreateComputeInstance", Death.AFTER)
-    backend = hardware(tmp_path)
-    async with plugin_core(tmp_path, FakeCluster(), other_backend=backend) as core:
-        await core.garbage_collector.collect(set(core.checkpoint.records))
-    backend.close()
+    await collect_garbage(tmp_path, hardware(tmp_path))
     assert left(tmp_path) == (0, [])

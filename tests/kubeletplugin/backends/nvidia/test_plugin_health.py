@@ -20,7 +20,7 @@ from kerf_dra.driver.testing.nvml.demonstration import StandInBackend
 from tests.fakes.claims import DRIVER, NODE, ref
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.nvml import NEEDS_COMPILER
-from tests.kubeletplugin.backends.nvidia.process import CLAIM, hardware, machine
+from tests.kubeletplugin.backends.nvidia.node import CLAIM, hardware, machine
 from tests.kubeletplugin.claim_fixture import plugin_core
 from tests.kubeletplugin.harness import LONGEST_S
 from tests.kubeletplugin.wait import until

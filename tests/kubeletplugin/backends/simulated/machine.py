@@ -1,17 +1,19 @@
-"""Devices of claims, and a simulated backend that takes no time."""
+"""Simulated cards that take no time: devices of claims on them, and a process that makes one call and is killed."""
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import anyio
 import msgspec
 
 from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase
+from kerf_dra.api.model.claims import ResourceClaim
 from kerf_dra.api.model.names import ClaimRef, DeviceId, ShareId
 from kerf_dra.driver.kubeletplugin.backends.base import AllocatedDevice, Handle, HardwareBusyError
 from kerf_dra.driver.kubeletplugin.backends.ownership import BEFORE
-from kerf_dra.driver.kubeletplugin.backends.simulated import SimulatedBackend
+from kerf_dra.driver.kubeletplugin.backends.simulated import SimulatedBackend, open_backend
 from kerf_dra.driver.kubeletplugin.backends.simulated.config import FpgaCards, GpuCards, SimulatedConfig, cards_of
 from kerf_dra.driver.kubeletplugin.backends.simulated.fpga_card import SimulatedFpga
 from kerf_dra.driver.kubeletplugin.backends.simulated.gpu import GpuState
@@ -20,6 +22,15 @@ from kerf_dra.driver.kubeletplugin.backends.simulated.steps import HardwareFault
 from kerf_dra.driver.kubeletplugin.claims.hardware import DeviceJob
 from kerf_dra.driver.partitions.device_names import device_name
 from kerf_dra.driver.partitions.geometry import Card, Partition, Placement
+from tests.fakes.claims import claim, config
+from tests.kubeletplugin.backends.one_call import call_plugin
+
+FUNCTION: Final = {"apiVersion": "kerf.dev/v1alpha1", "kind": "FpgaConfig", "function": "aes-gcm"}
+GPU_CLAIM: Final = claim("gpu", "gpu-0-1g-10gb-at-0", "gpu-0-2g-20gb-at-2")
+FPGA_CLAIM: Final = claim("fpga", "fpga-0-slot-1", configs=[config(FUNCTION)])
+"""What a process is called for."""
+STATE: Final = "hardware"
+"""The folder of the cards' state, below that of the process."""
 
 
 class Crashed(BaseException):
@@ -175,3 +186,20 @@ FPGA_MAKING: Final = (
     HardwareStep.ENABLE_BRIDGES,
     HardwareStep.READ_BACK,
 )
+
+
+def hardware(root: Path) -> SimulatedBackend:
+    """The cards whose state lies below ``root``; they take no time."""
+    file = root / "cards.yaml"
+    cards = [{"kind": "gpu", "model": "h100-80gb-sxm"}, {"kind": "fpga", "shell": "quad"}]
+    file.write_text(json.dumps({"state": STATE, "pace": 0, "cards": cards}))
+    return open_backend(file)
+
+
+async def call(root: Path, held: ResourceClaim, operation: str) -> None:
+    await call_plugin(root, held, operation, hardware(root))
+
+
+def call_in_process(root: Path, held: ResourceClaim, operation: str) -> None:
+    """What such a process does."""
+    anyio.run(call, root, held, operation)

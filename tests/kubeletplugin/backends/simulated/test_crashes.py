@@ -12,9 +12,8 @@ import pytest
 
 from kerf_dra.api.model.claims import ResourceClaim
 from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
-from tests.fakes.cluster import FakeCluster
-from tests.kubeletplugin.backends.simulated.process import FPGA_CLAIM, GPU_CLAIM, STATE, call, call_in_process, hardware
-from tests.kubeletplugin.claim_fixture import plugin_core
+from tests.kubeletplugin.backends.one_call import collect_garbage
+from tests.kubeletplugin.backends.simulated.machine import FPGA_CLAIM, GPU_CLAIM, STATE, call, call_in_process, hardware
 from tests.runtime.fork_server import run_in_fork
 
 MAKING = [
@@ -72,8 +71,7 @@ async def test_killed_while_making_a_partition_and_then_the_claim_goes(
     held: ResourceClaim, step: str, when: str, tmp_path: Path
 ) -> None:
     killed_at(tmp_path, held, "prepare", step, when)
-    async with plugin_core(tmp_path, FakeCluster(), other_backend=hardware(tmp_path)) as core:
-        await core.garbage_collector.collect(set(core.checkpoint.records))
+    await collect_garbage(tmp_path, hardware(tmp_path))
     assert left(tmp_path) == (0, 0)
 
 

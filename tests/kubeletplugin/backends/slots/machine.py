@@ -1,9 +1,16 @@
-"""A board that dfx-mgrd loads, for the contract of backends and for tests of the backend ``slots``."""
+"""A board that dfx-mgrd's stand-in loads, for the contract of backends, and for plugins, of which some are killed.
+
+``call_in_process`` is what the process of a plugin does that makes one call.
+"""
 
 import tempfile
 import weakref
 from collections.abc import Callable, Collection, Hashable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Final
+
+import anyio
 
 from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig
 from kerf_dra.driver.kubeletplugin.backends.slots import SlotsBackend
@@ -12,8 +19,14 @@ from kerf_dra.driver.kubeletplugin.backends.slots.daemon import DaemonSocket
 from kerf_dra.driver.kubeletplugin.backends.slots.messages import LIST_PACKAGE, LOAD_ACCEL, unpack_request
 from kerf_dra.driver.partitions.geometry import Card, Partition
 from kerf_dra.driver.testing import MachineUnderTest, ProcessKilled
+from tests.fakes.claims import claim
 from tests.fakes.dfx import DaemonStandIn, DfxMachine
 from tests.fakes.dfx.machine import FLAT
+from tests.kubeletplugin.backends.fpga_node import FpgaNode
+from tests.kubeletplugin.backends.one_call import call_plugin
+
+DEVICE: Final = "fpga-0-aes-at-1"
+"""What a process is called for, unless another device is named."""
 
 
 class SlotsMachineUnderTest(MachineUnderTest):
@@ -38,14 +51,7 @@ class SlotsMachineUnderTest(MachineUnderTest):
         self.daemon = DaemonStandIn(folder, f"{sockets.name}/s")
         self.daemon.start()
         weakref.finalize(self, self._end, self.daemon, sockets)
-        self.document = SlotsConfig(
-            socket=self.daemon.path,
-            firmware_folder=str(self.hardware.firmware),
-            description_folder=str(self.hardware.descriptions),
-            overlay_folder=str(self.hardware.overlays),
-            system_root=str(folder),
-            health_poll_seconds=0.01,
-        )
+        self.document = build_config(self.hardware, self.daemon.path)
         self._points_left: int | None = None
 
     @staticmethod
@@ -140,3 +146,47 @@ class SlotsMachineUnderTest(MachineUnderTest):
 def _slots(partition: Partition) -> Sequence[int]:
     assert partition.placement is not None
     return partition.placement.units
+
+
+def build_config(hardware: DfxMachine, socket: str) -> SlotsConfig:
+    return SlotsConfig(
+        socket=socket,
+        firmware_folder=str(hardware.firmware),
+        description_folder=str(hardware.descriptions),
+        overlay_folder=str(hardware.overlays),
+        system_root=str(hardware.folder),
+        health_poll_seconds=0.01,
+    )
+
+
+class SlotsNode(FpgaNode):
+    """A board, whose card is ``card``."""
+
+    def __init__(self, folder: Path, *, has_layouts: bool = False) -> None:
+        self.machine = SlotsMachineUnderTest(folder / "machine", has_layouts=has_layouts)
+        self.hardware = self.machine.hardware
+        self.daemon = self.machine.daemon
+        super().__init__(self.machine)
+
+    def loaded(self) -> dict[int, str]:
+        """The packages that are loaded, by slot."""
+        return {int(slot): package for slot, (package, _) in sorted(self.daemon.read_state()["slots"].items())}
+
+    def left(self) -> dict[int, str]:
+        """What the slots' logic was made into last."""
+        return {int(slot): package for slot, package in sorted(self.daemon.read_state()["fabric"].items())}
+
+
+def hardware(root: Path, socket: str) -> SlotsBackend:
+    """A backend of the board that lies below ``root``, opened."""
+    backend = SlotsBackend(build_config(DfxMachine(root / "machine"), socket))
+    backend.open()
+    return backend
+
+
+async def call(root: Path, socket: str, operation: str, device: str = DEVICE) -> None:
+    await call_plugin(root, claim(device, device), operation, hardware(root, socket))
+
+
+def call_in_process(root: Path, socket: str, operation: str, device: str) -> None:
+    anyio.run(partial(call, root, socket, operation, device))

@@ -32,7 +32,7 @@ from kerf_dra.driver.kubeletplugin.backends.slots.handles import build_edits, fr
 from kerf_dra.driver.partitions.device_names import device_name
 from kerf_dra.driver.partitions.geometry import Placement
 from tests.fakes.dfx.machine import BASE, BLANK_ID, FUNCTION_IDS, DfxMachine
-from tests.kubeletplugin.backends.slots.node import SlotsNode
+from tests.kubeletplugin.backends.slots.machine import SlotsNode
 
 
 @pytest.fixture

@@ -12,11 +12,10 @@ import pytest
 
 from kerf_dra.driver.kubeletplugin.claims.allocation import DeviceInUseError
 from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
-from tests.fakes.cluster import FakeCluster
 from tests.fakes.dfx import DaemonStandIn, DfxMachine
 from tests.fakes.dfx.machine import BASE
-from tests.kubeletplugin.backends.slots.process import DEVICE, call, call_in_process, hardware
-from tests.kubeletplugin.claim_fixture import plugin_core
+from tests.kubeletplugin.backends.one_call import collect_garbage
+from tests.kubeletplugin.backends.slots.machine import DEVICE, call, call_in_process, hardware
 from tests.runtime.fork_server import run_in_fork
 
 
@@ -73,10 +72,7 @@ async def test_killed_in_a_load_that_goes_on_without_it(board: Board) -> None:
 async def test_killed_in_a_load_and_then_the_claim_goes(board: Board) -> None:
     board.machine.add_fault("load", "kill")
     assert board.run("prepare") == -9
-    backend = hardware(board.root, board.socket)
-    async with plugin_core(board.root, FakeCluster(), other_backend=backend) as core:
-        await core.garbage_collector.collect(set(core.checkpoint.records))
-    backend.close()
+    await collect_garbage(board.root, hardware(board.root, board.socket))
     assert board.left() == (0, {}, "blank-1")
 
 
@@ -110,10 +106,7 @@ async def test_killed_while_the_layout_is_exchanged_and_then_the_claim_goes(boar
     await call(board.root, board.socket, "unprepare")
     board.machine.add_fault("remove", "kill")
     assert board.run("prepare", HALF) == -9
-    backend = hardware(board.root, board.socket)
-    async with plugin_core(board.root, FakeCluster(), other_backend=backend) as core:
-        await core.garbage_collector.collect(set(core.checkpoint.records))
-    backend.close()
+    await collect_garbage(board.root, hardware(board.root, board.socket))
     assert board.left()[:2] == (0, {})
     assert list(board.machine.overlays.iterdir()) == [], "the board has no layout until the next claim"
     await call(board.root, board.socket, "prepare")

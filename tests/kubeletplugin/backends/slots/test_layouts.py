@@ -26,7 +26,7 @@ from kerf_dra.driver.partitions.device_names import device_name
 from kerf_dra.driver.partitions.geometry import Card, Partition, Placement
 from kerf_dra.driver.testing import ProcessKilled
 from tests.fakes.dfx.machine import BASE, FLAT, HALVES, DfxMachine
-from tests.kubeletplugin.backends.slots.node import SlotsNode
+from tests.kubeletplugin.backends.slots.machine import SlotsNode
 
 THREE, TWO, VADD = (path.rpartition("/")[2] for path in (BASE, HALVES, FLAT))
 

@@ -1,19 +1,33 @@
-"""A machine with stand-ins of Alveo cards, for the contract of backends and for tests of the backend ``xrt``."""
+"""A machine with stand-ins of Alveo cards, for the contract of backends, and for plugins, of which some are killed.
 
+``python -m tests.kubeletplugin.backends.xrt.machine ROOT prepare|unprepare`` is a plugin for one call, which loads the
+stand-in's libxrt.
+"""
+
+import sys
 import time
 from collections.abc import Callable, Collection, Hashable
 from pathlib import Path
 
+import anyio
+
 from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig
 from kerf_dra.driver.kubeletplugin.backends.fpga_images.files import ImageBits
 from kerf_dra.driver.kubeletplugin.backends.xrt import XrtBackend
+from kerf_dra.driver.kubeletplugin.backends.xrt.card import REGION
 from kerf_dra.driver.kubeletplugin.backends.xrt.config import XrtConfig
 from kerf_dra.driver.kubeletplugin.backends.xrt.library import XrtLibrary
 from kerf_dra.driver.kubeletplugin.backends.xrt.sysfs import XrtFiles
 from kerf_dra.driver.partitions.geometry import Partition
 from kerf_dra.driver.testing import MachineUnderTest, ProcessKilled
+from tests.fakes.claims import claim
 from tests.fakes.xrt import XrtMachine
 from tests.fakes.xrt.machine import BLANK_ID
+from tests.kubeletplugin.backends.fpga_node import FpgaNode, SteppedClock
+from tests.kubeletplugin.backends.one_call import call_plugin
+
+CLAIM = claim("fpga", "fpga-0-aes-at-0")
+"""What a process is called for."""
 
 
 class KillableLibrary(XrtLibrary):
@@ -100,3 +114,36 @@ def build_config(hardware: XrtMachine) -> XrtConfig:
         system_root=str(hardware.folder),
         health_poll_seconds=0.01,
     )
+
+
+class XrtNode(FpgaNode):
+    """A node with Alveo cards."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = SteppedClock()
+        self.machine = XrtMachineUnderTest(folder / "machine", now=self.clock.now)
+        self.hardware = self.machine.hardware
+        super().__init__(self.machine)
+
+    def region(self, function: str | None = None, card: int = 0) -> Partition:
+        """The region of a card, which is its only slot."""
+        return Partition(kind="fpga", card_uuid=self.plugin.cards[card].uuid, placement=REGION, function=function)
+
+
+def machine(root: Path) -> XrtMachine:
+    return XrtMachine(root / "machine")
+
+
+def hardware(root: Path) -> XrtBackend:
+    """A backend of the cards whose machine lies below ``root``, opened."""
+    backend = XrtBackend(build_config(machine(root)))
+    backend.open()
+    return backend
+
+
+async def call(root: Path, operation: str) -> None:
+    await call_plugin(root, CLAIM, operation, hardware(root))
+
+
+if __name__ == "__main__":
+    anyio.run(call, Path(sys.argv[1]), sys.argv[2])

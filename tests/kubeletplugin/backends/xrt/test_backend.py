@@ -32,8 +32,7 @@ from kerf_dra.driver.kubeletplugin.backends.xrt.sysfs import XrtCardReading, Xrt
 from kerf_dra.driver.partitions.device_names import device_name
 from tests.fakes.xrt import NEEDS_COMPILER, CardLayout, XrtMachine, build_xclbin
 from tests.fakes.xrt.machine import AES_ID, BASE, BLANK_ID, FFT_ID, INTERFACE
-from tests.kubeletplugin.backends.xrt.machine import build_config
-from tests.kubeletplugin.backends.xrt.node import XrtNode
+from tests.kubeletplugin.backends.xrt.machine import XrtNode, build_config
 
 pytestmark = NEEDS_COMPILER
 

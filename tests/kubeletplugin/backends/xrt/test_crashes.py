@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
-from tests.fakes.cluster import FakeCluster
 from tests.fakes.xrt import NEEDS_COMPILER, XrtMachine
 from tests.fakes.xrt.machine import AES_ID, BLANK_ID
-from tests.kubeletplugin.backends.xrt.process import call, hardware, machine
-from tests.kubeletplugin.claim_fixture import plugin_core
+from tests.kubeletplugin.backends.one_call import collect_garbage
+from tests.kubeletplugin.backends.xrt.machine import call, hardware, machine
 
 pytestmark = NEEDS_COMPILER
 
@@ -24,7 +23,7 @@ def root(tmp_path: Path) -> Path:
 
 def run(root: Path, operation: str) -> int:
     """A process of its own does ``operation``; its exit status, once its children have ended, too."""
-    command = [sys.executable, "-m", "tests.kubeletplugin.backends.xrt.process", str(root), operation]
+    command = [sys.executable, "-m", "tests.kubeletplugin.backends.xrt.machine", str(root), operation]
     return subprocess.run(command, check=False, timeout=240, stderr=subprocess.PIPE).returncode
 
 
@@ -66,10 +65,7 @@ async def test_killed_in_a_load_that_is_then_finished(point: str, loaded: str, r
 async def test_killed_in_a_load_and_then_the_claim_goes(root: Path) -> None:
     machine(root).add_fault("load", "die-halfway")
     assert run(root, "prepare") == -9
-    backend = hardware(root)
-    async with plugin_core(root, FakeCluster(), other_backend=backend) as core:
-        await core.garbage_collector.collect(set(core.checkpoint.records))
-    backend.close()
+    await collect_garbage(root, hardware(root))
     assert left(root) == (0, BLANK_ID)
 
 
