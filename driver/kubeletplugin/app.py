@@ -91,7 +91,8 @@ class ClusterConnector:
         """Return what a family's plugin does beside the work on claims."""
         if settings.driver_name != SHARED.driver:
             return ()
-        from kerf_dra.driver.kubeletplugin.discovery.service import run_discovery  # no other family needs its modules
+        # No other family needs its modules.
+        from kerf_dra.driver.kubeletplugin.discovery_handlers.service import run_discovery
 
         return (partial(run_discovery, settings, self._client),)
 

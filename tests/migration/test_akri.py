@@ -11,7 +11,7 @@ from kerf_dra.api.kerf.decoder import decode_discovery_configuration
 from kerf_dra.api.kerf.discovery_objects import DiscoveryConfigurationObject
 from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.metadata import ObjectMeta
-from kerf_dra.driver.kubeletplugin.discovery.built_in_handlers import find_details_fault
+from kerf_dra.driver.kubeletplugin.discovery_handlers.built_in_handlers import find_details_fault
 from kerf_dra.driver.migration.akri import find_configurations, migrate_akri_objects
 from kerf_dra.driver.migration.limits import migrate_workload
 

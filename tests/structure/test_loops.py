@@ -14,7 +14,7 @@ from tools.sources import ROOT, modules, tree
 
 IDLE: Final = "tests/flows/test_idle_hours.py"
 NODES: Final = "tests/flows/test_idle_nodes.py"
-DISCOVERY: Final = "tests/kubeletplugin/discovery/test_service.py"
+DISCOVERY: Final = "tests/kubeletplugin/discovery_handlers/test_service.py"
 HANDOVER: Final = "tests/kubeletplugin/test_handover.py"
 DRIVEN: Final = {
     "driver/controller/repeated_writes.py: write_repeatedly": "tests/controller/classic/test_unused_classes.py",
@@ -34,9 +34,11 @@ DRIVEN: Final = {
     "driver/kubeletplugin/cluster/classic.py: ClassicCluster._renew": "tests/kubeletplugin/cluster/test_classic.py",
     "driver/kubeletplugin/deviceplugin/discovered_devices.py: UserKeeper.run": NODES,
     "driver/kubeletplugin/deviceplugin/release.py: ResourceCollector.run": NODES,
-    "driver/kubeletplugin/discovery/device_lists.py: _pass_on": "tests/kubeletplugin/discovery/test_device_lists.py",
-    "driver/kubeletplugin/discovery/service.py: DeviceDiscovery._follow_configurations": DISCOVERY,
-    "driver/kubeletplugin/discovery/service.py: DeviceDiscovery._search_until_cancelled": DISCOVERY,
+    "driver/kubeletplugin/discovery_handlers/device_lists.py: _pass_on": (
+        "tests/kubeletplugin/discovery_handlers/test_device_lists.py"
+    ),
+    "driver/kubeletplugin/discovery_handlers/service.py: DeviceDiscovery._follow_configurations": DISCOVERY,
+    "driver/kubeletplugin/discovery_handlers/service.py: DeviceDiscovery._search_until_cancelled": DISCOVERY,
     "driver/kubeletplugin/deviceplugin/reservation.py: ReservationKeeper.run": NODES,
     "driver/kubeletplugin/grpc/device_plugin.py: DevicePluginServer.run": NODES,
     "driver/kubeletplugin/grpc/registration.py: Registrar.run": IDLE,
@@ -68,7 +70,7 @@ DRIVEN: Final = {
 NOT_DRIVEN: Final = {
     "driver/demo/environment.py: DemoEnvironment.wait_for": "waits for other processes, as long as its caller says",
     "driver/demo/own_manifests.py: OwnManifests._wait": "waits for other processes, until a person stops it",
-    "driver/kubeletplugin/discovery/remote_handlers.py: RegistrationServer.run": (
+    "driver/kubeletplugin/discovery_handlers/remote_handlers.py: RegistrationServer.run": (
         "each round waits for a thread, which takes real time"
     ),
     "driver/kubeletplugin/grpc/device_plugin.py: ResourceServer._wait_until_stale": (

@@ -35,7 +35,7 @@ POLLS: Final = {
     "kube/test_against_the_embedded_cluster.py": "the API server is asked as its clients ask it",
     "kubeletplugin/cluster/test_classic.py": "the API server is asked as its clients ask it",
     "kubeletplugin/deviceplugin/test_discovered_devices.py": "the API server is asked as its clients ask it",
-    "kubeletplugin/discovery/test_on_an_api_server.py": "the API server is asked as its clients ask it",
+    "kubeletplugin/discovery_handlers/test_on_an_api_server.py": "the API server is asked as its clients ask it",
     "kubeletplugin/fault_points/mps_daemons.py": "a daemon of MPS is asked for by a file of another process",
     "kubeletplugin/test_hand_cuts.py": "the API server is asked as its clients ask it; hardware is a file",
     "kubeletplugin/backends/nvidia/test_devices.py": "the API server is asked as its clients ask it",

@@ -31,7 +31,7 @@ from kerf_dra.driver.families.registry import BUILT_IN
 from kerf_dra.driver.kube.discovery import discover_classic
 from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.http.config import load_access
-from kerf_dra.driver.kubeletplugin.discovery.built_in_handlers import find_details_fault
+from kerf_dra.driver.kubeletplugin.discovery_handlers.built_in_handlers import find_details_fault
 from kerf_dra.driver.migration.akri import find_configurations, migrate_akri_objects
 from kerf_dra.driver.migration.classic import MigrationResult, migrate_class, migrate_template, report_unreadable
 from kerf_dra.driver.migration.limits import find_offered, migrate_workload

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kerf_dra.api.discovery.v1alpha1 import FoundDevice
-from kerf_dra.driver.kubeletplugin.discovery.base import HandlerError
-from kerf_dra.driver.kubeletplugin.discovery.device_lists import FIRST_LIST_S, MAX_LISTS, QUIET_S, follow_lists
+from kerf_dra.driver.kubeletplugin.discovery_handlers.base import HandlerError
+from kerf_dra.driver.kubeletplugin.discovery_handlers.device_lists import FIRST_LIST_S, MAX_LISTS, QUIET_S, follow_lists
 from tests.runtime.virtual_time import VIRTUAL_TIME, VirtualTimeLoop
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kerf_dra.driver.kubeletplugin.discovery.udev_devices import ATTRIBUTE_BYTES, UdevTree
-from tests.kubeletplugin.discovery.udev_node import UdevNode
+from kerf_dra.driver.kubeletplugin.discovery_handlers.udev_devices import ATTRIBUTE_BYTES, UdevTree
+from tests.kubeletplugin.discovery_handlers.udev_node import UdevNode
 
 HUB = "devices/pci0000:00/0000:00:14.0/usb1/1-1"
 VIDEO = f"{HUB}/1-1:1.0/video4linux/video0"
@@ -142,9 +142,9 @@ def test_the_devices_of_umockdev_are_found_where_libudev_finds_them(tmp_path: Pa
     )
     program = (
         "import json, pathlib, sys\n"
-        "from kerf_dra.driver.kubeletplugin.discovery.built_in_handlers import find_nodes\n"
-        "from kerf_dra.driver.kubeletplugin.discovery.udev_devices import UdevTree\n"
-        "from kerf_dra.driver.kubeletplugin.discovery.udev_rules import parse_udev_rule\n"
+        "from kerf_dra.driver.kubeletplugin.discovery_handlers.built_in_handlers import find_nodes\n"
+        "from kerf_dra.driver.kubeletplugin.discovery_handlers.udev_devices import UdevTree\n"
+        "from kerf_dra.driver.kubeletplugin.discovery_handlers.udev_rules import parse_udev_rule\n"
         "print(json.dumps(dict(find_nodes(UdevTree(pathlib.Path('/')), [parse_udev_rule(sys.argv[1])]))))\n"
     )
     rule = 'SUBSYSTEM=="video4linux", ATTR{name}=="Camera", ATTRS{idVendor}=="046d"'

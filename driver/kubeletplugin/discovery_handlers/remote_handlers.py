@@ -29,7 +29,7 @@ from kerf_dra.api.discovery.v1alpha1 import (
     HandlerRegistration,
 )
 from kerf_dra.api.model.printable_text import to_one_line
-from kerf_dra.driver.kubeletplugin.discovery.base import HandlerError, NodeDiscoveryHandler
+from kerf_dra.driver.kubeletplugin.discovery_handlers.base import HandlerError, NodeDiscoveryHandler
 from kerf_dra.driver.kubeletplugin.grpc.server import Handlers, SocketError, check_path, serving_at, was_removed
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.runtime.notifier import Notifier

@@ -17,10 +17,10 @@ from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.http.credentials import Access
-from kerf_dra.driver.kubeletplugin.discovery.service import run_discovery
+from kerf_dra.driver.kubeletplugin.discovery_handlers.service import run_discovery
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.local.apiserver import ApiServer
-from tests.kubeletplugin.discovery.udev_node import UdevNode
+from tests.kubeletplugin.discovery_handlers.udev_node import UdevNode
 from tests.kubeletplugin.harness import short_directory
 
 ROOT = Path(__file__).parents[3]

@@ -37,12 +37,12 @@ from kerf_dra.driver.kube.http.client import Client, PatchType
 from kerf_dra.driver.kube.http.errors import AlreadyExistsError, NotFoundError
 from kerf_dra.driver.kube.informer import Informer
 from kerf_dra.driver.kube.store import ObjectChange
-from kerf_dra.driver.kubeletplugin.discovery.built_in_handlers import make_handlers
-from kerf_dra.driver.kubeletplugin.discovery.device_lists import follow_lists
-from kerf_dra.driver.kubeletplugin.discovery.found_devices import check_devices
-from kerf_dra.driver.kubeletplugin.discovery.node_entries import DeviceChange, is_entered, plan_entry
-from kerf_dra.driver.kubeletplugin.discovery.remote_handlers import HandlerRegistry, RegistrationServer
-from kerf_dra.driver.kubeletplugin.discovery.udev_devices import UdevTree
+from kerf_dra.driver.kubeletplugin.discovery_handlers.built_in_handlers import make_handlers
+from kerf_dra.driver.kubeletplugin.discovery_handlers.device_lists import follow_lists
+from kerf_dra.driver.kubeletplugin.discovery_handlers.found_devices import check_devices
+from kerf_dra.driver.kubeletplugin.discovery_handlers.node_entries import DeviceChange, is_entered, plan_entry
+from kerf_dra.driver.kubeletplugin.discovery_handlers.remote_handlers import HandlerRegistry, RegistrationServer
+from kerf_dra.driver.kubeletplugin.discovery_handlers.udev_devices import UdevTree
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.runtime import metrics
 from kerf_dra.driver.runtime.notifier import Notifier

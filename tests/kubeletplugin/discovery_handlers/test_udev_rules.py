@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerf_dra.driver.kubeletplugin.discovery.udev_rules import MAX_RULE, UdevRuleError, parse_udev_rule
+from kerf_dra.driver.kubeletplugin.discovery_handlers.udev_rules import MAX_RULE, UdevRuleError, parse_udev_rule
 
 
 @dataclass

@@ -14,10 +14,10 @@ from kerf_dra.api.kerf.discovery_objects import device_name
 from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.kube.http.errors import UnreachableError
 from kerf_dra.driver.kube.http.transport import HttpRequest
-from kerf_dra.driver.kubeletplugin.discovery.base import HandlerError
-from kerf_dra.driver.kubeletplugin.discovery.found_devices import MAX_DEVICES
-from kerf_dra.driver.kubeletplugin.discovery.remote_handlers import HandlerRegistry
-from kerf_dra.driver.kubeletplugin.discovery.service import DeviceDiscovery
+from kerf_dra.driver.kubeletplugin.discovery_handlers.base import HandlerError
+from kerf_dra.driver.kubeletplugin.discovery_handlers.found_devices import MAX_DEVICES
+from kerf_dra.driver.kubeletplugin.discovery_handlers.remote_handlers import HandlerRegistry
+from kerf_dra.driver.kubeletplugin.discovery_handlers.service import DeviceDiscovery
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.runtime.metrics import REGISTRY
 from kerf_dra.driver.runtime.notifier import Notifier

@@ -19,8 +19,8 @@ from kerf_dra.api.kerf.discovery_objects import (
 )
 from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.driver.families.shared.node_labels import make_node_label, make_selector
-from kerf_dra.driver.kubeletplugin.discovery.found_devices import check_devices
-from kerf_dra.driver.kubeletplugin.discovery.node_entries import MAX_NODES, DeviceEntryError, plan_entry
+from kerf_dra.driver.kubeletplugin.discovery_handlers.found_devices import check_devices
+from kerf_dra.driver.kubeletplugin.discovery_handlers.node_entries import MAX_NODES, DeviceEntryError, plan_entry
 from tests.kube.memory_server import merged
 
 CONFIGURATION = DiscoveryConfigurationObject(metadata=ObjectMeta(name="cams", uid="uid-of-cams"))

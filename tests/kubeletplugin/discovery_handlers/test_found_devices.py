@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kerf_dra.api.discovery.v1alpha1 import DISCOVER, DiscoveryRequest, FoundDevice, FoundDeviceNode, FoundMount
 from kerf_dra.api.kerf.discovery_objects import device_name
-from kerf_dra.driver.kubeletplugin.discovery.found_devices import MAX_DEVICES, CheckedDevices, check_devices
+from kerf_dra.driver.kubeletplugin.discovery_handlers.found_devices import MAX_DEVICES, CheckedDevices, check_devices
 
 
 def check(*found: FoundDevice, known: Sequence[str] = ()) -> CheckedDevices:

@@ -3,9 +3,9 @@
 import re
 
 from kerf_dra.driver.families.shared import SHARED
-from kerf_dra.driver.kubeletplugin.discovery import device_lists, found_devices, remote_handlers
+from kerf_dra.driver.kubeletplugin.discovery_handlers import device_lists, found_devices, remote_handlers
 from kerf_dra.driver.kubeletplugin.settings import Settings
-from tests.kubeletplugin.discovery.test_remote_handlers import EXAMPLE, ROOT
+from tests.kubeletplugin.discovery_handlers.test_remote_handlers import EXAMPLE, ROOT
 
 PAGE = (ROOT / "docs/write-a-discovery-handler.md").read_text()
 

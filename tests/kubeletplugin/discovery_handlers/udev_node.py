@@ -3,9 +3,9 @@
 import os
 from pathlib import Path
 
-from kerf_dra.driver.kubeletplugin.discovery.built_in_handlers import find_nodes
-from kerf_dra.driver.kubeletplugin.discovery.udev_devices import UdevTree
-from kerf_dra.driver.kubeletplugin.discovery.udev_rules import parse_udev_rule
+from kerf_dra.driver.kubeletplugin.discovery_handlers.built_in_handlers import find_nodes
+from kerf_dra.driver.kubeletplugin.discovery_handlers.udev_devices import UdevTree
+from kerf_dra.driver.kubeletplugin.discovery_handlers.udev_rules import parse_udev_rule
 
 
 class UdevNode:

@@ -14,14 +14,14 @@ import msgspec
 
 from kerf_dra.api.discovery.v1alpha1 import DiscoveryRequest, FoundDevice, FoundDeviceNode
 from kerf_dra.api.model.base import Value
-from kerf_dra.driver.kubeletplugin.discovery.base import (
+from kerf_dra.driver.kubeletplugin.discovery_handlers.base import (
     DetailsError,
     HandlerError,
     NodeDiscoveryHandler,
     decode_details,
 )
-from kerf_dra.driver.kubeletplugin.discovery.udev_devices import UdevTree
-from kerf_dra.driver.kubeletplugin.discovery.udev_rules import UdevRule, UdevRuleError, parse_udev_rule
+from kerf_dra.driver.kubeletplugin.discovery_handlers.udev_devices import UdevTree
+from kerf_dra.driver.kubeletplugin.discovery_handlers.udev_rules import UdevRule, UdevRuleError, parse_udev_rule
 from kerf_dra.driver.runtime.worker_threads import Work, start_call
 
 POLL_S: Final = 10.0

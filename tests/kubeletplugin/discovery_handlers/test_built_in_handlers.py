@@ -8,11 +8,11 @@ import anyio
 import pytest
 
 from kerf_dra.api.discovery.v1alpha1 import DiscoveryRequest, FoundDevice, FoundDeviceNode, FoundMount
-from kerf_dra.driver.kubeletplugin.discovery.base import DetailsError, HandlerError, NodeDiscoveryHandler
-from kerf_dra.driver.kubeletplugin.discovery.built_in_handlers import POLL_S, SCAN_TIMEOUT_S, make_handlers
-from kerf_dra.driver.kubeletplugin.discovery.udev_devices import UdevTree
+from kerf_dra.driver.kubeletplugin.discovery_handlers.base import DetailsError, HandlerError, NodeDiscoveryHandler
+from kerf_dra.driver.kubeletplugin.discovery_handlers.built_in_handlers import POLL_S, SCAN_TIMEOUT_S, make_handlers
+from kerf_dra.driver.kubeletplugin.discovery_handlers.udev_devices import UdevTree
 from kerf_dra.driver.runtime.worker_threads import Work
-from tests.kubeletplugin.discovery.udev_node import UdevNode
+from tests.kubeletplugin.discovery_handlers.udev_node import UdevNode
 from tests.runtime.virtual_time import VIRTUAL_TIME
 
 

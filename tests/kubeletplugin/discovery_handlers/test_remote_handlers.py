@@ -24,17 +24,17 @@ from kerf_dra.api.discovery.v1alpha1 import (
     HandlerRegistration,
 )
 from kerf_dra.driver.families.gpu import GPU
-from kerf_dra.driver.kubeletplugin.discovery.base import HandlerError
-from kerf_dra.driver.kubeletplugin.discovery.built_in_handlers import StaticHandler
-from kerf_dra.driver.kubeletplugin.discovery.device_lists import MAX_LISTS, follow_lists
-from kerf_dra.driver.kubeletplugin.discovery.remote_handlers import (
+from kerf_dra.driver.kubeletplugin.discovery_handlers.base import HandlerError
+from kerf_dra.driver.kubeletplugin.discovery_handlers.built_in_handlers import StaticHandler
+from kerf_dra.driver.kubeletplugin.discovery_handlers.device_lists import MAX_LISTS, follow_lists
+from kerf_dra.driver.kubeletplugin.discovery_handlers.remote_handlers import (
     CHANNEL_OPTIONS,
     MAX_HANDLERS,
     HandlerRegistry,
     RegistrationServer,
     RemoteHandler,
 )
-from kerf_dra.driver.kubeletplugin.discovery.service import DeviceDiscovery
+from kerf_dra.driver.kubeletplugin.discovery_handlers.service import DeviceDiscovery
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.runtime.backoff import Backoff
 from tests.kube.memory_server import MemoryServer

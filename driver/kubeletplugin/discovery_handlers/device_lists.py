@@ -12,7 +12,7 @@ from typing import Final
 import anyio
 
 from kerf_dra.api.discovery.v1alpha1 import FoundDevice
-from kerf_dra.driver.kubeletplugin.discovery.base import HandlerError
+from kerf_dra.driver.kubeletplugin.discovery_handlers.base import HandlerError
 from kerf_dra.driver.runtime.backoff import Backoff
 
 FIRST_LIST_S: Final = 70.0
