@@ -120,7 +120,10 @@ class ClusterConnector:
     def _connect_classic(self, features: ClassicFeatures, node: Node, settings: Settings) -> Cluster:
         # The modules are needed only before Kubernetes 1.32.
         from kerf_dra.driver.kubeletplugin.cluster.classic import ClassicCluster
-        from kerf_dra.driver.kubeletplugin.cluster.discovered_devices import CDI_DEVICES_SINCE, DiscoveredDeviceCluster
+        from kerf_dra.driver.kubeletplugin.cluster.discovered_device_objects import (
+            CDI_DEVICES_SINCE,
+            DiscoveredDeviceCluster,
+        )
 
         kind = ClassicCluster
         if settings.driver_name == SHARED.driver:

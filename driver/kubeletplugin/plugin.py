@@ -34,7 +34,7 @@ from kerf_dra.driver.kubeletplugin.claims.status_writer import DeviceStatusWrite
 from kerf_dra.driver.kubeletplugin.claims.steps import StepExecutor
 from kerf_dra.driver.kubeletplugin.cluster.base import Cluster, DiscoveredDeviceSource
 from kerf_dra.driver.kubeletplugin.deviceplugin.allocation import ListDeviceUses, ResourceAllocator
-from kerf_dra.driver.kubeletplugin.deviceplugin.discovered_devices import DiscoveredDeviceOffer, UserKeeper
+from kerf_dra.driver.kubeletplugin.deviceplugin.discovered_device_offer import DiscoveredDeviceOffer, UserKeeper
 from kerf_dra.driver.kubeletplugin.deviceplugin.placements import PlacementOffer
 from kerf_dra.driver.kubeletplugin.deviceplugin.release import ResourceCollector
 from kerf_dra.driver.kubeletplugin.deviceplugin.reservation import ReservationKeeper

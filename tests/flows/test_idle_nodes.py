@@ -21,7 +21,7 @@ from kerf_dra.driver.families.shared.objects import Discovery
 from kerf_dra.driver.kube.assume_cache import AssumeCache
 from kerf_dra.driver.kube.informer import Informer
 from kerf_dra.driver.kube.store import Store
-from kerf_dra.driver.kubeletplugin.deviceplugin.discovered_devices import UserKeeper
+from kerf_dra.driver.kubeletplugin.deviceplugin.discovered_device_offer import UserKeeper
 from kerf_dra.driver.kubeletplugin.deviceplugin.release import ResourceCollector
 from kerf_dra.driver.kubeletplugin.deviceplugin.reservation import ReservationKeeper
 from kerf_dra.driver.kubeletplugin.grpc.device_plugin import DevicePluginServer

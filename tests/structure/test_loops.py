@@ -32,7 +32,7 @@ DRIVEN: Final = {
         "tests/kubeletplugin/claims/test_collection_loop.py"
     ),
     "driver/kubeletplugin/cluster/classic.py: ClassicCluster._renew": "tests/kubeletplugin/cluster/test_classic.py",
-    "driver/kubeletplugin/deviceplugin/discovered_devices.py: UserKeeper.run": NODES,
+    "driver/kubeletplugin/deviceplugin/discovered_device_offer.py: UserKeeper.run": NODES,
     "driver/kubeletplugin/deviceplugin/release.py: ResourceCollector.run": NODES,
     "driver/kubeletplugin/discovery_handlers/device_lists.py: _pass_on": (
         "tests/kubeletplugin/discovery_handlers/test_device_lists.py"

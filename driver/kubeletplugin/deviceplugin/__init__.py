@@ -10,7 +10,7 @@ kubelet: which devices there are, and Allocate, which prepares a placement by th
 no call that ends an allocation: ``release`` takes back what the kubelet's account of pods no longer has.
 
 Where no scheduler counts the users of devices that several nodes reach (Kubernetes 1.29 to 1.31), the same is done for
-devices found by discovery (``discovered_devices``) in place of placements (``placements``): both are an ``offer``.
+devices found by discovery (``discovered_device_offer``) in place of placements (``placements``): both are an ``offer``.
 
 The package never imports the kubelet's services (``kerf_dra.driver.kubeletplugin.grpc``), which serve it at a socket.
 """

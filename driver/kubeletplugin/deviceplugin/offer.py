@@ -1,7 +1,7 @@
 """What a node offers by the device plugin interface: the devices of its extended resources, wherever they come from.
 
 There are two: ``placements`` of this node's cards, which are kept apart from what claims get, and devices that nodes
-find by discovery (``discovered_devices``), where no scheduler counts their users.
+find by discovery (``discovered_device_offer``), where no scheduler counts their users.
 """
 
 import hashlib

@@ -27,7 +27,7 @@ from kerf_dra.api.model.prepared import CardPart, PreparedDevice
 from kerf_dra.driver.families.shared.objects import Discovery, FoundDevice, join_objects
 from kerf_dra.driver.families.shared.users import list_members
 from kerf_dra.driver.kube.http.errors import ConflictError
-from kerf_dra.driver.kubeletplugin.deviceplugin.discovered_devices import DiscoveredDeviceOffer
+from kerf_dra.driver.kubeletplugin.deviceplugin.discovered_device_offer import DiscoveredDeviceOffer
 from kerf_dra.driver.runtime.notifier import Notifier
 from tests.conftest import PROFILE
 

@@ -24,7 +24,7 @@ from kerf_dra.driver.kube.http.client import Client, PatchType
 from kerf_dra.driver.kube.http.credentials import Access
 from kerf_dra.driver.kubeletplugin.backends.discovered import open_backend
 from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice
-from kerf_dra.driver.kubeletplugin.cluster.discovered_devices import DiscoveredDeviceCluster
+from kerf_dra.driver.kubeletplugin.cluster.discovered_device_objects import DiscoveredDeviceCluster
 from kerf_dra.driver.kubeletplugin.handover import InstanceLock
 from kerf_dra.driver.kubeletplugin.instance import Instance, acquire_free_lock
 from kerf_dra.driver.kubeletplugin.settings import Settings

@@ -16,7 +16,7 @@ from kerf_dra.api.kerf.discovery_objects import (
 from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.api.model.prepared import PreparedClaim
 from kerf_dra.driver.families.shared.objects import join_objects
-from kerf_dra.driver.kubeletplugin.deviceplugin.discovered_devices import UserKeeper
+from kerf_dra.driver.kubeletplugin.deviceplugin.discovered_device_offer import UserKeeper
 from kerf_dra.driver.kubeletplugin.deviceplugin.offer import record_uid
 from tests.kubeletplugin.records import device, record
 

@@ -7,7 +7,7 @@ from kerf_dra.api.kerf.discovery_objects import DeviceUser, device_name
 from kerf_dra.driver.families.shared.node_labels import make_labels
 from kerf_dra.driver.kube.http.client import PatchType
 from kerf_dra.driver.kube.http.errors import ConflictError
-from kerf_dra.driver.kubeletplugin.cluster.discovered_devices import DiscoveredDeviceWatch
+from kerf_dra.driver.kubeletplugin.cluster.discovered_device_objects import DiscoveredDeviceWatch
 from tests.kube.memory_server import MemoryServer
 from tests.runtime.virtual_time import VIRTUAL_TIME
 

@@ -12,7 +12,7 @@ from kerf_dra.api.errors import KerfError
 from kerf_dra.api.kerf.discovery_objects import DeviceUser, DiscoveredDeviceObject
 from kerf_dra.driver.families.shared.users import NoCapacityError
 from kerf_dra.driver.kube.http.errors import ConflictError, NotFoundError
-from kerf_dra.driver.kubeletplugin.deviceplugin.discovered_devices import (
+from kerf_dra.driver.kubeletplugin.deviceplugin.discovered_device_offer import (
     ContendedDeviceError,
     DiscoveredDeviceOffer,
     RepeatedDeviceError,
