@@ -91,10 +91,9 @@ class ClusterConnector:
         """Return what a family's plugin does beside the work on claims."""
         if settings.driver_name != SHARED.driver:
             return ()
-        # No other family needs its modules.
-        from kerf_dra.driver.kubeletplugin.discovery_handlers.service import run_discovery
+        from kerf_dra.driver.kubeletplugin.discovery_handlers import service  # no other family needs its modules
 
-        return (partial(run_discovery, settings, self._client),)
+        return (partial(service.run_discovery, settings, self._client),)
 
     async def connect(self, settings: Settings) -> Cluster:
         """Return the cluster as soon as the API server answers. Raises KerfError for what waiting does not resolve."""
@@ -119,17 +118,14 @@ class ClusterConnector:
 
     def _connect_classic(self, features: ClassicFeatures, node: Node, settings: Settings) -> Cluster:
         # The modules are needed only before Kubernetes 1.32.
+        from kerf_dra.driver.kubeletplugin.cluster import discovered_device_objects
         from kerf_dra.driver.kubeletplugin.cluster.classic import ClassicCluster
-        from kerf_dra.driver.kubeletplugin.cluster.discovered_device_objects import (
-            CDI_DEVICES_SINCE,
-            DiscoveredDeviceCluster,
-        )
 
         kind = ClassicCluster
         if settings.driver_name == SHARED.driver:
-            if features.kubernetes < CDI_DEVICES_SINCE:
+            if features.kubernetes < discovered_device_objects.CDI_DEVICES_SINCE:
                 raise ClassicClusterError(settings.family.name, "1.29")
-            kind = DiscoveredDeviceCluster
+            kind = discovered_device_objects.DiscoveredDeviceCluster
         elif settings.family.is_network_attached:
             raise ClassicClusterError(settings.family.name, "1.32")
         return kind(self._client, features, node, settings, now=lambda: datetime.now(UTC))

@@ -33,11 +33,11 @@ from kerf_dra.driver.kubeletplugin.claims.refused_claims import RefusedClaims
 from kerf_dra.driver.kubeletplugin.claims.status_writer import DeviceStatusWriter
 from kerf_dra.driver.kubeletplugin.claims.steps import StepExecutor
 from kerf_dra.driver.kubeletplugin.cluster.base import Cluster, DiscoveredDeviceSource
-from kerf_dra.driver.kubeletplugin.deviceplugin.allocation import ListDeviceUses, ResourceAllocator
 from kerf_dra.driver.kubeletplugin.deviceplugin.discovered_device_offer import DiscoveredDeviceOffer, UserKeeper
 from kerf_dra.driver.kubeletplugin.deviceplugin.placements import PlacementOffer
-from kerf_dra.driver.kubeletplugin.deviceplugin.release import ResourceCollector
-from kerf_dra.driver.kubeletplugin.deviceplugin.reservation import ReservationKeeper
+from kerf_dra.driver.kubeletplugin.deviceplugin.reservation_keeper import ReservationKeeper
+from kerf_dra.driver.kubeletplugin.deviceplugin.resource_allocator import ListDeviceUses, ResourceAllocator
+from kerf_dra.driver.kubeletplugin.deviceplugin.resource_collector import ResourceCollector
 from kerf_dra.driver.kubeletplugin.inventory.claim_metrics import ClaimMetrics
 from kerf_dra.driver.kubeletplugin.inventory.devices import PublishTarget
 from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker

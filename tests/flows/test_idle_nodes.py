@@ -22,8 +22,8 @@ from kerf_dra.driver.kube.assume_cache import AssumeCache
 from kerf_dra.driver.kube.informer import Informer
 from kerf_dra.driver.kube.store import Store
 from kerf_dra.driver.kubeletplugin.deviceplugin.discovered_device_offer import UserKeeper
-from kerf_dra.driver.kubeletplugin.deviceplugin.release import ResourceCollector
-from kerf_dra.driver.kubeletplugin.deviceplugin.reservation import ReservationKeeper
+from kerf_dra.driver.kubeletplugin.deviceplugin.reservation_keeper import ReservationKeeper
+from kerf_dra.driver.kubeletplugin.deviceplugin.resource_collector import ResourceCollector
 from kerf_dra.driver.kubeletplugin.grpc.device_plugin import DevicePluginServer
 from kerf_dra.driver.kubeletplugin.inventory.reservations import Reservations
 from kerf_dra.driver.kubeletplugin.node_features import FeatureFile, follow_cards

@@ -33,13 +33,13 @@ DRIVEN: Final = {
     ),
     "driver/kubeletplugin/cluster/classic.py: ClassicCluster._renew": "tests/kubeletplugin/cluster/test_classic.py",
     "driver/kubeletplugin/deviceplugin/discovered_device_offer.py: UserKeeper.run": NODES,
-    "driver/kubeletplugin/deviceplugin/release.py: ResourceCollector.run": NODES,
+    "driver/kubeletplugin/deviceplugin/resource_collector.py: ResourceCollector.run": NODES,
     "driver/kubeletplugin/discovery_handlers/device_lists.py: _pass_on": (
         "tests/kubeletplugin/discovery_handlers/test_device_lists.py"
     ),
     "driver/kubeletplugin/discovery_handlers/service.py: DeviceDiscovery._follow_configurations": DISCOVERY,
     "driver/kubeletplugin/discovery_handlers/service.py: DeviceDiscovery._search_until_cancelled": DISCOVERY,
-    "driver/kubeletplugin/deviceplugin/reservation.py: ReservationKeeper.run": NODES,
+    "driver/kubeletplugin/deviceplugin/reservation_keeper.py: ReservationKeeper.run": NODES,
     "driver/kubeletplugin/grpc/device_plugin.py: DevicePluginServer.run": NODES,
     "driver/kubeletplugin/grpc/registration.py: Registrar.run": IDLE,
     "driver/kubeletplugin/grpc/registration.py: Registrar._wait_until_stale": IDLE,

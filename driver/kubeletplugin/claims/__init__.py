@@ -1,6 +1,6 @@
 """The preparation of claims: from an allocated claim to devices in containers, and back.
 
-``preparer`` reads the claim, finds its devices (``allocation``, pure) and what the checkpoint knows of it
+``preparer`` reads the claim, finds its devices (``allocated_devices``, pure) and what the checkpoint knows of it
 (``transitions``, pure), and has ``steps`` executed: records go to ``checkpoint``, hardware work to ``hardware``,
 ``device_metadata`` (KEP-5304) and ``cdi_spec`` say what containers get. ``garbage_collection`` releases claims that
 nobody will unprepare, ``refused_claims`` sends pods elsewhere whose devices the hardware keeps refusing,

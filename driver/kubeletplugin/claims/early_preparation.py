@@ -18,7 +18,7 @@ from kerf_dra.api.model.names import ClaimRef, ObjectRef
 from kerf_dra.driver.kube.http.errors import ConflictError, ForbiddenError, NotFoundError
 from kerf_dra.driver.kube.store import ObjectChange
 from kerf_dra.driver.kubeletplugin.backends.base import UnsuitableClaimError
-from kerf_dra.driver.kubeletplugin.claims.allocation import NotAllocatedError
+from kerf_dra.driver.kubeletplugin.claims.allocated_devices import NotAllocatedError
 from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint
 from kerf_dra.driver.kubeletplugin.claims.hardware import DevicesFailedError
 from kerf_dra.driver.kubeletplugin.claims.preparer import ClaimGoneError, ClaimPreparer

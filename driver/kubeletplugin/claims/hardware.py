@@ -35,7 +35,7 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
 from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
 from kerf_dra.driver.kubeletplugin.backends.ownership import BEFORE, check_free, find_ours, list_before
 from kerf_dra.driver.kubeletplugin.backends.survey_validation import survey_card
-from kerf_dra.driver.kubeletplugin.claims.allocation import Configurations, decode_config
+from kerf_dra.driver.kubeletplugin.claims.allocated_devices import Configurations, decode_config
 from kerf_dra.driver.kubeletplugin.claims.cdi_spec import build_request_edits, first_variable
 from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint, DeviceJournal
 from kerf_dra.driver.partitions.records import from_card_part

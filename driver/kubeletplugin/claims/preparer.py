@@ -16,7 +16,7 @@ from kerf_dra.api.errors import PermanentError, TransientError
 from kerf_dra.api.model.claims import POD_CLAIM_NAME, ResourceClaim
 from kerf_dra.api.model.names import ClaimRef, ObjectRef, is_dns_label
 from kerf_dra.api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
-from kerf_dra.driver.kubeletplugin.claims.allocation import (
+from kerf_dra.driver.kubeletplugin.claims.allocated_devices import (
     Configurations,
     DeviceInUseError,
     keep_handles,

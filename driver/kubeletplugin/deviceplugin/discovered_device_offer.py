@@ -38,8 +38,8 @@ from kerf_dra.driver.families.shared.users import (
 from kerf_dra.driver.kube.http.errors import ConflictError, NotFoundError
 from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint
 from kerf_dra.driver.kubeletplugin.cluster.base import DiscoveredDeviceSource
-from kerf_dra.driver.kubeletplugin.deviceplugin.allocation import ResourceAllocator
 from kerf_dra.driver.kubeletplugin.deviceplugin.offer import UnknownIdError, record_uid
+from kerf_dra.driver.kubeletplugin.deviceplugin.resource_allocator import ResourceAllocator
 from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet
 from kerf_dra.driver.partitions.records import to_card_part
 from kerf_dra.driver.runtime.problem_log import ProblemLog

@@ -22,7 +22,7 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
     HardwareBusyError,
     HardwareHeldError,
 )
-from kerf_dra.driver.kubeletplugin.claims.allocation import DeviceInUseError
+from kerf_dra.driver.kubeletplugin.claims.allocated_devices import DeviceInUseError
 from kerf_dra.driver.kubeletplugin.claims.garbage_collection import CollectionSchedule
 from kerf_dra.driver.kubeletplugin.claims.hardware import DevicesFailedError
 from kerf_dra.driver.kubeletplugin.claims.steps import HELD_TRIES

@@ -7,7 +7,7 @@ import pytest
 from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.api.podresources.v1 import ClaimUse
 from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError, CardSurvey, FoundPartition, HardwareBusyError
-from kerf_dra.driver.kubeletplugin.claims.allocation import DeviceInUseError
+from kerf_dra.driver.kubeletplugin.claims.allocated_devices import DeviceInUseError
 from kerf_dra.driver.kubeletplugin.claims.hardware import DevicesFailedError
 from kerf_dra.driver.partitions.records import from_card_part
 from tests.fakes.claims import claim

@@ -18,7 +18,7 @@ from kerf_dra.api.model.names import ClaimRef, DriverName, ObjectRef
 from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
 from kerf_dra.driver.kube.http.errors import ConflictError, ForbiddenError, InvalidError, ServerError, UnreachableError
 from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
-from kerf_dra.driver.kubeletplugin.claims.allocation import resolve_devices
+from kerf_dra.driver.kubeletplugin.claims.allocated_devices import resolve_devices
 from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
 from kerf_dra.driver.kubeletplugin.claims.hardware import HardwareExecutor
 from kerf_dra.driver.kubeletplugin.claims.status_writer import ASK_AGAIN_S, DeviceStatusWriter

@@ -29,7 +29,7 @@ from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.api.model.names import DeviceId
 from kerf_dra.driver.allocation import AllocatedState, Budget, Features, Fits, NodeView, PoolIndex, allocate
 from kerf_dra.driver.families.fpga import FPGA
-from kerf_dra.driver.kubeletplugin.claims.allocation import MonitorDeviceError, resolve_devices
+from kerf_dra.driver.kubeletplugin.claims.allocated_devices import MonitorDeviceError, resolve_devices
 from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, build_device_set
 from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from kerf_dra.driver.kubeletplugin.inventory.optional_devices import OptionalDevices, find_optional_devices

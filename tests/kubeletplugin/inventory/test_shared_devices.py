@@ -13,7 +13,7 @@ from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.api.model.names import ClaimRef, DeviceId
 from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.kubeletplugin.backends.base import HardwareBusyError
-from kerf_dra.driver.kubeletplugin.claims.allocation import DeviceInUseError
+from kerf_dra.driver.kubeletplugin.claims.allocated_devices import DeviceInUseError
 from kerf_dra.driver.kubeletplugin.claims.hardware import DevicesFailedError
 from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, build_device_set
 from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker

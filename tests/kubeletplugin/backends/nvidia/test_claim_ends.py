@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from kerf_dra.api.model.claims import ResourceClaim
-from kerf_dra.driver.kubeletplugin.claims.allocation import DeviceInUseError, NotAllocatedError
+from kerf_dra.driver.kubeletplugin.claims.allocated_devices import DeviceInUseError, NotAllocatedError
 from kerf_dra.driver.kubeletplugin.claims.preparer import ClaimGoneError
 from tests.fakes.claims import claim, ref
 from tests.fakes.nvml import NEEDS_COMPILER

@@ -32,7 +32,7 @@ def find_limits(device: AllocatedDevice, config: GpuConfig | None) -> ClientLimi
     """Return the limits of the claim that ``device`` was allocated to.
 
     The limit of the share counts where the configuration has none; that none is beyond the share was checked before
-    (``claims.allocation``). Raises UnsuitableClaimError, with the field, for a limit that cannot be kept exactly.
+    (``claims.allocated_devices``). Raises UnsuitableClaimError, with the field, for one that cannot be kept exactly.
     """
     memory, percent = device.consumed(v.CAPACITY_MEMORY), device.consumed(v.CAPACITY_COMPUTE_PERCENT)
     share_memory = None if memory is None else int(memory)

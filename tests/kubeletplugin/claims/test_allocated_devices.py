@@ -15,7 +15,7 @@ from kerf_dra.api.model.names import DriverName
 from kerf_dra.api.model.prepared import PreparedDevice
 from kerf_dra.api.model.quantity import Quantity
 from kerf_dra.driver.families.gpu import GPU as GPU_FAMILY
-from kerf_dra.driver.kubeletplugin.claims.allocation import (
+from kerf_dra.driver.kubeletplugin.claims.allocated_devices import (
     DeviceInUseError,
     NotAllocatedError,
     UnknownDeviceError,

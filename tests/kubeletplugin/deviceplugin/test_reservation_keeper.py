@@ -11,7 +11,7 @@ from msgspec.structs import replace as replace_struct
 from kerf_dra.api.model.devices import ResourcePool, ResourceSlice, ResourceSliceSpec
 from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.api.model.names import DriverName
-from kerf_dra.driver.kubeletplugin.deviceplugin.reservation import ReservationKeeper, are_complete
+from kerf_dra.driver.kubeletplugin.deviceplugin.reservation_keeper import ReservationKeeper, are_complete
 from kerf_dra.driver.kubeletplugin.inventory.reservations import ReservationContext, Reservations
 from kerf_dra.driver.partitions.device_names import device_name
 from kerf_dra.driver.runtime.backoff import Backoff

@@ -17,7 +17,7 @@ from kerf_dra.api.model.prepared import PreparedClaim
 from kerf_dra.api.podresources.v1 import DeviceUse
 from kerf_dra.driver.kubeletplugin.backends.base import HardwareRefusedError
 from kerf_dra.driver.kubeletplugin.deviceplugin.offer import record_uid
-from kerf_dra.driver.kubeletplugin.deviceplugin.release import ResourceCollector
+from kerf_dra.driver.kubeletplugin.deviceplugin.resource_collector import ResourceCollector
 from tests.fakes.cluster import FakeCluster
 from tests.kubeletplugin.claim_fixture import SETTINGS
 from tests.kubeletplugin.deviceplugin.node import RESOURCE, OfferingNode, offering_node

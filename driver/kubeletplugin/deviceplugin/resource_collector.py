@@ -27,8 +27,8 @@ from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
 from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint
 from kerf_dra.driver.kubeletplugin.cluster.base import Cluster
-from kerf_dra.driver.kubeletplugin.deviceplugin.allocation import ListDeviceUses, ResourceAllocator
 from kerf_dra.driver.kubeletplugin.deviceplugin.offer import record_uid
+from kerf_dra.driver.kubeletplugin.deviceplugin.resource_allocator import ListDeviceUses, ResourceAllocator
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.runtime.problem_log import ProblemLog
 
