@@ -71,7 +71,7 @@ def find_touched(changed: Iterable[Path], imports: Mapping[str, set[str]]) -> se
         for target in targets:
             importers[target].add(module)
     reached: set[str] = set()
-    waiting = [module for path in changed if (module := _module_of(path, imports)) is not None]
+    waiting = [found for path in changed if (found := _module_of(path, imports)) is not None]
     while waiting:
         if (module := waiting.pop()) not in reached:
             reached.add(module)

@@ -182,20 +182,20 @@ class ActiveInstanceProxy:
         self._is_closed = True
         self._change.notify()
 
-    async def prepare(self, claim: ClaimRef) -> PreparedClaim:
+    async def prepare_when_active(self, claim: ClaimRef) -> PreparedClaim:
         while True:
             plugin = await self._wait_for_plugin()
             try:
-                return await plugin.preparer.prepare(claim)
+                return await plugin.preparer.prepare_claim(claim)
             except StoppingError:
                 if self._is_final(plugin):
                     raise
 
-    async def unprepare(self, claim: ClaimRef) -> None:
+    async def unprepare_when_active(self, claim: ClaimRef) -> None:
         while True:
             plugin = await self._wait_for_plugin()
             try:
-                return await plugin.preparer.unprepare(claim)
+                return await plugin.preparer.unprepare_claim(claim)
             except StoppingError:
                 if self._is_final(plugin):
                     raise

@@ -38,14 +38,14 @@ def no_more_descriptors() -> Iterator[None]:
 async def test_without_a_descriptor_a_claim_fails_and_succeeds_when_there_is_one(tmp_path: Path) -> None:
     async with plugin_core(tmp_path, FakeCluster()) as core:
         ended, held = core.cluster.add(claim("ended", NEXT_SLICE)), core.cluster.add(claim("training", SLICE))
-        await core.preparer.prepare(ended)
+        await core.preparer.prepare_claim(ended)
         with no_more_descriptors():
             with pytest.raises(DevicesFailedError, match="Too many open files"):
-                await core.preparer.prepare(held)
+                await core.preparer.prepare_claim(held)
             with pytest.raises(Exception, match="Too many open files"):
-                await core.preparer.unprepare(ended)
-        await core.preparer.prepare(held)
-        await core.preparer.unprepare(ended)
+                await core.preparer.unprepare_claim(ended)
+        await core.preparer.prepare_claim(held)
+        await core.preparer.unprepare_claim(ended)
         assert (list(core.backend.made), len(core.store.names())) == ([SLICE], 1)
 
 

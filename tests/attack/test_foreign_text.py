@@ -180,10 +180,10 @@ async def test_a_claim_of_thousands_of_unknown_fields_costs_a_short_line_at_each
 class Refusal:
     """A handler of claims that refuses each of them with a long text."""
 
-    async def prepare(self, claim: ClaimRef) -> PreparedClaim:
+    async def prepare_when_active(self, claim: ClaimRef) -> PreparedClaim:
         raise PermanentError(f"no {'x' * 100_000}")
 
-    async def unprepare(self, claim: ClaimRef) -> None:
+    async def unprepare_when_active(self, claim: ClaimRef) -> None:
         raise ValueError("x" * 100_000)
 
 
@@ -191,7 +191,7 @@ async def test_the_error_of_one_claim_is_cut_whatever_it_is() -> None:
     """The errors of all claims of a call are one answer, which gRPC refuses above 4 MiB."""
     service = NodeClaimService(Refusal(), ())
     held = [ClaimRef(namespace="default", name=f"c{number}", uid=f"u{number}") for number in range(50)]
-    prepared, unprepared = await service.prepare(held), await service.unprepare(held)
+    prepared, unprepared = await service.serve_prepare(held), await service.serve_unprepare(held)
     errors = [outcome.error for outcome in prepared.values()] + [*unprepared.values()]
     assert len(errors) == 100
     assert {len(error) for error in errors} == {4097}

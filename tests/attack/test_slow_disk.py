@@ -85,10 +85,12 @@ async def test_a_disk_that_hangs_while_eight_claims_come_and_go_keeps_no_probe_w
     ):
         if hangs_in == "removal of a file":
             for ref in refs:
-                await plugin.preparer.prepare(ref)
+                await plugin.preparer.prepare_claim(ref)
 
         async def run(ref: ClaimRef) -> None:
-            await (plugin.preparer.unprepare if hangs_in == "removal of a file" else plugin.preparer.prepare)(ref)
+            await (
+                plugin.preparer.unprepare_claim if hangs_in == "removal of a file" else plugin.preparer.prepare_claim
+            )(ref)
             done.append(ref.name)
 
         for ref in refs:

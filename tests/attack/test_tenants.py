@@ -69,11 +69,11 @@ async def test_no_answer_to_a_tenant_has_another_tenants_names(tmp_path: Path) -
     """Whatever stands in the way of a claim: the same device, a part of it, a share of it."""
     async with plugin_core(tmp_path, FakeCluster()) as core:
         secret = core.cluster.add(of("finance", claim("takeover", SLICE, uid="uid-of-theirs")))
-        await core.preparer.prepare(secret)
+        await core.preparer.prepare_claim(secret)
         for number, device in enumerate((SLICE, "gpu-0", "gpu-0-2g-2gb-at-0", SHARED)):
             mine = core.cluster.add(of("tenant", claim(f"mine-{number}", device)))
             with pytest.raises(Exception, match=r".") as told:
-                await core.preparer.prepare(mine)
+                await core.preparer.prepare_claim(mine)
             assert not re.search("finance|takeover|uid-of-theirs", str(told.value)), device
         assert not [said for said in core.cluster.reported if re.search("finance|takeover|uid-of-theirs", str(said))]
 

@@ -192,20 +192,20 @@ def test_a_lock_is_released_once(tmp_path: Path) -> None:
 class DrainedPreparer:
     """A preparer whose plugin stops."""
 
-    async def prepare(self, claim: ClaimRef) -> PreparedClaim:
+    async def prepare_claim(self, claim: ClaimRef) -> PreparedClaim:
         raise StoppingError
 
-    async def unprepare(self, claim: ClaimRef) -> None:
+    async def unprepare_claim(self, claim: ClaimRef) -> None:
         raise StoppingError
 
 
 class Preparer:
     """A preparer that works."""
 
-    async def prepare(self, claim: ClaimRef) -> PreparedClaim:
+    async def prepare_claim(self, claim: ClaimRef) -> PreparedClaim:
         return record(claim.name)
 
-    async def unprepare(self, claim: ClaimRef) -> None:
+    async def unprepare_claim(self, claim: ClaimRef) -> None:
         return None
 
 
@@ -213,7 +213,7 @@ def plugin_with(preparer: DrainedPreparer | Preparer) -> NodePlugin:
     return cast("NodePlugin", SimpleNamespace(preparer=preparer))
 
 
-@pytest.mark.parametrize("operation", ["prepare", "unprepare"])
+@pytest.mark.parametrize("operation", ["prepare_when_active", "unprepare_when_active"])
 async def test_a_call_that_a_hand_over_stops_waits_for_the_next_activation(operation: str) -> None:
     proxy, claim = ActiveInstanceProxy(), record().claim
     stopping = plugin_with(DrainedPreparer())
@@ -247,16 +247,16 @@ class HandedOverPreparer(DrainedPreparer):
         self._proxy = proxy
         self._successor = successor
 
-    async def prepare(self, claim: ClaimRef) -> PreparedClaim:
+    async def prepare_claim(self, claim: ClaimRef) -> PreparedClaim:
         self._proxy.activate(self._successor)
         raise StoppingError
 
-    async def unprepare(self, claim: ClaimRef) -> None:
+    async def unprepare_claim(self, claim: ClaimRef) -> None:
         self._proxy.activate(self._successor)
         raise StoppingError
 
 
-@pytest.mark.parametrize("operation", ["prepare", "unprepare"])
+@pytest.mark.parametrize("operation", ["prepare_when_active", "unprepare_when_active"])
 async def test_a_call_that_was_cut_off_goes_to_the_next_plugin(operation: str) -> None:
     proxy = ActiveInstanceProxy()
     proxy.activate(plugin_with(HandedOverPreparer(proxy, plugin_with(Preparer()))))

@@ -313,7 +313,7 @@ async def test_a_claim_that_comes_when_the_plugin_stops_is_left_to_its_successor
     async with plugin_core(tmp_path, FakeCluster()) as core:
         await core.preparer.drain(0)
         with pytest.raises(StoppingError, match="the kubelet's next try will find its successor"):
-            await core.preparer.prepare(core.cluster.add(claim("training", SLICE)))
+            await core.preparer.prepare_claim(core.cluster.add(claim("training", SLICE)))
         assert core.checkpoint.records == {}
 
 

@@ -42,7 +42,7 @@ _STOP_S: Final = 30.0
 _FILE_WORK: Final = frozenset({"_write_files", "_remove_files"})
 """The functions of the plugin that write and remove claims' files."""
 _WAIT: Final = "wait_for_events"
-_CALLS: Final = frozenset({"open", "discover", "survey_card", "prepare", "release", "close", _WAIT})
+_CALLS: Final = frozenset({"open", "discover", "survey_card", "run_prepare", "run_release", "close", _WAIT})
 """The calls to hardware by their functions. When the function of a wait was not found, each wait took a moment in place
 of EVENTS_S, and a schedule four times the processor."""
 
@@ -246,7 +246,7 @@ class PluginProcess:
 def _name_function(work: "partial[Report]") -> str:
     """Return the name of the function that ``start_call`` was called with; a call to hardware also notes its thread."""
     _, _, function, args, _ = work.args
-    if function.__qualname__ == _RunningCall.run.__qualname__:
+    if function.__qualname__ == _RunningCall.run_in_thread.__qualname__:
         function = args[0]
     return str(getattr(function, "func", function).__name__)
 

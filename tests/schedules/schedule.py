@@ -324,7 +324,9 @@ class Schedule:
         operation = Operation.UNPREPARE if is_end else Operation.PREPARE
         self.note(Called(at=self.now, call=number, operation=operation, claim=pod.uid))
         made = ref(pod.claim)
-        call: Awaitable[PreparedClaim | None] = preparer.unprepare(made) if is_end else preparer.prepare(made)
+        call: Awaitable[PreparedClaim | None] = (
+            preparer.unprepare_claim(made) if is_end else preparer.prepare_claim(made)
+        )
         deadline_s = 45.0 if self.is_resting else self.chance.choice(_DEADLINES_S)
         with anyio.move_on_after(deadline_s) as scope:
             answer = await answer_of(call)

@@ -254,7 +254,7 @@ class SoakNode:
         number, preparer, uid = self._calls, process.plugin.preparer, made.metadata.uid
         self._note(Called(at=self._now, call=number, operation=operation, claim=uid))
         is_end = operation is Operation.UNPREPARE
-        call: Any = preparer.unprepare(ref(made)) if is_end else preparer.prepare(ref(made))
+        call: Any = preparer.unprepare_claim(ref(made)) if is_end else preparer.prepare_claim(ref(made))
         answer = await answer_of(call)
         if process.is_dead:
             return False

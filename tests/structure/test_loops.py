@@ -44,8 +44,8 @@ DRIVEN: Final = {
     "driver/kubeletplugin/grpc/registration.py: Registrar.run": IDLE,
     "driver/kubeletplugin/grpc/registration.py: Registrar._wait_until_stale": IDLE,
     "driver/kubeletplugin/handover.py: ActiveInstanceProxy._wait_for_plugin": HANDOVER,
-    "driver/kubeletplugin/handover.py: ActiveInstanceProxy.prepare": HANDOVER,
-    "driver/kubeletplugin/handover.py: ActiveInstanceProxy.unprepare": HANDOVER,
+    "driver/kubeletplugin/handover.py: ActiveInstanceProxy.prepare_when_active": HANDOVER,
+    "driver/kubeletplugin/handover.py: ActiveInstanceProxy.unprepare_when_active": HANDOVER,
     "driver/kubeletplugin/handover.py: InstanceLock.acquire": HANDOVER,
     "driver/kubeletplugin/handover.py: InstanceLock.wait_for_request": HANDOVER,
     "driver/kubeletplugin/inventory/publisher.py: DevicePublisher.run": (

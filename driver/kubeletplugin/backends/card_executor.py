@@ -74,7 +74,7 @@ class _RunningCall:
     thread_id: int | None = None
     """The kernel's number of its thread (gettid(2)); None: the thread has not begun."""
 
-    def run(self, function: Callable[[*ArgsT], ResultT], *args: *ArgsT) -> ResultT:
+    def run_in_thread(self, function: Callable[[*ArgsT], ResultT], *args: *ArgsT) -> ResultT:
         """Note the thread, and call the function in it."""
         self.thread_id = threading.get_native_id()
         return function(*args)
@@ -143,7 +143,7 @@ class CallQueue:
                 self._on_change()
 
         self._running = call
-        start_call(self._start, end, call.run, function, *args)
+        start_call(self._start, end, call.run_in_thread, function, *args)
         try:
             with anyio.move_on_after(self._limit_s):
                 await ended.wait()
@@ -248,7 +248,7 @@ class CardExecutor:
         finally:
             queue.lock.release()
 
-    async def survey(self, backend_name: str, card_uuid: str, apply: Callable[[CardSurvey], None]) -> None:
+    async def survey_under_lock(self, backend_name: str, card_uuid: str, apply: Callable[[CardSurvey], None]) -> None:
         """Survey a card, and call ``apply`` with the result while the card is still locked.
 
         Raises what the backend raises, HardwareBusyError as ``lock`` and ``CallQueue.call`` do, and

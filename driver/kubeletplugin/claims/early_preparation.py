@@ -125,7 +125,7 @@ class EarlyPreparer:
             self._failing_since.pop(ref, None)
             return
         try:
-            failure = self._find_load_failure(results) or await self._prepare(claim)
+            failure = self._find_load_failure(results) or await self._prepare_before_binding(claim)
         except (NotAllocatedError, ClaimGoneError):
             return  # the informer is late, and will report the change
         await self._write_status(claim, results, failure)
@@ -138,7 +138,7 @@ class EarlyPreparer:
             if record.awaits_pod and has_name and record.claim.uid != allocated_uid:
                 self._preparer.suspects.add(record.claim)
 
-    async def _prepare(self, claim: AllocatedClaim) -> str | None:
+    async def _prepare_before_binding(self, claim: AllocatedClaim) -> str | None:
         """Prepare the claim; returns None when its devices are ready, else why they will not be.
 
         Raises TransientError for a failure to be tried again, NotAllocatedError and ClaimGoneError when nobody waits

@@ -97,22 +97,22 @@ class HardwareExecutor:
         self._checkpoint = checkpoint
         self._boot_id = boot_id
 
-    async def prepare(self, claim: ClaimRef, devices: Sequence[PreparedDevice]) -> tuple[PreparedDevice, ...]:
+    async def prepare_devices(self, claim: ClaimRef, devices: Sequence[PreparedDevice]) -> tuple[PreparedDevice, ...]:
         """Prepare the devices of ``claim``, whose record is *started*; returns them with their handles.
 
         Those that have a handle are ready since an earlier call.
         Raises DevicesFailedError, whose ``devices`` are to be released: some may be done.
         """
-        return _check_results(devices, await for_each(partial(self._prepare, claim), devices))
+        return _check_results(devices, await for_each(partial(self._prepare_device, claim), devices))
 
-    async def release(self, record: PreparedClaim) -> None:
+    async def release_devices(self, record: PreparedClaim) -> None:
         """Release what was or may have been prepared; nothing there is success. Raises DevicesFailedError.
 
         A device of which another claim has a share is left to that claim, with the notes on it. A record of an earlier
         boot has nothing on the hardware.
         """
         if record.boot_id == self._boot_id:
-            _check_results(record.devices, await for_each(partial(self._release, record.claim), record.devices))
+            _check_results(record.devices, await for_each(partial(self._release_device, record.claim), record.devices))
 
     def identify(self, devices: Iterable[PreparedDevice]) -> list[PreparedIdentity]:
         """Return what prepared ``devices`` are, in their order, by their handles. Raises what backends raise."""
@@ -153,7 +153,7 @@ class HardwareExecutor:
             edits=self._card_executor.backend(device.backend).edits(handle),
         )
 
-    async def _prepare(self, claim: ClaimRef, device: PreparedDevice) -> PreparedDevice | Exception:
+    async def _prepare_device(self, claim: ClaimRef, device: PreparedDevice) -> PreparedDevice | Exception:
         if device.handle is not None:
             return device
         try:
@@ -164,7 +164,7 @@ class HardwareExecutor:
                 job = self._make_job(backend, claim, device, own)
                 try:
                     with _measured("prepare", device):
-                        made = await card.call(f"prepare of {device.share.id.device}", job.prepare, config)
+                        made = await card.call(f"prepare of {device.share.id.device}", job.run_prepare, config)
                 except BaseException:
                     own.close_unless_begun()  # the call may go on when it is cancelled or took too long
                     raise
@@ -176,7 +176,7 @@ class HardwareExecutor:
             return HardwareRefusedError(f"backend {device.backend}: prepare returned no JSON object: {error}")
         return msgspec.structs.replace(device, handle=handle)
 
-    async def _release(self, claim: ClaimRef, device: PreparedDevice) -> PreparedDevice | Exception:
+    async def _release_device(self, claim: ClaimRef, device: PreparedDevice) -> PreparedDevice | Exception:
         own = self._checkpoint.journal(claim.uid, device.share, self._boot_id)
         try:
             if BEFORE not in own.notes:
@@ -190,7 +190,7 @@ class HardwareExecutor:
                     return device
                 job = self._make_job(backend, claim, device, own)
                 with _measured("release", device):
-                    await card.call(f"release of {device.share.id.device}", job.release, device.handle)
+                    await card.call(f"release of {device.share.id.device}", job.run_release, device.handle)
         except Exception as error:  # noqa: BLE001  (as above)
             return _log_failure("release", device, error)
         return device
@@ -240,11 +240,11 @@ class DeviceJob:
     others: Sequence[ClaimJournal]
     """The journals of other claims that have, or had until just now, a share of the device."""
 
-    def prepare(self, config: DeviceConfigBase | None) -> Handle:
+    def run_prepare(self, config: DeviceConfigBase | None) -> Handle:
         """Prepare the device, or finish what an interrupted try left. Raises what the backend raises."""
         if self.device.admin_access:
             return self.backend.prepare(self.device, config, self.own, None)
-        survey = self._survey()
+        survey = self._survey_device_card()
         ours = self._find_ours(survey)
         check_free(self.device.partition, survey, ours)
         self.sync_record()
@@ -257,16 +257,16 @@ class DeviceJob:
                 self.own.clear()  # what is in the place now is not ours: the hardware has refused to make it
             raise
 
-    def release(self, handle: Handle | None) -> None:
+    def run_release(self, handle: Handle | None) -> None:
         """Remove what was prepared, or what may be there where there is no handle. Raises what the backend raises."""
         if handle is None:
-            self.backend.abandon(self.device, self.own, self._find_ours(self._survey()))
+            self.backend.abandon(self.device, self.own, self._find_ours(self._survey_device_card()))
         else:
             self.backend.unprepare(handle)
         for journal in (self.own, *self.others):
             journal.clear()
 
-    def _survey(self) -> CardSurvey:
+    def _survey_device_card(self) -> CardSurvey:
         return survey_card(self.backend, self.device.partition.card_uuid, self.units)
 
     def _find_ours(self, survey: CardSurvey) -> FoundPartition | None:

@@ -136,27 +136,27 @@ class ClaimPreparer:
         """UIDs of records whose release waits for a card or a process; at the start, of all that are *releasing*."""
         self._flights: SingleFlight[str, PreparedClaim | None] = SingleFlight(tasks, stopping=StoppingError)
 
-    async def prepare(self, claim: ClaimRef) -> PreparedClaim:
+    async def prepare_claim(self, claim: ClaimRef) -> PreparedClaim:
         """Make the devices of ``claim`` ready, unless they are. Raises the KerfError that says why they are not."""
         with _operation(self._driver, "prepare", claim):
-            record = await self._flights.do(claim.uid, "prepare", self._prepare, claim, False)
+            record = await self._flights.do(claim.uid, "prepare", self._prepare_allocated, claim, False)
         assert record is not None, "a prepare ends with a record or an error"
         return record
 
     async def prepare_early(self, claim: ClaimRef) -> None:
-        """Prepare ``claim`` before its pod is bound (KEP-5007). Raises KerfError as ``prepare`` does."""
+        """Prepare ``claim`` before its pod is bound (KEP-5007). Raises KerfError as ``prepare_claim`` does."""
         with _operation(self._driver, "prepare early", claim):
-            await self._flights.do(claim.uid, "prepare early", self._prepare, claim, True)
+            await self._flights.do(claim.uid, "prepare early", self._prepare_allocated, claim, True)
 
-    async def unprepare(self, claim: ClaimRef) -> None:
+    async def unprepare_claim(self, claim: ClaimRef) -> None:
         """Release the devices of ``claim``, if it has any, and those that it had before it was allocated otherwise.
 
         Raises the KerfError that says why they are not released.
         """
         with _operation(self._driver, "unprepare", claim):
-            await self._flights.do(claim.uid, "unprepare", self._unprepare, claim)
+            await self._flights.do(claim.uid, "unprepare", self._unprepare_recorded, claim)
             for record in self._checkpoint.list_set_aside(claim.uid):
-                await self._flights.do(record.claim.uid, "unprepare", self._unprepare, record.claim)
+                await self._flights.do(record.claim.uid, "unprepare", self._unprepare_recorded, record.claim)
 
     async def release_if_gone(self, record: PreparedClaim) -> None:
         """Release the devices of ``record`` if the API server says, asked in several ways, that nobody needs them now.
@@ -190,12 +190,12 @@ class ClaimPreparer:
         """Begin no more work, wait at most ``grace_s`` seconds for the running work, and cancel the rest."""
         await self._flights.drain(grace_s)
 
-    async def _prepare(self, ref: ClaimRef, is_early: bool) -> PreparedClaim | None:
+    async def _prepare_allocated(self, ref: ClaimRef, is_early: bool) -> PreparedClaim | None:
         claim = await self._read(ref)
         allocated = [(result.request_name.request, result.share) for result in select_results(claim, self._driver)]
         context = ClaimContext(ref, self._checkpoint.get(ref.uid))
         state = classify_record(context.record, self._boot_id, allocated)
-        ready = [] if state is RecordState.OUTDATED else await self._find_ready(context.record)
+        ready = [] if state is RecordState.OUTDATED else await self._survey_ready_devices(context.record)
         if state is RecordState.PREPARED and len(ready) < len(context.existing.devices):
             _log.warning("what was prepared is no longer on the card: preparing it anew")
             state = RecordState.STARTED
@@ -267,7 +267,7 @@ class ClaimPreparer:
             self.deferred.add(self._executor.set_aside(context).uid)
             _log.warning("the claim has other devices now, and of its earlier ones %s", error)
 
-    async def _find_ready(self, record: PreparedClaim | None) -> list[PreparedDevice]:
+    async def _survey_ready_devices(self, record: PreparedClaim | None) -> list[PreparedDevice]:
         """Return the devices of a record that the hardware has, as it is now, before the record is the answer.
 
         Raises KerfError when a card cannot be surveyed: a container that were started now might get nothing.
@@ -279,7 +279,7 @@ class ClaimPreparer:
             await self._survey_cards(cards)
         return [device for device in record.ready_devices if not self._is_missing(record.claim.uid, device)]
 
-    async def _unprepare(self, ref: ClaimRef) -> None:
+    async def _unprepare_recorded(self, ref: ClaimRef) -> None:
         context = ClaimContext(ref, self._checkpoint.get(ref.uid))
         state = classify_record(context.record, self._boot_id)
         if self._refused is not None:
@@ -297,7 +297,7 @@ class ClaimPreparer:
     async def _finish_release(self, ref: ClaimRef) -> None:
         record = self._checkpoint.get(ref.uid)
         if record is not None and record.state is ClaimState.RELEASING:  # else it was prepared anew meanwhile
-            await self._unprepare(ref)
+            await self._unprepare_recorded(ref)
 
     async def _collect(self, judged: PreparedClaim) -> None:
         ref = judged.claim
@@ -309,7 +309,7 @@ class ClaimPreparer:
             await self._cluster.confirm_absence(ref)
         if end is not None:
             _log.warning("releasing the devices of a claim that the kubelet has not unprepared: %s", end)
-            await self._unprepare(ref)
+            await self._unprepare_recorded(ref)
 
     async def _read(self, ref: ClaimRef) -> ResourceClaim:
         claim = await self._cluster.read_claim(ref)

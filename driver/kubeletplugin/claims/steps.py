@@ -111,7 +111,7 @@ class StepExecutor:
                 case Step.PREPARE_HARDWARE:
                     before = context.existing
                     try:
-                        devices = await self._hardware.prepare(context.claim, before.devices)
+                        devices = await self._hardware.prepare_devices(context.claim, before.devices)
                     except DevicesFailedError as error:
                         context.record = replace(before, devices=error.devices)
                         await self._undo(context, before)
@@ -128,7 +128,7 @@ class StepExecutor:
                     await self._files.run(self._remove_files, context.claim)
                 case Step.RELEASE_HARDWARE:
                     with self._deferred_while_held(context):
-                        await self._hardware.release(context.existing)
+                        await self._hardware.release_devices(context.existing)
                 case Step.DROP_RECORD:
                     self._drop(context)
                 case _:
@@ -166,7 +166,7 @@ class StepExecutor:
             ]
             context.record = before
             await self.execute((Step.REMOVE_CDI,), context)
-            await self._hardware.release(replace(before, devices=tuple(made)))
+            await self._hardware.release_devices(replace(before, devices=tuple(made)))
         except KerfError as error:
             _log.error("could not undo a failed prepare, will try again: %s", error)
 

@@ -143,7 +143,7 @@ class ResourceAllocator:
         self._used |= {*uids}
 
     def count_calls(self, uid: str) -> int:
-        """Return how often the kubelet has named the device of a record, for ``release``."""
+        """Return how often the kubelet has named the device of a record, for ``release_unused``."""
         return self._calls[uid]
 
     def count_allocations(self, uid: str) -> int:
@@ -156,7 +156,7 @@ class ResourceAllocator:
         """
         return uid in self._unstarted
 
-    async def release(self, record: PreparedClaim, calls: int) -> None:
+    async def release_unused(self, record: PreparedClaim, calls: int) -> None:
         """Release what no container has any more, unless the kubelet has named it since there were ``calls``, or it is
         no longer as ``record`` says: one that was releasing may have been prepared for the next pod.
 
@@ -210,14 +210,14 @@ class ResourceAllocator:
         ref = ClaimRef("", f"{resource}/{device_id}", record_uid(resource, device_id))
         try:
             verb = "prepare for start" if for_start else "prepare"
-            record = await self._flights.do(ref.uid, verb, self._prepare, resource, device_id, ref, for_start)
+            record = await self._flights.do(ref.uid, verb, self._prepare_id, resource, device_id, ref, for_start)
         except KerfError as error:
             _log.error("%s cannot be prepared: %s", ref.name, error)
             return error
         assert record is not None, "a prepare ends with a record or an error"
         return record
 
-    async def _prepare(self, resource: str, device_id: str, ref: ClaimRef, for_start: bool) -> PreparedClaim | None:
+    async def _prepare_id(self, resource: str, device_id: str, ref: ClaimRef, for_start: bool) -> PreparedClaim | None:
         context = ClaimContext(ref, self._checkpoint.get(ref.uid), resource=resource)
         if context.record is not None and ref.uid in self._used and not for_start:
             _log.info("%s goes from a pod that has ended to the next one", ref.name)

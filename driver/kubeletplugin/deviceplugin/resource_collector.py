@@ -140,7 +140,7 @@ class ResourceCollector:
                 return
             if self._clock() - absence.since < self._find_grace(uid) or await self._is_contradicted(record):
                 return
-        await self._allocator.release(record, calls)
+        await self._allocator.release_unused(record, calls)
 
     def _find_grace(self, uid: str) -> float:
         """Return the seconds for which no answer must have a device."""

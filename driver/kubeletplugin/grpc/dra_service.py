@@ -28,9 +28,9 @@ _MAX_MESSAGE: Final = 4096
 class ClaimHandler(Protocol):
     """The object that prepares and unprepares claims. Both methods raise a KerfError with the reason of a failure."""
 
-    async def prepare(self, claim: ClaimRef) -> PreparedClaim: ...
+    async def prepare_when_active(self, claim: ClaimRef) -> PreparedClaim: ...
 
-    async def unprepare(self, claim: ClaimRef) -> None: ...
+    async def unprepare_when_active(self, claim: ClaimRef) -> None: ...
 
 
 class NodeClaimService:
@@ -43,31 +43,31 @@ class NodeClaimService:
 
     @property
     def handlers(self) -> Handlers:
-        methods = [unary(row.prepare, self.prepare) for row in self._services]
-        methods += [unary(row.unprepare, self.unprepare) for row in self._services]
+        methods = [unary(row.prepare, self.serve_prepare) for row in self._services]
+        methods += [unary(row.unprepare, self.serve_unprepare) for row in self._services]
         return dict(methods)
 
-    async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, PrepareOutcome]:
+    async def serve_prepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, PrepareOutcome]:
         """Prepare the claims; returns the outcomes by claim UID."""
         with _call():
-            outcomes = await for_each(self._prepare, claims)
+            outcomes = await for_each(self._answer_prepare, claims)
         return {claim.uid: outcome for claim, outcome in zip(claims, outcomes, strict=True)}
 
-    async def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, str]:
+    async def serve_unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, str]:
         """Unprepare the claims; returns the errors by claim UID, empty where there was none."""
         with _call():
-            errors = await for_each(self._unprepare, claims)
+            errors = await for_each(self._answer_unprepare, claims)
         return {claim.uid: error for claim, error in zip(claims, errors, strict=True)}
 
-    async def _prepare(self, claim: ClaimRef) -> PrepareOutcome:
+    async def _answer_prepare(self, claim: ClaimRef) -> PrepareOutcome:
         try:
-            return PrepareOutcome(devices=to_reported_devices(await self._handler.prepare(claim)))
+            return PrepareOutcome(devices=to_reported_devices(await self._handler.prepare_when_active(claim)))
         except Exception as error:  # noqa: BLE001  (a defect fails this claim, not the others; it is logged)
             return PrepareOutcome(error=_message(error))
 
-    async def _unprepare(self, claim: ClaimRef) -> str:
+    async def _answer_unprepare(self, claim: ClaimRef) -> str:
         try:
-            await self._handler.unprepare(claim)
+            await self._handler.unprepare_when_active(claim)
         except Exception as error:  # noqa: BLE001  (as above)
             return _message(error)
         return ""

@@ -52,14 +52,14 @@ def unary(
 ) -> "tuple[str, Handler]":
     """Make an item of Handlers that answers each request once."""
 
-    async def handle(request: RequestT, context: "grpc.aio.ServicerContext[RequestT, bytes]") -> bytes:
+    async def handle_unary(request: RequestT, context: "grpc.aio.ServicerContext[RequestT, bytes]") -> bytes:
         response = await answer(request)
         try:
             return method.encode_response(response)
         except RefusedCallError as error:
             await context.abort(grpc.StatusCode.UNKNOWN, str(error))
 
-    return method.path, grpc.unary_unary_rpc_method_handler(handle, request_deserializer=method.decode_request)
+    return method.path, grpc.unary_unary_rpc_method_handler(handle_unary, request_deserializer=method.decode_request)
 
 
 def stream(
@@ -67,12 +67,12 @@ def stream(
 ) -> "tuple[str, Handler]":
     """Make an item of Handlers that streams answers to each request until ``answers`` ends or the client goes."""
 
-    async def handle(request: RequestT, _context: object) -> AsyncIterator[ResponseT]:
+    async def handle_stream(request: RequestT, _context: object) -> AsyncIterator[ResponseT]:
         async for answer in answers(request):
             yield answer
 
     return method.path, grpc.unary_stream_rpc_method_handler(
-        handle, request_deserializer=method.decode_request, response_serializer=method.encode_response
+        handle_stream, request_deserializer=method.decode_request, response_serializer=method.encode_response
     )
 
 

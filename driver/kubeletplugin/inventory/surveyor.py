@@ -92,7 +92,7 @@ class HardwareSurveyor:
             if card_uuid not in self._cards:
                 has_changed = await self._look_for(card_uuid, failures)
             else:
-                has_changed = await self._survey_card(*self._cards[card_uuid], failures)
+                has_changed = await self._survey_known_card(*self._cards[card_uuid], failures)
             if has_changed:
                 self._on_change()
         if failures:
@@ -148,12 +148,12 @@ class HardwareSurveyor:
 
     def _begin(self, group: TaskGroup, card_uuid: str, *, is_new: bool = False) -> None:
         self._running.add(card_uuid)
-        group.start_soon(self._survey, card_uuid, is_new)
+        group.start_soon(self._run_survey, card_uuid, is_new)
 
-    async def _survey(self, card_uuid: str, is_new: bool) -> None:
+    async def _run_survey(self, card_uuid: str, is_new: bool) -> None:
         try:
             if card_uuid in self._cards:
-                changed = await self._survey_card(*self._cards[card_uuid])
+                changed = await self._survey_known_card(*self._cards[card_uuid])
             else:
                 changed = await self._look_for(card_uuid)
         finally:
@@ -164,7 +164,7 @@ class HardwareSurveyor:
             await self._list_if_held()
             self._on_change()
 
-    async def _survey_card(self, backend: str, card: Card, failures: list[Exception] | None = None) -> bool:
+    async def _survey_known_card(self, backend: str, card: Card, failures: list[Exception] | None = None) -> bool:
         """Survey a card; returns whether anything about its devices has changed. An error goes to ``failures``."""
         changed = False
 
@@ -173,7 +173,7 @@ class HardwareSurveyor:
             changed = self._surveys.update(card, survey, self._records.values(), self._boot_id, self._came_later)
 
         try:
-            await self._card_executor.survey(backend, card.uuid, apply)
+            await self._card_executor.survey_under_lock(backend, card.uuid, apply)
         except Exception as error:  # noqa: BLE001  (backends are third parties': the other cards go on)
             _FAILED.labels(self._driver).inc()
             if failures is not None:
@@ -206,7 +206,7 @@ class HardwareSurveyor:
         for backend in backends:
             surveys: list[CardSurvey] = []
             try:
-                await self._card_executor.survey(backend, card_uuid, surveys.append)
+                await self._card_executor.survey_under_lock(backend, card_uuid, surveys.append)
             except Exception as error:  # noqa: BLE001  (as above)
                 if failures is not None:
                     failures.append(error)

@@ -16,7 +16,11 @@ async def call_plugin(root: Path, held: ResourceClaim, operation: str, backend: 
     cluster.add(held)
     with closing(backend):
         async with plugin_core(root, cluster, other_backend=backend) as core:
-            await (core.preparer.prepare(ref(held)) if operation == "prepare" else core.preparer.unprepare(ref(held)))
+            await (
+                core.preparer.prepare_claim(ref(held))
+                if operation == "prepare"
+                else core.preparer.unprepare_claim(ref(held))
+            )
 
 
 async def collect_garbage(root: Path, backend: Backend) -> None:

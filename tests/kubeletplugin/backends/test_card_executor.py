@@ -253,14 +253,14 @@ async def test_a_survey_is_applied_while_its_card_is_locked(node: Node) -> None:
         applied.append(survey)
         assert node.executor._cards["GPU-0"].lock.locked()
 
-    await node.executor.survey("fake", "GPU-0", apply)
+    await node.executor.survey_under_lock("fake", "GPU-0", apply)
     assert applied == [CardSurvey(card_uuid="GPU-0")]
 
 
 async def test_a_card_that_is_away_is_not_surveyed(node: Node) -> None:
     node.backend.answer = CardAbsentError("GPU-0 has fallen off the bus")
     with pytest.raises(CardAbsentError):
-        await node.executor.survey("fake", "GPU-0", lambda survey: None)
+        await node.executor.survey_under_lock("fake", "GPU-0", lambda survey: None)
 
 
 def found(id_: str, start: int, size: int) -> FoundPartition:
@@ -284,13 +284,13 @@ async def test_a_survey_that_contradicts_itself_is_refused_by_name(
     await node.executor.discover("fake")
     node.backend.answer = CardSurvey(card_uuid="GPU-0", partitions=partitions)
     with pytest.raises(ContradictorySurveyError, match=f"the survey of card GPU-0 cannot be true: .*{reason}"):
-        await node.executor.survey("fake", "GPU-0", lambda survey: None)
+        await node.executor.survey_under_lock("fake", "GPU-0", lambda survey: None)
     assert issubclass(ContradictorySurveyError, TransientError), "the next survey may be right"
 
 
 async def test_a_survey_of_another_card_is_refused(node: Node) -> None:
     with pytest.raises(ContradictorySurveyError, match="it is of card GPU-0"):
-        await node.executor.survey("fake", "GPU-1", lambda survey: None)
+        await node.executor.survey_under_lock("fake", "GPU-1", lambda survey: None)
 
 
 async def test_a_discovery_that_hangs_is_given_up_and_its_backends_cards_work_on(impatient: Node) -> None:
@@ -302,7 +302,7 @@ async def test_a_discovery_that_hangs_is_given_up_and_its_backends_cards_work_on
         await node.executor.discover("fake")
     assert not node.executor.has_hanging_calls, "no card may still be changed"
     node.be_patient()
-    await node.executor.survey("fake", "GPU-0", lambda survey: None)
+    await node.executor.survey_under_lock("fake", "GPU-0", lambda survey: None)
     node.backend.tell(CARD_EVENT)
     assert list(await node.executor.wait_for_events("fake")) == [CARD_EVENT]
 
@@ -419,7 +419,7 @@ async def test_a_backend_is_not_closed_for_good_while_a_survey_runs(node: Node) 
 
     node.backend.survey = hang  # type: ignore[method-assign]
     async with anyio.create_task_group() as group:
-        group.start_soon(node.executor.survey, "fake", "GPU-0", lambda _: None)
+        group.start_soon(node.executor.survey_under_lock, "fake", "GPU-0", lambda _: None)
         await until(lambda: node.running == 1)
         group.start_soon(close)
         await anyio.wait_all_tasks_blocked()

@@ -38,9 +38,9 @@ async def main(root: Path, operation: str, at: int) -> None:
     cluster.add(CLAIM)
     async with plugin_core(root, cluster, effects, start=write_at_once) as core:
         if operation == "unprepare":
-            await core.preparer.unprepare(ref(CLAIM))
+            await core.preparer.unprepare_claim(ref(CLAIM))
         else:
-            await core.preparer.prepare(ref(CLAIM))
+            await core.preparer.prepare_claim(ref(CLAIM))
             await write_status(core, lambda: "status written" in effects.seen)
     print("\n".join(effects.seen))
 

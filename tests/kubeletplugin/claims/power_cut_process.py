@@ -40,7 +40,11 @@ async def main(root: Path, elsewhere: Path) -> None:
             tell(f"begin {operation}")
             verb, name = operation.split()
             (chosen,) = (one for one in CLAIMS if one.metadata.name == name)
-            await (core.preparer.prepare(ref(chosen)) if verb == "prepare" else core.preparer.unprepare(ref(chosen)))
+            await (
+                core.preparer.prepare_claim(ref(chosen))
+                if verb == "prepare"
+                else core.preparer.unprepare_claim(ref(chosen))
+            )
             tell(f"end {operation}")
 
 

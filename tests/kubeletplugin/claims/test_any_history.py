@@ -216,7 +216,7 @@ class AnyHistory(RuleBasedStateMachine):
 
     async def _call(self, core: PluginCore, call: str, held: ClaimRef, may_fail: Callable[[], bool]) -> None:
         try:
-            await (core.preparer.prepare(held) if call == "prepare" else core.preparer.unprepare(held))
+            await (core.preparer.prepare_claim(held) if call == "prepare" else core.preparer.unprepare_claim(held))
         except KerfError:
             assert call == "prepare" or may_fail(), "an unprepare fails only with the hardware"
             return

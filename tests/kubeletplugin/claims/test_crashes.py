@@ -131,12 +131,12 @@ async def every_way_on_ends_well(root: Path) -> None:
     """Record, hardware, file, and what the claim shows become what they should be."""
 
     async def prepare_again(core: PluginCore, claim: ClaimRef) -> None:
-        record = await core.preparer.prepare(claim)
+        record = await core.preparer.prepare_claim(claim)
         assert [device.share.id.device for device in record.devices] == list(DEVICES)
         await until(lambda: shown(core) == [*DEVICES])
 
     async def unprepare(core: PluginCore, claim: ClaimRef) -> None:
-        await core.preparer.unprepare(claim)
+        await core.preparer.unprepare_claim(claim)
         await until(lambda: shown(core) == [])
 
     async def collect(core: PluginCore, claim: ClaimRef) -> None:

@@ -132,7 +132,7 @@ async def test_a_claim_that_waits_is_made_ready_and_told_and_the_kubelet_finds_i
         assert record is not None
         assert record.awaits_pod
         serial = next(iter(fixture.core.backend.made.values())).serial
-        record = await fixture.core.preparer.prepare(ref(held))
+        record = await fixture.core.preparer.prepare_claim(ref(held))
         assert not record.awaits_pod, "its pod has come"
         assert record.devices[0].handle is not None
         assert record.devices[0].handle["serial"] == serial, "nothing was loaded again"

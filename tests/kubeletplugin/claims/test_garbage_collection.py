@@ -62,7 +62,7 @@ async def test_a_prepared_claim_is_taken_back_when_it_was_gone_for_longer_than_t
         gone = core.cluster.add(claim("gone", SLICE))
         kept = core.cluster.add(claim("kept", "gpu-1"))
         for held in (gone, kept):
-            await core.preparer.prepare(held)
+            await core.preparer.prepare_claim(held)
         core.cluster.remove(gone)
         assert await look(core, 0) == ["gone", "kept"]
         assert await look(core, GRACE_S - 1) == ["gone", "kept"]
@@ -83,7 +83,7 @@ async def test_a_prepared_claim_is_taken_back_when_it_was_gone_for_longer_than_t
 )
 async def test_a_claim_that_no_longer_has_its_devices_is_as_good_as_gone(now: Any, tmp_path: Path) -> None:
     async with plugin_core(tmp_path, FakeCluster()) as core:
-        await core.preparer.prepare(core.cluster.add(claim("training", SLICE)))
+        await core.preparer.prepare_claim(core.cluster.add(claim("training", SLICE)))
         core.cluster.add(now)
         await look(core, 0)
         assert await look(core, GRACE_S - 1) == ["training"]
@@ -93,7 +93,7 @@ async def test_a_claim_that_no_longer_has_its_devices_is_as_good_as_gone(now: An
 async def test_a_claim_that_comes_back_is_left_alone_and_its_time_starts_anew(tmp_path: Path) -> None:
     async with plugin_core(tmp_path, FakeCluster()) as core:
         held = core.cluster.add(claim("training", SLICE))
-        await core.preparer.prepare(held)
+        await core.preparer.prepare_claim(held)
         core.cluster.add(claim("training"))
         await look(core, 0)
         core.cluster.add(claim("training", SLICE))
@@ -107,7 +107,7 @@ async def test_a_claim_that_is_allocated_again_at_the_last_moment_keeps_its_devi
     """The look that found it gone may be old by the time its devices could be taken; so that looks again."""
     cluster = Wavering()
     async with plugin_core(tmp_path, cluster) as core:
-        await core.preparer.prepare(cluster.add(claim("training", SLICE)))
+        await core.preparer.prepare_claim(cluster.add(claim("training", SLICE)))
         cluster.misses = 2
         await look(core, 0)
         assert await look(core, GRACE_S) == ["training"]
@@ -120,7 +120,7 @@ async def test_what_was_only_begun_is_taken_back_at_once(tmp_path: Path) -> None
         core.backend.fail("prepare", SLICE, HardwareBusyError("busy"))
         core.backend.fail("abandon", SLICE, HardwareBusyError("busy"))
         with pytest.raises(DevicesFailedError, match="busy"):
-            await core.preparer.prepare(held)
+            await core.preparer.prepare_claim(held)
         assert await look(core, 0) == ["training"], "its claim is there: the kubelet will try again"
         core.cluster.remove(held)
         assert await look(core, 1) == []
@@ -130,7 +130,7 @@ async def test_what_was_only_begun_and_is_prepared_by_its_turn_is_no_longer_take
     """The claim was deleted while its prepare ran: the kubelet was answered, and 50 ms later its device was gone."""
     async with plugin_core(tmp_path, FakeCluster()) as core:
         held = core.cluster.add(claim("training", SLICE))
-        await core.preparer.prepare(held)
+        await core.preparer.prepare_claim(held)
         core.cluster.remove(held)
         begun = replace(core.checkpoint.records[held.uid], state=ClaimState.STARTED)
         await core.preparer.release_if_gone(begun)
@@ -142,7 +142,7 @@ async def test_a_prepared_claim_of_an_earlier_boot_is_taken_back_at_once(tmp_pat
     cluster = FakeCluster()
     held = cluster.add(claim("training", SLICE))
     async with plugin_core(tmp_path, cluster) as core:
-        await core.preparer.prepare(held)
+        await core.preparer.prepare_claim(held)
     async with plugin_core(tmp_path, cluster, boot_id="boot-2") as core:
         assert await look(core, 0) == ["training"]
         cluster.remove(held)
@@ -154,7 +154,7 @@ async def test_one_claim_that_cannot_be_looked_at_or_taken_back_does_not_keep_ot
         stuck = core.cluster.add(claim("a-stuck", SLICE))
         gone = core.cluster.add(claim("gone", "gpu-1"))
         for held in (stuck, gone):
-            await core.preparer.prepare(held)
+            await core.preparer.prepare_claim(held)
             core.cluster.remove(held)
         await look(core, 0)
         core.backend.fail("unprepare", SLICE, HardwareBusyError("in use by another client"))
@@ -172,7 +172,7 @@ async def test_a_claim_that_has_no_record_any_more_does_not_keep_others_from_bei
 async def test_nothing_is_taken_back_while_the_api_server_is_silent(tmp_path: Path) -> None:
     async with plugin_core(tmp_path, FakeCluster()) as core:
         held = core.cluster.add(claim("training", SLICE))
-        await core.preparer.prepare(held)
+        await core.preparer.prepare_claim(held)
         core.cluster.remove(held)
         core.cluster.is_down = True
         for at in (0, GRACE_S, 10 * GRACE_S):
@@ -184,10 +184,10 @@ async def test_nothing_is_taken_back_while_the_api_server_is_silent(tmp_path: Pa
 async def test_a_claim_that_the_kubelet_unprepared_meanwhile_is_no_longer_looked_at(tmp_path: Path) -> None:
     async with plugin_core(tmp_path, FakeCluster()) as core:
         held = core.cluster.add(claim("training", SLICE))
-        await core.preparer.prepare(held)
+        await core.preparer.prepare_claim(held)
         core.cluster.remove(held)
         await look(core, 0)
-        await core.preparer.unprepare(held)
+        await core.preparer.unprepare_claim(held)
         reads = core.cluster.reads
         await core.garbage_collector.collect({held.uid})
         assert core.cluster.reads == reads
@@ -207,7 +207,7 @@ async def test_a_leftover_that_cannot_be_looked_at_is_told_and_hides_no_lost_rec
 ) -> None:
     caplog.set_level("WARNING")  # whatever a test before has set
     async with plugin_core(tmp_path, FakeCluster()) as core:
-        await core.preparer.prepare(core.cluster.add(claim("training", SLICE)))
+        await core.preparer.prepare_claim(core.cluster.add(claim("training", SLICE)))
         (file,) = (tmp_path / "cdi").iterdir()
         file.rename(file.with_name(f"{file.stem}-of-nobody.json"))
         leftover = file.with_name(f".{file.name}.0123456789abcdef.tmp")
@@ -231,19 +231,19 @@ async def test_a_claim_in_the_way_of_another_is_suspected(tmp_path: Path) -> Non
     async with plugin_core(tmp_path, FakeCluster()) as core:
         first = core.cluster.add(claim("first", SLICE))
         second = core.cluster.add(claim("second", "gpu-0"))
-        await core.preparer.prepare(first)
+        await core.preparer.prepare_claim(first)
         with pytest.raises(DeviceInUseError):
-            await core.preparer.prepare(second)
+            await core.preparer.prepare_claim(second)
         assert core.preparer.suspects.take() == {first.uid}
 
 
 async def test_a_release_whose_card_is_away_succeeds_and_is_finished_once_the_card_is_surveyed(tmp_path: Path) -> None:
     async with plugin_core(tmp_path, FakeCluster()) as core:
         held = core.cluster.add(claim("training", SLICE))
-        await core.preparer.prepare(held)
+        await core.preparer.prepare_claim(held)
         away = CardAbsentError("card GPU-0 fell off the bus")
         core.backend.fail("unprepare", SLICE, away, away)
-        await core.preparer.unprepare(held)
+        await core.preparer.unprepare_claim(held)
         record = core.checkpoint.get(held.uid)
         assert record is not None
         assert (record.state, core.store.names()) == (ClaimState.RELEASING, [])
@@ -261,12 +261,12 @@ async def test_a_claim_whose_device_a_process_keeps_ends_after_some_tries_and_is
 ) -> None:
     async with plugin_core(tmp_path, FakeCluster()) as core:
         held = core.cluster.add(claim("training", SLICE))
-        await core.preparer.prepare(held)
+        await core.preparer.prepare_claim(held)
         core.backend.fail("unprepare", SLICE, *[HardwareHeldError("in use by process 4711")] * (HELD_TRIES + 2))
         for _ in range(HELD_TRIES - 1):
             with pytest.raises(DevicesFailedError, match="in use by process 4711"):
-                await core.preparer.unprepare(held)
-        await core.preparer.unprepare(held)
+                await core.preparer.unprepare_claim(held)
+        await core.preparer.unprepare_claim(held)
         assert caplog.text.count("unprepared, but the release waits for a process to end: ") == 1
         for expected in (["training"], ["training"], []):
             core.garbage_collector.finish_releases("GPU-0")
@@ -281,32 +281,32 @@ async def test_a_claim_that_is_prepared_again_after_some_tries_is_tried_as_often
     async with plugin_core(tmp_path, FakeCluster()) as core:
         held = core.cluster.add(claim("training", SLICE))
         for _ in range(2):
-            await core.preparer.prepare(held)
+            await core.preparer.prepare_claim(held)
             core.backend.fail("unprepare", SLICE, *[HardwareHeldError("in use by process 4711")] * refused)
             for _ in range(HELD_TRIES - 1):
                 with pytest.raises(DevicesFailedError, match="in use by process 4711"):
-                    await core.preparer.unprepare(held)
-            await core.preparer.unprepare(held)
+                    await core.preparer.unprepare_claim(held)
+            await core.preparer.unprepare_claim(held)
             assert bool(core.preparer.deferred) == (refused == HELD_TRIES)
 
 
 async def test_hardware_that_is_busy_for_another_reason_is_not_given_up(tmp_path: Path) -> None:
     async with plugin_core(tmp_path, FakeCluster()) as core:
         held = core.cluster.add(claim("training", SLICE))
-        await core.preparer.prepare(held)
+        await core.preparer.prepare_claim(held)
         core.backend.fail("unprepare", SLICE, *[HardwareBusyError("no answer")] * (HELD_TRIES + 1))
         for _ in range(HELD_TRIES + 1):
             with pytest.raises(DevicesFailedError, match="no answer"):
-                await core.preparer.unprepare(held)
+                await core.preparer.unprepare_claim(held)
 
 
 async def test_a_claim_that_is_prepared_again_while_its_release_waits_keeps_its_devices(tmp_path: Path) -> None:
     async with plugin_core(tmp_path, FakeCluster()) as core:
         held = core.cluster.add(claim("training", SLICE))
-        await core.preparer.prepare(held)
+        await core.preparer.prepare_claim(held)
         core.backend.fail("unprepare", SLICE, CardAbsentError("card GPU-0 fell off the bus"))
-        await core.preparer.unprepare(held)
-        await core.preparer.prepare(held)
+        await core.preparer.unprepare_claim(held)
+        await core.preparer.prepare_claim(held)
         core.garbage_collector.finish_releases("GPU-0")
         await core.garbage_collector.collect(core.preparer.suspects.take())
         assert [each.state for each in core.checkpoint.records.values()] == [ClaimState.PREPARED]
@@ -316,9 +316,9 @@ async def test_a_successor_finishes_the_release_that_waits_for_a_card(tmp_path: 
     cluster = FakeCluster()
     held = cluster.add(claim("training", SLICE))
     async with plugin_core(tmp_path, cluster) as core:
-        await core.preparer.prepare(held)
+        await core.preparer.prepare_claim(held)
         core.backend.fail("unprepare", SLICE, CardAbsentError("card GPU-0 fell off the bus"))
-        await core.preparer.unprepare(held)
+        await core.preparer.unprepare_claim(held)
     async with plugin_core(tmp_path, cluster) as core:
         core.garbage_collector.finish_releases("GPU-0")
         await core.garbage_collector.collect(core.preparer.suspects.take())
@@ -328,11 +328,11 @@ async def test_a_successor_finishes_the_release_that_waits_for_a_card(tmp_path: 
 async def test_a_release_that_waits_for_one_card_keeps_no_other_from_claims(tmp_path: Path) -> None:
     async with plugin_core(tmp_path, FakeCluster()) as core:
         held = core.cluster.add(claim("both", SLICE, "gpu-1"))
-        await core.preparer.prepare(held)
+        await core.preparer.prepare_claim(held)
         core.backend.fail("unprepare", SLICE, CardAbsentError("card GPU-0 fell off the bus"))
-        await core.preparer.unprepare(held)
+        await core.preparer.unprepare_claim(held)
         assert set(core.backend.made) == {SLICE}
-        await core.preparer.prepare(core.cluster.add(claim("next", "gpu-1")))
+        await core.preparer.prepare_claim(core.cluster.add(claim("next", "gpu-1")))
         core.garbage_collector.finish_releases("GPU-0")
         await core.garbage_collector.collect(core.preparer.suspects.take())
         assert set(core.backend.made) == {"gpu-1"}
@@ -344,11 +344,11 @@ async def test_what_an_earlier_boot_made_needs_no_card_to_be_released(tmp_path: 
     cluster = FakeCluster()
     held = cluster.add(claim("training", SLICE))
     async with plugin_core(tmp_path, cluster) as core:
-        await core.preparer.prepare(held)
+        await core.preparer.prepare_claim(held)
     async with plugin_core(tmp_path, cluster, boot_id="boot-2") as core:
         for operation in ("unprepare", "abandon"):
             core.backend.fail(operation, SLICE, CardAbsentError("there is no card GPU-0"))
-        await core.preparer.unprepare(held)
+        await core.preparer.unprepare_claim(held)
         assert dict(core.checkpoint.records) == {}
 
 
@@ -358,7 +358,7 @@ async def test_files_of_prepared_claims_are_written_anew_and_one_failure_keeps_n
     async with plugin_core(tmp_path, FakeCluster()) as core:
         first, second = (core.cluster.add(claim(name, device)) for name, device in (("a", SLICE), ("b", "gpu-1")))
         for held in (first, second):
-            await core.preparer.prepare(held)
+            await core.preparer.prepare_claim(held)
         names = core.store.names()
         texts = [core.store.path(name).read_text() for name in names]
         for name in names:
@@ -389,16 +389,16 @@ async def test_what_is_no_proof_of_absence_takes_nothing_back(
     caplog.set_level("WARNING")  # whatever a test before has set
     async with plugin_core(tmp_path, FakeCluster()) as core:
         held = core.cluster.add(claim("training", SLICE))
-        await core.preparer.prepare(held)
+        await core.preparer.prepare_claim(held)
         core.cluster.errors["training"] = error
         for at in range(0, 1000, 15):
             assert await look(core, at) == ["training"]
         assert len(caplog.messages) == 1, "it is told once"
         assert "default/training is left as it is until more is known" in caplog.text
         with pytest.raises(type(error)):
-            await core.preparer.prepare(held)
+            await core.preparer.prepare_claim(held)
         assert (set(core.backend.made), len(core.store.names())) == ({SLICE}, 1)
-        await core.preparer.unprepare(held)
+        await core.preparer.unprepare_claim(held)
         assert core.backend.made == {}, "the kubelet needs no API server to unprepare"
 
 
@@ -409,12 +409,12 @@ async def test_what_is_not_known_of_a_claim_is_told_again_when_it_was_unprepared
     async with plugin_core(tmp_path, FakeCluster()) as core:
         held = core.cluster.add(claim("training", SLICE))
         for times in (1, 2):
-            await core.preparer.prepare(held)
+            await core.preparer.prepare_claim(held)
             core.cluster.errors["training"] = UnreachableError("GET claim", "connection refused")
             for _ in range(2):
                 assert await look(core, 0) == ["training"]
             assert caplog.text.count("default/training is left as it is until more is known") == times
-            await core.preparer.unprepare(held)
+            await core.preparer.unprepare_claim(held)
             assert await look(core, 0) == []
             core.cluster.errors.clear()
 
@@ -422,7 +422,7 @@ async def test_what_is_not_known_of_a_claim_is_told_again_when_it_was_unprepared
 async def test_a_claim_that_a_list_shows_is_not_absent(tmp_path: Path) -> None:
     async with plugin_core(tmp_path, FakeCluster()) as core:
         held = core.cluster.add(claim("training", SLICE))
-        await core.preparer.prepare(held)
+        await core.preparer.prepare_claim(held)
         core.cluster.remove(held)
         core.cluster.doubts[held.uid] = AbsenceUnprovenError("the API server lists it")
         await look(core, 0)
@@ -454,7 +454,7 @@ async def test_a_claim_that_is_in_use_here_keeps_its_devices_whatever_the_api_se
     """The API server was restored from a backup that is older than the claim: its proof is perfect, and wrong."""
     async with plugin_core(tmp_path, FakeCluster()) as core:
         held = core.cluster.add(claim("training", SLICE))
-        await core.preparer.prepare(held)
+        await core.preparer.prepare_claim(held)
         core.cluster.remove(held)
         if now is not None:
             core.cluster.add(now)
@@ -483,7 +483,7 @@ async def test_a_claim_that_is_in_use_here_keeps_its_devices_whatever_the_api_se
 async def test_a_claim_that_is_there_again_is_no_orphan(tmp_path: Path) -> None:
     async with plugin_core(tmp_path, FakeCluster()) as core:
         held = core.cluster.add(claim("training", SLICE))
-        await core.preparer.prepare(held)
+        await core.preparer.prepare_claim(held)
         core.cluster.remove(held)
         survey(core, in_use=True)
         await look(core, 0)
@@ -499,7 +499,7 @@ async def test_a_claim_that_is_there_again_is_no_orphan(tmp_path: Path) -> None:
 async def test_a_claim_without_a_reservation_that_a_pod_still_uses_waits_for_the_kubelet(tmp_path: Path) -> None:
     """A pod that was deleted by force while its kubelet was away; the claim is known, so nobody has to be told."""
     async with plugin_core(tmp_path, FakeCluster()) as core:
-        await core.preparer.prepare(core.cluster.add(claim("training", SLICE)))
+        await core.preparer.prepare_claim(core.cluster.add(claim("training", SLICE)))
         core.cluster.add(claim("training", SLICE, is_reserved=False))
         core.uses.uses = (ClaimUse(claim=ObjectRef("default", "training"), pod=POD),)
         await look(core, 0)
@@ -513,9 +513,9 @@ async def test_a_claim_of_the_same_name_that_pods_use_does_not_keep_its_predeces
     """The kubelet has forgotten the first claim, and names claims without UIDs."""
     async with plugin_core(tmp_path, FakeCluster()) as core:
         first = core.cluster.add(claim("training", SLICE))
-        await core.preparer.prepare(first)
+        await core.preparer.prepare_claim(first)
         second = core.cluster.add(claim("training", "gpu-1", uid="second"))
-        await core.preparer.prepare(second)
+        await core.preparer.prepare_claim(second)
         core.uses.uses = (ClaimUse(claim=ObjectRef("default", "training"), pod=POD),)
         for uid in (first.uid, "second"):
             user = await core.garbage_collector._users.find_user(core.checkpoint.records[uid])
@@ -530,7 +530,7 @@ async def test_a_claim_of_the_same_name_that_pods_use_does_not_keep_its_predeces
 async def test_a_claim_that_loses_its_reservation_and_then_goes_must_be_gone_for_a_minute(tmp_path: Path) -> None:
     async with plugin_core(tmp_path, FakeCluster()) as core:
         held = core.cluster.add(claim("training", SLICE))
-        await core.preparer.prepare(held)
+        await core.preparer.prepare_claim(held)
         core.cluster.add(claim("training", SLICE, is_reserved=False))
         await look(core, 0)
         core.cluster.remove(held)
@@ -541,7 +541,7 @@ async def test_a_claim_that_loses_its_reservation_and_then_goes_must_be_gone_for
 async def test_what_the_kubelet_said_last_counts_while_it_is_silent(tmp_path: Path) -> None:
     async with plugin_core(tmp_path, FakeCluster()) as core:
         held = core.cluster.add(claim("training", SLICE))
-        await core.preparer.prepare(held)
+        await core.preparer.prepare_claim(held)
         core.uses.uses = (ClaimUse(claim=ObjectRef("default", "training"), pod=POD),)
         assert await core.garbage_collector._list_used() == {held.uid}
         core.uses.is_silent = True
@@ -551,7 +551,7 @@ async def test_what_the_kubelet_said_last_counts_while_it_is_silent(tmp_path: Pa
 async def test_while_the_kubelet_is_silent_nothing_is_taken_from_what_may_be_a_running_pod(tmp_path: Path) -> None:
     async with plugin_core(tmp_path, FakeCluster()) as core:
         held = core.cluster.add(claim("training", SLICE))
-        await core.preparer.prepare(held)
+        await core.preparer.prepare_claim(held)
         core.cluster.remove(held)
         core.uses.is_silent = True
         await look(core, 0)
@@ -585,7 +585,7 @@ async def test_a_claim_that_the_kubelet_forgot_is_taken_back_within_a_minute_of_
     """kubernetes/kubernetes#140527: the pod has ended, and nobody unprepares its claim."""
     async with plugin_core(tmp_path, FakeCluster()) as core:
         held = core.cluster.add(claim("training", SLICE))
-        await core.preparer.prepare(held)
+        await core.preparer.prepare_claim(held)
         use = (ClaimUse(claim=ObjectRef("default", "training"), pod=POD),)
         schedule = CollectionSchedule(SETTINGS.collect_interval_s, SETTINGS.collect_unused_interval_s)
         ended_at, at = 1000.0, 0.0

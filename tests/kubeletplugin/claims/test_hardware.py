@@ -48,7 +48,7 @@ class Node:
 
     async def prepare(self, devices: list[PreparedDevice], held: ClaimRef = CLAIM) -> tuple[PreparedDevice, ...]:
         self.start(devices, held)
-        return await self.hardware.prepare(held, devices)
+        return await self.hardware.prepare_devices(held, devices)
 
     def start(self, devices: list[PreparedDevice], held: ClaimRef = CLAIM) -> None:
         self.checkpoint.put(record(held.name, *devices, state=ClaimState.STARTED, boot_id=self.boot_id))
@@ -56,7 +56,7 @@ class Node:
     async def release(self, devices: tuple[PreparedDevice, ...], held: ClaimRef = CLAIM) -> PreparedClaim:
         releasing = record(held.name, *devices, state=ClaimState.RELEASING, boot_id=self.boot_id)
         self.checkpoint.put(releasing)
-        await self.hardware.release(releasing)
+        await self.hardware.release_devices(releasing)
         return releasing
 
     def notes(self, of: PreparedDevice, held: ClaimRef = CLAIM) -> Any:
@@ -269,7 +269,7 @@ async def test_what_was_cut_there_before_the_first_try_is_not_ours_after_an_inte
     node.start([FIRST])
     node.checkpoint.journal(CLAIM.uid, FIRST.share, BOOT).write(before=["gpu-0-memory-slice-0"])
     with pytest.raises(DevicesFailedError, match="in use outside of Kerf"):
-        await node.hardware.prepare(CLAIM, [FIRST])
+        await node.hardware.prepare_devices(CLAIM, [FIRST])
     await node.release((FIRST,))
     assert list(node.backend.made.values()) == [by_hand]
 
@@ -305,7 +305,7 @@ async def test_a_release_in_another_boot_touches_nothing(node: Node) -> None:
     node.backend.reboot()
     node.backend.cut_by_hand(from_card_part(FIRST.part))
     node.boot_id = "boot-2"
-    await node.hardware.release(earlier)
+    await node.hardware.release_devices(earlier)
     assert len(node.backend.made) == 1
     assert node.backend.calls == [("prepare", FIRST.share.id.device)]
 
@@ -384,7 +384,7 @@ async def test_a_device_that_others_share_is_left_to_them_with_the_knowledge_tha
     await node.release(devices)
     assert [made.start for made in node.backend.made.values()] == [0]
     node.checkpoint.drop(CLAIM.uid)
-    [again] = await node.hardware.prepare(OTHER, [other])
+    [again] = await node.hardware.prepare_devices(OTHER, [other])
     assert again.handle == devices[0].handle
     await node.release((again,), OTHER)
     assert node.backend.made == {}
@@ -454,4 +454,4 @@ async def test_what_a_process_of_a_stranger_uses_is_no_work_of_an_interrupted_pr
     used = FoundPartition(id="process-4711", profile=None, placement=None, in_use=True)
     node.backend.survey = lambda card_uuid: CardSurvey(card_uuid=card_uuid, partitions=(used,))  # type: ignore[method-assign]
     with pytest.raises(DevicesFailedError, match="in use outside of Kerf: process-4711"):
-        await node.hardware.prepare(CLAIM, [whole])
+        await node.hardware.prepare_devices(CLAIM, [whole])

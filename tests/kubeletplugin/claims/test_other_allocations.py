@@ -30,12 +30,12 @@ async def test_a_claim_gets_its_new_devices_while_the_release_of_its_old_ones_wa
     cluster = FakeCluster()
     async with plugin_core(tmp_path, cluster) as core:
         held = core.cluster.add(claim("training", SLICE))
-        await core.preparer.prepare(held)
+        await core.preparer.prepare_claim(held)
         away = CardAbsentError("card GPU-0 fell off the bus")
         core.backend.fail("unprepare", SLICE, away, away)
-        await core.preparer.unprepare(held)
+        await core.preparer.unprepare_claim(held)
         core.cluster.add(claim("training", "gpu-1"))
-        await core.preparer.prepare(held)
+        await core.preparer.prepare_claim(held)
         assert set(core.backend.made) == {SLICE, "gpu-1"}
         core.backend.fail("unprepare", SLICE, away)
         core.garbage_collector.finish_releases("GPU-0")
@@ -45,7 +45,7 @@ async def test_a_claim_gets_its_new_devices_while_the_release_of_its_old_ones_wa
         core.garbage_collector.finish_releases("GPU-0")
         await core.garbage_collector.collect(core.preparer.suspects.take())
         assert set(core.backend.made) == {"gpu-1"}
-        await core.preparer.unprepare(held)
+        await core.preparer.unprepare_claim(held)
         assert (dict(core.checkpoint.records), core.backend.made) == ({}, {})
 
 
@@ -53,10 +53,10 @@ async def test_what_a_claim_had_before_it_was_allocated_otherwise_is_kept_for_a_
     """The kubelet was restarted and calls for claims of running pods again: one may have what the claim had before."""
     async with plugin_core(tmp_path, FakeCluster()) as core:
         held = core.cluster.add(claim("training", SLICE))
-        await core.preparer.prepare(held)
+        await core.preparer.prepare_claim(held)
         core.uses.uses = USED
         core.cluster.add(claim("training", "gpu-1"))
-        await core.preparer.prepare(held)
+        await core.preparer.prepare_claim(held)
         await core.garbage_collector.collect(core.preparer.suspects.take())
         await look(core, GRACE_S - 1)
         assert set(core.backend.made) == {SLICE, "gpu-1"}
@@ -70,17 +70,17 @@ async def test_a_claim_that_needs_a_part_of_what_it_had_before_gets_it_after_a_m
     """The pod that waits for it is listed by the kubelet, too, which says nothing of what was before."""
     async with plugin_core(tmp_path, FakeCluster()) as core:
         held = core.cluster.add(claim("training", SLICE))
-        await core.preparer.prepare(held)
+        await core.preparer.prepare_claim(held)
         core.uses.uses = USED
         core.cluster.add(claim("training", "gpu-0"))
         for at in (0, GRACE_S - 1):
             with pytest.raises(DeviceInUseError):
-                await core.preparer.prepare(held)
+                await core.preparer.prepare_claim(held)
             core.garbage_collector.check_files()
             await look(core, at)
             assert set(core.backend.made) == {SLICE}
         await look(core, GRACE_S)
-        await core.preparer.prepare(held)
+        await core.preparer.prepare_claim(held)
         assert set(core.backend.made) == {"gpu-0"}
         assert core.cluster.reported == []
 
@@ -88,13 +88,13 @@ async def test_a_claim_that_needs_a_part_of_what_it_had_before_gets_it_after_a_m
 async def test_what_a_claim_had_before_is_kept_while_a_process_uses_it(tmp_path: Path) -> None:
     async with plugin_core(tmp_path, FakeCluster()) as core:
         held = core.cluster.add(claim("training", SLICE))
-        await core.preparer.prepare(held)
+        await core.preparer.prepare_claim(held)
         partition = from_card_part(core.checkpoint.records[held.uid].devices[0].part)
         used = FoundPartition(id="gi-1", profile=partition.profile, placement=partition.placement, in_use=True)
         survey = CardSurvey(card_uuid="GPU-0", partitions=(used,))
         core.surveys.update(CARDS[0], survey, core.checkpoint.records.values(), BOOT, later)
         core.cluster.add(claim("training", "gpu-1"))
-        await core.preparer.prepare(held)
+        await core.preparer.prepare_claim(held)
         await look(core, 0)
         await look(core, 2 * GRACE_S)
         assert set(core.backend.made) == {SLICE, "gpu-1"}
@@ -106,17 +106,17 @@ async def test_what_a_claim_had_before_goes_when_the_kubelet_unprepares_the_clai
     cluster = FakeCluster()
     async with plugin_core(tmp_path, cluster) as core:
         held = core.cluster.add(claim("training", SLICE))
-        await core.preparer.prepare(held)
+        await core.preparer.prepare_claim(held)
         core.cluster.add(claim("training", "gpu-1"))
-        await core.preparer.prepare(held)
+        await core.preparer.prepare_claim(held)
     async with plugin_core(tmp_path, cluster) as core:
         await core.preparer.restore_files()
         assert len(list((tmp_path / "cdi").iterdir())) == 1
         assert set(core.backend.made) == {SLICE, "gpu-1"}
         core.backend.fail("unprepare", SLICE, HardwareBusyError("busy"))
         with pytest.raises(DevicesFailedError, match="busy"):
-            await core.preparer.unprepare(held)
-        await core.preparer.unprepare(held)
+            await core.preparer.unprepare_claim(held)
+        await core.preparer.unprepare_claim(held)
         assert (dict(core.checkpoint.records), core.backend.made) == ({}, {})
 
 
@@ -126,5 +126,5 @@ async def test_what_was_prepared_early_for_a_claim_that_was_allocated_otherwise_
         held = core.cluster.add(claim("training", SLICE))
         await core.preparer.prepare_early(held)
         core.cluster.add(claim("training", "gpu-1"))
-        await core.preparer.prepare(held)
+        await core.preparer.prepare_claim(held)
         assert set(core.backend.made) == {"gpu-1"}

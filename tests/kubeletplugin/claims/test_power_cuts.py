@@ -142,10 +142,10 @@ async def judge(root: Path, must_have: set[str], elsewhere: Path, where: str) ->
     async with plugin_core(root, cluster, boot_id="boot-2") as core:
         core.garbage_collector.check_files()
         for claim in CLAIMS:
-            await core.preparer.prepare(ref(claim))
+            await core.preparer.prepare_claim(ref(claim))
         assert len(core.backend.made) == DEVICES, where
         for claim in CLAIMS:
-            await core.preparer.unprepare(ref(claim))
+            await core.preparer.unprepare_claim(ref(claim))
         assert (dict(core.checkpoint.records), core.backend.made) == ({}, {}), where
     left = [path.name for path in itertools.chain((root / "cdi").glob("*.json"), (root / "metadata").glob("*"))]
     assert left == [], where

@@ -216,7 +216,7 @@ class Collection:
             count_allocations=lambda _: 1,
             note_used=lambda _: None,
             is_unstarted=lambda _: True,
-            release=self._release,
+            release_unused=self._release,
         )
         self._collector = ResourceCollector(
             settings=replace(SETTINGS, unused_grace_s=30, unstarted_grace_s=30),

@@ -391,11 +391,11 @@ class PluginLife(Life):
         self._preparer = preparer
 
     async def _prepare(self, claim: ClaimRef) -> dict[str, str]:
-        record = await self._preparer.prepare(claim)
+        record = await self._preparer.prepare_claim(claim)
         return {device.share.id.device: ",".join(device.cdi_ids) for device in record.devices}
 
     async def _unprepare(self, claim: ClaimRef) -> None:
-        await self._preparer.unprepare(claim)
+        await self._preparer.unprepare_claim(claim)
 
 
 class InstanceLife(Life):

@@ -53,15 +53,15 @@ def made(core: PluginCore) -> list[str]:
 
 async def test_the_first_share_cuts_and_the_last_takes_back(tmp_path: Path) -> None:
     async with plugin_core(tmp_path, cluster_of(FIRST, SECOND)) as core:
-        one = await core.preparer.prepare(ref(FIRST))
-        other = await core.preparer.prepare(ref(SECOND))
+        one = await core.preparer.prepare_claim(ref(FIRST))
+        other = await core.preparer.prepare_claim(ref(SECOND))
         assert one.devices[0].handle == other.devices[0].handle, "the same partition"
         assert one.devices[0].cdi_ids != other.devices[0].cdi_ids
         assert one.devices[0].cdi_ids == (f"k8s.gpu.kerf.dev/claim=claim-{ref(FIRST).uid}-{DEVICE}-share-of-first",)
         assert made(core) == [PLACE]
-        await core.preparer.unprepare(ref(FIRST))
+        await core.preparer.unprepare_claim(ref(FIRST))
         assert made(core) == [PLACE]
-        await core.preparer.unprepare(ref(SECOND))
+        await core.preparer.unprepare_claim(ref(SECOND))
         assert made(core) == []
         assert dict(core.checkpoint.records) == {}
 
@@ -69,11 +69,11 @@ async def test_the_first_share_cuts_and_the_last_takes_back(tmp_path: Path) -> N
 async def test_two_last_shares_that_end_at_once_leave_nothing(tmp_path: Path) -> None:
     async with plugin_core(tmp_path, cluster_of(FIRST, SECOND)) as core:
         for each in (FIRST, SECOND):
-            await core.preparer.prepare(ref(each))
+            await core.preparer.prepare_claim(ref(each))
         gate = core.backend.gate("unprepare", DEVICE)
         async with anyio.create_task_group() as group:
             for each in (FIRST, SECOND):
-                group.start_soon(core.preparer.unprepare, ref(each))
+                group.start_soon(core.preparer.unprepare_claim, ref(each))
             await gate.reached.wait()
             gate.opened.set()
         assert (made(core), dict(core.checkpoint.records)) == ([], {})
@@ -81,12 +81,12 @@ async def test_two_last_shares_that_end_at_once_leave_nothing(tmp_path: Path) ->
 
 async def test_a_share_that_begins_while_the_last_one_ends_has_its_partition(tmp_path: Path) -> None:
     async with plugin_core(tmp_path, cluster_of(FIRST, SECOND)) as core:
-        before = await core.preparer.prepare(ref(FIRST))
+        before = await core.preparer.prepare_claim(ref(FIRST))
         gate = core.backend.gate("unprepare", DEVICE)
         async with anyio.create_task_group() as group:
-            group.start_soon(core.preparer.unprepare, ref(FIRST))
+            group.start_soon(core.preparer.unprepare_claim, ref(FIRST))
             await gate.reached.wait()
-            group.start_soon(core.preparer.prepare, ref(SECOND))
+            group.start_soon(core.preparer.prepare_claim, ref(SECOND))
             await anyio.wait_all_tasks_blocked()
             gate.opened.set()
         after = core.checkpoint.get(ref(SECOND).uid)
@@ -97,12 +97,12 @@ async def test_a_share_that_begins_while_the_last_one_ends_has_its_partition(tmp
 
 async def test_a_share_that_begins_before_the_last_one_looks_keeps_the_partition(tmp_path: Path) -> None:
     async with plugin_core(tmp_path, cluster_of(FIRST, SECOND)) as core:
-        before = await core.preparer.prepare(ref(FIRST))
+        before = await core.preparer.prepare_claim(ref(FIRST))
         gate = core.backend.gate("prepare", DEVICE)
         async with anyio.create_task_group() as group:
-            group.start_soon(core.preparer.prepare, ref(SECOND))
+            group.start_soon(core.preparer.prepare_claim, ref(SECOND))
             await gate.reached.wait()
-            group.start_soon(core.preparer.unprepare, ref(FIRST))
+            group.start_soon(core.preparer.unprepare_claim, ref(FIRST))
             await anyio.wait_all_tasks_blocked()
             gate.opened.set()
         after = core.checkpoint.get(ref(SECOND).uid)
@@ -115,10 +115,10 @@ async def test_a_share_whose_prepare_fails_takes_back_its_own_and_leaves_the_oth
     async with plugin_core(tmp_path, cluster_of(FIRST, failing)) as core:
         for expected, holder in (([], None), ([PLACE], FIRST)):
             if holder is not None:
-                await core.preparer.prepare(ref(holder))
+                await core.preparer.prepare_claim(ref(holder))
             core.backend.fail("prepare", ELSEWHERE, HardwareBusyError("busy"))
             with pytest.raises(DevicesFailedError, match="busy"):
-                await core.preparer.prepare(ref(failing))
+                await core.preparer.prepare_claim(ref(failing))
             assert made(core) == expected
 
 
@@ -131,7 +131,7 @@ async def test_two_prepares_that_both_fail_leave_nothing(tmp_path: Path) -> None
 
         async def fails(held: ClaimRef) -> None:
             with pytest.raises(DevicesFailedError):
-                await core.preparer.prepare(held)
+                await core.preparer.prepare_claim(held)
 
         async with anyio.create_task_group() as group:
             for each in claims:
@@ -142,9 +142,9 @@ async def test_two_prepares_that_both_fail_leave_nothing(tmp_path: Path) -> None
 async def test_the_whole_partition_and_its_shares_exclude_each_other(tmp_path: Path) -> None:
     whole = claim("whole", "gpu-0-1g-1gb-at-0")
     async with plugin_core(tmp_path, cluster_of(FIRST, whole)) as core:
-        await core.preparer.prepare(ref(FIRST))
+        await core.preparer.prepare_claim(ref(FIRST))
         with pytest.raises(DeviceInUseError, match="two claims for one exclusive device"):
-            await core.preparer.prepare(ref(whole))
+            await core.preparer.prepare_claim(ref(whole))
 
 
 def offer(**spec: object) -> ResourceClassObject:

@@ -158,12 +158,12 @@ async def test_a_partition_that_a_boot_has_removed_is_made_anew(
     node = NvidiaNode(tmp_path, card)
     held = node.cluster.add(claim("training", device))
     async with node.plugin() as core:
-        await core.preparer.prepare(held)
+        await core.preparer.prepare_claim(held)
     node.reboot()
     assert (node.instances(), node.is_mig_on()) == ([], card.is_mig_on)
     async with node.plugin() as core:
-        await core.preparer.prepare(held)
+        await core.preparer.prepare_claim(held)
         assert node.instances() == [made]
         assert core.store.names() == [f"k8s.gpu.kerf.dev-claim_{held.uid}"]
-        await core.preparer.unprepare(held)
+        await core.preparer.unprepare_claim(held)
         assert node.instances() == []

@@ -38,7 +38,7 @@ async def test_every_name_that_the_kubelet_is_told_is_in_a_file_that_the_runtime
     names are those of its own file, and a start of the plugin writes it anew.
     """
     async with node.plugin() as core:
-        record = await core.preparer.prepare(ref(CLAIM))
+        record = await core.preparer.prepare_claim(ref(CLAIM))
         before = containers(node, record)
         assert all(edits.device_nodes for edits in before)
     (file,) = (node.root / "cdi").iterdir()
@@ -54,7 +54,7 @@ async def test_two_partitions_of_one_card_in_one_claim_have_device_nodes_of_thei
     Also test_gpu_dynmig.bats: two containers of a pod have one MIG device each.
     """
     async with node.plugin() as core:
-        edits = containers(node, await core.preparer.prepare(ref(CLAIM)))
+        edits = containers(node, await core.preparer.prepare_claim(ref(CLAIM)))
         nodes = [{one.path for one in each.device_nodes} for each in edits]
         own = [{path for path in paths if "nvidia-cap" in path} for paths in nodes]
         assert [len(paths) for paths in own] == [2, 2]
@@ -73,13 +73,13 @@ async def test_a_driver_that_is_installed_anew_under_a_running_plugin_is_read_an
     Path(node.cdi_hook).write_bytes(b"\x7fELF")
     installed, away = node.machine.driver_root, node.root / "replaced"
     async with node.plugin() as core:
-        before = containers(node, await core.preparer.prepare(ref(CLAIM)))
-        await core.preparer.unprepare(ref(CLAIM))
+        before = containers(node, await core.preparer.prepare_claim(ref(CLAIM)))
+        await core.preparer.unprepare_claim(ref(CLAIM))
         installed.rename(away)
         with pytest.raises(DevicesFailedError, match="below the driver root"):
-            await core.preparer.prepare(ref(CLAIM))
+            await core.preparer.prepare_claim(ref(CLAIM))
         assert (node.instances(), core.store.names()) == ([], [])
         away.rename(installed)
-        after = containers(node, await core.preparer.prepare(ref(CLAIM)))
+        after = containers(node, await core.preparer.prepare_claim(ref(CLAIM)))
         assert after == before
         assert all(edits.mounts and edits.hooks and edits.device_nodes for edits in after)

@@ -38,7 +38,7 @@ async def prepare_halfway(node: NvidiaNode) -> None:
     break_halfway(node)
     async with node.plugin() as core:
         with pytest.raises(DevicesFailedError, match="nvmlGpuInstanceCreateComputeInstance"):
-            await core.preparer.prepare(ref(CLAIM))
+            await core.preparer.prepare_claim(ref(CLAIM))
         assert [*core.checkpoint.records] == [ref(CLAIM).uid]
     assert node.instances() == [HALF]
     node.machine.clear_faults()
@@ -51,9 +51,9 @@ async def test_a_gpu_instance_that_lacks_its_compute_instance_is_completed_by_th
     """
     await prepare_halfway(node)
     async with node.plugin() as core:
-        await core.preparer.prepare(ref(CLAIM))
+        await core.preparer.prepare_claim(ref(CLAIM))
         assert node.instances() == [MADE]
-        await core.preparer.unprepare(ref(CLAIM))
+        await core.preparer.unprepare_claim(ref(CLAIM))
         assert (node.instances(), [*core.checkpoint.records]) == ([], [])
 
 
@@ -72,16 +72,16 @@ async def test_a_release_that_has_removed_only_the_compute_instance_is_taken_up(
 ) -> None:
     """kubernetes-sigs/dra-driver-nvidia-gpu#1452: the second case of its comments, also when a prepare comes first."""
     async with node.plugin() as core:
-        await core.preparer.prepare(ref(CLAIM))
+        await core.preparer.prepare_claim(ref(CLAIM))
         node.machine.add_fault("nvmlGpuInstanceDestroy", error=pynvml.NVML_ERROR_IN_USE, times=None)
         with pytest.raises(DevicesFailedError, match=r"GPU instance 3 of card .* is in use"):
-            await core.preparer.unprepare(ref(CLAIM))
+            await core.preparer.unprepare_claim(ref(CLAIM))
         assert node.instances() == [HALF]
         node.machine.clear_faults()
         if is_wanted_again:
-            await core.preparer.prepare(ref(CLAIM))
+            await core.preparer.prepare_claim(ref(CLAIM))
             assert node.instances() == [MADE]
-        await core.preparer.unprepare(ref(CLAIM))
+        await core.preparer.unprepare_claim(ref(CLAIM))
         assert (node.instances(), [*core.checkpoint.records]) == ([], [])
 
 
@@ -92,6 +92,6 @@ async def test_a_claim_whose_prepare_has_failed_for_good_leaves_no_record(node: 
     """
     await prepare_halfway(node)
     async with node.plugin() as core:
-        await core.preparer.unprepare(ref(CLAIM))
+        await core.preparer.unprepare_claim(ref(CLAIM))
     async with node.plugin() as core:
         assert (node.instances(), [*core.checkpoint.records]) == ([], [])

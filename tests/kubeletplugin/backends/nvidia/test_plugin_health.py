@@ -63,7 +63,7 @@ async def running(root: Path) -> AsyncIterator[Node]:
     with anyio.fail_after(LONGEST_S), closing(backend):
         async with plugin_core(root, cluster, other_backend=backend) as core:
             await to_thread.run_sync(backend.wait_for_events, 0)  # registers: what is reported earlier is never told
-            await core.preparer.prepare(ref(CLAIM))
+            await core.preparer.prepare_claim(ref(CLAIM))
             node.publisher = DevicePublisher(
                 target=lambda: cluster.target,
                 card_executor=CardExecutor({backend.name: backend}, call_timeout_s=60, discovery_timeout_s=60),
@@ -124,12 +124,12 @@ async def test_a_process_that_does_not_end_lets_the_claim_end_and_the_rest_follo
     cluster.add(CLAIM)
     with closing(hardware(tmp_path)) as backend:
         async with plugin_core(tmp_path, cluster, other_backend=backend) as core:
-            await core.preparer.prepare(ref(CLAIM))
+            await core.preparer.prepare_claim(ref(CLAIM))
             machine(tmp_path).start_process(0, 4711, gpu_instance=INSTANCE, compute_instance=0)
             for _ in range(HELD_TRIES - 1):
                 with pytest.raises(DevicesFailedError, match=r"gpu-0-1g-20gb-at-0: GPU instance 3 .* by process 4711"):
-                    await core.preparer.unprepare(ref(CLAIM))
-            await core.preparer.unprepare(ref(CLAIM))
+                    await core.preparer.unprepare_claim(ref(CLAIM))
+            await core.preparer.unprepare_claim(ref(CLAIM))
             (card,) = backend.discover()
             assert [str(one) for one in backend.survey(card.uuid).partitions] == ["1g.20gb at 0"]
             machine(tmp_path).end_process(4711)

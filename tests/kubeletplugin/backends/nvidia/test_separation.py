@@ -38,13 +38,13 @@ async def test_what_somebody_has_cut_before_the_start_outlives_the_plugin_and_it
     held = node.cluster.add(claim("training", SMALL))
     for _ in range(2):
         async with node.plugin() as core:
-            await core.preparer.prepare(held)
+            await core.preparer.prepare_claim(held)
             await core.garbage_collector.collect(set(core.checkpoint.records))
     assert sorted(node.instances()) == ["1g.10gb at 6", "1g.20gb at 0"]
     async with node.plugin() as core:
-        await core.preparer.unprepare(held)
+        await core.preparer.unprepare_claim(held)
         with pytest.raises(DevicesFailedError, match=r"in use outside of Kerf: 1g\.10gb at 6"):
-            await core.preparer.prepare(node.cluster.add(claim("whole", "gpu-0")))
+            await core.preparer.prepare_claim(node.cluster.add(claim("whole", "gpu-0")))
     assert (node.instances(), node.is_mig_on()) == (["1g.10gb at 6"], True)
 
 
@@ -57,11 +57,11 @@ async def test_the_end_of_one_claim_leaves_the_mig_mode_to_those_that_are_left(n
     one, other = (node.cluster.add(claim(device, device)) for device in (SMALL, LARGE))
     async with node.plugin() as core:
         for held in (one, other):
-            await core.preparer.prepare(held)
-        await core.preparer.unprepare(one)
+            await core.preparer.prepare_claim(held)
+        await core.preparer.unprepare_claim(one)
         assert (node.instances(), node.is_mig_on()) == (["3g.40gb at 4"], True)
-        await core.preparer.unprepare(other)
-        await core.preparer.prepare(node.cluster.add(claim("whole", "gpu-0")))
+        await core.preparer.unprepare_claim(other)
+        await core.preparer.prepare_claim(node.cluster.add(claim("whole", "gpu-0")))
         assert not node.is_mig_on(), "the whole card can be used by CUDA"
 
 
@@ -69,10 +69,10 @@ async def test_another_instance_that_has_got_the_id_of_ours_is_not_destroyed(nod
     """kubernetes-sigs/dra-driver-nvidia-gpu, read in its code: a destroy trusts the id that was recorded."""
     held = node.cluster.add(claim("training", SMALL))
     async with node.plugin() as core:
-        await core.preparer.prepare(held)
+        await core.preparer.prepare_claim(held)
         node.remove_by_hand(3)
         node.cut_by_hand(*TWO_G, start=0)
-        await core.preparer.unprepare(held)
+        await core.preparer.unprepare_claim(held)
         assert [*core.checkpoint.records] == []
         assert node.instances() == ["2g.20gb at 0"]
 
@@ -89,11 +89,11 @@ async def test_of_a_claim_over_several_drivers_only_our_devices_are_worked_on(no
     node.machine.add_fault("nvmlGpuInstanceCreateComputeInstance", error=pynvml.NVML_ERROR_UNKNOWN)
     async with node.plugin() as core:
         with pytest.raises(DevicesFailedError, match=f"^{SMALL}: "):
-            await core.preparer.prepare(ref(mixed))
+            await core.preparer.prepare_claim(ref(mixed))
         assert node.instances() == ["1g.10gb at 2"], "only what was ours is taken back"
-        record = await core.preparer.prepare(ref(mixed))
+        record = await core.preparer.prepare_claim(ref(mixed))
         assert [device.share.id.device for device in record.devices] == [SMALL]
-        await core.preparer.unprepare(ref(mixed))
+        await core.preparer.unprepare_claim(ref(mixed))
         assert node.instances() == ["1g.10gb at 2"]
 
 
@@ -113,7 +113,7 @@ async def test_a_slow_card_keeps_no_other_card_waiting(node: NvidiaNode, monkeyp
     async with node.plugin() as core, anyio.create_task_group() as kubelet:
 
         async def prepare(device: str) -> None:
-            await core.preparer.prepare(node.cluster.add(claim(device, device)))
+            await core.preparer.prepare_claim(node.cluster.add(claim(device, device)))
             ended.append(device)
 
         kubelet.start_soon(prepare, SMALL)

@@ -138,7 +138,7 @@ class Machine:
         self, device: AllocatedDevice, config: DeviceConfigBase | None = None, backend: SimulatedBackend | None = None
     ) -> Handle:
         """Prepare a device as the plugin does, whose notes survive what a test calls a crash."""
-        return self._job(device, backend).prepare(config)
+        return self._job(device, backend).run_prepare(config)
 
     def release(
         self, device: AllocatedDevice, handle: Handle | None = None, backend: SimulatedBackend | None = None
@@ -146,7 +146,7 @@ class Machine:
         """Release a device as the plugin does: by its handle, or what may be there without one."""
         job = self._job(device, backend)
         if BEFORE in job.own.notes:
-            job.release(handle)
+            job.run_release(handle)
 
     def _job(self, device: AllocatedDevice, backend: SimulatedBackend | None) -> DeviceJob:
         own = self.notes.setdefault((device.share, device.claim.uid), Notes())
