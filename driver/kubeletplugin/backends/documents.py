@@ -1,4 +1,4 @@
-"""The documents of a backend, its configuration and its handles, as values of its own types."""
+"""The configuration document of a backend, as a value of its own type."""
 
 from pathlib import Path
 from typing import TypeVar
@@ -7,11 +7,9 @@ import msgspec
 
 from kerf_dra.api.errors import InvalidDocumentError, Problem
 from kerf_dra.api.kerf.v1alpha1 import Strict
-from kerf_dra.driver.kubeletplugin.backends.base import Handle, HardwareRefusedError
 from kerf_dra.driver.runtime.yaml_file import NotYamlError, parse_yaml
 
 ConfigT = TypeVar("ConfigT", bound=Strict)
-HandleT = TypeVar("HandleT", bound=msgspec.Struct)
 
 
 def read_config(path: Path | None, type_: type[ConfigT]) -> ConfigT:
@@ -25,11 +23,3 @@ def read_config(path: Path | None, type_: type[ConfigT]) -> ConfigT:
         return msgspec.convert(parse_yaml(path.read_bytes(), type_) or {}, type=type_)
     except (OSError, NotYamlError, msgspec.ValidationError) as error:
         raise InvalidDocumentError(str(path), [Problem("", str(error))]) from error
-
-
-def read_handle(handle: Handle, type_: type[HandleT], backend: str) -> HandleT:
-    """Read a handle. Raises HardwareRefusedError when another backend or a later version than ``backend`` wrote it."""
-    try:
-        return msgspec.convert(handle, type=type_)
-    except msgspec.ValidationError as error:
-        raise HardwareRefusedError(f"this is not a handle of the backend {backend}: {error}") from error

@@ -27,7 +27,7 @@ from kerf_dra.driver.kubeletplugin.backends.dfl.card import DflCard
 from kerf_dra.driver.kubeletplugin.backends.dfl.config import DflConfig
 from kerf_dra.driver.kubeletplugin.backends.dfl.driver_calls import DflDriver, LinuxSystemCalls, SystemCalls
 from kerf_dra.driver.kubeletplugin.backends.dfl.gbs import read_gbs_header
-from kerf_dra.driver.kubeletplugin.backends.dfl.handles import build_edits, from_json, to_json
+from kerf_dra.driver.kubeletplugin.backends.dfl.handles import HANDLES, build_edits
 from kerf_dra.driver.kubeletplugin.backends.dfl.health import judge_condition
 from kerf_dra.driver.kubeletplugin.backends.dfl.sysfs import CardFiles, DflCardReading
 from kerf_dra.driver.kubeletplugin.backends.dfl.virtual_functions import VirtualFunctions
@@ -104,10 +104,10 @@ class DflBackend:
     ) -> Handle:
         del found  # slots are no objects: what an interrupted load left in them is loaded over
         card = self._find_card(device.partition.card_uuid)
-        return to_json(card.prepare(device, config, journal, is_stand_in=self._config.is_for_stand_in))
+        return HANDLES.encode(card.prepare(device, config, journal, is_stand_in=self._config.is_for_stand_in))
 
     def unprepare(self, handle: Handle) -> None:
-        known = from_json(handle)
+        known = HANDLES.decode(handle)
         self._find_card(known.card).unprepare(known)
 
     def abandon(self, device: AllocatedDevice, journal: Journal, found: FoundPartition | None) -> None:
@@ -115,7 +115,7 @@ class DflBackend:
         self._find_card(device.partition.card_uuid).abandon(device, journal)
 
     def edits(self, handle: Handle) -> ContainerEdits:
-        return build_edits(from_json(handle))
+        return build_edits(HANDLES.decode(handle))
 
     def wait_for_events(self, timeout_s: float) -> Sequence[HealthChange | CardChange | DiscoveryChange]:
         self._catalog.start_fetching()

@@ -30,7 +30,7 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
     Journal,
 )
 from kerf_dra.driver.kubeletplugin.backends.dfl.driver_calls import DflDriver, PortInUseError
-from kerf_dra.driver.kubeletplugin.backends.dfl.handles import DflHandle, FunctionHandle, SlotHandle, from_json, to_json
+from kerf_dra.driver.kubeletplugin.backends.dfl.handles import HANDLES, DflHandle, FunctionHandle, SlotHandle
 from kerf_dra.driver.kubeletplugin.backends.dfl.sysfs import CardFiles, DflCardReading, PortReading
 from kerf_dra.driver.kubeletplugin.backends.dfl.virtual_functions import VirtualFunctions
 from kerf_dra.driver.kubeletplugin.backends.fpga_images.files import ImageFiles
@@ -218,14 +218,14 @@ class DflCard:
         made = self._functions.make(self.reading, [slot.slot for slot in handle.slots])
         functions = tuple(FunctionHandle(address=one.address, group=one.group) for one in made)
         given = structs.replace(handle, functions=functions)
-        journal.write(**{_GIVEN: to_json(given)})
+        journal.write(**{_GIVEN: HANDLES.encode(given)})
         return given
 
     def _find_made(self, journal: Journal) -> DflHandle | None:
         """Return the noted handle if all of its virtual functions are there; None: not all is done."""
         if (noted := journal.notes.get(_GIVEN)) is None:
             return None
-        handle = from_json(noted)
+        handle = HANDLES.decode(noted)
         there = {(one.address, one.group, one.driver) for one in self._functions.list_functions(self.reading)}
         wanted = {(one.address, one.group, "vfio-pci") for one in handle.functions}
         return handle if wanted == there else None

@@ -1,7 +1,7 @@
 """Handles of prepared slots, as the plugin's checkpoint keeps them, and the container edits made from them.
 
-A field added later needs a default: records of older versions are read by newer ones. The management engine's node
-(``/dev/dfl-fme.N``) is never among the nodes: whoever has it loads what he likes into every slot.
+The management engine's node (``/dev/dfl-fme.N``) is never among the nodes: whoever has it loads what he likes into
+every slot.
 """
 
 from collections.abc import Iterator
@@ -9,12 +9,10 @@ from typing import Final, Literal
 
 import msgspec
 
-from kerf_dra.api.wire import to_builtins
 from kerf_dra.cdi import ContainerEdits
 from kerf_dra.driver.families.fpga.descriptions import ImageReference
-from kerf_dra.driver.kubeletplugin.backends.base import Handle
 from kerf_dra.driver.kubeletplugin.backends.device_edits import build_node, name_variable
-from kerf_dra.driver.kubeletplugin.backends.documents import read_handle
+from kerf_dra.driver.kubeletplugin.backends.handle_codec import HandleCodec
 
 _CONTAINER_NODE: Final = "/dev/vfio/vfio"
 """The node that every user of VFIO opens first (Linux ``Documentation/driver-api/vfio.rst``)."""
@@ -66,14 +64,7 @@ class DflHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag
     """Whether the card is a stand-in's: its device nodes are ``/dev/null`` of the host."""
 
 
-def to_json(handle: DflHandle) -> Handle:
-    plain: Handle = to_builtins(handle)
-    return plain
-
-
-def from_json(handle: Handle) -> DflHandle:
-    """Read a handle. Raises HardwareRefusedError when another backend or a later version has written it."""
-    return read_handle(handle, DflHandle, "dfl")
+HANDLES: Final = HandleCodec(DflHandle, owner="the backend dfl")
 
 
 def build_edits(handle: DflHandle) -> ContainerEdits:

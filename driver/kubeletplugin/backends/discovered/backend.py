@@ -33,7 +33,7 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
     Handle,
     Journal,
 )
-from kerf_dra.driver.kubeletplugin.backends.discovered.handles import build_edits, build_handle, from_json, to_json
+from kerf_dra.driver.kubeletplugin.backends.discovered.handles import HANDLES, build_edits, build_handle
 from kerf_dra.driver.kubeletplugin.backends.documents import read_config
 from kerf_dra.driver.kubeletplugin.backends.eventless import EventlessBackend
 from kerf_dra.driver.partitions.geometry import Card, Geometry, PartitionSpec
@@ -77,17 +77,17 @@ class DiscoveredBackend(EventlessBackend):
         self, device: AllocatedDevice, config: DeviceConfigBase | None, journal: Journal, found: FoundPartition | None
     ) -> Handle:
         del config, journal, found
-        return to_json(build_handle(self._find(device.partition.card_uuid)))
+        return HANDLES.encode(build_handle(self._find(device.partition.card_uuid)))
 
     def unprepare(self, handle: Handle) -> None:
         """Undo nothing; the device may be gone."""
-        from_json(handle)
+        HANDLES.decode(handle)
 
     def abandon(self, device: AllocatedDevice, journal: Journal, found: FoundPartition | None) -> None:
         """Undo nothing."""
 
     def edits(self, handle: Handle) -> ContainerEdits:
-        return build_edits(from_json(handle))
+        return build_edits(HANDLES.decode(handle))
 
     def _find(self, name: str) -> FoundDevice:
         found = self._discovery.devices.get(name)

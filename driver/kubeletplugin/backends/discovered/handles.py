@@ -3,8 +3,6 @@
 Each variable is there twice: by its name, and with the device's digest behind it, because a container with two devices
 has each name once (Akri does the same, ``device_plugin_instance_controller.rs``). Variables of the configuration are
 the same for all its devices, so a device's own go before them.
-
-A field added later needs a default: records of older versions are read by newer ones.
 """
 
 from typing import Final
@@ -12,14 +10,12 @@ from typing import Final
 import msgspec
 
 from kerf_dra.api.kerf.discovery_objects import DeviceMount, DeviceNode
-from kerf_dra.api.wire import to_builtins
 from kerf_dra.cdi import ContainerEdits
 from kerf_dra.cdi import DeviceNode as CdiDeviceNode
 from kerf_dra.cdi import Mount as CdiMount
 from kerf_dra.driver.families.shared.objects import FoundDevice
-from kerf_dra.driver.kubeletplugin.backends.base import Handle
 from kerf_dra.driver.kubeletplugin.backends.device_edits import name_variable
-from kerf_dra.driver.kubeletplugin.backends.documents import read_handle
+from kerf_dra.driver.kubeletplugin.backends.handle_codec import HandleCodec
 
 _BIND: Final = ("rbind", "rprivate", "nosuid", "nodev")
 
@@ -51,14 +47,7 @@ def build_handle(one: FoundDevice) -> DiscoveredHandle:
     )
 
 
-def to_json(handle: DiscoveredHandle) -> Handle:
-    plain: Handle = to_builtins(handle)
-    return plain
-
-
-def from_json(handle: Handle) -> DiscoveredHandle:
-    """Read a handle. Raises HardwareRefusedError when another backend or a later version has written it."""
-    return read_handle(handle, DiscoveredHandle, "discovered")
+HANDLES: Final = HandleCodec(DiscoveredHandle, owner="the backend discovered")
 
 
 def build_edits(handle: DiscoveredHandle) -> ContainerEdits:

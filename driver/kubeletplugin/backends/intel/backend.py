@@ -29,13 +29,7 @@ from kerf_dra.driver.kubeletplugin.backends.documents import read_config
 from kerf_dra.driver.kubeletplugin.backends.health_watcher import HealthWatcher, Snapshot
 from kerf_dra.driver.kubeletplugin.backends.intel.config import IntelConfig
 from kerf_dra.driver.kubeletplugin.backends.intel.drm import DrmCalls, LinuxDrmCalls, UnknownMemoryError, read_memory
-from kerf_dra.driver.kubeletplugin.backends.intel.handles import (
-    IntelHandle,
-    build_edits,
-    build_request_edits,
-    from_json,
-    to_json,
-)
+from kerf_dra.driver.kubeletplugin.backends.intel.handles import HANDLES, IntelHandle, build_edits, build_request_edits
 from kerf_dra.driver.kubeletplugin.backends.intel.health import is_hot, judge_condition
 from kerf_dra.driver.kubeletplugin.backends.intel.sysfs import (
     IntelCardReading,
@@ -108,20 +102,20 @@ class IntelBackend:
             is_admin=device.admin_access,
             is_stand_in=self._is_stand_in,
         )
-        return to_json(handle)
+        return HANDLES.encode(handle)
 
     def unprepare(self, handle: Handle) -> None:
-        self._find_card(from_json(handle).card)
+        self._find_card(HANDLES.decode(handle).card)
 
     def abandon(self, device: AllocatedDevice, journal: Journal, found: FoundPartition | None) -> None:
         del journal, found
         self._find_card(device.partition.card_uuid)
 
     def edits(self, handle: Handle) -> ContainerEdits:
-        return build_edits(from_json(handle))
+        return build_edits(HANDLES.decode(handle))
 
     def request_edits(self, handles: Sequence[Handle]) -> ContainerEdits:
-        return build_request_edits([from_json(handle) for handle in handles])
+        return build_request_edits([HANDLES.decode(handle) for handle in handles])
 
     def _list_seen(self) -> Sequence[str]:
         self._seen |= {card.uuid for card in list_cards(self._root)}

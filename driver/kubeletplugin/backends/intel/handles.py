@@ -1,7 +1,4 @@
-"""Handles of prepared Intel GPUs and tiles, as the checkpoint keeps them, and the container edits made from them.
-
-A field added later needs a default: records of older versions are read by newer ones.
-"""
+"""Handles of prepared Intel GPUs and tiles, as the checkpoint keeps them, and the container edits made from them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -9,11 +6,9 @@ from typing import Final
 
 import msgspec
 
-from kerf_dra.api.wire import to_builtins
 from kerf_dra.cdi import ContainerEdits, DeviceNode
-from kerf_dra.driver.kubeletplugin.backends.base import Handle
 from kerf_dra.driver.kubeletplugin.backends.device_edits import build_node, name_variable
-from kerf_dra.driver.kubeletplugin.backends.documents import read_handle
+from kerf_dra.driver.kubeletplugin.backends.handle_codec import HandleCodec
 
 _FOLDER: Final = "/dev/dri"
 
@@ -46,14 +41,7 @@ class IntelHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
     """Whether the card is a stand-in's: its device nodes are ``/dev/null`` of the host."""
 
 
-def to_json(handle: IntelHandle) -> Handle:
-    plain: Handle = to_builtins(handle)
-    return plain
-
-
-def from_json(handle: Handle) -> IntelHandle:
-    """Read a handle. Raises HardwareRefusedError when another backend or a later version has written it."""
-    return read_handle(handle, IntelHandle, "intel")
+HANDLES: Final = HandleCodec(IntelHandle, owner="the backend intel")
 
 
 def build_edits(handle: IntelHandle) -> ContainerEdits:

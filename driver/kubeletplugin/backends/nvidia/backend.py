@@ -45,7 +45,7 @@ from kerf_dra.driver.kubeletplugin.backends.nvidia.device_nodes import DeviceFil
 from kerf_dra.driver.kubeletplugin.backends.nvidia.driver_root import DriverFiles, find_driver_files
 from kerf_dra.driver.kubeletplugin.backends.nvidia.file_root import FileRoot
 from kerf_dra.driver.kubeletplugin.backends.nvidia.geometry import build_model
-from kerf_dra.driver.kubeletplugin.backends.nvidia.handles import NvidiaHandle, build_edits, from_json, to_json
+from kerf_dra.driver.kubeletplugin.backends.nvidia.handles import HANDLES, NvidiaHandle, build_edits
 from kerf_dra.driver.kubeletplugin.backends.nvidia.health import EventWatcher
 from kerf_dra.driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
 from kerf_dra.driver.kubeletplugin.backends.nvidia.readings import CardReading
@@ -174,12 +174,12 @@ class NvidiaBackend:
             handle = structs.replace(handle, driver=driver, control_nodes=control_nodes, hook_path=hook.path)
             handle = self._add_nodes(handle, card.reading.pci_address)
         if device.admin_access:
-            return to_json(handle)
+            return HANDLES.encode(handle)
         if not device.partition.shared:  # nobody else has it: what is there of another strategy is a leftover
             self._sharing.take_back_others(handle.card, handle.uuid, sharing, limits)
         if sharing.strategy != "Exclusive" or device.partition.shared:
             handle = self._share(handle, sharing, limits, journal)
-        return to_json(handle)
+        return HANDLES.encode(handle)
 
     def _share(self, handle: NvidiaHandle, sharing: GpuSharing, limits: ClientLimits, journal: Journal) -> NvidiaHandle:
         """Set up how the device is shared, and return its handle with what its containers get of it."""
@@ -198,7 +198,7 @@ class NvidiaBackend:
         )
 
     def unprepare(self, handle: Handle) -> None:
-        known = from_json(handle)
+        known = HANDLES.decode(handle)
         card = self._card(known.card)
         placement = None if known.placement is None else Placement(*known.placement)
         partition = card.build_partition(known.profile or None, placement)
@@ -234,7 +234,7 @@ class NvidiaBackend:
         yield from (folder for folder in folders if folder is not None)
 
     def edits(self, handle: Handle) -> ContainerEdits:
-        return build_edits(from_json(handle))
+        return build_edits(HANDLES.decode(handle))
 
     def _install_hook(self) -> "_Hook":
         """Bring the hook to the host, unless it is there: an administrator may install it later, or remove it."""

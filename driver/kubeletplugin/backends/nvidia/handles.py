@@ -1,7 +1,7 @@
 """Handles of prepared NVIDIA devices, as the plugin's checkpoint keeps them, and the container edits made from them.
 
-A field added later needs a default: records of older versions are read by newer ones. A handle has all that its edits
-are made of, as it was when the device was prepared: they may be written anew when the driver cannot be read.
+A handle has all that its edits are made of, as it was when the device was prepared: they may be written anew when the
+driver cannot be read.
 """
 
 from dataclasses import replace
@@ -10,11 +10,9 @@ from typing import Final
 
 import msgspec
 
-from kerf_dra.api.wire import to_builtins
 from kerf_dra.cdi import ContainerEdits, DeviceNode
-from kerf_dra.driver.kubeletplugin.backends.base import Handle
 from kerf_dra.driver.kubeletplugin.backends.device_edits import build_node, name_variable
-from kerf_dra.driver.kubeletplugin.backends.documents import read_handle
+from kerf_dra.driver.kubeletplugin.backends.handle_codec import HandleCodec
 from kerf_dra.driver.kubeletplugin.backends.nvidia.container_edits import (
     build_admin_edits,
     build_driver_edits,
@@ -77,14 +75,7 @@ class NvidiaHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", 
     """With MPS: the limits of each client; None: those of the device."""
 
 
-def to_json(handle: NvidiaHandle) -> Handle:
-    plain: Handle = to_builtins(handle)
-    return plain
-
-
-def from_json(handle: Handle) -> NvidiaHandle:
-    """Read a handle. Raises HardwareRefusedError when another backend or a later version has written it."""
-    return read_handle(handle, NvidiaHandle, "nvidia")
+HANDLES: Final = HandleCodec(NvidiaHandle, owner="the backend nvidia")
 
 
 def build_edits(handle: NvidiaHandle) -> ContainerEdits:

@@ -40,7 +40,7 @@ from kerf_dra.driver.kubeletplugin.backends.simulated.fpga import FpgaState
 from kerf_dra.driver.kubeletplugin.backends.simulated.fpga_card import SimulatedFpga
 from kerf_dra.driver.kubeletplugin.backends.simulated.gpu import GpuState
 from kerf_dra.driver.kubeletplugin.backends.simulated.gpu_card import SimulatedGpu
-from kerf_dra.driver.kubeletplugin.backends.simulated.handles import container_edits, from_json, to_json
+from kerf_dra.driver.kubeletplugin.backends.simulated.handles import HANDLES, container_edits
 from kerf_dra.driver.kubeletplugin.backends.simulated.state_store import StateFile
 from kerf_dra.driver.kubeletplugin.backends.simulated.steps import HardwareFaults, Sleep, StepRunner, die
 from kerf_dra.driver.partitions.device_names import card_name, device_name
@@ -104,17 +104,17 @@ class SimulatedBackend:
             raise HardwareRefusedError(f"{card.name} is not of the kind {device.partition.kind}")
         if found is None and not device.admin_access:
             self._refuse_lost(card)
-        return to_json(card.prepare(device, config, journal, found))
+        return HANDLES.encode(card.prepare(device, config, journal, found))
 
     def unprepare(self, handle: Handle) -> None:
-        known = from_json(handle)
+        known = HANDLES.decode(handle)
         self._card(known.card).unprepare(known)
 
     def abandon(self, device: AllocatedDevice, journal: Journal, found: FoundPartition | None) -> None:
         self._card(device.partition.card_uuid).abandon(device, journal, found)
 
     def edits(self, handle: Handle) -> ContainerEdits:
-        return container_edits(from_json(handle))
+        return container_edits(HANDLES.decode(handle))
 
     def wait_for_events(self, timeout_s: float) -> Sequence[HealthChange | CardChange]:
         left_s = timeout_s

@@ -1,7 +1,5 @@
 """Handles of prepared simulated devices, as the plugin's checkpoint keeps them, and the container edits made from them.
 
-A field added later needs a default: records of older versions are read by newer ones.
-
 Paths and names in container edits are those of real cards. Every device node is ``/dev/null`` of the host, so that a
 real runtime can start a real container. No management node is among them: no ``nvidia-cap1`` (MIG configuration), no
 ``dfl-fme``.
@@ -11,10 +9,9 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from kerf_dra.api.wire import to_builtins
 from kerf_dra.cdi import ContainerEdits
-from kerf_dra.driver.kubeletplugin.backends.base import Handle, HardwareRefusedError
 from kerf_dra.driver.kubeletplugin.backends.device_edits import build_node, name_variable
+from kerf_dra.driver.kubeletplugin.backends.handle_codec import HandleCodec
 from kerf_dra.driver.partitions.geometry import Placement, Run
 
 _MIB: Final = 2**20
@@ -68,17 +65,7 @@ class FpgaHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", ta
 SimulatedHandle: TypeAlias = GpuHandle | FpgaHandle
 
 
-def to_json(handle: SimulatedHandle) -> Handle:
-    plain: Handle = to_builtins(handle)
-    return plain
-
-
-def from_json(handle: Handle) -> SimulatedHandle:
-    """Read a handle. Raises HardwareRefusedError when another backend or a later version has written it."""
-    try:
-        return msgspec.convert(handle, type=GpuHandle | FpgaHandle)
-    except msgspec.ValidationError as error:
-        raise HardwareRefusedError(f"this is not a handle of the simulated backend: {error}") from error
+HANDLES: Final = HandleCodec[SimulatedHandle](GpuHandle, FpgaHandle, owner="the simulated backend")
 
 
 def container_edits(handle: SimulatedHandle) -> ContainerEdits:

@@ -40,7 +40,7 @@ from kerf_dra.driver.kubeletplugin.backends.kernel_files import read_numa_node
 from kerf_dra.driver.kubeletplugin.backends.slots.board import SlotsBoard
 from kerf_dra.driver.kubeletplugin.backends.slots.config import SlotsConfig
 from kerf_dra.driver.kubeletplugin.backends.slots.daemon import DfxDaemon, Exchange
-from kerf_dra.driver.kubeletplugin.backends.slots.handles import SlotsHandle, build_edits, from_json, to_json
+from kerf_dra.driver.kubeletplugin.backends.slots.handles import HANDLES, SlotsHandle, build_edits
 from kerf_dra.driver.kubeletplugin.backends.slots.images import PackageImages
 from kerf_dra.driver.kubeletplugin.backends.slots.layouts import BoardLayout, BoardLayouts, choose_layouts
 from kerf_dra.driver.kubeletplugin.backends.slots.overlays import read_overlays
@@ -125,10 +125,10 @@ class SlotsBackend:
     ) -> Handle:
         del found  # what an interrupted load left in slots is no object: it is found again, or loaded over
         board = self._find_board(device.partition.card_uuid)
-        return to_json(board.prepare(device, config, journal, is_stand_in=self._config.is_for_stand_in))
+        return HANDLES.encode(board.prepare(device, config, journal, is_stand_in=self._config.is_for_stand_in))
 
     def unprepare(self, handle: Handle) -> None:
-        known = from_json(handle)
+        known = HANDLES.decode(handle)
         self._find_board(known.card, known).unprepare(known)
 
     def abandon(self, device: AllocatedDevice, journal: Journal, found: FoundPartition | None) -> None:
@@ -136,7 +136,7 @@ class SlotsBackend:
         self._find_board(device.partition.card_uuid).abandon(device, journal)
 
     def edits(self, handle: Handle) -> ContainerEdits:
-        return build_edits(from_json(handle))
+        return build_edits(HANDLES.decode(handle))
 
     def wait_for_events(self, timeout_s: float) -> Sequence[HealthChange | CardChange | DiscoveryChange]:
         return self._watcher.wait(timeout_s)

@@ -1,20 +1,18 @@
 """Handles of prepared slots, as the plugin's checkpoint keeps them, and the container edits made from them.
 
-A field added later needs a default: records of older versions are read by newer ones. The devices of the base design
-(``device_name`` of ``shell.json``: clocks, the shell's controller) and the daemon's socket are never among the nodes.
+The devices of the base design (``device_name`` of ``shell.json``: clocks, the shell's controller) and the daemon's
+socket are never among the nodes.
 """
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
-from kerf_dra.api.wire import to_builtins
 from kerf_dra.cdi import ContainerEdits
 from kerf_dra.driver.families.fpga.descriptions import ImageReference
-from kerf_dra.driver.kubeletplugin.backends.base import Handle
 from kerf_dra.driver.kubeletplugin.backends.device_edits import build_node, name_variable
-from kerf_dra.driver.kubeletplugin.backends.documents import read_handle
+from kerf_dra.driver.kubeletplugin.backends.handle_codec import HandleCodec
 
 
 class UioDevice(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,14 +59,7 @@ class SlotsHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
     """Whether the board is a stand-in: its device nodes are ``/dev/null`` of the host."""
 
 
-def to_json(handle: SlotsHandle) -> Handle:
-    plain: Handle = to_builtins(handle)
-    return plain
-
-
-def from_json(handle: Handle) -> SlotsHandle:
-    """Read a handle. Raises HardwareRefusedError when another backend or a later version has written it."""
-    return read_handle(handle, SlotsHandle, "slots")
+HANDLES: Final = HandleCodec(SlotsHandle, owner="the backend slots")
 
 
 def build_edits(handle: SlotsHandle) -> ContainerEdits:

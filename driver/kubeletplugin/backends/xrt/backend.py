@@ -27,7 +27,7 @@ from kerf_dra.driver.kubeletplugin.backends.health_watcher import HealthWatcher,
 from kerf_dra.driver.kubeletplugin.backends.kernel_files import CardNumbers, KnownCards
 from kerf_dra.driver.kubeletplugin.backends.xrt.card import XrtCard
 from kerf_dra.driver.kubeletplugin.backends.xrt.config import XrtConfig
-from kerf_dra.driver.kubeletplugin.backends.xrt.handles import build_edits, from_json, to_json
+from kerf_dra.driver.kubeletplugin.backends.xrt.handles import HANDLES, build_edits
 from kerf_dra.driver.kubeletplugin.backends.xrt.health import judge_condition
 from kerf_dra.driver.kubeletplugin.backends.xrt.library import Loader, XrtLibrary
 from kerf_dra.driver.kubeletplugin.backends.xrt.sysfs import XrtCardReading, XrtFiles
@@ -102,10 +102,10 @@ class XrtBackend:
         self, device: AllocatedDevice, config: DeviceConfigBase | None, journal: Journal, found: FoundPartition | None
     ) -> Handle:
         card = self._find_card(device.partition.card_uuid)
-        return to_json(card.prepare(device, config, journal, found, is_stand_in=self._config.is_for_stand_in))
+        return HANDLES.encode(card.prepare(device, config, journal, found, is_stand_in=self._config.is_for_stand_in))
 
     def unprepare(self, handle: Handle) -> None:
-        known = from_json(handle)
+        known = HANDLES.decode(handle)
         self._find_card(known.card).unprepare(known)
 
     def abandon(self, device: AllocatedDevice, journal: Journal, found: FoundPartition | None) -> None:
@@ -113,7 +113,7 @@ class XrtBackend:
         self._find_card(device.partition.card_uuid).abandon(device, journal)
 
     def edits(self, handle: Handle) -> ContainerEdits:
-        return build_edits(from_json(handle))
+        return build_edits(HANDLES.decode(handle))
 
     def wait_for_events(self, timeout_s: float) -> Sequence[HealthChange | CardChange | DiscoveryChange]:
         self._catalog.start_fetching()

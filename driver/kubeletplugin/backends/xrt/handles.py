@@ -1,20 +1,18 @@
 """Handles of prepared Alveo cards, as the checkpoint keeps them, and the container edits made from them.
 
-A field added later needs a default: records of older versions are read by newer ones. The node of the management
-function (``/dev/xclmgmtN``) is never among the nodes: whoever has it resets the card and flashes its shell.
+The node of the management function (``/dev/xclmgmtN``) is never among the nodes: whoever has it resets the card and
+flashes its shell.
 """
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
-from kerf_dra.api.wire import to_builtins
 from kerf_dra.cdi import ContainerEdits
 from kerf_dra.driver.families.fpga.descriptions import ImageReference
-from kerf_dra.driver.kubeletplugin.backends.base import Handle
 from kerf_dra.driver.kubeletplugin.backends.device_edits import build_node, name_variable
-from kerf_dra.driver.kubeletplugin.backends.documents import read_handle
+from kerf_dra.driver.kubeletplugin.backends.handle_codec import HandleCodec
 
 
 class XrtHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="xrt"):
@@ -47,14 +45,7 @@ class XrtHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag
     """Whether the card is a stand-in's: its device nodes are ``/dev/null`` of the host."""
 
 
-def to_json(handle: XrtHandle) -> Handle:
-    plain: Handle = to_builtins(handle)
-    return plain
-
-
-def from_json(handle: Handle) -> XrtHandle:
-    """Read a handle. Raises HardwareRefusedError when another backend or a later version has written it."""
-    return read_handle(handle, XrtHandle, "xrt")
+HANDLES: Final = HandleCodec(XrtHandle, owner="the backend xrt")
 
 
 def build_edits(handle: XrtHandle) -> ContainerEdits:

@@ -27,7 +27,7 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
 )
 from kerf_dra.driver.kubeletplugin.backends.dfl import DflBackend, open_backend
 from kerf_dra.driver.kubeletplugin.backends.dfl.driver_calls import FME_PORT_PR, PORT_PR, PORT_RESET
-from kerf_dra.driver.kubeletplugin.backends.dfl.handles import build_edits, from_json
+from kerf_dra.driver.kubeletplugin.backends.dfl.handles import HANDLES, build_edits
 from kerf_dra.driver.partitions.device_names import device_name
 from kerf_dra.driver.partitions.geometry import Placement
 from tests.fakes.dfl import NEEDS_COMPILER, CardLayout, DflMachine, FakeSystemCalls, build_gbs
@@ -483,7 +483,7 @@ def test_a_container_gets_its_port_and_what_it_needs_to_use_the_function(node: D
 def test_the_node_is_that_of_the_host_unless_the_card_is_a_stand_in(is_stand_in: bool, node: DflNode) -> None:
     record = node.prepare(node.part(3, function="aes"))
     assert record.handle is not None
-    edits = build_edits(from_json({**record.handle, "is_stand_in": is_stand_in}))
+    edits = build_edits(HANDLES.decode({**record.handle, "is_stand_in": is_stand_in}))
     [found] = edits.device_nodes
     assert (found.path, found.host_path, found.permissions) == (
         "/dev/dfl-port.3",

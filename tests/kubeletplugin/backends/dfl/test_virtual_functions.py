@@ -14,7 +14,7 @@ from kerf_dra.driver.families.fpga import FPGA
 from kerf_dra.driver.kubeletplugin.backends.base import HardwareBusyError, HardwareHeldError, HardwareRefusedError
 from kerf_dra.driver.kubeletplugin.backends.dfl import DflBackend
 from kerf_dra.driver.kubeletplugin.backends.dfl.driver_calls import FME_PORT_ASSIGN, FME_PORT_RELEASE
-from kerf_dra.driver.kubeletplugin.backends.dfl.handles import build_edits, from_json
+from kerf_dra.driver.kubeletplugin.backends.dfl.handles import HANDLES, build_edits
 from kerf_dra.driver.partitions.geometry import Partition, Placement
 from kerf_dra.driver.testing import BackendContract, MachineUnderTest, ProcessKilled
 from kerf_dra.driver.testing.plugin import DeviceRecord, PluginStandIn
@@ -157,7 +157,7 @@ def test_the_numbers_are_those_of_the_kernel() -> None:
 def test_the_nodes_are_the_hosts_unless_the_card_is_a_stand_in(card: Card) -> None:
     record = card.prepare()
     assert record.handle is not None
-    nodes = build_edits(from_json({**record.handle, "is_stand_in": False})).device_nodes
+    nodes = build_edits(HANDLES.decode({**record.handle, "is_stand_in": False})).device_nodes
     assert {node.host_path for node in nodes} == {""}
 
 

@@ -28,7 +28,7 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
     HealthState,
 )
 from kerf_dra.driver.kubeletplugin.backends.slots import SlotsBackend
-from kerf_dra.driver.kubeletplugin.backends.slots.handles import build_edits, from_json
+from kerf_dra.driver.kubeletplugin.backends.slots.handles import HANDLES, build_edits
 from kerf_dra.driver.partitions.device_names import device_name
 from kerf_dra.driver.partitions.geometry import Placement
 from tests.fakes.dfx.machine import BASE, BLANK_ID, FUNCTION_IDS, DfxMachine
@@ -187,7 +187,7 @@ def test_the_node_is_that_of_the_host_unless_the_board_is_a_stand_in(node: Slots
     """FP-15: and the daemon's socket is never given."""
     record = node.prepare(node.part(2, function="aes"))
     assert record.handle is not None
-    [found] = build_edits(from_json({**record.handle, "is_stand_in": False})).device_nodes
+    [found] = build_edits(HANDLES.decode({**record.handle, "is_stand_in": False})).device_nodes
     assert (found.path, found.host_path, found.permissions) == ("/dev/uio4", "", "rw")
 
 

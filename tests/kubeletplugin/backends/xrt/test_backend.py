@@ -27,7 +27,7 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
     HealthState,
 )
 from kerf_dra.driver.kubeletplugin.backends.xrt import XrtBackend, open_backend
-from kerf_dra.driver.kubeletplugin.backends.xrt.handles import build_edits, from_json
+from kerf_dra.driver.kubeletplugin.backends.xrt.handles import HANDLES, build_edits
 from kerf_dra.driver.kubeletplugin.backends.xrt.sysfs import XrtCardReading, XrtFiles
 from kerf_dra.driver.partitions.device_names import device_name
 from tests.fakes.xrt import NEEDS_COMPILER, CardLayout, XrtMachine, build_xclbin
@@ -470,7 +470,7 @@ def test_nodes_of_a_real_card_are_the_hosts_own(node: XrtNode) -> None:
     record = node.prepare(node.region("aes"))
     assert record.handle is not None
     handle = {**record.handle, "is_stand_in": False}
-    (device_node,) = build_edits(from_json(handle)).device_nodes
+    (device_node,) = build_edits(HANDLES.decode(handle)).device_nodes
     assert (device_node.path, device_node.host_path, device_node.permissions) == ("/dev/dri/renderD128", "", "rw")
 
 
