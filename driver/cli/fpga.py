@@ -48,7 +48,7 @@ from kerf_dra.driver.families.fpga.descriptions import (
     list_references,
 )
 from kerf_dra.driver.families.fpga.refused_images import ImageRefusal
-from kerf_dra.driver.kubeletplugin.backends.fpga_images.header import ImageHeader, ReadAt
+from kerf_dra.driver.kubeletplugin.backends.fpga.images.header import ImageHeader, ReadAt
 from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice
 
 _ABSENT: Final = Attribute()
@@ -264,7 +264,7 @@ def _read_header(read_at: ReadAt, size: int) -> ImageHeader:
 
 
 def _verify_documents(files: Sequence[Path], folder: Path | None, keys: Sequence[Path]) -> Iterator[str]:
-    from kerf_dra.driver.kubeletplugin.backends.fpga_descriptions import read_description_file
+    from kerf_dra.driver.kubeletplugin.backends.fpga.descriptions import read_description_file
     from kerf_dra.driver.runtime.yaml_file import NotYamlError
 
     found: list[Description] = []
@@ -285,9 +285,9 @@ def _verify_documents(files: Sequence[Path], folder: Path | None, keys: Sequence
 def _verify_files(document: JsonObject, folder: Path | None, keys: Sequence[Path]) -> Iterator[str]:
     """Check the files that a document names, and their signatures."""
     from kerf_dra.api.kerf.decoder import decode_fpga_object
-    from kerf_dra.driver.kubeletplugin.backends.fpga_images.cache import ImageCache
-    from kerf_dra.driver.kubeletplugin.backends.fpga_images.files import ImageFiles
-    from kerf_dra.driver.kubeletplugin.backends.fpga_images.signatures import KeyRing
+    from kerf_dra.driver.kubeletplugin.backends.fpga.images.cache import ImageCache
+    from kerf_dra.driver.kubeletplugin.backends.fpga.images.files import ImageFiles
+    from kerf_dra.driver.kubeletplugin.backends.fpga.images.signatures import KeyRing
 
     ring = KeyRing({key.name: key.read_text(encoding="utf-8", errors="replace") for key in keys})
     decoded = decode_fpga_object(document)

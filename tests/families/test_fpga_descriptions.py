@@ -11,7 +11,7 @@ import yaml
 from kerf_dra.api.kerf.fpga_objects import FPGA_IMAGES, FPGA_SHELLS
 from kerf_dra.driver.families.fpga.descriptions import Description, Descriptions, ImageReference, build_descriptions
 from kerf_dra.driver.families.fpga.geometry import fpga_geometry
-from kerf_dra.driver.kubeletplugin.backends.fpga_descriptions import read_description_files
+from kerf_dra.driver.kubeletplugin.backends.fpga.descriptions import read_description_files
 from kerf_dra.driver.partitions.device_names import device_name
 from kerf_dra.driver.partitions.geometry import Card, Placement
 from tests.fakes.dfl.machine import AES_ID, BLANK_ID, FFT_ID, INTERFACE, build_document

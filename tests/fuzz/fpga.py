@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from kerf_dra.driver.families.fpga.descriptions import build_descriptions
 from kerf_dra.driver.families.fpga.refused_images import format_refusals, parse_refusals
-from kerf_dra.driver.kubeletplugin.backends.fpga_descriptions import read_description_files
+from kerf_dra.driver.kubeletplugin.backends.fpga.descriptions import read_description_files
 
 _ID: Final = "9c1d7a30-51b4-5f0e-8d5e-2f64a1c0b701"
 _OTHER: Final = "77e2c5f4-3a1d-5be8-a2c9-d0b4e6f81903"

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 
 from kerf_dra.driver.kubeletplugin.backends.base import HardwareBusyError
-from kerf_dra.driver.kubeletplugin.backends.fpga_images.files import ImageBits
+from kerf_dra.driver.kubeletplugin.backends.fpga.images.files import ImageBits
 from kerf_dra.driver.kubeletplugin.backends.xrt.library import XrtLibrary
 from kerf_dra.driver.kubeletplugin.backends.xrt.xclbin import BANK, HEAD, IP, SECTION, XclbinHeader, read_xclbin_header
 from tests.fakes.xrt import build_xclbin

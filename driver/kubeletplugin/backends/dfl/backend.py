@@ -32,7 +32,7 @@ from kerf_dra.driver.kubeletplugin.backends.dfl.health import judge_condition
 from kerf_dra.driver.kubeletplugin.backends.dfl.sysfs import CardFiles, DflCardReading
 from kerf_dra.driver.kubeletplugin.backends.dfl.virtual_functions import VirtualFunctions
 from kerf_dra.driver.kubeletplugin.backends.documents import read_config
-from kerf_dra.driver.kubeletplugin.backends.fpga_images.catalog import ImageCatalog
+from kerf_dra.driver.kubeletplugin.backends.fpga.images.catalog import ImageCatalog
 from kerf_dra.driver.kubeletplugin.backends.health_watcher import HealthWatcher, Snapshot
 from kerf_dra.driver.kubeletplugin.backends.kernel_files import CardNumbers, KnownCards
 from kerf_dra.driver.partitions.geometry import Card, Placement

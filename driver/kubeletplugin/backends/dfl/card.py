@@ -33,14 +33,14 @@ from kerf_dra.driver.kubeletplugin.backends.dfl.driver_calls import DflDriver, P
 from kerf_dra.driver.kubeletplugin.backends.dfl.handles import HANDLES, DflHandle, FunctionHandle, SlotHandle
 from kerf_dra.driver.kubeletplugin.backends.dfl.sysfs import CardFiles, DflCardReading, PortReading
 from kerf_dra.driver.kubeletplugin.backends.dfl.virtual_functions import VirtualFunctions
-from kerf_dra.driver.kubeletplugin.backends.fpga_images.files import ImageFiles
-from kerf_dra.driver.kubeletplugin.backends.fpga_loads import LOADS, WARM_HITS
-from kerf_dra.driver.kubeletplugin.backends.fpga_parameters import (
+from kerf_dra.driver.kubeletplugin.backends.fpga.images.files import ImageFiles
+from kerf_dra.driver.kubeletplugin.backends.fpga.parameters import (
     check_namespace,
     find_fpga_config,
     find_function,
     find_load_limit,
 )
+from kerf_dra.driver.kubeletplugin.backends.fpga_loads import LOADS, WARM_HITS
 from kerf_dra.driver.kubeletplugin.backends.kernel_files import describe_processes, find_openers, read_process_name
 from kerf_dra.driver.partitions.geometry import Partition, Placement
 

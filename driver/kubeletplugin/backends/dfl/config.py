@@ -17,7 +17,7 @@ from typing import Annotated
 
 import msgspec
 
-from kerf_dra.driver.kubeletplugin.backends.fpga_images.config import FpgaImagesConfig
+from kerf_dra.driver.kubeletplugin.backends.fpga.images.config import FpgaImagesConfig
 
 
 class DflConfig(FpgaImagesConfig):

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 from kerf_dra.api.errors import KerfError
 from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError, HardwareBusyError, HardwareRefusedError
 from kerf_dra.driver.kubeletplugin.backends.dfl.sysfs import CardFiles, DflCardReading, PortReading
-from kerf_dra.driver.kubeletplugin.backends.fpga_images.files import ImageBits
+from kerf_dra.driver.kubeletplugin.backends.fpga.images.files import ImageBits
 
 PORT_RESET: Final = 0xB640
 """DFL_FPGA_PORT_RESET: _IO(0xB6, 0x40); its argument must be 0."""

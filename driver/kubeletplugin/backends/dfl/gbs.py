@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from kerf_dra.api.errors import PermanentError
-from kerf_dra.driver.kubeletplugin.backends.fpga_images.header import ImageHeader, ReadAt
+from kerf_dra.driver.kubeletplugin.backends.fpga.images.header import ImageHeader, ReadAt
 
 MAGIC: Final = b"XeonFPGA\xb7GBSv001"
 _LENGTH: Final = struct.Struct("<I")

@@ -27,7 +27,7 @@ from kerf_dra.driver.families.fpga.shell import Shell
 from kerf_dra.driver.families.gpu.catalog import gpu_model
 from kerf_dra.driver.families.gpu.geometry import gpu_geometry
 from kerf_dra.driver.families.model_names import UnknownModelError
-from kerf_dra.driver.kubeletplugin.backends.fpga_descriptions import read_description_files
+from kerf_dra.driver.kubeletplugin.backends.fpga.descriptions import read_description_files
 from kerf_dra.driver.kubeletplugin.backends.simulated.example_shells import shell
 from kerf_dra.driver.kubeletplugin.backends.simulated.steps import HardwareStep
 from kerf_dra.driver.partitions.device_attributes import mark_simulated

@@ -20,7 +20,7 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
     FoundPartition,
     Journal,
 )
-from kerf_dra.driver.kubeletplugin.backends.fpga_parameters import find_fpga_config, find_function, find_load_limit
+from kerf_dra.driver.kubeletplugin.backends.fpga.parameters import find_fpga_config, find_function, find_load_limit
 from kerf_dra.driver.kubeletplugin.backends.simulated import fpga
 from kerf_dra.driver.kubeletplugin.backends.simulated.fpga import FpgaState
 from kerf_dra.driver.kubeletplugin.backends.simulated.handles import FpgaHandle, SimulatedHandle

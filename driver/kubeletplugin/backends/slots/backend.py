@@ -30,11 +30,11 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
     UnhealthyState,
 )
 from kerf_dra.driver.kubeletplugin.backends.documents import read_config
-from kerf_dra.driver.kubeletplugin.backends.fpga_descriptions import (
+from kerf_dra.driver.kubeletplugin.backends.fpga.descriptions import (
     read_description_files,
     summarize_refusals,
 )
-from kerf_dra.driver.kubeletplugin.backends.fpga_images.signatures import KeyRing
+from kerf_dra.driver.kubeletplugin.backends.fpga.images.signatures import KeyRing
 from kerf_dra.driver.kubeletplugin.backends.health_watcher import HealthWatcher, Snapshot
 from kerf_dra.driver.kubeletplugin.backends.kernel_files import read_numa_node
 from kerf_dra.driver.kubeletplugin.backends.slots.board import SlotsBoard

@@ -36,13 +36,13 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
     HardwareRefusedError,
     Journal,
 )
-from kerf_dra.driver.kubeletplugin.backends.fpga_loads import LOADS, WARM_HITS
-from kerf_dra.driver.kubeletplugin.backends.fpga_parameters import (
+from kerf_dra.driver.kubeletplugin.backends.fpga.parameters import (
     check_namespace,
     find_fpga_config,
     find_function,
     find_load_limit,
 )
+from kerf_dra.driver.kubeletplugin.backends.fpga_loads import LOADS, WARM_HITS
 from kerf_dra.driver.kubeletplugin.backends.kernel_files import describe_processes, find_openers, read_process_name
 from kerf_dra.driver.kubeletplugin.backends.slots.daemon import DfxDaemon
 from kerf_dra.driver.kubeletplugin.backends.slots.handles import PreparedSlot, SlotsHandle, UioDevice

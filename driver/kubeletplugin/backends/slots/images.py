@@ -9,7 +9,7 @@ from typing import Final
 
 from kerf_dra.driver.families.fpga.descriptions import ImageReference
 from kerf_dra.driver.families.fpga.refused_images import ImageRefusal
-from kerf_dra.driver.kubeletplugin.backends.fpga_images.signatures import KeyRing
+from kerf_dra.driver.kubeletplugin.backends.fpga.images.signatures import KeyRing
 from kerf_dra.driver.kubeletplugin.backends.slots.packages import (
     BaseDesign,
     FolderVersion,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from kerf_dra.driver.families.fpga.descriptions import DescribedShell, Descriptions, ImageReference, select_layouts
 from kerf_dra.driver.families.fpga.refused_images import ImageRefusal
 from kerf_dra.driver.families.fpga.shell import Shell
-from kerf_dra.driver.kubeletplugin.backends.fpga_descriptions import leave_out_images
+from kerf_dra.driver.kubeletplugin.backends.fpga.descriptions import leave_out_images
 from kerf_dra.driver.kubeletplugin.backends.slots.images import PackageImages
 from kerf_dra.driver.kubeletplugin.backends.slots.packages import BaseDesign
 

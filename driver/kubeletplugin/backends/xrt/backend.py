@@ -22,7 +22,7 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
     Journal,
 )
 from kerf_dra.driver.kubeletplugin.backends.documents import read_config
-from kerf_dra.driver.kubeletplugin.backends.fpga_images.catalog import ImageCatalog
+from kerf_dra.driver.kubeletplugin.backends.fpga.images.catalog import ImageCatalog
 from kerf_dra.driver.kubeletplugin.backends.health_watcher import HealthWatcher, Snapshot
 from kerf_dra.driver.kubeletplugin.backends.kernel_files import CardNumbers, KnownCards
 from kerf_dra.driver.kubeletplugin.backends.xrt.card import XrtCard

@@ -20,7 +20,7 @@ from typing import Final, Protocol, TypeAlias
 
 from kerf_dra.api.errors import KerfError
 from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError, HardwareBusyError, HardwareRefusedError
-from kerf_dra.driver.kubeletplugin.backends.fpga_images.files import ImageBits
+from kerf_dra.driver.kubeletplugin.backends.fpga.images.files import ImageBits
 from kerf_dra.driver.kubeletplugin.backends.xrt import load_process
 
 _LIBRARY: Final = "lib/libxrt_coreutil.so.2"

@@ -14,7 +14,7 @@ from enum import IntEnum
 from typing import Final
 
 from kerf_dra.api.errors import PermanentError
-from kerf_dra.driver.kubeletplugin.backends.fpga_images.header import ImageHeader, ReadAt
+from kerf_dra.driver.kubeletplugin.backends.fpga.images.header import ImageHeader, ReadAt
 
 MAGIC: Final = b"xclbin2\0"
 HEAD: Final = struct.Struct("<8si28s256sQ QQQHBBHH16s64s16s16sI 4x")

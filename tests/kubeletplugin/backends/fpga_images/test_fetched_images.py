@@ -13,10 +13,10 @@ import pytest
 
 from kerf_dra.driver.families.fpga.descriptions import ImageReference
 from kerf_dra.driver.families.fpga.refused_images import ImageRefusal
-from kerf_dra.driver.kubeletplugin.backends.fpga_images.cache import ImageCache, NoRoomError
-from kerf_dra.driver.kubeletplugin.backends.fpga_images.download import DownloadError, download
-from kerf_dra.driver.kubeletplugin.backends.fpga_images.fetcher import FetchLimits, ImageFetcher
-from kerf_dra.driver.kubeletplugin.backends.fpga_images.signatures import InvalidKeyError, KeyRing
+from kerf_dra.driver.kubeletplugin.backends.fpga.images.cache import ImageCache, NoRoomError
+from kerf_dra.driver.kubeletplugin.backends.fpga.images.download import DownloadError, download
+from kerf_dra.driver.kubeletplugin.backends.fpga.images.fetcher import FetchLimits, ImageFetcher
+from kerf_dra.driver.kubeletplugin.backends.fpga.images.signatures import InvalidKeyError, KeyRing
 from kerf_dra.driver.runtime.https.proxy import InvalidProxyError
 from tests.fakes.connect_proxy import connect_proxy
 from tests.fakes.image_server import CERTIFICATE, ImageServer, image_server

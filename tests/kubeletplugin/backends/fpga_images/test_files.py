@@ -10,9 +10,9 @@ import pytest
 from kerf_dra.driver.families.fpga.descriptions import ImageReference
 from kerf_dra.driver.kubeletplugin.backends.base import HardwareRefusedError
 from kerf_dra.driver.kubeletplugin.backends.dfl.gbs import read_gbs_header
-from kerf_dra.driver.kubeletplugin.backends.fpga_images.cache import ImageCache
-from kerf_dra.driver.kubeletplugin.backends.fpga_images.files import MAX_BYTES, ImageFiles
-from kerf_dra.driver.kubeletplugin.backends.fpga_images.signatures import KeyRing
+from kerf_dra.driver.kubeletplugin.backends.fpga.images.cache import ImageCache
+from kerf_dra.driver.kubeletplugin.backends.fpga.images.files import MAX_BYTES, ImageFiles
+from kerf_dra.driver.kubeletplugin.backends.fpga.images.signatures import KeyRing
 from tests.fakes.dfl import build_gbs
 from tests.fakes.dfl.machine import AES_ID, FFT_ID, INTERFACE, DflMachine
 

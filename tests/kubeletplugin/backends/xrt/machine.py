@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 
 from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig
-from kerf_dra.driver.kubeletplugin.backends.fpga_images.files import ImageBits
+from kerf_dra.driver.kubeletplugin.backends.fpga.images.files import ImageBits
 from kerf_dra.driver.kubeletplugin.backends.xrt import XrtBackend
 from kerf_dra.driver.kubeletplugin.backends.xrt.card import REGION
 from kerf_dra.driver.kubeletplugin.backends.xrt.config import XrtConfig

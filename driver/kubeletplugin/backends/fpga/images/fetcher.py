@@ -15,8 +15,8 @@ from typing import BinaryIO, Final
 from kerf_dra.api.errors import KerfError
 from kerf_dra.driver.families.fpga.descriptions import ImageReference
 from kerf_dra.driver.families.fpga.refused_images import ImageRefusal
-from kerf_dra.driver.kubeletplugin.backends.fpga_images.cache import ImageCache, NoRoomError
-from kerf_dra.driver.kubeletplugin.backends.fpga_images.download import TooLongError, download
+from kerf_dra.driver.kubeletplugin.backends.fpga.images.cache import ImageCache, NoRoomError
+from kerf_dra.driver.kubeletplugin.backends.fpga.images.download import TooLongError, download
 
 _FIRST_RETRY_S: Final = 30.0
 _LAST_RETRY_S: Final = 1800.0

@@ -8,17 +8,17 @@ from pathlib import Path
 from kerf_dra.api.model.base import JsonObject
 from kerf_dra.driver.families.fpga.descriptions import DescribedShell, Description, ImageReference, build_descriptions
 from kerf_dra.driver.families.fpga.refused_images import ImageRefusal
-from kerf_dra.driver.kubeletplugin.backends.fpga_descriptions import (
+from kerf_dra.driver.kubeletplugin.backends.fpga.descriptions import (
     leave_out_images,
     read_description_files,
     summarize_refusals,
 )
-from kerf_dra.driver.kubeletplugin.backends.fpga_images.cache import ImageCache
-from kerf_dra.driver.kubeletplugin.backends.fpga_images.config import FpgaImagesConfig
-from kerf_dra.driver.kubeletplugin.backends.fpga_images.fetcher import FetchLimits, ImageFetcher
-from kerf_dra.driver.kubeletplugin.backends.fpga_images.files import MAX_BYTES, ImageFiles
-from kerf_dra.driver.kubeletplugin.backends.fpga_images.header import ImageFormat
-from kerf_dra.driver.kubeletplugin.backends.fpga_images.signatures import KeyRing
+from kerf_dra.driver.kubeletplugin.backends.fpga.images.cache import ImageCache
+from kerf_dra.driver.kubeletplugin.backends.fpga.images.config import FpgaImagesConfig
+from kerf_dra.driver.kubeletplugin.backends.fpga.images.fetcher import FetchLimits, ImageFetcher
+from kerf_dra.driver.kubeletplugin.backends.fpga.images.files import MAX_BYTES, ImageFiles
+from kerf_dra.driver.kubeletplugin.backends.fpga.images.header import ImageFormat
+from kerf_dra.driver.kubeletplugin.backends.fpga.images.signatures import KeyRing
 from kerf_dra.driver.partitions.geometry import Placement
 
 

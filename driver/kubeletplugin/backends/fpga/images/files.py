@@ -20,9 +20,9 @@ from kerf_dra.api.errors import KerfError
 from kerf_dra.driver.families.fpga.descriptions import ImageReference
 from kerf_dra.driver.families.fpga.refused_images import ImageRefusal
 from kerf_dra.driver.kubeletplugin.backends.base import HardwareRefusedError
-from kerf_dra.driver.kubeletplugin.backends.fpga_images.cache import ImageCache
-from kerf_dra.driver.kubeletplugin.backends.fpga_images.header import ImageFormat, ImageHeader, ReadAt
-from kerf_dra.driver.kubeletplugin.backends.fpga_images.signatures import KeyRing
+from kerf_dra.driver.kubeletplugin.backends.fpga.images.cache import ImageCache
+from kerf_dra.driver.kubeletplugin.backends.fpga.images.header import ImageFormat, ImageHeader, ReadAt
+from kerf_dra.driver.kubeletplugin.backends.fpga.images.signatures import KeyRing
 
 MAX_BYTES: Final = 256 * 1024 * 1024
 """Several times the configuration of a large Agilex FPGA: a load reads its file into memory, of which the plugin's pod

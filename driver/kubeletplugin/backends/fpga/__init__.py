@@ -1,0 +1,1 @@
+"""What backends for FPGA cards share."""
