@@ -1,4 +1,4 @@
-"""The configuration document of a backend, as a value of its own type."""
+"""The configuration documents of backends, as values of their own types."""
 
 from pathlib import Path
 from typing import TypeVar
@@ -10,6 +10,18 @@ from kerf_dra.api.kerf.v1alpha1 import Strict
 from kerf_dra.driver.runtime.yaml_file import NotYamlError, parse_yaml
 
 ConfigT = TypeVar("ConfigT", bound=Strict)
+
+
+class SystemConfig(Strict):
+    """What every configuration of a backend for real cards has."""
+
+    system_root: str = "/"
+    """The directory with ``sys``, ``proc`` and ``dev`` of the cards: another one than ``/`` for a stand-in only."""
+
+    @property
+    def is_for_stand_in(self) -> bool:
+        """Whether the cards are a stand-in's."""
+        return self.system_root != "/"
 
 
 def read_config(path: Path | None, type_: type[ConfigT]) -> ConfigT:

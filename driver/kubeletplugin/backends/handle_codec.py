@@ -14,6 +14,15 @@ from kerf_dra.driver.kubeletplugin.backends.base import Handle, HardwareRefusedE
 HandleT = TypeVar("HandleT", bound=msgspec.Struct)
 
 
+class CardHandle(msgspec.Struct, frozen=True, kw_only=True):
+    """What the handles of cards begin with."""
+
+    card: str
+    """UUID of the card."""
+    device: str
+    """Name of the published device."""
+
+
 class HandleCodec(Generic[HandleT]):
     """Encodes and decodes the handles of one backend, which are of one type or of several with tags of their own."""
 

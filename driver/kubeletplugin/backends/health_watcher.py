@@ -1,7 +1,8 @@
-"""A watcher of cards that report nothing by themselves: it reads them at an interval, and reports what has changed."""
+"""Backends of cards that report nothing by themselves: they are read at an interval, and changes are reported."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 
 from kerf_dra.driver.kubeletplugin.backends.base import (
     CardAbsentError,
@@ -19,23 +20,11 @@ Snapshot = tuple[States, object]
 """The health of a card, and what else is on it, of which only a change counts."""
 
 
-class HealthWatcher:
-    """Reports changes of the cards that a process knows."""
+class PolledBackend(ABC):
+    """The part of a Backend that watches the cards which its process knows."""
 
-    def __init__(
-        self,
-        *,
-        list_cards: Callable[[], Sequence[str]],
-        read: Callable[[str], Snapshot],
-        poll_s: float,
-        has_news: Callable[[], bool] = lambda: False,
-    ) -> None:
-        """``list_cards`` returns the UUIDs of all cards ever seen; ``read`` raises CardAbsentError; ``has_news`` says
-        whether discovery has changed since it was called last.
-        """
-        self._has_news = has_news
-        self._list_cards = list_cards
-        self._read = read
+    def __init__(self, poll_s: float) -> None:
+        """``poll_s`` is the number of seconds between two reads."""
         self._poll_s = poll_s
         self._closed = threading.Event()
         self._reported: dict[str, Snapshot] = {}
@@ -49,20 +38,32 @@ class HealthWatcher:
         """End waits, also those to come."""
         self._closed.set()
 
-    def wait(self, timeout_s: float) -> Sequence[HealthChange | CardChange | DiscoveryChange]:
+    def wait_for_events(self, timeout_s: float) -> Sequence[HealthChange | CardChange | DiscoveryChange]:
         """Return the changes since the last call, as soon as there are some, after ``timeout_s`` at the latest."""
         left_s, closed, reported = timeout_s, self._closed, self._reported
         while not closed.is_set():
-            events = [*self._list_changes(reported), *([DiscoveryChange()] if self._has_news() else ())]
+            events = [*self._list_changes(reported), *([DiscoveryChange()] if self._take_news() else ())]
             if events or left_s <= 0:
                 return events
             closed.wait(min(left_s, self._poll_s))
             left_s -= self._poll_s
         return []
 
+    @abstractmethod
+    def _list_seen(self) -> Sequence[str]:
+        """Return the UUIDs of the cards that are there or were."""
+
+    @abstractmethod
+    def _read_snapshot(self, card_uuid: str) -> Snapshot:
+        """Return the card's health, and what is loaded in it. Raises CardAbsentError."""
+
+    def _take_news(self) -> bool:
+        """Return whether discovery has changed since the last call, though no card has."""
+        return False
+
     def _list_changes(self, reported: dict[str, Snapshot]) -> list[HealthChange | CardChange]:
         events: list[HealthChange | CardChange] = []
-        for card_uuid in self._list_cards():
+        for card_uuid in self._list_seen():
             new = self._read_card(card_uuid)
             before = reported.get(card_uuid, ({}, new[1]))
             events += _compare(card_uuid, before[0], new[0])
@@ -73,7 +74,7 @@ class HealthWatcher:
 
     def _read_card(self, card_uuid: str) -> Snapshot:
         try:
-            return self._read(card_uuid)
+            return self._read_snapshot(card_uuid)
         except CardAbsentError as error:
             return {None: UnhealthyState(HealthState.LOST, str(error))}, None
 

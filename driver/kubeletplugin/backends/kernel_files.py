@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from pathlib import Path
@@ -13,8 +13,45 @@ from kerf_dra.api.model.printable_text import to_one_line
 from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError
 
 _PCIE_ROOT: Final = re.compile(r"pci[0-9a-f]{4}:[0-9a-f]{2}")
+_MAX_READ: Final = 4096
+"""An attribute is at most a page (Linux ``Documentation/filesystems/sysfs.rst``)."""
 _MOST_NAMED: Final = 4
 """Processes that one message names."""
+
+
+def read_text(path: Path) -> str:
+    """Return an attribute without spaces at its ends. Raises OSError."""
+    with path.open("rb", buffering=0) as stream:
+        return (stream.read(_MAX_READ) or b"").decode(errors="replace").strip()
+
+
+def read_attribute(path: Path) -> str:
+    """Return an attribute without spaces at its ends; empty: it is not there, or cannot be read now."""
+    try:
+        return read_text(path)
+    except OSError:
+        return ""
+
+
+def parse_number(text: str, default: int = 0) -> int:
+    """Return a number, decimal or with 0x; ``default``: there is none."""
+    try:
+        return int(text, 0)
+    except ValueError:
+        return default
+
+
+def read_number(path: Path) -> int:
+    """Return an attribute, decimal or with 0x; 0: it is not there, or cannot be read."""
+    return parse_number(read_attribute(path))
+
+
+def read_driver_version(root: Path, driver: str) -> str:
+    """Return a driver's version: its own where it was built apart, else that of the kernel; empty: unknown."""
+    own = read_attribute(root / "sys/module" / driver / "version").partition(",")[
+        0
+    ]  # some have a commit behind a comma
+    return own or read_attribute(root / "proc/sys/kernel/osrelease")
 
 
 def read_numa_node(device: Path) -> int:
@@ -89,12 +126,30 @@ class FoundCard(Protocol):
     @property
     def pci_address(self) -> str: ...
 
+    @property
+    def pcie_root(self) -> str: ...
+
+    @property
+    def numa_node(self) -> int: ...
+
+    @property
+    def number(self) -> int:
+        """The number of its device node."""
+        ...
+
+    @property
+    def interfaces(self) -> Sequence[str]:
+        """The interface UUIDs of an FPGA that images may be built for; none: it takes no images."""
+        ...
+
 
 ReadingT = TypeVar("ReadingT", bound=FoundCard)
 
 
 class CardSource(Protocol[ReadingT]):
-    """The files of all cards of one driver."""
+    """The files of all cards of one driver, below a root."""
+
+    root: Path
 
     def list_cards(self) -> list[ReadingT]:
         """Return the cards that are there."""

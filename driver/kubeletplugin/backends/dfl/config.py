@@ -13,11 +13,7 @@
         -----END PUBLIC KEY-----
 """
 
-from typing import Annotated
-
-import msgspec
-
-from kerf_dra.driver.kubeletplugin.backends.fpga.images.config import FpgaImagesConfig
+from kerf_dra.driver.kubeletplugin.backends.fpga.config import FpgaImagesConfig
 
 
 class DflConfig(FpgaImagesConfig):
@@ -25,12 +21,3 @@ class DflConfig(FpgaImagesConfig):
 
     virtual_functions: bool = False
     """Whether containers get virtual functions by VFIO in place of ports: each card is then given as a whole."""
-    health_poll_seconds: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 2.0
-    """Seconds between two reads of the cards' errors and sensors; the kernel reports none of them by itself."""
-    system_root: str = "/"
-    """The directory with ``sys``, ``proc`` and ``dev`` of the cards: another one than ``/`` for a stand-in only."""
-
-    @property
-    def is_for_stand_in(self) -> bool:
-        """Whether the cards are a stand-in's."""
-        return self.system_root != "/"

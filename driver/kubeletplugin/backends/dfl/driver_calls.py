@@ -126,19 +126,14 @@ class DflDriver:
         """
         node = self._files.find_fme_node(card)
         what = f"the image cannot be loaded through /dev/{node.name} into slot {port.slot}"
-        try:
-            descriptor = self._calls.open(str(node), os.O_RDWR | os.O_CLOEXEC)
-        except OSError as error:
-            raise _translate(error, f"/dev/{node.name} cannot be opened", card) from error
         request = PORT_PR.pack(PORT_PR.size, 0, port.slot, bits.size, bits.address)
-        try:
-            self._calls.ioctl(descriptor, FME_PORT_PR, request)
-        except OSError as error:
-            if error.errno == errno.EIO:
-                raise self._explain_failure(card, what) from error
-            raise _translate(error, what, card) from error
-        finally:
-            self._calls.close(descriptor)
+        with self._open_engine(card) as descriptor:
+            try:
+                self._calls.ioctl(descriptor, FME_PORT_PR, request)
+            except OSError as error:
+                if error.errno == errno.EIO:
+                    raise self._explain_failure(card, what) from error
+                raise _translate(error, what, card) from error
 
     def release_port(self, card: DflCardReading, slot: int) -> None:
         """Take a port from the physical function, so that a virtual one can have it. Raises as ``program`` does."""
@@ -151,42 +146,46 @@ class DflDriver:
     def write_attribute(self, card: DflCardReading, path: Path, text: str) -> None:
         """Write to an attribute in ``/sys``. Raises as ``program`` does."""
         try:
-            descriptor = self._calls.open(str(path), os.O_WRONLY | os.O_CLOEXEC)
-            try:
-                self._calls.write(descriptor, f"{text}\n".encode())
-            finally:
-                self._calls.close(descriptor)
+            self._write(path, text)
         except OSError as error:
             raise _translate(error, f"{text} cannot be written to {path}", card) from error
 
-    def _move_port(self, card: DflCardReading, slot: int, request: int, done: str) -> None:
-        node = self._files.find_fme_node(card)
-        what = f"slot {slot} of {card.pci_address} cannot be {done}"
-        try:
-            descriptor = self._calls.open(str(node), os.O_RDWR | os.O_CLOEXEC)
-        except OSError as error:
-            raise _translate(error, f"/dev/{node.name} cannot be opened", card) from error
-        try:
-            self._calls.ioctl(descriptor, request, _PORT_ID.pack(slot))
-        except OSError as error:
-            raise _translate(error, what, card) from error
-        finally:
-            self._calls.close(descriptor)
-
     def clear_port_errors(self, card: DflCardReading, port: PortReading, errors: int) -> None:
         """Have the port forget its logged errors, which must be exactly ``errors``. Raises as ``program`` does."""
-        path = self._files.find_port_folder(card, port) / "errors/errors"
         try:
-            descriptor = self._calls.open(str(path), os.O_WRONLY | os.O_CLOEXEC)
-            try:
-                self._calls.write(descriptor, f"{errors:#x}\n".encode())
-            finally:
-                self._calls.close(descriptor)
+            self._write(self._files.find_port_folder(card, port) / "errors/errors", f"{errors:#x}")
         except OSError as error:
             what = f"the errors {errors:#x} of slot {port.slot} cannot be cleared"
             if error.errno == errno.EINVAL:  # another one was logged meanwhile
                 raise HardwareBusyError(f"{what}: the port has logged another one") from error
             raise _translate(error, what, card) from error
+
+    def _move_port(self, card: DflCardReading, slot: int, request: int, done: str) -> None:
+        with self._open_engine(card) as descriptor:
+            try:
+                self._calls.ioctl(descriptor, request, _PORT_ID.pack(slot))
+            except OSError as error:
+                raise _translate(error, f"slot {slot} of {card.pci_address} cannot be {done}", card) from error
+
+    def _write(self, path: Path, text: str) -> None:
+        descriptor = self._calls.open(str(path), os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            self._calls.write(descriptor, f"{text}\n".encode())
+        finally:
+            self._calls.close(descriptor)
+
+    @contextmanager
+    def _open_engine(self, card: DflCardReading) -> Iterator[int]:
+        """Open the card's management engine, and yield its descriptor."""
+        node = self._files.find_fme_node(card)
+        try:
+            descriptor = self._calls.open(str(node), os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            raise _translate(error, f"/dev/{node.name} cannot be opened", card) from error
+        try:
+            yield descriptor
+        finally:
+            self._calls.close(descriptor)
 
     def _explain_failure(self, card: DflCardReading, what: str) -> KerfError:
         """Return the error for a load of which the card said that it failed."""

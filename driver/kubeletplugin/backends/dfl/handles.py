@@ -12,7 +12,7 @@ import msgspec
 from kerf_dra.cdi import ContainerEdits
 from kerf_dra.driver.families.fpga.descriptions import ImageReference
 from kerf_dra.driver.kubeletplugin.backends.device_edits import build_node, name_variable
-from kerf_dra.driver.kubeletplugin.backends.handle_codec import HandleCodec
+from kerf_dra.driver.kubeletplugin.backends.handle_codec import CardHandle, HandleCodec
 
 _CONTAINER_NODE: Final = "/dev/vfio/vfio"
 """The node that every user of VFIO opens first (Linux ``Documentation/driver-api/vfio.rst``)."""
@@ -39,13 +39,9 @@ class FunctionHandle(msgspec.Struct, frozen=True, kw_only=True):
     """The number of its IOMMU group, which is the name of its node, ``/dev/vfio/7``."""
 
 
-class DflHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="dfl"):
+class DflHandle(CardHandle, frozen=True, kw_only=True, tag_field="kind", tag="dfl"):
     """Slots of a card, with a function in one of them, or blank."""
 
-    card: str
-    """UUID of the card."""
-    device: str
-    """Name of the published device."""
     slots: tuple[SlotHandle, ...]
     function: str = ""
     """The loaded function; empty: none was asked for, or with admin access nothing is known."""

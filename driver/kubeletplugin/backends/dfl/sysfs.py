@@ -15,13 +15,17 @@ from pathlib import Path
 from typing import Final
 
 from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError, HardwareBusyError
-from kerf_dra.driver.kubeletplugin.backends.kernel_files import find_pcie_root, read_numa_node
+from kerf_dra.driver.kubeletplugin.backends.kernel_files import (
+    find_pcie_root,
+    read_attribute,
+    read_numa_node,
+    read_number,
+    read_text,
+)
 
 _REGIONS: Final = "sys/class/fpga_region"
 _PCI_ADDRESS: Final = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _HEX_UUID: Final = re.compile(r"[0-9a-f]{32}")
-_MAX_READ: Final = 4096
-"""An attribute is at most a page (Linux ``Documentation/filesystems/sysfs.rst``)."""
 _NAMESPACE: Final = uuid.UUID("f3b7e5a4-3c0b-5a0e-9d6e-7c1c2f0a9b11")
 """The namespace of the cards' UUIDs (RFC 9562, version 5)."""
 ALL_ONES: Final = 0xFFFF_FFFF_FFFF_FFFF
@@ -66,6 +70,14 @@ class DflCardReading:
     """The ports that the card has, wherever they are now."""
     ports: tuple[PortReading, ...]
     """The ports that are there, by their slots: one that was given to a virtual function is not."""
+
+    @property
+    def number(self) -> int:
+        return self.fme
+
+    @property
+    def interfaces(self) -> tuple[str, ...]:
+        return (self.interface_uuid,) if self.interface_uuid else ()
 
     def find_port(self, slot: int) -> PortReading | None:
         return next((port for port in self.ports if port.slot == slot), None)
@@ -116,7 +128,7 @@ class CardFiles:
         """
         folder = self.find_port_folder(card, port)
         try:
-            text = _read_text(folder / "afu_id").lower()
+            text = read_text(folder / "afu_id").lower()
         except OSError as error:
             if error.errno == errno.EBUSY:
                 raise HardwareBusyError(f"slot {port.slot} of {card.pci_address} is held in reset") from error
@@ -128,7 +140,7 @@ class CardFiles:
     def read_load_status(self, card: DflCardReading) -> str:
         """Return what the card's FPGA manager says of the last load, as lines; empty: nothing."""
         for status in self._find_fme_folder(card).glob("dfl-fme-mgr.*/fpga_manager/fpga*/status"):
-            return _read_quietly(status)
+            return read_attribute(status)
         return ""
 
     def read_port_errors(self, card: DflCardReading, port: PortReading) -> int:
@@ -161,13 +173,6 @@ class CardFiles:
             alarms=tuple(_list_alarms(fme)),
             ports=ports,
         )
-
-    def read_driver_version(self) -> str:
-        """Return the version of the driver ``dfl``: its own where it was built apart, else that of the kernel."""
-        for path in ("sys/module/dfl/version", "proc/sys/kernel/osrelease"):
-            if text := _read_quietly(self.root / path):
-                return text
-        return ""
 
     def find_port_folder(self, card: DflCardReading, port: PortReading) -> Path:
         return self.root / _REGIONS / card.region / f"dfl-port.{port.number}"
@@ -214,14 +219,14 @@ def _read_card(region: Path) -> DflCardReading | None:
 
 
 def _read_port(folder: Path) -> PortReading | None:
-    text = _read_quietly(folder / "id")
+    text = read_attribute(folder / "id")
     return PortReading(slot=int(text), number=int(folder.name.rpartition(".")[2])) if text.isdecimal() else None
 
 
 def _read_interface(fme: Path) -> str:
     """Read the interface id, which all regions of a card have from its one FPGA manager."""
     for path in sorted(fme.glob("dfl-fme-region.*/fpga_region/region*/compat_id")):
-        text = _read_quietly(path).lower()
+        text = read_attribute(path).lower()
         if _HEX_UUID.fullmatch(text) and text not in NO_AFU_IDS:
             return str(uuid.UUID(text))
     return ""
@@ -233,25 +238,4 @@ def _list_alarms(fme: Path) -> Iterator[str]:
             for pattern in _ALARMS:
                 for path in sorted(sensor.glob(pattern)):
                     if read_number(path) == 1:
-                        yield f"{_read_quietly(sensor / 'name')} {path.name}".strip()
-
-
-def read_number(path: Path) -> int:
-    """Return an attribute, decimal or with 0x; 0: it is not there, or cannot be read."""
-    try:
-        return int(_read_quietly(path) or "0", 0)
-    except ValueError:
-        return 0
-
-
-def _read_quietly(path: Path) -> str:
-    """Return an attribute; empty: it is not there, or cannot be read now."""
-    try:
-        return _read_text(path)
-    except OSError:
-        return ""
-
-
-def _read_text(path: Path) -> str:
-    with path.open("rb", buffering=0) as stream:
-        return (stream.read(_MAX_READ) or b"").decode(errors="replace").strip()
+                        yield f"{read_attribute(sensor / 'name')} {path.name}".strip()

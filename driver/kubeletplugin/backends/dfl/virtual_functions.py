@@ -13,7 +13,8 @@ from typing import Final
 
 from kerf_dra.driver.kubeletplugin.backends.base import HardwareBusyError, HardwareRefusedError
 from kerf_dra.driver.kubeletplugin.backends.dfl.driver_calls import DflDriver
-from kerf_dra.driver.kubeletplugin.backends.dfl.sysfs import CardFiles, DflCardReading, read_number
+from kerf_dra.driver.kubeletplugin.backends.dfl.sysfs import CardFiles, DflCardReading
+from kerf_dra.driver.kubeletplugin.backends.kernel_files import read_number
 
 _DRIVER: Final = "vfio-pci"
 

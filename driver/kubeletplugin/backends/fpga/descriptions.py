@@ -1,6 +1,6 @@
 """Descriptions of FPGA shells and images in files of the node, as in the cluster, and what of them a node refuses."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -18,7 +18,14 @@ from kerf_dra.api.kerf.fpga_objects import (
     FpgaShellSpec,
     FpgaSlot,
 )
-from kerf_dra.driver.families.fpga.descriptions import DescribedShell, Description, ImageReference
+from kerf_dra.api.model.base import JsonObject
+from kerf_dra.driver.families.fpga.descriptions import (
+    DescribedShell,
+    Description,
+    Descriptions,
+    ImageReference,
+    build_descriptions,
+)
 from kerf_dra.driver.families.fpga.refused_images import BLANK, ImageRefusal, format_refusals, qualify_function
 from kerf_dra.driver.runtime.yaml_file import NotYamlError, parse_yaml
 
@@ -28,6 +35,25 @@ _MAX_FILES: Final = 1024
 _KEPT: Final = 64
 """As many as a node has. Backends read them at each discovery, and parsing takes most of the time of some of them."""
 _STRUCTS: Final = (FpgaShell, FpgaShellSpec, FpgaLayout, FpgaSlot, FpgaBlank, FpgaImage, FpgaImageSpec, FpgaFile)
+
+
+class DescriptionReader:
+    """The descriptions that count on a node: those in files of the node, then those of the cluster."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._of_cluster: tuple[Description, ...] = ()
+
+    def describe(self, documents: Sequence[JsonObject]) -> None:
+        """Take the shells and images of the cluster in place of those before."""
+        named = [Description(f"{one['kind']} {one['metadata']['name']}", one) for one in documents]
+        self._of_cluster = tuple(sorted(named, key=lambda description: description.source))
+
+    def read(self) -> tuple[Descriptions, list[str]]:
+        """Return all shells with their images, and what is wrong with documents, for people."""
+        found, problems = read_description_files(self._folder)
+        descriptions = build_descriptions([*found, *self._of_cluster])
+        return descriptions, [*problems, *descriptions.problems]
 
 
 def read_description_files(folder: Path) -> tuple[list[Description], list[str]]:

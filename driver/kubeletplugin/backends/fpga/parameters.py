@@ -5,6 +5,7 @@ from typing import Final
 from kerf_dra.api.errors import InvalidDocumentError, Problem
 from kerf_dra.api.kerf.fpga_objects import FpgaImageSpec
 from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig
+from kerf_dra.api.model.device_attributes import CAPACITY_COMPUTE_UNIT_PERCENT
 from kerf_dra.driver.kubeletplugin.backends.base import AllocatedDevice, UnsuitableClaimError
 
 _LOADS: Final = 3
@@ -29,6 +30,12 @@ def find_function(device: AllocatedDevice, config: FpgaConfig) -> str:
     if own and asked and own != asked:
         raise UnsuitableClaimError(f"{device.share} stands for {own}, but the claim's FpgaConfig asks for {asked}")
     return own or asked or ""
+
+
+def find_compute_unit_percent(device: AllocatedDevice) -> int | None:
+    """Return the share's part of a function's compute units, in hundredths of one; None: all of them."""
+    amount = device.consumed(CAPACITY_COMPUTE_UNIT_PERCENT) if device.partition.shared else None
+    return None if amount is None else int(amount)
 
 
 def find_load_limit(config: FpgaConfig, load_s: float) -> float:

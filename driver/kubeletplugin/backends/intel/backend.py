@@ -16,17 +16,14 @@ from kerf_dra.driver.families.gpu_intel.geometry import intel_geometry
 from kerf_dra.driver.kubeletplugin.backends.base import (
     AllocatedDevice,
     CardAbsentError,
-    CardChange,
     CardSurvey,
-    DiscoveryChange,
     FoundPartition,
     Handle,
     HardwareRefusedError,
-    HealthChange,
     Journal,
 )
 from kerf_dra.driver.kubeletplugin.backends.documents import read_config
-from kerf_dra.driver.kubeletplugin.backends.health_watcher import HealthWatcher, Snapshot
+from kerf_dra.driver.kubeletplugin.backends.health_watcher import PolledBackend, Snapshot
 from kerf_dra.driver.kubeletplugin.backends.intel.config import IntelConfig
 from kerf_dra.driver.kubeletplugin.backends.intel.drm import DrmCalls, LinuxDrmCalls, UnknownMemoryError, read_memory
 from kerf_dra.driver.kubeletplugin.backends.intel.handles import HANDLES, IntelHandle, build_edits, build_request_edits
@@ -35,15 +32,14 @@ from kerf_dra.driver.kubeletplugin.backends.intel.sysfs import (
     IntelCardReading,
     list_cards,
     read_condition,
-    read_driver_version,
 )
-from kerf_dra.driver.kubeletplugin.backends.kernel_files import CardNumbers
+from kerf_dra.driver.kubeletplugin.backends.kernel_files import CardNumbers, read_driver_version
 from kerf_dra.driver.partitions.geometry import Card
 
 _log = logging.getLogger(__name__)
 
 
-class IntelBackend:
+class IntelBackend(PolledBackend):
     """A Backend of the Intel GPUs of this machine."""
 
     name = "intel"
@@ -59,19 +55,7 @@ class IntelBackend:
         """The UUIDs of the cards that are there or were."""
         self._hot: set[str] = set()
         """Those that were too hot when they were read last."""
-        self._watcher = HealthWatcher(
-            list_cards=self._list_seen, read=self._read_health, poll_s=config.health_poll_seconds
-        )
-
-    def open(self) -> None:
-        """Begin to watch the cards: what is wrong with them is reported anew."""
-        self._watcher.open()
-
-    def close(self) -> None:
-        self._watcher.close()
-
-    def wait_for_events(self, timeout_s: float) -> Sequence[HealthChange | CardChange | DiscoveryChange]:
-        return self._watcher.wait(timeout_s)
+        super().__init__(config.health_poll_seconds)
 
     def discover(self) -> Sequence[Card]:
         return [self._build_card(reading) for reading in list_cards(self._root)]
@@ -121,7 +105,7 @@ class IntelBackend:
         self._seen |= {card.uuid for card in list_cards(self._root)}
         return sorted(self._seen)
 
-    def _read_health(self, card_uuid: str) -> Snapshot:
+    def _read_snapshot(self, card_uuid: str) -> Snapshot:
         """Return the health of a card; nothing is ever on it. Raises CardAbsentError."""
         condition = read_condition(self._root, self._find_card(card_uuid))
         was_hot = card_uuid in self._hot

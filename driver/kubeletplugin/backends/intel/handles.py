@@ -4,22 +4,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-import msgspec
-
 from kerf_dra.cdi import ContainerEdits, DeviceNode
 from kerf_dra.driver.kubeletplugin.backends.device_edits import build_node, name_variable
-from kerf_dra.driver.kubeletplugin.backends.handle_codec import HandleCodec
+from kerf_dra.driver.kubeletplugin.backends.handle_codec import CardHandle, HandleCodec
 
 _FOLDER: Final = "/dev/dri"
 
 
-class IntelHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="intel"):
+class IntelHandle(CardHandle, frozen=True, kw_only=True, tag_field="kind", tag="intel"):
     """A card, or one of its tiles, whole or a share."""
 
-    card: str
-    """UUID of the card."""
-    device: str
-    """Name of the published device."""
     pci_address: str
     number: int
     """The number of the card's device node, ``/dev/dri/card0``."""

@@ -12,7 +12,12 @@ from pathlib import Path
 from typing import Final
 
 from kerf_dra.driver.families.gpu_intel.catalog import find_tiles
-from kerf_dra.driver.kubeletplugin.backends.kernel_files import find_pcie_root, read_numa_node
+from kerf_dra.driver.kubeletplugin.backends.kernel_files import (
+    find_pcie_root,
+    read_attribute,
+    read_numa_node,
+    read_number,
+)
 
 _CLASS: Final = "sys/class/drm"
 _CARD: Final = re.compile(r"card([0-9]+)")
@@ -80,14 +85,14 @@ def read_condition(root: Path, card: IntelCardReading) -> IntelCardCondition:
     """Read the health of a card; what the driver does not show is left out."""
     entry = root / _CLASS / f"card{card.number}"
     return IntelCardCondition(
-        survivability=_read(entry / "device/survivability_mode"),
+        survivability=read_attribute(entry / "device/survivability_mode"),
         temperatures=tuple(
             _read_temperature(file) for file in sorted((entry / "device").glob("hwmon/hwmon*/temp*_input"))
         ),
         fatal_errors=tuple(
             (f"{file.parent.parent.name}/{file.name}", count)
             for file in sorted(entry.glob("gt/gt*/error_counter/fatal_*"))
-            if (count := _read_number(file))
+            if (count := read_number(file))
         ),
     )
 
@@ -96,12 +101,12 @@ def _read_temperature(file: Path) -> Temperature:
     stem = file.name.removesuffix("_input")
 
     def limit(name: str) -> float | None:
-        value = _read_number(file.with_name(f"{stem}_{name}"))
+        value = read_number(file.with_name(f"{stem}_{name}"))
         return value / _MILLI if value > 0 else None
 
     return Temperature(
-        name=_read(file.with_name(f"{stem}_label")) or stem,
-        value=_read_number(file) / _MILLI,
+        name=read_attribute(file.with_name(f"{stem}_label")) or stem,
+        value=read_number(file) / _MILLI,
         critical=limit("crit"),
         emergency=limit("emergency"),
     )
@@ -113,25 +118,17 @@ def list_cards(root: Path) -> list[IntelCardReading]:
     return sorted((card for card in found if card is not None), key=lambda card: card.pci_address)
 
 
-def read_driver_version(root: Path, driver: str) -> str:
-    """Return a driver's version: its own where it was built apart, else that of the kernel; empty: unknown."""
-    for path in (root / "sys/module" / driver / "version", root / "proc/sys/kernel/osrelease"):
-        if text := _read(path):
-            return text
-    return ""
-
-
 def _read_card(entry: Path) -> IntelCardReading | None:
     """Return the card; None: it is none of Intel's, it has given its memory to virtual functions, or it goes away."""
     match = _CARD.fullmatch(entry.name)
     device = entry / "device"
-    if match is None or _read_number(device / "vendor") != _VENDOR or _read_number(device / "sriov_numvfs"):
+    if match is None or read_number(device / "vendor") != _VENDOR or read_number(device / "sriov_numvfs"):
         return None
     driver = (device / "driver").resolve().name
     address = device.resolve().name
     if driver not in _DRIVERS or not _PCI_ADDRESS.fullmatch(address):
         return None
-    device_id = _read_number(device / "device")
+    device_id = read_number(device / "device")
     return IntelCardReading(
         uuid=f"INTEL-{uuid.uuid5(_NAMESPACE, f'{address} {device_id:#06x}')}",
         number=int(match[1]),
@@ -143,7 +140,7 @@ def _read_card(entry: Path) -> IntelCardReading | None:
         driver=driver,
         tiles=_count_tiles(device, device_id),
         is_virtual_function=(device / "physfn").exists(),
-        local_memory_bytes=_read_number(entry / "lmem_total_bytes"),
+        local_memory_bytes=read_number(entry / "lmem_total_bytes"),
     )
 
 
@@ -156,18 +153,3 @@ def _count_tiles(device: Path, device_id: int) -> int:
     """Count the tiles that ``xe`` shows; ``i915`` shows engines for media as tiles (``gt1``), so the product tells."""
     shown = sum(1 for one in device.glob("tile*") if _TILE.fullmatch(one.name))
     return shown or find_tiles(device_id)
-
-
-def _read_number(path: Path) -> int:
-    """Return a number, decimal or with 0x; 0: the file is not there, or has none."""
-    try:
-        return int(_read(path) or "0", 0)
-    except ValueError:
-        return 0
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return ""

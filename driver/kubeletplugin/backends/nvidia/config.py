@@ -8,11 +8,11 @@
     sharingFolder: /run/kerf/sharing
 """
 
-from kerf_dra.api.kerf.v1alpha1 import Strict
+from kerf_dra.driver.kubeletplugin.backends.documents import SystemConfig
 from kerf_dra.driver.kubeletplugin.backends.nvidia.mig_mode import MigPolicy
 
 
-class NvidiaConfig(Strict, rename="camel"):
+class NvidiaConfig(SystemConfig, rename="camel"):
     """The configuration document."""
 
     driver_root: str = "/"
@@ -23,8 +23,6 @@ class NvidiaConfig(Strict, rename="camel"):
     """The program nvidia-cdi-hook; empty: ``/usr/bin/nvidia-cdi-hook``, and none for a stand-in."""
     cdi_hook_folder: str = ""
     """The folder into which the program is copied, at the same path on the host; empty: the host has the program."""
-    system_root: str = "/"
-    """The directory with ``proc``, ``sys`` and ``dev`` of the cards: another one than ``/`` for a stand-in only."""
     mig_mode: MigPolicy = MigPolicy.ON_DEMAND
     """What may be done with the MIG mode of cards, and with MIG devices that are there."""
     sharing_folder: str = ""
@@ -33,8 +31,3 @@ class NvidiaConfig(Strict, rename="camel"):
     shared_memory_folder: str = ""
     """The folder on the host that containers with MPS have as ``/dev/shm``, as its daemons have; empty: ``shm`` in the
     sharing folder."""
-
-    @property
-    def is_for_stand_in(self) -> bool:
-        """Whether the cards are a stand-in's."""
-        return self.system_root != "/"

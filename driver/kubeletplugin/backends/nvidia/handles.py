@@ -8,11 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from kerf_dra.cdi import ContainerEdits, DeviceNode
 from kerf_dra.driver.kubeletplugin.backends.device_edits import build_node, name_variable
-from kerf_dra.driver.kubeletplugin.backends.handle_codec import HandleCodec
+from kerf_dra.driver.kubeletplugin.backends.handle_codec import CardHandle, HandleCodec
 from kerf_dra.driver.kubeletplugin.backends.nvidia.container_edits import (
     build_admin_edits,
     build_driver_edits,
@@ -30,13 +28,9 @@ _GRAPHICS: Final = "+gfx"
 """In the names of profiles whose instances render (RTX PRO)."""
 
 
-class NvidiaHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="nvidia"):
+class NvidiaHandle(CardHandle, frozen=True, kw_only=True, tag_field="kind", tag="nvidia"):
     """A MIG device, or a whole GPU."""
 
-    card: str
-    """UUID of the card."""
-    device: str
-    """Name of the published device."""
     minor: int
     """Number of the card's device node, ``/dev/nvidia0``."""
     uuid: str

@@ -33,6 +33,7 @@ from kerf_dra.driver.kubeletplugin.backends.simulated.config import (
     GpuCards,
     SimulatedConfig,
     cards_of,
+    find_layouts,
     find_shell,
     read_config,
 )
@@ -231,7 +232,8 @@ def _simulated(config: SimulatedConfig, card: Card, step_runner: StepRunner) -> 
         return SimulatedGpu(card, gpu_model(model), gpu_file, step_runner)
     fpga_file = StateFile(directory, card_name(card), FpgaState(shell=model))
     _check_same(card, fpga_file.read().shell, model, directory)
-    return SimulatedFpga(card, find_shell(config, model), fpga_file, step_runner)
+    shell = find_shell(config, model)
+    return SimulatedFpga(card, shell, find_layouts(config, shell), fpga_file, step_runner)
 
 
 def _check_same(card: Card, remembered: str, configured: str, directory: Path) -> None:

@@ -11,7 +11,7 @@
 
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeAlias
 
@@ -21,14 +21,14 @@ from kerf_dra.api.errors import InvalidDocumentError, Problem
 from kerf_dra.api.kerf.scalar_types import DriverVersion
 from kerf_dra.api.kerf.v1alpha1 import SHARING_ATTRIBUTES, Strict
 from kerf_dra.api.model.devices import Attribute
-from kerf_dra.driver.families.fpga.descriptions import build_descriptions
+from kerf_dra.driver.families.fpga.descriptions import DescribedShell, Descriptions
 from kerf_dra.driver.families.fpga.geometry import fpga_geometry
 from kerf_dra.driver.families.fpga.shell import Shell
 from kerf_dra.driver.families.gpu.catalog import gpu_model
 from kerf_dra.driver.families.gpu.geometry import gpu_geometry
 from kerf_dra.driver.families.model_names import UnknownModelError
-from kerf_dra.driver.kubeletplugin.backends.fpga.descriptions import read_description_files
-from kerf_dra.driver.kubeletplugin.backends.simulated.example_shells import shell
+from kerf_dra.driver.kubeletplugin.backends.fpga.descriptions import DescriptionReader
+from kerf_dra.driver.kubeletplugin.backends.simulated.example_shells import descriptions, shell
 from kerf_dra.driver.kubeletplugin.backends.simulated.steps import HardwareStep
 from kerf_dra.driver.partitions.device_attributes import mark_simulated
 from kerf_dra.driver.partitions.geometry import Card
@@ -124,17 +124,21 @@ def read_config(path: Path) -> SimulatedConfig:
 
 def find_shell(config: SimulatedConfig, name: str) -> Shell:
     """Return the shell that ``name`` means: a described one, else an example. Raises UnknownModelError."""
-    described, _ = _read_shells(config)
+    described = {shell.name: shell for shell in _read_descriptions(config)[0].cards}
     return described.get(name) or shell(name)
 
 
-def _read_shells(config: SimulatedConfig) -> tuple[dict[str, Shell], tuple[str, ...]]:
-    """Read the described shells, by name, and what is wrong with descriptions."""
+def find_layouts(config: SimulatedConfig, shell: Shell) -> Mapping[str, DescribedShell]:
+    """Return what is described of each layout of a shell, by the layout's name."""
+    described = {**descriptions().shells, **_read_descriptions(config)[0].shells}
+    return {layout.name: described[layout.uuid] for layout in shell.layouts}
+
+
+def _read_descriptions(config: SimulatedConfig) -> tuple[Descriptions, list[str]]:
+    """Read the described shells and images, and what is wrong with descriptions."""
     if not config.description_folder:
-        return {}, ()
-    files, problems = read_description_files(Path(config.description_folder))
-    found = build_descriptions(files)
-    return {shell.name: shell for shell in found.cards}, (*problems, *found.problems)
+        return Descriptions(shells={}), []
+    return DescriptionReader(Path(config.description_folder)).read()
 
 
 def cards_of(config: SimulatedConfig) -> tuple[Card, ...]:
@@ -184,7 +188,7 @@ def _uuid(seed: str, kind: str, index: int) -> uuid.UUID:
 
 
 def _unknown_models(config: SimulatedConfig) -> Iterator[Problem]:
-    yield from (Problem("descriptionFolder", problem) for problem in _read_shells(config)[1])
+    yield from (Problem("descriptionFolder", problem) for problem in _read_descriptions(config)[1])
     for number, row in enumerate(config.cards):
         try:
             if isinstance(row, GpuCards):

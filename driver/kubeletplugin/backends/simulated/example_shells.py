@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from kerf_dra.driver.families.fpga.descriptions import Description, build_descriptions
+from kerf_dra.driver.families.fpga.descriptions import Description, Descriptions, build_descriptions
 from kerf_dra.driver.families.fpga.shell import Shell
 from kerf_dra.driver.families.model_names import find_model
 
@@ -18,7 +18,7 @@ _EXAMPLES: Final = Path(__file__).with_name("examples")
 
 def shells() -> tuple[Shell, ...]:
     """Every example of a shell, by name."""
-    return tuple(_shells().values())
+    return descriptions().cards
 
 
 def shell(name: str) -> Shell:
@@ -26,18 +26,18 @@ def shell(name: str) -> Shell:
 
     Raises UnknownModelError when no shell matches, or several do.
     """
-    return find_model("FPGA shell", name, _shells(), {})
+    return find_model("FPGA shell", name, {shell.name: shell for shell in shells()}, {})
+
+
+@cache
+def descriptions() -> Descriptions:
+    """All examples."""
+    found = build_descriptions(Description(f"{one['kind']} {one['metadata']['name']}", one) for one in _documents())
+    assert not found.problems, found.problems
+    return found
 
 
 @cache
 def _documents() -> tuple[dict[str, Any], ...]:
     files = sorted((file for file in _EXAMPLES.iterdir() if file.name.endswith(".json")), key=lambda f: f.name)
     return tuple(document for file in files for document in json.loads(file.read_bytes()))
-
-
-@cache
-def _shells() -> dict[str, Shell]:
-    named = (Description(f"{one['kind']} {one['metadata']['name']}", one) for one in _documents())
-    found = build_descriptions(named)
-    assert not found.problems, found.problems
-    return {shell.name: shell for shell in found.cards}

@@ -7,7 +7,7 @@ FPGA has one layout of its shell at a time; loading another one empties it.
 
 import msgspec
 
-from kerf_dra.driver.families.fpga.shell import Function, Shell
+from kerf_dra.driver.families.fpga.shell import Function
 from kerf_dra.driver.kubeletplugin.backends.base import HardwareConflictError, HardwareRefusedError
 from kerf_dra.driver.kubeletplugin.backends.simulated.steps import HardwareStep
 from kerf_dra.driver.partitions.device_names import list_units
@@ -49,27 +49,6 @@ class FpgaState(msgspec.Struct, frozen=True, kw_only=True):
     def loaded(self) -> dict[Placement, str]:
         """The functions that are ready for use, by the slots of their image."""
         return {region.image: region.function for region in self.regions if region.is_ready}
-
-
-def image_for(shell: Shell, function_name: str, placement: Placement) -> Placement:
-    """Find the largest image of the function that lies inside the slots ``placement``.
-
-    Raises HardwareRefusedError when the shell has no such function, or no image of it for these slots.
-    """
-    images = [image for function in shell.functions if function.name == function_name for image in function.placements]
-    if not images:
-        known = ", ".join(sorted({known.name for known in shell.functions}))
-        raise HardwareRefusedError(
-            f"{HardwareStep.CHECK}: shell {shell.name} has no function {function_name!r}; it has {known}"
-        )
-    slots = {*placement.units}
-    inside = [image for image in images if image.layout == placement.layout and {*image.units} <= slots]
-    if not inside:
-        raise HardwareRefusedError(
-            f"{HardwareStep.CHECK}: {function_name} of shell {shell.name} has no image for slots "
-            f"{list_units(placement)}; it has for {' and '.join(list_units(image) for image in images)}"
-        )
-    return max(inside, key=lambda image: (image.size, -image.start, -image.gaps))
 
 
 def load_layout(state: FpgaState, layout: str) -> FpgaState:

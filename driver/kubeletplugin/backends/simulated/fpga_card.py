@@ -1,26 +1,29 @@
 """Simulated FPGA cards: a claim's function is loaded into slots by the phases of a partial reconfiguration.
 
-A load is skipped where the function already runs in the right slots (a warm hit). A claim that asks for no function
-gets blank slots. Where the slots are of another layout of the shell than the card has, that one is loaded first.
+The order of a prepare is that of ``fpga.slot_loader``. A claim that asks for no function gets blank slots. Where the
+slots are of another layout of the shell than the card has, that one is loaded first.
 """
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
-import msgspec
-
 from kerf_dra.api.kerf.fpga_objects import MAX_SLOTS
-from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig
-from kerf_dra.api.model.device_attributes import CAPACITY_COMPUTE_UNIT_PERCENT
+from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase
+from kerf_dra.driver.families.fpga.descriptions import DescribedShell, ImageReference
 from kerf_dra.driver.families.fpga.shell import Shell
-from kerf_dra.driver.kubeletplugin.backends.base import (
-    AllocatedDevice,
-    CardSurvey,
-    FoundPartition,
-    Journal,
+from kerf_dra.driver.kubeletplugin.backends.base import AllocatedDevice, CardSurvey, FoundPartition, Journal
+from kerf_dra.driver.kubeletplugin.backends.fpga.parameters import find_compute_unit_percent, find_load_limit
+from kerf_dra.driver.kubeletplugin.backends.fpga.slot_loader import (
+    LOADS,
+    SlotLoader,
+    SlotPlan,
+    SlotSelection,
+    choose_release,
+    has_begun,
 )
-from kerf_dra.driver.kubeletplugin.backends.fpga.parameters import find_fpga_config, find_function, find_load_limit
 from kerf_dra.driver.kubeletplugin.backends.simulated import fpga
 from kerf_dra.driver.kubeletplugin.backends.simulated.fpga import FpgaState
 from kerf_dra.driver.kubeletplugin.backends.simulated.handles import FpgaHandle, SimulatedHandle
@@ -29,22 +32,31 @@ from kerf_dra.driver.kubeletplugin.backends.simulated.steps import HardwareStep,
 from kerf_dra.driver.partitions.device_names import card_name, list_units
 from kerf_dra.driver.partitions.geometry import Card, Partition, Placement
 
-_LOADING: Final = "loading"
-"""The note that a load into the slots has begun, with the function's name."""
 _PORTS: Final = MAX_SLOTS
 """Port numbers of each card, so that no two cards have one port."""
 
 
-class SimulatedFpga:
+class SimulatedFpga(SlotLoader):
     """One simulated FPGA; its methods have the contracts of Backend's."""
 
-    def __init__(self, card: Card, shell: Shell, file: StateFile[FpgaState], step_runner: StepRunner) -> None:
+    def __init__(
+        self,
+        card: Card,
+        shell: Shell,
+        layouts: Mapping[str, DescribedShell],
+        file: StateFile[FpgaState],
+        step_runner: StepRunner,
+    ) -> None:
+        """``layouts`` is what is described of each layout of ``shell``, by the layout's name."""
         self.kind = card.kind
         self.name = card_name(card)
         self.file = file
         self._card = card
         self._shell = shell
+        self._layouts = layouts
         self._step_runner = step_runner
+        self._plan: SlotPlan
+        """What the prepare that goes on is to load."""
 
     def discover(self) -> Card:
         """Return the card as it is now."""
@@ -62,49 +74,39 @@ class SimulatedFpga:
     def prepare(
         self, device: AllocatedDevice, config: DeviceConfigBase | None, journal: Journal, found: FoundPartition | None
     ) -> FpgaHandle:
-        del found  # slots are no objects: what an interrupted load left in them is loaded over
-        fpga_config = find_fpga_config(device, config)
-        function = find_function(device, fpga_config)
-        slots = self._slots(device.partition, function)
-        handle = FpgaHandle(
+        plan = self.load_slots(device, config, journal, found)
+        return FpgaHandle(
             card=self._card.uuid,
             device=device.share.id.device,
-            ports=tuple(self._card.index * _PORTS + slot for slot in slots.units),
-            release=fpga_config.release,
-            compute_unit_percent=_find_percent(device),
+            ports=tuple(self._card.index * _PORTS + slot for slot in plan.slots.units),
+            function=plan.function,
+            slots=None if device.admin_access else plan.slots,
+            release=plan.config.release,
+            compute_unit_percent=find_compute_unit_percent(device),
         )
-        if device.admin_access:
-            return handle
-        if function:
-            self._load(function, slots, fpga_config, journal)
-        else:
-            self._blank(slots, fpga_config)
-        return msgspec.structs.replace(handle, function=function, slots=slots)
 
     def unprepare(self, handle: SimulatedHandle) -> None:
         """Empty the slots, or leave the function in them. Another's function that is there by now stays."""
         if not isinstance(handle, FpgaHandle) or handle.slots is None or not handle.function:
             return
-        state = self.file.read()
-        inside = state.within(handle.slots)
-        if (
-            state.layout != handle.slots.layout
-            or not inside
-            or any(region.function not in ("", handle.function) for region in inside)
-        ):
+        state, slots = self.file.read(), handle.slots
+        inside = state.within(slots)
+        if state.layout != slots.layout or not inside:
             return
-        slots = handle.slots
-        if handle.release == "Keep" and all(region.is_ready for region in inside):
+        reported = {region.function for region in inside if region.function}
+        is_kept = handle.release == "Keep" and all(region.is_ready for region in inside)
+        action = choose_release(reported, handle.function, None, is_kept=is_kept)
+        if action == "Keep":
             self._step(HardwareStep.KEEP)
-        else:
-            self._step(HardwareStep.BLANK, lambda state: fpga.blank(state, slots))
+        elif action == "Blank":
+            self._blank(slots)
 
     def abandon(self, device: AllocatedDevice, journal: Journal, found: FoundPartition | None) -> None:
         """Empty the slots if a load into them has begun."""
         del found
-        state, slots = self.file.read(), self._slots(device.partition, "")
-        if _LOADING in journal.notes and state.layout == slots.layout and state.within(slots):
-            self._step(HardwareStep.BLANK, lambda state: fpga.blank(state, slots))
+        slots = self._list_slots(device, "")
+        if has_begun(journal) and self.file.read().layout == slots.layout:
+            self._blank(slots)
 
     def partitions(self) -> Iterator[Partition]:
         """Yield the slots with a function that is ready, and without one those in the middle of a load."""
@@ -116,41 +118,73 @@ class SimulatedFpga:
                 function=region.function if region.is_ready else None,
             )
 
-    def _slots(self, partition: Partition, function: str) -> Placement:
-        return partition.placement or self._shell.find_whole(function, self.file.read().layout)
+    # What the loader asks for
 
-    def _load(self, name: str, slots: Placement, config: FpgaConfig, journal: Journal) -> None:
-        image = fpga.image_for(self._shell, name, slots)
-        fpga.check_unused(self.file.read(), slots, HardwareStep.CHECK)
-        function = self._shell.find_function(name, image)
-        assert function is not None  # image_for has found it
-        if _LOADING not in journal.notes:
-            journal.write(**{_LOADING: name})
-        self._load_layout(slots.layout, find_load_limit(config, self._shell.layout(slots.layout).load_s))
-        self._step(HardwareStep.CHECK, lambda state: fpga.reserve(state, slots, image, name))
-        region = self.file.read().region(image)
-        if region is not None and region.is_ready:
-            return
-        budget = TimeBudget(find_load_limit(config, function.load_s))
-        self._step(HardwareStep.DISABLE_BRIDGES, budget=budget)
-        self._step(
-            HardwareStep.PROGRAM, lambda state: fpga.program(state, image, name), usual_s=function.load_s, budget=budget
-        )
-        self._step(HardwareStep.ENABLE_BRIDGES, lambda state: fpga.enable_bridges(state, image), budget=budget)
-        self._step(HardwareStep.READ_BACK, lambda state: fpga.read_back(state, image, function), budget=budget)
+    fills_with_blanks = False
 
-    def _load_layout(self, layout: str, limit_s: float) -> None:
-        if self.file.read().layout != layout:
+    def select_slots(self, device: AllocatedDevice, function: str) -> SlotSelection:
+        slots = self._list_slots(device, function)
+        shell = None if device.admin_access else self._layouts[slots.layout]
+        return SlotSelection(slots=slots, shell=shell, place=self.name)
+
+    @contextmanager
+    def hold_slots(self, plan: SlotPlan) -> Iterator[None]:
+        fpga.check_unused(self.file.read(), plan.slots, HardwareStep.CHECK)
+        self._plan = plan
+        yield
+
+    @contextmanager
+    def use_slot(self, slot: int) -> Iterator[None]:
+        """Load the layout where the card has another one, and reserve the slots for the image."""
+        config, slots, image, name = self._plan.config, self._plan.slots, self._plan.function_slots, self._plan.function
+        load_s = self._shell.layout(slots.layout).load_s
+        if self.file.read().layout != slots.layout:
             self._step(
                 HardwareStep.LOAD_LAYOUT,
-                lambda state: fpga.load_layout(state, layout),
-                usual_s=self._shell.layout(layout).load_s,
-                budget=TimeBudget(limit_s),
+                lambda state: fpga.load_layout(state, slots.layout),
+                usual_s=load_s,
+                budget=TimeBudget(find_load_limit(config, load_s)),
             )
+        if image is not None and slot == image.start:
+            self._step(HardwareStep.CHECK, lambda state: fpga.reserve(state, slots, image, name))
+        yield
 
-    def _blank(self, slots: Placement, config: FpgaConfig) -> None:
-        """Empty the slots for a claim that asks for no function: what was left in them is not for it to see."""
-        self._load_layout(slots.layout, find_load_limit(config, self._shell.layout(slots.layout).load_s))
+    def read_slot(self, slot: int) -> Collection[str]:
+        loaded = self.file.read().loaded.items()
+        found = (self._shell.find_function(name, image) for image, name in loaded if slot in image.units)
+        return {function.afu_id for function in found if function is not None}
+
+    def load_slot(self, slot: int, image: ImageReference, limit_s: float | None) -> None:
+        """Load an image by the phases of a partial reconfiguration, all within the limit."""
+        del slot
+        place = self._plan.function_slots
+        assert place is not None  # that of the image
+        function = self._shell.find_function(image.function, place)
+        assert function is not None  # the plan is of its images
+        budget = TimeBudget(math.inf if limit_s is None else limit_s)
+        self._step(HardwareStep.DISABLE_BRIDGES, budget=budget)
+        self._step(
+            HardwareStep.PROGRAM,
+            lambda state: fpga.program(state, place, function.name),
+            usual_s=function.load_s,
+            budget=budget,
+        )
+        self._step(HardwareStep.ENABLE_BRIDGES, lambda state: fpga.enable_bridges(state, place), budget=budget)
+        self._step(HardwareStep.READ_BACK, lambda state: fpga.read_back(state, place, function), budget=budget)
+        LOADS.inc()
+
+    def clear_slot(self, slot: int) -> None:
+        """Empty all slots for a claim that asks for no function: what was left in them is not for it to see."""
+        del slot
+        if not self._plan.function:  # else they are emptied where they are reserved
+            self._blank(self._plan.slots)
+
+    # Changes
+
+    def _list_slots(self, device: AllocatedDevice, function: str) -> Placement:
+        return device.partition.placement or self._shell.find_whole(function, self.file.read().layout)
+
+    def _blank(self, slots: Placement) -> None:
         if self.file.read().within(slots):
             self._step(HardwareStep.BLANK, lambda state: fpga.blank(state, slots))
 
@@ -163,9 +197,3 @@ class SimulatedFpga:
         budget: TimeBudget | None = None,
     ) -> None:
         self._step_runner.run(step, self.name, self.file, change, usual_s=usual_s, budget=budget)
-
-
-def _find_percent(device: AllocatedDevice) -> int | None:
-    """Return the hundredths of compute units that the share has."""
-    amount = device.consumed(CAPACITY_COMPUTE_UNIT_PERCENT)
-    return None if amount is None else int(amount)

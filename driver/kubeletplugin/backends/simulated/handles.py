@@ -7,11 +7,9 @@ real runtime can start a real container. No management node is among them: no ``
 
 from typing import Final, Literal, TypeAlias
 
-import msgspec
-
 from kerf_dra.cdi import ContainerEdits
 from kerf_dra.driver.kubeletplugin.backends.device_edits import build_node, name_variable
-from kerf_dra.driver.kubeletplugin.backends.handle_codec import HandleCodec
+from kerf_dra.driver.kubeletplugin.backends.handle_codec import CardHandle, HandleCodec
 from kerf_dra.driver.partitions.geometry import Placement, Run
 
 _MIB: Final = 2**20
@@ -23,13 +21,9 @@ _NODES: Final = 9
 """Capability nodes of a GPU instance: one of its own, and one for each of up to eight compute instances."""
 
 
-class GpuHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="gpu"):
+class GpuHandle(CardHandle, frozen=True, kw_only=True, tag_field="kind", tag="gpu"):
     """A GPU partition, or a whole GPU."""
 
-    card: str
-    """UUID of the card."""
-    device: str
-    """Name of the published device."""
     minor: int
     """Number of the card's device node, ``/dev/nvidia0``."""
     uuid: str
@@ -45,11 +39,9 @@ class GpuHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag
     """The share's part of the device's memory; None: all of it."""
 
 
-class FpgaHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="fpga"):
+class FpgaHandle(CardHandle, frozen=True, kw_only=True, tag_field="kind", tag="fpga"):
     """Slots of an FPGA, with a function in them or blank."""
 
-    card: str
-    device: str
     ports: tuple[int, ...]
     """Numbers of the port nodes, one for each slot."""
     function: str = ""

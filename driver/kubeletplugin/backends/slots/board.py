@@ -3,10 +3,9 @@
 Nothing says for whom a package was loaded. A loaded package that a description names is Kerf's to replace once no
 process has its devices open; anything else that is loaded is in use outside of Kerf until it is unloaded.
 
-Order of a prepare: everything that can be refused is refused before the card is changed; a note goes into the journal;
-then each slot is made what it is to be: what is in it is unloaded, the image loaded unless it is there already (a warm
-hit), and that it is there, with its devices, is read back. The daemon chooses the slot of a load: the package has a
-directory for one slot alone.
+The order of a prepare is that of ``fpga.slot_loader``; what is in a slot is unloaded before, and that the image is
+there afterwards, with its devices, is read back. The daemon chooses the slot of a load: the package has a directory for
+one slot alone.
 
 A card with several layouts has one base design at a time, and no request loads one: the daemon does it before the first
 package. It also replaces a base design without slots in use by itself, but ignores whether its removal failed, and does
@@ -16,15 +15,16 @@ nobody in any slot it unloads all of them, has the base design removed, and read
 
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from msgspec import structs
-
 from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig
 from kerf_dra.driver.families.fpga.descriptions import DescribedShell, ImageReference
+from kerf_dra.driver.families.fpga.refused_images import ImageRefusal
 from kerf_dra.driver.families.fpga.shell import Shell
 from kerf_dra.driver.kubeletplugin.backends.base import (
     AllocatedDevice,
@@ -36,13 +36,15 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
     HardwareRefusedError,
     Journal,
 )
-from kerf_dra.driver.kubeletplugin.backends.fpga.parameters import (
-    check_namespace,
-    find_fpga_config,
-    find_function,
-    find_load_limit,
+from kerf_dra.driver.kubeletplugin.backends.fpga.parameters import find_load_limit
+from kerf_dra.driver.kubeletplugin.backends.fpga.slot_loader import (
+    LOADS,
+    SlotLoader,
+    SlotPlan,
+    SlotSelection,
+    choose_release,
+    has_begun,
 )
-from kerf_dra.driver.kubeletplugin.backends.fpga_loads import LOADS, WARM_HITS
 from kerf_dra.driver.kubeletplugin.backends.kernel_files import describe_processes, find_openers, read_process_name
 from kerf_dra.driver.kubeletplugin.backends.slots.daemon import DfxDaemon
 from kerf_dra.driver.kubeletplugin.backends.slots.handles import PreparedSlot, SlotsHandle, UioDevice
@@ -55,8 +57,6 @@ from kerf_dra.driver.partitions.geometry import Placement
 
 _log = logging.getLogger(__name__)
 
-_LOADING: Final = "loading"
-"""The note that a change of the slots has begun, with the function's name."""
 _PLATFORM: Final = "sys/bus/platform/devices"
 _UIO: Final = re.compile(r"uio[0-9]+")
 _NOT_DESCRIBED: Final = "no shell is described for a base design of this board"
@@ -93,8 +93,19 @@ class _Contents:
     """Why nothing can be loaded or released now; empty: it can."""
 
 
-class SlotsBoard:
-    """The one card of a board; its methods have the contracts of Backend's."""
+@dataclass(slots=True, kw_only=True)
+class _Change:
+    """A change of slots that goes on."""
+
+    layout: BoardLayout
+    occupants: dict[int, _Occupant]
+    """What is still in slots of the layout."""
+    replaced: _Contents | None = None
+    """What has to be removed before, with the base design that it is in; None: nothing."""
+
+
+class SlotsBoard(SlotLoader):
+    """The one card of a board for one call; its methods have the contracts of Backend's."""
 
     def __init__(
         self,
@@ -106,6 +117,7 @@ class SlotsBoard:
         overlays: Path,
         images: PackageImages,
         daemon: DfxDaemon,
+        is_stand_in: bool,
     ) -> None:
         """``shell`` is None where none is described: then the card can only be released, in the ``layouts`` by name.
 
@@ -118,6 +130,9 @@ class SlotsBoard:
         self._overlays = overlays
         self._images = images
         self._daemon = daemon
+        self._is_stand_in = is_stand_in
+        self._change: _Change | None = None
+        """What the call changes; None: nothing yet."""
 
     def find_loaded(self) -> tuple[str, dict[Placement, str]]:
         """Return the name of the layout that is loaded now, and the functions by their slots."""
@@ -159,40 +174,25 @@ class SlotsBoard:
         )
 
     def prepare(
-        self, device: AllocatedDevice, config: DeviceConfigBase | None, journal: Journal, *, is_stand_in: bool
+        self, device: AllocatedDevice, config: DeviceConfigBase | None, journal: Journal, found: FoundPartition | None
     ) -> SlotsHandle:
-        fpga_config = find_fpga_config(device, config)
-        shell = self._find_shell()
-        if device.admin_access:
-            slots = device.partition.placement or shell.find_whole("", "")
-            return self._build_handle(device, fpga_config, slots, is_stand_in=is_stand_in)
-        name = find_function(device, fpga_config)
-        contents = self._read_usable_contents()
-        now = "" if contents.layout is None else contents.layout.name
-        slots = device.partition.placement or shell.find_whole(name, now)
-        layout = self._find_layout(slots.layout)
-        described = _get_described(layout)
-        spec = described.specs.get(name)
-        check_namespace(spec, device)
-        wanted = _choose_images(name, slots, layout)
-        for slot, image in wanted.items():
-            self._check_image(image, layout, slot)
-        self._check_free(slots, layout, contents)
-        if _LOADING not in journal.notes:
-            journal.write(**{_LOADING: name})
-        self._load_all(slots, wanted, layout, contents, fpga_config)
-        nodes = [node for slot, image in wanted.items() for node in self._find_nodes(image, slot)]
-        function = described.shell.function(name)
-        return structs.replace(
-            self._build_handle(device, fpga_config, slots, is_stand_in=is_stand_in),
+        plan = self.load_slots(device, config, journal, found)
+        nodes = [node for slot, image in plan.images.items() for node in self._find_nodes(image, slot)]
+        return SlotsHandle(
+            card=self._uuid,
+            device=device.share.id.device,
+            base=self._find_layout(plan.slots.layout).base.path,
             slots=tuple(
-                PreparedSlot(slot=slot, image=wanted.get(slot), blank=described.blanks.get(slot))
-                for slot in slots.units
+                PreparedSlot(slot=slot, image=plan.images.get(slot), blank=plan.blanks.get(slot))
+                for slot in plan.slots.units
             ),
             nodes=tuple(nodes),
-            function=name,
-            version="" if function is None else function.version,
-            parameters=dict(spec.parameters) if spec is not None else {},
+            function=plan.function,
+            version=plan.version,
+            parameters=dict(plan.parameters),
+            release=plan.config.release,
+            is_admin=device.admin_access,
+            is_stand_in=self._is_stand_in,
         )
 
     def unprepare(self, handle: SlotsHandle) -> None:
@@ -203,22 +203,21 @@ class SlotsBoard:
         layout = contents.layout
         if layout is None or layout.base.path != handle.base:
             return  # with the base design, what was in its slots has gone
-        ours = {slot.slot: contents.occupants.get(slot.slot) for slot in handle.slots}
-        self._check_unused({slot: one for slot, one in ours.items() if one is not None})
-        for slot in handle.slots:
-            occupant = ours[slot.slot]
-            if occupant is not None and occupant.image not in (slot.image, slot.blank):
-                continue  # loaded by somebody else since
-            self._clear(slot.slot, occupant, layout, slot.blank)
-            if slot.image is not None and occupant is not None and handle.release == "Keep":
-                limit_s = find_load_limit(_DEFAULTS, slot.image.load_s)
-                self._load(slot.slot, slot.image, layout, limit_s)  # anew, so that it forgets what it was used for
+        self._check_unused(contents, [one.slot for one in handle.slots])
+        self._change = _Change(layout=layout, occupants=dict(contents.occupants))
+        for one in handle.slots:
+            own = one.image.afu_id if one.image is not None else ""
+            action = choose_release(self.read_slot(one.slot), own, one.blank, is_kept=handle.release == "Keep")
+            if action != "Leave":
+                self._empty_slot(one.slot, one.blank)
+            if action == "Keep" and one.image is not None:
+                self.load_slot(one.slot, one.image, None)  # anew, so that it forgets what it was used for
 
     def abandon(self, device: AllocatedDevice, journal: Journal) -> None:
         """Clear the slots if a change of them has begun. What another has loaded there by now stays, as does a layout
         that the change has loaded.
         """
-        if _LOADING not in journal.notes:
+        if not has_begun(journal):
             return
         contents = self._read_usable_contents()
         layout = contents.layout
@@ -227,14 +226,82 @@ class SlotsBoard:
         slots = device.partition.placement or Placement(0, layout.base.slots, layout=layout.name)
         if slots.layout != layout.name:
             return
-        occupants = contents.occupants
-        self._check_unused({slot: occupants[slot] for slot in slots.units if slot in occupants})
+        self._check_unused(contents, slots.units)
+        self._change = _Change(layout=layout, occupants=dict(contents.occupants))
+        blanks = _get_described(layout).blanks
         for slot in slots.units:
-            occupant = occupants.get(slot)
+            occupant = contents.occupants.get(slot)
             if occupant is None or occupant.image is not None:
-                self._clear(slot, occupant, layout, _get_described(layout).blanks.get(slot))
+                self._empty_slot(slot, blanks.get(slot))
 
-    # What a slot is to be
+    # What the loader asks for
+
+    fills_with_blanks = False
+
+    @cached_property
+    def _before(self) -> _Contents:
+        """What is loaded before a prepare changes it."""
+        return self._read_usable_contents()
+
+    def select_slots(self, device: AllocatedDevice, function: str) -> SlotSelection:
+        shell, place = self._find_shell(), device.partition.placement
+        if device.admin_access:
+            slots = place or shell.find_whole("", "")
+            return SlotSelection(slots=slots, shell=None, place=self._find_layout(slots.layout).base.path)
+        now = self._before.layout
+        slots = place or shell.find_whole(function, "" if now is None else now.name)
+        layout = self._find_layout(slots.layout)
+        return SlotSelection(
+            slots=slots,
+            shell=_get_described(layout),
+            place=layout.base.path,
+            extra_s=0.0 if layout is now else self._find_layout_s(layout),
+        )
+
+    def find_fault(self, image: ImageReference, slot: Placement) -> ImageRefusal | None:
+        base = self._find_layout(slot.layout).base
+        if not base.slots:
+            raise HardwareBusyError(f"the base design {base.path} is not there")
+        return self._images.find_fault(image, base, slot.start)
+
+    @contextmanager
+    def hold_slots(self, plan: SlotPlan) -> Iterator[None]:
+        """Nothing keeps other programs away: the daemon loads for all that ask it."""
+        contents, layout = self._before, self._find_layout(plan.slots.layout)
+        self._check_free(plan.slots, layout, contents)
+        is_loaded = layout is contents.layout
+        self._change = _Change(
+            layout=layout,
+            occupants=dict(contents.occupants) if is_loaded else {},
+            replaced=None if is_loaded else contents,
+        )
+        yield
+
+    @contextmanager
+    def use_slot(self, slot: int) -> Iterator[None]:
+        """Remove another base design before the first slot of a layout is loaded."""
+        del slot
+        change = self._get_change()
+        if change.replaced is not None:
+            self._remove_base(change.replaced)
+            change.replaced = None
+        yield
+
+    def read_slot(self, slot: int) -> Collection[str]:
+        """Return the AFU id of the described image that is in the slot; of another package its name."""
+        occupant = self._get_change().occupants.get(slot)
+        if occupant is None:
+            return ()
+        return (occupant.loaded.package if occupant.image is None else occupant.image.afu_id,)
+
+    def load_slot(self, slot: int, image: ImageReference, limit_s: float | None) -> None:
+        self._unload(slot)
+        self._load(slot, image, limit_s)
+
+    def clear_slot(self, slot: int) -> None:
+        change = self._get_change()
+        if slot in change.occupants:
+            self._empty_slot(slot, _get_described(change.layout).blanks.get(slot))
 
     def _find_shell(self) -> Shell:
         """Return the board's shell. Raises HardwareBusyError while none is described."""
@@ -251,27 +318,6 @@ class SlotsBoard:
     def _find_layout_s(self, layout: BoardLayout) -> float:
         """Return the seconds that a load of the layout takes; of the only one they are not counted."""
         return self._find_shell().layout(layout.name).load_s if len(self._layouts) > 1 else 0.0
-
-    def _build_handle(
-        self, device: AllocatedDevice, config: FpgaConfig, slots: Placement, *, is_stand_in: bool
-    ) -> SlotsHandle:
-        """Return the handle as far as it does not depend on a load."""
-        return SlotsHandle(
-            card=self._uuid,
-            device=device.share.id.device,
-            base=self._find_layout(slots.layout).base.path,
-            slots=tuple(PreparedSlot(slot=slot) for slot in slots.units),
-            release=config.release,
-            is_admin=device.admin_access,
-            is_stand_in=is_stand_in,
-        )
-
-    def _check_image(self, image: ImageReference, layout: BoardLayout, slot: int) -> None:
-        """Refuse an image that is not what was described."""
-        if not layout.base.slots:
-            raise HardwareBusyError(f"the base design {layout.base.path} is not there")
-        if (fault := self._images.find_fault(image, layout.base, slot)) is not None:
-            raise HardwareRefusedError(fault.message)
 
     # What is loaded
 
@@ -380,32 +426,13 @@ class SlotsBoard:
         for slot, names in self._find_users(wanted).items():
             raise HardwareConflictError(f"in use outside of Kerf: {_describe_use(slot, wanted[slot], names)}")
 
-    def _check_unused(self, occupants: Mapping[int, _Occupant]) -> None:
+    def _check_unused(self, contents: _Contents, slots: Iterable[int]) -> None:
         """Raise HardwareHeldError where a process has devices of a slot open."""
+        occupants = {slot: contents.occupants[slot] for slot in slots if slot in contents.occupants}
         for slot, names in self._find_users(occupants).items():
             raise HardwareHeldError(_describe_use(slot, occupants[slot], names))
 
     # Changes
-
-    def _load_all(
-        self,
-        slots: Placement,
-        wanted: Mapping[int, ImageReference],
-        layout: BoardLayout,
-        contents: _Contents,
-        config: FpgaConfig,
-    ) -> None:
-        """Have the slots of a layout run the images that are wanted, and nothing else."""
-        occupants, layout_s = contents.occupants, 0.0
-        if layout is not contents.layout:
-            self._remove_base(contents)
-            occupants, layout_s = {}, self._find_layout_s(layout)
-        for slot in slots.units:
-            image, occupant = wanted.get(slot), occupants.get(slot)
-            if image is not None:
-                self._bring(slot, image, layout, occupant, find_load_limit(config, image.load_s + layout_s))
-            elif occupant is not None:
-                self._clear(slot, occupant, layout, _get_described(layout).blanks.get(slot))
 
     def _remove_base(self, contents: _Contents) -> None:
         """Have the base design that is loaded removed with all in it, for another one to be loaded.
@@ -426,32 +453,32 @@ class SlotsBoard:
         overlays = read_overlays(self._overlays, {base})
         return overlays is not None and base in overlays.bases
 
-    def _bring(
-        self, slot: int, image: ImageReference, layout: BoardLayout, occupant: _Occupant | None, limit_s: float
-    ) -> None:
-        """Have a slot run an image, in place of what is in it."""
-        if occupant is not None and occupant.image == image:
-            WARM_HITS.inc()
-            return
+    def _get_change(self) -> "_Change":
+        assert self._change is not None  # the slots are held
+        return self._change
+
+    def _unload(self, slot: int) -> None:
+        occupant = self._get_change().occupants.pop(slot, None)
         if occupant is not None:
             self._daemon.unload(occupant.loaded.handle)
-        self._load(slot, image, layout, limit_s)
 
-    def _clear(self, slot: int, occupant: _Occupant | None, layout: BoardLayout, blank: ImageReference | None) -> None:
+    def _empty_slot(self, slot: int, blank: ImageReference | None) -> None:
         """Leave a slot empty, overwritten by its blank image if there is one."""
-        if occupant is not None:
-            self._daemon.unload(occupant.loaded.handle)
+        self._unload(slot)
         if blank is not None:
-            handle = self._load(slot, blank, layout, find_load_limit(_DEFAULTS, blank.load_s))
-            self._daemon.unload(handle)
+            self._daemon.unload(self._load(slot, blank, None))
 
-    def _load(self, slot: int, image: ImageReference, layout: BoardLayout, limit_s: float) -> int:
-        """Load an image and check that it got where it belongs; returns the handle."""
-        self._check_image(image, layout, slot)
+    def _load(self, slot: int, image: ImageReference, limit_s: float | None) -> int:
+        """Load an image and check that it got where it belongs; returns the handle. ``limit_s`` is the most seconds;
+        None: as many as where no claim says it.
+        """
+        layout = self._get_change().layout
+        if (fault := self.find_fault(image, Placement(slot, 1, layout=layout.name))) is not None:
+            raise HardwareRefusedError(fault.message)
         package = self._images.find_package(image, layout.base, slot)
         if (count := self._daemon.read_listing().packages.count(package)) > 1:
             raise HardwareRefusedError(f"dfx-mgrd has {count} packages of the name {package}: give each its own")
-        self._daemon.load(package, limit_s)
+        self._daemon.load(package, find_load_limit(_DEFAULTS, image.load_s) if limit_s is None else limit_s)
         LOADS.inc()
         found = self._read_contents().occupants.get(slot)
         if found is None or found.loaded.package != package:
@@ -472,23 +499,6 @@ def _get_described(layout: BoardLayout) -> DescribedShell:
     if layout.described is None:
         raise HardwareBusyError(_NOT_DESCRIBED)
     return layout.described
-
-
-def _choose_images(name: str, slots: Placement, layout: BoardLayout) -> dict[int, ImageReference]:
-    """Return the image of a function and its slot, the first that has one; nothing for no function."""
-    if not name:
-        return {}
-    described = _get_described(layout)
-    if described.shell.function(name) is None:
-        known = ", ".join(sorted(one.name for one in described.shell.functions)) or "none"
-        where = f"layout {layout.name} of shell" if layout.name else "shell"
-        raise HardwareRefusedError(f"{where} {described.shell.name} has no function {name!r}; it has: {known}")
-    for slot in slots.units:
-        if (image := described.images.get((name, Placement(slot, 1)))) is not None:
-            return {slot: image}
-    there = " and ".join(str(one.start) for function, one in sorted(described.images) if function == name)
-    wished = ", ".join(map(str, slots.units))
-    raise HardwareRefusedError(f"{name} has no image for slot {wished} of {layout.base.path}; it has for {there}")
 
 
 def _find_slot(loaded: Loaded, base: BaseDesign) -> int | None:

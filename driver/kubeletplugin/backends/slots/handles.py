@@ -12,7 +12,7 @@ import msgspec
 from kerf_dra.cdi import ContainerEdits
 from kerf_dra.driver.families.fpga.descriptions import ImageReference
 from kerf_dra.driver.kubeletplugin.backends.device_edits import build_node, name_variable
-from kerf_dra.driver.kubeletplugin.backends.handle_codec import HandleCodec
+from kerf_dra.driver.kubeletplugin.backends.handle_codec import CardHandle, HandleCodec
 
 
 class UioDevice(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,13 +34,9 @@ class PreparedSlot(msgspec.Struct, frozen=True, kw_only=True):
     """What overwrites the slot when it is released; None: nothing does."""
 
 
-class SlotsHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="slots"):
+class SlotsHandle(CardHandle, frozen=True, kw_only=True, tag_field="kind", tag="slots"):
     """Slots of a board, with a function in one of them, or empty."""
 
-    card: str
-    """UUID of the card."""
-    device: str
-    """Name of the published device."""
     base: str
     """The path of the base design, below the firmware folder."""
     slots: tuple[PreparedSlot, ...]

@@ -7,21 +7,15 @@ flashes its shell.
 from collections.abc import Iterator
 from typing import Final, Literal
 
-import msgspec
-
 from kerf_dra.cdi import ContainerEdits
 from kerf_dra.driver.families.fpga.descriptions import ImageReference
 from kerf_dra.driver.kubeletplugin.backends.device_edits import build_node, name_variable
-from kerf_dra.driver.kubeletplugin.backends.handle_codec import HandleCodec
+from kerf_dra.driver.kubeletplugin.backends.handle_codec import CardHandle, HandleCodec
 
 
-class XrtHandle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="xrt"):
+class XrtHandle(CardHandle, frozen=True, kw_only=True, tag_field="kind", tag="xrt"):
     """A card, with a function or blank."""
 
-    card: str
-    """UUID of the card."""
-    device: str
-    """Name of the published device."""
     pci_address: str
     """The address of its user function, by which programs open it."""
     nodes: tuple[str, ...]

@@ -12,16 +12,21 @@ from pathlib import Path
 from typing import Final
 
 from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError
-from kerf_dra.driver.kubeletplugin.backends.kernel_files import find_pcie_root, read_numa_node
+from kerf_dra.driver.kubeletplugin.backends.kernel_files import (
+    find_pcie_root,
+    parse_number,
+    read_attribute,
+    read_numa_node,
+)
 
 _DRIVER: Final = "sys/bus/pci/drivers/xocl"
 _DEVICES: Final = "sys/bus/pci/devices"
+_FIRST_RENDER: Final = 128
+"""The first number of render nodes (Linux ``Documentation/gpu/drm-uapi.rst``)."""
 _PCI_ADDRESS: Final = re.compile(r"([0-9a-f]{4,}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])")
 _RENDER: Final = re.compile(r"renderD([0-9]+)")
 _UUID: Final = re.compile(r"[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}")
 _PID: Final = re.compile(r"\s+([0-9]+)")
-_MAX_READ: Final = 4096
-"""An attribute is at most a page (Linux ``Documentation/filesystems/sysfs.rst``)."""
 _NAMESPACE: Final = uuid.UUID("0a6f3c52-58a8-5d0b-9a3f-1d3e9cf2b7a4")
 """The namespace of the cards' UUIDs (RFC 9562, version 5)."""
 _NO_UUID: Final = uuid.UUID(int=0)
@@ -44,6 +49,10 @@ class XrtCardReading:
     """Further device nodes of the user function, such as ``/dev/xfpga/dma.qdma.u15104.0``, which some shells have."""
     interfaces: tuple[str, ...]
     """The UUIDs of the interfaces that its shell offers; images are built for one of them."""
+
+    @property
+    def number(self) -> int:
+        return self.render - _FIRST_RENDER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,18 +100,11 @@ class XrtFiles:
     def read_condition(self, card: XrtCardReading) -> XrtCondition:
         """Return what the card reports of its health. Raises CardAbsentError."""
         return XrtCondition(
-            is_ready=_parse_number(self._read(card, "ready"), 1) != 0,
-            is_offline=_parse_number(self._read(card, "dev_offline"), 0) != 0,
-            is_stuck=_parse_number(self._read(card, "device_bad_state"), 0) != 0,
+            is_ready=parse_number(self._read(card, "ready"), 1) != 0,
+            is_offline=parse_number(self._read(card, "dev_offline"), 0) != 0,
+            is_stuck=parse_number(self._read(card, "device_bad_state"), 0) != 0,
             firewall_level=max(self._read_firewalls(card), default=0),
         )
-
-    def read_driver_version(self) -> str:
-        """Return the version of the driver ``xocl``, else that of the kernel; empty: unknown."""
-        for path in ("sys/module/xocl/version", "proc/sys/kernel/osrelease"):
-            if text := _read_text(self.root / path):
-                return text.partition(",")[0]  # the driver's has the commit behind a comma
-        return ""
 
     def _read_card(self, address: str) -> XrtCardReading | None:
         """Return the card with this user function; None: it is none, or goes away meanwhile."""
@@ -114,7 +116,7 @@ class XrtFiles:
         domain, bus, device, function = (int(part, 16) for part in match.groups())
         number = (domain << 16) + (bus << 8) + (device << 3) + function
         nodes = sorted(node.name for node in (self.root / "dev/xfpga").glob(f"*.u{number}.*"))
-        interfaces = (_parse_uuid(line) for line in _read_text(entry / "interface_uuids").splitlines())
+        interfaces = (_parse_uuid(line) for line in read_attribute(entry / "interface_uuids").splitlines())
         return XrtCardReading(
             uuid=f"FPGA-{uuid.uuid5(_NAMESPACE, address)}",
             pci_address=address,
@@ -128,7 +130,7 @@ class XrtFiles:
     def _read(self, card: XrtCardReading, name: str) -> str:
         """Return an attribute; empty: the driver has none of this name. Raises CardAbsentError."""
         folder = self.root / _DRIVER / card.pci_address
-        text = _read_text(folder / name)
+        text = read_attribute(folder / name)
         if not text and not folder.is_dir():
             raise CardAbsentError(f"card {card.pci_address} is not there any more, or its driver is not loaded")
         return text
@@ -136,7 +138,7 @@ class XrtFiles:
     def _read_firewalls(self, card: XrtCardReading) -> list[int]:
         """Return the levels of the firewalls of the card's management function: it is function 0 of the same card."""
         folder = self.root / _DEVICES / f"{card.pci_address.rpartition('.')[0]}.0"
-        return [_parse_number(_read_text(path), 0) for path in folder.glob("firewall.m.*/level")]
+        return [parse_number(read_attribute(path), 0) for path in folder.glob("firewall.m.*/level")]
 
 
 def _parse_uuid(text: str) -> str:
@@ -145,20 +147,3 @@ def _parse_uuid(text: str) -> str:
     if not _UUID.fullmatch(text) or uuid.UUID(text) == _NO_UUID:
         return ""
     return str(uuid.UUID(text))
-
-
-def _parse_number(text: str, default: int) -> int:
-    """Return a number, decimal or with 0x; ``default``: there is none."""
-    try:
-        return int(text, 0)
-    except ValueError:
-        return default
-
-
-def _read_text(path: Path) -> str:
-    """Return an attribute without spaces at its ends; empty: it is not there, or cannot be read now."""
-    try:
-        with path.open("rb", buffering=0) as stream:
-            return (stream.read(_MAX_READ) or b"").decode(errors="replace").strip()
-    except OSError:
-        return ""

@@ -14,7 +14,6 @@ from typing import Any, Final
 import pytest
 
 from kerf_dra.api.errors import KerfError
-from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig, GpuConfig
 from kerf_dra.driver.kubeletplugin.backends.base import (
     CardAbsentError,
     CardChange,
@@ -221,25 +220,6 @@ def test_a_function_that_another_has_loaded_since_stays_when_the_claim_is_releas
 
 
 # What is refused
-
-
-@pytest.mark.parametrize(
-    ("start", "config", "message"),
-    [
-        (0, FpgaConfig(api_version="kerf.dev/v1alpha1", function="zstd"), "no function 'zstd'; it has: aes, fft"),
-        (2, FpgaConfig(api_version="kerf.dev/v1alpha1", function="fft"), "no image for slot 2 of 0000:3b:00.0"),
-        (0, GpuConfig(api_version="kerf.dev/v1alpha1"), "gives it a GpuConfig"),
-    ],
-)
-def test_what_can_never_be_loaded_is_refused_before_the_card_is_changed(
-    start: int, config: DeviceConfigBase, message: str, node: DflNode
-) -> None:
-    record = node.allocate(node.part(start))
-    record.config = config
-    with pytest.raises(HardwareRefusedError, match=message):
-        node.plugin.prepare(record)
-    assert node.hardware.calls() == []
-    assert "loading" not in record.journal.notes
 
 
 def test_an_image_that_was_changed_after_its_function_was_offered_is_refused_before_the_card_is_changed(

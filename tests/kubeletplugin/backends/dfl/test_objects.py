@@ -1,15 +1,14 @@
 """The backend ``dfl`` with shells and images that objects of the cluster describe, and what it says of refused ones."""
 
 import json
+import logging
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from kerf_dra.api.errors import InvalidDocumentError
-from kerf_dra.driver.kubeletplugin.backends.base import DiscoveryChange
+from kerf_dra.driver.kubeletplugin.backends.base import DiscoveryChange, HardwareRefusedError
 from kerf_dra.driver.kubeletplugin.backends.dfl import DflBackend, open_backend
 from kerf_dra.driver.partitions.geometry import Card
 from tests.fakes.dfl import NEEDS_COMPILER, DflMachine, build_gbs
@@ -80,19 +79,6 @@ def test_a_node_publishes_which_images_it_cannot_load_and_why(
     for card in node.backend.discover():
         text = card.attributes["refusedImages"].string
         assert text in {f"aes={reason}", f"(blank)={reason}"}
-
-
-def test_a_function_is_prepared_for_the_namespaces_that_its_image_names_alone(node: DflNode) -> None:
-    """FP-06 (the allow-list of namespaces)."""
-    node.hardware.describe_function("aes", AES_ID, [0, 1, 2, 3], namespaces=["video", "lab"])
-    node.backend.discover()
-    record = node.allocate(node.part(function="aes"))
-    with pytest.raises(InvalidDocumentError, match="namespace default may not use aes"):
-        node.plugin.prepare(record)
-    assert node.hardware.calls() == [], "nothing was changed on a card"
-    record.device = replace(record.device, claim=record.device.claim._replace(namespace="lab"))
-    node.plugin.prepare(record)
-    assert node.loaded()[0] == AES_ID
 
 
 def describe_in_cluster(hardware: DflMachine) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -187,6 +173,25 @@ def test_a_file_that_was_changed_in_the_cache_is_not_loaded_and_fetched_again(da
         assert find_functions(backend.discover()[0]) == {"aes"}
         assert (cached.read_bytes(), cached.is_symlink()) == (content, False)
         backend.close()
+
+
+def test_messages_about_the_load_of_a_fetched_image_name_its_url(
+    node: DflNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They named nothing: a fetched image has no path."""
+    url = "https://images.example/aes.gbs"
+    _, image = describe_fetched(node.hardware, url)
+    node.hardware.write_description("aes.yaml", image)
+    cached = node.hardware.folder / "cache" / image["spec"]["files"][0]["sha256"]
+    cached.parent.mkdir(exist_ok=True)
+    cached.write_bytes((node.hardware.images / "aes.gbs").read_bytes())
+    node.backend.discover()
+    with caplog.at_level(logging.INFO):
+        node.prepare(node.part(0, function="aes"))
+    assert f"{url} was loaded into slot 0 of 0000:3b:00.0 in " in caplog.text
+    node.hardware.add_fault("pr", "wrong-id", "f" * 32)
+    with pytest.raises(HardwareRefusedError, match=f"reports no function after the load of {url}"):
+        node.prepare(node.part(1, function="aes"))
 
 
 def test_a_node_without_a_cache_fetches_nothing(tmp_path: Path) -> None:

@@ -286,11 +286,18 @@ def test_a_kept_function_gives_way_to_another(machine: Machine, fpga: Card) -> N
     assert loaded(backend) == {Placement(0, 2): "fft-large"}
 
 
-def test_raw_slots_get_the_function_that_the_config_names(machine: Machine, fpga: Card) -> None:
+@pytest.mark.parametrize(
+    ("function", "place", "image"),
+    [("aes-gcm", Placement(1, 3), Placement(1, 1)), ("fft-large", Placement(0, 4), Placement(0, 2))],
+)
+def test_raw_slots_get_the_first_largest_image_of_the_function_that_the_config_names(
+    function: str, place: Placement, image: Placement, machine: Machine, fpga: Card
+) -> None:
     backend = machine.open()
-    handle = machine.prepare(machine.device(slots(fpga, 1, 3)), AES)
-    assert loaded(backend) == {Placement(1, 1): "aes-gcm"}
-    assert handle["slots"] == list(Placement(1, 3))
+    config = FpgaConfig(api_version="kerf.dev/v1alpha1", function=function)
+    handle = machine.prepare(machine.device(slots(fpga, place.start, place.size)), config)
+    assert loaded(backend) == {image: function}
+    assert handle["slots"] == list(place)
 
 
 def test_slots_without_a_function_are_blank_whatever_was_left_in_them(machine: Machine, fpga: Card) -> None:
@@ -323,49 +330,10 @@ def test_a_whole_fpga_has_all_ports(machine: Machine, fpga: Card) -> None:
     assert [node.path for node in edits.device_nodes] == [f"/dev/dfl-port.{port}" for port in range(4)]
 
 
-REFUSED: list[tuple[str, Callable[[Machine], Partition], DeviceConfig | None, str]] = [
-    (
-        "two functions",
-        lambda machine: slots(machine.card(2), 0, 1, "zstd"),
-        AES,
-        "stands for zstd, but the claim's FpgaConfig asks for aes-gcm",
-    ),
-    (
-        "an unknown function",
-        lambda machine: slots(machine.card(2), 0, 1, "dpu"),
-        None,
-        "shell quad has no function 'dpu'; it has aes-gcm, fft-large, zstd",
-    ),
-    (
-        "no image for the slots",
-        lambda machine: slots(machine.card(2), 1, 1, "zstd"),
-        None,
-        "zstd of shell quad has no image for slots 1; it has for 0 and 3",
-    ),
-    (
-        "a GPU's config",
-        lambda machine: slots(machine.card(2), 0, 1, "zstd"),
-        GpuConfig(api_version="kerf.dev/v1alpha1"),
-        "is an FPGA, but the claim gives it a GpuConfig",
-    ),
-    (
-        "an FPGA's config",
-        lambda machine: gpu_partition(machine.card(0), "1g.10gb", 0),
-        AES,
-        "is a GPU, but the claim gives it a FpgaConfig",
-    ),
-]
-
-
-@pytest.mark.parametrize(
-    ("partition", "config", "message"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED]
-)
-def test_what_can_never_work_is_refused_before_anything_is_touched(
-    machine: Machine, partition: Callable[[Machine], Partition], config: DeviceConfig | None, message: str
-) -> None:
+def test_a_gpu_with_the_configuration_of_an_fpga_is_refused_before_anything_is_touched(machine: Machine) -> None:
     backend = machine.open()
-    with pytest.raises(HardwareRefusedError, match=message):
-        machine.prepare(machine.device(partition(machine)), config)
+    with pytest.raises(HardwareRefusedError, match="is a GPU, but the claim gives it a FpgaConfig"):
+        machine.prepare(machine.device(gpu_partition(machine.card(0), "1g.10gb", 0)), AES)
     assert backend.partitions() == []
     assert machine.clock.slept_s == []
 

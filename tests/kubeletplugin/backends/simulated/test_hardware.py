@@ -248,13 +248,3 @@ def test_slots_that_a_process_uses_are_neither_reserved_nor_emptied() -> None:
     with pytest.raises(HardwareConflictError, match="a process outside of Kerf uses slots 1-2"):
         fpga.blank(used, Placement(2, 1))
     assert fpga.reserve(used, SLOT, SLOT, "zstd").regions
-
-
-@pytest.mark.parametrize(
-    ("function", "slots", "image"),
-    [("aes-gcm", Placement(1, 3), Placement(1, 1)), ("fft-large", Placement(0, 4), Placement(0, 2))],
-)
-def test_a_function_goes_to_its_first_largest_image_inside_the_slots(
-    function: str, slots: Placement, image: Placement
-) -> None:
-    assert fpga.image_for(QUAD, function, slots) == image

@@ -13,8 +13,7 @@ from typing import Final
 
 import pytest
 
-from kerf_dra.api.errors import InvalidDocumentError, KerfError
-from kerf_dra.api.kerf.v1alpha1 import GpuConfig
+from kerf_dra.api.errors import KerfError
 from kerf_dra.api.model.quantity import Quantity
 from kerf_dra.driver.kubeletplugin.backends.base import (
     CardAbsentError,
@@ -242,16 +241,10 @@ def _replace_the_file(node: XrtNode) -> None:
     (node.hardware.images / "aes.xclbin").write_bytes(build_xclbin(FFT_ID, interface=INTERFACE))
 
 
-def _restrict_to_namespaces(node: XrtNode) -> None:
-    node.hardware.describe_function("aes", AES_ID, namespaces=["team-a"])
-    node.backend.discover()
-
-
 @pytest.mark.parametrize(
     ("change", "kind", "message"),
     [
         pytest.param(_replace_the_file, HardwareRefusedError, "is another file than", id="another file"),
-        pytest.param(_restrict_to_namespaces, InvalidDocumentError, "namespace default may not use", id="namespace"),
         pytest.param(
             lambda node: node.hardware.use(0), HardwareConflictError, "process 4711 has /dev/dri/renderD128", id="used"
         ),
@@ -269,15 +262,6 @@ def test_what_cannot_be_is_refused_before_the_card_is_changed(
     assert not record.journal.notes
     node.backend.abandon(record.device, record.journal, None)
     assert node.hardware.read_loaded(0) == BLANK_ID
-
-
-def test_a_function_that_the_shell_has_not_and_parameters_of_another_family_are_refused(node: XrtNode) -> None:
-    with pytest.raises(HardwareRefusedError, match="shell u250 has no function 'zstd'; it has: aes, fft"):
-        node.prepare(node.region(), function="zstd")
-    record = node.allocate(node.region())
-    record.config = GpuConfig(api_version="kerf.dev/v1alpha1")
-    with pytest.raises(HardwareRefusedError, match="the claim gives it a GpuConfig"):
-        node.backend.prepare(record.device, record.config, record.journal, None)
 
 
 # Faults of XRT and of cards

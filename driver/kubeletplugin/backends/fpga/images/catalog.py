@@ -2,30 +2,24 @@
 
 import ssl
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kerf_dra.api.model.base import JsonObject
-from kerf_dra.driver.families.fpga.descriptions import DescribedShell, Description, ImageReference, build_descriptions
+from kerf_dra.driver.families.fpga.descriptions import DescribedShell, ImageReference
 from kerf_dra.driver.families.fpga.refused_images import ImageRefusal
+from kerf_dra.driver.kubeletplugin.backends.fpga.config import FpgaImagesConfig
 from kerf_dra.driver.kubeletplugin.backends.fpga.descriptions import (
+    DescriptionReader,
     leave_out_images,
-    read_description_files,
     summarize_refusals,
 )
 from kerf_dra.driver.kubeletplugin.backends.fpga.images.cache import ImageCache
-from kerf_dra.driver.kubeletplugin.backends.fpga.images.config import FpgaImagesConfig
 from kerf_dra.driver.kubeletplugin.backends.fpga.images.fetcher import FetchLimits, ImageFetcher
 from kerf_dra.driver.kubeletplugin.backends.fpga.images.files import MAX_BYTES, ImageFiles
 from kerf_dra.driver.kubeletplugin.backends.fpga.images.header import ImageFormat
 from kerf_dra.driver.kubeletplugin.backends.fpga.images.signatures import KeyRing
 from kerf_dra.driver.partitions.geometry import Placement
-
-
-def accept_every_placement(placement: Placement, image: ImageReference) -> ImageRefusal | None:
-    """Return None: the hardware takes images for any slots."""
-    del placement, image
-    return None
 
 
 class ImageCatalog:
@@ -36,11 +30,15 @@ class ImageCatalog:
         config: FpgaImagesConfig,
         read_header: ImageFormat,
         *,
-        find_misfit: Callable[[Placement, ImageReference], ImageRefusal | None] = accept_every_placement,
+        only_single: str = "",
     ) -> None:
-        """``find_misfit`` returns why the hardware takes no such image for some slots. Raises InvalidKeyError."""
+        """``only_single`` is why the hardware takes no image for several slots at once; empty: it does.
+
+        Raises InvalidKeyError.
+        """
         self._config = config
-        self._find_misfit = find_misfit
+        self.description_folder = config.description_folder
+        self._only_single = only_single
         self._cache = ImageCache(Path(config.cache_folder), config.cache_bytes)
         self.files = ImageFiles(Path(config.image_folder), self._cache, KeyRing(config.keys), read_header)
         self._fetcher = ImageFetcher(
@@ -50,7 +48,7 @@ class ImageCatalog:
             make_context=lambda: ssl.create_default_context(cafile=config.ca_file or None),
             now=time.monotonic,
         )
-        self._descriptions: tuple[Description, ...] = ()
+        self._reader = DescriptionReader(Path(config.description_folder))
         self._is_described = False
         """Whether this process is a plugin, which fetches: others, such as ``kerf devices``, only look."""
         self.shells: Mapping[str, DescribedShell] = {}
@@ -59,15 +57,12 @@ class ImageCatalog:
 
     def describe(self, documents: Sequence[JsonObject]) -> None:
         """Take the shells and images of the cluster; what files of this node say counts first."""
-        named = [Description(f"{one['kind']} {one['metadata']['name']}", one) for one in documents]
-        self._descriptions = tuple(sorted(named, key=lambda description: description.source))
+        self._reader.describe(documents)
         self._is_described = True
 
     def refresh(self) -> list[str]:
         """Judge all descriptions and image files anew, and return what is wrong with them, for people."""
-        found_files, problems = read_description_files(Path(self._config.description_folder))
-        descriptions = build_descriptions([*found_files, *self._descriptions])
-        problems += descriptions.problems
+        descriptions, problems = self._reader.read()
         shells: dict[str, DescribedShell] = {}
         for interface, described in descriptions.shells.items():
             refused = self._find_refused(described)
@@ -107,6 +102,11 @@ class ImageCatalog:
             if (fault := self._find_fault(image)) is not None:
                 refused[image] = fault
         return refused
+
+    def _find_misfit(self, slots: Placement, image: ImageReference) -> ImageRefusal | None:
+        if slots.size == 1 or not self._only_single:
+            return None
+        return ImageRefusal("SeveralSlots", f"image {image.name} is for several slots at once: {self._only_single}")
 
     def _find_missing_units(self, image: ImageReference, described: int) -> ImageRefusal | None:
         """Return the refusal of an image with fewer compute units than are ``described``: claims would share what is

@@ -1,17 +1,26 @@
-"""The part of a backend's configuration that is about the images of FPGAs."""
+"""What the configurations of all backends for FPGAs have in common."""
 
 from typing import Annotated
 
 import msgspec
 
-from kerf_dra.api.kerf.v1alpha1 import Strict
+from kerf_dra.driver.kubeletplugin.backends.documents import SystemConfig
 
 
-class FpgaImagesConfig(Strict):
-    """Where descriptions and images are, and which images may be loaded."""
+class FpgaConfigBase(SystemConfig):
+    """The common fields."""
 
     description_folder: str = "/var/lib/kerf/fpga/descriptions"
     """The folder with the descriptions of shells and images (``kerf_dra.driver.families.fpga.descriptions``)."""
+    keys: dict[str, str] = {}
+    """The ed25519 public keys in PEM, by name, one of which must have signed each image; empty: none need be signed."""
+    health_poll_seconds: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 2.0
+    """Seconds between two reads of the cards' health and of what is loaded; nothing reports them by itself."""
+
+
+class FpgaImagesConfig(FpgaConfigBase):
+    """Where image files are, and what may be fetched: for backends that read image files themselves."""
+
     image_folder: str = "/var/lib/kerf/fpga/images"
     """The folder with the image files: no file outside of it is ever read."""
     cache_folder: str = "/var/lib/kerf/fpga/cache"
@@ -22,5 +31,3 @@ class FpgaImagesConfig(Strict):
     """The most seconds for one file: at 1 MB/s the largest takes half of it."""
     ca_file: str = ""
     """Certificates in PEM of the authorities that sign image servers'; empty: those of the system."""
-    keys: dict[str, str] = {}
-    """The ed25519 public keys in PEM, by name, one of which must have signed each image; empty: none need be signed."""
