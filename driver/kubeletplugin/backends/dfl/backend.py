@@ -19,7 +19,7 @@ from kerf_dra.driver.kubeletplugin.backends.dfl.virtual_functions import Virtual
 from kerf_dra.driver.kubeletplugin.backends.documents import read_config
 from kerf_dra.driver.kubeletplugin.backends.fpga.backend import CatalogBackend
 from kerf_dra.driver.kubeletplugin.backends.fpga.images.catalog import ImageCatalog
-from kerf_dra.driver.kubeletplugin.backends.health_watcher import Snapshot
+from kerf_dra.driver.kubeletplugin.backends.polled_backend import Snapshot
 
 
 class DflBackend(CatalogBackend[DflHandle, DflCardReading]):

@@ -28,7 +28,6 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
 )
 from kerf_dra.driver.kubeletplugin.backends.fpga.images.catalog import ImageCatalog
 from kerf_dra.driver.kubeletplugin.backends.handle_codec import CardHandle, HandleCodec
-from kerf_dra.driver.kubeletplugin.backends.health_watcher import PolledBackend
 from kerf_dra.driver.kubeletplugin.backends.kernel_files import (
     CardNumbers,
     CardSource,
@@ -36,6 +35,7 @@ from kerf_dra.driver.kubeletplugin.backends.kernel_files import (
     KnownCards,
     read_driver_version,
 )
+from kerf_dra.driver.kubeletplugin.backends.polled_backend import PolledBackend
 from kerf_dra.driver.partitions.geometry import Card, Placement
 from kerf_dra.driver.runtime.problem_log import ProblemLog
 

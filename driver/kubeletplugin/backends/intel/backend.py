@@ -23,7 +23,6 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
     Journal,
 )
 from kerf_dra.driver.kubeletplugin.backends.documents import read_config
-from kerf_dra.driver.kubeletplugin.backends.health_watcher import PolledBackend, Snapshot
 from kerf_dra.driver.kubeletplugin.backends.intel.config import IntelConfig
 from kerf_dra.driver.kubeletplugin.backends.intel.drm import DrmCalls, LinuxDrmCalls, UnknownMemoryError, read_memory
 from kerf_dra.driver.kubeletplugin.backends.intel.handles import HANDLES, IntelHandle, build_edits, build_request_edits
@@ -34,6 +33,7 @@ from kerf_dra.driver.kubeletplugin.backends.intel.sysfs import (
     read_condition,
 )
 from kerf_dra.driver.kubeletplugin.backends.kernel_files import CardNumbers, read_driver_version
+from kerf_dra.driver.kubeletplugin.backends.polled_backend import PolledBackend, Snapshot
 from kerf_dra.driver.partitions.geometry import Card
 
 _log = logging.getLogger(__name__)

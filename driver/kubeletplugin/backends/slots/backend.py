@@ -26,8 +26,8 @@ from kerf_dra.driver.kubeletplugin.backends.fpga.descriptions import (
     summarize_refusals,
 )
 from kerf_dra.driver.kubeletplugin.backends.fpga.images.signatures import KeyRing
-from kerf_dra.driver.kubeletplugin.backends.health_watcher import Snapshot
 from kerf_dra.driver.kubeletplugin.backends.kernel_files import read_attribute, read_numa_node
+from kerf_dra.driver.kubeletplugin.backends.polled_backend import Snapshot
 from kerf_dra.driver.kubeletplugin.backends.slots.board import SlotsBoard
 from kerf_dra.driver.kubeletplugin.backends.slots.config import SlotsConfig
 from kerf_dra.driver.kubeletplugin.backends.slots.daemon import DfxDaemon, Exchange

@@ -11,7 +11,7 @@ from kerf_dra.driver.kubeletplugin.backends.base import Handle
 from kerf_dra.driver.kubeletplugin.backends.documents import read_config
 from kerf_dra.driver.kubeletplugin.backends.fpga.backend import CatalogBackend
 from kerf_dra.driver.kubeletplugin.backends.fpga.images.catalog import ImageCatalog
-from kerf_dra.driver.kubeletplugin.backends.health_watcher import Snapshot
+from kerf_dra.driver.kubeletplugin.backends.polled_backend import Snapshot
 from kerf_dra.driver.kubeletplugin.backends.xrt.card import XrtCard, XrtResources
 from kerf_dra.driver.kubeletplugin.backends.xrt.config import XrtConfig
 from kerf_dra.driver.kubeletplugin.backends.xrt.handles import HANDLES, XrtHandle, build_edits
