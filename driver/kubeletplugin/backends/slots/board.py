@@ -210,7 +210,8 @@ class SlotsBoard(SlotLoader):
             action = choose_release(self.read_slot(one.slot), own, one.blank, is_kept=handle.release == "Keep")
             if action != "Leave":
                 self._empty_slot(one.slot, one.blank)
-            if action == "Keep" and one.image is not None:
+            place = Placement(one.slot, 1, layout=layout.name)
+            if action == "Keep" and one.image is not None and self.find_fault(one.image, place) is None:
                 self.load_slot(one.slot, one.image, None)  # anew, so that it forgets what it was used for
 
     def abandon(self, device: AllocatedDevice, journal: Journal) -> None:

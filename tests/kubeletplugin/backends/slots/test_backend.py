@@ -376,6 +376,23 @@ def test_what_another_has_loaded_since_stays_when_the_claim_is_released(
     assert node.loaded() == {1: "hand-1"}
 
 
+def test_a_function_that_was_described_anew_meanwhile_is_released_all_the_same(node: SlotsNode) -> None:
+    """It stayed in its slot, as if another program had loaded it: its description had another version by then."""
+    record = node.prepare(node.part(1, function="aes"))
+    node.hardware.describe_function("aes", range(3), version="1.3.0")
+    node.backend.discover()
+    node.plugin.release(record)
+    assert (node.loaded(), node.left()) == ({}, {1: "blank-1"})
+
+
+def test_a_function_whose_package_has_changed_since_is_not_kept(node: SlotsNode) -> None:
+    """It cannot be loaded anew: the release failed once for that, after the slot was cleared."""
+    record = node.prepare(node.part(1, function="aes"), release="Keep")
+    (node.hardware.firmware / BASE / "aes-1/aes-1_slot1/partial.dtbo").write_text("another\n")
+    node.plugin.release(record)
+    assert (node.loaded(), node.left()) == ({}, {1: "blank-1"})
+
+
 def test_a_slot_is_released_as_it_was_prepared_though_nothing_is_described_any_more(node: SlotsNode) -> None:
     record = node.prepare(node.part(1, function="aes"))
     for file in node.hardware.descriptions.iterdir():
