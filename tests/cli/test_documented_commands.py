@@ -39,7 +39,7 @@ _NPU: Final = "tests/testing/test_npu_programs.py"
 _QUOTA: Final = "tests/e2e/test_quota.py"
 _FPGA: Final = "tests/cli/test_fpga.py"
 _FOLDERS: Final = "test_directories_of_dfx_mgr_say_what_to_write_into_their_documents"
-_SIGNATURES: Final = "tests/kubeletplugin/backends/fpga_images/test_fetched_images.py"
+_SIGNATURES: Final = "tests/kubeletplugin/backends/fpga/images/test_fetched_images.py"
 """Its keys and its signature were made by these commands."""
 _ON_A_CLUSTER: Final = dict.fromkeys(
     (

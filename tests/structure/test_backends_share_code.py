@@ -4,14 +4,15 @@ One FPGA load was once written four times, and the fourth copy already lacked a 
 """
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.structure.sources import check, modules, text
+from tests.structure.rules import check
+from tools.sources import modules, text
 
 BACKENDS: Final = Path("driver/kubeletplugin/backends")
 SHARED: Final = frozenset({"fpga"})
@@ -79,13 +80,10 @@ def test_a_block_that_was_copied_is_found_wherever_it_is(lines: int, is_found: b
     assert bool(find_shared(copied)) is is_found
 
 
-def test_modules_of_one_backend_are_not_compared(tmp_path: Path) -> None:
-    del tmp_path
+def test_modules_of_one_backend_are_not_compared() -> None:
     assert find_shared({"one": {"a.py": write_module(LINES), "b.py": write_module(LINES, indent="    ")}}) == set()
 
 
 def test_the_report_names_both_places() -> None:
-    copied: Iterator[str] = iter(
-        find_shared({"one": {"card.py": write_module(LINES)}, "two": {"board.py": write_module(LINES, indent="    ")}})
-    )
-    assert next(copied) == "one/card.py and two/board.py: value_0 = 0  # as there"
+    copied = {"one": {"card.py": write_module(LINES)}, "two": {"board.py": write_module(LINES, indent="    ")}}
+    assert find_shared(copied) == {"one/card.py and two/board.py: value_0 = 0  # as there"}

@@ -14,7 +14,7 @@ from kerf_dra.driver.kubeletplugin.backends.nvidia import handles as nvidia
 from kerf_dra.driver.kubeletplugin.backends.simulated import handles as simulated
 from kerf_dra.driver.kubeletplugin.backends.slots import handles as slots
 from kerf_dra.driver.kubeletplugin.backends.xrt import handles as xrt
-from tests.structure.sources import ROOT
+from tools.sources import ROOT
 
 STORED: Final = (ROOT / "tests/data/stored_handles.jsonl").read_text().splitlines()
 """A handle of each kind as a checkpoint has it, written before the backends shared one codec. The file does not change:

@@ -21,7 +21,7 @@ from kerf_dra.driver.testing import MachineUnderTest, ProcessKilled
 from tests.fakes.claims import claim
 from tests.fakes.dfl import DflMachine, FakeSystemCalls
 from tests.fakes.dfl.machine import BLANK_ID
-from tests.kubeletplugin.backends.fpga_node import FpgaNode, SteppedClock
+from tests.kubeletplugin.backends.fpga.node import FpgaNode, SteppedClock
 from tests.kubeletplugin.backends.one_call import call_plugin
 
 CLAIM = claim("fpga", "fpga-0-aes-at-1")

@@ -22,7 +22,7 @@ from kerf_dra.driver.testing import MachineUnderTest, ProcessKilled
 from tests.fakes.claims import claim
 from tests.fakes.dfx import DaemonStandIn, DfxMachine
 from tests.fakes.dfx.machine import FLAT
-from tests.kubeletplugin.backends.fpga_node import FpgaNode
+from tests.kubeletplugin.backends.fpga.node import FpgaNode
 from tests.kubeletplugin.backends.one_call import call_plugin
 
 DEVICE: Final = "fpga-0-aes-at-1"

@@ -23,7 +23,7 @@ from kerf_dra.driver.testing import MachineUnderTest, ProcessKilled
 from tests.fakes.claims import claim
 from tests.fakes.xrt import XrtMachine
 from tests.fakes.xrt.machine import BLANK_ID
-from tests.kubeletplugin.backends.fpga_node import FpgaNode, SteppedClock
+from tests.kubeletplugin.backends.fpga.node import FpgaNode, SteppedClock
 from tests.kubeletplugin.backends.one_call import call_plugin
 
 CLAIM = claim("fpga", "fpga-0-aes-at-0")

@@ -7,7 +7,7 @@ from kerf_dra.api.model.base import JsonObject
 from kerf_dra.driver.kubeletplugin.backends.simulated import SimulatedBackend, open_fpgas
 from kerf_dra.driver.testing import MachineUnderTest
 from tests.fakes.dfl.machine import AES_ID, FFT_ID, INTERFACE, build_document
-from tests.kubeletplugin.backends.fpga_node import FpgaNode
+from tests.kubeletplugin.backends.fpga.node import FpgaNode
 
 
 class SimulatedFpgas(MachineUnderTest):

@@ -15,11 +15,11 @@ from kerf_dra.driver.kubeletplugin.backends.fpga.slot_loader import LOADS, WARM_
 from tests.fakes.dfl import NEEDS_COMPILER
 from tests.fakes.dfl.machine import AES_ID
 from tests.fakes.xrt.machine import AES_ID as XRT_AES_ID
-from tests.kubeletplugin.backends.dfl_node import DflNode
-from tests.kubeletplugin.backends.fpga_node import FpgaNode
-from tests.kubeletplugin.backends.simulated_node import SimulatedNode
-from tests.kubeletplugin.backends.slots_node import SlotsNode
-from tests.kubeletplugin.backends.xrt_node import XrtNode
+from tests.kubeletplugin.backends.dfl.machine import DflNode
+from tests.kubeletplugin.backends.fpga.node import FpgaNode
+from tests.kubeletplugin.backends.simulated.fpga_node import SimulatedNode
+from tests.kubeletplugin.backends.slots.machine import SlotsNode
+from tests.kubeletplugin.backends.xrt.machine import XrtNode
 
 
 class Kind(NamedTuple):
