@@ -199,7 +199,11 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
     ),
     "stop": Scenario(Operation.STOP, _busy, claims=3, cards=1, faults=CALL_KILLS + CALL_ERRORS),
 }
-SAMPLE: Final = {
+SAMPLE: Final[Mapping[str, tuple[tuple[Fault, ...], int]]] = {
+    "prepare of a claim": (NVML_KILLS, 1),
+    "unprepare of a claim": (NVML_KILLS, 1),
+    "prepare on simulated cards": ((CallFault.KILL_BEFORE,), 4),
+    "unprepare on simulated cards": ((CallFault.KILL_BEFORE,), 4),
     "prepare of three claims on two cards": (
         (CallFault.KILL_BEFORE, CallFault.FAIL, CallFault.FULL, KILL_AT_ANY_NVML),
         2,

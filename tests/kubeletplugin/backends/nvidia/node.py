@@ -157,9 +157,5 @@ def hardware(root: Path, **more: object) -> StandInBackend:
     return backend
 
 
-async def call(root: Path, operation: str) -> None:
-    await call_plugin(root, CLAIM, operation, hardware(root))
-
-
 def call_in_process(root: Path, operation: str) -> None:
-    anyio.run(call, root, operation)
+    anyio.run(call_plugin, root, CLAIM, operation, hardware(root))

@@ -16,7 +16,7 @@ import pytest
 
 from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
 from kerf_dra.driver.mps.documents import DaemonFolder, DaemonState, list_folders
-from kerf_dra.driver.testing.nvml import Death, NvidiaMachine
+from kerf_dra.driver.testing.nvml import NvidiaMachine
 from tests.fakes.mps import ask, kept_by_a_process
 from tests.fakes.nvml import NEEDS_COMPILER, open_nvml
 from tests.kubeletplugin.backends.nvidia.sharing_process import SHARING, call, hardware
@@ -74,23 +74,6 @@ def check_nothing_left(root: Path) -> None:
     if folder is not None:
         assert {path.name for path in folder.path.iterdir()} <= {"log"}
         assert ask(folder, driver_root(root), "get_server_list") == ""
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("death", [Death.BEFORE, Death.AFTER])
-@pytest.mark.parametrize("operation", ["prepare", "unprepare"])
-async def test_the_plugin_is_killed_in_a_change_of_the_mode(operation: str, death: Death, tmp_path: Path) -> None:
-    hardware(tmp_path).close()
-    with kept_by_a_process(tmp_path / SHARING, driver_root(tmp_path)):
-        if operation == "unprepare":
-            await call(tmp_path, "prepare")
-        NvidiaMachine(tmp_path / "machine").add_fault("nvmlDeviceSetComputeMode", death=death)
-        assert start(tmp_path, operation).wait(240) == -signal.SIGKILL
-        if operation == "prepare":
-            await call(tmp_path, "prepare")
-            check_shared(tmp_path)
-        await call(tmp_path, "unprepare")
-        check_nothing_left(tmp_path)
 
 
 @pytest.mark.parametrize("then", ["prepare", pytest.param("unprepare", marks=pytest.mark.long)])

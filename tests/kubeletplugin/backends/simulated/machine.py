@@ -9,7 +9,6 @@ import anyio
 import msgspec
 
 from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase
-from kerf_dra.api.model.claims import ResourceClaim
 from kerf_dra.api.model.names import ClaimRef, DeviceId, ShareId
 from kerf_dra.driver.kubeletplugin.backends.base import AllocatedDevice, Handle, HardwareBusyError
 from kerf_dra.driver.kubeletplugin.backends.ownership import BEFORE
@@ -26,8 +25,7 @@ from tests.fakes.claims import claim, config
 from tests.kubeletplugin.backends.one_call import call_plugin
 
 FUNCTION: Final = {"apiVersion": "kerf.dev/v1alpha1", "kind": "FpgaConfig", "function": "aes-gcm"}
-GPU_CLAIM: Final = claim("gpu", "gpu-0-1g-10gb-at-0", "gpu-0-2g-20gb-at-2")
-FPGA_CLAIM: Final = claim("fpga", "fpga-0-slot-1", configs=[config(FUNCTION)])
+CLAIM: Final = claim("fpga", "fpga-0-slot-1", configs=[config(FUNCTION)])
 """What a process is called for."""
 STATE: Final = "hardware"
 """The folder of the cards' state, below that of the process."""
@@ -189,17 +187,16 @@ FPGA_MAKING: Final = (
 
 
 def hardware(root: Path) -> SimulatedBackend:
-    """The cards whose state lies below ``root``; they take no time."""
+    """An FPGA card whose state lies below ``root``; it takes no time."""
     file = root / "cards.yaml"
-    cards = [{"kind": "gpu", "model": "h100-80gb-sxm"}, {"kind": "fpga", "shell": "quad"}]
-    file.write_text(json.dumps({"state": STATE, "pace": 0, "cards": cards}))
+    file.write_text(json.dumps({"state": STATE, "pace": 0, "cards": [{"kind": "fpga", "shell": "quad"}]}))
     return open_backend(file)
 
 
-async def call(root: Path, held: ResourceClaim, operation: str) -> None:
-    await call_plugin(root, held, operation, hardware(root))
+async def call(root: Path, operation: str) -> None:
+    await call_plugin(root, CLAIM, operation, hardware(root))
 
 
-def call_in_process(root: Path, held: ResourceClaim, operation: str) -> None:
+def call_in_process(root: Path, operation: str) -> None:
     """What such a process does."""
-    anyio.run(call, root, held, operation)
+    anyio.run(call, root, operation)
