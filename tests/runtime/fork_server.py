@@ -9,7 +9,6 @@ from typing import Final
 
 _LOADED: Final = (
     "pytest",  # a fork imports its parent's __main__
-    "tests.kubeletplugin.claims.crash_process",
     "tests.kubeletplugin.watchdog_process",
     "tests.kubeletplugin.backends.nvidia.node",
     "tests.kubeletplugin.backends.simulated.machine",
