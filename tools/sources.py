@@ -11,8 +11,8 @@ PRODUCT: Final = ("api", "cdi", "driver")
 """The folders of the product's packages."""
 IMPORT_PACKAGE: Final = "kerf_dra"
 """The package that they are imported from."""
-GENERATED: Final = Path("api/_generated")
-"""What protoc writes: no guard looks there."""
+GENERATED: Final = "_generated"
+"""The folders that protoc writes: no guard looks there."""
 _FOLDERS: Final = (*PRODUCT, "tests", "tools", "docs", "deploy", ".ci")
 """The folders of the repository; others in the root are caches and environments."""
 
@@ -28,7 +28,7 @@ def files() -> frozenset[Path]:
 def modules(*packages: str) -> Iterator[Path]:
     """The hand-written modules of the named top-level packages, in order."""
     for path in sorted(files()):
-        if path.suffix == ".py" and path.parts[0] in packages and not path.is_relative_to(GENERATED):
+        if path.suffix == ".py" and path.parts[0] in packages and GENERATED not in path.parts:
             yield path
 
 

@@ -52,7 +52,7 @@ def test_nothing_names_a_module_without_its_import_package() -> None:
     places = {
         f"{path}:{number}: {line.strip()}"
         for path in files() - KEPT
-        if path.suffix in READ and not path.is_relative_to(GENERATED) and pattern.search(text(path))
+        if path.suffix in READ and GENERATED not in path.parts and pattern.search(text(path))
         for number, line in prose(path)
         if pattern.search(line)
     }

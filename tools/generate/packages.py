@@ -96,7 +96,7 @@ def _modules() -> dict[str, Path]:
     """The hand-written modules of the product by the names under which they are imported from ``kerf_dra``."""
     paths = (path for package in _PRODUCT for path in sorted((ROOT / package).rglob("*.py")))
     names = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
-    return {name: path for name, path in names.items() if not name.startswith("api._generated")}
+    return {name: path for name, path in names.items() if "._generated" not in name}
 
 
 def _package(module: str) -> str:

@@ -11,13 +11,12 @@ from typing import Final
 import msgspec
 import yaml
 
-from kerf_dra.api.core import protobuf
 from kerf_dra.api.errors import InvalidDocumentError, UnsupportedError
 from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.json_limits import MAX_LEVELS, check_levels
 from kerf_dra.api.model.times import format_time
 from kerf_dra.driver.local.apiserver.crd.structural_schema import prune
-from kerf_dra.driver.local.apiserver.meta import managed_fields
+from kerf_dra.driver.local.apiserver.meta import managed_fields, protobuf
 from kerf_dra.driver.local.apiserver.meta.documents import JsonValue, deep_copy, without
 from kerf_dra.driver.local.apiserver.meta.patches import json_patched, merge_patched
 from kerf_dra.driver.local.apiserver.meta.status_errors import (

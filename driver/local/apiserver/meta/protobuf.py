@@ -13,10 +13,10 @@ from typing import Any, Final
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from kerf_dra.api._generated.kubernetes_objects import api_pb2
 from kerf_dra.api.errors import InvalidDocumentError, Problem, UnsupportedError
 from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.times import format_unix_time
+from kerf_dra.driver.local.apiserver._generated.kubernetes_objects import api_pb2
 
 MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
 _MAGIC: Final = b"k8s\x00"

@@ -3,9 +3,9 @@
 import pytest
 from google.protobuf.message import Message
 
-from kerf_dra.api._generated.kubernetes_objects import api_pb2
-from kerf_dra.api.core.protobuf import decode
 from kerf_dra.api.errors import InvalidDocumentError, UnsupportedError
+from kerf_dra.driver.local.apiserver._generated.kubernetes_objects import api_pb2
+from kerf_dra.driver.local.apiserver.meta.protobuf import decode
 
 MAGIC = b"k8s\x00"
 RECORDED = [
