@@ -21,7 +21,7 @@ from typing import Final
 import click
 
 from kerf_dra.api.errors import InvalidDocumentError, KerfError
-from kerf_dra.driver import VERSION
+from kerf_dra.driver import VERSION, describe_left_out
 from kerf_dra.driver.cli.output import EXIT_BAD_INPUT, EXIT_FAILED, print_text
 from kerf_dra.driver.runtime.lifecycle import iter_leaf_errors
 
@@ -58,6 +58,9 @@ _PACKAGES: Final[Mapping[str, str]] = {
 }
 """The packages of this one that have the modules of commands, for those that are not beside this file."""
 
+_MAY_BE_LEFT_OUT: Final = frozenset({"demo"})
+"""The commands that imitate a cluster and hardware, which an image has only if it was built so."""
+
 
 class _LazyGroup(click.Group):
     """A group that lists commands from a table and imports one only when it runs."""
@@ -68,9 +71,14 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(
-            f"kerf_dra.driver.cli.{_PACKAGES.get(cmd_name, '')}{cmd_name.replace('-', '_')}"
-        )
+        try:
+            module = importlib.import_module(
+                f"kerf_dra.driver.cli.{_PACKAGES.get(cmd_name, '')}{cmd_name.replace('-', '_')}"
+            )
+        except ModuleNotFoundError as error:
+            if cmd_name not in _MAY_BE_LEFT_OUT or not (error.name or "").startswith("kerf_dra."):
+                raise
+            return _build_left_out(cmd_name, str(error.name))
         command: click.Command = module.command
         return command
 
@@ -89,6 +97,17 @@ class _LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
+
+
+def _build_left_out(name: str, package: str) -> click.Command:
+    """Return a command that says, whatever its arguments are, that this installation is without it."""
+
+    def command() -> int:
+        print_text(f"kerf: {describe_left_out(f'kerf {name}', package)}", err=True)
+        return EXIT_BAD_INPUT
+
+    settings = {"ignore_unknown_options": True, "allow_extra_args": True}
+    return click.Command(name, callback=command, context_settings=settings, add_help_option=False, hidden=True)
 
 
 @click.command(

@@ -58,14 +58,11 @@ from kerf_dra.driver.demo.report import (
     WaitingReport,
 )
 from kerf_dra.driver.families.gpu import GPU
-from kerf_dra.driver.families.registry import BUILT_IN
 from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.local.cluster import LocalCluster
 from kerf_dra.driver.partitions.device_names import parse_device_name
 from kerf_dra.driver.runtime.yaml_file import parse_manifests
 
-_INVENTORIES: Final = sum("simulated" in family.backends for family in BUILT_IN)
-"""The NodeInventories of a node: one for each family that the simulated backend has cards of."""
 _POLICIES: Final = tuple(
     identity_kind(
         Object, group="admissionregistration.k8s.io", version="v1", plural=plural, namespaced=False, kind=kind
@@ -221,7 +218,7 @@ class ClassicScenario(DemoCluster):
 
     async def _are_inventories_ready(self) -> bool:
         found = (await self.client.list(NODE_INVENTORIES)).items
-        return len([one for one in found if one.spec.ready]) == self.settings.nodes * _INVENTORIES
+        return len([one for one in found if one.spec.ready]) == self.settings.nodes * len(self.families)
 
     async def _are_running(self, pods: Iterable[str]) -> bool:
         phases = {pod.metadata.name: pod.status.phase for pod in (await self.client.list(PODS)).items}

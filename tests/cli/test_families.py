@@ -24,8 +24,8 @@ def test_the_installed_families_are_listed_with_driver_backends_and_configuratio
     assert code == 0
     assert [line.split() for line in out.splitlines()] == [
         ["FAMILY", "DRIVER", "BACKENDS", "CONFIGURATIONS"],
-        ["gpu", "gpu.kerf.dev", "simulated,", "nvidia,", "nvidia-fake", "GpuConfig"],
-        ["fpga", "fpga.kerf.dev", "simulated,", "dfl,", "xrt,", "slots", "FpgaConfig"],
+        ["gpu", "gpu.kerf.dev", "nvidia,", "nvidia-fake,", "simulated", "GpuConfig"],
+        ["fpga", "fpga.kerf.dev", "dfl,", "xrt,", "slots,", "simulated", "FpgaConfig"],
         ["gpu-intel", "gpu-intel.kerf.dev", "intel", "IntelGpuConfig"],
         ["shared", "shared.kerf.dev", "discovered", "-"],
     ]

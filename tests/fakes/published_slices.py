@@ -10,7 +10,7 @@ from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.driver.families.fpga.geometry import fpga_geometry
 from kerf_dra.driver.families.gpu.catalog import gpu_model
 from kerf_dra.driver.families.gpu.geometry import gpu_geometry
-from kerf_dra.driver.families.registry import load_families
+from kerf_dra.driver.families.registry import BUILT_IN_BY_NAME
 from kerf_dra.driver.kubeletplugin.backends.simulated.example_shells import shell
 from kerf_dra.driver.partitions.geometry import Card
 from kerf_dra.driver.partitions.pool_compiler import SliceLayout, compile_pool
@@ -61,7 +61,7 @@ def slices(
     kind = str(cards[0].kind)
     driver = driver or f"{kind}.kerf.dev"
     cards = [_on(node, card) for card in cards]
-    vocabulary = load_families(installed=())[kind].vocabulary
+    vocabulary = BUILT_IN_BY_NAME[kind].vocabulary
     shared = order_shared_partitions(cards, publish_order(cards, ()).partitions, shareable, ())
     compiled = compile_pool(
         pool_name(node, kind), node, cards, vocabulary=vocabulary, layout=SliceLayout.SPLIT, shared=shared

@@ -1,18 +1,28 @@
 """The registry of families, and what a family may not be."""
 
 from dataclasses import replace
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, EntryPoints
 
 import pytest
 
 from kerf_dra.api.model.names import DriverName
+from kerf_dra.driver.diagnostics.preflight.node import SIMULATED
 from kerf_dra.driver.families.base import Family, InvalidFamilyError
 from kerf_dra.driver.families.fpga import FPGA
 from kerf_dra.driver.families.fpga.geometry import fpga_geometry
 from kerf_dra.driver.families.fpga.shell import Shell
 from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.families.model_names import UnknownModelError
-from kerf_dra.driver.families.registry import BUILT_IN, GROUP, FamilyUnavailableError, load_families
+from kerf_dra.driver.families.registry import (
+    BACKENDS_GROUP,
+    BUILT_IN,
+    BUILT_IN_BY_NAME,
+    GROUP,
+    FamilyUnavailableError,
+    add_backends,
+    list_backends,
+    load_families,
+)
 from kerf_dra.driver.kubeletplugin.backends.simulated.example_shells import shells
 from kerf_dra.driver.partitions.device_attributes import check_vocabulary
 from kerf_dra.driver.partitions.geometry import Card
@@ -20,12 +30,12 @@ from kerf_dra.driver.partitions.geometry import Card
 NPU = replace(GPU, name="npu", driver=DriverName("npu.acme.example"))
 
 
-def point(value: str) -> EntryPoint:
-    return EntryPoint(name="acme", value=value, group=GROUP)
+def points(value: str, name: str = "acme", group: str = GROUP) -> EntryPoints:
+    return EntryPoints((EntryPoint(name=name, value=value, group=group),))
 
 
 def test_a_third_partys_family_stands_beside_kerfs_own() -> None:
-    families = load_families(installed=[point(f"{__name__}:NPU")])
+    families = load_families(installed=points(f"{__name__}:NPU"))
     assert list(families) == [*(family.name for family in BUILT_IN), "npu"]
 
 
@@ -40,7 +50,35 @@ def test_a_third_partys_family_stands_beside_kerfs_own() -> None:
 )
 def test_an_entry_point_that_is_no_further_family_is_named(value: str, message: str) -> None:
     with pytest.raises(FamilyUnavailableError, match=message):
-        load_families(installed=[point(value)])
+        load_families(installed=points(value))
+
+
+def test_an_entry_point_adds_a_backend_to_a_family_and_leaves_the_others() -> None:
+    families = add_backends(BUILT_IN_BY_NAME, installed=points("acme.kerf:open_it", "fpga.acme-2.1", BACKENDS_GROUP))
+    assert families["fpga"] == replace(FPGA, backends={**FPGA.backends, "acme-2.1": "acme.kerf:open_it"})
+    assert families["gpu"] is GPU
+    assert "acme-2.1" not in FPGA.backends
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("fgpa.acme", "'acme' .* of the entry point 'fgpa.acme': there is no family 'fgpa'; .* did you mean 'fpga'?"),
+        ("acme", "'' .* of the entry point 'acme': there is no family 'acme'"),
+        ("gpu", "backend '' .* of the entry point 'gpu' has no name: write FAMILY.BACKEND"),
+        ("gpu.nvidia", r"'nvidia' .* is installed twice: family 'gpu' has kerf_dra\..*nvidia:open_backend"),
+    ],
+)
+def test_an_entry_point_that_adds_no_backend_to_a_family_is_named(name: str, message: str) -> None:
+    with pytest.raises(FamilyUnavailableError, match=message):
+        add_backends(BUILT_IN_BY_NAME, installed=points("acme.kerf:open_it", name, BACKENDS_GROUP))
+
+
+def test_kerfs_families_name_backends_for_hardware_only() -> None:
+    """What imitates hardware is installed beside them: an image may be without it."""
+    assert {name for family in BUILT_IN for name in family.backends}.isdisjoint(SIMULATED)
+    families = add_backends(BUILT_IN_BY_NAME)
+    assert {name for family in families.values() for name in list_backends(family)} >= SIMULATED
 
 
 def test_a_driver_name_needs_a_domain() -> None:

@@ -30,7 +30,7 @@ from kerf_dra.driver.families.fpga import FPGA
 from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.http.config import load_access
 from kerf_dra.driver.kubeletplugin import app
-from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice
+from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice, choose_families
 from kerf_dra.driver.kubeletplugin.backends.simulated import open_backend
 from kerf_dra.driver.kubeletplugin.settings import ProcessSettings, Settings
 from kerf_dra.driver.local.cluster import ClusterSettings, LocalCluster
@@ -113,10 +113,11 @@ def plugin(place: Site, cluster: LocalCluster, node: str) -> ProcessSettings:
     cards = [{"kind": "fpga", "shell": "quad"}]
     document = {"state": f"{node}-cards", "pace": 0, "seed": node, "cards": cards}
     place.hardware(node).write_text(json.dumps(document))
+    (choice,) = choose_families((FPGA.name,), [BackendChoice(name="simulated", config=place.hardware(node))])
     settings = Settings(
         node_name=node,
-        family=FPGA,
-        backends=(BackendChoice(name="simulated", config=place.hardware(node)),),
+        family=choice.family,
+        backends=choice.backends,
         kubelet_root=cluster.kubelet_root(node),
         device_plugins_dir=cluster.device_plugins_dir(node),
         cdi_dir=cluster.cdi_dir(node),

@@ -34,7 +34,7 @@ from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.http.config import load_access
 from kerf_dra.driver.kube.http.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
 from kerf_dra.driver.kubeletplugin import app
-from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice
+from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice, choose_families
 from kerf_dra.driver.kubeletplugin.backends.simulated import open_backend
 from kerf_dra.driver.kubeletplugin.cluster.base import Cluster
 from kerf_dra.driver.kubeletplugin.cluster.resource_classes import ResourceClassWatch
@@ -142,15 +142,15 @@ async def site(settings: ApiServerSettings) -> AsyncIterator[Site]:
         plugins = tuple(
             Settings(
                 node_name=NODE,
-                family=family,
-                backends=(BackendChoice(name="simulated", config=hardware),),
+                family=choice.family,
+                backends=choice.backends,
                 kubelet_root=root / "kubelet",
                 device_plugins_dir=device_plugins,
                 cdi_dir=root / "cdi",
                 publish_min_interval_s=0.01,
                 status_removal_s=0.01,
             )
-            for family in (GPU, FPGA)
+            for choice in choose_families((), [BackendChoice(name="simulated", config=hardware)])
         )
         settings_ = ProcessSettings(
             node_name=NODE, plugins=plugins, kubeconfig=root / "kubeconfig", probes_address="127.0.0.1:0"

@@ -7,7 +7,7 @@ DeviceClasses, and policies that judge their parameters.
 
 import shutil
 import textwrap
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final
 
 import click
@@ -19,7 +19,7 @@ from kerf_dra.driver.cli.options import option
 from kerf_dra.driver.cli.output import OutputFormat, format_table, output_formats, print_document
 from kerf_dra.driver.families.base import AttributeDefinition, Family
 from kerf_dra.driver.families.parameter_policy import build_parameter_policy
-from kerf_dra.driver.families.registry import find_families, installed_families
+from kerf_dra.driver.families.registry import add_backends, find_families, installed_families, list_backends
 from kerf_dra.driver.families.selectors import build_device_class
 
 _INDENT: Final = " " * 6
@@ -65,7 +65,7 @@ def command(
 
     Each family is a DRA driver of its own. Selectors (CEL) name attributes and capacities by the driver's name.
     """
-    installed = installed_families()
+    installed = add_backends(installed_families())
     chosen = find_families(names, installed) or [*installed.values()]
     if policies and device_classes:
         raise click.UsageError("--policies and --device-classes are two files: print one after the other")
@@ -82,7 +82,10 @@ def command(
     elif names:
         click.echo("\n\n".join("\n".join(_lines(family)) for family in chosen))
     else:
-        rows = [(family.name, family.driver, _list(family.backends), _list(family.configurations)) for family in chosen]
+        rows = [
+            (family.name, family.driver, _list(list_backends(family)), _list(family.configurations))
+            for family in chosen
+        ]
         click.echo(format_table(("FAMILY", "DRIVER", "BACKENDS", "CONFIGURATIONS"), rows))
 
 
@@ -114,13 +117,13 @@ def format_device_classes(families: Iterable[Family], version: str) -> str:
     return _CLASSES_HEAD + yaml.safe_dump_all(documents, sort_keys=False, width=120)
 
 
-def _list(names: Mapping[str, object]) -> str:
+def _list(names: Iterable[str]) -> str:
     return ", ".join(names) or "-"
 
 
 def _lines(family: Family) -> Iterator[str]:
     yield f"family {family.name}, driver {family.driver}"
-    yield f"backends: {_list(family.backends)}; configurations: {_list(family.configurations)}"
+    yield f"backends: {_list(list_backends(family))}; configurations: {_list(family.configurations)}"
     yield f'\nattributes: device.attributes["{family.driver}"].NAME'
     for name, attribute in family.attributes.items():
         domain, _, short = name.rpartition("/")
@@ -155,6 +158,6 @@ def _document(family: Family) -> dict[str, Any]:
         "minimums": list(family.minimums),
         "classFields": sorted(family.class_fields),
         "configurations": list(family.configurations),
-        "backends": dict(family.backends),
+        "backends": {name: family.backends[name] for name in list_backends(family)},
         "callTimeoutSeconds": family.call_timeout_s,
     }

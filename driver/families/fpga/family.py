@@ -71,7 +71,6 @@ FPGA: Final = Family(
     default_configuration="FpgaConfig",
     backends=MappingProxyType(
         {
-            "simulated": "kerf_dra.driver.kubeletplugin.backends.simulated:open_fpgas",
             "dfl": "kerf_dra.driver.kubeletplugin.backends.dfl:open_backend",
             "xrt": "kerf_dra.driver.kubeletplugin.backends.xrt:open_backend",
             "slots": "kerf_dra.driver.kubeletplugin.backends.slots:open_backend",

@@ -78,13 +78,7 @@ GPU: Final = Family(
     geometries=_geometries,
     figures=gpu_figures,
     resolve_model=_resolve_model,
-    backends=MappingProxyType(
-        {
-            "simulated": "kerf_dra.driver.kubeletplugin.backends.simulated:open_gpus",
-            "nvidia": "kerf_dra.driver.kubeletplugin.backends.nvidia:open_backend",
-            "nvidia-fake": "kerf_dra.driver.testing.nvml.demonstration:open_backend",
-        }
-    ),
+    backends=MappingProxyType({"nvidia": "kerf_dra.driver.kubeletplugin.backends.nvidia:open_backend"}),
     call_timeout_s=120.0,
 )
 """The timeout: destroying an instance was seen to take seconds, a look-up by UUID ten (dra-driver-nvidia-gpu)."""

@@ -1,25 +1,35 @@
 """The registry of backends: which families a process hosts, with which of their backends.
 
 A family names its backends' factories (``Family.backends``), each as ``module:function`` of the form
-``open_backend(config: Path | None) -> Backend``. Entry points, with which others install families, are read only when a
-family or a backend is chosen that is none of Kerf's own: reading the metadata of all installed packages takes 0.7 MB
-and a tenth of the plugin's start.
+``open_backend(config: Path | None) -> Backend``. Entry points, which install further families and backends, are read
+only when a family or a backend is chosen that no family of Kerf names: reading the metadata of all installed packages
+takes 0.7 MB and a tenth of the plugin's start.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, TypeAlias
 
 from kerf_dra.api.errors import KerfError, PermanentError
+from kerf_dra.driver import describe_left_out
 from kerf_dra.driver.families.base import Family
-from kerf_dra.driver.families.registry import BUILT_IN, BUILT_IN_BY_NAME, describe_unknown, find_families, load_families
+from kerf_dra.driver.families.registry import (
+    BUILT_IN,
+    BUILT_IN_BY_NAME,
+    add_backends,
+    describe_unknown,
+    find_families,
+    find_left_out,
+    list_backends,
+    load_families,
+)
 from kerf_dra.driver.kubeletplugin.backends.backend_validation import find_factory_fault, find_protocol_fault
 from kerf_dra.driver.kubeletplugin.backends.base import Backend
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
+    from importlib.metadata import EntryPoints
 
 BackendFactory: TypeAlias = Callable[[Path | None], Backend]
 """A factory, given the backend's configuration file, or None for its defaults."""
@@ -52,12 +62,12 @@ class BackendUnavailableError(PermanentError):
 
 
 def choose_families(
-    names: Sequence[str], backends: Sequence[BackendChoice], *, installed: "Iterable[EntryPoint] | None" = None
+    names: Sequence[str], backends: Sequence[BackendChoice], *, installed: "EntryPoints | None" = None
 ) -> tuple[FamilyChoice, ...]:
     """Return the families called ``names``, or without names all that have one of ``backends``, each with its backends.
 
-    Tests give ``installed``, else it is the entry points of this Python. Without names, and with Kerf's own backends
-    only, other families are not looked for. Raises FamilyUnavailableError and BackendUnavailableError for what is not
+    Tests give ``installed``, else it is the entry points of this Python. Without names, and with backends that Kerf's
+    families name, no entry points are read. Raises FamilyUnavailableError and BackendUnavailableError for what is not
     installed, a family without a backend, and a backend of none of the families.
     """
     for number, choice in enumerate(backends):
@@ -66,7 +76,7 @@ def choose_families(
     known = _find_families(names, backends, installed)
     for choice in backends:
         if not any(choice.name in family.backends for family in known.values()):
-            every = {name for family in known.values() for name in family.backends}
+            every = {name for family in known.values() for name in list_backends(family)}
             raise BackendUnavailableError(describe_unknown("backend", choice.name, every))
     wanted = find_families(names, known) or known.values()
     chosen = tuple(
@@ -97,12 +107,14 @@ def load_backends(family: Family, choices: Sequence[BackendChoice]) -> list[Back
 
 
 def _find_families(
-    names: Sequence[str], backends: Sequence[BackendChoice], installed: "Iterable[EntryPoint] | None"
+    names: Sequence[str], backends: Sequence[BackendChoice], installed: "EntryPoints | None"
 ) -> Mapping[str, Family]:
-    """Return the families by name: Kerf's own if they are enough, else all that are installed."""
+    """Return the families by name: Kerf's own if they are enough, else all that are installed, with all backends."""
     own_backends = {backend for family in BUILT_IN for backend in family.backends}
     is_enough = BUILT_IN_BY_NAME.keys() >= {*names} and own_backends >= {choice.name for choice in backends}
-    return BUILT_IN_BY_NAME if is_enough else load_families(installed=installed)
+    if is_enough:
+        return BUILT_IN_BY_NAME
+    return add_backends(load_families(installed=installed), installed=installed)
 
 
 def _open(family: Family, choice: BackendChoice) -> Backend:
@@ -111,6 +123,8 @@ def _open(family: Family, choice: BackendChoice) -> Backend:
     try:
         factory: BackendFactory = resolve_name(where)
     except Exception as error:  # (the module is a third party's, and may raise anything)
+        if package := find_left_out(where):
+            raise BackendUnavailableError(describe_left_out(described, package)) from error
         raise BackendUnavailableError(f"{described} cannot be imported: {error}") from error
     if fault := find_factory_fault(factory):
         raise BackendUnavailableError(f"{described} cannot be made: {fault}")

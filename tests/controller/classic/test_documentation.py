@@ -12,8 +12,7 @@ import yaml
 from kerf_dra.api.dra import v1alpha2, v1alpha3, v1alpha4
 from kerf_dra.api.dra.service import DraService
 from kerf_dra.driver.families.gpu import GPU
-from kerf_dra.driver.families.registry import BUILT_IN
-from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice
+from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice, choose_families
 from kerf_dra.driver.kubeletplugin.settings import Settings
 
 ROOT = Path(__file__).parents[3]
@@ -38,7 +37,7 @@ class Row(NamedTuple):
     shown_by: str
 
 
-SIMULATED = [family for family in BUILT_IN if "simulated" in family.backends]
+SIMULATED = [choice.family for choice in choose_families((), [BackendChoice(name="simulated")])]
 """The families that the usual manifest's plugin serves."""
 
 

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 from dataclasses import replace
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from pathlib import Path
 
 import pytest
@@ -13,13 +13,12 @@ from kerf_dra.api.model.names import DriverName
 from kerf_dra.driver.families.base import Family
 from kerf_dra.driver.families.fpga import FPGA
 from kerf_dra.driver.families.gpu import GPU
-from kerf_dra.driver.families.registry import GROUP, FamilyUnavailableError
+from kerf_dra.driver.families.registry import BACKENDS_GROUP, BUILT_IN, GROUP, FamilyUnavailableError
 from kerf_dra.driver.kubeletplugin.backends.base import Backend
 from kerf_dra.driver.kubeletplugin.backends.eventless import EventlessBackend
 from kerf_dra.driver.kubeletplugin.backends.registry import (
     BackendChoice,
     BackendUnavailableError,
-    FamilyChoice,
     choose_families,
     load_backends,
 )
@@ -39,7 +38,7 @@ NPU = Family(
         "broken": f"{HERE}:open_broken",
     },
 )
-INSTALLED = (EntryPoint(name="npu", value=f"{HERE}:NPU", group=GROUP),)
+INSTALLED = EntryPoints((EntryPoint(name="npu", value=f"{HERE}:NPU", group=GROUP), *entry_points(group=BACKENDS_GROUP)))
 SIMULATED = BackendChoice(name="simulated")
 
 
@@ -106,7 +105,7 @@ def test_a_backend_chosen_twice_is_refused() -> None:
 def test_each_familys_simulated_backend_has_its_own_cards_of_one_document(config: Path) -> None:
     choice = BackendChoice(name="simulated", config=config)
     chosen = choose_families((), [choice])
-    assert chosen == (FamilyChoice(family=GPU, backends=(choice,)), FamilyChoice(family=FPGA, backends=(choice,)))
+    assert [(one.family.driver, one.backends) for one in chosen] == [(one.driver, (choice,)) for one in (GPU, FPGA)]
     for one in chosen:
         (backend,) = load_backends(one.family, one.backends)
         assert isinstance(backend, SimulatedBackend)
@@ -125,19 +124,47 @@ def test_a_backend_that_raises_anything_is_named() -> None:
 
 
 def test_what_a_backend_says_of_its_configuration_is_passed_on(tmp_path: Path) -> None:
+    (gpu,) = choose_families(("gpu",), [SIMULATED])
     with pytest.raises(InvalidDocumentError, match="nowhere"):
-        load_backends(GPU, [replace(SIMULATED, config=tmp_path / "nowhere.yaml")])
+        load_backends(gpu.family, [replace(SIMULATED, config=tmp_path / "nowhere.yaml")])
 
 
-def test_kerfs_own_families_are_there_without_reading_what_is_installed(config: Path) -> None:
+REAL = [(family.name, backend) for family in BUILT_IN for backend in family.backends]
+
+
+@pytest.mark.parametrize(("family", "backend"), REAL)
+def test_a_backend_for_hardware_is_there_without_reading_what_is_installed(family: str, backend: str) -> None:
     script = (
-        "import sys; from pathlib import Path; from kerf_dra.driver.kubeletplugin.backends.registry import *; "
-        "chosen = choose_families(['gpu'], [BackendChoice(name='simulated', config=Path(sys.argv[1]))]); "
-        "[backend] = load_backends(chosen[0].family, chosen[0].backends); "
+        "import sys; from kerf_dra.driver.kubeletplugin.backends.registry import *; "
+        "[chosen] = choose_families(sys.argv[1:2], [BackendChoice(name=sys.argv[2])]); "
+        "[backend] = load_backends(chosen.family, chosen.backends); "
         "print(backend.name, 'importlib.metadata' in sys.modules)"
     )
-    found = subprocess.run([sys.executable, "-c", script, str(config)], capture_output=True, text=True, check=True)
-    assert found.stdout == "simulated False\n"
+    command = [sys.executable, "-c", script, family, backend]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert found.stdout == f"{backend} False\n"
+
+
+def test_a_backend_that_kerf_was_installed_without_is_named_with_what_to_do() -> None:
+    """Kerf's image has no simulated hardware, and its metadata still names the backends."""
+    entry = EntryPoint(name="npu.left-out", value="kerf_dra.driver.left_out.deep:open_backend", group=BACKENDS_GROUP)
+    choice = BackendChoice(name="left-out")
+    (chosen,) = choose_families((), [choice], installed=EntryPoints((*INSTALLED, entry)))
+    message = (
+        r"backend 'left-out' of family 'npu' \(kerf_dra\.driver\.left_out\.deep:open_backend\) is not in this "
+        r"installation, which was built without simulated hardware \(there is no kerf_dra\.driver\.left_out\): "
+        r"build the image with `make image ARGS=--with-simulated`, or install the whole package kerf-dra"
+    )
+    with pytest.raises(BackendUnavailableError, match=message):
+        load_backends(chosen.family, [choice])
+
+
+def test_a_backend_that_kerf_was_installed_without_is_not_listed() -> None:
+    entry = EntryPoint(name="npu.left-out", value="kerf_dra.driver.left_out:open_backend", group=BACKENDS_GROUP)
+    with pytest.raises(BackendUnavailableError) as caught:
+        choose_families((), [BackendChoice(name="xyz")], installed=EntryPoints((*INSTALLED, entry)))
+    assert "simulated" in str(caught.value)
+    assert "left-out" not in str(caught.value)
 
 
 def open_too_early() -> SimulatedBackend:

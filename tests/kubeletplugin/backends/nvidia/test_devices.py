@@ -32,7 +32,7 @@ async def published(*cards: CardDescription) -> AsyncIterator[tuple[Site, Nvidia
         file = place.hardware.with_name("nvidia.yaml")
         file.write_text("cards: []")
         machine = NvidiaMachine.create(file.with_name("machine"), MachineDescription(cards=cards))
-        (gpus,) = (one for one in place.settings.plugins if one.family is GPU)
+        (gpus,) = (one for one in place.settings.plugins if one.family.name == GPU.name)
         gpus = dataclasses.replace(gpus, backends=(BackendChoice(name="nvidia-fake", config=file),))
         async with anyio.create_task_group() as group:
             group.start_soon(partial(app.run, dataclasses.replace(place.settings, plugins=(gpus,))))
