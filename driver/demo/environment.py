@@ -288,7 +288,7 @@ async def open_demo_cluster(
 
 def find_packaged_folder(folder: str) -> Path:
     """Find ``deploy/<folder>``: beside the code in an installed wheel, at the root of a checkout."""
-    code = Path(str(resources.files("kerf_dra.driver"))).resolve()  # in a checkout it is a link
+    code = Path(str(resources.files("kerf_dra.driver"))).resolve()
     inside = code / _DEPLOY / folder
     return inside if inside.is_dir() else code.parent / _DEPLOY / folder
 

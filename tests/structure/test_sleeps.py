@@ -32,6 +32,7 @@ POLLS: Final = {
     "flows/test_discovered_devices.py": "the embedded cluster is asked as its users ask it",
     "flows/test_discovery_handlers.py": "the embedded cluster is asked as its users ask it",
     "flows/test_early_preparation.py": "the embedded cluster is asked as its users ask it",
+    "flows/test_lean_installation.py": "the embedded cluster is asked as its users ask it",
     "kube/test_against_the_embedded_cluster.py": "the API server is asked as its clients ask it",
     "kubeletplugin/cluster/test_classic.py": "the API server is asked as its clients ask it",
     "kubeletplugin/deviceplugin/test_discovered_devices.py": "the API server is asked as its clients ask it",

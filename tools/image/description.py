@@ -21,6 +21,15 @@ LEFT_OUT: Final = frozenset({"kubernetes", "pydantic"})
 programs in a cluster have neither. They would be 40 of its 150 MB."""
 SITE_PACKAGES: Final = "usr/lib/python3/dist-packages"
 """Where Debian's Python looks for packages; a further family of devices is installed there, too."""
+IMITATIONS: Final = (
+    "kerf_dra/driver/demo",
+    "kerf_dra/driver/deploy",
+    "kerf_dra/driver/kubeletplugin/backends/simulated",
+    "kerf_dra/driver/local",
+    "kerf_dra/driver/testing",
+)
+"""The folders of Kerf that imitate a cluster or hardware, and the demo's manifests: no program on a node needs them.
+They are in an image that is built ``--with-simulated``."""
 PROGRAM: Final = "usr/bin/kerf"
 CDI_HOOK: Final = "usr/bin/nvidia-cdi-hook"
 """Copied to the host by the plugin (docs/nvidia-containers.md)."""
