@@ -139,7 +139,7 @@ lock: ## the lock files, from pyproject.toml (needs uv)
 	@sed -n '/^nvidia-ml-py==/,/[^\\]$$/p' requirements-dev.lock >deploy/image/nvidia.lock
 	@sed -n -E '/^(cffi|cryptography|pycparser)==/,/[^\\]$$/p' requirements-dev.lock >deploy/image/fpga.lock
 
-image: $(VENV)/.installed ## the container image, dist/kerf-image.tar (mmdebstrap, Go; ARGS=--without-cdi-hook: no Go)
+image: $(VENV)/.installed ## the container image, dist/kerf-image.tar (mmdebstrap, Go; ARGS=--without-cdi-hook: no Go; ARGS=--with-simulated)
 	@$(BIN)/python -m tools.image $(ARGS)
 
 sbom: $(VENV)/.installed ## the bill of materials (CycloneDX), on standard output

@@ -21,7 +21,7 @@ from typing import Final
 import click
 
 from kerf_dra.api.errors import InvalidDocumentError, KerfError
-from kerf_dra.driver import VERSION, describe_left_out
+from kerf_dra.driver import VERSION
 from kerf_dra.driver.cli.output import EXIT_BAD_INPUT, EXIT_FAILED, print_text
 from kerf_dra.driver.runtime.lifecycle import iter_leaf_errors
 
@@ -103,6 +103,8 @@ def _build_left_out(name: str, package: str) -> click.Command:
     """Return a command that says, whatever its arguments are, that this installation is without it."""
 
     def command() -> int:
+        from kerf_dra.driver.families.registry import describe_left_out
+
         print_text(f"kerf: {describe_left_out(f'kerf {name}', package)}", err=True)
         return EXIT_BAD_INPUT
 

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from kerf_dra.api.errors import PermanentError
+from kerf_dra.driver import DISTRIBUTION
 from kerf_dra.driver.families.base import Family
 from kerf_dra.driver.families.fpga import FPGA
 from kerf_dra.driver.families.gpu import GPU
@@ -53,6 +54,14 @@ def describe_unknown(what: str, name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, names, n=1)
     advice = f"; did you mean {close[0]!r}?" if close else ""
     return f"there is no {what} {name!r}; installed are: {', '.join(names)}{advice}"
+
+
+def describe_left_out(what: str, package: str) -> str:
+    """Return a sentence about a part of Kerf that imitates a cluster or hardware, which this installation lacks."""
+    return (
+        f"{what} is not in this installation, which was built without simulated hardware (there is no {package}): "
+        f"build the image with `make image ARGS=--with-simulated`, or install the whole package {DISTRIBUTION}"
+    )
 
 
 def load_families(*, installed: "EntryPoints | None" = None) -> Mapping[str, Family]:

@@ -43,7 +43,7 @@ _SIGNATURES: Final = "tests/kubeletplugin/backends/fpga/images/test_fetched_imag
 """Its keys and its signature were made by these commands."""
 _ON_A_CLUSTER: Final = dict.fromkeys(
     (
-        "make image",
+        "make image ARGS=--with-simulated",
         "ctr --namespace k8s.io images import dist/kerf-image.tar",
         "helm install kerf deploy/chart/kerf --namespace kerf-system --create-namespace \\",
         "    --values deploy/chart/kerf/profiles/simulated.yaml",

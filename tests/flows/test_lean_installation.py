@@ -28,9 +28,9 @@ from kerf_dra.driver.kube.http.config import load_access
 from kerf_dra.driver.local.cluster import ClusterSettings, LocalCluster
 from kerf_dra.driver.runtime.yaml_file import parse_manifests
 from tests.fakes.intel import MAX_1100, IntelMachine
-from tests.image.description import IMITATIONS
-from tests.image.installed_wheel import finish_installation
-from tests.structure.sources import ROOT
+from tools.image.description import IMITATIONS
+from tools.image.installed_wheel import finish_installation
+from tools.sources import ROOT
 
 CLUSTER: Final = ROOT / "docs/examples/full-card/cluster.json"
 NODE: Final = "node-1"
@@ -77,10 +77,11 @@ def lean(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
     [wheel] = (root / "dist").iterdir()
     zipfile.ZipFile(wheel).extractall(root / "site")
-    finish_installation(root / "site", with_simulated=False)
+    finish_installation(root / "site")
     (root / "folder").mkdir()
     IntelMachine(root / "machine").add_card(0, "0000:03:00.0", MAX_1100)
     (root / "folder/intel.yaml").write_text(f"systemRoot: {root / 'machine'}\n")
+    (root / "folder/cards.yaml").write_text("cards: []\n")
     return Installation(root / "site", root / "folder")
 
 
@@ -142,7 +143,11 @@ RUN: Final[Sequence[tuple[Sequence[str], int, str]]] = [
     (["check", "cluster"], 3, "no way to an API server"),
     (["checkpoint", "show", "--state-dir", "state"], 1, "there is no checkpoint in"),
     (["migrate", "-f", str(ROOT / "deploy/examples/extended-resource")], 0, ""),
-    (["fpga", "verify", str(ROOT / "driver/kubeletplugin/backends/simulated/examples/quad.json")], 1, "kind: is required"),
+    (
+        ["fpga", "verify", str(ROOT / "driver/kubeletplugin/backends/simulated/examples/quad.json")],
+        1,
+        "kind: is required",
+    ),
     (["cdi", "-d", ".", "specs"], 0, ""),
     (["completion", "bash"], 0, "_KERF_COMPLETE"),
 ]
@@ -184,7 +189,6 @@ def test_a_backend_without_hardware_is_named_with_what_to_do(
     lean: Installation, backend: str, family: str, package: str, factory: str
 ) -> None:
     options = ["--family", family, "--backend", f"{backend}=cards.yaml"]
-    (lean.folder / "cards.yaml").write_text("cards: []")
     devices, check = lean.kerf("devices", *options), lean.kerf("check", "node", *options)
     assert (devices.returncode, check.returncode) == (1, 1)
     for printed in (devices.stderr, " ".join(check.stdout.split())):

@@ -3,6 +3,7 @@
 import subprocess
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +30,8 @@ PROFILE: Final = "simulated"
 SIMULATED: Final[Mapping[str, Any]] = profile(PROFILE)
 _NAME: Final = "app.kubernetes.io/name"
 _CHECK: Final = "kerf-uninstall-check"
+WITH_SIMULATED: Final = replace(OWN, with_simulated=True)
+"""What this checkout's image is made of for the profile ``simulated``."""
 LABEL: Final = {"kerf.dev/simulated": "true"}
 """What an administrator gives to a node that is to have simulated hardware."""
 SMALL: Final[Document] = {
@@ -49,14 +52,14 @@ async def bare_cluster(version: KubernetesVersion, request: pytest.FixtureReques
             yield cluster
 
 
-def write_kerf_image(archive: Path, name: str = description.NAME, inputs: ImageInputs = OWN) -> None:
+def write_kerf_image(archive: Path, name: str = description.NAME, inputs: ImageInputs = WITH_SIMULATED) -> None:
     """Write Kerf's image to ``archive``. Raises ImageBuildError."""
-    is_own = inputs is OWN  # nothing needs the hook here; one cached image is enough
+    is_own = inputs is WITH_SIMULATED  # nothing needs the hook here; one cached image is enough
     write_archive(name, archive, build_layers(inputs, with_cdi_hook=is_own), description.configuration())
 
 
 async def import_kerf_image(
-    cluster: Cluster, folder: Path, name: str = description.NAME, inputs: ImageInputs = OWN
+    cluster: Cluster, folder: Path, name: str = description.NAME, inputs: ImageInputs = WITH_SIMULATED
 ) -> None:
     """Give the node Kerf's image as ``name``; ``folder`` is for its archive meanwhile."""
     archive = folder / "kerf-image.tar"

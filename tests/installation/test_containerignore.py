@@ -11,7 +11,7 @@ from tools.realcluster import requirements
 from tools.supply_chain.lock import ROOT
 
 NAME: Final = "localhost/kerf-context:test"
-FOLDERS: Final = (*SOURCES, "deploy/image", "tools/image/cdi_hook", "tools/supply_chain")
+FOLDERS: Final = (*SOURCES, "deploy/image", "tools/image", "tools/supply_chain")
 FILES: Final = (*SOURCE_FILES, "requirements-dev.lock", "tools/__init__.py")
 """What deploy/image/Containerfile copies, builds from and runs."""
 

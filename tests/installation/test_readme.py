@@ -27,7 +27,7 @@ STANDARD: Final = {"/var/lib/kubelet": "kubelet", "/run/cdi": "cdi", "/var/lib/k
 """Where a usual node has what the nodes of these clusters have in a folder of their own."""
 POD_IMAGE: Final = "docker.io/library/busybox:1.37"
 """What a runtime makes of the image's name in deploy/examples; there is no registry here."""
-IMAGE_BUILD: Final = "make image"
+IMAGE_BUILD: Final = "make image ARGS=--with-simulated"
 
 
 def commands() -> Iterator[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kerf_dra.driver.families.registry import BUILT_IN
-from tests.image.description import IMITATIONS
+from tools.image.description import IMITATIONS
 from tests.kube.certificates import HERE
 
 HEAVY = (

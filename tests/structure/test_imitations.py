@@ -14,8 +14,9 @@ from typing import Final
 
 import pytest
 
-from tests.image.description import IMITATIONS
-from tests.structure.sources import PRODUCT, ROOT, check, modules, tree
+from tools.image.description import IMITATIONS
+from tests.structure.rules import check
+from tools.sources import PRODUCT, ROOT, modules, tree
 
 PACKAGES: Final = tuple(path.replace("/", ".") for path in IMITATIONS if path != "kerf_dra/driver/deploy")
 """The imitations that are packages; the other folder has the demo's manifests."""

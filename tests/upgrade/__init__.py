@@ -21,6 +21,7 @@ INPUTS: Final = ImageInputs(
     locks=(_FOLDER / "requirements.lock", _FOLDER / "nvidia.lock"),
     wheel=_FOLDER / "kerf_dra-0.1.0-py3-none-any.whl",
     program=_FOLDER / "kerf",
+    with_simulated=True,
 )
 TAG: Final = "earlier"
 IMAGE: Final = f"localhost/kerf:{TAG}"

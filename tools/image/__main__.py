@@ -3,11 +3,12 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tools.image import description
 from tools.image.archive import write_archive
-from tools.image.layers import ImageBuildError, build_layers
+from tools.image.layers import OWN, ImageBuildError, build_layers
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -19,9 +20,15 @@ def main(arguments: Sequence[str]) -> int:
         action="store_true",
         help="leave out the program that containers with NVIDIA GPUs need, which is built with Go and cgo",
     )
+    parser.add_argument(
+        "--with-simulated",
+        action="store_true",
+        help="keep the command demo and the backends without hardware, which the chart's profile simulated needs",
+    )
     parsed = parser.parse_args(arguments)
+    inputs = replace(OWN, with_simulated=parsed.with_simulated)
     try:
-        layers = build_layers(with_cdi_hook=not parsed.without_cdi_hook)
+        layers = build_layers(inputs, with_cdi_hook=not parsed.without_cdi_hook)
     except ImageBuildError as error:
         print(error, file=sys.stderr)
         return 1

@@ -1,6 +1,6 @@
 """Kerf as it is installed in the image: without what imitates a cluster or hardware, and with a RECORD that is true.
 
-``python -m tests.image.installed_wheel SITE_PACKAGES [--with-simulated]``, after everything is compiled. ``RECORD`` has
+``python -m tools.image.installed_wheel SITE_PACKAGES [--with-simulated]``, after everything is compiled. ``RECORD`` has
 each file of the installation with hash and size (packaging.python.org, "Recording installed projects"); scanners and
 pip read it.
 """
@@ -12,18 +12,18 @@ import hashlib
 import io
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.image.description import IMITATIONS
+from tools.image.description import IMITATIONS
 
 _DIST_INFO: Final = "kerf_dra-*.dist-info"
 
 
-def finish_installation(site: Path, *, with_simulated: bool) -> None:
-    """Remove the imitations below ``site`` unless they are wanted, and write RECORD anew."""
-    for folder in () if with_simulated else IMITATIONS:
+def finish_installation(site: Path, left_out: Iterable[str] = IMITATIONS) -> None:
+    """Remove the folders ``left_out`` below ``site``, and write RECORD again, of all files that are there."""
+    for folder in left_out:
         shutil.rmtree(site / folder)
     (dist_info,) = site.glob(_DIST_INFO)
     record = dist_info / "RECORD"
@@ -48,11 +48,11 @@ def _name(site: Path, path: Path) -> str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.image.installed_wheel")
+    parser = argparse.ArgumentParser(prog="python -m tools.image.installed_wheel")
     parser.add_argument("site", type=Path)
     parser.add_argument("--with-simulated", action="store_true")
     parsed = parser.parse_args(arguments)
-    finish_installation(parsed.site, with_simulated=parsed.with_simulated)
+    finish_installation(parsed.site, () if parsed.with_simulated else IMITATIONS)
 
 
 if __name__ == "__main__":

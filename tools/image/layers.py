@@ -23,6 +23,7 @@ from typing import Any, Final
 from kerf_dra.driver.runtime import file_lock
 from tools.image import description
 from tools.image.archive import add_file
+from tools.image.installed_wheel import finish_installation
 from tools.supply_chain.lock import ROOT
 from tools.supply_chain.sbom import build_sbom
 
@@ -63,6 +64,8 @@ class ImageInputs:
     """Kerf's wheel; None: it is built from this checkout."""
     program: Path = ROOT / description.PROGRAM_SOURCE
     """The image's program, which imports what the wheel has."""
+    with_simulated: bool = False
+    """Whether Kerf has what imitates a cluster or hardware: the command ``demo`` and the backends without hardware."""
 
 
 OWN: Final = ImageInputs(locks=tuple(ROOT / lock for lock in description.LOCKS))
@@ -101,7 +104,9 @@ def _build_layers(inputs: ImageInputs, *, with_cdi_hook: bool) -> Sequence[Path]
             _remove_old("packages-*.tar")
     modules = [(CDI_HOOK_MODULE / "go.sum").read_bytes()] if with_cdi_hook else []
     contents = _sources() if inputs.wheel is None else iter([inputs.wheel.read_bytes()])
-    upper_key = _key([lower_key.encode(), *modules, inputs.program.read_bytes(), *contents])
+    left_out = () if inputs.with_simulated else description.IMITATIONS
+    added = [json.dumps(left_out).encode(), inputs.program.read_bytes()]
+    upper_key = _key([lower_key.encode(), *added, *modules, *contents])
     upper = cache() / f"kerf-{upper_key}.tar"
     if not upper.exists():
         with _stage() as (root, scratch):
@@ -109,7 +114,8 @@ def _build_layers(inputs: ImageInputs, *, with_cdi_hook: bool) -> Sequence[Path]
             with tarfile.open(lower) as tar:
                 tar.extractall(below, filter="tar")
             _install_kerf(root, below, inputs.wheel or _build_wheel(scratch), inputs.program)
-            _write_sbom(root, below, inputs.locks)
+            finish_installation(root / description.SITE_PACKAGES, left_out)
+            _write_sbom(root, below, inputs)
             if with_cdi_hook:
                 _build_cdi_hook(root / description.CDI_HOOK)
             _write_layer(root, upper)
@@ -210,9 +216,9 @@ def _install_kerf(root: Path, below: Path, wheel: Path, program: Path) -> None:
     installed.chmod(0o755)
 
 
-def _write_sbom(root: Path, below: Path, locks: Sequence[Path]) -> None:
+def _write_sbom(root: Path, below: Path, inputs: ImageInputs) -> None:
     """Write the bill of materials, with Debian's packages beside those of the lock file."""
-    sbom = dict(build_sbom(*locks))
+    sbom = dict(build_sbom(*inputs.locks, with_simulated=inputs.with_simulated))
     packages: list[dict[str, str]] = json.loads((below / _PACKAGE_FILES).read_text())
     sbom["components"] = [*sbom["components"], *map(_component, packages)]
     _write(root / description.SBOM, json.dumps(sbom, indent=1))

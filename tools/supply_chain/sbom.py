@@ -27,18 +27,23 @@ _NAMESPACE: Final = uuid.UUID("5b4d1f7e-3c0a-5e0f-9a55-2f0d1c8f6f11")
 LOCK: Final = ROOT / "requirements.lock"
 
 
-def build_sbom(*locks: Path) -> Mapping[str, Any]:
+def build_sbom(*locks: Path, with_simulated: bool = True) -> Mapping[str, Any]:
     """Return the document of the packages in ``locks``, or in that of Kerf's users.
+
+    It says whether Kerf has what imitates a cluster or hardware, which an image may be without.
 
     Packages for other platforms, which are not installed here, are in it without a licence.
     """
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in locks or [LOCK])).hexdigest()
+    identity = digest if with_simulated else f"{digest} without simulated hardware"
     packages = [package for path in locks or [LOCK] for package in read_lock(path)]
-    kerf = {**_component(DISTRIBUTION, VERSION, ["Apache-2.0"]), "type": "application"}
+    simulated = {"name": "kerf:simulated-hardware", "value": "included" if with_simulated else "left out"}
+    component = _component(DISTRIBUTION, VERSION, ["Apache-2.0"])
+    kerf = {**component, "type": "application", "properties": [simulated]}
     return {
         "bomFormat": "CycloneDX",
         "specVersion": SPEC,
-        "serialNumber": f"urn:uuid:{uuid.uuid5(_NAMESPACE, digest)}",
+        "serialNumber": f"urn:uuid:{uuid.uuid5(_NAMESPACE, identity)}",
         "version": 1,
         "metadata": {
             "component": kerf,

@@ -13,12 +13,12 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, TypeAlias
 
 from kerf_dra.api.errors import KerfError, PermanentError
-from kerf_dra.driver import describe_left_out
 from kerf_dra.driver.families.base import Family
 from kerf_dra.driver.families.registry import (
     BUILT_IN,
     BUILT_IN_BY_NAME,
     add_backends,
+    describe_left_out,
     describe_unknown,
     find_families,
     find_left_out,

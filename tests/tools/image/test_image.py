@@ -1,10 +1,13 @@
 """The two descriptions of the image say the same, and an archive has what they say."""
 
+import csv
 import hashlib
 import json
 import re
 import shlex
+import shutil
 import tarfile
+from base64 import urlsafe_b64encode
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ import pytest
 
 from kerf_dra.driver.kubeletplugin.backends.xrt.config import XrtConfig
 from tests.oracle.xrt.packages import PACKAGES
-from tools.image import description
+from tools.image import description, installed_wheel
 from tools.image.archive import write_archive
 from tools.supply_chain.lock import ROOT, read_lock
 
@@ -72,6 +75,71 @@ def test_both_descriptions_have_the_same_packages() -> None:
     (command,) = (rest for name, rest in STAGES["build"] if name == "RUN" and "--only-binary" in rest)
     assert tuple(re.findall(r"-r (\S+)", command)) == description.LOCKS
     assert "--require-hashes" in command
+
+
+def test_both_leave_out_what_imitates_a_cluster_or_hardware_unless_it_is_wanted() -> None:
+    commands = [rest for name, rest in STAGES["build"] if name == "RUN"]
+    (remove,) = (place for place, command in enumerate(commands) if f"-m {installed_wheel.__name__}" in command)
+    assert commands[remove].endswith(f" /image/{description.SITE_PACKAGES}")
+    assert "${SIMULATED:+--with-simulated}" in commands[remove]
+    assert ("ARG", "SIMULATED") in STAGES["build"]
+    assert "compileall" in commands[remove - 1], "RECORD has the byte code, too"
+    assert "--without-simulated" in commands[remove + 1], "so says the bill of materials"
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """Two installed packages, as pip leaves them, compiled."""
+    files = {
+        "kerf_dra/__init__.py": "",
+        "kerf_dra/driver/cli/why.py": "why",
+        "kerf_dra/driver/cli/__pycache__/why.cpython-311.pyc": "code",
+        "kerf_dra-0.1.0.dist-info/METADATA": "Name: kerf-dra",
+        "kerf_dra-0.1.0.dist-info/entry_points.txt": "[console_scripts]",
+        "kerf_dra-0.1.0.dist-info/RECORD": (
+            "../../bin/kerf,sha256=a,1\nbin/kerf,sha256=a,1\nkerf_dra/__init__.py,sha256=a,1\n"
+            '"kerf_dra/driver/demo/a,b.py",sha256=a,1\nkerf_dra-0.1.0.dist-info/RECORD,,\n'
+        ),
+        "other/__init__.py": "",
+        "other-1.dist-info/RECORD": "other/__init__.py,sha256=a,0\n",
+        **{f"{folder}/{name}": "" for folder in description.IMITATIONS for name in ("a,b.py", "__pycache__/a.pyc")},
+    }
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    return tmp_path
+
+
+def recorded(site: Path) -> dict[str, tuple[str, str]]:
+    with (site / "kerf_dra-0.1.0.dist-info/RECORD").open(newline="") as file:
+        return {name: (digest, size) for name, digest, size in csv.reader(file)}
+
+
+@pytest.mark.parametrize("options", [[], ["--with-simulated"]])
+def test_the_record_of_kerf_has_every_file_that_is_installed_with_its_hash(site: Path, options: list[str]) -> None:
+    """Scanners and pip read it; a file that is only listed would be a damaged installation to them."""
+    installed_wheel.main([str(site), *options])
+    there = {
+        path.relative_to(site).as_posix(): path.read_bytes()
+        for folder in ("kerf_dra", "kerf_dra-0.1.0.dist-info")
+        for path in (site / folder).rglob("*")
+        if path.is_file() and path.name != "RECORD"
+    }
+    record = "kerf_dra-0.1.0.dist-info/RECORD"
+    assert recorded(site) == {record: ("", "")} | {
+        name: (f"sha256={urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip('=')}", str(len(content)))
+        for name, content in there.items()
+    }
+    assert [(site / folder).exists() for folder in description.IMITATIONS] == [bool(options)] * len(
+        description.IMITATIONS
+    )
+    assert (site / "other-1.dist-info/RECORD").read_text() == "other/__init__.py,sha256=a,0\n"
+
+
+def test_a_folder_that_was_renamed_is_an_error_and_does_not_stay(site: Path) -> None:
+    shutil.rmtree(site / description.IMITATIONS[0])
+    with pytest.raises(FileNotFoundError):
+        installed_wheel.finish_installation(site)
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,14 @@ def test_the_bill_of_materials_has_every_package_of_the_lock_and_what_it_needs()
     assert reached >= set(references) - alone
 
 
+def test_the_bill_of_materials_says_whether_simulated_hardware_is_included() -> None:
+    """Two images of one version differ in it, and a scanner tells their bills apart by the serial number."""
+    bills = [build_sbom(with_simulated=wanted) for wanted in (True, False)]
+    said = [bill["metadata"]["component"]["properties"] for bill in bills]
+    assert said == [[{"name": "kerf:simulated-hardware", "value": value}] for value in ("included", "left out")]
+    assert len({bill["serialNumber"] for bill in bills}) == 2
+
+
 @pytest.mark.parametrize(
     ("program", "code", "said"),
     [
