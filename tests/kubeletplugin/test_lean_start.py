@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kerf_dra.driver.families.registry import BUILT_IN
-from tools.image.description import IMITATIONS
 from tests.kube.certificates import HERE
+from tools.image.description import IMITATIONS
 
 HEAVY = (
     "kubernetes",

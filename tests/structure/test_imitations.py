@@ -14,8 +14,8 @@ from typing import Final
 
 import pytest
 
-from tools.image.description import IMITATIONS
 from tests.structure.rules import check
+from tools.image.description import IMITATIONS
 from tools.sources import PRODUCT, ROOT, modules, tree
 
 PACKAGES: Final = tuple(path.replace("/", ".") for path in IMITATIONS if path != "kerf_dra/driver/deploy")
