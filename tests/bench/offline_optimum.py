@@ -10,8 +10,7 @@ partitions cover a unit than there are cards. The bound is generous in three way
 - The requests come in windows, and each window begins with empty cards, because the effort grows faster than its
   length.
 
-``OfflineOptimum.bound`` holds even where the time limit ended the search. ``clairvoyant_search`` finds placements for
-most of the requests that the program accepts, which is a feasible schedule. The optimum lies between the two.
+``OfflineOptimum.bound`` holds even where the time limit ended the search.
 """
 
 from collections.abc import Iterator, Sequence

@@ -2,9 +2,8 @@
 
 ``python -m tests.bench placement`` is one seed of eight cards. ``python -m tests.bench.placement`` is the whole table,
 beside the figures that an independent implementation of the same rules gave: minutes for 8 cards, a quarter of an hour
-for 100; with ``--online`` and ``--limits``, what could be accepted at best without and with knowing the future; with
-``--nodes`` and ``--cluster``, what is accepted on several nodes, in a model and by a real kube-scheduler.
-``docs/placement.md`` has what they printed.
+for 100; with ``--limits``, what could be accepted at best with knowing the future; with ``--nodes`` and ``--cluster``,
+what is accepted on several nodes, in a model and by a real kube-scheduler. ``docs/placement.md`` has what they printed.
 """
 
 import argparse
@@ -16,7 +15,7 @@ from typing import Final, NamedTuple
 import anyio
 
 from kerf_dra.driver.cli.output import format_table
-from tests.bench import node_choice, policies
+from tests.bench import limits, node_choice, placement_cluster, policies
 from tests.bench.measurement import Row
 from tests.partitions import loss_system
 from tests.partitions.loss_system import Accepted
@@ -102,9 +101,6 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--cards", type=int, choices=list(SEEDS), action="append", help="8, 100 or (default) both")
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument(
-        "--online", type=int, nargs="*", metavar="CARDS", help="the best without knowing the future; default 1, 2 and 8"
-    )
-    instead.add_argument(
         "--limits", type=int, nargs="*", metavar="CARDS", help="the best with knowing the future; default 8"
     )
     instead.add_argument(
@@ -119,23 +115,13 @@ def main(arguments: list[str]) -> None:
     )
     options = parser.parse_args(arguments)
     loads = [(cell.mix, cell.load) for cell in REFERENCE if cell.cards == 8]
-    # Each imported where it is asked for: numpy and the solver take 70 MB, and the rest needs neither.
-    if options.online is not None:
-        from tests.bench import online
-
-        rows = (each for cards in options.online or [1, 2, 8] for each in online.rows(cards, loads))
-        print(format_table(online.HEADER, _said(rows)))
-    elif options.limits is not None:
-        from tests.bench import limits
-
+    if options.limits is not None:
         rows = (limits.row(cards, *load) for cards in options.limits or [8] for load in loads)
         print(format_table(limits.HEADER, _said(rows)))
     elif options.nodes is not None:
         rows = (each for nodes in options.nodes or node_choice.USUAL for each in node_choice.rows(nodes))
         print(format_table(node_choice.HEADER, _said(rows)))
     elif options.cluster is not None:
-        from tests.bench import placement_cluster
-
         variants = [each for each in placement_cluster.VARIANTS if each.name in options.cluster or not options.cluster]
         courses = anyio.run(placement_cluster.play, variants, placement_cluster.RUNS)
         print(format_table(placement_cluster.HEADER, list(placement_cluster.rows(courses, placement_cluster.RUNS))))

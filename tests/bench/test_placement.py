@@ -4,8 +4,7 @@ import itertools
 
 import pytest
 
-from tests.bench.card_states import PLACEMENTS
-from tests.bench.clairvoyant_search import search
+from kerf_dra.driver.partitions.geometry import unit_mask
 from tests.bench.limits import limits
 from tests.bench.offline_optimum import MODEL, solve, solve_windows
 from tests.bench.repack_policy import can_pack, repacked
@@ -13,6 +12,11 @@ from tests.partitions import loss_system
 from tests.partitions.loss_system import MEMORY_SLICES, Request
 
 PROFILES = list(MEMORY_SLICES)
+PLACEMENTS = {
+    profile: [unit_mask(place) for place in known.placements]
+    for profile in PROFILES
+    if (known := MODEL.profile(profile))
+}
 
 
 def arrangements(free: int, first: int = 0) -> set[tuple[int, ...]]:
@@ -43,22 +47,18 @@ def test_who_may_move_everything_loses_what_nobody_has_room_for() -> None:
     assert loss_system.replay(repacked(), requests, cards=1).requests == pytest.approx(200 / 3)
 
 
-def optimum(
-    requests: list[Request], worth: list[int], *, may_refuse: bool, taken: tuple[tuple[float, int], ...] = ()
-) -> int:
+def optimum(requests: list[Request], worth: list[int], taken: tuple[tuple[float, int], ...] = ()) -> int:
     """On one card, by trying everything: places, and refusals."""
     if not requests:
         return 0
     request, *later = requests
     busy = tuple(each for each in taken if each[0] > request.at)
     answers = [
-        worth[0] + optimum(later, worth[1:], may_refuse=may_refuse, taken=(*busy, (request.until, mask)))
+        worth[0] + optimum(later, worth[1:], (*busy, (request.until, mask)))
         for mask in PLACEMENTS[request.profile]
         if not any(mask & other for _, other in busy)
     ]
-    if may_refuse or not answers:
-        answers.append(optimum(later, worth[1:], may_refuse=may_refuse, taken=busy))
-    return max(answers)
+    return max(*answers, optimum(later, worth[1:], busy), 0)
 
 
 @pytest.mark.parametrize("mix", loss_system.MIXES)
@@ -68,29 +68,14 @@ def test_on_one_card_the_bound_is_the_optimum(mix: str, seed: int) -> None:
     requests = list(loss_system.arrivals(cards=1, mix=mix, load=2.0, seed=seed, requests=9))
     for worth in [1] * 9, [MEMORY_SLICES[each.profile] for each in requests]:
         answer = solve(requests, cards=1, worth=worth, time_limit_s=10)
-        assert answer.bound == pytest.approx(optimum(requests, worth, may_refuse=True))
+        assert answer.bound == pytest.approx(optimum(requests, worth))
         assert sum(itertools.compress(worth, answer.accepted)) == pytest.approx(answer.bound)
-
-
-@pytest.mark.parametrize("mix", loss_system.MIXES)
-@pytest.mark.parametrize("seed", range(3))
-def test_on_one_card_a_wide_search_finds_the_best_places(mix: str, seed: int) -> None:
-    requests = list(loss_system.arrivals(cards=1, mix=mix, load=2.0, seed=seed, requests=9))
-    for worth in [1] * 9, [MEMORY_SLICES[each.profile] for each in requests]:
-        accepted = search(requests, cards=1, worth=worth, width=100_000)
-        assert sum(itertools.compress(worth, accepted)) == optimum(requests, worth, may_refuse=False)
-
-
-def test_a_narrow_search_finds_no_more_than_a_programme_that_may_refuse() -> None:
-    requests = list(loss_system.arrivals(cards=2, mix="uniform", load=1.0, seed=0, requests=60))
-    accepted = search(requests, cards=2, worth=[1] * 60, width=3)
-    assert 30 < sum(accepted) <= solve(requests, cards=2, worth=[1] * 60, time_limit_s=10).bound
 
 
 def test_nobody_passes_the_bound() -> None:
     """Forty of sixty requests, so few that each part is one window: begun on empty cards, where more is possible."""
     found = limits(2, "uniform", 1.5, seed=0, count=60, warm_up=20)
-    for one in found.kept, found.clairvoyant, found.selective:
+    for one in found.kept, found.repacked:
         assert 0 < one.requests <= found.bound.requests <= 100
         assert 0 < one.slices <= found.bound.slices <= 100
 
