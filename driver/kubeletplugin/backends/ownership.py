@@ -37,7 +37,7 @@ def find_ours(
 ) -> FoundPartition | None:
     """Return what an interrupted prepare of ``partition`` left, or what other claims share; None: nothing of ours.
 
-    ``own`` are the notes on the claim's device, ``others`` those of other claims on their shares of it.
+    ``own`` are the notes on the claim's device, ``others`` those on other shares of it.
     """
     for found in survey.partitions:
         if found.matches(partition) and _is_ours(found, own, others):

@@ -108,8 +108,8 @@ class HardwareExecutor:
     async def release_devices(self, record: PreparedClaim) -> None:
         """Release what was or may have been prepared; nothing there is success. Raises DevicesFailedError.
 
-        A device of which another claim has a share is left to that claim, with the notes on it. A record of an earlier
-        boot has nothing on the hardware.
+        A device of which another share stays is left to that share, with the notes on it. A record of an earlier boot
+        has nothing on the hardware.
         """
         if record.boot_id == self._boot_id:
             _check_results(record.devices, await for_each(partial(self._release_device, record.claim), record.devices))
@@ -184,7 +184,7 @@ class HardwareExecutor:
             backend = self._card_executor.backend(device.backend)
             async with self._card_executor.lock(device.part.card_uuid) as card:
                 if BEFORE not in own.notes:
-                    return device  # another claim has released the shared device meanwhile
+                    return device  # the shared device was released with another share meanwhile
                 if heirs := self._find_sharers(claim, device):
                     _bequeath(own, heirs)
                     return device
@@ -203,19 +203,23 @@ class HardwareExecutor:
             units=self._card_executor.units(device.part.card_uuid),
             sync_record=partial(self._checkpoint.sync, claim.uid),
             own=own,
-            others=[journal for journal in noted if journal.uid != claim.uid],
+            others=[journal for journal in noted if (journal.uid, journal.share) != (claim.uid, device.share)],
         )
 
     def _find_sharers(self, claim: ClaimRef, device: PreparedDevice) -> list[DeviceJournal]:
-        """Return the journals of other claims that have, or are about to get, a share of ``device``."""
+        """Return the journals of other shares of ``device`` that claims have, or are about to get.
+
+        Of the same claim these are shares that were ready before, and stay ready.
+        """
         if device.share.share is None:
             return []
         return [
             self._checkpoint.journal(uid, held.share, self._boot_id)
             for uid, record in self._checkpoint.records.items()
-            if uid != claim.uid and record.state is not ClaimState.RELEASING and record.boot_id == self._boot_id
+            if record.state is not ClaimState.RELEASING and record.boot_id == self._boot_id
             for held in record.devices
             if held.share.id == device.share.id and not held.admin_access
+            if uid != claim.uid or (held.share != device.share and held.handle is not None)
         ]
 
 
@@ -238,7 +242,7 @@ class DeviceJob:
     """Makes the claim's record survive a power cut; raises CheckpointError."""
     own: ClaimJournal
     others: Sequence[ClaimJournal]
-    """The journals of other claims that have, or had until just now, a share of the device."""
+    """The journals of other shares of the device, of this claim or of others: they have it, or had until just now."""
 
     def run_prepare(self, config: DeviceConfigBase | None) -> Handle:
         """Prepare the device, or finish what an interrupted try left. Raises what the backend raises."""

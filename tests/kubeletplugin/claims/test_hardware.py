@@ -400,6 +400,27 @@ async def test_a_share_finds_the_partition_of_another(node: Node) -> None:
     assert node.backend.made == {}
 
 
+async def test_two_shares_of_one_claim_have_one_partition(node: Node) -> None:
+    """The second one was refused for ever: the partition of the first was taken for one of another program."""
+    first, second = await node.prepare(shares("one", "other"))
+    assert first.handle == second.handle
+    assert len(node.backend.made) == 1
+    await node.release((first, second))
+    assert (node.backend.made, node.notes(first), node.notes(second)) == ({}, {}, {})
+
+
+async def test_a_share_that_was_ready_keeps_the_partition_when_another_of_its_claim_is_undone(node: Node) -> None:
+    one, other = shares("one", "other")
+    [ready] = await node.prepare([one])
+    node.start([ready, other])
+    _, made = await node.hardware.prepare(CLAIM, [ready, other])
+    await node.hardware.release(record(CLAIM.name, made))
+    assert len(node.backend.made) == 1
+    assert (BEFORE in node.notes(one), node.notes(other)) == (True, {})
+    await node.release((ready,))
+    assert node.backend.made == {}
+
+
 async def test_a_partition_that_another_share_did_not_make_is_not_taken_for_shared(node: Node) -> None:
     one, other = shares("one", "other")
     node.backend.cut_by_hand(from_card_part(FIRST.part))
