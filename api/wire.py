@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from kerf_dra.api.errors import KerfError
+from kerf_dra.api.errors import InvalidQuantityError, KerfError
 from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.metadata import ObjectT
 from kerf_dra.api.model.quantity import Quantity
@@ -80,11 +80,11 @@ class Kind(Generic[ObjectT]):
 
 
 def dec_hook(target: type, value: object) -> object:
-    """Decode Quantity fields of structs, for msgspec."""
-    if target is Quantity and isinstance(value, str | int):
-        return Quantity(value)
-    if target is Quantity and isinstance(value, float):  # YAML and JSON authors may write `1.5` without quotes
-        return Quantity(str(value))
+    """Decode Quantity fields of structs, for msgspec. Raises InvalidQuantityError, which msgspec gives its path."""
+    if target is Quantity:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise InvalidQuantityError(value)
+        return Quantity(str(value))  # YAML and JSON authors may write `1.5` without quotes
     raise NotImplementedError(f"no decoding of {target} from {type(value).__name__}")
 
 

@@ -17,6 +17,9 @@ MAX_CONSUMERS: Final = 32
 MAX_HANDLE_BYTES: Final = 16 * 1024
 """The most bytes of ``resourceHandles[].data`` (``ResourceHandleDataMaxSize``)."""
 
+ONLY_REQUEST: Final = "claim"
+"""The name of a claim's one request, in its allocation, where the API has no request names (until Kubernetes 1.30)."""
+
 
 class ParametersReference(Value):
     """A reference to the object with the parameters of a class or claim.

@@ -13,9 +13,10 @@ from kerf_dra.api.model.allocations import (
     ResourceClaimStatus,
 )
 from kerf_dra.api.model.base import JsonObject, Value
-from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.claims import DeviceClaim, DeviceRequest, ResourceClaim, ResourceClaimSpec
 from kerf_dra.api.model.classic import (
     MAX_CONSUMERS,
+    ONLY_REQUEST,
     ClassicAllocation,
     ClassicClaim,
     ClassicClaimSpec,
@@ -32,6 +33,8 @@ from kerf_dra.api.resource.resource_handle import UnreadableHandleError, decode_
 from kerf_dra.api.wire import to_builtins
 
 VERSION: Final = "v1alpha2"
+_ONE_REQUEST: Final = ResourceClaimSpec(devices=DeviceClaim(requests=(DeviceRequest(name=ONLY_REQUEST),)))
+"""The spec of a claim, as far as its allocation names it."""
 
 
 class WireClaimSpec(Value):
@@ -204,7 +207,7 @@ def _resource_claim_to_model(wire: WireClaim) -> ResourceClaim:
     found = wire.status.allocation
     if found is None:
         status = ResourceClaimStatus(reserved_for=wire.status.reserved_for)
-        return ResourceClaim(metadata=wire.metadata, status=status)
+        return ResourceClaim(metadata=wire.metadata, spec=_ONE_REQUEST, status=status)
     allocation = _allocation_to_model(found, wire.status.driver_name)
     if allocation.unreadable and not allocation.devices.results:
         reasons = (f"resource handle of {driver}: {reason}" for driver, reason in allocation.unreadable.items())
@@ -213,7 +216,7 @@ def _resource_claim_to_model(wire: WireClaim) -> ResourceClaim:
         allocation=AllocationResult(devices=allocation.devices, node_selector=allocation.node_selector),
         reserved_for=wire.status.reserved_for,
     )
-    return ResourceClaim(metadata=wire.metadata, status=status)
+    return ResourceClaim(metadata=wire.metadata, spec=_ONE_REQUEST, status=status)
 
 
 def _allocated(allocation: ClassicAllocation, driver: str) -> JsonObject:

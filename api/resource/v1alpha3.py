@@ -20,12 +20,15 @@ from kerf_dra.api.model.allocations import (
 )
 from kerf_dra.api.model.base import JsonObject, Value
 from kerf_dra.api.model.claims import (
+    DeviceClaim,
     DeviceClaimConfiguration,
     DeviceClassConfiguration,
     DeviceConstraint,
+    DeviceRequest,
     DeviceSelector,
     OpaqueDeviceConfiguration,
     ResourceClaim,
+    ResourceClaimSpec,
 )
 from kerf_dra.api.model.classic import (
     MAX_CONSUMERS,
@@ -271,7 +274,9 @@ def _resource_claim_to_model(wire: WireClaim) -> ResourceClaim:
         else AllocationResult(devices=_devices(found), node_selector=found.node_selector),
         reserved_for=wire.status.reserved_for,
     )
-    return ResourceClaim(metadata=wire.metadata, status=status)
+    requests = tuple(DeviceRequest(name=request.name) for request in wire.spec.devices.requests)
+    spec = ResourceClaimSpec(devices=DeviceClaim(requests=requests))
+    return ResourceClaim(metadata=wire.metadata, spec=spec, status=status)
 
 
 def _allocated(allocation: ClassicAllocation, driver: str) -> JsonObject:

@@ -14,7 +14,7 @@ from kerf_dra.api.model import device_attributes as v
 from kerf_dra.api.model.devices import Attribute, Capacity, CapacityRange, CapacityRequestPolicy, Device
 from kerf_dra.api.model.quantity import Quantity
 from kerf_dra.driver.partitions.device_names import shared_name
-from kerf_dra.driver.partitions.geometry import Card, Partition
+from kerf_dra.driver.partitions.geometry import NOTHING, Card, Partition
 from kerf_dra.driver.partitions.unit_map import get_unit_map
 
 ShareableProfiles: TypeAlias = frozenset[str | None]
@@ -70,6 +70,12 @@ def build_shared_device(device: Device, divided: str) -> Device:
         capacity=capacity,
         allow_multiple_allocations=True,
     )
+
+
+def find_least_share(capacity: str, divided: str) -> Quantity:
+    """Return the least amount of ``capacity`` that a share of a device has, whose shares divide ``divided``."""
+    valid_range = _find_policy(capacity, divided).valid_range
+    return NOTHING if valid_range is None or valid_range.min is None else valid_range.min
 
 
 def _find_policy(capacity: str, divided: str) -> CapacityRequestPolicy:

@@ -15,6 +15,7 @@ from kerf_dra.api.model.allocations import (
 )
 from kerf_dra.api.model.classic import (
     MAX_CONSUMERS,
+    ONLY_REQUEST,
     ClassicAllocation,
     ClassicClaim,
     ClassicClaimSpec,
@@ -136,6 +137,17 @@ def test_the_kubelet_plugin_reads_from_a_claim_what_the_controller_wrote(
     assert read.status.allocation is not None
     assert read.status.allocation.devices == allocation.devices
     assert read.status.allocation.node_selector == allocation.node_selector
+
+
+def test_the_kubelet_plugin_reads_the_names_by_which_an_allocation_may_call_requests() -> None:
+    requests = [{"name": name, "deviceClassName": "x"} for name in ("first", "second")]
+    claims = [
+        (v1alpha2.KINDS, {"spec": {"resourceClassName": "x"}}),
+        (v1alpha3.KINDS, {"spec": {"controller": DRIVER, "devices": {"requests": requests}}}),
+    ]
+    read = [kinds.resource_claims.decode(json.dumps(wire).encode()) for kinds, wire in claims]
+    names = [[request.name for request in claim.spec.devices.requests] for claim in read]
+    assert names == [[ONLY_REQUEST], ["first", "second"]]
 
 
 def test_an_allocation_of_v1alpha2_names_its_driver_beside_the_handle() -> None:

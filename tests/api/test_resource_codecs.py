@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 from kerf_dra.api.errors import UnsupportedError
 from kerf_dra.api.model.claims import ResourceClaim
 from kerf_dra.api.model.devices import Attribute, Device, ResourceSlice
+from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.api.model.quantity import Quantity
 from kerf_dra.api.resource import v1, v1beta1, v1beta2
 from kerf_dra.api.resource.kinds import ResourceKinds
 from kerf_dra.api.resource.registry import VERSIONS, choose_kinds, load_kinds
 from kerf_dra.api.wire import Kind, UndecodableObjectError
+from kerf_dra.driver.kube.watch_decoder import decode_page
 from tests.conftest import COSTLY
 from tests.strategies import values
 
@@ -143,6 +145,17 @@ def test_a_quantity_that_is_none_names_the_object_it_is_in() -> None:
     slice_["spec"]["devices"] = [{"name": "d", "capacity": {"memory": {"value": "lots"}}}]
     with pytest.raises(UndecodableObjectError, match="lots"):
         v1.KINDS.resource_slices.decode(json.dumps(slice_).encode())
+
+
+@pytest.mark.parametrize("amount", [None, True, ["1Gi"], {"value": "1Gi"}], ids=str)
+def test_a_quantity_of_another_type_is_an_error_of_its_object_and_hides_no_other(amount: object) -> None:
+    """It was an error of the program, which ended every informer that met it."""
+    allocated = {"request": "a", "driver": "d", "pool": "p", "device": "x", "consumedCapacity": {"memory": amount}}
+    odd = {"metadata": {"name": "odd"}, "status": {"allocation": {"devices": {"results": [allocated]}}}}
+    with pytest.raises(UndecodableObjectError, match=r"not a quantity.*at `\$\.status\.allocation\.devices\.results"):
+        v1.KINDS.resource_claims.decode(json.dumps(odd).encode())
+    page = decode_page(v1.KINDS.resource_claims, json.dumps({"items": [odd, MINIMAL["resource_claims"]]}).encode())
+    assert ([claim.metadata.name for claim in page.items], [*page.unreadable]) == (["c"], [ObjectRef("", "odd")])
 
 
 def test_numbers_are_quantities_too() -> None:

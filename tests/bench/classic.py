@@ -20,13 +20,13 @@ from anyio.abc import TaskStatus
 
 from kerf_dra.api.kerf.node_inventory import NODE_INVENTORIES, NodeInventory, inventory_name
 from kerf_dra.api.model.allocations import DeviceAllocationResult, DeviceRequestAllocationResult
-from kerf_dra.api.model.classic import ClassicAllocation
+from kerf_dra.api.model.classic import ONLY_REQUEST, ClassicAllocation
 from kerf_dra.api.model.device_attributes import pool_name
 from kerf_dra.api.resource.v1alpha2 import KINDS
 from kerf_dra.api.wire import to_builtins
 from kerf_dra.driver.controller.classic import node_model, placement
 from kerf_dra.driver.controller.classic import requirements as claim_requirements
-from kerf_dra.driver.controller.classic.allocator import ONLY_REQUEST, only_node
+from kerf_dra.driver.controller.classic.allocator import only_node
 from kerf_dra.driver.controller.classic.scheduling_contexts import plan_context
 from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.kube.http.client import Client, PatchType

@@ -284,7 +284,8 @@ async def _started(
 async def allocated_claim(client: Client, slot: int = 0, *, admin_access: bool | None = None) -> ClaimRef:
     """A claim that has the small partition number ``slot`` of the node."""
     namespace = LOOKING if admin_access else "default"
-    request = DeviceRequest(name="gpu", exactly=ExactDeviceRequest(device_class_name="any"))
+    exactly = ExactDeviceRequest(device_class_name="any", admin_access=admin_access)
+    request = DeviceRequest(name="gpu", exactly=exactly)
     claim = ResourceClaim(
         metadata=ObjectMeta(name=f"claim-{next(_NUMBERS)}", namespace=namespace),
         spec=ResourceClaimSpec(devices=DeviceClaim(requests=(request,))),

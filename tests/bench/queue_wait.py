@@ -10,11 +10,11 @@ from typing import Final
 import anyio
 
 from kerf_dra.api.model.allocations import DeviceAllocationResult, DeviceRequestAllocationResult
-from kerf_dra.api.model.classic import ClassicAllocation, ClassicClaim
+from kerf_dra.api.model.classic import ONLY_REQUEST, ClassicAllocation, ClassicClaim
 from kerf_dra.api.model.device_attributes import pool_name
 from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.api.resource.v1alpha2 import KINDS
-from kerf_dra.driver.controller.classic.allocator import ONLY_REQUEST, only_node
+from kerf_dra.driver.controller.classic.allocator import only_node
 from kerf_dra.driver.controller.classic.app import _WORKERS_FOR_A_CALL
 from kerf_dra.driver.controller.classic.reconciler import ClaimReconciler
 from kerf_dra.driver.families.gpu import GPU

@@ -1,11 +1,11 @@
 """Allocates devices of one node to all claims of a pod or to none, and explains why a node is unsuitable. Pure."""
 
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from kerf_dra.api.core.v1 import Pod
 from kerf_dra.api.model.allocations import DeviceAllocationResult, DeviceRequestAllocationResult
-from kerf_dra.api.model.classic import ClassicAllocation, ClassicClaim
+from kerf_dra.api.model.classic import ONLY_REQUEST, ClassicAllocation, ClassicClaim
 from kerf_dra.api.model.device_attributes import pool_name
 from kerf_dra.api.model.metadata import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from kerf_dra.driver.allocation import NodeView, node_matches
@@ -26,9 +26,6 @@ from kerf_dra.driver.controller.classic.state import ClusterView
 from kerf_dra.driver.controller.classic.usage import ClaimUsage, usage_of_results
 from kerf_dra.driver.controller.node_choice import choose_nodes
 from kerf_dra.driver.families.registry import BUILT_IN_BY_NAME
-
-ONLY_REQUEST: Final = "claim"
-"""The name of a claim's one request where the API version has no request names (until Kubernetes 1.30)."""
 
 
 class PendingClaim(NamedTuple):

@@ -15,9 +15,10 @@ from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase
 from kerf_dra.api.model.allocations import DeviceRequestAllocationResult
 from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.claims import ResourceClaim
-from kerf_dra.api.model.names import DeviceId, ShareId
+from kerf_dra.api.model.names import DeviceId, ObjectRef, ShareId
 from kerf_dra.api.model.prepared import DeviceDescription, PreparedClaim, PreparedDevice
 from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.kubeletplugin.claims.validation import find_contradictions
 from kerf_dra.driver.kubeletplugin.cluster.base import describe_other_claim
 from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, PartitionDevice
 from kerf_dra.driver.partitions.geometry import NOTHING
@@ -65,6 +66,14 @@ class DeviceInUseError(TransientError):
         super().__init__(f"two claims for one exclusive device: {device} is taken by {others}, held by {holder}")
 
 
+class ContradictoryAllocationError(InvalidDocumentError):
+    """The claim's allocation says what cannot all be true: nothing of it is prepared."""
+
+    def __init__(self, claim: ObjectRef, problems: Iterable[Problem]) -> None:
+        advice = "delete its pods, so that it is deallocated and allocated again"
+        super().__init__(f"the allocation of claim {claim} contradicts itself ({advice})", problems)
+
+
 class _Config(NamedTuple):
     """One entry of the claim's configuration."""
 
@@ -95,10 +104,13 @@ def resolve_devices(
 ) -> tuple[PreparedDevice, ...]:
     """Return the devices of ``claim`` to prepare.
 
-    Raises NotAllocatedError when there are none, UnknownDeviceError and MonitorDeviceError for a device that cannot be
-    prepared, and InvalidDocumentError for configuration that cannot be decoded, or that its device cannot do.
+    Raises NotAllocatedError when there are none, ContradictoryAllocationError when they cannot all be prepared,
+    UnknownDeviceError and MonitorDeviceError for a device that cannot be prepared, and InvalidDocumentError for
+    configuration that cannot be decoded, or that its device cannot do.
     """
     results = select_results(claim, driver)
+    if contradictions := find_contradictions(claim, driver, node_devices):
+        raise ContradictoryAllocationError(claim.ref, contradictions)
     configs = _decode_configs(claim, driver, configurations)
     devices = [(result, _find_device(result, node_devices), _choose_config(result, configs)) for result in results]
     problems = [problem for device in devices for problem in _unsupported(*device)]

@@ -103,7 +103,9 @@ class PartitionDevice:
     attributes: dict[str, Attribute]
     """The attributes that are published."""
     capacity: Mapping[str, Quantity]
-    """All of each capacity; a share has a part of it."""
+    """All of each capacity that the device is published with, also where it is 0; a share has a part of it."""
+    divided: str = ""
+    """The capacity that shares of the device divide; empty: there is none, so it is never published as shared."""
     is_monitor: bool = False
     """Whether it is a monitor device, which only claims with admin access may have (KEP-5018)."""
 
@@ -137,15 +139,17 @@ class PublishedPool:
     """The exclusive devices, also those that are not published: counters are dropped, or the device is withdrawn."""
 
     def find(self, device: DeviceId) -> PartitionDevice | None:
-        """Return what ``device`` stands for. A shared or monitor device is found whether or not it is published now."""
+        """Return what ``device`` stands for. A shared or monitor device is found whether or not it is published now,
+        if it can be published at all.
+        """
         if self.inputs.target.is_network_attached:
             return self.devices.get(device)
         if (name := exclusive_name(device.device)) is not None:
             device_entry = self.devices.get(device._replace(device=name))
-            return None if device_entry is None else _as_shared(device_entry)
+            return None if device_entry is None or not device_entry.divided else _as_shared(device_entry)
         if (name := monitored_name(device.device)) is not None:
             device_entry = self.devices.get(device._replace(device=name))
-            return None if device_entry is None else _as_monitor(device_entry)
+            return None if device_entry is None or not device_entry.partition.is_whole else _as_monitor(device_entry)
         return self.devices.get(device)
 
 
@@ -256,7 +260,7 @@ def _build_pool(
 
 
 def _compile(inputs: PoolInputs) -> PublishedPool:
-    target, cards, backends, order, shared, taints, withdrawn, reserved = inputs
+    target, cards, _, order, shared, taints, withdrawn, reserved = inputs
     if target.is_network_attached:
         return _list_attached(inputs)
     name = pool_name(target.node, cards[0].kind)
@@ -272,19 +276,7 @@ def _compile(inputs: PoolInputs) -> PublishedPool:
         taints=taints,
         reserved=reserved,
     )
-    backend_of = {card.uuid: backend for card, backend in zip(cards, backends, strict=True)}
-    capacity_of = {spec.of(card.uuid): dict(spec.capacity) for card in cards for spec in card.geometry.specs}
-    devices = {
-        DeviceId(target.driver, name, device.name): PartitionDevice(
-            partition=(partition := compiled.partitions[device.name]),
-            backend=backend_of[partition.card_uuid],
-            attributes=device.attributes,
-            capacity=capacity_of[partition],
-        )
-        for content in compiled.pool.slices
-        for device in content.devices
-        if not compiled.partitions[device.name].shared
-    }
+    devices = _list_exclusive(inputs, compiled)
     pool = compiled.pool if target.keeps_counters else _select_whole_cards(compiled)
     if target.keeps_conditions and (early := _find_early_devices(inputs, compiled)):
         pool = add_binding_conditions(pool, early, BindingConditions.of_driver(target.driver))
@@ -293,6 +285,24 @@ def _compile(inputs: PoolInputs) -> PublishedPool:
             pool, slices=(*pool.slices, *build_monitor_slices(cards, target.node, vocabulary, target.driver))
         )
     return PublishedPool(inputs=inputs, pool=_withdraw(pool, withdrawn), devices=devices)
+
+
+def _list_exclusive(inputs: PoolInputs, compiled: CompiledPool) -> dict[DeviceId, PartitionDevice]:
+    """Return the exclusive devices of ``compiled``, by their identity."""
+    owners = {card.uuid: (card, backend) for card, backend in zip(inputs.cards, inputs.backends, strict=True)}
+    found: dict[DeviceId, PartitionDevice] = {}
+    for device in (device for content in compiled.pool.slices for device in content.devices):
+        partition = compiled.partitions[device.name]
+        card, backend = owners[partition.card_uuid]
+        if not partition.shared:
+            found[DeviceId(inputs.target.driver, compiled.pool.name, device.name)] = PartitionDevice(
+                partition=partition,
+                backend=backend,
+                attributes=device.attributes,
+                capacity={name: capacity.value for name, capacity in device.capacity.items()},
+                divided=card.geometry.shareable if get_unit_map(card).is_divisible(partition) else "",
+            )
+    return found
 
 
 def _list_attached(inputs: PoolInputs) -> PublishedPool:

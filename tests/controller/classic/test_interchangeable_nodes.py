@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kerf_dra.api.model.allocations import DeviceAllocationResult, DeviceRequestAllocationResult
-from kerf_dra.api.model.classic import ClassicAllocation
+from kerf_dra.api.model.classic import ONLY_REQUEST, ClassicAllocation
 from kerf_dra.api.model.device_attributes import pool_name
-from kerf_dra.driver.controller.classic.allocator import ONLY_REQUEST, only_node
+from kerf_dra.driver.controller.classic.allocator import only_node
 from kerf_dra.driver.families.fpga import FPGA
 from kerf_dra.driver.families.gpu import GPU
 from tests.controller.classic.cluster_builder import ClusterBuilder

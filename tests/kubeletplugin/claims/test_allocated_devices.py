@@ -13,7 +13,6 @@ from kerf_dra.api.model.allocations import DeviceAllocationConfiguration
 from kerf_dra.api.model.devices import Attribute
 from kerf_dra.api.model.names import DriverName
 from kerf_dra.api.model.prepared import PreparedDevice
-from kerf_dra.api.model.quantity import Quantity
 from kerf_dra.driver.families.gpu import GPU as GPU_FAMILY
 from kerf_dra.driver.kubeletplugin.claims.allocated_devices import (
     DeviceInUseError,
@@ -63,16 +62,17 @@ def chosen(device: PreparedDevice) -> str | None:
 
 
 def test_devices_are_resolved_to_parts_of_cards_in_the_order_of_the_allocation() -> None:
-    admin = result("gpu-1", request="monitor/whole", admin=True)
+    admin = result("gpu-1", request="monitor", admin=True)
+    small = result(GPU, request="training/small")
     foreign = result("nic-0", driver="nic.example.com")
-    devices = resolve_devices(claim("training", FPGA, foreign, GPU, admin), DRIVER, CONFIGURATIONS, NODE_DEVICES)
+    devices = resolve_devices(claim("training", FPGA, foreign, small, admin), DRIVER, CONFIGURATIONS, NODE_DEVICES)
     assert [(d.share.id.device, d.backend, d.part.card_uuid, d.part.start, d.part.size) for d in devices] == [
         (FPGA, "other", "FPGA-0", 1, 1),
         (GPU, "fake", "GPU-0", 2, 1),
         ("gpu-1", "fake", "GPU-1", None, None),
     ]
     assert devices[2].admin_access
-    assert devices[2].requests == ("monitor",), "containers refer to the request, not to the subrequest"
+    assert devices[1].requests == ("training",), "containers refer to the request, not to the subrequest"
 
 
 @pytest.mark.parametrize(
@@ -167,11 +167,8 @@ def limited(percentage: int, memory: str) -> dict[str, Any]:
 
 def test_a_limit_beyond_the_device_or_the_share_is_refused_with_its_field_and_its_range() -> None:
     devices = device_set({"fake": [replace(gpu(0), attributes={"mps": Attribute.of(True)})]})
-    share = replace_struct(
-        result("gpu-0-1g-1gb-at-2-shared"),
-        share_id="1",
-        consumed_capacity={"memory": Quantity("512Mi"), f"{DRIVER}/computePercent": Quantity(30)},
-    )
+    amounts = {"memory": "512Mi", f"{DRIVER}/computePercent": "30"}
+    share = result("gpu-0-1g-1gb-at-2-shared", share="1", consumed=amounts)
     configs = [config(limited(40, "1Gi"), requests=[share.request])]
     with pytest.raises(InvalidDocumentError) as raised:
         resolve_devices(claim("training", share, configs=configs), DRIVER, CONFIGURATIONS, devices)
@@ -192,8 +189,8 @@ def test_a_limit_beyond_the_device_or_the_share_is_refused_with_its_field_and_it
 
 def test_a_share_that_names_no_percentage_has_all_of_it() -> None:
     devices = device_set({"fake": [replace(gpu(0), attributes={"mps": Attribute.of(True)})]})
-    amounts = {"memory": Quantity("512Mi"), "computePercent": Quantity(0)}
-    share = replace_struct(result("gpu-0-1g-1gb-at-2-shared"), share_id="1", consumed_capacity=amounts)
+    amounts = {"memory": "512Mi", "computePercent": "0"}
+    share = result("gpu-0-1g-1gb-at-2-shared", share="1", consumed=amounts)
     assert resolve_devices(
         claim("training", share, configs=[config(limited(100, "512Mi"))]), DRIVER, CONFIGURATIONS, devices
     )

@@ -30,7 +30,7 @@ from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from kerf_dra.driver.partitions.geometry import Partition, Placement
 from kerf_dra.driver.runtime.backoff import Backoff
 from tests.fakes.cards import fpga, gpu
-from tests.fakes.claims import DRIVER, claim, ref, result
+from tests.fakes.claims import DRIVER, claim, ref, result, share_id
 from tests.fakes.cluster import FakeClaimInformer, FakeCluster
 from tests.kubeletplugin.claim_fixture import NODE_DEVICES, SETTINGS, PluginCore, plugin_core
 from tests.kubeletplugin.harness import LONGEST_S
@@ -330,7 +330,12 @@ def test_what_a_claim_is_told_is_complete() -> None:
     (device,) = build_device_statuses(
         [replace(result(FUNCTION, share="s"), binding_conditions=(LOADED,))], CONDITIONS, failure="x", now=60
     )
-    assert (device.driver, device.pool, device.device, device.share_id) == (DRIVER, "node-1/fpga", FUNCTION, "s")
+    assert (device.driver, device.pool, device.device, device.share_id) == (
+        DRIVER,
+        "node-1/fpga",
+        FUNCTION,
+        share_id("s"),
+    )
     assert [(one.type, one.status, one.reason, one.message, one.last_transition_time) for one in device.conditions] == [
         (LOADED, "False", "LoadFailed", "x", "1970-01-01T00:01:00Z"),
         (FAILED, "True", "LoadFailed", "x", "1970-01-01T00:01:00Z"),

@@ -413,8 +413,8 @@ async def test_a_share_that_was_ready_keeps_the_partition_when_another_of_its_cl
     one, other = shares("one", "other")
     [ready] = await node.prepare([one])
     node.start([ready, other])
-    _, made = await node.hardware.prepare(CLAIM, [ready, other])
-    await node.hardware.release(record(CLAIM.name, made))
+    _, made = await node.hardware.prepare_devices(CLAIM, [ready, other])
+    await node.hardware.release_devices(record(CLAIM.name, made))
     assert len(node.backend.made) == 1
     assert (BEFORE in node.notes(one), node.notes(other)) == (True, {})
     await node.release((ready,))

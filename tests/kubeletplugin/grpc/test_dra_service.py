@@ -14,14 +14,14 @@ from kerf_dra.api.errors import PermanentError
 from kerf_dra.driver.kubeletplugin.backends.base import HardwareBusyError
 from kerf_dra.driver.runtime import logs, metrics
 from tests.fakes.cards import gpu
-from tests.fakes.claims import DRIVER, claim, config, ref, result
+from tests.fakes.claims import DRIVER, claim, config, ref, result, share_id
 from tests.fakes.kubelet import V1_32, V1_37, ClaimError
 from tests.kubeletplugin.harness import Machine, machine
 from tests.kubeletplugin.wait import until
 
 SLICE = "gpu-0-1g-1gb-at-0"
 NEXT_SLICE = "gpu-0-1g-1gb-at-1"
-SHARE = "8f6c1f52-0000-4000-8000-000000000001"
+SHARE = share_id("one")
 
 
 def env(machine: Machine, claim_uid: str) -> dict[str, list[str]]:
@@ -34,7 +34,7 @@ def records_agree(machine: Machine, *claims: Any) -> None:
     uids = sorted(claim.uid for claim in claims)
     assert machine.cdi_files == [f"k8s.gpu.kerf.dev-claim_{uid}" for uid in uids]
     names = {name.removeprefix(f"claim-{uid}-") for uid in uids for name in env(machine, uid)}
-    places = {name.removesuffix(f"-{SHARE}") for name in names}
+    places = {name.removesuffix(f"-shared-{SHARE}") for name in names}
     assert set(machine.backend.made) == places
 
 
@@ -54,17 +54,17 @@ async def test_prepare_answers_with_devices_and_their_cdi_ids_in_every_version(
 ) -> None:
     with machine() as node:
         node.kubelet.known = known
-        shared = result("gpu-1", request="second/large", share=SHARE)
+        shared = result("gpu-1-shared", request="second/large", share="one")
         held = node.cluster.add(claim("training", SLICE, shared))
         async with node.plugin():
             first, second = await node.kubelet.prepare(held)
         assert (first.pool_name, first.device_name, list(first.request_names)) == ("node-1/gpu", SLICE, ["accelerator"])
         assert list(first.cdi_device_ids) == [f"k8s.gpu.kerf.dev/claim=claim-{held.uid}-{SLICE}"]
         assert list(second.request_names) == ["second"]
-        assert list(second.cdi_device_ids) == [f"k8s.gpu.kerf.dev/claim=claim-{held.uid}-gpu-1-{SHARE}"]
+        assert list(second.cdi_device_ids) == [f"k8s.gpu.kerf.dev/claim=claim-{held.uid}-gpu-1-shared-{SHARE}"]
         if sees_share:
             assert (first.HasField("share_id"), second.share_id) == (False, SHARE)
-        assert list(env(node, held.uid)) == [f"claim-{held.uid}-{SLICE}", f"claim-{held.uid}-gpu-1-{SHARE}"]
+        assert list(env(node, held.uid)) == [f"claim-{held.uid}-{SLICE}", f"claim-{held.uid}-gpu-1-shared-{SHARE}"]
         records_agree(node, held)
 
 

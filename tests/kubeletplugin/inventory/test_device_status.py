@@ -23,7 +23,7 @@ from kerf_dra.driver.kubeletplugin.inventory.device_status import (
     encode_data,
     select_reported,
 )
-from tests.fakes.claims import DRIVER, claim, result
+from tests.fakes.claims import DRIVER, claim, result, share_id
 
 CONDITIONS = BindingConditions.of_driver(DriverName(DRIVER))
 DEVICES = ("fpga-0-aes-at-0", "fpga-0-aes-at-1", "gpu-1")
@@ -109,7 +109,7 @@ def test_an_entry_is_of_the_share_that_the_claim_has_and_of_no_device_that_it_do
     shared = device_key(result("gpu-0", share="s"))
     gone = device_key(result("gpu-7"))
     status = compose(ALLOCATED, {shared: {"uuid": "a"}, gone: {"uuid": "b"}})
-    assert [(entry.device, entry.share_id) for entry in status.devices] == [("gpu-0", "s")]
+    assert [(entry.device, entry.share_id) for entry in status.devices] == [("gpu-0", share_id("s"))]
     assert compose(replace(status, allocation=None), {shared: {"uuid": "a"}}).devices == ()
 
 

@@ -21,7 +21,7 @@ from kerf_dra.driver.kubeletplugin.inventory.optional_devices import OptionalDev
 from kerf_dra.driver.partitions.geometry import Partition, Placement
 from kerf_dra.driver.partitions.slice_limits import SliceLayout
 from tests.fakes.cards import gpu
-from tests.fakes.claims import DRIVER, claim, ref, result
+from tests.fakes.claims import DRIVER, claim, ref, result, share_id
 from tests.fakes.cluster import FakeCluster
 from tests.kubeletplugin.claim_fixture import PluginCore, plugin_core
 
@@ -57,7 +57,9 @@ async def test_the_first_share_cuts_and_the_last_takes_back(tmp_path: Path) -> N
         other = await core.preparer.prepare_claim(ref(SECOND))
         assert one.devices[0].handle == other.devices[0].handle, "the same partition"
         assert one.devices[0].cdi_ids != other.devices[0].cdi_ids
-        assert one.devices[0].cdi_ids == (f"k8s.gpu.kerf.dev/claim=claim-{ref(FIRST).uid}-{DEVICE}-share-of-first",)
+        assert one.devices[0].cdi_ids == (
+            f"k8s.gpu.kerf.dev/claim=claim-{ref(FIRST).uid}-{DEVICE}-{share_id('share-of-first')}",
+        )
         assert made(core) == [PLACE]
         await core.preparer.unprepare_claim(ref(FIRST))
         assert made(core) == [PLACE]

@@ -1,0 +1,103 @@
+"""What a result says of a share of a device: its ID, and the amounts that it consumes (KEP-5075). Pure.
+
+kube-scheduler gives a share ID to each result of a device with ``allowMultipleAllocations``, with admin access, too,
+and records for each capacity of the device what the share consumes. Of an exclusive device it records neither. One
+claim may have several shares of one device.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from kerf_dra.api.errors import Problem
+from kerf_dra.api.model.allocations import DeviceRequestAllocationResult
+from kerf_dra.api.model.names import DeviceId
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.kubeletplugin.inventory.devices import PartitionDevice
+from kerf_dra.driver.partitions.geometry import NOTHING
+from kerf_dra.driver.partitions.shared_devices import find_least_share
+
+_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""The form of a share ID (``resource.k8s.io`` validation); it becomes a part of CDI device names."""
+
+
+class AllocatedResult(NamedTuple):
+    """One result of a claim, with the device of this node that it names."""
+
+    path: str
+    """The field path in the claim."""
+    result: DeviceRequestAllocationResult
+    device: PartitionDevice
+
+    @property
+    def holds_device(self) -> bool:
+        """Whether the result keeps the device from others: with admin access it does not (KEP-5018)."""
+        return not self.result.admin_access
+
+    @property
+    def amounts(self) -> dict[str, Quantity]:
+        """What the share consumes, by the names of capacities without the driver's domain."""
+        return {self.bare_name(name): amount for name, amount in self.result.consumed_capacity.items()}
+
+    def bare_name(self, capacity: str) -> str:
+        return capacity.removeprefix(f"{self.result.driver}/")
+
+    def amount_path(self, capacity: str) -> str:
+        """The field path of the amount of ``capacity``, as the claim names it."""
+        named = next(name for name in self.result.consumed_capacity if self.bare_name(name) == capacity)
+        return f"{self.path}.consumedCapacity[{named}]"
+
+
+def check_share(one: AllocatedResult) -> Iterator[Problem]:
+    """Yield a problem for each field of a result that is not that of its device, shared or exclusive."""
+    name, is_shared, share_id = one.result.device, one.device.partition.shared, one.result.share_id
+    if share_id is not None and not is_shared:
+        yield Problem(f"{one.path}.shareID", f"device {name} is exclusive: only shared devices have share IDs")
+    elif share_id is not None and not _UUID.fullmatch(share_id):
+        yield Problem(f"{one.path}.shareID", f"{share_id!r:.80} is not a UUID in lower case")
+    elif share_id is None and is_shared and one.device.divided:
+        yield Problem(
+            f"{one.path}.shareID", f"required, as device {name} is shared: without it nothing tells shares apart"
+        )
+    if one.result.consumed_capacity and (not is_shared or share_id is None):
+        yield Problem(
+            f"{one.path}.consumedCapacity", f"device {name} is allocated as a whole: only shares consume a part"
+        )
+    elif is_shared and share_id is not None:
+        yield from _check_amounts(one)
+
+
+def _check_amounts(one: AllocatedResult) -> Iterator[Problem]:
+    divided, amounts = one.device.divided, one.amounts
+    if len(amounts) < len(one.result.consumed_capacity):
+        yield Problem(f"{one.path}.consumedCapacity", "a capacity is named twice, with and without the driver's domain")
+    for name, amount in amounts.items():
+        whole = one.device.capacity.get(name)
+        if whole is None:
+            known = ", ".join(sorted(one.device.capacity))
+            yield Problem(one.amount_path(name), f"device {one.result.device} has no such capacity, only {known}")
+        elif amount < NOTHING or (not amount and find_least_share(name, divided)):
+            yield Problem(one.amount_path(name), f"{amount} is out of range: a share consumes more than 0")
+        elif amount > whole:
+            yield Problem(one.amount_path(name), f"{amount} is out of range: device {one.result.device} has {whole}")
+    if divided and divided not in amounts and one.holds_device:
+        message = f"required: without {divided} the share of device {one.result.device} would have no limit"
+        yield Problem(f"{one.path}.consumedCapacity[{divided}]", message)
+
+
+def check_totals(results: Iterable[AllocatedResult]) -> Iterator[Problem]:
+    """Yield a problem for each share that consumes more than the shares before it have left of the device."""
+    left: dict[tuple[DeviceId, str], Quantity] = {}
+    for one in results:
+        for name, amount in one.amounts.items() if one.holds_device else ():
+            whole = one.device.capacity.get(name, NOTHING)
+            rest = left.get((one.result.id, name), whole)
+            if not NOTHING < amount <= whole:
+                continue  # a problem by itself, or nothing
+            if amount > rest:
+                message = (
+                    f"{amount} is out of range: the claim's other shares leave {rest} of device {one.result.device}"
+                )
+                yield Problem(one.amount_path(name), message)
+            else:
+                left[one.result.id, name] = rest - amount
