@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.wait import eventually
-from tests.installation.release import LABEL, NODE, SIMULATED, Release, import_kerf_image
+from tests.installation.release import SIMULATED, Release, import_kerf_image
 from tools.helm.chart import NAMESPACE
 from tools.image import description
 from tools.image.layers import OWN
@@ -30,26 +30,6 @@ async def test_the_image_starts_with_a_read_only_root_and_no_rights(api: Api, re
     await api.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
     pod = await release.wait_phase("version", "Succeeded")
     assert "kerf 0.1.0 (Python 3.11" in release.log(pod)
-
-
-async def test_an_image_without_simulated_hardware_says_how_to_build_one_that_has_it(
-    cluster: Cluster, api: Api, release: Release, tmp_path: Path
-) -> None:
-    """Its controller runs; the plugin of the profile simulated ends, and its log says what to do."""
-    await import_kerf_image(cluster, tmp_path, "localhost/kerf:lean", OWN)
-    await release.open_namespace()
-    await release.label_node()
-    await release.run("install", {**SIMULATED, "image": {"tag": "lean"}})
-    await release.wait_controllers()
-
-    async def has_said_so() -> bool:
-        logs = [release.log(pod) for pod in await release.plugin_pods()]
-        return any("build the image with `make image ARGS=--with-simulated`" in log for log in logs)
-
-    await eventually("the plugin says what to do", has_said_so, within_s=ready_s(), but=release.describe_pods)
-    await release.run("uninstall")
-    await release.wait_gone()
-    await api.patch("v1", "Node", NODE, {"metadata": {"labels": dict.fromkeys(LABEL)}})
 
 
 async def test_kerf_is_installed_serves_a_pod_and_refuses_a_second_profile(api: Api, release: Release) -> None:
@@ -80,3 +60,20 @@ async def test_kerf_is_installed_serves_a_pod_and_refuses_a_second_profile(api: 
     await release.run("upgrade", SIMULATED)
     await release.wait_plugin()
     assert (await release.wait_phase("small", "Running"))["metadata"]["uid"] == running["metadata"]["uid"]
+
+
+async def test_an_image_without_simulated_hardware_says_how_to_build_one_that_has_it(
+    cluster: Cluster, release: Release, tmp_path: Path
+) -> None:
+    """The controller runs; the plugin of the profile simulated ends, and its log says what to do."""
+    await import_kerf_image(cluster, tmp_path, "localhost/kerf:lean", OWN)
+    await release.open_namespace()
+    await release.label_node()
+    await release.run("upgrade", {**SIMULATED, "image": {"tag": "lean"}}, "--install")
+    await release.wait_controllers()
+
+    async def has_said_so() -> bool:
+        logs = [release.log(pod) for pod in await release.plugin_pods()]
+        return any("build the image with `make image ARGS=--with-simulated`" in log for log in logs)
+
+    await eventually("the plugin says what to do", has_said_so, within_s=ready_s(), but=release.describe_pods)
