@@ -3,7 +3,7 @@
 Terms: a *machine under test* (``machine``) is a host with the vendor's cards, in which the backend is opened again and
 again, as new processes of the kubelet plugin do; a *plugin stand-in* (``plugin``) calls the backend by the plugin's own
 rules and keeps its records; a *journal* (``journal``) kills the process at a chosen write. ``contract`` has the rules,
-each a test whose name says it.
+each a test whose name says it; those of a release are in ``release_contract``.
 
 A vendor writes, in a test module of his own (pytest and hypothesis are in the extra ``kerf-dra[testing]``)::
 
@@ -41,5 +41,5 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401  (PEP 562)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import pytest
 
-    pytest.register_assert_rewrite("kerf_dra.driver.testing.contract")
+    pytest.register_assert_rewrite("kerf_dra.driver.testing.contract", "kerf_dra.driver.testing.release_contract")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -42,9 +42,8 @@ from kerf_dra.driver.testing.partition_samples import (
     smallest_partition,
 )
 from kerf_dra.driver.testing.plugin import DeviceRecord, PluginStandIn
+from kerf_dra.driver.testing.release_contract import MOST_POINTS, ReleaseContract
 
-_MOST_POINTS: Final = 200
-"""Points of one call at which a process is killed, before the suite takes the hook for one that always kills."""
 _ROUNDS: Final = 3
 """How often each thread prepares and releases everything on its card."""
 _MANAGEMENT: Final = (
@@ -60,7 +59,7 @@ Arm: TypeAlias = Callable[[DeviceRecord, int], None]
 """Lets the process be killed at a point, numbered from 1, of a call for a device."""
 
 
-class BackendContract:
+class BackendContract(ReleaseContract):
     """The rules for every backend; a subclass says ``family`` and ``new_machine``."""
 
     family: ClassVar[Family]
@@ -250,58 +249,6 @@ class BackendContract:
         plugin.release(records[1])
         assert plugin.is_empty
 
-    # Release
-
-    def test_releasing_again_succeeds_also_in_the_next_process(self, plugin: PluginStandIn) -> None:
-        record = plugin.allocate(smallest_partition(plugin), "user")
-        handle = plugin.prepare(record)
-        plugin.release(record)
-        plugin.backend.unprepare(handle)
-        plugin.restart()
-        plugin.backend.unprepare(handle)
-        assert plugin.is_empty
-
-    def test_an_old_handle_leaves_what_was_made_at_its_place_since_alone(self, plugin: PluginStandIn) -> None:
-        if not plugin.machine.lists_idle:
-            pytest.skip("what no process uses may be replaced on this hardware")
-        partition = smallest_partition(plugin)
-        old = plugin.allocate(partition, "old")
-        handle = plugin.prepare(old)
-        first = plugin.contents()
-        plugin.release(old)
-        plugin.prepare(plugin.allocate(partition, "new"))
-        second = plugin.contents()
-        if first == second:
-            pytest.skip("a partition made anew has the old id and UUID: only the plugin's records tell them apart")
-        plugin.backend.unprepare(handle)
-        assert plugin.contents() == second
-
-    @pytest.mark.parametrize("handle", [{}, {"madeBy": "another backend", "card": "of another node"}])
-    def test_a_handle_of_another_backend_destroys_nothing(self, plugin: PluginStandIn, handle: dict[str, str]) -> None:
-        plugin.prepare(plugin.allocate(smallest_partition(plugin), "user"))
-        before = plugin.contents()
-        with suppress(Exception):  # an error is as good as doing nothing
-            plugin.backend.unprepare(handle)
-        assert plugin.contents() == before
-
-    def test_abandoning_what_was_never_begun_leaves_others_at_its_place_alone(self, plugin: PluginStandIn) -> None:
-        partition = smallest_partition(plugin)
-        plugin.prepare(plugin.allocate(partition, "user"))
-        before = plugin.contents()
-        never = plugin.allocate(partition, "never")
-        for _ in range(2):
-            plugin.backend.abandon(never.device, never.journal, None)
-        assert plugin.contents() == before
-
-    def test_abandoning_takes_back_a_prepare_whose_answer_was_lost(self, plugin: PluginStandIn) -> None:
-        for partition in one_of_each_size(plugin, plugin.cards[0]):
-            record = plugin.allocate(partition, "user")
-            plugin.prepare(record)
-            record.handle = None
-            plugin.release(record)
-            plugin.release(record)
-            assert plugin.is_empty, partition
-
     # Death of the process
 
     @pytest.mark.parametrize("is_finished", [True, False], ids=["finished", "taken-back"])
@@ -324,7 +271,7 @@ class BackendContract:
         self, plugin: PluginStandIn, has_handle: bool
     ) -> None:
         for partition in one_of_each_size(plugin, plugin.cards[0]):
-            for point in range(1, _MOST_POINTS):
+            for point in range(1, MOST_POINTS):
                 record = plugin.allocate(partition, "user")
                 plugin.prepare(record)
                 if not has_handle:
@@ -539,7 +486,7 @@ class BackendContract:
         others: Contents,
     ) -> None:
         """Let ``deaths`` processes die at one point, the next one finish or take back, for each point in turn."""
-        for point in range(1, _MOST_POINTS):
+        for point in range(1, MOST_POINTS):
             record = plugin.allocate(partition, "killed")
             killed = []
             for _ in range(deaths):

@@ -51,6 +51,13 @@ class MachineUnderTest(ABC):
         """
         self._skip("kill_at")
 
+    def fail_at(self, point: int | None) -> None:
+        """Let the hardware answer a call of the backend with an error that says nothing of it, and all later calls.
+
+        The calls, of whatever kind, are numbered from 1 from now on; None: the hardware answers again.
+        """
+        self._skip("fail_at")
+
     def cut_by_hand(self, partition: Partition) -> None:
         """Make ``partition`` as an administrator would, past Kerf, so that it is in use where only that counts."""
         self._skip("cut_by_hand")

@@ -73,6 +73,8 @@ class PluginStandIn:
             record.journal.kill_at(None)
         if self.machine.has("kill_at"):
             self.machine.kill_at(None)
+        if self.machine.has("fail_at"):
+            self.machine.fail_at(None)
 
     def card(self, card_uuid: str) -> Card:
         return next(card for card in self.cards if card.uuid == card_uuid)

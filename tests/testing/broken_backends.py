@@ -6,6 +6,7 @@ Each class says which test must fail. They are variants of the example backend (
 import threading
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -191,6 +192,24 @@ class AbsentIsEmpty(AcmeBackend):
         return super().survey(card_uuid)
 
 
+class ErrorIsGone(AcmeBackend):
+    """Takes an error of the hardware for a partition that is gone."""
+
+    def unprepare(self, handle: Handle) -> None:
+        with suppress(OSError):
+            super().unprepare(handle)
+
+
+class ErrorIsEmpty(AcmeBackend):
+    """Takes a card that cannot be read for an empty one."""
+
+    def survey(self, card_uuid: str) -> CardSurvey:
+        try:
+            return super().survey(card_uuid)
+        except OSError:
+            return CardSurvey(card_uuid=card_uuid)
+
+
 class ForeignEvents(AcmeBackend):
     """Reports cards that are not there."""
 
@@ -236,6 +255,8 @@ BROKEN = {
     NeedsConfiguration: "test_every_device_is_prepared_without_configuration",
     CardsMove: "test_every_process_discovers_the_same_cards_in_the_same_order",
     AbsentIsEmpty: "test_a_survey_of_a_card_that_is_not_there_says_so",
+    ErrorIsGone: "test_a_release_that_the_hardware_fails_at_any_call_is_repeated_and_takes_back_everything",
+    ErrorIsEmpty: "test_a_survey_that_the_hardware_fails_at_any_call_is_true_or_an_error",
     ForeignEvents: "test_events_are_of_cards_that_are_there",
     OneThread: "test_cards_are_worked_on_in_threads_of_their_own",
     NeverWakes: "test_closing_ends_a_wait_for_events",

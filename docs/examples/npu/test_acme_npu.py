@@ -1,5 +1,7 @@
 """The contract of backends, for Acme's: ``pip install kerf-dra[testing] .``, then ``pytest``."""
 
+import errno
+from collections.abc import Generator
 from pathlib import Path, PosixPath
 from typing import Any, ClassVar
 
@@ -10,16 +12,23 @@ from kerf_dra.driver.testing import BackendContract, MachineUnderTest, ProcessKi
 
 
 class DyingPath(PosixPath):
-    """A file or folder on which a process can be killed before and after each change."""
+    """A file or folder on which a process can be killed before and after each change, or a call can fail."""
 
     points_left: ClassVar[int | None] = None
+    calls_left: ClassVar[int | None] = None
+
+    def iterdir(self) -> Generator[Path, None, None]:
+        self._call()
+        return super().iterdir()
 
     def touch(self, *args: Any, **options: Any) -> None:
+        self._call()
         self._pass_point()
         super().touch(*args, **options)
         self._pass_point()
 
     def unlink(self, *args: Any, **options: Any) -> None:
+        self._call()
         self._pass_point()
         super().unlink(*args, **options)
         self._pass_point()
@@ -30,6 +39,13 @@ class DyingPath(PosixPath):
             DyingPath.points_left -= 1
             if DyingPath.points_left == 0:
                 raise ProcessKilled
+
+    @classmethod
+    def _call(cls) -> None:
+        if DyingPath.calls_left is not None:
+            DyingPath.calls_left = max(0, DyingPath.calls_left - 1)
+            if DyingPath.calls_left == 0:
+                raise OSError(errno.EIO, "the NPU does not answer")
 
 
 class DyingBackend(AcmeBackend):
@@ -49,6 +65,9 @@ class AcmeMachine(MachineUnderTest):
 
     def kill_at(self, point: int | None) -> None:
         DyingPath.points_left = point
+
+    def fail_at(self, point: int | None) -> None:
+        DyingPath.calls_left = point
 
     def cut_by_hand(self, partition: Partition) -> None:
         self._file_of(partition).touch()

@@ -248,7 +248,8 @@ class Backend(Protocol):
 
         All partitions are listed, whoever made them, half-made ones included, and what processes use outside of
         partitions. What can be replaced without disturbing anybody is not listed: a loaded function that no process
-        uses. Changes nothing. Raises CardAbsentError.
+        uses. Changes nothing. Raises CardAbsentError, and whatever keeps it from reading all of the card: a survey that
+        lacks something is taken for a card that lacks it.
         """
         ...
 
@@ -272,8 +273,10 @@ class Backend(Protocol):
     def unprepare(self, handle: Handle) -> None:
         """Remove what ``prepare`` made, never a static partition; HardwareHeldError says which process uses it.
 
-        What is gone already is success; ids and UUIDs are compared first, so that another's partition in the same place
-        is left alone. Raises CardAbsentError while the card is away, because then nobody knows.
+        What is gone already is success, where a list of what is on the card, which has succeeded, does not have it. An
+        error of the hardware proves nothing: raise it, and the call comes again. Ids and UUIDs are compared first, so
+        that another's partition in the same place is left alone. Raises CardAbsentError while the card is away, because
+        then it is unknown.
         """
         ...
 

@@ -20,7 +20,7 @@ from kerf_dra.driver.partitions.geometry import Card, Partition, Placement
 from kerf_dra.driver.testing import MachineUnderTest, ProcessKilled
 from kerf_dra.driver.testing.nvml import CardDescription, MachineDescription, NvidiaMachine
 from kerf_dra.driver.testing.nvml.description import find_instance_id
-from kerf_dra.driver.testing.nvml.machine import MACHINE_VARIABLE
+from kerf_dra.driver.testing.nvml.machine import EVERY_FUNCTION, MACHINE_VARIABLE
 from tests.fakes.nvml import open_nvml
 from tests.fakes.nvml_calls import create_gpu_instance, destroy_gpu_instance, fill_gpu_instance
 
@@ -136,6 +136,13 @@ class NvidiaMachineUnderTest(MachineUnderTest):
     def kill_at(self, point: int | None) -> None:
         assert self._library is not None
         self._library.kill_at = None if point is None else self._library.points + point
+
+    def fail_at(self, point: int | None) -> None:
+        """Answer with a code that some functions give for what they do not have."""
+        self.hardware.clear_faults()
+        if point is not None:
+            error = pynvml.NVML_ERROR_NOT_SUPPORTED
+            self.hardware.add_fault(EVERY_FUNCTION, error=error, skip=point - 1, times=None)
 
     def cut_by_hand(self, partition: Partition) -> None:
         with open_nvml(self.hardware):
