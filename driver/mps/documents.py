@@ -111,6 +111,19 @@ class DaemonFolder:
         request = read_document(self.request, DaemonRequest)
         return request if request is not None and request.boot_id == read_boot_id() else None
 
+    def check_root(self) -> None:
+        """Check that the folder of all devices is there, so that a document that is not was removed or never written.
+
+        Raises UnreadableDocumentError: the file system may not be mounted.
+        """
+        root = self.path.parent
+        try:
+            is_there = any(root.iterdir())
+        except OSError as error:
+            raise UnreadableDocumentError(f"{root} cannot be read: {error.strerror}; mount its file system") from error
+        if not is_there:
+            raise UnreadableDocumentError(f"{root} is empty, but devices are shared by it: mount its file system")
+
     def read_state(self) -> DaemonState | None:
         """Return the state; None: there is no daemon. Raises UnreadableDocumentError."""
         return read_document(self.state, DaemonState)

@@ -78,13 +78,17 @@ class DaemonKeeper:
         self._state: DaemonState | None = None
 
     def step(self) -> bool:
-        """Do what is due, and return whether a daemon is wanted. Raises UnwritableDocumentError and OSError."""
+        """Do what is due, and return whether a daemon is wanted.
+
+        Raises UnwritableDocumentError, UnreadableDocumentError where it is not known whether one is, and OSError.
+        """
         try:
             request = self._folder.read_request()
         except UnreadableDocumentError as error:  # a daemon that runs goes on
             self._write("", error=str(error))
             return True
         if request is None:
+            self._folder.check_root()  # else a file system that is not mounted would end what clients use
             return not self._end()
         try:
             self._keep(request)

@@ -12,7 +12,13 @@ from pathlib import Path
 import pytest
 
 from kerf_dra.driver.mps import control_daemon
-from kerf_dra.driver.mps.documents import DaemonFolder, DaemonRequest, DaemonState, write_document
+from kerf_dra.driver.mps.documents import (
+    DaemonFolder,
+    DaemonRequest,
+    DaemonState,
+    UnreadableDocumentError,
+    write_document,
+)
 from kerf_dra.driver.mps.driver_programs import ProgramFailedError
 from kerf_dra.driver.mps.service import DaemonKeeper
 from tests.fakes.mps import ask, make_driver_root, step_until, want
@@ -197,6 +203,22 @@ def test_a_request_that_cannot_be_read_is_named_and_ends_no_daemon(node: Node) -
     assert node.state.error.startswith(f"{node.folder.request} cannot be read: ")
     assert node.state.pid == pid
     assert node.ask("get_default_active_thread_percentage") == "100.0\n"
+
+
+def test_a_daemon_goes_on_while_the_folder_of_requests_is_not_there(node: Node) -> None:
+    """The file system of the folder was not mounted for a while: each request seemed to be withdrawn."""
+    pid = node.ready(want(node.folder)).pid
+    away = node.root.with_name("away")
+    node.root.rename(away)
+    with pytest.raises(UnreadableDocumentError, match="mount its file system"):
+        node.keeper.step()
+    node.root.mkdir()  # where it is mounted
+    with pytest.raises(UnreadableDocumentError, match="mount its file system"):
+        node.keeper.step()
+    assert Path(f"/proc/{pid}").exists()
+    away.rename(node.root)
+    assert node.keeper.step()
+    assert node.state.pid == pid
 
 
 def test_without_the_program_the_state_says_what_is_missing(node: Node) -> None:

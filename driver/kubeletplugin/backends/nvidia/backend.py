@@ -204,7 +204,9 @@ class NvidiaBackend:
         partition = card.build_partition(known.profile or None, placement)
         try:
             if known.sharing_folder:  # whatever the configuration says by now
-                self._sharing.take_back(known.card, DaemonFolder(Path(known.sharing_folder)))
+                folder = DaemonFolder(Path(known.sharing_folder))
+                folder.check_root()
+                self._sharing.take_back(known.card, folder)
             card.unprepare(known)
         except HardwareHeldError as error:
             if self._watcher is not None and partition is not None:

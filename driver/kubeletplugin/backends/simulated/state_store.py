@@ -12,7 +12,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from kerf_dra.driver.kubeletplugin.backends.base import HardwareRefusedError
+from kerf_dra.driver.kubeletplugin.backends.base import HardwareBusyError, HardwareRefusedError
 from kerf_dra.driver.runtime import file_lock
 
 StateT = TypeVar("StateT", bound=msgspec.Struct)
@@ -36,14 +36,15 @@ class StateFile(Generic[StateT]):
         self._seen = self._content()
 
     def read(self) -> StateT:
-        """Return the state now, ``blank`` when there is no file.
+        """Return the state now, ``blank`` when its directory is there without the file.
 
-        Raises HardwareRefusedError, naming the file, when it cannot be decoded.
+        Raises HardwareBusyError when the directory is not there, and HardwareRefusedError, naming the file, when the
+        file cannot be decoded.
         """
         try:
             return msgspec.json.decode(_read(self._path), type=type(self._blank))
         except FileNotFoundError:
-            return self._blank
+            return self._read_blank()
         except msgspec.MsgspecError as error:
             reason = f"{self._path}: {error}; correct or remove the file"
             raise HardwareRefusedError(f"simulated hardware: {reason}") from error
@@ -57,6 +58,17 @@ class StateFile(Generic[StateT]):
             temporary.write_bytes(self._own)
             temporary.replace(self._path)
         return state
+
+    def _read_blank(self) -> StateT:
+        """Return the state of hardware that nothing was ever done to. Raises HardwareBusyError."""
+        try:
+            names = os.listdir(self._directory)  # noqa: PTH208  (as fast as _read)
+        except OSError as error:
+            where = f"the state directory {self._directory} cannot be read: {error.strerror}"
+            raise HardwareBusyError(f"simulated hardware: {where}") from error
+        if self._path.name in names:  # written since
+            return msgspec.json.decode(_read(self._path), type=type(self._blank))
+        return self._blank
 
     def was_changed_by_others(self) -> bool:
         """Whether another process has changed the state since the last call, which is seen by its content."""

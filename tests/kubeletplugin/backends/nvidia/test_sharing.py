@@ -23,7 +23,7 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
     HealthState,
 )
 from kerf_dra.driver.kubeletplugin.backends.nvidia.sharing import DeviceSharing
-from kerf_dra.driver.mps.documents import DaemonFolder
+from kerf_dra.driver.mps.documents import DaemonFolder, UnreadableDocumentError
 from kerf_dra.driver.testing.nvml import CardDescription
 from kerf_dra.driver.testing.plugin import DeviceRecord, PluginStandIn
 from tests.fakes.mps import ask, kept_in_a_thread
@@ -398,3 +398,21 @@ def test_a_card_that_is_lost_hides_no_failing_daemon_of_another(tmp_path: Path) 
     failed = {one.partition.profile for one in changes if isinstance(one, HealthChange) and one.partition is not None}
     assert failed == {MIG}
     node.plugin.close()
+
+
+def test_a_card_whose_sharing_folder_is_away_keeps_its_claim_until_it_is_back(node: Node) -> None:
+    """Nothing seemed to be set up: the release succeeded, and the card stayed in the mode of the claim."""
+    node.mode = PROHIBITED
+    record = node.share("user", gpu_config("TimeSlicing", interval="Long"), shared=False)
+    node.plugin.prepare(record)
+    assert (node.mode, node.time_slice) == (DEFAULT, 3)
+    away = node.sharing.rename(node.sharing.with_name("away"))
+    for damage in (None, Path.mkdir):
+        if damage is not None:
+            damage(node.sharing)  # where it is mounted
+        with pytest.raises(UnreadableDocumentError, match="mount its file system"):
+            node.plugin.release(record)
+    away.rename(node.sharing)
+    assert (node.mode, node.time_slice) == (DEFAULT, 3)
+    node.plugin.release(record)
+    assert (node.mode, node.time_slice) == (PROHIBITED, 0)

@@ -252,6 +252,27 @@ def test_a_reboot_takes_partitions_functions_and_nothing_else(machine: Machine, 
     assert machine.prepare(machine.device(gpu_partition(gpu, "1g.10gb", 0)), None) == handle
 
 
+def test_cards_whose_state_directory_is_gone_are_not_as_new(machine: Machine, gpu: Card, fpga: Card) -> None:
+    """A release succeeded while the directory was not there, and the partition was back with it, nobody's."""
+    backend = machine.open()
+    handles = [
+        machine.prepare(machine.device(gpu_partition(gpu, "1g.10gb", 0)), None),
+        machine.prepare(machine.device(slots(fpga, 0, 1, "aes-gcm")), None),
+    ]
+    before = backend.partitions()
+    away = machine.state.rename(machine.state.with_name("away"))
+    for card, handle in zip((gpu, fpga), handles, strict=True):
+        with pytest.raises(HardwareBusyError, match=r"the state directory .* cannot be read"):
+            backend.unprepare(handle)
+        with pytest.raises(HardwareBusyError, match=r"the state directory .* cannot be read"):
+            backend.survey(card.uuid)
+    away.rename(machine.state)
+    assert backend.partitions() == before
+    for handle in handles:
+        backend.unprepare(handle)
+    assert backend.partitions() == []
+
+
 # FPGAs
 
 
