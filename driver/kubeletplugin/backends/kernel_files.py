@@ -1,36 +1,129 @@
-"""What the kernel says of any PCI card in ``/sys`` and of processes in ``/proc``, for backends of real hardware."""
+"""What the kernel says of any PCI card in ``/sys`` and of processes in ``/proc``, for backends of real hardware.
 
+A file or a folder is *absent* when a folder above it was listed and does not have it. Any other error of a read proves
+nothing: the folder may be that of a file system that is not mounted, or the read itself has failed.
+"""
+
+import errno
+import logging
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Generic, Protocol, TypeVar
 
+from kerf_dra.api.errors import KerfError
 from kerf_dra.api.model.names import list_names
 from kerf_dra.api.model.printable_text import to_one_line
-from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError
+from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError, HardwareBusyError
+from kerf_dra.driver.runtime.problem_log import ProblemLog
+
+_log = logging.getLogger(__name__)
 
 _PCIE_ROOT: Final = re.compile(r"pci[0-9a-f]{4}:[0-9a-f]{2}")
-_MAX_READ: Final = 4096
-"""An attribute is at most a page (Linux ``Documentation/filesystems/sysfs.rst``)."""
 _MOST_NAMED: Final = 4
 """Processes that one message names."""
+_MAX_READ: Final = 4096
+"""An attribute is at most a page (Linux ``Documentation/filesystems/sysfs.rst``)."""
+_NOT_THERE: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
+_DEVICE_GONE: Final = frozenset({errno.ENODEV, errno.ENXIO})
+"""What reads of an attribute return whose device is being removed."""
 
 
-def read_text(path: Path) -> str:
-    """Return an attribute without spaces at its ends. Raises OSError."""
-    with path.open("rb", buffering=0) as stream:
-        return (stream.read(_MAX_READ) or b"").decode(errors="replace").strip()
+class UnreadableFilesError(HardwareBusyError):
+    """A file or a folder of the kernel cannot be read, so it is not known what is there."""
 
 
-def read_attribute(path: Path) -> str:
-    """Return an attribute without spaces at its ends; empty: it is not there, or cannot be read now."""
+def list_folder(root: Path, folder: Path) -> list[str]:
+    """Return the names in a folder of ``/sys`` below ``root``, sorted; none: the folder is absent.
+
+    Raises UnreadableFilesError.
+    """
     try:
-        return read_text(path)
+        return sorted(os.listdir(folder))  # noqa: PTH208  (pathlib's iteration is twice as slow, and glob hides errors)
+    except OSError as error:
+        if error.errno not in _NOT_THERE:
+            raise _unreadable(folder, error) from error
+        check_absent(root, folder)
+        return []
+
+
+def read_attribute(root: Path, path: Path) -> str | None:
+    """Return an attribute in ``/sys`` below ``root``, without spaces at its ends; None: it is absent.
+
+    Raises CardAbsentError when its device is being removed, and UnreadableFilesError.
+    """
+    try:
+        return _read(path)
+    except OSError as error:
+        if error.errno in _DEVICE_GONE:
+            raise CardAbsentError(f"the device of {path} is not there any more: {error.strerror}") from error
+        if error.errno not in _NOT_THERE:
+            raise _unreadable(path, error) from error
+    check_absent(root, path)
+    return None
+
+
+def read_count(root: Path, path: Path) -> int:
+    """Return an attribute that is a number, decimal or with 0x; 0: it is absent. Raises as ``read_attribute``."""
+    text = read_attribute(root, path)
+    try:
+        return int(text or "0", 0)
+    except ValueError as error:
+        raise UnreadableFilesError(f"{path} has no number: {text!r:.80}") from error
+
+
+def check_absent(root: Path, path: Path) -> None:
+    """Check that a path in ``/sys`` below ``root``, which could not be read, is absent. Raises UnreadableFilesError.
+
+    The nearest folder above it that is there proves it; but when ``sys`` is empty or missing nothing is mounted there.
+    """
+    roots = {root, root.resolve()}
+    for child, parent in zip((path, *path.parents), path.parents, strict=False):
+        if parent in roots:
+            break
+        try:
+            names = os.listdir(parent)  # noqa: PTH208  (as above)
+        except OSError as error:
+            if error.errno not in _NOT_THERE:
+                raise _unreadable(parent, error) from error
+            continue
+        if not names and parent.parent in roots:
+            break
+        if child.name in names and _leads_somewhere(child):
+            raise UnreadableFilesError(f"{child} changes while it is read")
+        return
+    raise UnreadableFilesError(f"{root / 'sys'} has nothing in it: is sysfs mounted there?")
+
+
+def _leads_somewhere(path: Path) -> bool:
+    """Whether a path that its folder lists can be followed: a link may be left whose device is gone."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    return True
+
+
+def _unreadable(path: Path, error: OSError) -> UnreadableFilesError:
+    return UnreadableFilesError(f"{path} cannot be read: {error.strerror}; see the kernel's log")
+
+
+def read_optional(path: Path) -> str:
+    """Return an attribute that nothing depends on, without spaces at its ends; empty: absent, or unreadable now."""
+    try:
+        return _read(path)
     except OSError:
         return ""
+
+
+def _read(path: Path) -> str:
+    with path.open("rb", buffering=0) as stream:
+        return (stream.read(_MAX_READ) or b"").decode(errors="replace").strip()
 
 
 def parse_number(text: str, default: int = 0) -> int:
@@ -42,16 +135,14 @@ def parse_number(text: str, default: int = 0) -> int:
 
 
 def read_number(path: Path) -> int:
-    """Return an attribute, decimal or with 0x; 0: it is not there, or cannot be read."""
-    return parse_number(read_attribute(path))
+    """Return an attribute that nothing depends on, decimal or with 0x; 0: absent, or unreadable now."""
+    return parse_number(read_optional(path))
 
 
 def read_driver_version(root: Path, driver: str) -> str:
     """Return a driver's version: its own where it was built apart, else that of the kernel; empty: unknown."""
-    own = read_attribute(root / "sys/module" / driver / "version").partition(",")[
-        0
-    ]  # some have a commit behind a comma
-    return own or read_attribute(root / "proc/sys/kernel/osrelease")
+    own, _, _ = read_optional(root / "sys/module" / driver / "version").partition(",")  # some have a commit behind it
+    return own or read_optional(root / "proc/sys/kernel/osrelease")
 
 
 def read_numa_node(device: Path) -> int:
@@ -71,13 +162,16 @@ def find_openers(proc: Path, nodes: AbstractSet[str]) -> dict[str, list[int]]:
     """Return the ids of the processes that have device nodes open, by the node's path, as far as they can be seen.
 
     ``proc`` is the folder of processes; containers have the nodes at the same paths. Processes of other PID namespaces
-    are not seen: then only an attempt to open a node tells.
+    are not seen: then only an attempt to open a node tells. Raises UnreadableFilesError when no process can be listed.
     """
     found: dict[str, list[int]] = {}
-    with suppress(OSError):
-        for pid in sorted(int(entry.name) for entry in proc.iterdir() if entry.name.isdecimal()):
-            for node in nodes & _list_open(f"{proc}/{pid}/fd"):
-                found.setdefault(node, []).append(pid)
+    try:
+        pids = sorted(int(entry.name) for entry in proc.iterdir() if entry.name.isdecimal())
+    except OSError as error:
+        raise _unreadable(proc, error) from error
+    for pid in pids:
+        for node in nodes & _list_open(f"{proc}/{pid}/fd"):
+            found.setdefault(node, []).append(pid)
     return found
 
 
@@ -137,11 +231,6 @@ class FoundCard(Protocol):
         """The number of its device node."""
         ...
 
-    @property
-    def interfaces(self) -> Sequence[str]:
-        """The interface UUIDs of an FPGA that images may be built for; none: it takes no images."""
-        ...
-
 
 ReadingT = TypeVar("ReadingT", bound=FoundCard)
 
@@ -151,12 +240,18 @@ class CardSource(Protocol[ReadingT]):
 
     root: Path
 
-    def list_cards(self) -> list[ReadingT]:
-        """Return the cards that are there."""
+    def list_cards(self, problems: list[KerfError], /) -> list[ReadingT]:
+        """Return the cards that are there; why others cannot be read goes to ``problems``.
+
+        Raises UnreadableFilesError when it is not known which are there.
+        """
         ...
 
     def read_again(self, card: ReadingT, /) -> ReadingT | None:
-        """Return the card as it is now, where it was; None: it is not there any more, or elsewhere."""
+        """Return the card as it is now, where it was; None: it is not there any more, or elsewhere.
+
+        Raises UnreadableFilesError.
+        """
         ...
 
 
@@ -166,10 +261,13 @@ class KnownCards(Generic[ReadingT]):
     def __init__(self, files: CardSource[ReadingT]) -> None:
         self._files = files
         self._seen: dict[str, ReadingT] = {}
+        self._problems = ProblemLog(_log)
 
     def list_present(self) -> list[ReadingT]:
-        """Return the cards that are there."""
-        found = self._files.list_cards()
+        """Return the cards that can be read; others are logged. Raises UnreadableFilesError."""
+        problems: list[KerfError] = []
+        found = self._files.list_cards(problems)
+        self._problems.replace([f"a card cannot be read: {problem}" for problem in problems])
         self._seen |= {reading.uuid: reading for reading in found}
         return found
 
@@ -179,13 +277,19 @@ class KnownCards(Generic[ReadingT]):
         return sorted(self._seen)
 
     def find(self, card_uuid: str) -> ReadingT:
-        """Return a card as it is now, wherever it is. Raises CardAbsentError."""
+        """Return a card as it is now, wherever it is.
+
+        Raises CardAbsentError, and UnreadableFilesError when it may be one that cannot be read.
+        """
         known = self._seen.get(card_uuid)
         if known is not None and (reading := self._files.read_again(known)) is not None:
             return reading
-        for reading in self._files.list_cards():
+        problems: list[KerfError] = []
+        for reading in self._files.list_cards(problems):
             if reading.uuid == card_uuid:
                 return reading
+        if problems:
+            raise problems[0]
         where = f" at {known.pci_address}" if known is not None else ""
         raise CardAbsentError(f"there is no card {card_uuid}{where} on this node, or its driver is not loaded")
 

@@ -1,5 +1,6 @@
 """Backends of cards that report nothing by themselves: they are read at an interval, and changes are reported."""
 
+import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -8,11 +9,14 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
     CardAbsentError,
     CardChange,
     DiscoveryChange,
+    HardwareBusyError,
     HealthChange,
     HealthState,
     UnhealthyState,
 )
 from kerf_dra.driver.partitions.geometry import Partition
+
+_log = logging.getLogger(__name__)
 
 States = Mapping[Partition | None, UnhealthyState]
 """What is not healthy of a card, by partition; None: the whole card."""
@@ -64,7 +68,7 @@ class PolledBackend(ABC):
     def _list_changes(self, reported: dict[str, Snapshot]) -> list[HealthChange | CardChange]:
         events: list[HealthChange | CardChange] = []
         for card_uuid in self._list_seen():
-            new = self._read_card(card_uuid)
+            new = self._read_card(card_uuid, reported)
             before = reported.get(card_uuid, ({}, new[1]))
             events += _compare(card_uuid, before[0], new[0])
             if before[1] != new[1]:
@@ -72,11 +76,15 @@ class PolledBackend(ABC):
             reported[card_uuid] = new
         return events
 
-    def _read_card(self, card_uuid: str) -> Snapshot:
+    def _read_card(self, card_uuid: str, reported: Mapping[str, Snapshot]) -> Snapshot:
+        """Return what is known of a card now; of one that cannot be read what was reported of it."""
         try:
             return self._read_snapshot(card_uuid)
         except CardAbsentError as error:
             return {None: UnhealthyState(HealthState.LOST, str(error))}, None
+        except HardwareBusyError as error:
+            _log.debug("card %s cannot be read: %s", card_uuid, error)
+            return reported.get(card_uuid, ({}, None))
 
 
 def _compare(card_uuid: str, before: States, now: States) -> list[HealthChange | CardChange]:

@@ -14,17 +14,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kerf_dra.api.errors import KerfError
 from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError, HardwareBusyError
 from kerf_dra.driver.kubeletplugin.backends.kernel_files import (
+    UnreadableFilesError,
     find_pcie_root,
+    list_folder,
     read_attribute,
+    read_count,
     read_numa_node,
     read_number,
-    read_text,
+    read_optional,
 )
 
 _REGIONS: Final = "sys/class/fpga_region"
 _PCI_ADDRESS: Final = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_FME: Final = re.compile(r"dfl-fme\.([0-9]+)")
+_PORT: Final = re.compile(r"dfl-port\.[0-9]+")
 _HEX_UUID: Final = re.compile(r"[0-9a-f]{32}")
 _NAMESPACE: Final = uuid.UUID("f3b7e5a4-3c0b-5a0e-9d6e-7c1c2f0a9b11")
 """The namespace of the cards' UUIDs (RFC 9562, version 5)."""
@@ -111,54 +117,68 @@ class CardFiles:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def list_cards(self) -> list[DflCardReading]:
-        """Return the cards that are there, by the numbers of their management engines."""
-        found = (_read_card(region) for region in (self.root / _REGIONS).glob("region*"))
-        return sorted((card for card in found if card is not None), key=lambda card: card.fme)
+    def list_cards(self, problems: list[KerfError]) -> list[DflCardReading]:
+        """Return the cards that can be read, by the numbers of their management engines.
+
+        Why others cannot goes to ``problems``. Raises UnreadableFilesError when it is not known which are there.
+        """
+        found: list[DflCardReading] = []
+        for name in list_folder(self.root, self.root / _REGIONS):
+            try:
+                card = self._read_card(name) if name.startswith("region") else None
+            except (CardAbsentError, UnreadableFilesError) as error:
+                problems.append(error)
+                continue
+            found += [] if card is None else [card]
+        return sorted(found, key=lambda card: card.fme)
 
     def read_again(self, card: DflCardReading) -> DflCardReading | None:
-        """Return the card as it is now, where it was; None: it is not there any more, or elsewhere."""
-        now = _read_card(self.root / _REGIONS / card.region)
+        """Return the card as it is now, where it was; None: it is not there any more, or elsewhere.
+
+        Raises UnreadableFilesError.
+        """
+        now = self._read_card(card.region)
         return now if now is not None and now.uuid == card.uuid else None
 
     def read_afu_id(self, card: DflCardReading, port: PortReading) -> str:
         """Return the id of the function in a port's slot, as a UUID; empty: there is none, or it makes no sense.
 
-        Raises HardwareBusyError while the port is held in reset, as during a load, and CardAbsentError.
+        Raises HardwareBusyError while the port is held in reset, as during a load, and when the id cannot be read, and
+        CardAbsentError.
         """
-        folder = self.find_port_folder(card, port)
+        self._check_port(card, port)
         try:
-            text = read_text(folder / "afu_id").lower()
-        except OSError as error:
-            if error.errno == errno.EBUSY:
+            text = (read_attribute(self.root, self.find_port_folder(card, port) / "afu_id") or "").lower()
+        except UnreadableFilesError as error:
+            if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EBUSY:
                 raise HardwareBusyError(f"slot {port.slot} of {card.pci_address} is held in reset") from error
-            if error.errno == errno.ENOENT and folder.is_dir():
-                return ""
-            raise CardAbsentError(f"card {card.pci_address} is not there any more: {error.strerror}") from error
+            raise
         return "" if text in NO_AFU_IDS or not _HEX_UUID.fullmatch(text) else str(uuid.UUID(text))
 
     def read_load_status(self, card: DflCardReading) -> str:
         """Return what the card's FPGA manager says of the last load, as lines; empty: nothing."""
         for status in self._find_fme_folder(card).glob("dfl-fme-mgr.*/fpga_manager/fpga*/status"):
-            return read_attribute(status)
+            return read_optional(status)
         return ""
 
     def read_port_errors(self, card: DflCardReading, port: PortReading) -> int:
-        """Return the port's logged errors; 0: none, or the card logs none. Raises CardAbsentError."""
-        folder = self.find_port_folder(card, port)
-        if not folder.is_dir():
-            raise CardAbsentError(f"card {card.pci_address} is not there any more")
-        errors = read_number(folder / "errors/errors")
+        """Return the port's logged errors; 0: none, or the card logs none.
+
+        Raises CardAbsentError and UnreadableFilesError.
+        """
+        self._check_port(card, port)
+        errors = read_count(self.root, self.find_port_folder(card, port) / "errors/errors")
         if errors == ALL_ONES:
             raise CardAbsentError(f"card {card.pci_address} answers with ones only: it is off the bus")
         return errors
 
     def read_condition(self, card: DflCardReading) -> CardCondition:
-        """Return what the card reports of its health. Raises CardAbsentError."""
+        """Return what the card reports of its health. Raises CardAbsentError and UnreadableFilesError."""
         fme = self._find_fme_folder(card)
-        if not fme.is_dir():
+        if not list_folder(self.root, fme):
             raise CardAbsentError(f"card {card.pci_address} is not there any more")
-        errors = {path.name: read_number(path) for path in sorted(fme.glob("errors/*_errors"))}
+        names = (name for name in list_folder(self.root, fme / "errors") if name.endswith("_errors"))
+        errors = {name: read_count(self.root, fme / "errors" / name) for name in names}
         errors.pop("inject_errors", None)  # what is injected for tests, which no read of errors is
         if errors and all(value == ALL_ONES for value in errors.values()):
             raise CardAbsentError(f"card {card.pci_address} answers with ones only: it is off the bus")
@@ -166,7 +186,8 @@ class CardFiles:
         for port in card.ports:
             folder = self.find_port_folder(card, port)
             ports[port.slot] = PortCondition(
-                errors=read_number(folder / "errors/errors"), power_state=read_number(folder / "power_state")
+                errors=read_count(self.root, folder / "errors/errors"),
+                power_state=read_count(self.root, folder / "power_state"),
             )
         return CardCondition(
             errors={name: value for name, value in errors.items() if value},
@@ -193,43 +214,51 @@ class CardFiles:
     def _find_fme_folder(self, card: DflCardReading) -> Path:
         return self.root / _REGIONS / card.region / f"dfl-fme.{card.fme}"
 
+    def _check_port(self, card: DflCardReading, port: PortReading) -> None:
+        """Raise CardAbsentError when the port is not there any more, and UnreadableFilesError."""
+        if not list_folder(self.root, self.find_port_folder(card, port)):
+            raise CardAbsentError(f"card {card.pci_address} is not there any more")
 
-def _read_card(region: Path) -> DflCardReading | None:
-    """Return the card whose base region this is; None: it is another region, or goes away meanwhile."""
-    fme = next(iter(region.glob("dfl-fme.[0-9]*")), None)
-    if fme is None:
-        return None
-    parts = region.resolve().parts
-    address = next((part for part in reversed(parts) if _PCI_ADDRESS.fullmatch(part)), "")
-    found = (_read_port(folder) for folder in region.glob("dfl-port.[0-9]*"))
-    ports = sorted((port for port in found if port is not None), key=lambda port: port.slot)
-    if not address:
-        return None  # no card on a PCI bus
-    return DflCardReading(
-        uuid=f"FPGA-{uuid.uuid5(_NAMESPACE, address)}",
-        pci_address=address,
-        pcie_root=find_pcie_root(region),
-        numa_node=read_numa_node(Path(*parts[: parts.index(address) + 1])),
-        region=region.name,
-        fme=int(fme.name.rpartition(".")[2]),
-        interface_uuid=_read_interface(fme),
-        slots=read_number(fme / "ports_num"),
-        ports=tuple(ports),
-    )
+    def _read_card(self, region: str) -> DflCardReading | None:
+        """Return the card whose base region this is; None: it is another region, or not there (any more).
 
+        Raises CardAbsentError and UnreadableFilesError.
+        """
+        folder = self.root / _REGIONS / region
+        names = list_folder(self.root, folder)
+        fme = next((match for name in names if (match := _FME.fullmatch(name))), None)
+        parts = folder.resolve().parts
+        address = next((part for part in reversed(parts) if _PCI_ADDRESS.fullmatch(part)), "")
+        if fme is None or not address:
+            return None  # not the base region of a card on a PCI bus
+        ports = [self._read_port(folder / name) for name in names if _PORT.fullmatch(name)]
+        return DflCardReading(
+            uuid=f"FPGA-{uuid.uuid5(_NAMESPACE, address)}",
+            pci_address=address,
+            pcie_root=find_pcie_root(folder),
+            numa_node=read_numa_node(Path(*parts[: parts.index(address) + 1])),
+            region=region,
+            fme=int(fme[1]),
+            interface_uuid=self._read_interface(folder / fme[0]),
+            slots=read_count(self.root, folder / fme[0] / "ports_num"),
+            ports=tuple(sorted(ports, key=lambda port: port.slot)),
+        )
 
-def _read_port(folder: Path) -> PortReading | None:
-    text = read_attribute(folder / "id")
-    return PortReading(slot=int(text), number=int(folder.name.rpartition(".")[2])) if text.isdecimal() else None
+    def _read_port(self, folder: Path) -> PortReading:
+        text = read_attribute(self.root, folder / "id")
+        if text is None or not text.isdecimal():
+            raise UnreadableFilesError(f"{folder} does not say which port it is: {text!r:.80}")
+        return PortReading(slot=int(text), number=int(folder.name.rpartition(".")[2]))
 
-
-def _read_interface(fme: Path) -> str:
-    """Read the interface id, which all regions of a card have from its one FPGA manager."""
-    for path in sorted(fme.glob("dfl-fme-region.*/fpga_region/region*/compat_id")):
-        text = read_attribute(path).lower()
-        if _HEX_UUID.fullmatch(text) and text not in NO_AFU_IDS:
-            return str(uuid.UUID(text))
-    return ""
+    def _read_interface(self, fme: Path) -> str:
+        """Return the interface id, which all regions of a card have from its one FPGA manager; empty: there is none."""
+        for manager in list_folder(self.root, fme):
+            regions = fme / manager / "fpga_region"
+            for region in list_folder(self.root, regions) if manager.startswith("dfl-fme-region.") else ():
+                text = (read_attribute(self.root, regions / region / "compat_id") or "").lower()
+                if _HEX_UUID.fullmatch(text) and text not in NO_AFU_IDS:
+                    return str(uuid.UUID(text))
+        return ""
 
 
 def _list_alarms(fme: Path) -> Iterator[str]:
@@ -238,4 +267,4 @@ def _list_alarms(fme: Path) -> Iterator[str]:
             for pattern in _ALARMS:
                 for path in sorted(sensor.glob(pattern)):
                     if read_number(path) == 1:
-                        yield f"{read_attribute(sensor / 'name')} {path.name}".strip()
+                        yield f"{read_optional(sensor / 'name')} {path.name}".strip()

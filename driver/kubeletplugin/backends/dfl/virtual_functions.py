@@ -6,6 +6,7 @@ then each port is released, ``sriov_numvfs`` makes a virtual function for each, 
 none. So a card is given as a whole.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +15,11 @@ from typing import Final
 from kerf_dra.driver.kubeletplugin.backends.base import HardwareBusyError, HardwareRefusedError
 from kerf_dra.driver.kubeletplugin.backends.dfl.driver_calls import DflDriver
 from kerf_dra.driver.kubeletplugin.backends.dfl.sysfs import CardFiles, DflCardReading
-from kerf_dra.driver.kubeletplugin.backends.kernel_files import read_number
+from kerf_dra.driver.kubeletplugin.backends.kernel_files import list_folder, read_count
 
 _DRIVER: Final = "vfio-pci"
+_FUNCTION: Final = re.compile(r"virtfn([0-9]+)")
+"""The link of a physical function to a virtual one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,10 +46,11 @@ class VirtualFunctions:
         self._driver = driver
 
     def list_functions(self, card: DflCardReading) -> list[VirtualFunction]:
-        """Return the virtual functions that are there, by their numbers."""
+        """Return the virtual functions that are there, by their numbers. Raises UnreadableFilesError."""
         folder = self._files.find_device_folder(card)
-        links = sorted(folder.glob("virtfn[0-9]*"), key=lambda link: int(link.name.removeprefix("virtfn")))
-        return [_read_function(link.resolve()) for link in links]
+        found = (_FUNCTION.fullmatch(name) for name in list_folder(self._files.root, folder))
+        numbers = sorted(int(match[1]) for match in found if match is not None)
+        return [_read_function((folder / f"virtfn{number}").resolve()) for number in numbers]
 
     def make(self, card: DflCardReading, slots: Sequence[int]) -> list[VirtualFunction]:
         """Release the ports of ``slots``, and make a virtual function for each that VFIO has.
@@ -74,7 +78,7 @@ class VirtualFunctions:
         """Remove all virtual functions, and give the ports back; returns whether there was something to do."""
         device = self._files.find_device_folder(card)
         missing = [slot for slot in range(card.slots) if card.find_port(slot) is None]
-        is_made = read_number(device / "sriov_numvfs") != 0
+        is_made = read_count(self._files.root, device / "sriov_numvfs") != 0
         if is_made:
             self._write(card, device / "sriov_numvfs", "0")
         for slot in missing:

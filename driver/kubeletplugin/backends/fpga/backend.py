@@ -26,12 +26,12 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
     HealthChange,
     Journal,
 )
+from kerf_dra.driver.kubeletplugin.backends.fpga.image_card import FoundFpga
 from kerf_dra.driver.kubeletplugin.backends.fpga.images.catalog import ImageCatalog
 from kerf_dra.driver.kubeletplugin.backends.handle_codec import CardHandle, HandleCodec
 from kerf_dra.driver.kubeletplugin.backends.kernel_files import (
     CardNumbers,
     CardSource,
-    FoundCard,
     KnownCards,
     read_driver_version,
 )
@@ -103,7 +103,7 @@ class FpgaBackend(PolledBackend, Generic[HandleT]):
         """Return a card, for ``handle`` also where it is described no more. Raises CardAbsentError."""
 
 
-ReadingT = TypeVar("ReadingT", bound=FoundCard)
+ReadingT = TypeVar("ReadingT", bound=FoundFpga)
 
 
 class LoadedCard(FpgaCard[HandleT], Protocol):

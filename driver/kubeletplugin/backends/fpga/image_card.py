@@ -5,7 +5,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 from kerf_dra.driver.families.fpga.descriptions import DescribedShell, ImageReference
 from kerf_dra.driver.families.fpga.refused_images import ImageRefusal
@@ -29,7 +29,16 @@ class CardResources:
     """Whether the cards are a stand-in's."""
 
 
-ReadingT = TypeVar("ReadingT", bound=FoundCard)
+class FoundFpga(FoundCard, Protocol):
+    """What the files of an FPGA card say of it."""
+
+    @property
+    def interfaces(self) -> Sequence[str]:
+        """The interface UUIDs that images may be built for; none: it takes no images."""
+        ...
+
+
+ReadingT = TypeVar("ReadingT", bound=FoundFpga)
 ResourcesT = TypeVar("ResourcesT", bound=CardResources)
 
 

@@ -15,7 +15,6 @@ from kerf_dra.driver.families.gpu_intel.catalog import describe_card
 from kerf_dra.driver.families.gpu_intel.geometry import intel_geometry
 from kerf_dra.driver.kubeletplugin.backends.base import (
     AllocatedDevice,
-    CardAbsentError,
     CardSurvey,
     FoundPartition,
     Handle,
@@ -29,10 +28,10 @@ from kerf_dra.driver.kubeletplugin.backends.intel.handles import HANDLES, IntelH
 from kerf_dra.driver.kubeletplugin.backends.intel.health import is_hot, judge_condition
 from kerf_dra.driver.kubeletplugin.backends.intel.sysfs import (
     IntelCardReading,
-    list_cards,
+    IntelFiles,
     read_condition,
 )
-from kerf_dra.driver.kubeletplugin.backends.kernel_files import CardNumbers, read_driver_version
+from kerf_dra.driver.kubeletplugin.backends.kernel_files import CardNumbers, KnownCards, read_driver_version
 from kerf_dra.driver.kubeletplugin.backends.polled_backend import PolledBackend, Snapshot
 from kerf_dra.driver.partitions.geometry import Card
 
@@ -50,24 +49,23 @@ class IntelBackend(PolledBackend):
         self._is_stand_in = config.is_for_stand_in
         self._calls = calls or LinuxDrmCalls()
         self._numbers = CardNumbers()
+        self._cards = KnownCards(IntelFiles(self._root))
         self._memory: dict[str, int] = {}
-        self._seen: set[str] = set()
-        """The UUIDs of the cards that are there or were."""
         self._hot: set[str] = set()
         """Those that were too hot when they were read last."""
         super().__init__(config.health_poll_seconds)
 
     def discover(self) -> Sequence[Card]:
-        return [self._build_card(reading) for reading in list_cards(self._root)]
+        return [self._build_card(reading) for reading in self._cards.list_present()]
 
     def survey(self, card_uuid: str) -> CardSurvey:
-        return CardSurvey(card_uuid=self._find_card(card_uuid).uuid, partitions=())
+        return CardSurvey(card_uuid=self._cards.find(card_uuid).uuid, partitions=())
 
     def prepare(
         self, device: AllocatedDevice, config: DeviceConfigBase | None, journal: Journal, found: FoundPartition | None
     ) -> Handle:
         del journal, found
-        card = self._find_card(device.partition.card_uuid)
+        card = self._cards.find(device.partition.card_uuid)
         placement = device.partition.placement
         if placement is not None and placement.start >= card.tiles:
             raise HardwareRefusedError(f"card {card.pci_address} has {card.tiles} tiles, and none {placement.start}")
@@ -89,11 +87,11 @@ class IntelBackend(PolledBackend):
         return HANDLES.encode(handle)
 
     def unprepare(self, handle: Handle) -> None:
-        self._find_card(HANDLES.decode(handle).card)
+        self._cards.find(HANDLES.decode(handle).card)
 
     def abandon(self, device: AllocatedDevice, journal: Journal, found: FoundPartition | None) -> None:
         del journal, found
-        self._find_card(device.partition.card_uuid)
+        self._cards.find(device.partition.card_uuid)
 
     def edits(self, handle: Handle) -> ContainerEdits:
         return build_edits(HANDLES.decode(handle))
@@ -102,22 +100,15 @@ class IntelBackend(PolledBackend):
         return build_request_edits([HANDLES.decode(handle) for handle in handles])
 
     def _list_seen(self) -> Sequence[str]:
-        self._seen |= {card.uuid for card in list_cards(self._root)}
-        return sorted(self._seen)
+        return self._cards.list_seen()
 
     def _read_snapshot(self, card_uuid: str) -> Snapshot:
         """Return the health of a card; nothing is ever on it. Raises CardAbsentError."""
-        condition = read_condition(self._root, self._find_card(card_uuid))
+        condition = read_condition(self._root, self._cards.find(card_uuid))
         was_hot = card_uuid in self._hot
         state = judge_condition(condition, was_hot=was_hot)
         (self._hot.add if is_hot(condition, was_hot=was_hot) else self._hot.discard)(card_uuid)
         return ({} if state is None else {None: state}), None
-
-    def _find_card(self, card_uuid: str) -> IntelCardReading:
-        for card in list_cards(self._root):
-            if card.uuid == card_uuid:
-                return card
-        raise CardAbsentError(f"there is no card {card_uuid} on this node, or its driver is not loaded")
 
     def _build_card(self, reading: IntelCardReading) -> Card:
         gpu = describe_card(reading.pci_device_id, self._read_memory(reading), reading.tiles)

@@ -11,12 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kerf_dra.api.errors import KerfError
 from kerf_dra.driver.families.gpu_intel.catalog import find_tiles
+from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError
 from kerf_dra.driver.kubeletplugin.backends.kernel_files import (
+    UnreadableFilesError,
     find_pcie_root,
-    read_attribute,
+    list_folder,
+    read_count,
     read_numa_node,
     read_number,
+    read_optional,
 )
 
 _CLASS: Final = "sys/class/drm"
@@ -85,7 +90,7 @@ def read_condition(root: Path, card: IntelCardReading) -> IntelCardCondition:
     """Read the health of a card; what the driver does not show is left out."""
     entry = root / _CLASS / f"card{card.number}"
     return IntelCardCondition(
-        survivability=read_attribute(entry / "device/survivability_mode"),
+        survivability=read_optional(entry / "device/survivability_mode"),
         temperatures=tuple(
             _read_temperature(file) for file in sorted((entry / "device").glob("hwmon/hwmon*/temp*_input"))
         ),
@@ -105,30 +110,58 @@ def _read_temperature(file: Path) -> Temperature:
         return value / _MILLI if value > 0 else None
 
     return Temperature(
-        name=read_attribute(file.with_name(f"{stem}_label")) or stem,
+        name=read_optional(file.with_name(f"{stem}_label")) or stem,
         value=read_number(file) / _MILLI,
         critical=limit("crit"),
         emergency=limit("emergency"),
     )
 
 
-def list_cards(root: Path) -> list[IntelCardReading]:
-    """Return the cards below ``root``, ``/`` on a node, by PCI address: programs enumerate them in this order."""
-    found = (_read_card(entry) for entry in (root / _CLASS).glob("card*"))
-    return sorted((card for card in found if card is not None), key=lambda card: card.pci_address)
+class IntelFiles:
+    """The files of all cards below a root, ``/`` on a node."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def list_cards(self, problems: list[KerfError]) -> list[IntelCardReading]:
+        """Return the cards that can be read, by PCI address: programs enumerate them in this order.
+
+        Why others cannot goes to ``problems``. Raises UnreadableFilesError when it is not known which are there.
+        """
+        found: list[IntelCardReading] = []
+        for name in list_folder(self.root, self.root / _CLASS):
+            try:
+                card = _read_card(self.root, name)
+            except (CardAbsentError, UnreadableFilesError) as error:
+                problems.append(error)
+                continue
+            found += [] if card is None else [card]
+        return sorted(found, key=lambda card: card.pci_address)
+
+    def read_again(self, card: IntelCardReading) -> IntelCardReading | None:
+        """Return the card as it is now, where it was; None: it is not there any more, or elsewhere.
+
+        Raises CardAbsentError and UnreadableFilesError.
+        """
+        now = _read_card(self.root, f"card{card.number}")
+        return now if now is not None and now.uuid == card.uuid else None
 
 
-def _read_card(entry: Path) -> IntelCardReading | None:
-    """Return the card; None: it is none of Intel's, it has given its memory to virtual functions, or it goes away."""
-    match = _CARD.fullmatch(entry.name)
+def _read_card(root: Path, name: str) -> IntelCardReading | None:
+    """Return the card; None: it is none of Intel's, or has given its memory to virtual functions.
+
+    Raises CardAbsentError and UnreadableFilesError.
+    """
+    match = _CARD.fullmatch(name)
+    entry = root / _CLASS / name
     device = entry / "device"
-    if match is None or read_number(device / "vendor") != _VENDOR or read_number(device / "sriov_numvfs"):
+    if match is None or read_count(root, device / "vendor") != _VENDOR or read_count(root, device / "sriov_numvfs"):
         return None
     driver = (device / "driver").resolve().name
     address = device.resolve().name
     if driver not in _DRIVERS or not _PCI_ADDRESS.fullmatch(address):
         return None
-    device_id = read_number(device / "device")
+    device_id = read_count(root, device / "device")
     return IntelCardReading(
         uuid=f"INTEL-{uuid.uuid5(_NAMESPACE, f'{address} {device_id:#06x}')}",
         number=int(match[1]),

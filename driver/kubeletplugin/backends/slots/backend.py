@@ -26,7 +26,7 @@ from kerf_dra.driver.kubeletplugin.backends.fpga.descriptions import (
     summarize_refusals,
 )
 from kerf_dra.driver.kubeletplugin.backends.fpga.images.signatures import KeyRing
-from kerf_dra.driver.kubeletplugin.backends.kernel_files import read_attribute, read_numa_node
+from kerf_dra.driver.kubeletplugin.backends.kernel_files import check_absent, read_numa_node, read_optional
 from kerf_dra.driver.kubeletplugin.backends.polled_backend import Snapshot
 from kerf_dra.driver.kubeletplugin.backends.slots.board import SlotsBoard
 from kerf_dra.driver.kubeletplugin.backends.slots.config import SlotsConfig
@@ -95,7 +95,7 @@ class SlotsBackend(FpgaBackend[SlotsHandle]):
     def _read_snapshot(self, card_uuid: str) -> Snapshot:
         if self._find_uuid() != card_uuid:
             raise CardAbsentError(f"card {card_uuid} is not on this board")
-        state = read_attribute(self._system / _MANAGER / "state")
+        state = read_optional(self._system / _MANAGER / "state")
         reasons: list[str] = [] if state in _USABLE else [f"its FPGA manager is in the state {state!r}"]
         try:
             self._last = (self._daemon.read_listing().loaded, read_overlays(self._overlays, ()))
@@ -109,10 +109,12 @@ class SlotsBackend(FpgaBackend[SlotsHandle]):
         return states, self._last
 
     def _find_uuid(self) -> str:
-        """Return the UUID of the card. Raises CardAbsentError: this machine has none."""
+        """Return the UUID of the card. Raises CardAbsentError: this machine has none; and UnreadableFilesError."""
         try:
             place = (self._system / _MANAGER).resolve(strict=True).relative_to(self._system.resolve())
         except (OSError, ValueError, RuntimeError) as error:
+            if not isinstance(error, ValueError):  # RuntimeError: its links go in a circle
+                check_absent(self._system, self._system / _MANAGER)
             raise CardAbsentError(f"there is no FPGA manager: {self._system / _MANAGER} is not there") from error
         return f"FPGA-{uuid.uuid5(_NAMESPACE, str(place))}"
 
@@ -176,7 +178,7 @@ class SlotsBackend(FpgaBackend[SlotsHandle]):
             index=0,  # a board has one FPGA manager for its programmable logic
             geometry=fpga_geometry(layouts.shell),
             numa_node=read_numa_node(self._system / _MANAGER / "device"),
-            driver_version=read_attribute(self._system / "proc/sys/kernel/osrelease"),
+            driver_version=read_optional(self._system / "proc/sys/kernel/osrelease"),
             layout=layout,
             loaded=loaded,
             attributes={"refusedImages": Attribute.of(summarize_refusals(layouts.refused, layouts.names))},

@@ -45,7 +45,12 @@ from kerf_dra.driver.kubeletplugin.backends.fpga.slot_loader import (
     choose_release,
     has_begun,
 )
-from kerf_dra.driver.kubeletplugin.backends.kernel_files import describe_processes, find_openers, read_process_name
+from kerf_dra.driver.kubeletplugin.backends.kernel_files import (
+    describe_processes,
+    find_openers,
+    list_folder,
+    read_process_name,
+)
 from kerf_dra.driver.kubeletplugin.backends.slots.daemon import DfxDaemon
 from kerf_dra.driver.kubeletplugin.backends.slots.handles import PreparedSlot, SlotsHandle, UioDevice
 from kerf_dra.driver.kubeletplugin.backends.slots.images import PackageImages
@@ -374,16 +379,13 @@ class SlotsBoard(SlotLoader):
         return next(iter((*known, *found, *only)), ""), ""
 
     def _list_nodes(self, image: ImageReference) -> Iterator[UioDevice]:
-        """Yield the devices of an image that are there now."""
+        """Yield the devices of an image that are there now. Raises UnreadableFilesError."""
         try:
             names = self._images.list_devices(image)
         except (InvalidPackageError, OSError):  # its files are gone; what they were cannot be told
             return
         for name in names:
-            try:
-                entries = sorted(one.name for one in (self._root / _PLATFORM / name / "uio").iterdir())
-            except OSError:  # it is not there, or goes meanwhile
-                continue
+            entries = list_folder(self._root, self._root / _PLATFORM / name / "uio")
             yield from (UioDevice(name=name, node=f"/dev/{one}") for one in entries if _UIO.fullmatch(one))
 
     def _find_nodes(self, image: ImageReference, slot: int) -> list[UioDevice]:
@@ -452,7 +454,9 @@ class SlotsBoard(SlotLoader):
 
     def _has_overlay(self, base: str) -> bool:
         overlays = read_overlays(self._overlays, {base})
-        return overlays is not None and base in overlays.bases
+        if overlays is None:
+            raise HardwareBusyError(f"cannot determine which base design is loaded: {self._overlays} cannot be read")
+        return base in overlays.bases
 
     def _get_change(self) -> "_Change":
         assert self._change is not None  # the slots are held

@@ -11,12 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kerf_dra.api.errors import KerfError
 from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError
 from kerf_dra.driver.kubeletplugin.backends.kernel_files import (
+    UnreadableFilesError,
     find_pcie_root,
+    list_folder,
     parse_number,
     read_attribute,
     read_numa_node,
+    read_number,
 )
 
 _DRIVER: Final = "sys/bus/pci/drivers/xocl"
@@ -75,13 +79,23 @@ class XrtFiles:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def list_cards(self) -> list[XrtCardReading]:
-        """Return the cards that are there, by PCI address."""
-        found = (self._read_card(entry.name) for entry in (self.root / _DRIVER).glob("*:*"))
-        return sorted((card for card in found if card is not None), key=lambda card: card.pci_address)
+    def list_cards(self, problems: list[KerfError]) -> list[XrtCardReading]:
+        """Return the cards that can be read, by PCI address.
+
+        Why others cannot goes to ``problems``. Raises UnreadableFilesError when it is not known which are there.
+        """
+        found: list[XrtCardReading] = []
+        for name in list_folder(self.root, self.root / _DRIVER):
+            try:
+                card = self._read_card(name)
+            except (CardAbsentError, UnreadableFilesError) as error:
+                problems.append(error)
+                continue
+            found += [] if card is None else [card]
+        return sorted(found, key=lambda card: card.pci_address)
 
     def read_again(self, card: XrtCardReading) -> XrtCardReading | None:
-        """Return the card as it is now; None: it is not there any more."""
+        """Return the card as it is now; None: it is not there any more. Raises UnreadableFilesError."""
         return self._read_card(card.pci_address)
 
     def read_loaded(self, card: XrtCardReading) -> frozenset[str]:
@@ -107,16 +121,23 @@ class XrtFiles:
         )
 
     def _read_card(self, address: str) -> XrtCardReading | None:
-        """Return the card with this user function; None: it is none, or goes away meanwhile."""
-        entry = self.root / _DRIVER / address
+        """Return the card with this user function; None: it is none, or not there (any more).
+
+        Raises CardAbsentError and UnreadableFilesError.
+        """
         match = _PCI_ADDRESS.fullmatch(address)
-        numbers = [int(found[1]) for one in entry.glob("drm/renderD*") if (found := _RENDER.fullmatch(one.name))]
-        if match is None or not numbers:
+        if match is None:
+            return None
+        entry = self.root / _DRIVER / address
+        names = list_folder(self.root, entry / "drm")
+        numbers = [int(found[1]) for name in names if (found := _RENDER.fullmatch(name))]
+        if not numbers:
             return None
         domain, bus, device, function = (int(part, 16) for part in match.groups())
         number = (domain << 16) + (bus << 8) + (device << 3) + function
         nodes = sorted(node.name for node in (self.root / "dev/xfpga").glob(f"*.u{number}.*"))
-        interfaces = (_parse_uuid(line) for line in read_attribute(entry / "interface_uuids").splitlines())
+        lines = (read_attribute(self.root, entry / "interface_uuids") or "").splitlines()
+        interfaces = (_parse_uuid(line) for line in lines)
         return XrtCardReading(
             uuid=f"FPGA-{uuid.uuid5(_NAMESPACE, address)}",
             pci_address=address,
@@ -128,17 +149,20 @@ class XrtFiles:
         )
 
     def _read(self, card: XrtCardReading, name: str) -> str:
-        """Return an attribute; empty: the driver has none of this name. Raises CardAbsentError."""
+        """Return an attribute; empty: the driver has none of this name.
+
+        Raises CardAbsentError and UnreadableFilesError.
+        """
         folder = self.root / _DRIVER / card.pci_address
-        text = read_attribute(folder / name)
-        if not text and not folder.is_dir():
+        text = read_attribute(self.root, folder / name)
+        if text is None and not list_folder(self.root, folder):
             raise CardAbsentError(f"card {card.pci_address} is not there any more, or its driver is not loaded")
-        return text
+        return text or ""
 
     def _read_firewalls(self, card: XrtCardReading) -> list[int]:
         """Return the levels of the firewalls of the card's management function: it is function 0 of the same card."""
         folder = self.root / _DEVICES / f"{card.pci_address.rpartition('.')[0]}.0"
-        return [parse_number(read_attribute(path), 0) for path in folder.glob("firewall.m.*/level")]
+        return [read_number(path) for path in folder.glob("firewall.m.*/level")]
 
 
 def _parse_uuid(text: str) -> str:

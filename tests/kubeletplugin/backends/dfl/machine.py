@@ -63,7 +63,7 @@ class DflMachineUnderTest(MachineUnderTest):
     def idle(self, card_uuid: str) -> Collection[Hashable]:
         return [
             (port.slot, loaded)
-            for card in CardFiles(self.hardware.folder).list_cards()
+            for card in CardFiles(self.hardware.folder).list_cards([])
             if card.uuid == card_uuid
             for port in card.ports
             if (loaded := self.hardware.read_afu_id(port.number)) != BLANK_ID
@@ -100,11 +100,11 @@ class DflMachineUnderTest(MachineUnderTest):
 
     def fme(self, card_uuid: str) -> int:
         """Return the number of the card's management engine."""
-        (found,) = (card.fme for card in CardFiles(self.hardware.folder).list_cards() if card.uuid == card_uuid)
+        (found,) = (card.fme for card in CardFiles(self.hardware.folder).list_cards([]) if card.uuid == card_uuid)
         return found
 
     def _for_each_port(self, partition: Partition, call: Callable[[int], None]) -> None:
-        (card,) = (one for one in CardFiles(self.hardware.folder).list_cards() if one.uuid == partition.card_uuid)
+        (card,) = (one for one in CardFiles(self.hardware.folder).list_cards([]) if one.uuid == partition.card_uuid)
         assert partition.placement is not None
         for slot in partition.placement.units:
             port = card.find_port(slot)

@@ -95,7 +95,7 @@ class XrtMachineUnderTest(MachineUnderTest):
 
     def number(self, card_uuid: str) -> int:
         """Return which card it is, from 0."""
-        cards = XrtFiles(self.hardware.folder).list_cards()
+        cards = XrtFiles(self.hardware.folder).list_cards([])
         return next(at for at, card in enumerate(cards) if card.uuid == card_uuid)
 
     def _pass_point(self) -> None:
