@@ -17,7 +17,7 @@ class DyingPath(PosixPath):
     points_left: ClassVar[int | None] = None
     calls_left: ClassVar[int | None] = None
 
-    def iterdir(self) -> Generator[Path, None, None]:
+    def iterdir(self) -> Generator["DyingPath", None, None]:
         self._call()
         return super().iterdir()
 
