@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +10,9 @@ from typing import Any, Final
 
 from kerf_dra.driver.kubeletplugin.backends.nvidia import NvidiaBackend
 from kerf_dra.driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
-from kerf_dra.driver.kubeletplugin.backends.nvidia.library import SONAME, NvmlLibrary
+from kerf_dra.driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
 from kerf_dra.driver.kubeletplugin.backends.nvidia.mig_mode import MigPolicy
+from kerf_dra.driver.kubeletplugin.backends.nvidia.nvml.session import SONAME
 from kerf_dra.driver.testing.nvml import CardDescription, MachineDescription, NvidiaMachine
 from kerf_dra.driver.testing.nvml.machine import MACHINE_VARIABLE
 
@@ -31,10 +32,10 @@ class ChangeError(AssertionError):
 class ReadOnlyLibrary(NvmlLibrary):
     """NVML of which only such functions are called as change no card."""
 
-    def _call(self, name: str, *arguments: Any, none_for: Collection[str] = ()) -> Any:
+    def _call(self, name: str, *arguments: Any) -> Any:
         if _CHANGE.search(name) and not name.startswith(_OF_THE_PROCESS):
             raise ChangeError(f"{name} would change the card")
-        return super()._call(name, *arguments, none_for=none_for)
+        return super()._call(name, *arguments)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

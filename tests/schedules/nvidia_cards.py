@@ -5,7 +5,7 @@ What is on the cards is read from the machine's state, not through NVML: nobody'
 
 import mmap
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -26,43 +26,9 @@ from kerf_dra.driver.testing.nvml.layout import StateLayout
 from kerf_dra.driver.testing.nvml.machine import MACHINE_VARIABLE
 from tests.fakes.nvml import end_sessions
 from tests.fakes.nvml_calls import create_gpu_instance, destroy_gpu_instance, fill_gpu_instance
+from tests.fakes.nvml_functions import CHANGES, ERRORS, READS
 from tests.ownership.history import Actor, Appeared, Disappeared, Event, Named, Unnamed
 
-CHANGES: Final = (
-    "nvmlDeviceSetMigMode",
-    "nvmlDeviceCreateGpuInstanceWithPlacement",
-    "nvmlGpuInstanceCreateComputeInstance",
-    "nvmlComputeInstanceDestroy",
-    "nvmlGpuInstanceDestroy",
-)
-"""The functions that change a card."""
-READS: Final = (
-    "nvmlDeviceGetMigMode",
-    "nvmlDeviceGetHandleByUUID",
-    "nvmlDeviceGetGpuInstances",
-    "nvmlDeviceGetGpuInstanceById",
-    "nvmlGpuInstanceGetInfo",
-    "nvmlGpuInstanceGetComputeInstanceById",
-    "nvmlGpuInstanceGetComputeInstanceProfileInfo",
-    "nvmlComputeInstanceGetInfo",
-    "nvmlDeviceGetUUID",
-    "nvmlDeviceGetMinorNumber",
-    "nvmlDeviceGetComputeRunningProcesses_v3",
-    "nvmlDeviceGetCount",
-    "nvmlDeviceGetRemappedRows",
-    "nvmlDeviceRegisterEvents",
-    "nvmlEventSetCreate",
-)
-"""Functions that the backend asks, each of which may fail at any time."""
-ERRORS: Final = (
-    pynvml.NVML_ERROR_IN_USE,
-    pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES,
-    pynvml.NVML_ERROR_GPU_IS_LOST,
-    pynvml.NVML_ERROR_TIMEOUT,
-    pynvml.NVML_ERROR_UNKNOWN,
-    pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
-    pynvml.NVML_ERROR_RESET_REQUIRED,
-)
 XIDS: Final = (13, 48, 63, 64, 79, 94, 95, 119, 154)
 SETS: Final = (
     (CardDescription(model="h100-80gb-sxm"),),
@@ -82,11 +48,11 @@ class _WatchedLibrary(NvmlLibrary):
         super().__init__(driver_root)
         self._pass_effect = pass_effect
 
-    def _call(self, name: str, *arguments: Any, none_for: Collection[str] = ()) -> Any:
+    def _call(self, name: str, *arguments: Any) -> Any:
         if name not in CHANGES:
-            return super()._call(name, *arguments, none_for=none_for)
+            return super()._call(name, *arguments)
         self._pass_effect()
-        result = super()._call(name, *arguments, none_for=none_for)
+        result = super()._call(name, *arguments)
         self._pass_effect()
         return result
 
@@ -267,11 +233,12 @@ class NvidiaCards:
             self.machine.end_process(pid)
 
     def fail(self, chance: Random) -> None:
-        """Let some calls of a function fail."""
-        function = chance.choice(CHANGES) if chance.random() < 0.7 else chance.choice(READS)
+        """Let some calls of a function fail with any of NVML's codes, or all calls from one on."""
+        function = chance.choice(CHANGES) if chance.random() < 0.5 else chance.choice(READS)
+        error = chance.choice([*ERRORS.values()])
         with suppress(OverflowError):
             self.machine.add_fault(
-                function, error=chance.choice(ERRORS), skip=chance.randrange(3), times=chance.choice((1, 1, 2, 8))
+                function, error=error, skip=chance.randrange(3), times=chance.choice((1, 1, 2, 8, 40, None))
             )
 
     def fall_ill(self, chance: Random) -> None:

@@ -11,8 +11,10 @@ from tests.fakes.system_calls import CallFault
 from tests.kubeletplugin.fault_points.child import End, run_child
 from tests.kubeletplugin.fault_points.node import BY_MPS, BY_TIME_SLICES, Node, SharedCard
 from tests.kubeletplugin.fault_points.trial import (
+    ABSENCES,
     KILL_AT_ANY_NVML,
     NVML_ERROR,
+    NVML_ERRORS,
     NVML_KILLS,
     Fault,
     Operation,
@@ -151,7 +153,9 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
         Operation.PREPARE, _killed(Operation.PREPARE, 0.7), claims=3, cards=2, faults=CALL_KILLS
     ),
     "unprepare of a claim": Scenario(Operation.UNPREPARE, _busy, claims=1, cards=1, faults=FAULTS),
-    "unprepare of a claim on two cards": Scenario(Operation.UNPREPARE, _busy, claims=1, cards=2, faults=KILLS),
+    "unprepare of a claim on two cards": Scenario(
+        Operation.UNPREPARE, _busy, claims=1, cards=2, faults=KILLS + ABSENCES, more_faults=NVML_ERRORS
+    ),
     "unprepare of three claims": Scenario(Operation.UNPREPARE, _busy, claims=3, cards=1, faults=KILLS),
     "unprepare of three claims on two cards": Scenario(
         Operation.UNPREPARE, _busy, claims=3, cards=2, faults=KILLS + NOT_DONE, more_faults=DONE
@@ -208,7 +212,7 @@ SAMPLE: Final[Mapping[str, tuple[tuple[Fault, ...], int]]] = {
         (CallFault.KILL_BEFORE, CallFault.FAIL, CallFault.FULL, KILL_AT_ANY_NVML),
         2,
     ),
-    "unprepare of three claims on two cards": ((CallFault.KILL_BEFORE, CallFault.FAIL), 2),
+    "unprepare of three claims on two cards": ((CallFault.KILL_BEFORE, CallFault.FAIL, *ABSENCES), 2),
     "start with claims": ((CallFault.KILL_BEFORE, CallFault.FAIL), 2),
 }
 """What is tried each time: faults, and how many points of each."""

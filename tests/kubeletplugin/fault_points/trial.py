@@ -15,13 +15,13 @@ from kerf_dra.api.errors import KerfError
 from kerf_dra.driver.runtime.lifecycle import iter_leaf_errors
 from kerf_dra.driver.testing.nvml import Death, NvidiaMachine
 from kerf_dra.driver.testing.nvml.machine import EVERY_FUNCTION
+from tests.fakes.nvml_functions import CHANGES, ERRORS, SHARING_CHANGES
 from tests.fakes.system_calls import CallFault, SystemCalls
 from tests.kubeletplugin.fault_points.cards import NvidiaCards
 from tests.kubeletplugin.fault_points.child import End, Ended, run_child
 from tests.kubeletplugin.fault_points.node import Life, Node, Saved
 from tests.kubeletplugin.fault_points.verdict import judge, judge_answers
 
-NVML_ERROR_UNKNOWN: Final = 999
 COUNTED_CALLS: Final = 1_000_000
 """More than any operation makes."""
 _ASKS_FOR_A_RESTART: Final = "restart the plugin"
@@ -44,13 +44,17 @@ class Operation(StrEnum):
     STOP = "stop"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class NvmlFault:
     """What befalls a call of NVML: of one function, or of any."""
 
     function: str
-    death: Death | None
-    """None: the call fails with NVML_ERROR_UNKNOWN, and nothing is done."""
+    death: Death | None = None
+    """None: the call fails with ``error``, and nothing is done."""
+    error: str = "UNKNOWN"
+    """A name of ``ERRORS``."""
+    stays: bool = False
+    """Whether all later calls fail, too."""
 
     @property
     def is_kill(self) -> bool:
@@ -58,26 +62,29 @@ class NvmlFault:
 
     @property
     def name(self) -> str:
-        return f"{'error' if self.death is None else self.death.name} of {self.function}"
+        if self.death is not None:
+            return f"{self.death.name} of {self.function}"
+        return f"{self.error} of {self.function}{' from then on' if self.stays else ''}"
 
 
 _SAYS_WHERE: Final = re.compile(r"gpu-\d-|/(kubelet|state|cdi|sharing)\b")
 """A device, or a path of the node."""
 Fault: TypeAlias = CallFault | NvmlFault
-CHANGES: Final = (
-    "nvmlDeviceSetMigMode",
-    "nvmlDeviceSetComputeMode",
-    "nvmlDeviceCreateGpuInstanceWithPlacement",
-    "nvmlGpuInstanceCreateComputeInstance",
-    "nvmlComputeInstanceDestroy",
-    "nvmlGpuInstanceDestroy",
-)
-"""The functions of NVML that change a card."""
 NVML_KILLS: Final = tuple(
-    NvmlFault(function, death) for function in CHANGES for death in (Death.BEFORE, Death.HALFWAY, Death.AFTER)
+    NvmlFault(function=function, death=death)
+    for function in (*CHANGES, *SHARING_CHANGES)
+    for death in (Death.BEFORE, Death.HALFWAY, Death.AFTER)
 )
-KILL_AT_ANY_NVML: Final = NvmlFault(EVERY_FUNCTION, Death.BEFORE)
-NVML_ERROR: Final = NvmlFault(EVERY_FUNCTION, None)
+KILL_AT_ANY_NVML: Final = NvmlFault(function=EVERY_FUNCTION, death=Death.BEFORE)
+NVML_ERROR: Final = NvmlFault(function=EVERY_FUNCTION)
+NVML_ERRORS: Final = tuple(
+    NvmlFault(function=EVERY_FUNCTION, error=error, stays=stays) for error in ERRORS for stays in (False, True)
+)
+"""Every code of NVML, once and from then on."""
+ABSENCES: Final = tuple(
+    fault for fault in NVML_ERRORS if fault.error in {"NOT_SUPPORTED", "INVALID_ARGUMENT", "NOT_FOUND", "GPU_NOT_FOUND"}
+)
+"""The codes by which NVML also says that something is not there."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +118,8 @@ class Faults:
         machine, skip = self._machine, at - 1 if at else COUNTED_CALLS
         machine.clear_faults()
         if fault.death is None:
-            machine.add_fault(fault.function, error=NVML_ERROR_UNKNOWN, skip=skip)
+            times = None if fault.stays else 1
+            machine.add_fault(fault.function, error=ERRORS[fault.error], skip=skip, times=times)
         else:
             machine.add_fault(fault.function, death=fault.death, skip=skip)
 

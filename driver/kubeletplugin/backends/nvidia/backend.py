@@ -219,7 +219,7 @@ class NvidiaBackend:
         card = self._card(device.partition.card_uuid)
         for folder in self._list_shared_folders(device, journal, found):
             self._sharing.take_back(card.uuid, folder)
-        card.abandon(found)
+        card.abandon(device.partition, found)
 
     def _list_shared_folders(
         self, device: AllocatedDevice, journal: Journal, found: FoundPartition | None

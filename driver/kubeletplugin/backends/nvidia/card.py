@@ -106,6 +106,7 @@ class NvidiaCard:
             instance=instance.id,
             compute_instance=compute_id,
             profile=device.partition.profile or "",
+            profile_id=instance.profile_id,
             placement=instance.placement.run,
             capabilities=capabilities,
             is_stand_in=is_stand_in,
@@ -114,23 +115,34 @@ class NvidiaCard:
 
     def unprepare(self, handle: NvidiaHandle) -> None:
         """Remove the GPU instance, if it is still the handle's: the same id may be another's by now."""
-        self.library.read_mig_mode(self.uuid)  # a card that is away proves nothing
-        if handle.instance is None:
+        mode = self.library.read_mig_mode(self.uuid)  # a card that is away proves nothing
+        if handle.instance is None or (mode is not None and not mode.is_on):
             return
-        instance = self._find_instance(handle.instance)
-        if instance is None or instance.uuid not in ("", handle.uuid):
+        profile_id = self._find_profile_id(handle.profile) if handle.profile_id is None else handle.profile_id
+        instance = self._find_instance(handle.instance, profile_id)
+        if instance is None or instance.uuid not in ("", handle.uuid) or instance.placement.run != handle.placement:
             return
-        if (self._profile_name(instance.profile_id), instance.placement.run) == (handle.profile, handle.placement):
-            if handle.is_static:
-                self._check_unused(instance)
-            else:
-                self._destroy(instance)
+        if handle.is_static:
+            self._check_unused(instance)
+        else:
+            self._destroy(instance)
 
-    def abandon(self, found: FoundPartition | None) -> None:
+    def abandon(self, partition: Partition, found: FoundPartition | None) -> None:
+        if partition.profile is not None:
+            self._find_profile_id(partition.profile)  # else the survey has not looked for it
         if found is not None and found.profile is not None and not found.is_static:
             instance = self._find_again(found)
             if instance is not None:
                 self._destroy(instance)
+
+    def _find_profile_id(self, name: str) -> int:
+        """Return NVML's id of a profile. Raises HardwareBusyError while the card does not report the profile."""
+        profile = self.model.profile(name)
+        if profile is None or profile.gi_profile_id is None:
+            raise HardwareBusyError(
+                f"cannot determine what card {self.uuid} has of profile {name}: NVML does not report the profile now"
+            )
+        return profile.gi_profile_id
 
     # Creation
 
@@ -221,15 +233,24 @@ class NvidiaCard:
     # Destruction
 
     def _destroy(self, instance: GpuInstanceReading) -> None:
+        """Destroy ``instance`` with what is in it, and check that the card does not list it any more."""
         self._check_unused(instance)
         try:
             for compute_id, _ in instance.compute_instances:
-                self._retry(instance, partial(self.library.destroy_compute_instance, compute_id=compute_id))
-            self._retry(instance, self.library.destroy_gpu_instance)
+                self._retry(
+                    instance, partial(self.library.destroy_compute_instance, self.uuid, instance.id, compute_id)
+                )
+            self._retry(instance, partial(self._destroy_emptied, instance))
         except HardwareInUseError as error:
             raise HardwareHeldError(
                 f"{self._describe_use(instance)}, {self._find_holders(instance)}: {error}"
             ) from error
+
+    def _destroy_emptied(self, instance: GpuInstanceReading) -> None:
+        """Destroy a GPU instance. Raises HardwareInUseError when the card still lists it (NVIDIA/go-nvml#146, H100)."""
+        self.library.destroy_gpu_instance(self.uuid, instance.id)
+        if self._is_there(instance):
+            raise HardwareInUseError("nvmlGpuInstanceDestroy has succeeded, but the instance is still there")
 
     def _check_unused(self, instance: GpuInstanceReading) -> None:
         """Check that no process is listed on the instance. Raises HardwareHeldError."""
@@ -251,13 +272,13 @@ class NvidiaCard:
             return f"held open by {self._name_processes(pids)}"
         return "though no process is listed; a monitor such as DCGM may hold it"
 
-    def _retry(self, instance: GpuInstanceReading, destroy: Callable[[str, int], None]) -> None:
+    def _retry(self, instance: GpuInstanceReading, destroy: Callable[[], None]) -> None:
         """Destroy ``instance``, or a part of it, as long as it is there: its id may be another's at the next try."""
         for delay_s in (*_DESTROY_DELAYS_S, None):
             if not self._is_there(instance):
                 return
             try:
-                destroy(self.uuid, instance.id)
+                destroy()
             except HardwareInUseError:
                 if delay_s is None:
                     raise
@@ -267,14 +288,23 @@ class NvidiaCard:
                 return
 
     def _is_there(self, instance: GpuInstanceReading) -> bool:
-        """Whether an instance that was read before is there still, maybe with fewer compute instances."""
-        now = self._find_instance(instance.id)
-        if now is None or not set(now.compute_instances) <= set(instance.compute_instances):
-            return False
-        return (now.profile_id, now.placement) == (instance.profile_id, instance.placement)
+        """Whether an instance that was read before is there still, maybe with fewer compute instances.
 
-    def _find_instance(self, id_: int) -> GpuInstanceReading | None:
-        return next((one for one in self.library.list_gpu_instances(self.uuid) if one.id == id_), None)
+        Raises HardwareBusyError when that cannot be determined: it had no compute instance and has one now.
+        """
+        now = self._find_instance(instance.id, instance.profile_id)
+        if now is None or now.placement != instance.placement:
+            return False
+        if not now.compute_instances or not set(now.compute_instances).isdisjoint(instance.compute_instances):
+            return True
+        if not instance.compute_instances:
+            raise HardwareBusyError(f"GPU instance {instance.id} of card {self.uuid} changes while it is destroyed")
+        return False  # another one has got its id
+
+    def _find_instance(self, id_: int, profile_id: int | None = None) -> GpuInstanceReading | None:
+        """Return the GPU instance of an id, where it is known of a profile; None: the card does not list it."""
+        instances = self.library.list_gpu_instances(self.uuid, profile_id)
+        return next((one for one in instances if one.id == id_), None)
 
     def find_partition(self, instance_id: int) -> Partition | None:
         """Return the partition that a GPU instance is; None: it is gone."""

@@ -40,6 +40,9 @@ class NvidiaHandle(CardHandle, frozen=True, kw_only=True, tag_field="kind", tag=
     compute_instance: int = 0
     profile: str = ""
     """The instance's profile: with id, placement and UUID it tells the instance from another one in its place."""
+    profile_id: int | None = None
+    """NVML's id of the profile, by which instances are listed; None: a record of an earlier version has only its name.
+    """
     placement: Run | None = None
     capabilities: tuple[int, ...] = ()
     """Numbers of the capability nodes of the instance, ``/dev/nvidia-caps/nvidia-cap30``."""

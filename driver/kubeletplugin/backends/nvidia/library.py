@@ -1,24 +1,24 @@
-"""NVML through nvidia-ml-py: the only module that knows the bindings. It returns values and raises Kerf's errors."""
+"""The queries and changes of NVML that the backend needs, with the structures of its bindings (nvidia-ml-py).
+
+It returns values and raises Kerf's errors. No other module but ``nvml.session`` knows the bindings.
+"""
 
 import ctypes
 import logging
-import os
-import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
-from kerf_dra.api.errors import KerfError, PermanentError, TransientError
+from kerf_dra.api.errors import KerfError
 from kerf_dra.driver.families.gpu.model import Engines
 from kerf_dra.driver.kubeletplugin.backends.base import (
     CardAbsentError,
     HardwareBusyError,
-    HardwareInUseError,
-    HardwareRefusedError,
     OutdatedProcessError,
 )
-from kerf_dra.driver.kubeletplugin.backends.nvidia.file_root import FileIdentity, identify_file
+from kerf_dra.driver.kubeletplugin.backends.nvidia.nvml.session import NvmlSession, decode_text, is_answer
 from kerf_dra.driver.kubeletplugin.backends.nvidia.readings import (
     CardReading,
     ComputeMode,
@@ -31,41 +31,21 @@ from kerf_dra.driver.kubeletplugin.backends.nvidia.readings import (
 )
 from kerf_dra.driver.partitions.geometry import Placement
 
+AnswerT = TypeVar("AnswerT")
+
 _log = logging.getLogger(__name__)
 
-SONAME: Final = "libnvidia-ml.so.1"
-_FOLDERS: Final = (
-    *("usr/lib64", "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib"),
-    *("lib64", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu", "lib"),
-)
-"""Where distributions and NVIDIA's driver container have the library, below the driver's root."""
 _ARCHITECTURES: Final = {5: "volta", 6: "turing", 7: "ampere", 8: "ada", 9: "hopper", 10: "blackwell", 13: "rubin"}
 """NVML_DEVICE_ARCH_*, in the words of Kerf's table of models."""
 _NO_INSTANCE: Final = 0xFFFFFFFF
 """The id of a GPU instance that NVML gives for what is outside of all."""
 _MIB: Final = 2**20
-_COMPUTE_INSTANCES: Final = 8
-"""Ids of compute instances in one GPU instance: 0 to 7."""
 _OLDEST_NAMED: Final = 2
 """The first version of the profile structure that has the profile's name (driver 470)."""
-_OTHER_VERSION: Final = "LIB_RM_VERSION_MISMATCH"
-"""The kernel driver that is loaded now is not of the library's version."""
-_CARD_IS_AWAY: Final = frozenset({"GPU_IS_LOST", "NOT_FOUND", "DRIVER_NOT_LOADED", "UNINITIALIZED", _OTHER_VERSION})
-_REFUSED: Final = frozenset({"INVALID_ARGUMENT", "NOT_SUPPORTED", "NO_PERMISSION", "FUNCTION_NOT_FOUND"})
-_REOPENED: Final = frozenset({"DRIVER_NOT_LOADED", "UNINITIALIZED", _OTHER_VERSION})
-"""Errors after which NVML has to be opened anew: the kernel driver was loaded again."""
-_UNREPORTED: Final = frozenset({"NOT_SUPPORTED", "INVALID_ARGUMENT", "FUNCTION_NOT_FOUND"})
-"""Answers to a question about a profile that this card or this driver does not have."""
-_GONE: Final = frozenset({"NOT_FOUND", "INVALID_ARGUMENT"})
-"""Answers to a question about an instance that is not there (any more): its handle is no argument then."""
-
-
-class NvmlUnavailableError(TransientError):
-    """NVML cannot be opened now: its library is not there, or the kernel driver is not loaded or of another version."""
-
-
-class NvmlBindingsMissingError(PermanentError):
-    """The Python package nvidia-ml-py is not installed."""
+_MOST_INSTANCES: Final = 64
+"""Rows for the instances of one profile: more than any card has, also where NVML does not say how many it may have."""
+_LIST_TRIES: Final = 3
+"""Times that instances are listed until none has gone while it was read: others make and remove one now and then."""
 
 
 class EventSet(NamedTuple):
@@ -78,49 +58,28 @@ class EventSet(NamedTuple):
     """The address that NVML's handle of each card is, by UUID: a lost card does not say its UUID any more."""
 
 
-class NvmlLibrary:
+class NvmlLibrary(NvmlSession):
     """NVML of one driver installation. Cards are named by UUID; all methods may be called in several threads."""
 
     def __init__(self, driver_root: Path) -> None:
         """``driver_root`` has the driver's files: ``/``, or where a driver container has mounted them."""
-        self._root = driver_root
-        self._nvml: Any = None
-        self._is_wanted = False
-        self._lock = threading.Lock()
-        self._loaded: ctypes.CDLL | None = None
-        self._file: FileIdentity | None = None
-        """The library's file when it was loaded: a process never loads another one, whatever is there later."""
-        self._driver_version = ""
+        super().__init__(driver_root)
         self._handles: dict[str, Any] = {}
         self._listed = 0
         """The number of cards at the latest listing, and the indexes of those that did not answer."""
         self._silent: tuple[int, ...] = ()
-        self.generation = 0
-        """How often NVML was opened: another number than before means that the driver was loaded anew."""
         self._profiles: dict[str, tuple[ProfileReading, ...]] = {}
+        self._compute_profiles: dict[tuple[str, int], tuple[int, ...]] = {}
+        """The ids of compute profiles, by the UUID of the card and the id of the GPU instances' profile."""
+        self._mig_capable: set[str] = set()
+        self._with_processes: set[str] = set()
+        """The UUIDs of cards that have answered what some cards do not support: these always do."""
 
-    def open(self) -> None:
-        """Load and initialize NVML.
-
-        Raises NvmlBindingsMissingError, NvmlUnavailableError, and OutdatedProcessError when the driver was replaced by
-        another version since the library was loaded.
-        """
-        with self._lock:
-            self._is_wanted = True
-            if self._nvml is None:
-                self._nvml = self._initialize()
-
-    def close(self) -> None:
-        """End the use of NVML; calls that run get an error. May be called twice."""
-        with self._lock:
-            self._is_wanted = False
-            self._shut_down()
-
-    @property
-    def driver_release(self) -> int:
-        """The release of the driver that is open, 580 of 580.95.05; 0: it has none that can be read."""
-        release = self._driver_version.partition(".")[0]
-        return int(release) if release.isdecimal() else 0
+    def _shut_down(self) -> None:
+        # New ones: what another thread has looked up before, it adds to the old ones, which nobody reads. What cards
+        # support stays: a process keeps its library, and that takes no kernel driver of another version.
+        self._handles = {}
+        super()._shut_down()
 
     # Cards
 
@@ -144,6 +103,7 @@ class NvmlLibrary:
             handles[reading.uuid] = handle
             found.append(reading)
         self._listed, self._silent = count, tuple(silent)
+        self._compute_profiles.clear()  # they are read again, should one have been missed
         return found
 
     def has_new_cards(self) -> bool:
@@ -177,17 +137,35 @@ class NvmlLibrary:
         return int(self._call("nvmlDeviceGetMinorNumber", self._handle(card_uuid)))
 
     def read_profiles(self, card_uuid: str) -> tuple[ProfileReading, ...]:
-        """Return the GPU-instance profiles that the card has; none: it is not capable of MIG."""
-        handle, profiles = self._handle(card_uuid), self._profiles
+        """Return the GPU-instance profiles that the card has; none: it is not capable of MIG.
+
+        One that the card has had before stays: NVML may report none while MIG mode is off. Raises HardwareBusyError
+        when it reports none of a card whose MIG mode is on.
+        """
+        handle = self._handle(card_uuid)
         enums = range(self._bindings().NVML_GPU_INSTANCE_PROFILE_COUNT)
-        found = tuple(profile for enum in enums if (profile := self._read_profile(handle, enum)) is not None)
-        profiles[card_uuid] = found
-        return found
+        known = {profile.enum: profile for profile in self._profiles.get(card_uuid, ())}
+        for enum, found in _ask_twice(partial(self._read_profile, handle), enums).items():
+            if found.placements or enum not in known:
+                known[enum] = found
+        if not known and (modes := self._call("nvmlDeviceGetMigMode", handle)) is not None and modes[0]:
+            raise HardwareBusyError(f"NVML reports no profile of card {card_uuid}, whose MIG mode is on")
+        self._profiles[card_uuid] = profiles = tuple(known[enum] for enum in sorted(known))
+        return profiles
 
     def read_mig_mode(self, card_uuid: str) -> MigMode | None:
-        """Return the MIG mode; None: the card is not capable of it."""
-        modes = self._call("nvmlDeviceGetMigMode", self._handle(card_uuid), none_for=_UNREPORTED)
-        return None if modes is None else MigMode(is_on=bool(modes[0]), is_on_later=bool(modes[1]))
+        """Return the MIG mode; None: the card is not capable of it.
+
+        Raises HardwareBusyError when NVML says so of a card that has had a mode before, or that has profiles.
+        """
+        modes = self._call("nvmlDeviceGetMigMode", self._handle(card_uuid))
+        if modes is not None:
+            self._mig_capable.add(card_uuid)
+            return MigMode(is_on=bool(modes[0]), is_on_later=bool(modes[1]))
+        profiles = self._profiles.get(card_uuid)
+        if card_uuid in self._mig_capable or (self.read_profiles(card_uuid) if profiles is None else profiles):
+            raise HardwareBusyError(f"NVML says that card {card_uuid} has no MIG mode, but the card is capable of MIG")
+        return None
 
     def set_mig_mode(self, card_uuid: str, is_on: bool) -> None:
         """Switch MIG mode, now or not at all: what would be pending until a reset is taken back.
@@ -211,12 +189,20 @@ class NvmlLibrary:
     # Processes
 
     def list_processes(self, card_uuid: str) -> list[ProcessReading] | None:
-        """Return the processes that use the card or its instances, by number; None: the driver does not tell."""
-        handle, untold = self._handle(card_uuid), _UNREPORTED | {"NO_PERMISSION"}
-        computing = self._call("nvmlDeviceGetComputeRunningProcesses_v3", handle, none_for=untold)
+        """Return the processes that use the card or its instances, by number; None: the driver does not report them.
+
+        Raises HardwareBusyError when it does not report those of a card of which it has before.
+        """
+        handle = self._handle(card_uuid)
+        computing = self._call("nvmlDeviceGetComputeRunningProcesses_v3", handle)
         if computing is None:
+            if card_uuid in self._with_processes:
+                raise HardwareBusyError(
+                    f"NVML does not list the processes of card {card_uuid} now, though it has before"
+                )
             return None
-        drawing = self._call("nvmlDeviceGetGraphicsRunningProcesses_v3", handle, none_for=untold) or []
+        self._with_processes.add(card_uuid)
+        drawing = self._call("nvmlDeviceGetGraphicsRunningProcesses_v3", handle) or []
         found = {(process.pid, _to_instance(process.gpuInstanceId)) for process in (*computing, *drawing)}
         readings = [ProcessReading(pid=pid, instance=instance) for pid, instance in found]
         return sorted(readings, key=lambda one: (one.pid, one.instance or 0))
@@ -236,10 +222,10 @@ class NvmlLibrary:
 
     def _read_condition(self, handle: Any) -> ConditionReading:  # noqa: ANN401
         nvml = self._bindings()
-        rows = self._call("nvmlDeviceGetRemappedRows", handle, none_for=_UNREPORTED)
-        reasons = self._call("nvmlDeviceGetCurrentClocksEventReasons", handle, none_for=_UNREPORTED)
+        rows = self._call("nvmlDeviceGetRemappedRows", handle)
+        reasons = self._call("nvmlDeviceGetCurrentClocksEventReasons", handle)
         fields = [nvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION]
-        values = self._call("nvmlDeviceGetFieldValues", handle, fields, none_for=_UNREPORTED)
+        values = self._call("nvmlDeviceGetFieldValues", handle, fields)
         is_told = values is not None and values[0].nvmlReturn == nvml.NVML_SUCCESS
         return ConditionReading(
             has_pending_rows=rows is not None and bool(rows[2]),
@@ -261,10 +247,10 @@ class NvmlLibrary:
         try:
             for card_uuid in card_uuids:
                 handle = self._handle(card_uuid)
-                supported = self._call("nvmlDeviceGetSupportedEventTypes", handle, none_for=_UNREPORTED) or 0
+                supported = self._call("nvmlDeviceGetSupportedEventTypes", handle) or 0
                 if supported & wanted:
                     arguments = (handle, supported & wanted, events.handle)
-                    self._call("nvmlDeviceRegisterEvents", *arguments, none_for=_UNREPORTED)
+                    self._call("nvmlDeviceRegisterEvents", *arguments)
                 cards[card_uuid] = ctypes.cast(handle, ctypes.c_void_p).value
         except KerfError:
             self.free_event_set(events)
@@ -282,7 +268,7 @@ class NvmlLibrary:
         try:
             data = nvml.nvmlEventSetWait_v2(events.handle, round(timeout_s * 1000))
         except nvml.NVMLError as error:
-            if _is_one_of(nvml, error, {"TIMEOUT"}):
+            if is_answer(nvml, name, error):
                 return None
             raise self._to_error(nvml, name, error, events.generation) from error
         address = ctypes.cast(data.device, ctypes.c_void_p).value
@@ -301,15 +287,22 @@ class NvmlLibrary:
 
     # Instances
 
-    def list_gpu_instances(self, card_uuid: str) -> list[GpuInstanceReading]:
-        """Return all GPU instances of the card, whoever made them, by id; one that goes meanwhile is left out."""
-        handle = self._handle(card_uuid)
-        if (mode := self.read_mig_mode(card_uuid)) is None or not mode.is_on:
+    def list_gpu_instances(self, card_uuid: str, profile_id: int | None = None) -> list[GpuInstanceReading]:
+        """Return the GPU instances of the card, whoever made them, by id: all, or those of one profile.
+
+        What it does not have is not on the card: every call for it has succeeded. Raises HardwareBusyError when
+        instances go while they are read, at each of some tries, and when NVML contradicts itself.
+        """
+        mode = self.read_mig_mode(card_uuid)
+        if mode is None and profile_id is not None:
+            raise HardwareBusyError(f"NVML says that card {card_uuid} has no MIG mode, but it has had a GPU instance")
+        if mode is None or not mode.is_on:
             return []
-        profiles = self._profiles.get(card_uuid) or self.read_profiles(card_uuid)
-        held = ((one, profile) for profile in profiles for one in self._instances(handle, profile))
-        found = filter(None, (self._read_gpu_instance(*one) for one in held))
-        return sorted(found, key=lambda instance: instance.id)
+        for _ in range(_LIST_TRIES):
+            found = self._read_gpu_instances(card_uuid, profile_id)
+            if found is not None:
+                return sorted(found, key=lambda instance: instance.id)
+        raise HardwareBusyError(f"the GPU instances of card {card_uuid} cannot be read: NVML lists some that it denies")
 
     def create_gpu_instance(self, card_uuid: str, profile_id: int, placement: Placement) -> int | None:
         """Create a GPU instance at exactly this placement and return its id; None: something there is in use."""
@@ -319,51 +312,35 @@ class NvmlLibrary:
             self._handle(card_uuid),
             profile_id,
             ctypes.byref(place),
-            none_for={"INSUFFICIENT_RESOURCES"},
         )
         return None if instance is None else int(self._call("nvmlGpuInstanceGetInfo", instance).id)
 
     def create_compute_instance(self, card_uuid: str, instance_id: int) -> None:
         """Create the compute instance that fills a GPU instance.
 
-        Raises HardwareBusyError when that is gone, HardwareRefusedError when there is no profile that fills it.
+        Raises HardwareBusyError when that is gone.
         """
         instance = self._instance(card_uuid, instance_id)
-        if instance is None:
-            raise HardwareBusyError(f"GPU instance {instance_id} of card {card_uuid} was destroyed meanwhile")
-        name = "nvmlGpuInstanceGetComputeInstanceProfileInfo"
-        profiles = [
-            profile
-            for enum in range(self._bindings().NVML_COMPUTE_INSTANCE_PROFILE_COUNT)
-            if (profile := self._call(name, instance, enum, 0, none_for=_UNREPORTED)) is not None
-        ]
-        if not profiles:
-            raise HardwareRefusedError(f"GPU instance {instance_id} of card {card_uuid} has no compute profiles")
         # Its id is not always 0: 1g with double memory was seen to have one of its own.
+        profiles = self._read_compute_profiles(instance)
         largest = max(profiles, key=lambda profile: (profile.sliceCount, profile.multiprocessorCount))
         self._call("nvmlGpuInstanceCreateComputeInstance", instance, largest.id)
 
     def destroy_compute_instance(self, card_uuid: str, instance_id: int, compute_id: int) -> None:
-        """Destroy a compute instance; one that is gone is success. Raises HardwareInUseError while it is used."""
-        instance = self._instance(card_uuid, instance_id)
-        if instance is None:
-            return
-        name = "nvmlGpuInstanceGetComputeInstanceById"
-        compute = self._call(name, instance, compute_id, none_for={"NOT_FOUND"})
-        if compute is not None:
-            self._call("nvmlComputeInstanceDestroy", compute, none_for={"NOT_FOUND"})
+        """Destroy a compute instance that was there.
 
-    def destroy_gpu_instance(self, card_uuid: str, instance_id: int) -> None:
-        """Destroy a GPU instance; one that is gone is success.
-
-        Raises HardwareInUseError while it is used, or is still there although NVML has said that it was destroyed.
+        Raises HardwareInUseError while it is used, HardwareBusyError when it is gone.
         """
         instance = self._instance(card_uuid, instance_id)
-        if instance is None:
-            return
-        self._call("nvmlGpuInstanceDestroy", instance, none_for={"NOT_FOUND"})
-        if self._instance(card_uuid, instance_id) is not None:  # seen on H100 (NVIDIA/go-nvml#146)
-            raise HardwareInUseError("nvmlGpuInstanceDestroy has succeeded, but the instance is still there")
+        compute = self._call("nvmlGpuInstanceGetComputeInstanceById", instance, compute_id)
+        self._call("nvmlComputeInstanceDestroy", compute)
+
+    def destroy_gpu_instance(self, card_uuid: str, instance_id: int) -> None:
+        """Destroy a GPU instance that was there. That NVML says so does not mean that it is gone (NVIDIA/go-nvml#146).
+
+        Raises HardwareInUseError while it is used, HardwareBusyError when it is gone.
+        """
+        self._call("nvmlGpuInstanceDestroy", self._instance(card_uuid, instance_id))
 
     # Reading
 
@@ -372,7 +349,7 @@ class NvmlLibrary:
         major, minor = self._call("nvmlDeviceGetCudaComputeCapability", handle)
         architecture = self._call("nvmlDeviceGetArchitecture", handle)
         cuda = self._call("nvmlSystemGetCudaDriverVersion")
-        memory = self._call("nvmlDeviceGetMemoryInfo", handle, none_for=_UNREPORTED)
+        memory = self._call("nvmlDeviceGetMemoryInfo", handle)
         return CardReading(
             uuid=self._call("nvmlDeviceGetUUID", handle),
             product=self._call("nvmlDeviceGetName", handle),
@@ -390,7 +367,7 @@ class NvmlLibrary:
         name = "nvmlDeviceGetGpuInstanceProfileInfo"
         info, version = None, 0
         for version in (_OLDEST_NAMED, 1):
-            info = self._call(name, handle, enum, version, none_for=_UNREPORTED)
+            info = self._call(name, handle, enum, version)
             if info is not None:
                 break
         if info is None:
@@ -398,7 +375,7 @@ class NvmlLibrary:
         return ProfileReading(
             enum=enum,
             id=info.id,
-            name=_decode(info.name).removeprefix("MIG ") if version >= _OLDEST_NAMED else "",
+            name=decode_text(info.name).removeprefix("MIG ") if version >= _OLDEST_NAMED else "",
             compute_slices=info.sliceCount,
             memory_bytes=info.memorySizeMB * _MIB,
             multiprocessors=info.multiprocessorCount,
@@ -415,42 +392,79 @@ class NvmlLibrary:
 
     def _read_placements(self, handle: Any, profile_id: int) -> Iterator[Placement]:  # noqa: ANN401
         name, count = "nvmlDeviceGetGpuInstancePossiblePlacements", ctypes.c_uint(0)
-        if self._call(name, handle, profile_id, None, ctypes.byref(count), none_for=_UNREPORTED) is None:
+        if self._call(name, handle, profile_id, None, ctypes.byref(count)) is None:
             return
         rows = (self._bindings().c_nvmlGpuInstancePlacement_t * count.value)()
         self._call(name, handle, profile_id, rows, ctypes.byref(count))
         yield from (Placement(row.start, row.size) for row in rows[: count.value])
 
-    def _instances(self, handle: Any, profile: ProfileReading) -> list[Any]:  # noqa: ANN401
+    def _read_gpu_instances(self, card_uuid: str, profile_id: int | None) -> list[GpuInstanceReading] | None:
+        """Return the GPU instances of all profiles, or of one; None: one has gone while it was read."""
+        handle = self._handle(card_uuid)
+        profiles = {one.id: one for one in self._profiles.get(card_uuid) or self.read_profiles(card_uuid)}
+        found: list[GpuInstanceReading] = []
+        for id_ in profiles if profile_id is None else (profile_id,):
+            profile = profiles.get(id_)
+            for instance in self._instances(handle, id_):
+                reading = self._read_gpu_instance(card_uuid, instance, profile)
+                if reading is None:
+                    return None
+                found.append(reading)
+        return found
+
+    def _instances(self, handle: Any, profile_id: int) -> list[Any]:  # noqa: ANN401
         count = ctypes.c_uint(0)
-        rows = (self._bindings().c_nvmlGpuInstance_t * profile.max_instances)()
-        name = "nvmlDeviceGetGpuInstances"
-        if self._call(name, handle, profile.id, rows, ctypes.byref(count), none_for=_UNREPORTED) is None:
-            return []
+        rows = (self._bindings().c_nvmlGpuInstance_t * _MOST_INSTANCES)()
+        self._call("nvmlDeviceGetGpuInstances", handle, profile_id, rows, ctypes.byref(count))
         return list(rows[: count.value])
 
-    def _read_gpu_instance(self, instance: Any, profile: ProfileReading) -> GpuInstanceReading | None:  # noqa: ANN401
-        """Return what the instance is; None: it is gone."""
-        if (info := self._call("nvmlGpuInstanceGetInfo", instance, none_for=_GONE)) is None:
+    def _read_gpu_instance(
+        self,
+        card_uuid: str,
+        instance: Any,  # noqa: ANN401
+        profile: ProfileReading | None,
+    ) -> GpuInstanceReading | None:
+        """Return what the instance is; None: it has gone, or a compute instance of it."""
+        if (info := self._call("nvmlGpuInstanceGetInfo", instance)) is None:
             return None
-        computes = list(self._read_compute_instances(instance))
+        kind = (card_uuid, int(info.profileId))
+        if kind not in self._compute_profiles:
+            self._compute_profiles[kind] = tuple(one.id for one in self._read_compute_profiles(instance))
+        computes = self._read_compute_instances(instance, self._compute_profiles[kind])
+        if computes is None:
+            return None
         return GpuInstanceReading(
             id=info.id,
             profile_id=info.profileId,
             placement=Placement(info.placement.start, info.placement.size),
             compute_instances=tuple((id_, uuid) for id_, uuid, _ in computes),
-            is_filled=[slices for _, _, slices in computes] == [profile.compute_slices],
+            is_filled=profile is not None and [slices for _, _, slices in computes] == [profile.compute_slices],
         )
 
-    def _read_compute_instances(self, instance: Any) -> Iterator[tuple[int, str, int]]:  # noqa: ANN401
-        """Yield the id, the UUID and the compute slices of each."""
-        name = "nvmlGpuInstanceGetComputeInstanceById"
-        for id_ in range(_COMPUTE_INSTANCES):
-            compute = self._call(name, instance, id_, none_for=_GONE)
-            info = None if compute is None else self._call("nvmlComputeInstanceGetInfo", compute, none_for=_GONE)
-            mig_uuid = None if info is None else self._call("nvmlDeviceGetUUID", info.device, none_for=_GONE)
-            if info is not None and mig_uuid is not None:
-                yield id_, mig_uuid, info.placement.size
+    def _read_compute_profiles(self, instance: Any) -> list[Any]:  # noqa: ANN401
+        """Return the compute-instance profiles of a GPU instance. Raises HardwareBusyError when NVML reports none."""
+        name = "nvmlGpuInstanceGetComputeInstanceProfileInfo"
+        enums = range(self._bindings().NVML_COMPUTE_INSTANCE_PROFILE_COUNT)
+        found = _ask_twice(lambda enum: self._call(name, instance, enum, 0), enums)
+        if not found:
+            raise HardwareBusyError("NVML reports no compute profile of a GPU instance")
+        return [*found.values()]
+
+    def _read_compute_instances(
+        self,
+        instance: Any,  # noqa: ANN401
+        profile_ids: Iterable[int],
+    ) -> list[tuple[int, str, int]] | None:
+        """Return the id, the UUID and the compute slices of each, by id; None: one has gone while it was read."""
+        count, rows = ctypes.c_uint(0), (self._bindings().c_nvmlComputeInstance_t * _MOST_INSTANCES)()
+        found: list[tuple[int, str, int]] = []
+        for id_ in profile_ids:
+            self._call("nvmlGpuInstanceGetComputeInstances", instance, id_, rows, ctypes.byref(count))
+            for compute in rows[: count.value]:
+                if (info := self._call("nvmlComputeInstanceGetInfo", compute)) is None:
+                    return None
+                found.append((info.id, self._call("nvmlDeviceGetUUID", info.device), info.placement.size))
+        return sorted(found)
 
     # Handles and calls
 
@@ -459,140 +473,30 @@ class NvmlLibrary:
         handles = self._handles
         handle = handles.get(card_uuid)
         if handle is None:
-            try:
-                handle = handles[card_uuid] = self._call("nvmlDeviceGetHandleByUUID", card_uuid.encode())
-            except (CardAbsentError, HardwareRefusedError) as error:
-                raise CardAbsentError(f"card {card_uuid} is not there: {error}") from error
+            handle = self._call("nvmlDeviceGetHandleByUUID", card_uuid.encode())
+            if handle is None:
+                raise CardAbsentError(f"card {card_uuid} is not there: NVML does not know its UUID")
+            handles[card_uuid] = handle
         return handle
 
     def _instance(self, card_uuid: str, instance_id: int) -> Any:  # noqa: ANN401
-        """Return the handle of a GPU instance; None: it is gone."""
-        name = "nvmlDeviceGetGpuInstanceById"
-        return self._call(name, self._handle(card_uuid), instance_id, none_for={"NOT_FOUND", "NOT_SUPPORTED"})
-
-    def _call(self, name: str, *arguments: Any, none_for: Collection[str] = ()) -> Any:  # noqa: ANN401
-        """Call a function of the bindings; None for the errors that are an answer."""
-        nvml, generation = self._bindings(), self.generation
-        try:
-            return getattr(nvml, name)(*arguments)
-        except nvml.NVMLError as error:
-            if _is_one_of(nvml, error, none_for):
-                return None
-            raise self._to_error(nvml, name, error, generation) from error
-        except UnicodeDecodeError as error:
-            raise HardwareRefusedError(f"{name}: the answer is not text: {error}") from error
-
-    def _to_error(self, nvml: Any, name: str, error: Any, generation: int) -> KerfError:  # noqa: ANN401
-        """Return Kerf's error for one of NVML's opening ``generation``, which it may end."""
-        message = f"{name}: {error}"
-        if _is_one_of(nvml, error, _CARD_IS_AWAY):
-            if _is_one_of(nvml, error, _REOPENED):
-                with self._lock:
-                    if generation == self.generation:  # else another thread has opened it anew: its event sets stay
-                        self._shut_down()
-            return CardAbsentError(message)
-        if _is_one_of(nvml, error, {"RESET_REQUIRED"}):
-            return HardwareRefusedError(f"{message}: the card has to be reset, or the machine booted")
-        if _is_one_of(nvml, error, {"IN_USE"}):
-            return HardwareInUseError(message)
-        return HardwareRefusedError(message) if _is_one_of(nvml, error, _REFUSED) else HardwareBusyError(message)
-
-    def _initialize(self) -> Any:  # noqa: ANN401  (the bindings have no types)
-        """Return the bindings once NVML is initialized."""
-        try:
-            import pynvml  # here: only processes with this backend pay for it, and have to have it
-        except ImportError as error:
-            message = "the backend nvidia needs the Python package nvidia-ml-py: pip install 'kerf-dra[nvidia]'"
-            raise NvmlBindingsMissingError(message) from error
-        self._load()
-        try:
-            self._driver_version = _open(pynvml)
-        except pynvml.NVMLError as error:
-            if _is_one_of(pynvml, error, {_OTHER_VERSION}) and self._is_replaced():
-                raise OutdatedProcessError(
-                    f"{self._find()} is of another version than when it was loaded, as is NVIDIA's driver: the process "
-                    "has to start again"
-                ) from error
-            where = "" if self._root == Path("/") else f" below {self._root}"
-            raise NvmlUnavailableError(
-                f"NVML cannot be opened{where}: {error}; is NVIDIA's driver loaded, and driverRoot where its files are?"
-            ) from error
-        self.generation += 1
-        return pynvml
-
-    def _bindings(self) -> Any:  # noqa: ANN401
-        """Return the bindings, of NVML that is opened anew after the kernel driver was loaded anew.
-
-        Raises CardAbsentError when that fails, and after ``close``.
-        """
-        if (nvml := self._nvml) is not None:
-            return nvml
-        with self._lock:
-            if not self._is_wanted:
-                raise CardAbsentError("NVML is not open")
-            try:
-                self._nvml = self._nvml or self._initialize()
-            except NvmlUnavailableError as error:
-                raise CardAbsentError(str(error)) from error
-            return self._nvml
-
-    def _shut_down(self) -> None:
-        nvml, self._nvml = self._nvml, None
-        # New ones: what another thread has looked up before, it adds to the old ones, which nobody reads.
-        self._handles, self._profiles = {}, {}
-        if nvml is not None:
-            with suppress(nvml.NVMLError):
-                nvml.nvmlShutdown()
-
-    def _load(self) -> None:
-        """Load the library of the driver's root, so that the bindings find it by its soname."""
-        if self._loaded is not None:
-            return
-        path = self._find()
-        self._file = self._file or identify_file(path)
-        if self._root == Path("/"):  # the linker finds it
-            return
-        if path is None:
-            raise NvmlUnavailableError(f"there is no {SONAME} below the driver's root {self._root}")
-        try:
-            self._loaded = ctypes.CDLL(os.fspath(path))
-        except OSError as error:
-            raise NvmlUnavailableError(f"{path} cannot be loaded: {error}") from error
-
-    def _find(self) -> Path | None:
-        """Return the path of the library below the driver's root."""
-        paths = (self._root / folder / SONAME for folder in _FOLDERS)
-        return next((path for path in paths if path.exists()), None)
-
-    def _is_replaced(self) -> bool:
-        """Whether another process would load another file."""
-        now = identify_file(self._find())
-        return now is not None and now != self._file
+        """Return the handle of a GPU instance. Raises HardwareBusyError when it is gone."""
+        return self._call("nvmlDeviceGetGpuInstanceById", self._handle(card_uuid), instance_id)
 
 
-def _open(nvml: Any) -> str:  # noqa: ANN401  (the bindings have no types)
-    """Open NVML, and return the driver's version. Raises NVMLError.
+def _ask_twice(ask: Callable[[int], AnswerT | None], numbers: Iterable[int]) -> dict[int, AnswerT]:
+    """Return the answers by number; what is said to be unsupported is asked about again, after all others.
 
-    NVML counts how often it is opened, and works with a driver that was loaded anew only once it was closed as often:
-    so what fails after the opening ends it.
+    So calls that fail a few times in a row hide no profile, and with it no instance.
     """
-    nvml.nvmlInit()
-    try:
-        return _decode(nvml.nvmlSystemGetDriverVersion())
-    except nvml.NVMLError:
-        with suppress(nvml.NVMLError):
-            nvml.nvmlShutdown()
-        raise
-
-
-def _is_one_of(nvml: Any, error: Any, names: Collection[str]) -> bool:  # noqa: ANN401
-    return any(error.value == getattr(nvml, f"NVML_ERROR_{name}") for name in names)
+    found: dict[int, AnswerT] = {}
+    for _ in range(2):
+        for number in numbers:
+            if number not in found and (answer := ask(number)) is not None:
+                found[number] = answer
+    return found
 
 
 def _to_instance(id_: int | None) -> int | None:
     """Return the id of a GPU instance; None: what is outside of all."""
     return None if id_ in (None, _NO_INSTANCE) else id_
-
-
-def _decode(text: bytes | str) -> str:
-    return text.decode(errors="replace") if isinstance(text, bytes) else text

@@ -5,7 +5,7 @@ All its processes are this one.
 
 import os
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,18 +23,8 @@ from kerf_dra.driver.testing.nvml.description import find_instance_id
 from kerf_dra.driver.testing.nvml.machine import EVERY_FUNCTION, MACHINE_VARIABLE
 from tests.fakes.nvml import open_nvml
 from tests.fakes.nvml_calls import create_gpu_instance, destroy_gpu_instance, fill_gpu_instance
+from tests.fakes.nvml_functions import CHANGES, SHARING_CHANGES
 
-CHANGES: Final = frozenset(
-    {
-        "nvmlDeviceSetMigMode",
-        "nvmlDeviceCreateGpuInstanceWithPlacement",
-        "nvmlGpuInstanceCreateComputeInstance",
-        "nvmlComputeInstanceDestroy",
-        "nvmlGpuInstanceDestroy",
-        "nvmlDeviceSetComputeMode",
-    }
-)
-"""The functions that change a card."""
 PID: Final = 4711
 H100: Final = "h100-80gb-sxm"
 PROFILES: Final = frozenset({"1g.10gb", "1g.20gb", "3g.40gb"})
@@ -57,14 +47,14 @@ class KillableLibrary(NvmlLibrary):
         self.after: dict[str, Callable[[], None]] = {}
         """What somebody does right after the next call of a function."""
 
-    def _call(self, name: str, *arguments: Any, none_for: Collection[str] = ()) -> Any:
-        if name not in CHANGES:
-            return super()._call(name, *arguments, none_for=none_for)
+    def _call(self, name: str, *arguments: Any) -> Any:
+        if name not in (*CHANGES, *SHARING_CHANGES):
+            return super()._call(name, *arguments)
         if name in self.ineffective:
             self.ineffective.remove(name)
             return None
         self._pass_point()
-        result = super()._call(name, *arguments, none_for=none_for)
+        result = super()._call(name, *arguments)
         self.after.pop(name, lambda: None)()
         self._pass_point()
         return result
@@ -115,12 +105,12 @@ class NvidiaMachineUnderTest(MachineUnderTest):
         return NvidiaBackend(config, library=self._library, wait=self.waits.append, now=self._now)
 
     def ignore(self, function: str, times: int) -> None:
-        """Let calls of the function, which is one of CHANGES, succeed and do nothing."""
+        """Let calls of the function, which changes cards, succeed and do nothing."""
         assert self._library is not None
         self._library.ineffective += [function] * times
 
     def do_after(self, function: str, action: Callable[[], None]) -> None:
-        """Let somebody do something right after the next call of the function, which is one of CHANGES."""
+        """Let somebody do something right after the next call of the function, which changes cards."""
         assert self._library is not None
         self._library.after[function] = action
 

@@ -77,8 +77,14 @@ class NvidiaNode:
     async def plugin(self) -> AsyncIterator[PluginCore]:
         """A process of the plugin."""
         with self.backend() as backend:
-            async with plugin_core(self.root, self.cluster, boot_id=self.boot_id, other_backend=backend) as core:
+            async with self.plugin_over(backend) as core:
                 yield core
+
+    @asynccontextmanager
+    async def plugin_over(self, backend: QuickBackend) -> AsyncIterator[PluginCore]:
+        """A process of the plugin, over a backend that is open."""
+        async with plugin_core(self.root, self.cluster, boot_id=self.boot_id, other_backend=backend) as core:
+            yield core
 
     @contextmanager
     def backend(self) -> Iterator[QuickBackend]:

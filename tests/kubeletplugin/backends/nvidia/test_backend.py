@@ -1,6 +1,5 @@
 """The backend ``nvidia`` on stand-ins of cards: what the contract of backends does not ask."""
 
-from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 from kerf_dra.api.errors import KerfError
 from kerf_dra.api.kerf.v1alpha1 import GpuConfig, GpuSharing
 from kerf_dra.driver.families.gpu import GPU
+from kerf_dra.driver.families.gpu.catalog import gpu_model
 from kerf_dra.driver.kubeletplugin.backends.base import (
     CardAbsentError,
     CardSurvey,
@@ -23,8 +23,9 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
 )
 from kerf_dra.driver.kubeletplugin.backends.nvidia import NvidiaBackend
 from kerf_dra.driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
-from kerf_dra.driver.kubeletplugin.backends.nvidia.library import NvmlLibrary, NvmlUnavailableError
+from kerf_dra.driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
 from kerf_dra.driver.kubeletplugin.backends.nvidia.mig_mode import MigPolicy
+from kerf_dra.driver.kubeletplugin.backends.nvidia.nvml.session import NvmlUnavailableError
 from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, build_device_set
 from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from kerf_dra.driver.partitions.geometry import Placement
@@ -137,7 +138,10 @@ def test_a_card_that_does_not_answer_hides_no_other(tmp_path: Path, caplog: pyte
     plugin = PluginStandIn(machine, GPU)
     assert [card.index for card in plugin.cards] == [1]
     assert "GPU 0 does not answer: nvmlDeviceGetName: Unknown Error" in caplog.text
-    machine.hardware.add_fault("nvmlDeviceGetGpuInstanceProfileInfoV", error=pynvml.NVML_ERROR_RESET_REQUIRED, skip=18)
+    skip = 2 * pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT - len(gpu_model(H100).profiles)  # all calls for the first card
+    machine.hardware.add_fault(
+        "nvmlDeviceGetGpuInstanceProfileInfoV", error=pynvml.NVML_ERROR_RESET_REQUIRED, skip=skip
+    )
     assert [card.index for card in plugin.backend.discover()] == [0]
     assert "the card has to be reset, or the machine booted" in caplog.text
 
@@ -329,8 +333,8 @@ class _LibraryReopenedMeanwhile(NvmlLibrary):
         self.reopened_at = ""
         self._machine = machine
 
-    def _call(self, name: str, *arguments: Any, none_for: Collection[str] = ()) -> Any:
-        result = super()._call(name, *arguments, none_for=none_for)
+    def _call(self, name: str, *arguments: Any) -> Any:
+        result = super()._call(name, *arguments)
         self.calls.append(name)
         if name == self.reopened_at:
             self.reopened_at = ""
@@ -365,23 +369,32 @@ def test_a_handle_of_before_the_driver_was_loaded_anew_is_not_kept(tmp_path: Pat
 
 @pytest.mark.parametrize("function", ["nvmlGpuInstanceGetInfo", "nvmlComputeInstanceGetInfo_v2"])
 @pytest.mark.parametrize("error", [pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_INVALID_ARGUMENT])
-def test_an_instance_that_goes_while_it_is_read_is_no_error(tmp_path: Path, function: str, error: int) -> None:
-    """Somebody destroyed his instance: the survey failed for good, and a prepare elsewhere on the card with it."""
+def test_instances_are_listed_again_when_one_goes_while_it_is_read(tmp_path: Path, function: str, error: int) -> None:
+    """Another program destroyed its instance: the survey failed for good, and a prepare elsewhere on the card with it.
+
+    A survey without the instance was no better: where the error was wrong, a release took its own for gone.
+    """
     plugin = plugin_on(tmp_path)
     plugin.prepare(allocate(plugin, *TWICE_1G))
-    machine_of(plugin).hardware.add_fault(function, error=error)
-    assert {one.uuid for one in survey(plugin).partitions} <= {""}
-    assert len(survey(plugin).partitions) == 1
+    before = survey(plugin)
+    machine_of(plugin).hardware.add_fault(function, error=error, times=2)
+    assert survey(plugin) == before
+    machine_of(plugin).hardware.add_fault(function, error=error, times=3)
+    with pytest.raises(HardwareBusyError, match="NVML lists some that it denies"):
+        survey(plugin)
 
 
 @pytest.mark.parametrize("function", ["nvmlGpuInstanceDestroy", "nvmlComputeInstanceDestroy"])
-def test_an_instance_that_goes_while_it_is_destroyed_is_destroyed(tmp_path: Path, function: str) -> None:
+def test_an_instance_that_nvml_does_not_find_is_released_when_the_card_does_not_list_it(
+    tmp_path: Path, function: str
+) -> None:
     plugin = plugin_on(tmp_path)
     record = allocate(plugin, *TWICE_1G)
     plugin.prepare(record)
     machine_of(plugin).hardware.add_fault(function, error=pynvml.NVML_ERROR_NOT_FOUND)
-    with suppress(HardwareHeldError):  # the stand-in has it still
+    with pytest.raises(HardwareBusyError, match="Not Found"):
         plugin.release(record)
+    assert [one.profile for one in survey(plugin).partitions] == ["1g.20gb"]
     plugin.release(record)
     assert plugin.is_empty
 
