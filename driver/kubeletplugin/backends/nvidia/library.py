@@ -428,9 +428,11 @@ class NvmlLibrary(NvmlSession):
         if (info := self._call("nvmlGpuInstanceGetInfo", instance)) is None:
             return None
         kind = (card_uuid, int(info.profileId))
-        if kind not in self._compute_profiles:
-            self._compute_profiles[kind] = tuple(one.id for one in self._read_compute_profiles(instance))
-        computes = self._read_compute_instances(instance, self._compute_profiles[kind])
+        profile_ids = self._compute_profiles.get(kind)  # a discovery in another thread may forget it meanwhile
+        if profile_ids is None:
+            profile_ids = tuple(one.id for one in self._read_compute_profiles(instance))
+            self._compute_profiles[kind] = profile_ids
+        computes = self._read_compute_instances(instance, profile_ids)
         if computes is None:
             return None
         return GpuInstanceReading(
