@@ -19,8 +19,8 @@ from kerf_dra.driver.testing.nvml.machine import EVERY_FUNCTION
 from tests.fakes.claims import claim, ref
 from tests.fakes.nvml import NEEDS_COMPILER
 from tests.fakes.nvml_functions import CARD_READS, DESTROYS, ERRORS, INSTANCE_READS
+from tests.kubeletplugin.backends.nvidia.node import H100, NvidiaNode
 from tests.kubeletplugin.claim_fixture import PluginCore
-from tests.kubeletplugin.nvidia_node import H100, NvidiaNode
 
 pytestmark = NEEDS_COMPILER
 
@@ -69,12 +69,12 @@ async def try_release(node: NvidiaNode, core: PluginCore, function: str, error: 
     for held, times in ((FIRST, chance.choice(TIMES[:-1])), (SECOND, None)):
         node.machine.add_fault(function, error=error, skip=chance.randrange(BEFORE_IT), times=times)
         with suppress(KerfError):
-            await core.preparer.unprepare(ref(held))
+            await core.preparer.unprepare_claim(ref(held))
         if wrong := [*judge(node, core)]:
             return wrong
         node.machine.clear_faults()
     for held in (FIRST, SECOND):
-        await core.preparer.unprepare(ref(held))
+        await core.preparer.unprepare_claim(ref(held))
     return [*judge(node, core), *(f"the record {uid} is left" for uid in core.checkpoint.records)]
 
 
@@ -83,7 +83,7 @@ async def test_a_release_removes_the_partition_or_keeps_its_record(error: str, n
     async with node.plugin() as core:
         for function in (*DESTROYS, *READS):
             for held in (FIRST, SECOND):
-                await core.preparer.prepare(ref(held))
+                await core.preparer.prepare_claim(ref(held))
             assert await try_release(node, core, function, ERRORS[error], Random(function + error)) == [], function
 
 
@@ -94,20 +94,20 @@ async def test_a_process_that_starts_while_a_function_fails_releases_nothing_tha
     """It has never seen the cards answer: what they seem to be without is not what they have had before."""
     for function in (*READS, EVERY_FUNCTION):
         async with node.plugin() as core:
-            await core.preparer.prepare(ref(FIRST))
-            await core.preparer.prepare(ref(SECOND))
+            await core.preparer.prepare_claim(ref(FIRST))
+            await core.preparer.prepare_claim(ref(SECOND))
         with node.backend() as backend:
             node.machine.add_fault(function, error=ERRORS[error], times=None)
             with suppress(KerfError):  # that it cannot start is as good
                 async with node.plugin_over(backend) as core:
                     for held in (FIRST, SECOND):
                         with suppress(KerfError):
-                            await core.preparer.unprepare(ref(held))
+                            await core.preparer.unprepare_claim(ref(held))
                     assert [*judge(node, core)] == [], function
         node.machine.clear_faults()
         async with node.plugin() as core:
             for held in (FIRST, SECOND):
-                await core.preparer.unprepare(ref(held))
+                await core.preparer.unprepare_claim(ref(held))
             assert ([*judge(node, core)], [*core.checkpoint.records]) == ([], []), function
 
 

@@ -11,7 +11,7 @@ from kerf_dra.driver.kubeletplugin.backends.nvidia import library
 from kerf_dra.driver.kubeletplugin.backends.nvidia.nvml import return_codes
 from kerf_dra.driver.kubeletplugin.backends.nvidia.nvml.return_codes import ANSWERS, Answer, Meaning
 from tests.fakes.nvml_functions import CHANGES, ERRORS, READS, SHARING_CHANGES
-from tests.structure.sources import ROOT
+from tools.sources import ROOT
 
 PAGE: Final = (ROOT / "docs/nvidia.md").read_text()
 STAND_IN: Final = ROOT / "driver/testing/nvml/source"
