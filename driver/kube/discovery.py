@@ -45,7 +45,7 @@ async def discover(client: Client) -> ApiFeatures:
 
     Raises UnsupportedError when it serves no usable version of resource.k8s.io, ApiError when a call fails.
     """
-    version = await client.get_json("/version")
+    version = await client.get_json("/version", has="major")
     served = await list_versions(client)
     return ApiFeatures(
         kubernetes=parse_version(version),
@@ -75,21 +75,21 @@ async def discover_classic(client: Client) -> ClassicFeatures | None:
     kinds = registry.choose_classic_kinds({version: await _list_resources(client, version) for version in served})
     if kinds is None:
         return None
-    return ClassicFeatures(kubernetes=parse_version(await client.get_json("/version")), resource=kinds)
+    return ClassicFeatures(kubernetes=parse_version(await client.get_json("/version", has="major")), resource=kinds)
 
 
 async def list_versions(client: Client) -> list[str]:
     """Return the served versions of resource.k8s.io; none where the group does not exist. Raises ApiError."""
     try:
-        group = await client.get_json(f"/apis/{GROUP}")
+        group = await client.get_json(f"/apis/{GROUP}", has="versions")
     except NotFoundError:
         return []
-    return [entry["version"] for entry in group.get("versions", ())]
+    return [entry["version"] for entry in group["versions"] or ()]
 
 
 async def _list_resources(client: Client, version: str) -> list[str]:
-    resources = (await client.get_json(f"/apis/{GROUP}/{version}")).get("resources", ())
-    return [resource["name"] for resource in resources]
+    found = await client.get_json(f"/apis/{GROUP}/{version}", has="resources")
+    return [resource["name"] for resource in found["resources"] or ()]
 
 
 def parse_version(version: JsonObject) -> tuple[int, int]:

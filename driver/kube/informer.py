@@ -23,9 +23,16 @@ from anyio.abc import TaskGroup
 from kerf_dra.api.errors import TransientError
 from kerf_dra.api.model.metadata import ObjectT, version_number
 from kerf_dra.api.model.names import ObjectRef
-from kerf_dra.api.wire import Kind, UndecodableObjectError
+from kerf_dra.api.wire import Kind
 from kerf_dra.driver.kube.http.client import Client
-from kerf_dra.driver.kube.http.errors import AccessError, AnswerTooLargeError, ApiError, ExpiredError, StatusError
+from kerf_dra.driver.kube.http.errors import (
+    AccessError,
+    AnswerTooLargeError,
+    ApiError,
+    ExpiredError,
+    StatusError,
+    UnexpectedAnswerError,
+)
 from kerf_dra.driver.kube.store import Indexer, ObjectChange, Store
 from kerf_dra.driver.kube.watch_decoder import EventType, WatchEvent
 from kerf_dra.driver.runtime import metrics
@@ -112,7 +119,7 @@ class Informer(Generic[ObjectT]):
             lasted = anyio.current_time() - began >= _LASTED_S
             if self._progressed or lasted:
                 delays, told = RETRIES.delays(self._random), ""
-            if isinstance(error, ExpiredError | UndecodableObjectError | AnswerTooLargeError):
+            if isinstance(error, ExpiredError | UnexpectedAnswerError | AnswerTooLargeError):
                 self._version = ""
             if (lasted and error is None) or (resumed and isinstance(error, ExpiredError)):
                 continue  # the server answers: an expired list is read again at once
@@ -125,13 +132,13 @@ class Informer(Generic[ObjectT]):
                 told = str(error)
             await anyio.sleep(delay_s)
 
-    async def _follow(self) -> ApiError | AccessError | UndecodableObjectError | None:
+    async def _follow(self) -> ApiError | AccessError | None:
         """List where needed, and watch until the server ends it (None) or a call fails."""
         try:
             if not self._version:
                 await self._list()
             await self._watch()
-        except (ApiError, AccessError, UndecodableObjectError) as error:
+        except (ApiError, AccessError) as error:
             return error
         return None
 

@@ -16,6 +16,7 @@ from kerf_dra.api.model.json_limits import CUT, MAX_LEVELS, make_readable
 from kerf_dra.api.model.metadata import ObjectT
 from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.api.wire import Kind, ListMeta, UndecodableObjectError
+from kerf_dra.driver.kube.http.answer_identity import ExpectedAnswer, find_mismatch
 from kerf_dra.driver.kube.http.errors import build_status_error
 
 
@@ -143,7 +144,7 @@ def decode_event(kind: Kind[ObjectT], call: str, line: bytes) -> WatchEvent[Obje
     """Decode the event of one line of a watch.
 
     Raises the StatusError of an ERROR event (ExpiredError: 410), UndecodableObjectError when the line is no event of an
-    object.
+    object of the kind.
     """
     try:
         event = _event_decoder.decode(line)
@@ -151,6 +152,8 @@ def decode_event(kind: Kind[ObjectT], call: str, line: bytes) -> WatchEvent[Obje
         event = _decode_readable_event(line)
     if event.type == "ERROR":
         raise build_status_error(call, 0, event.object)
+    if (mismatch := find_mismatch(ExpectedAnswer.of_event(kind), event.object)) is not None:
+        raise UndecodableObjectError(kind.kind, kind.api_version, f"the object of an event is another one: {mismatch}")
     type_ = EventType(event.type)
     if type_ is EventType.BOOKMARK:
         version = _head(kind, event.object).metadata.resource_version

@@ -1,6 +1,6 @@
 """An API server that answers with bytes: what is in them, no encoder of ours could write."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,7 @@ from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.http.credentials import Access
 from kerf_dra.driver.kube.http.errors import build_status_error
 from kerf_dra.driver.kube.http.transport import HttpRequest
+from tests.kube.identified import identified
 from tests.kube.open_transport import OpenTransport
 
 DEEP = b"[" * 5000 + b"]" * 5000
@@ -37,18 +38,23 @@ class RawServer(OpenTransport):
             return msgspec.json.encode(self.json[request.path])
         for path, objects in self.objects.items():
             if request.path == path:
-                return b'{"metadata":{"resourceVersion":"1"},"items":[' + b",".join(objects) + b"]}"
+                return list_of(path, objects)
             for one in objects:
                 if f'"name":"{request.path.rpartition("/")[2]}"'.encode() in one:
                     return one
         if request.method == "GET" and request.path.count("/") < 6:
-            return b'{"metadata":{"resourceVersion":"1"},"items":[]}'
+            return list_of(request.path, ())
         raise build_status_error(str(request), 404, b"{}")
 
     async def lines(self, request: HttpRequest) -> AsyncGenerator[bytes, None]:
         for event in self.events:
             yield event
         await anyio.sleep_forever()
+
+
+def list_of(path: str, items: Sequence[bytes]) -> bytes:
+    empty = msgspec.json.encode(identified(path, {"metadata": {"resourceVersion": "1"}, "items": []}))
+    return empty.replace(b'"items":[]', b'"items":[' + b",".join(items) + b"]")
 
 
 def claim(name: str, *, parameters: bytes = b"{}", device: str = "", version: int = 1, driver: str = "d") -> bytes:
@@ -58,7 +64,7 @@ def claim(name: str, *, parameters: bytes = b"{}", device: str = "", version: in
     result = b'[{"request":"r","driver":"%s","pool":"p","device":"%s"}]' % (driver.encode(), device.encode())
     allocation = b'{"allocation":{"devices":{"results":' + result + b',"config":' + config + b"}}}"
     return (
-        b'{"metadata":{"name":"%s","namespace":"team-a","uid":"u-%s","resourceVersion":"%d"},'
+        b'{"apiVersion":"resource.k8s.io/v1","kind":"ResourceClaim","metadata":{"name":"%s","namespace":"team-a","uid":"u-%s","resourceVersion":"%d"},'
         % (name.encode(), name.encode(), version)
         + b'"spec":{"devices":{"requests":[{"name":"r","exactly":{"deviceClassName":"c"}}],'
         + b'"config":[{"opaque":'

@@ -11,19 +11,24 @@ import pytest
 
 from kerf_dra.api.core.v1 import NODES, Node
 from kerf_dra.api.model.metadata import ObjectMeta
-from kerf_dra.api.wire import UndecodableObjectError
 from kerf_dra.driver.kube.http.client import Client, ClientSettings
 from kerf_dra.driver.kube.http.credentials import Access
-from kerf_dra.driver.kube.http.errors import AnswerTooLargeError, ExpiredError, UnreachableError, build_status_error
+from kerf_dra.driver.kube.http.errors import (
+    AnswerTooLargeError,
+    ExpiredError,
+    UnexpectedAnswerError,
+    UnreachableError,
+    build_status_error,
+)
 from kerf_dra.driver.kube.informer import Informer
 from tests.kube.http_stub import IMPATIENT, QUICK
 
 MIB = 2**20
 Answer = Callable[[anyio.abc.ByteStream], Awaitable[None]]
 
-NODE = b'{"metadata":{"name":"n","resourceVersion":"7"}}'
+NODE = b'{"apiVersion":"v1","kind":"Node","metadata":{"name":"n","uid":"u","resourceVersion":"7"}}'
 EVENT = b'{"type":"ADDED","object":%s}\n' % NODE
-LIST = b'{"metadata":{"resourceVersion":"7"},"items":[%s]}' % NODE
+LIST = b'{"apiVersion":"v1","kind":"NodeList","metadata":{"resourceVersion":"7"},"items":[%s]}' % NODE
 TOO_LARGE = (
     b'{"kind":"Status","status":"Failure","reason":"Timeout","code":504,'
     b'"message":"Timeout: Too large resource version: 900, current: 7",'
@@ -168,7 +173,7 @@ async def test_no_answer_is_unpacked() -> None:
     assert len(packed) < MIB // 8
     server = Bytes({"/": [responds(packed, headers=b"Content-Encoding: gzip\r\n")]})
     async with server.client() as client:
-        with pytest.raises(UndecodableObjectError):
+        with pytest.raises(UnexpectedAnswerError):
             await client.get(NODES, "n")
 
 

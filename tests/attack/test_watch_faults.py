@@ -1,5 +1,6 @@
 """What a watch may tell an informer, from a server or proxy that is broken: rows of ``kinds.toml``."""
 
+import json
 import re
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from kerf_dra.driver.kube.http.transport import HttpRequest
 from kerf_dra.driver.kube.informer import Informer
 from kerf_dra.driver.kube.store import ObjectChange
 from tests.attack.kinds import cases
+from tests.kube.identified import identified
 from tests.kube.open_transport import OpenTransport
 from tests.runtime.virtual_time import VIRTUAL_TIME
 
@@ -52,7 +54,8 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def encode(line: str) -> bytes:
     if found := _EVENT.fullmatch(line):
         type_, name, version = found.groups()
-        line = f'{{"type":"{type_}","object":{{"metadata":{{"name":"{name}","resourceVersion":"{version}"}}}}}}'
+        node = identified("/api/v1/nodes", {"metadata": {"name": name, "resourceVersion": version}})
+        line = json.dumps({"type": type_, "object": node})
     return line.encode("latin-1")
 
 
@@ -68,7 +71,7 @@ class FaultyServer(OpenTransport):
     async def call(self, request: HttpRequest) -> bytes:
         nodes = [dict(zip(("name", "resourceVersion"), node.split(), strict=True)) for node in self.fault.listed]
         items = [{"metadata": node} for node in nodes]
-        return msgspec.json.encode({"metadata": {"resourceVersion": "7"}, "items": items})
+        return msgspec.json.encode(identified(request.path, {"metadata": {"resourceVersion": "7"}, "items": items}))
 
     async def lines(self, request: HttpRequest) -> AsyncGenerator[bytes, None]:
         self.watches += 1

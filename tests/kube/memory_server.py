@@ -17,19 +17,29 @@ from kerf_dra.driver.kube.http.errors import StatusError, UnreachableError, buil
 from kerf_dra.driver.kube.http.transport import HttpRequest
 from kerf_dra.driver.local.apiserver.meta.label_selectors import parse_labels
 from kerf_dra.driver.runtime.notifier import Notifier
+from tests.kube.identified import identified
 from tests.kube.open_transport import OpenTransport
 
 Json = dict[str, Any]
 Fault = Callable[[HttpRequest], "Exception | None"]
 
 
-def status(request: HttpRequest, code: int, reason: str = "", message: str = "", retry_after_s: int = 0) -> StatusError:
+def status(
+    request: HttpRequest,
+    code: int,
+    reason: str = "",
+    message: str = "",
+    retry_after_s: int = 0,
+    missing: "ResourcePath | None" = None,
+) -> StatusError:
+    """The error of a Status; ``missing`` is the object that does not exist."""
+    named = {"group": missing.group, "kind": missing.collection, "name": missing.name} if missing else {}
     body = {
         "kind": "Status",
         "code": code,
         "reason": reason,
         "message": message or reason,
-        "details": {"retryAfterSeconds": retry_after_s},
+        "details": {"retryAfterSeconds": retry_after_s, **named},
     }
     return build_status_error(str(request), code, json.dumps(body).encode())
 
@@ -46,16 +56,18 @@ class ResourcePath:
     namespace: str
     name: str
     subresource: str
+    group: str = field(default="", compare=False)
 
     @classmethod
     def of(cls, path: str) -> "ResourcePath":
         parts = path.strip("/").split("/")
+        group = parts[1] if parts[0] == "apis" else ""
         parts = parts[2:] if parts[0] == "api" else parts[3:]
         namespace = ""
         if len(parts) > 2 and parts[0] == "namespaces":
             namespace, parts = parts[1], parts[2:]
         collection, name, subresource = (*parts, "", "", "")[:3]
-        return cls(collection, namespace, name, subresource)
+        return cls(collection, namespace, name, subresource, group)
 
 
 @dataclass
@@ -138,25 +150,29 @@ class MemoryServer(OpenTransport):
         await self._begin(request)
         if request.path in self.json:
             return json.dumps(self.json[request.path]).encode()
+        if request.method != "DELETE":
+            return json.dumps(identified(request.path, self._answer(request))).encode()
+        return json.dumps(self._answer(request)).encode()
+
+    def _answer(self, request: HttpRequest) -> Json:
         place = ResourcePath.of(request.path)
         body = json.loads(request.body or b"{}")
         match request.method:
             case "GET" if place.name:
-                answer = self._find(request, place)
+                return self._find(request, place)
             case "GET" if place.collection:
-                answer = self._list(request, place)
+                return self._list(request, place)
             case "GET":
                 raise status(request, 404, "NotFound")
             case "POST":
-                answer = self._create(request, place, body)
+                return self._create(request, place, body)
             case "PUT":
-                answer = self._update(request, place, body)
+                return self._update(request, place, body)
             case "PATCH":
                 self._check(request, self._find(request, place), body.get("metadata", {}))
-                answer = self._keep(place, merged(self._find(request, place), body))
+                return self._keep(place, merged(self._find(request, place), body))
             case _:
-                answer = self._delete(request, place, body)
-        return json.dumps(answer).encode()
+                return self._delete(request, place, body)
 
     async def lines(self, request: HttpRequest) -> AsyncGenerator[bytes, None]:
         await self._begin(request)
@@ -173,10 +189,10 @@ class MemoryServer(OpenTransport):
                 for entry in [entry for entry in self.history if entry.version > version]:
                     version = entry.version
                     if in_collection(entry.place, place) and (event := event_of(entry, matches)):
-                        yield json.dumps(event).encode()
+                        yield json.dumps({**event, "object": identified(request.path, event["object"])}).encode()
                 if bookmarks != self._bookmarks:
                     bookmarks = self._bookmarks
-                    head = {"metadata": {"resourceVersion": str(self.version)}}
+                    head = identified(request.path, {"metadata": {"resourceVersion": str(self.version)}})
                     yield json.dumps({"type": "BOOKMARK", "object": head}).encode()
                 if cuts != self._cuts:
                     raise UnreachableError(str(request), "connection reset")
@@ -201,7 +217,8 @@ class MemoryServer(OpenTransport):
     def _find(self, request: HttpRequest, place: ResourcePath) -> Json:
         found = self.objects.get((place.collection, place.namespace, place.name))
         if found is None:
-            raise status(request, 404, "NotFound", f"{place.collection} {place.name!r} not found")
+            message = f"{place.collection} {place.name!r} not found"
+            raise status(request, 404, "NotFound", message, missing=place)
         return found
 
     def _list(self, request: HttpRequest, place: ResourcePath) -> Json:

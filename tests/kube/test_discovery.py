@@ -4,7 +4,7 @@ import pytest
 
 from kerf_dra.api.errors import UnsupportedError
 from kerf_dra.driver.kube.discovery import discover, discover_classic
-from kerf_dra.driver.kube.http.errors import ServerError
+from kerf_dra.driver.kube.http.errors import ServerError, UnexpectedAnswerError
 from tests.kube.memory_server import MemoryServer, answering, failing
 from tests.runtime.virtual_time import VIRTUAL_TIME
 
@@ -70,11 +70,22 @@ async def test_a_cluster_without_dra_is_an_error_that_says_how_to_enable_it(serv
         await discover(cluster("31", served).client())
 
 
-@pytest.mark.parametrize("version", [{}, {"major": "one", "minor": "37"}])
+@pytest.mark.parametrize("version", [{"major": ""}, {"major": "one", "minor": "37"}])
 async def test_a_server_that_does_not_tell_its_version_is_an_error(version: dict[str, Any]) -> None:
     server = cluster("37", {"v1": [SLICES]})
     server.json["/version"] = version
     with pytest.raises(UnsupportedError, match="does not report its version"):
+        await discover(server.client())
+
+
+@pytest.mark.parametrize("path", ["/version", "/apis/resource.k8s.io", "/apis/resource.k8s.io/v1alpha3"])
+@pytest.mark.parametrize("answer", [{}, {"kind": "Status", "status": "Success"}], ids=["empty", "a Status"])
+async def test_an_answer_that_is_no_discovery_is_asked_for_again_instead_of_ending_the_process(
+    path: str, answer: dict[str, Any]
+) -> None:
+    server = cluster("37", {"v1": [SLICES], "v1alpha3": ["devicetaintrules"]})
+    server.json[path] = answer
+    with pytest.raises(UnexpectedAnswerError, match=rf"GET {path}: the answer has no "):
         await discover(server.client())
 
 

@@ -9,8 +9,9 @@ from kerf_dra.driver.kube.http.errors import ExpiredError, ServerError
 from kerf_dra.driver.kube.watch_decoder import EventType, decode_event, decode_page
 
 CALL = "GET /api/v1/nodes"
-GOOD = {"metadata": {"name": "n1", "resourceVersion": "7"}, "spec": {"future": True}}
-ODD = {"metadata": {"name": "n2", "resourceVersion": "8"}, "spec": {"taints": "?"}}
+NODE = {"apiVersion": "v1", "kind": "Node"}
+GOOD = {**NODE, "metadata": {"name": "n1", "resourceVersion": "7"}, "spec": {"future": True}}
+ODD = {**NODE, "metadata": {"name": "n2", "resourceVersion": "8"}, "spec": {"taints": "?"}}
 
 
 def line(type_: str, value: object) -> bytes:
@@ -25,7 +26,7 @@ def test_an_event_has_its_object_and_where_to_go_on(type_: str) -> None:
 
 
 def test_a_bookmark_has_only_where_to_go_on() -> None:
-    event = decode_event(NODES, CALL, line("BOOKMARK", {"kind": "Node", "metadata": {"resourceVersion": "9"}}))
+    event = decode_event(NODES, CALL, line("BOOKMARK", {**NODE, "metadata": {"resourceVersion": "9"}}))
     assert (event.type, event.ref, event.object, event.resource_version) == (EventType.BOOKMARK, None, None, "9")
 
 
@@ -41,7 +42,20 @@ def test_an_error_event_is_raised_as_its_status(code: int, error: type[Exception
         decode_event(NODES, CALL, line("ERROR", {"kind": "Status", "code": code, "message": "too bad"}))
 
 
-@pytest.mark.parametrize("text", [b"", b"<html>", b"{}", line("RENAMED", GOOD), line("ADDED", 3), line("BOOKMARK", [])])
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"<html>",
+        b"{}",
+        line("RENAMED", GOOD),
+        line("ADDED", 3),
+        line("BOOKMARK", []),
+        line("DELETED", {**GOOD, "kind": "Pod"}),
+        line("MODIFIED", {**GOOD, "apiVersion": "v2"}),
+        line("BOOKMARK", {"metadata": {"resourceVersion": "9"}}),
+    ],
+)
 def test_what_is_no_event_is_an_error(text: bytes) -> None:
     with pytest.raises(UndecodableObjectError):
         decode_event(NODES, CALL, text)

@@ -2,6 +2,9 @@
 
 Objects are decoded to values of the model and lose the fields that it does not have. So never write back what was read:
 change fields by ``patch`` or ``apply``; ``update`` is for objects that Kerf owns as a whole.
+
+Every answer passes one door before it is decoded: one that is not the object asked for (``answer_identity``) is no
+answer, is counted, and raises UnexpectedAnswerError. The answers to ``delete`` and ``create_subresource`` are not read.
 """
 
 import logging
@@ -11,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
 from types import TracebackType
-from typing import Final, Generic, Self, TypeAlias
+from typing import Any, Final, Generic, Self, TypeAlias
 
 import msgspec
 
@@ -19,8 +22,16 @@ from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.metadata import ObjectT
 from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.api.wire import Kind, ListMeta, ObjectList, UndecodableObjectError
+from kerf_dra.driver.kube.http.answer_identity import ExpectedAnswer, find_mismatch
 from kerf_dra.driver.kube.http.credentials import Access
-from kerf_dra.driver.kube.http.errors import AnswerTooLargeError, ExpiredError, InvalidError
+from kerf_dra.driver.kube.http.errors import (
+    AnswerTooLargeError,
+    ExpiredError,
+    InvalidError,
+    MissingObject,
+    NotFoundError,
+    UnexpectedAnswerError,
+)
 from kerf_dra.driver.kube.http.transport import ClientSettings, HttpRequest, HttpTransport, Transport
 from kerf_dra.driver.kube.watch_decoder import EventType, ListPage, WatchEvent, decode_event, decode_object, decode_page
 from kerf_dra.driver.runtime import metrics
@@ -37,12 +48,20 @@ JsonPatch: TypeAlias = list[JsonObject]
 _MOST_REPORTED: Final = 10_000
 """The unreadable objects that one client reports: whoever creates them must not fill memory or log."""
 
+_LONGEST_REASON: Final = 500
+"""Characters of the reason why an answer is none: it quotes the answer."""
+
 _log = logging.getLogger(__name__)
 
 _unreadable: Final = metrics.counter(
     "kerf_unreadable_objects_total",
     "Objects of the API server that cannot be read, as a whole (object) or in part; each name counts once.",
     ("resource", "extent"),
+)
+_unexpected: Final = metrics.counter(
+    "kerf_api_unexpected_answers_total",
+    "Answers and watch events that are not what was asked for: another object, kind or version, or no JSON.",
+    ("method", "resource"),
 )
 
 
@@ -72,8 +91,9 @@ class Client:
     ``user_agent`` is ``name/version``; the server takes the name as field manager where none is given. ``transport``
     replaces HTTP to ``access``.
 
-    Every call ends within ``settings.call_timeout_s``. Every call raises subclasses of ApiError, AccessError when there
-    are no credentials, and UndecodableObjectError when the answer does not have the shape of its kind.
+    Every call ends within ``settings.call_timeout_s``. Every call raises subclasses of ApiError, UnexpectedAnswerError
+    among them when the answer is not what was asked for or cannot be read, and AccessError when there are no
+    credentials.
     """
 
     def __init__(
@@ -104,14 +124,30 @@ class Client:
     ) -> None:
         await self._transport.__aexit__(kind, error, traceback)
 
-    async def get(self, kind: Kind[ObjectT], name: str, namespace: str = "") -> ObjectT:
-        """Read one object. What is nested too deeply in it is cut off (``json_limits``), and logged once."""
-        body = await self._call("GET", kind, namespace, name)
+    async def get(self, kind: Kind[ObjectT], name: str, namespace: str = "", *, resource_version: str = "") -> ObjectT:
+        """Read one object. What is nested too deeply in it is cut off (``json_limits``), and logged once.
+
+        With ``resource_version`` the server may answer from its cache, which must not be older; 0: any. Raises
+        NotFoundError for any 404: ``find`` says whether the object does not exist.
+        """
+        query = {"resourceVersion": resource_version} if resource_version else {}
+        request = self._build_request("GET", kind, namespace, name, query=query)
+        return await self._call_for(kind, request, ExpectedAnswer.of_object(kind, namespace, name))
+
+    async def find(
+        self, kind: Kind[ObjectT], name: str, namespace: str = "", *, resource_version: str = ""
+    ) -> ObjectT | None:
+        """Read one object as ``get`` does; None: the API server itself says that this object does not exist.
+
+        Any other 404, such as a proxy's page or that of a version that is not served, is an UnexpectedAnswerError.
+        """
         try:
-            return self._decode(kind, body)
-        except UndecodableObjectError as error:
-            named = f"{kind.kind} {ObjectRef(namespace, name)}"
-            raise UndecodableObjectError(named, kind.api_version, error.reason) from error
+            return await self.get(kind, name, namespace, resource_version=resource_version)
+        except NotFoundError as error:
+            if error.missing == MissingObject(kind.group, kind.plural, name):
+                return None
+            reason = f"no answer that {kind.kind} {ObjectRef(namespace, name)} does not exist: {error.message}"
+            raise UnexpectedAnswerError(error.call, reason) from error
 
     async def list(
         self, kind: Kind[ObjectT], namespace: str = "", *, label_selector: str = "", field_selector: str = ""
@@ -172,7 +208,9 @@ class Client:
         if dry_run:
             query["dryRun"] = "All"
         namespace = namespace or value.metadata.namespace
-        return self._decode(kind, await self._call("POST", kind, namespace, query=query, body=kind.encode(value)))
+        request = self._build_request("POST", kind, namespace, query=query, body=kind.encode(value))
+        expected = ExpectedAnswer.of_object(kind, namespace, value.metadata.name, is_stored=not dry_run)
+        return await self._call_for(kind, request, expected)
 
     async def create_subresource(self, kind: Kind[ObjectT], value: ObjectT, subresource: str) -> None:
         """Create the ``subresource`` of the existing object of ``value``'s name, such as a pod's binding.
@@ -180,7 +218,8 @@ class Client:
         Raises NotFoundError when there is no such object, ConflictError when it has the subresource already.
         """
         namespace, name = value.ref
-        await self._call("POST", kind, namespace, name, subresource, body=kind.encode(value))
+        body = kind.encode(value)
+        await self._transport.call(self._build_request("POST", kind, namespace, name, subresource, body=body))
 
     async def update(self, kind: Kind[ObjectT], value: ObjectT, *, subresource: str = "") -> ObjectT:
         """Replace the whole object (PUT).
@@ -188,8 +227,9 @@ class Client:
         Raises ConflictError when it is no longer at ``value``'s resource version, NotFoundError when it does not exist.
         """
         namespace, name = value.ref
-        body = kind.encode(value)
-        return self._decode(kind, await self._call("PUT", kind, namespace, name, subresource, body=body))
+        request = self._build_request("PUT", kind, namespace, name, subresource, body=kind.encode(value))
+        expected = ExpectedAnswer.of_object(kind, namespace, name, uid=value.metadata.uid)
+        return await self._call_for(kind, request, expected)
 
     async def patch(
         self,
@@ -207,10 +247,11 @@ class Client:
         query = {"fieldManager": field_manager} if field_manager else {}
         if force:
             query["force"] = "true"
-        answer = await self._call(
+        request = self._build_request(
             "PATCH", kind, namespace, name, subresource, query=query, body=patch, content_type=type.value
         )
-        return self._decode(kind, answer)
+        uid = patch.get("metadata", {}).get("uid", "") if isinstance(patch, dict) else ""
+        return await self._call_for(kind, request, ExpectedAnswer.of_object(kind, namespace, name, uid=uid))
 
     async def apply(
         self,
@@ -259,7 +300,7 @@ class Client:
             options["preconditions"] = {key: value for key, value in preconditions.items() if value is not None}
         if grace_s is not None:
             options["gracePeriodSeconds"] = grace_s
-        await self._call("DELETE", kind, namespace, name, body=options)
+        await self._transport.call(self._build_request("DELETE", kind, namespace, name, body=options))
 
     async def watch(
         self,
@@ -273,7 +314,8 @@ class Client:
         """Yield the changes after ``resource_version``, until the server ends the watch, as it does every hour or so.
 
         Close the generator when leaving it early (``contextlib.aclosing``). An object that cannot be read is logged
-        once. Raises ExpiredError when ``resource_version`` is too old.
+        once. Raises ExpiredError when ``resource_version`` is too old, UnexpectedAnswerError for a line that is no
+        event of the kind.
         """
         query = _selectors(label_selector, field_selector) | {
             "watch": "true",
@@ -283,27 +325,30 @@ class Client:
         request = HttpRequest(method="GET", path=kind.path(namespace), resource=kind.plural, query=query)
         async with aclosing(self._transport.lines(request)) as lines:
             async for line in lines:
-                event = decode_event(kind, str(request), line)
+                event = self._decode_event(kind, request, line)
                 if event.unreadable is not None and event.ref is not None:
                     self._report(kind, event.ref, event.unreadable, is_ignored=event.object is None)
                 yield event
 
-    async def get_json(self, path: str) -> JsonObject:
-        """Read the JSON object at ``path``, for discovery and version."""
+    async def get_json(self, path: str, *, has: str = "") -> JsonObject:
+        """Read the JSON object at ``path``, for discovery and version; ``has`` is a field that each such object has."""
         request = HttpRequest(method="GET", path=path, resource="discovery")
         body = await self._transport.call(request)
         try:
-            return msgspec.json.decode(body, type=JsonObject)
+            found = msgspec.json.decode(body, type=JsonObject)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise UndecodableObjectError("JSON object", path, str(error)) from error
+            raise self._refuse(request, f"the answer is no JSON object: {error}") from error
+        if has and has not in found:
+            raise self._refuse(request, f"the answer has no {has}: {sorted(found)!r:.200}")
+        return found
 
     async def _pages(
         self, kind: Kind[ObjectT], namespace: str, query: dict[str, str]
     ) -> AsyncGenerator[ListPage[ObjectT], None]:
         more = ""
         while True:
-            body = await self._call("GET", kind, namespace, query={**query, "continue": more} if more else query)
-            page = decode_page(kind, body)
+            request = self._build_request("GET", kind, namespace, query={**query, "continue": more} if more else query)
+            page = await self._call_for_page(kind, request)
             for ref, error in page.unreadable.items():
                 self._report(kind, ref, error, is_ignored=True)
             for ref, error in page.shortened.items():
@@ -313,10 +358,10 @@ class Client:
             if not more:
                 return
 
-    async def _call(
+    def _build_request(
         self,
         method: str,
-        kind: Kind[ObjectT],
+        kind: Kind[Any],
         namespace: str,
         name: str | None = None,
         subresource: str = "",
@@ -324,8 +369,8 @@ class Client:
         query: dict[str, str] | None = None,
         body: object = None,
         content_type: str = "application/json",
-    ) -> bytes:
-        """Send one request to a collection (``name`` is None) or to an object."""
+    ) -> HttpRequest:
+        """Build a request to a collection (``name`` is None) or to an object. Raises InvalidError."""
         request = HttpRequest(
             method=method,
             path=kind.path(namespace, name or "", subresource),
@@ -339,13 +384,43 @@ class Client:
         )
         if name is not None:
             _check_name(request, kind, ObjectRef(namespace, name))
-        return await self._transport.call(request)
+        return request
 
-    def _decode(self, kind: Kind[ObjectT], body: bytes) -> ObjectT:
-        decoded = decode_object(kind, body)
+    async def _call_for(self, kind: Kind[ObjectT], request: HttpRequest, expected: ExpectedAnswer) -> ObjectT:
+        """Send ``request``, and decode the answer if it is the ``expected`` object."""
+        body = await self._transport.call(request)
+        self._check(request, expected, body)
+        try:
+            decoded = decode_object(kind, body)
+        except UndecodableObjectError as error:
+            raise self._refuse(request, f"cannot read {expected}: {error.reason}") from error
         if decoded.unreadable is not None:
             self._report(kind, decoded.value.ref, decoded.unreadable, is_ignored=False)
         return decoded.value
+
+    async def _call_for_page(self, kind: Kind[ObjectT], request: HttpRequest) -> ListPage[ObjectT]:
+        body = await self._transport.call(request)
+        self._check(request, ExpectedAnswer.of_list(kind), body)
+        try:
+            return decode_page(kind, body)
+        except UndecodableObjectError as error:
+            raise self._refuse(request, str(error)) from error
+
+    def _decode_event(self, kind: Kind[ObjectT], request: HttpRequest, line: bytes) -> WatchEvent[ObjectT]:
+        try:
+            return decode_event(kind, str(request), line)
+        except UndecodableObjectError as error:
+            raise self._refuse(request, str(error)) from error
+
+    def _check(self, request: HttpRequest, expected: ExpectedAnswer, body: bytes) -> None:
+        if (mismatch := find_mismatch(expected, body)) is not None:
+            raise self._refuse(request, f"the answer is not {expected}: {mismatch}")
+
+    def _refuse(self, request: HttpRequest, reason: str) -> UnexpectedAnswerError:
+        """Count an answer that is none, and return the error that says so."""
+        _unexpected.labels(request.method, request.resource).inc()
+        doubt = "" if request.method == "GET" else "; the write may have happened"
+        return UnexpectedAnswerError(str(request), f"{reason:.{_LONGEST_REASON}}{doubt}")
 
     def _report(self, kind: Kind[ObjectT], ref: ObjectRef, error: UndecodableObjectError, *, is_ignored: bool) -> None:
         """Log and count an object that cannot be read as a whole, once."""

@@ -4,6 +4,7 @@
 
     ApiError                            every failed call
     ├── UnreachableError                no answer, or an incomplete one            (transient)
+    ├── UnexpectedAnswerError           an answer that is not what was asked for   (transient)
     ├── AnswerTooLargeError             the answer is longer than is read          (permanent)
     └── StatusError                     an error status; carries the Status object's fields
         ├── NotFoundError        404
@@ -51,6 +52,13 @@ class ApiError(KerfError):
 
 class UnreachableError(ApiError, TransientError):
     """The call got no answer: it was refused, interrupted, or too slow. A write may or may not have happened."""
+
+
+class UnexpectedAnswerError(ApiError, TransientError):
+    """The answer is not what was asked for, whatever its status says, so that nothing is known.
+
+    A proxy may have answered, or another object was read. A write may or may not have happened: read again.
+    """
 
 
 class AnswerTooLargeError(ApiError, PermanentError):

@@ -24,7 +24,8 @@ PLURALS = {
 async def install(cluster: ClassicCluster) -> None:
     for document in yaml.safe_load_all(POLICY.read_text()):
         group, _, version = document["apiVersion"].partition("/")
-        kind = identity_kind(Object, group=group, version=version, plural=PLURALS[document["kind"]], namespaced=False)
+        name = document["kind"]
+        kind = identity_kind(Object, group=group, version=version, plural=PLURALS[name], namespaced=False, kind=name)
         await cluster.admin.apply(kind, document, field_manager="admin")
 
 

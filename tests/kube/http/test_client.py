@@ -7,7 +7,6 @@ import pytest
 
 from kerf_dra.api.core.v1 import BINDINGS, LEASES, NODES, PODS, Binding, Lease, Node, ObjectReference
 from kerf_dra.api.model.metadata import ObjectMeta
-from kerf_dra.api.wire import UndecodableObjectError
 from kerf_dra.driver.kube.http.client import Client, PatchType
 from kerf_dra.driver.kube.http.errors import (
     AlreadyExistsError,
@@ -15,10 +14,14 @@ from kerf_dra.driver.kube.http.errors import (
     ExpiredError,
     InvalidError,
     NotFoundError,
+    UnexpectedAnswerError,
 )
 from kerf_dra.driver.kube.http.transport import HttpRequest
+from tests.kube.identified import identified
 from tests.kube.memory_server import MemoryServer, answering, failing
 from tests.runtime.virtual_time import VIRTUAL_TIME
+
+NODE = identified("/api/v1/nodes/n1", {"metadata": {"name": "n1", "uid": "u1", "resourceVersion": "7"}})
 
 
 @pytest.fixture
@@ -111,10 +114,12 @@ async def test_an_unreadable_object_of_a_list_is_named_and_hides_no_other(server
     assert [ref.name for ref in listed.unreadable] == ["odd"]
 
 
-@pytest.mark.parametrize("answer", [{"items": "?"}, {"items": [{"metadata": 3}]}])
+@pytest.mark.parametrize(
+    "answer", [{"items": "?"}, {"items": [{"metadata": 3}]}, {"items": []}, {"items": [], "kind": "NodeList"}]
+)
 async def test_an_answer_that_is_no_list_is_an_error(server: MemoryServer, client: Client, answer: Any) -> None:
     server.json["/api/v1/nodes"] = answer
-    with pytest.raises(UndecodableObjectError):
+    with pytest.raises(UnexpectedAnswerError):
         await client.list(NODES)
 
 
@@ -133,7 +138,7 @@ async def test_an_answer_that_is_no_list_is_an_error(server: MemoryServer, clien
 async def test_each_kind_of_patch_says_what_it_is(
     server: MemoryServer, client: Client, type_: PatchType, patch: Any, content_type: str
 ) -> None:
-    server.json["/api/v1/nodes/n1/status"] = {"metadata": {"name": "n1"}}
+    server.json["/api/v1/nodes/n1/status"] = NODE
     await client.patch(NODES, "n1", patch, type=type_, subresource="status", field_manager="kerf-controller")
     assert (last(server).method, last(server).content_type) == ("PATCH", content_type)
     assert last(server).query == {"fieldManager": "kerf-controller"}
@@ -147,7 +152,7 @@ async def test_objects_are_sent_with_sorted_keys(server: MemoryServer, client: C
     status of claims that had configuration.
     """
     parameters = {"kind": "GpuConfig", "apiVersion": "kerf.dev/v1alpha1", "sharing": {"strategy": "Mps", "mps": {}}}
-    server.json["/api/v1/nodes/n1"] = {"metadata": {"name": "n1"}}
+    server.json["/api/v1/nodes/n1"] = NODE
     await client.patch(NODES, "n1", {"spec": {"parameters": parameters}}, type=PatchType.MERGE)
     assert [*body(server)["spec"]["parameters"]] == ["apiVersion", "kind", "sharing"]
     assert [*body(server)["spec"]["parameters"]["sharing"]] == ["mps", "strategy"]
@@ -197,7 +202,7 @@ async def test_a_subresource_is_created_beneath_its_object(server: MemoryServer,
 
 async def test_discovery_that_is_no_json_object_is_an_error(server: MemoryServer, client: Client) -> None:
     server.json["/version"] = []  # type: ignore[assignment]
-    with pytest.raises(UndecodableObjectError, match="cannot read a JSON object of /version"):
+    with pytest.raises(UnexpectedAnswerError, match="GET /version: the answer is no JSON object"):
         await client.get_json("/version")
 
 

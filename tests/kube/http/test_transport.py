@@ -1,6 +1,7 @@
 """HTTP over real sockets, with time limits of a fraction of a second where the server hangs."""
 
 import asyncio
+import json
 import ssl
 from contextlib import aclosing
 from dataclasses import replace
@@ -14,7 +15,6 @@ from aiohttp import web
 
 from kerf_dra.api.core.v1 import NODES, Node
 from kerf_dra.api.model.metadata import ObjectMeta
-from kerf_dra.api.wire import UndecodableObjectError
 from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.http.credentials import Access
 from kerf_dra.driver.kube.http.errors import (
@@ -25,6 +25,7 @@ from kerf_dra.driver.kube.http.errors import (
     StatusError,
     ThrottledError,
     UnauthorizedError,
+    UnexpectedAnswerError,
     UnreachableError,
 )
 from kerf_dra.driver.runtime.https.proxy import parse_proxy
@@ -32,8 +33,9 @@ from kerf_dra.driver.runtime.metrics import REGISTRY
 from tests.fakes.connect_proxy import connect_proxy
 from tests.kube.certificates import HERE
 from tests.kube.http_stub import IMPATIENT, QUICK, Answer, Stub, disconnect, disconnect_halfway, respond, respond_bytes
+from tests.kube.identified import identified
 
-NODE = {"metadata": {"name": "n1", "resourceVersion": "1"}}
+NODE = identified("/api/v1/nodes", {"metadata": {"name": "n1", "uid": "u", "resourceVersion": "1"}})
 VALUE = Node(metadata=ObjectMeta(name="n1"))
 
 
@@ -142,10 +144,12 @@ async def test_the_server_learns_who_asks_and_what_is_accepted() -> None:
 
 
 async def test_a_path_below_the_servers_address_is_kept() -> None:
-    async with Stub([respond(200, NODE)]).serving() as stub:
+    name = "system:odd name?x=1"
+    odd = {**NODE, "metadata": {**NODE["metadata"], "name": name}}
+    async with Stub([respond(200, odd)]).serving() as stub:
         access = Access(server=f"{stub.url}/k8s/clusters/c-1")
         async with Client(access, user_agent="kerf-test/1", settings=QUICK) as client:
-            await client.get(NODES, "system:odd name?x=1")
+            await client.get(NODES, name)
     assert stub.asked[0].path == "/k8s/clusters/c-1/api/v1/nodes/system:odd%20name%3Fx%3D1"
     assert stub.asked[0].query == {}
 
@@ -219,11 +223,9 @@ async def versions(client: Client) -> list[str]:
 
 
 def added(version: int, padding: int = 0) -> bytes:
-    labels = b'"x": "%s"' % (b"x" * padding)
-    return b'{"type": "ADDED", "object": {"metadata": {"name": "n", "labels": {%s}, "resourceVersion": "%d"}}}\n' % (
-        labels,
-        version,
-    )
+    metadata = {"name": "n", "labels": {"x": "x" * padding}, "resourceVersion": str(version)}
+    node = identified("/api/v1/nodes", {"metadata": metadata})
+    return json.dumps({"type": "ADDED", "object": node}).encode() + b"\n"
 
 
 @pytest.mark.parametrize("size", [1, 7, 100, 10**6])
@@ -392,7 +394,7 @@ async def test_missing_credentials_are_an_error_that_names_the_file(tmp_path: Pa
 
 async def test_a_body_that_is_no_object_is_an_error() -> None:
     async with Stub([respond_bytes(b"<html>")]).serving() as stub, stub.client() as client:
-        with pytest.raises(UndecodableObjectError, match="cannot read a Node n1 of v1"):
+        with pytest.raises(UnexpectedAnswerError, match="the answer is not Node n1 of v1: it is no such document"):
             await client.get(NODES, "n1")
 
 

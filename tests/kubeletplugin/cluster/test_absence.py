@@ -18,6 +18,7 @@ from kerf_dra.driver.kube.http.errors import ServerError, build_status_error
 from kerf_dra.driver.kube.http.transport import HttpRequest
 from kerf_dra.driver.kubeletplugin.cluster.base import AbsenceUnprovenError, confirm_absence, read_claim
 from kerf_dra.driver.local.apiserver import ApiServer, ApiServerSettings
+from tests.kube.identified import identified
 from tests.kube.open_transport import OpenTransport
 
 REF = ClaimRef("default", "training", "uid-1")
@@ -36,7 +37,11 @@ def status(code: int, reason: str, **details: str) -> tuple[int, bytes]:
 
 def found(uid: str) -> tuple[int, bytes]:
     claim = {"metadata": {"namespace": "default", "name": "training", "uid": uid}, "spec": {}, "status": {}}
-    return 200, json.dumps({"metadata": {"resourceVersion": "1"}, "items": [claim] if uid else []}).encode()
+    return list_of(*([claim] if uid else []))
+
+
+def list_of(*claims: dict[str, Any]) -> tuple[int, bytes]:
+    return 200, json.dumps(identified(LIST, {"metadata": {"resourceVersion": "1"}, "items": claims})).encode()
 
 
 def serves(*plurals: str) -> tuple[int, bytes]:
@@ -140,7 +145,7 @@ async def test_discovery_and_list_confirm_absence(group: tuple[int, bytes], list
         (serves("resourceclaims"), found("uid-1"), "lists it, and answers a GET that there is none"),
         (
             serves("resourceclaims"),
-            (200, b'{"metadata":{},"items":[{"metadata":{"namespace":"default","name":"training"},"spec":1}]}'),
+            list_of({"metadata": {"namespace": "default", "name": "training"}, "spec": 1}),
             "lists it",
         ),
     ],
