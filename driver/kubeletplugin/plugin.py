@@ -80,7 +80,7 @@ class NodePlugin:
         boot_id: str,
         tasks: TaskGroup,
         on_health_change: Callable[[], None],
-        list_uses: Callable[[], Awaitable[Sequence[ClaimUse]]],
+        list_uses: Callable[[], Awaitable[Sequence[ClaimUse] | None]],
         list_device_uses: ListDeviceUses = _nobody_says,
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
@@ -427,15 +427,16 @@ class NodePlugin:
                 records=self._checkpoint.records,
                 surveys=self._restrictions.surveys,
                 list_uses=self._list_and_note_uses,
+                cluster=self._cluster,
             ),
             orphaned=self._restrictions.orphaned,
             clock=self._clock,
             on_change=self.publisher.request_refresh,
         )
 
-    async def _list_and_note_uses(self) -> Sequence[ClaimUse]:
+    async def _list_and_note_uses(self) -> Sequence[ClaimUse] | None:
         uses = await self._list_uses()
-        self._claim_metrics.note_uses(uses)
+        self._claim_metrics.note_uses(uses or ())
         return uses
 
     def _report_of_node(self, type_: EventKind, reason: str, message: str) -> None:

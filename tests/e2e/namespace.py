@@ -15,6 +15,8 @@ from tools.realcluster.api import Api, Document
 GONE_S: Final = 90.0
 """The time limit for cleanup after a test: the kubelet looks every 60 s for claims that it has to unprepare, and the
 plugin takes back what the kubelet forgets within a minute of the claim's end."""
+FORGOTTEN_S: Final = 400.0
+"""The same where the kubelet lists no claims (before Kubernetes 1.34): what it forgets is kept for five minutes."""
 SETTLED_S: Final = 90.0
 """The time limit for slices to follow allocations: a client that has lost the API server may retry only every 60 s."""
 

@@ -72,6 +72,7 @@ class FakeCluster:
 
     def __init__(self, driver: str = DRIVER, layout: SliceLayout = SliceLayout.SPLIT) -> None:
         self.kubelet_services = STRUCTURED_SERVICES
+        self.kubelet_lists_claims = False
         self.discovered_devices: DiscoveredDeviceSource | None = None
         self.descriptions = FakeDescriptions()
         self.target = PublishTarget(driver=DriverName(driver), node=NODE, layout=layout, vocabularies=VOCABULARIES)
@@ -80,7 +81,7 @@ class FakeCluster:
         self.errors: dict[str, Exception] = {}
         """By claim name: what reading it raises."""
         self.doubts: dict[str, Exception] = {}
-        """By claim UID: what confirming its absence raises."""
+        """By claim UID: what listing it raises."""
         self.reads = 0
         self.published: list[tuple[Pool, ...]] = []
         self.on_target_change: Callable[[], None] = lambda: None
@@ -112,7 +113,7 @@ class FakeCluster:
     def remove(self, claim: ClaimRef) -> None:
         del self.claims[claim.namespace, claim.name]
 
-    async def read_claim(self, claim: ClaimRef) -> ResourceClaim | None:
+    async def read_claim(self, claim: ClaimRef, *, not_older_than: str | None = None) -> ResourceClaim | None:
         self.reads += 1
         await anyio.lowlevel.checkpoint()
         if self.is_down:
@@ -121,12 +122,14 @@ class FakeCluster:
             raise error
         return self.claims.get((claim.namespace, claim.name))
 
-    async def confirm_absence(self, claim: ClaimRef) -> None:
+    async def list_claim(self, claim: ClaimRef) -> Sequence[ResourceClaim] | None:
         await anyio.lowlevel.checkpoint()
         if self.is_down:
             raise UnreachableError(f"GET claim {claim}", "connection refused")
         if error := self.doubts.get(claim.uid):
             raise error
+        found = self.claims.get((claim.namespace, claim.name))
+        return (found,) if found is not None else ()
 
     async def list_claims(self) -> Sequence[AllocatedClaim] | None:
         self.lists += 1

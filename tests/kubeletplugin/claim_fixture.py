@@ -16,7 +16,7 @@ from kerf_dra import cdi
 from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase
 from kerf_dra.api.model.allocations import AllocatedDeviceStatus
 from kerf_dra.api.model.claims import AllocatedClaim, ResourceClaim
-from kerf_dra.api.model.names import ClaimRef, DeviceId, ShareId
+from kerf_dra.api.model.names import ClaimRef, DeviceId, ObjectRef, ShareId
 from kerf_dra.api.model.prepared import PreparedClaim
 from kerf_dra.api.podresources.v1 import ClaimUse
 from kerf_dra.cdi.store import Filesystem
@@ -102,6 +102,7 @@ class WatchedCheckpoint:
         self.records = checkpoint.records
         self.get = checkpoint.get
         self.list_set_aside = checkpoint.list_set_aside
+        self.take_back = checkpoint.take_back
         self.read_notes = checkpoint.read_notes
         self.write_notes = checkpoint.write_notes
         self.drop_notes = checkpoint.drop_notes
@@ -208,17 +209,22 @@ class WatchedCluster(FakeCluster):
         self._effects.before("status written")
 
 
+_OTHER_USE = ClaimUse(claim=ObjectRef("default", "of-another-driver"), pod=ObjectRef("default", "another"))
+
+
 @dataclass
 class PodUses:
     """What the kubelet says about its pods."""
 
     uses: tuple[ClaimUse, ...] = ()
     is_silent: bool = False
+    lists_claims: bool = True
+    """Whether it lists claims, as kubelets do from Kubernetes 1.34 on; then it lists one of another driver, too."""
 
     async def list(self) -> tuple[ClaimUse, ...]:
         if self.is_silent:
             raise PodResourcesError("the kubelet does not say which claims are in use")
-        return self.uses
+        return (*self.uses, _OTHER_USE) if self.lists_claims else ()
 
 
 @dataclass
@@ -319,7 +325,7 @@ async def plugin_core(
                 store=store,
                 metadata=metadata,
                 cluster=cluster,
-                users=ClaimUsers(records=checkpoint.records, surveys=surveys, list_uses=uses.list),
+                users=ClaimUsers(records=checkpoint.records, surveys=surveys, list_uses=uses.list, cluster=cluster),
                 orphaned=orphaned,
                 clock=lambda: clock[0],
                 on_change=lambda: changes.append("orphans"),

@@ -21,6 +21,7 @@ from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.kubeletplugin.backends.nvidia.backend import NvidiaBackend
 from kerf_dra.driver.kubeletplugin.backends.ownership import BEFORE
 from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint, open_checkpoint
+from kerf_dra.driver.kubeletplugin.cluster.claim_end import ANSWERS, ANSWERS_ALONE
 from kerf_dra.driver.kubeletplugin.grpc.pod_resources import PodResourcesError
 from kerf_dra.driver.partitions.geometry import Partition
 from kerf_dra.driver.partitions.records import from_card_part
@@ -62,6 +63,10 @@ _ROUNDS: Final = 8
 _ROUNDS_OF_HELD: Final = 4
 """Those until a claim that had its devices has them again: too few to wait for the next discovery, and as many as the
 release of a claim takes that the kubelet has forgotten."""
+_MORE_ROUNDS_ALONE: Final = ANSWERS_ALONE - ANSWERS
+"""How many more that release takes where the kubelet lists no claims: one for each answer more of the API server."""
+_OTHER_USE: Final = ClaimUse(claim=ObjectRef(NAMESPACE, "of-another-driver"), pod=ObjectRef(NAMESPACE, "another"))
+"""What a kubelet that lists claims lists besides: so the plugin knows that it does."""
 
 
 class Schedule:
@@ -237,7 +242,8 @@ class Schedule:
             raise PodResourcesError("the kubelet does not say which claims are in use")
         running = [name for name, pod in self.pods.items() if pod.phase is Phase.RUNNING]
         refs = [ObjectRef(NAMESPACE, name) for name in running if self.kubelet_lists_claims]
-        return tuple(ClaimUse(claim=one, pod=one) for one in refs)
+        others = (_OTHER_USE,) if self.kubelet_lists_claims else ()
+        return (*others, *(ClaimUse(claim=one, pod=one) for one in refs))
 
     async def add_pod(self) -> None:
         """A pod with a claim of its own comes to the node; its devices may be those of another."""
@@ -511,7 +517,8 @@ class Schedule:
         if self.process is not None:
             self.process.strike = None
         await self.recover()
-        await self.until_rest(self.is_served, rounds=_ROUNDS_OF_HELD)
+        more = 0 if self.kubelet_lists_claims else _MORE_ROUNDS_ALONE
+        await self.until_rest(self.is_served, rounds=_ROUNDS_OF_HELD + more)
         assert not (waiting := self._list_refused()), f"claims {waiting} have lost devices and are refused all the same"
         await self.until_rest(self.is_served, rounds=_ROUNDS - _ROUNDS_OF_HELD)
         self.note(Rested(at=self.now, wanted=self._list_wanted()))

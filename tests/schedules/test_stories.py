@@ -7,6 +7,8 @@ import anyio
 import pynvml
 import pytest
 
+from kerf_dra.api.model.names import ClaimRef
+from kerf_dra.driver.kubeletplugin.cluster.claim_end import ANSWERS_ALONE
 from kerf_dra.driver.kubeletplugin.inventory.refusals import HOLD_S, REFUSALS
 from kerf_dra.driver.partitions.geometry import Partition
 from tests.fakes.claims import claim
@@ -210,10 +212,10 @@ def test_without_the_api_server_a_claim_whose_place_is_held_is_not_looked_up_wit
         schedule.cluster.is_down = True
         read_claim = schedule.cluster.read_claim
 
-        async def read_or_end(held: object) -> object:
+        async def read_or_end(held: ClaimRef, **asked: str | None) -> object:
             if schedule.cluster.reads - reads > most:
                 schedule.kill()  # else time would stand still for ever
-            return await read_claim(held)
+            return await read_claim(held, **asked)
 
         schedule.cluster.read_claim = read_or_end  # type: ignore[method-assign, assignment]
         await pass_time(ENOUGH_S)
@@ -252,7 +254,7 @@ def test_a_node_is_not_at_rest_while_what_a_claim_that_is_gone_has_left_is_relea
         assert schedule.is_served()
         schedule._deleted("a")
         assert not schedule.is_served()
-        await pass_time(2 * GRACE_S + ENOUGH_S)
+        await pass_time(ANSWERS_ALONE * GRACE_S + ENOUGH_S)
         assert schedule.is_served()
 
     tell(story)

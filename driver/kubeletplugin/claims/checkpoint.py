@@ -100,6 +100,11 @@ def is_set_aside(uid: str) -> bool:
     return _ASIDE in uid
 
 
+def claim_uid_of(uid: str) -> str:
+    """Return the UID of the claim that has, or had, the devices of the record of this UID."""
+    return uid.partition(_ASIDE)[0]
+
+
 class JournalClosedError(TransientError):
     """The first note comes from a call that was given up: nobody would take back what it makes."""
 
@@ -184,15 +189,25 @@ class Checkpoint:
 
         Raises CheckpointError when it cannot be written; the record then remains as it was.
         """
-        record = self._records[uid]
         aside = next(name for number in count(1) if (name := f"{uid}{_ASIDE}{number}") not in self._records)
-        moved = replace(record, claim=record.claim._replace(uid=aside))
-        changes: dict[Row, bytes | None] = {(aside, ""): v1.encode(moved)}
+        return self._rename(uid, aside)
+
+    def take_back(self, aside: str) -> PreparedClaim:
+        """Undo ``set_aside``: the claim has these devices again, and no other record. Returns the record.
+
+        Raises CheckpointError when it cannot be written; the record then remains as it was.
+        """
+        return self._rename(aside, claim_uid_of(aside))
+
+    def _rename(self, uid: str, new: str) -> PreparedClaim:
+        record = self._records[uid]
+        moved = replace(record, claim=record.claim._replace(uid=new))
+        changes: dict[Row, bytes | None] = {(new, ""): v1.encode(moved)}
         for share, notes in self._notes.get(uid, {}).items():
-            changes[aside, str(share)] = v1.encode_notes(notes)
+            changes[new, str(share)] = v1.encode_notes(notes)
         self._write({**changes, **self._deletion(uid)})
-        self._records[aside] = moved
-        self._notes[aside] = self._notes.pop(uid, {})
+        self._records[new] = moved
+        self._notes[new] = self._notes.pop(uid, {})
         self._forget(uid)
         return moved
 

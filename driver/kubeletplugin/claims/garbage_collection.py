@@ -6,11 +6,13 @@ was begun and never finished is released as soon as the claim is gone, and so is
 never started; nothing runs on either. What was prepared may still be used by a container that is about to end, so the
 kubelet gets time to unprepare it first. A claim that is there but reserved for no pod for that time is released, too.
 
-**Absence needs proof.** That no claim is seen may mean a version of the API that is switched off, a proxy, or an API
-server that was restored from an old backup. Only a Status of the API server that names the claim counts as its absence
-(``cluster.read_claim``), and it must be repeated after that time, confirmed by discovery and by the list of claims, and
-contradicted neither by the kubelet, which knows its pods, nor by processes on the hardware (``claim_users``). Where
-these disagree the devices stay, are tainted so that no other claim gets them, and it is told.
+**An end needs proof.** That no claim is seen, or one without devices, may mean a version of the API that is switched
+off, a proxy, or an API server that was restored from an old backup. Only answers that are the claim asked for count; of
+404s only a Status of the API server that names it (``cluster.read_claim``). They must agree over time, from the
+server's storage and its cache (``cluster.claim_end``), and be confirmed right before the release by one more, by
+discovery and by the list of claims. Neither the kubelet, which knows its pods, nor processes on the hardware, nor the
+pods themselves may contradict (``claim_users``). Where these disagree the devices stay, are tainted so that no other
+claim gets them, and it is reported.
 
 A CDI file without a record is not collected: a record is there before its file and after it, so the record was lost,
 and a pod may run with the partitions that the file names. It is told, and goes when the kubelet unprepares the claim.
@@ -30,12 +32,22 @@ from kerf_dra import cdi
 from kerf_dra.api.errors import KerfError
 from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
 from kerf_dra.driver.kubeletplugin.claims import cdi_spec
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint, claim_uid_of
 from kerf_dra.driver.kubeletplugin.claims.claim_users import ClaimUsers
 from kerf_dra.driver.kubeletplugin.claims.device_metadata import MetadataFileError, MetadataFiles
 from kerf_dra.driver.kubeletplugin.claims.preparer import ClaimPreparer
-from kerf_dra.driver.kubeletplugin.claims.transitions import ClaimEnd, find_end, may_run
+from kerf_dra.driver.kubeletplugin.claims.transitions import may_run
 from kerf_dra.driver.kubeletplugin.cluster.base import Cluster
+from kerf_dra.driver.kubeletplugin.cluster.claim_end import (
+    ANSWERS,
+    ANSWERS_ALONE,
+    ClaimEnd,
+    EndContradictedError,
+    EndProof,
+    Source,
+    add_answer,
+    find_end,
+)
 from kerf_dra.driver.kubeletplugin.inventory.restrictions import OrphanedDevices
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.runtime import metrics
@@ -45,7 +57,8 @@ _log = logging.getLogger(__name__)
 
 _ORPHANED: Final = metrics.gauge(
     "kerf_orphaned_claims",
-    "Claims that the API server does not have, and that a pod or a process of this node uses.",
+    "Claims that the API server shows as ended, and that a pod or a process of this node uses, or the server itself "
+    "contradicts.",
     ["driver"],
 )
 _COLLECTED: Final = metrics.counter(
@@ -116,8 +129,8 @@ class ClaimGarbageCollector:
         self._users = users
         self._orphaned = orphaned
         self._on_change = on_change
-        self._ended_since: dict[str, tuple[ClaimEnd, float]] = {}
-        """How a claim has ended, and since when it was seen so, by UID."""
+        self._proofs: dict[str, EndProof] = {}
+        """What shows that a claim has ended, by UID."""
         self._used: set[str] = set()
         """The claims that pods use, as the kubelet said last."""
         self._doubts = ProblemLog(_log)
@@ -163,6 +176,7 @@ class ClaimGarbageCollector:
     async def collect(self, uids: Collection[str]) -> None:
         """Check the claims ``uids`` once; an error with one does not keep the others from being checked."""
         self._doubts.keep(self._checkpoint.records)
+        self._preparer.seen.keep(self._checkpoint.records)
         for uid in sorted(uids):
             record = self._checkpoint.get(uid)
             if record is None or record.resource:
@@ -182,7 +196,7 @@ class ClaimGarbageCollector:
             change = self._preparer.suspects.next_event
             uids = {uid for uid, record in self._checkpoint.records.items() if not record.resource}
             due = schedule.find_due(self._clock(), uids, self._list_running(await self._list_used()))
-            await self.collect(due | self._preparer.suspects.take() | self._ended_since.keys())
+            await self.collect(due | self._preparer.suspects.take() | self._proofs.keys())
             with anyio.move_on_after(self._usage_interval_s):
                 await change.wait()
 
@@ -204,40 +218,71 @@ class ClaimGarbageCollector:
             await self._preparer.finish_release(record.claim)
             self._count(uid, "release")
             return
-        end = find_end(await self._cluster.read_claim(record.claim), record)
-        if end is None:
+        proof = await self._look(record)
+        if proof is None:
             self._forget(uid)
             return
-        if self._ended_since.get(uid, (None, 0))[0] is not end:
-            self._ended_since[uid] = (end, self._clock())
-        since = self._ended_since[uid][1]
         is_in_doubt = may_run(record, self._boot_id)
-        if (is_in_doubt or end is ClaimEnd.UNRESERVED) and self._clock() - since < self._grace_s:
+        if proof.doubt:
+            self._tell_doubt(record, proof)
+        if proof.answers < await self._count_needed(proof.end, is_in_doubt=is_in_doubt):
             return
-        if is_in_doubt and (user := await self._users.find_user(record)):
-            if end is not ClaimEnd.UNRESERVED:
-                self._tell_orphan(record, end, user)
+        if is_in_doubt and (user := await self._users.find_user(record, self._preparer.seen.get(uid).pods)):
+            if proof.end is not ClaimEnd.UNRESERVED:
+                self._tell_orphan(record, f"{proof.end}, says the API server, but {user}")
             return
-        await self._preparer.release_if_gone(record)
+        try:
+            await self._preparer.release_if_gone(record)
+        except EndContradictedError as error:
+            self._proofs[uid] = proof = proof.reject(str(error))
+            self._tell_doubt(record, proof)
+            return
         self._forget(uid)
         self._count(uid, "claim")
 
-    def _tell_orphan(self, record: PreparedClaim, end: ClaimEnd, user: str) -> None:
+    async def _look(self, record: PreparedClaim) -> EndProof | None:
+        """Have the API server asked once more; returns what shows that the claim has ended, None: it has not."""
+        uid, seen = record.claim.uid, self._preparer.seen
+        proof = self._proofs.get(uid)
+        source = proof.next_source if proof is not None else Source.STORAGE
+        not_older_than = seen.get(uid).newest if source is Source.CACHE else None
+        claim = await self._cluster.read_claim(record.claim, not_older_than=not_older_than)
+        end = find_end(claim, record, claim_uid_of(uid))
+        contradiction = seen.get(uid).find_contradiction(claim) if end is not None else ""
+        if not contradiction:
+            seen.note(uid, claim, is_in_use=end is None)
+        proof = add_answer(proof, source, end, contradiction, now=self._clock(), grace_s=self._grace_s)
+        if proof is not None:
+            self._proofs[uid] = proof
+        return proof
+
+    async def _count_needed(self, end: ClaimEnd, *, is_in_doubt: bool) -> int:
+        """Return how many answers prove the end of a claim: one where nothing can run with its devices."""
+        if is_in_doubt:
+            return ANSWERS if await self._users.lists_claims() else ANSWERS_ALONE
+        return ANSWERS if end is ClaimEnd.UNRESERVED else 1
+
+    def _tell_doubt(self, record: PreparedClaim, proof: EndProof) -> None:
+        """Report an end that stays contradicted: the scheduler may take the devices for free."""
+        if self._clock() - proof.since >= self._grace_s:
+            self._tell_orphan(record, f"{proof.end}, says the API server, and contradicts itself: {proof.doubt}")
+
+    def _tell_orphan(self, record: PreparedClaim, why: str) -> None:
         """Keep the devices from other claims, and tell it once."""
         if not self._orphaned.add(record):
             return
         self._count_orphans()
         devices = ", ".join(device.share.id.device for device in record.devices)
         message = (
-            f"claim {record.claim} (UID {record.claim.uid}): {end}, says the API server, but {user}; {devices} is kept "
-            "for it and gets no other claims: restore the claim if the API server has lost it, else end the pod"
+            f"claim {record.claim} (UID {record.claim.uid}): {why}; {devices} is kept for it and gets no other claims: "
+            "restore the claim if the API server has lost it, else end the pod"
         )
         _log.error("%s", message)
         self._cluster.report(None, type="Warning", reason="ClaimOrphaned", message=message)
         self._on_change()
 
     def _forget(self, uid: str) -> None:
-        self._ended_since.pop(uid, None)
+        self._proofs.pop(uid, None)
         if self._orphaned.discard(uid):
             self._count_orphans()
             self._on_change()

@@ -14,7 +14,7 @@ from anyio.abc import TaskGroup
 
 from kerf_dra.api.errors import PermanentError, TransientError
 from kerf_dra.api.model.claims import POD_CLAIM_NAME, ResourceClaim
-from kerf_dra.api.model.names import ClaimRef, ObjectRef, is_dns_label
+from kerf_dra.api.model.names import ClaimRef, ObjectRef, ShareId, is_dns_label
 from kerf_dra.api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
 from kerf_dra.driver.kubeletplugin.claims.allocated_devices import (
     Configurations,
@@ -24,7 +24,7 @@ from kerf_dra.driver.kubeletplugin.claims.allocated_devices import (
     select_results,
 )
 from kerf_dra.driver.kubeletplugin.claims.cdi_spec import check_containers
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint, is_set_aside
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint, claim_uid_of, is_set_aside
 from kerf_dra.driver.kubeletplugin.claims.hardware import DevicesFailedError
 from kerf_dra.driver.kubeletplugin.claims.refused_claims import RefusedClaims
 from kerf_dra.driver.kubeletplugin.claims.status_writer import DeviceStatusWriter
@@ -33,14 +33,13 @@ from kerf_dra.driver.kubeletplugin.claims.transitions import (
     PREPARE,
     RELEASE,
     UNPREPARE,
-    ClaimEnd,
     RecordState,
     Step,
     classify_record,
-    find_end,
     may_run,
 )
 from kerf_dra.driver.kubeletplugin.cluster.base import Cluster
+from kerf_dra.driver.kubeletplugin.cluster.claim_end import EndContradictedError, SeenClaims, find_end
 from kerf_dra.driver.kubeletplugin.inventory.publisher import DevicePublisher
 from kerf_dra.driver.runtime import logs, metrics
 from kerf_dra.driver.runtime.concurrency import SingleFlight
@@ -128,6 +127,7 @@ class ClaimPreparer:
         self._status_writer = status_writer
         self._refused = refused
         self.suspects = SuspectClaims()
+        self.seen = SeenClaims()
         self.deferred = {
             uid
             for uid, record in checkpoint.records.items()
@@ -161,7 +161,8 @@ class ClaimPreparer:
     async def release_if_gone(self, record: PreparedClaim) -> None:
         """Release the devices of ``record`` if the API server says, asked in several ways, that nobody needs them now.
 
-        What was prepared since the record was judged is left alone: a container may run with it. Raises KerfError.
+        What was prepared since the record was judged is left alone: a container may run with it. Raises
+        EndContradictedError when the ways do not agree, and KerfError.
         """
         with _operation(self._driver, "collect", record.claim):
             await self._flights.do(record.claim.uid, "collect", self._collect, record)
@@ -193,7 +194,7 @@ class ClaimPreparer:
     async def _prepare_allocated(self, ref: ClaimRef, is_early: bool) -> PreparedClaim | None:
         claim = await self._read(ref)
         allocated = [(result.request_name.request, result.share) for result in select_results(claim, self._driver)]
-        context = ClaimContext(ref, self._checkpoint.get(ref.uid))
+        context = ClaimContext(ref, self._checkpoint.get(ref.uid) or self._take_back(ref.uid, allocated))
         state = classify_record(context.record, self._boot_id, allocated)
         ready = [] if state is RecordState.OUTDATED else await self._survey_ready_devices(context.record)
         if state is RecordState.PREPARED and len(ready) < len(context.existing.devices):
@@ -225,6 +226,7 @@ class ClaimPreparer:
                 self._status_writer.request(ref, claim)
         if not is_early:
             await self._check_containers(claim, context.existing)
+        self.seen.note(ref.uid, claim, is_in_use=True)
         if self._refused is not None:
             self._refused.note_success(ref)
         self._on_prepared(claim, Step.PREPARE_HARDWARE in steps)
@@ -247,6 +249,15 @@ class ClaimPreparer:
                 pod = await self._cluster.read_pod(ObjectRef(ref.namespace, user.name))
                 if pod is not None and user.resource == "pods":
                     check_containers(pod, record.claim.name, ref.name, variable)
+
+    def _take_back(self, uid: str, allocated: Iterable[tuple[str, ShareId]]) -> PreparedClaim | None:
+        """Return the record of the devices that a claim without another record had before, and has again."""
+        for record in self._checkpoint.list_set_aside(uid):
+            is_same = classify_record(record, self._boot_id, allocated) is not RecordState.OUTDATED
+            if is_same and record.state is not ClaimState.RELEASING:
+                _log.warning("the claim has its earlier devices again")
+                return self._checkpoint.take_back(record.claim.uid)
+        return None
 
     async def _part_with_outdated(self, context: ClaimContext) -> None:
         """Release the devices that the claim had before, or leave them to garbage collection.
@@ -304,12 +315,17 @@ class ClaimPreparer:
         record = self._checkpoint.get(ref.uid)
         if record is None or (record != judged and may_run(record, self._boot_id)):
             return
-        end = find_end(await self._cluster.read_claim(ref), record)
-        if end is ClaimEnd.ABSENT:
-            await self._cluster.confirm_absence(ref)
-        if end is not None:
-            _log.warning("releasing the devices of a claim that the kubelet has not unprepared: %s", end)
-            await self._unprepare_recorded(ref)
+        uid = claim_uid_of(ref.uid)
+        claim = await self._cluster.read_claim(ref)
+        if (end := find_end(claim, record, uid)) is None:
+            return
+        if contradiction := self.seen.get(ref.uid).find_contradiction(claim):
+            raise EndContradictedError(contradiction)
+        listed = await self._cluster.list_claim(ref)
+        if listed is not None and find_end(next(iter(listed), None), record, uid) is None:
+            raise EndContradictedError("a list has it in use")
+        _log.warning("releasing the devices of a claim that the kubelet has not unprepared: %s", end)
+        await self._unprepare_recorded(ref)
 
     async def _read(self, ref: ClaimRef) -> ResourceClaim:
         claim = await self._cluster.read_claim(ref)

@@ -27,7 +27,6 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from kerf_dra.api.model.claims import ResourceClaim
 from kerf_dra.api.model.names import ShareId
 from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
 
@@ -100,24 +99,3 @@ def classify_record(
 def may_run(record: PreparedClaim, boot_id: str) -> bool:
     """Whether a container may have been started with devices of ``record``, and run still."""
     return bool(record.ready_devices) and record.boot_id == boot_id and not record.awaits_pod
-
-
-class ClaimEnd(StrEnum):
-    """Why a claim, as the API server has it, no longer needs the devices of its record."""
-
-    ABSENT = "it does not exist"
-    TAKEN = "it no longer has these devices"
-    """It was deleted and created again, deallocated, or allocated otherwise."""
-    UNRESERVED = "it is reserved for no pod"
-
-
-def find_end(claim: ResourceClaim | None, record: PreparedClaim) -> ClaimEnd | None:
-    """Return why ``claim`` no longer needs the devices of ``record``; None: it does, as far as the API server says."""
-    if claim is None:
-        return ClaimEnd.ABSENT
-    if claim.metadata.uid != record.claim.uid or claim.status.allocation is None:
-        return ClaimEnd.TAKEN
-    allocated = {result.share for result in claim.status.allocation.devices.results}
-    if not allocated.issuperset(device.share for device in record.devices):
-        return ClaimEnd.TAKEN
-    return None if claim.status.reserved_for else ClaimEnd.UNRESERVED

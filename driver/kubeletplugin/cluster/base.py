@@ -1,7 +1,8 @@
 """The Cluster protocol: what the plugin needs of the API server; and functions that its two implementations share."""
 
+import re
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from kerf_dra.api.core.v1 import NODES, PODS, Node, ObjectReference, Pod
 from kerf_dra.api.dra.registry import PluginServices
@@ -17,11 +18,15 @@ from kerf_dra.api.wire import Kind
 from kerf_dra.driver.families.shared.objects import Discovery, FoundDevice
 from kerf_dra.driver.kube.events import EventKind
 from kerf_dra.driver.kube.http.client import Client
-from kerf_dra.driver.kube.http.errors import ForbiddenError, MissingObject, NotFoundError
+from kerf_dra.driver.kube.http.errors import ForbiddenError, NotFoundError
 from kerf_dra.driver.kube.store import ObjectChange, Store
 from kerf_dra.driver.kubeletplugin.cluster.descriptions import DescriptionSource
 from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
 from kerf_dra.driver.runtime.notifier import Notifier
+
+_KUBELET_VERSION: Final = re.compile(r"v(\d+)\.(\d+)\.")
+_LISTS_CLAIMS_SINCE: Final = (1, 34)
+"""The first kubelet whose gate KubeletPodResourcesDynamicResources is on by default (KEP-3695)."""
 
 
 class StatusDroppedError(PermanentError):
@@ -106,17 +111,23 @@ class Cluster(Protocol):
         """The gRPC services that this node's kubelet can call."""
         ...
 
-    async def read_claim(self, claim: ClaimRef) -> ResourceClaim | None:
-        """Read the claim of this name from the API server; None: the server says that this claim does not exist.
+    @property
+    def kubelet_lists_claims(self) -> bool:
+        """Whether this node's kubelet is of a version that lists the claims of its pods (KEP-3695)."""
+        ...
 
-        Raises ApiError, and AbsenceUnprovenError for any other "not found".
+    async def read_claim(self, claim: ClaimRef, *, not_older_than: str | None = None) -> ResourceClaim | None:
+        """Read the claim of this name from the API server; None: the server says that no claim has this name.
+
+        It is read from the server's storage, or with ``not_older_than`` from its cache, which must have reached this
+        resource version; empty: any. Raises ApiError, UnexpectedAnswerError among them for any other "not found".
         """
         ...
 
-    async def confirm_absence(self, claim: ClaimRef) -> None:
-        """Ask in other ways than ``read_claim`` whether ``claim`` does not exist.
+    async def list_claim(self, claim: ClaimRef) -> Sequence[ResourceClaim] | None:
+        """List the claims of this name, of which there is one at most; None: claims may not be listed.
 
-        Raises AbsenceUnprovenError unless they agree, and ApiError when one gets no answer.
+        Raises AbsenceUnprovenError when the server does not serve claims now or the claim cannot be read, and ApiError.
         """
         ...
 
@@ -173,54 +184,50 @@ class Cluster(Protocol):
 
 
 class AbsenceUnprovenError(TransientError):
-    """The API server does not show a claim, which does not say that there is none: its devices stay as they are.
+    """The API server does not list a claim, which does not say that there is none: its devices stay as they are.
 
-    A version of the API that is switched off, or that this server of several does not have yet, a proxy before the
-    server, and a server that starts answer 404, too.
+    A version of the API that is switched off, or that this server of several does not have yet, lists nothing either.
     """
 
 
-async def read_claim(client: Client, kind: Kind[ResourceClaim], claim: ClaimRef) -> ResourceClaim | None:
-    """Read a claim by a request of its own; None: the server says that this claim does not exist.
+async def read_claim(
+    client: Client, kind: Kind[ResourceClaim], claim: ClaimRef, *, not_older_than: str | None = None
+) -> ResourceClaim | None:
+    """Read a claim by a request of its own, as ``Cluster.read_claim`` says.
 
-    Raises ApiError, and AbsenceUnprovenError for any other "not found".
-
-    The server's cache (``resourceVersion=0``) may have an allocation that is no more, and a watch cannot select claims
-    by node, so every node would read those of all.
+    What a prepare needs is in the storage alone: the server's cache (``resourceVersion=0``) may have an allocation that
+    is no more, and a watch cannot select claims by node, so every node would read those of all.
     """
-    try:
-        return await client.get(kind, claim.name, claim.namespace)
-    except NotFoundError as error:
-        if error.missing == MissingObject(kind.group, kind.plural, claim.name):
-            return None
-        raise AbsenceUnprovenError(f"claim {claim}: no answer that it does not exist: {error}") from error
+    version = "" if not_older_than is None else not_older_than or "0"
+    return await client.find(kind, claim.name, claim.namespace, resource_version=version)
 
 
-async def confirm_absence(client: Client, kind: Kind[ResourceClaim], claim: ClaimRef) -> None:
-    """Ask discovery whether the kind is served, and the list of claims whether it has ``claim``.
-
-    Where claims may not be listed, discovery must do. Raises AbsenceUnprovenError unless both agree, and ApiError.
-    """
+async def list_claim(client: Client, kind: Kind[ResourceClaim], claim: ClaimRef) -> Sequence[ResourceClaim] | None:
+    """List the claims of the name of ``claim``, as ``Cluster.list_claim`` says, once discovery says they are served."""
     path = f"/apis/{kind.api_version}"
     try:
-        served = await client.get_json(path)
-        if kind.plural not in [resource.get("name") for resource in served.get("resources", ())]:
+        served = await client.get_json(path, has="resources")
+        if kind.plural not in [resource.get("name") for resource in served["resources"] or ()]:
             raise AbsenceUnprovenError(f"claim {claim}: the API server does not serve {kind.plural} at {path} now")
         listed = await client.list_all(kind, claim.namespace, field_selector=f"metadata.name={claim.name}")
     except ForbiddenError:
-        return
+        return None
     except NotFoundError as error:
         raise AbsenceUnprovenError(f"claim {claim}: {kind.api_version} is not served: {error}") from error
-    if listed.unreadable or any(found.metadata.uid == claim.uid for found in listed.items):
-        raise AbsenceUnprovenError(f"claim {claim}: the API server lists it, and answers a GET that there is none")
+    if listed.unreadable:
+        raise AbsenceUnprovenError(f"claim {claim}: the API server lists it, and it cannot be read")
+    return listed.items
 
 
 async def read_pod(client: Client, ref: ObjectRef) -> Pod | None:
     """Read a pod; None: there is none. Raises ApiError."""
-    try:
-        return await client.get(PODS, ref.name, ref.namespace)
-    except NotFoundError:
-        return None
+    return await client.find(PODS, ref.name, ref.namespace)
+
+
+def lists_claims(node: Node) -> bool:
+    """Whether the kubelet of ``node`` is of a version that lists the claims of its pods; an unknown one is not."""
+    version = _KUBELET_VERSION.match(node.status.node_info.kubelet_version)
+    return version is not None and (int(version[1]), int(version[2])) >= _LISTS_CLAIMS_SINCE
 
 
 def claim_reference(claim: AllocatedClaim | ResourceClaim) -> ObjectReference:

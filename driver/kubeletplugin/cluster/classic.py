@@ -28,7 +28,8 @@ from kerf_dra.driver.kube.store import ObjectChange, Store
 from kerf_dra.driver.kubeletplugin.cluster.base import (
     ClaimInformer,
     DiscoveredDeviceSource,
-    confirm_absence,
+    list_claim,
+    lists_claims,
     node_owner,
     node_reference,
     read_claim,
@@ -79,6 +80,7 @@ class ClassicCluster:
         self._spec = NodeInventorySpec(driver=settings.driver_name, node=settings.node_name)
         self._change = Notifier()
         self._events = EventReporter(client, component=settings.field_manager, instance=settings.node_name)
+        self.kubelet_lists_claims = lists_claims(node)
         self.kubelet_services: PluginServices = services_for_kubelet(node.status.node_info.kubelet_version)
         self.target = PublishTarget(
             driver=settings.driver_name,
@@ -87,11 +89,11 @@ class ClassicCluster:
             vocabularies={settings.family.name: settings.family.vocabulary},
         )
 
-    async def read_claim(self, claim: ClaimRef) -> ResourceClaim | None:
-        return await read_claim(self._client, self._claims, claim)
+    async def read_claim(self, claim: ClaimRef, *, not_older_than: str | None = None) -> ResourceClaim | None:
+        return await read_claim(self._client, self._claims, claim, not_older_than=not_older_than)
 
-    async def confirm_absence(self, claim: ClaimRef) -> None:
-        await confirm_absence(self._client, self._claims, claim)
+    async def list_claim(self, claim: ClaimRef) -> Sequence[ResourceClaim] | None:
+        return await list_claim(self._client, self._claims, claim)
 
     @property
     def can_evict(self) -> bool:

@@ -28,7 +28,8 @@ from kerf_dra.driver.kubeletplugin.cluster.base import (
     DiscoveredDeviceSource,
     NotPublishedYetError,
     StatusDroppedError,
-    confirm_absence,
+    list_claim,
+    lists_claims,
     node_owner,
     node_reference,
     read_claim,
@@ -83,6 +84,7 @@ class StructuredCluster:
         """``dropped`` are the paths of fields of slices that the API server is known to drop."""
         self.discovered_devices: DiscoveredDeviceSource | None = None
         self.kubelet_services: PluginServices = STRUCTURED_SERVICES
+        self.kubelet_lists_claims = lists_claims(node)
         self.descriptions: DescriptionSource = watch_descriptions(client, settings)
         self._client = client
         self._claims = features.resource.resource_claims
@@ -138,11 +140,11 @@ class StructuredCluster:
             target = replace(target, vocabularies=words)
         return cls(client, features, node, settings, target, classes=classes, dropped=dropped)
 
-    async def read_claim(self, claim: ClaimRef) -> ResourceClaim | None:
-        return await read_claim(self._client, self._claims, claim)
+    async def read_claim(self, claim: ClaimRef, *, not_older_than: str | None = None) -> ResourceClaim | None:
+        return await read_claim(self._client, self._claims, claim, not_older_than=not_older_than)
 
-    async def confirm_absence(self, claim: ClaimRef) -> None:
-        await confirm_absence(self._client, self._claims, claim)
+    async def list_claim(self, claim: ClaimRef) -> Sequence[ResourceClaim] | None:
+        return await list_claim(self._client, self._claims, claim)
 
     @property
     def can_evict(self) -> bool:

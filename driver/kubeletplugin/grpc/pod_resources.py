@@ -25,13 +25,13 @@ class PodResourcesClient:
     def __init__(self, socket: Path) -> None:
         self._socket = socket
 
-    async def list_uses(self) -> Sequence[ClaimUse]:
-        """Return which claims are in use by which pods; nothing where the plugin has no access to the socket's folder.
+    async def list_uses(self) -> Sequence[ClaimUse] | None:
+        """Return which claims are in use by which pods; None: the plugin has no access to the socket's folder.
 
         Raises PodResourcesError while the kubelet does not answer, or the folder cannot be looked at.
         """
         uses = await self._list()
-        return () if uses is None else uses.claims
+        return None if uses is None else uses.claims
 
     async def list_device_uses(self) -> Sequence[DeviceUse] | None:
         """Return which device IDs of extended resources pods have; None: the plugin has no access to the folder.

@@ -7,7 +7,7 @@ from typing import Any, Final
 from tests.e2e import container_log
 from tests.e2e.classic.dialects import DRIVER, KERF, Dialect, Parameters
 from tests.e2e.container_log import ContainerReport
-from tests.e2e.namespace import GONE_S
+from tests.e2e.namespace import FORGOTTEN_S
 from tests.e2e.node import NodeView
 from tests.e2e.pods import REPORT_COMMAND
 from tests.e2e.wait import PATIENCE_S, eventually
@@ -54,7 +54,7 @@ class ClassicNamespace:
         async def is_nothing() -> bool:
             return not await left()
 
-        await eventually("the node has nothing left", is_nothing, within_s=GONE_S, but=left)
+        await eventually("the node has nothing left", is_nothing, within_s=FORGOTTEN_S, but=left)
 
     async def claims(self) -> list[Document]:
         return await self.api.list(self.resource, "ResourceClaim", self.name)

@@ -3,7 +3,7 @@
 import signal
 
 from tests.e2e.classic.namespace import ClassicNamespace
-from tests.e2e.namespace import GONE_S
+from tests.e2e.namespace import FORGOTTEN_S
 from tests.e2e.wait import eventually
 from tools.realcluster.cluster import Cluster
 from tools.realcluster.kerf import Kerf
@@ -79,7 +79,7 @@ async def test_pods_of_a_kubelet_that_was_away_run_and_go_when_it_is_back(
     async def are_two() -> bool:
         return len(namespace.node.gpu_partitions) == 2
 
-    await eventually("the partition of the pod that went is gone", are_two, within_s=GONE_S)
+    await eventually("the partition of the pod that went is gone", are_two, within_s=FORGOTTEN_S)
 
 
 async def test_a_plugin_that_is_killed_while_it_prepares_ends_what_it_began(

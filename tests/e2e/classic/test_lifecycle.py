@@ -5,7 +5,7 @@ import pytest
 from tests.e2e.classic.dialects import KERF
 from tests.e2e.classic.marks import immediate, referring
 from tests.e2e.classic.namespace import CONTEXT, ClassicNamespace, container
-from tests.e2e.namespace import GONE_S
+from tests.e2e.namespace import FORGOTTEN_S
 from tests.e2e.wait import eventually
 from tools.realcluster.api import Document
 from tools.realcluster.cluster import Cluster
@@ -139,7 +139,7 @@ async def test_a_pod_that_is_done_gives_its_claim_back_and_one_that_starts_again
     async def is_one() -> bool:
         return len(await namespace.devices()) == len(namespace.node.gpu_partitions) == 1
 
-    await eventually("one device and its partition are left", is_one, within_s=GONE_S)
+    await eventually("one device and its partition are left", is_one, within_s=FORGOTTEN_S)
 
 
 async def test_a_claim_that_is_in_use_is_deleted_only_when_its_pod_has_ended(namespace: ClassicNamespace) -> None:

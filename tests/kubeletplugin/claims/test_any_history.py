@@ -25,7 +25,7 @@ from kerf_dra.api.model.prepared import ClaimState, PreparedClaim, PreparedDevic
 from kerf_dra.driver.kubeletplugin.backends.base import HardwareBusyError, HardwareConflictError
 from kerf_dra.driver.kubeletplugin.backends.ownership import BEFORE
 from kerf_dra.driver.kubeletplugin.claims.checkpoint import is_set_aside, open_checkpoint
-from kerf_dra.driver.kubeletplugin.claims.transitions import ClaimEnd, find_end
+from kerf_dra.driver.kubeletplugin.cluster.claim_end import ClaimEnd, find_end
 from kerf_dra.driver.partitions.geometry import Partition
 from kerf_dra.driver.partitions.records import from_card_part
 from tests.conftest import COSTLY
@@ -225,7 +225,7 @@ class AnyHistory(RuleBasedStateMachine):
         if record is not None:
             assert (record.state, record.boot_id) == (ClaimState.PREPARED, f"boot-{self.boot}")
             now = self.cluster.claims["default", held.name]
-            assert find_end(now, record) is None, "prepared is what is allocated"
+            assert find_end(now, record, held.uid) is None, "prepared is what is allocated"
 
     async def _collect(self, core: PluginCore) -> None:
         for now in (0.0, 2 * GRACE_S):
@@ -265,7 +265,7 @@ class AnyHistory(RuleBasedStateMachine):
     def _is_outdated(self, record: PreparedClaim) -> bool:
         """Whether it has what its claim had before it was allocated otherwise: no container is started with that."""
         now = self.cluster.claims.get(("default", record.claim.name))
-        is_taken = now is not None and find_end(now, record) is ClaimEnd.TAKEN
+        is_taken = now is not None and find_end(now, record, now.metadata.uid) is ClaimEnd.TAKEN
         return is_taken or is_set_aside(record.claim.uid)
 
     def _ours(self) -> list[Made]:

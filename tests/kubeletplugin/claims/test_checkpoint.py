@@ -495,6 +495,11 @@ def test_a_record_that_is_set_aside_keeps_its_notes_under_a_uid_of_its_own(tmp_p
         for name, kept in checkpoint.records.items():
             assert (kept.claim.uid, kept.devices) == (name, first.devices)
             assert notes_of(checkpoint, kept) == {"before": ["gi-1"]}
+        assert checkpoint.take_back(f"{uid}-aside-1") == first
+        assert notes_of(checkpoint, first) == {"before": ["gi-1"]}
+    with open_checkpoint(tmp_path, boot_id=BOOT) as checkpoint:
+        assert sorted(checkpoint.records) == [uid, f"{uid}-aside-2"]
+        assert checkpoint.get(uid) == first
 
 
 @NEEDS_COMPILER

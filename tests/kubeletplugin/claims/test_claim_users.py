@@ -5,12 +5,15 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
+from kerf_dra.api.core.v1 import Node, NodeStatus, NodeSystemInfo
 from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
 from kerf_dra.api.podresources.v1 import ClaimUse
 from kerf_dra.driver.kubeletplugin.claims.claim_users import ClaimUsers
+from kerf_dra.driver.kubeletplugin.cluster.base import lists_claims
 from kerf_dra.driver.kubeletplugin.inventory.surveys import SurveyTracker
 from tests.fakes.claims import DRIVER, NAMESPACE
+from tests.fakes.cluster import FakeCluster
 from tests.kubeletplugin.records import record
 
 POD = ObjectRef(NAMESPACE, "trainer")
@@ -41,5 +44,48 @@ async def test_a_pod_uses_the_latest_prepared_claim_of_the_name(later: Sequence[
         records={each.claim.uid: each for each in (first, *later)},
         surveys=SurveyTracker(driver=DRIVER),
         list_uses=list_uses,
+        cluster=FakeCluster(),
     )
     assert await users.find_user(first) == (f"the kubelet runs pod {POD} with it" if is_used else None)
+
+
+@pytest.mark.parametrize(
+    ("kubelet", "lists"),
+    [
+        ("v1.34.0", True),
+        ("v1.37.1-eks-1234", True),
+        ("v1.33.9", False),
+        ("v1.4.0", False),
+        ("", False),
+        ("main", False),
+    ],
+)
+def test_kubelets_list_claims_from_1_34_on(kubelet: str, lists: bool) -> None:
+    info = NodeSystemInfo(kubelet_version=kubelet)
+    assert lists_claims(Node(status=NodeStatus(node_info=info))) is lists
+
+
+@pytest.mark.parametrize(
+    ("answers", "version_lists", "expected"),
+    [
+        ([None], True, False),
+        ([()], False, False),
+        ([()], True, True),
+        ([(ClaimUse(claim=ObjectRef(NAMESPACE, "other"), pod=POD),), ()], False, True),
+    ],
+    ids=["no access to its folder", "an older one", "a newer one without pods", "one that has listed a claim"],
+)
+async def test_a_kubelet_that_cannot_be_asked_or_lists_no_claims_proves_nothing(
+    answers: list[Sequence[ClaimUse] | None], version_lists: bool, expected: bool
+) -> None:
+    left = iter(answers)
+
+    async def list_uses() -> Sequence[ClaimUse] | None:
+        return next(left)
+
+    cluster = FakeCluster()
+    cluster.kubelet_lists_claims = version_lists
+    users = ClaimUsers(records={}, surveys=SurveyTracker(driver=DRIVER), list_uses=list_uses, cluster=cluster)
+    for _ in answers[1:]:
+        await users.list_used()
+    assert await users.lists_claims() is expected

@@ -14,7 +14,7 @@ from kerf_dra.api.model.devices import DeviceTaint
 from kerf_dra.api.model.names import ClaimRef, ObjectRef
 from kerf_dra.api.model.prepared import ClaimState
 from kerf_dra.api.podresources.v1 import ClaimUse
-from kerf_dra.driver.kube.http.errors import UnreachableError
+from kerf_dra.driver.kube.http.errors import UnexpectedAnswerError, UnreachableError
 from kerf_dra.driver.kubeletplugin.backends.base import (
     CardAbsentError,
     CardSurvey,
@@ -41,11 +41,11 @@ class Wavering(FakeCluster):
 
     misses = 0
 
-    async def read_claim(self, claim: ClaimRef) -> ResourceClaim | None:
+    async def read_claim(self, claim: ClaimRef, *, not_older_than: str | None = None) -> ResourceClaim | None:
         if self.misses:
             self.misses -= 1
             return None
-        return await super().read_claim(claim)
+        return await super().read_claim(claim, not_older_than=not_older_than)
 
 
 async def look(core: PluginCore, at: float) -> list[str]:
@@ -378,7 +378,7 @@ async def test_files_of_prepared_claims_are_written_anew_and_one_failure_keeps_n
 @pytest.mark.parametrize(
     "error",
     [
-        AbsenceUnprovenError("claim default/training: no answer that it does not exist: 404 page not found"),
+        UnexpectedAnswerError("GET claim", "no answer that ResourceClaim default/training does not exist: 404"),
         UnreachableError("GET claim", "connection refused"),
     ],
     ids=["another 404", "no answer"],
@@ -595,6 +595,6 @@ async def test_a_claim_that_the_kubelet_forgot_is_taken_back_within_a_minute_of_
                 core.cluster.add(claim("training", SLICE, is_reserved=False))
             core.clock[0] = at
             due = schedule.find_due(at, set(core.checkpoint.records), await core.garbage_collector._list_used())
-            await core.garbage_collector.collect(due | core.garbage_collector._ended_since.keys())
+            await core.garbage_collector.collect(due | core.garbage_collector._proofs.keys())
             at += SETTINGS.usage_interval_s
         assert at - ended_at <= 60 + 2 * SETTINGS.usage_interval_s

@@ -128,3 +128,38 @@ async def test_what_was_prepared_early_for_a_claim_that_was_allocated_otherwise_
         core.cluster.add(claim("training", "gpu-1"))
         await core.preparer.prepare_claim(held)
         assert set(core.backend.made) == {"gpu-1"}
+
+
+async def test_an_answer_that_gave_a_claim_other_devices_by_mistake_takes_nothing_once_it_is_put_right(
+    tmp_path: Path,
+) -> None:
+    """The kubelet was restarted and called for a claim whose pod runs, and the one answer to that was wrong."""
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        held = core.cluster.add(claim("training", SLICE))
+        await core.preparer.prepare(held)
+        core.cluster.add(claim("training", "gpu-1"))
+        await core.preparer.prepare(held)
+        core.cluster.add(claim("training", SLICE))
+        for number in range(8):
+            await look(core, number * GRACE_S)
+        assert SLICE in core.backend.made
+
+
+async def test_a_claim_that_has_its_earlier_devices_again_gets_them_as_they_are(tmp_path: Path) -> None:
+    cluster = FakeCluster()
+    async with plugin_core(tmp_path, cluster) as core:
+        held = cluster.add(claim("training", SLICE))
+        first = await core.preparer.prepare(held)
+        cluster.add(claim("training", "gpu-1"))
+        await core.preparer.prepare(held)
+        cluster.add(claim("training", SLICE))
+        with pytest.raises(DeviceInUseError):
+            await core.preparer.prepare(held)  # what it has now is set aside first
+        assert await core.preparer.prepare(held) == first
+        assert set(core.backend.made) == {SLICE, "gpu-1"}
+        await look(core, 0)
+        await look(core, GRACE_S)
+        assert set(core.backend.made) == {SLICE}
+        assert [*core.checkpoint.records.values()] == [first]
+        await core.preparer.unprepare(held)
+        assert (dict(core.checkpoint.records), core.backend.made) == ({}, {})

@@ -6,21 +6,17 @@ import pytest
 from msgspec.structs import replace
 
 from kerf_dra.api.model.base import JsonObject
-from kerf_dra.api.model.claims import ResourceClaim
 from kerf_dra.api.model.names import ShareId
 from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
 from kerf_dra.driver.kubeletplugin.claims.transitions import (
     ACQUIRE,
     PREPARE,
     UNPREPARE,
-    ClaimEnd,
     RecordState,
     Step,
     classify_record,
-    find_end,
     may_run,
 )
-from tests.fakes.claims import claim
 from tests.kubeletplugin.records import BOOT, device, record
 
 REQUEST = device().requests[0]
@@ -93,33 +89,6 @@ def test_a_new_claim_goes_through_the_steps_in_the_documented_order() -> None:
         "write CDI file",
         "record prepared",
     ]
-
-
-@pytest.mark.parametrize(
-    ("there", "expected"),
-    [
-        (None, ClaimEnd.ABSENT),
-        (claim("training", "gpu-0-1g-1gb-at-0"), None),
-        (claim("training", "gpu-0-1g-1gb-at-0", "gpu-1"), None),
-        (claim("training", "gpu-0-1g-1gb-at-0", uid="another"), ClaimEnd.TAKEN),
-        (claim("training"), ClaimEnd.TAKEN),
-        (claim("training", "gpu-1"), ClaimEnd.TAKEN),
-        (claim("training", "gpu-0-1g-1gb-at-0", is_reserved=False), ClaimEnd.UNRESERVED),
-        (claim("training", "gpu-1", is_reserved=False), ClaimEnd.TAKEN),
-    ],
-    ids=[
-        "deleted",
-        "there",
-        "there with more",
-        "made anew",
-        "deallocated",
-        "allocated otherwise",
-        "reserved for nobody",
-        "allocated otherwise and reserved for nobody",
-    ],
-)
-def test_when_a_claim_has_ended(there: ResourceClaim | None, expected: ClaimEnd | None) -> None:
-    assert find_end(there, record()) is expected
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from kerf_dra.api.resource.classic import ClassicKinds
 from kerf_dra.api.resource.kinds import kinds_of_model_shape
 from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.http.credentials import Access
-from kerf_dra.driver.kube.http.errors import ServerError, build_status_error
+from kerf_dra.driver.kube.http.errors import ServerError, UnexpectedAnswerError, build_status_error
 from kerf_dra.driver.kube.http.transport import HttpRequest
-from kerf_dra.driver.kubeletplugin.cluster.base import AbsenceUnprovenError, confirm_absence, read_claim
+from kerf_dra.driver.kubeletplugin.cluster.base import AbsenceUnprovenError, list_claim, read_claim
 from kerf_dra.driver.local.apiserver import ApiServer, ApiServerSettings
 from tests.kube.identified import identified
 from tests.kube.open_transport import OpenTransport
@@ -104,7 +104,7 @@ class Answers(OpenTransport):
 async def test_an_answer_that_does_not_name_the_claim_is_no_absence(answer: tuple[int, bytes]) -> None:
     async with Answers({OBJECT: answer}).client() as client:
         with pytest.raises(
-            AbsenceUnprovenError, match=r"claim default/training: no answer that it does not exist: GET"
+            UnexpectedAnswerError, match=r"GET .*: no answer that ResourceClaim default/training does not exist: 404"
         ):
             await read_claim(client, CLAIMS, REF)
 
@@ -114,6 +114,18 @@ async def test_the_api_servers_word_for_the_claim_is_absence() -> None:
         assert await read_claim(client, CLAIMS, REF) is None
 
 
+@pytest.mark.parametrize(
+    ("version", "query"), [(None, {}), ("", {"resourceVersion": "0"}), ("7", {"resourceVersion": "7"})]
+)
+async def test_a_claim_is_read_from_the_storage_or_from_a_cache_that_has_reached_a_version(
+    version: str | None, query: dict[str, str]
+) -> None:
+    answers = Answers({OBJECT: GONE})
+    async with answers.client() as client:
+        assert await read_claim(client, CLAIMS, REF, not_older_than=version) is None
+    assert answers.asked[0].query == query
+
+
 async def test_other_errors_are_what_they_are() -> None:
     async with Answers({OBJECT: status(503, "ServiceUnavailable")}).client() as client:
         with pytest.raises(ServerError):
@@ -121,18 +133,17 @@ async def test_other_errors_are_what_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("group", "listed"),
-    [
-        (serves("resourceclaims"), found("")),
-        (serves("resourceclaims"), found("uid-2")),
-        (serves("resourceclaims"), status(403, "Forbidden")),
-    ],
+    ("listed", "uids"),
+    [(found(""), []), (found("uid-2"), ["uid-2"]), (status(403, "Forbidden"), None)],
     ids=["listed nowhere", "made anew", "may not list"],
 )
-async def test_discovery_and_list_confirm_absence(group: tuple[int, bytes], listed: tuple[int, bytes]) -> None:
-    answers = Answers({GROUP: group, LIST: listed})
+async def test_a_list_shows_the_claim_of_this_name_where_it_may_be_read(
+    listed: tuple[int, bytes], uids: list[str] | None
+) -> None:
+    answers = Answers({GROUP: serves("resourceclaims"), LIST: listed})
     async with answers.client() as client:
-        await confirm_absence(client, CLAIMS, REF)
+        shown = await list_claim(client, CLAIMS, REF)
+    assert (None if shown is None else [one.metadata.uid for one in shown]) == uids
     assert answers.asked[-1].query["fieldSelector"] == "metadata.name=training", "not all claims of the namespace"
 
 
@@ -142,21 +153,20 @@ async def test_discovery_and_list_confirm_absence(group: tuple[int, bytes], list
         (PROXY, found(""), "is not served: GET"),
         (serves("resourceslices"), found(""), "does not serve resourceclaims at /apis/resource.k8s.io/v1 now"),
         (serves("resourceclaims"), PROXY, "is not served: GET"),
-        (serves("resourceclaims"), found("uid-1"), "lists it, and answers a GET that there is none"),
         (
             serves("resourceclaims"),
             list_of({"metadata": {"namespace": "default", "name": "training"}, "spec": 1}),
             "lists it",
         ),
     ],
-    ids=["version off", "kind off", "list off", "listed", "listed, but unreadable"],
+    ids=["version off", "kind off", "list off", "listed, but unreadable"],
 )
-async def test_what_does_not_agree_confirms_nothing(
+async def test_a_list_of_what_is_not_served_or_not_readable_shows_nothing(
     group: tuple[int, bytes], listed: tuple[int, bytes], message: str
 ) -> None:
     async with Answers({GROUP: group, LIST: listed}).client() as client:
         with pytest.raises(AbsenceUnprovenError, match=message):
-            await confirm_absence(client, CLAIMS, REF)
+            await list_claim(client, CLAIMS, REF)
 
 
 @pytest.mark.parametrize(
@@ -182,9 +192,10 @@ async def test_an_api_server_proves_absence_only_in_the_versions_that_it_serves(
         async with Client(Access(server=server.url), user_agent="test") as client:
             if is_served:
                 assert await read_claim(client, kind, REF) is None
-                await confirm_absence(client, kind, REF)
+                assert await list_claim(client, kind, REF) == ()
             else:
-                for call in (read_claim, confirm_absence):
-                    with pytest.raises(AbsenceUnprovenError):
-                        await call(client, kind, REF)
+                with pytest.raises(UnexpectedAnswerError):
+                    await read_claim(client, kind, REF)
+                with pytest.raises(AbsenceUnprovenError):
+                    await list_claim(client, kind, REF)
         tasks.cancel_scope.cancel()

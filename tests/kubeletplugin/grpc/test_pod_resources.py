@@ -27,7 +27,7 @@ async def list_from(socket: Path, uses: tuple[ClaimUse, ...]) -> Sequence[ClaimU
 
     path, handler = unary(LIST, answer)
     async with serving_at(socket, {path: handler}, grace_s=0.1):
-        return await PodResourcesClient(socket).list_uses()
+        return await PodResourcesClient(socket).list_uses() or ()
 
 
 @pytest.mark.parametrize("uses", [(), USES], ids=["none", "a claim of two pods"])
@@ -58,7 +58,7 @@ async def test_a_kubelet_whose_folder_is_not_there_is_not_one_whose_pods_have_no
 
 async def test_without_the_folder_nothing_is_listed() -> None:
     with short_directory() as root:
-        assert await PodResourcesClient(root / "pod-resources/kubelet.sock").list_uses() == ()
+        assert await PodResourcesClient(root / "pod-resources/kubelet.sock").list_uses() is None
 
 
 async def test_a_kubelet_that_does_not_answer_says_nothing() -> None:
