@@ -1,6 +1,6 @@
 """What the controllers of both generations keep right in DiscoveredDevices. Pure."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 
 from kerf_dra.api.kerf.discovery_objects import (
@@ -18,6 +18,15 @@ from kerf_dra.driver.controller.conditions import continue_conditions
 from kerf_dra.driver.families.shared.node_labels import find_missing_labels
 from kerf_dra.driver.families.shared.objects import Discovery, FoundDevice
 from kerf_dra.driver.kube.patches import if_unchanged
+
+
+def list_nodes(devices: Sequence[DiscoveredDeviceObject]) -> set[str]:
+    """Return the names of the nodes that see ``devices`` or have users of them."""
+    named = {user.node for held in devices for user in held.status.users}
+    for held in devices:
+        nodes = held.spec.get("nodes")
+        named |= {node for node in nodes if isinstance(node, str)} if isinstance(nodes, list) else set()
+    return named
 
 
 def find_expiry(one: FoundDevice, status: DiscoveredDeviceStatus) -> datetime | None:

@@ -21,7 +21,7 @@ from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.api.model.names import MAX_SUBDOMAIN, ObjectRef
 from kerf_dra.api.model.times import format_time
 from kerf_dra.driver.kube.http.client import Client, PatchType
-from kerf_dra.driver.kube.http.errors import NotFoundError
+from kerf_dra.driver.kube.http.errors import AlreadyExistsError, NotFoundError
 from kerf_dra.driver.runtime import metrics
 from kerf_dra.driver.runtime.work_queue import WorkQueue
 
@@ -82,6 +82,8 @@ class EventReporter:
         self._waiting: Counter[str] = Counter()
         """How many of the pending events are about objects of each namespace."""
         self._sent: OrderedDict[_EventKey, _SentEvent] = OrderedDict()
+        self._names: dict[_EventKey, str] = {}
+        """The names of the Event objects of pending events: a creation without an answer may have happened."""
         self._queue = WorkQueue[_EventKey]()
 
     def report(self, about: ObjectReference, *, type: EventKind, reason: str, message: str) -> None:  # noqa: A002
@@ -121,16 +123,21 @@ class EventReporter:
     async def _send(self, key: _EventKey, count: int) -> None:
         sent = self._sent.pop(key, None)
         if sent is not None:
-            patch = {"count": sent.count + count, "lastTimestamp": self._timestamp()}
             with suppress(NotFoundError):  # Events are deleted after an hour
-                await self._client.patch(
-                    EVENTS, sent.name, patch, type=PatchType.MERGE, namespace=_namespace(key.about)
-                )
-                self._remember(key, _SentEvent(name=sent.name, count=sent.count + count, at=anyio.current_time()))
+                await self._raise_count(key, sent.name, sent.count + count)
                 return
         event = self._event(key, count)
-        await self._client.create(EVENTS, event)
-        self._remember(key, _SentEvent(name=event.metadata.name, count=count, at=anyio.current_time()))
+        try:
+            await self._client.create(EVENTS, event)
+        except AlreadyExistsError:  # by a try whose answer was lost
+            await self._raise_count(key, event.metadata.name, count)
+        else:
+            self._remember(key, _SentEvent(name=event.metadata.name, count=count, at=anyio.current_time()))
+
+    async def _raise_count(self, key: _EventKey, name: str, count: int) -> None:
+        patch = {"count": count, "lastTimestamp": self._timestamp()}
+        await self._client.patch(EVENTS, name, patch, type=PatchType.MERGE, namespace=_namespace(key.about))
+        self._remember(key, _SentEvent(name=name, count=count, at=anyio.current_time()))
 
     def _remember(self, key: _EventKey, sent: _SentEvent) -> None:
         self._sent[key] = sent
@@ -147,6 +154,7 @@ class EventReporter:
 
     def _forget(self, key: _EventKey) -> int:
         """Return how often an event was reported that no longer waits; 0: it did not wait."""
+        self._names.pop(key, None)
         if key not in self._pending:
             return 0
         namespace = key.about.namespace
@@ -158,6 +166,7 @@ class EventReporter:
     def _event(self, key: _EventKey, count: int) -> Event:
         suffix = f".{uuid4().hex[:16]}"
         name = key.about.name[: MAX_SUBDOMAIN - len(suffix)].rstrip("-.") + suffix
+        name = self._names.setdefault(key, name)
         now = self._timestamp()
         return Event(
             metadata=ObjectMeta(name=name, namespace=_namespace(key.about)),

@@ -52,6 +52,13 @@ class ClassicClusterError(PermanentError):
         )
 
 
+class UnknownNodeError(PermanentError):
+    """The API server says that it has no Node of the name that the plugin was given."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the API server has no Node {name}: give the plugin the name of its Node (--node-name)")
+
+
 async def run(settings: ProcessSettings) -> None:
     """Run the kubelet plugin until cancelled. Raises the KerfError that a person has to resolve."""
     boot_id = await to_thread.run_sync(read_boot_id)
@@ -111,7 +118,9 @@ class ClusterConnector:
             if self._features is None:
                 self._features = await discover_classic(self._client) or await discover(self._client)
             if self._node is None:
-                self._node = await self._client.get(NODES, self._node_name)
+                self._node = await self._client.find(NODES, self._node_name)
+            if self._node is None:
+                raise UnknownNodeError(self._node_name)
         if isinstance(self._features, ApiFeatures):
             return await StructuredCluster.connect(self._client, self._features, self._node, settings, self._classes)
         return self._connect_classic(self._features, self._node, settings)

@@ -9,6 +9,7 @@ import pytest
 
 from kerf_dra.api.core.v1 import ObjectReference
 from kerf_dra.driver.kube.events import EventReporter
+from kerf_dra.driver.kube.http.transport import HttpRequest
 from kerf_dra.driver.runtime.metrics import REGISTRY
 from tests.kube.memory_server import Json, MemoryServer, answering, failing, hanging, unreachable
 from tests.runtime.virtual_time import VIRTUAL_TIME
@@ -137,6 +138,28 @@ async def test_an_event_waits_while_the_server_is_away_and_still_counts(server: 
             await anyio.sleep(60)
         server.faults.clear()
         await anyio.sleep(120)
+    assert [event["count"] for event in events(server)] == [3]
+
+
+async def test_an_event_whose_creation_had_no_answer_is_one_object_however_often_it_is_tried(
+    server: MemoryServer,
+) -> None:
+    """Each answer was the page of a proxy, and each try made another Event."""
+    answer, tries = server.call, 3
+
+    async def call(request: HttpRequest) -> bytes:
+        nonlocal tries
+        made = await answer(request)
+        tries -= request.method == "POST"
+        return made if tries < 0 else b"<html>"
+
+    server.call = call  # type: ignore[method-assign]
+    async with reporting(server) as reporter:
+        for _ in range(2):
+            reporter.report(CLAIM, type="Normal", reason="Prepared", message="")
+        await anyio.sleep(3600)
+        reporter.report(CLAIM, type="Normal", reason="Prepared", message="")
+        await anyio.sleep(60)
     assert [event["count"] for event in events(server)] == [3]
 
 

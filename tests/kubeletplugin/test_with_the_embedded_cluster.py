@@ -515,7 +515,7 @@ async def test_a_node_that_the_cluster_does_not_know_is_an_error_not_a_wait() ->
         await place.client.delete(NODES, NODE)
         with pytest.raises(ExceptionGroup) as raised:
             await app.run(place.settings)
-        assert raised.group_contains(NotFoundError, match=f"nodes.*{NODE}.*not found", depth=None)
+        assert raised.group_contains(app.UnknownNodeError, match=f"has no Node {NODE}: give the plugin", depth=None)
 
 
 async def test_the_status_of_a_claim_over_two_families_keeps_both_drivers_entries() -> None:

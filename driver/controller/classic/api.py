@@ -13,7 +13,6 @@ from kerf_dra.api.resource.classic import ClassicKinds
 from kerf_dra.api.wire import Kind
 from kerf_dra.driver.controller.classic.reconciler import NotLeadingError
 from kerf_dra.driver.kube.http.client import Client, PatchType
-from kerf_dra.driver.kube.http.errors import NotFoundError
 
 
 class KubeClaimClient:
@@ -30,19 +29,13 @@ class KubeClaimClient:
         """The number of the last started read of the Lease, and of the last read that found this process leading."""
 
     async def pod(self, ref: ObjectRef) -> Pod | None:
-        try:
-            return await self._client.get(PODS, ref.name, ref.namespace)
-        except NotFoundError:
-            return None
+        return await self._client.find(PODS, ref.name, ref.namespace)
 
     async def claims(self) -> Sequence[ClassicClaim]:
         return (await self._client.list(self._kinds.claims)).items
 
     async def read_claim(self, ref: ObjectRef) -> ClassicClaim | None:
-        try:
-            return await self._client.get(self._kinds.claims, ref.name, ref.namespace)
-        except NotFoundError:
-            return None
+        return await self._client.find(self._kinds.claims, ref.name, ref.namespace)
 
     async def patch_claim(self, ref: ObjectRef, metadata: JsonObject) -> ClassicClaim:
         return await self._patch(self._kinds.claims, ref, {"metadata": metadata})

@@ -12,7 +12,7 @@ have cameras and controllers.
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -35,6 +35,7 @@ from kerf_dra.api.wire import Kind, to_builtins
 from kerf_dra.driver.controller.discovered_devices import (
     build_correction,
     find_expiry,
+    list_nodes,
     report_configuration,
     report_device,
 )
@@ -137,19 +138,13 @@ class DiscoveredDeviceKeeper:
         except (NotFoundError, ForbiddenError):
             return []  # the definition is not installed, as it need not be here
 
-    async def _find_lost(self, devices: Iterable[DiscoveredDeviceObject]) -> frozenset[str]:
+    async def _find_lost(self, devices: Sequence[DiscoveredDeviceObject]) -> frozenset[str]:
         """Return the nodes of devices that the API server does not have: the store may not have a new one yet."""
-        named = {user.node for held in devices for user in held.status.users}
-        for held in devices:
-            nodes = held.spec.get("nodes")
-            named |= {node for node in nodes if isinstance(node, str)} if isinstance(nodes, list) else set()
         lost: set[str] = set()
-        for node in sorted(named):
+        for node in sorted(list_nodes(devices)):
             if self._nodes.get(ObjectRef("", node)) is not None:
                 continue
-            try:
-                await self._client.get(NODES, node)
-            except NotFoundError:
+            if await self._client.find(NODES, node) is None:
                 lost.add(node)
         return frozenset(lost)
 

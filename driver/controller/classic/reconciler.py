@@ -15,6 +15,9 @@ Example: leader x has written the finalizer and read the Lease, and is then stop
 writes the annotation ``FENCE`` to the claim; when x continues, its write conflicts. Nothing is allocated twice.
 
 Order of writes (KEP-3063): the finalizer before the allocation, its removal after that of the allocation.
+
+What is taken from a claim cannot be given back: before a deallocation, and before the finalizer is removed, the claim
+is read from the server's storage, which must show the same end as the watch, and no older version.
 """
 
 import logging
@@ -30,7 +33,7 @@ from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.api.resource.classic import ClassicKinds
 from kerf_dra.api.wire import to_builtins
 from kerf_dra.driver.controller.classic.allocator import ClaimAllocation
-from kerf_dra.driver.controller.classic.claims import plan_claim
+from kerf_dra.driver.controller.classic.claims import ClaimPlan, plan_claim
 from kerf_dra.driver.controller.classic.reconcile_result import EventSubject, ReconcileResult, Requeue, WarningEvent
 from kerf_dra.driver.controller.classic.scheduling_contexts import has_nodes, plan_context
 from kerf_dra.driver.controller.classic.state import FINALIZER, ClusterView
@@ -47,6 +50,10 @@ class NotLeadingError(TransientError):
     """Another controller leads, so the plan must not be written."""
 
 
+class ClaimChangedError(TransientError):
+    """The server's storage does not show the end of a claim that the watch has shown: decide again."""
+
+
 class ClaimClient(Protocol):
     """The requests of a reconciler to the API server; all raise the errors of ``kerf_dra.driver.kube.http.errors``."""
 
@@ -57,7 +64,7 @@ class ClaimClient(Protocol):
         """List all claims, bypassing caches."""
 
     async def read_claim(self, ref: ObjectRef) -> ClassicClaim | None:
-        """Read a claim, bypassing caches; None: it does not exist."""
+        """Read a claim, bypassing caches; None: the server says that it does not exist."""
 
     async def patch_claim(self, ref: ObjectRef, metadata: JsonObject) -> ClassicClaim:
         """Merge ``metadata`` if the claim has the resource version that it names."""
@@ -95,13 +102,18 @@ class ClaimReconciler:
             self._unreserve(uid)
 
     async def reconcile_claim(self, ref: ObjectRef) -> ReconcileResult:
-        """Reconcile one claim. Raises ApiError when a write fails, NotLeadingError when another controller leads."""
+        """Reconcile one claim.
+
+        Raises ApiError when a write fails, NotLeadingError when another controller leads, and ClaimChangedError.
+        """
         await self._resolve_uncertain()
         self._view.forget_missed()
         claim = self._view.claim(ref)
         plan = plan_claim(claim, self._view)
         if plan.allocation is not None:
             await self._allocate([plan.allocation])
+        if claim is not None and (plan.deallocate or plan.remove_finalizer):
+            claim = await self._confirm_end(claim, plan)
         if claim is not None and plan.deallocate:
             claim = await self._patch_status(claim, self._kinds.released)
             _log.info("ResourceClaim %s: deallocated", claim.ref)
@@ -128,6 +140,24 @@ class ClaimReconciler:
             status = {"resourceClaims": to_builtins(plan.resource_claims)}
             await self._client.patch_context_status(context.ref, if_unchanged(context.metadata), status)
         return plan
+
+    async def _confirm_end(self, claim: ClassicClaim, plan: ClaimPlan) -> ClassicClaim | None:
+        """Return the claim as the server's storage has it; None: it is gone. Raises ClaimChangedError."""
+        now = await self._client.read_claim(claim.ref)
+        if now is None or now.metadata.uid != claim.metadata.uid:
+            return None
+        if 0 < now.metadata.version < claim.metadata.version:
+            raise ClaimChangedError(
+                f"ResourceClaim {claim.ref}: a GET shows version {now.metadata.version}, which is older than "
+                f"{claim.metadata.version}, seen before"
+            )
+        self._view.assume(now)
+        again = plan_claim(now, self._view)
+        if (again.deallocate, again.remove_finalizer) != (plan.deallocate, plan.remove_finalizer):
+            raise ClaimChangedError(
+                f"ResourceClaim {claim.ref}: it has changed, or has not ended as the watch has shown"
+            )
+        return now
 
     async def _allocate(self, allocations: Sequence[ClaimAllocation]) -> None:
         """Execute steps (1) to (3) of the protocol for all of ``allocations``.

@@ -3,6 +3,8 @@
 A node's slices are owned by its Node object and are garbage-collected with it. But ``kubectl delete node
 --cascade=orphan`` removes the owner references, and the scheduler would continue to allocate devices that no pod can
 use. Kubernetes cleans up after a lost node otherwise: the pod garbage collector its pods, the claim controller claims.
+
+That a node is gone is said by the watch, twice, and by the API server's storage (``Client.find``).
 """
 
 import logging
@@ -27,9 +29,11 @@ _deleted: Final = metrics.counter("kerf_controller_swept_total", "Slices removed
 class DeleteClient(Protocol):
     """The reads and deletes of ``kerf_dra.driver.kube.http.client.Client``, with its errors."""
 
-    async def get(self, kind: Kind[ObjectT], name: str) -> ObjectT: ...
+    async def find(self, kind: Kind[ObjectT], name: str) -> ObjectT | None: ...
 
-    async def delete(self, kind: Kind[ObjectT], name: str, *, uid: str | None = None) -> None: ...
+    async def delete(
+        self, kind: Kind[ObjectT], name: str, *, uid: str | None = None, resource_version: str | None = None
+    ) -> None: ...
 
 
 def find_orphans(slices: Iterable[ResourceSlice], nodes: Collection[str]) -> list[ResourceSlice]:
@@ -78,15 +82,16 @@ class OrphanedSliceCollector:
     async def _delete(self, orphan: ResourceSlice) -> None:
         name, node = orphan.metadata.name, orphan.spec.node_name or ""
         try:
-            await self._client.get(NODES, node)
-            return  # the cache was outdated
-        except NotFoundError:
-            pass
+            if await self._client.find(NODES, node) is not None:
+                return  # the cache was outdated
         except KerfError as error:
             _log.info("ResourceSlice %s: cannot find out whether node %s still exists: %s", name, node, error)
             return
         try:
-            await self._client.delete(self._resource_slices, name, uid=orphan.metadata.uid)
+            metadata = orphan.metadata
+            await self._client.delete(
+                self._resource_slices, name, uid=metadata.uid, resource_version=metadata.resource_version
+            )
         except (NotFoundError, ConflictError):
             return  # deleted or changed meanwhile
         except KerfError as error:

@@ -25,7 +25,6 @@ from kerf_dra.driver.families.shared.objects import Discovery, FoundDevice, join
 from kerf_dra.driver.kube.definitions import wait_until_readable
 from kerf_dra.driver.kube.discovery import ClassicFeatures
 from kerf_dra.driver.kube.http.client import Client, PatchType
-from kerf_dra.driver.kube.http.errors import NotFoundError
 from kerf_dra.driver.kube.informer import Informer
 from kerf_dra.driver.kube.patches import if_unchanged
 from kerf_dra.driver.kubeletplugin.cluster.base import DiscoveredDeviceSource
@@ -68,10 +67,7 @@ class DiscoveredDeviceWatch:
         return self._discovery
 
     async def read(self, name: str) -> DiscoveredDeviceObject | None:
-        try:
-            return await self._client.get(DISCOVERED_DEVICES, name)
-        except NotFoundError:
-            return None
+        return await self._client.find(DISCOVERED_DEVICES, name)
 
     def join(self, held: DiscoveredDeviceObject) -> FoundDevice | None:
         return join_objects(self._list_configurations(), [held]).devices.get(held.metadata.name)

@@ -34,7 +34,7 @@ from kerf_dra.driver.families.shared.node_labels import make_selector
 from kerf_dra.driver.kube.definitions import wait_until_readable
 from kerf_dra.driver.kube.events import EventKind, EventReporter
 from kerf_dra.driver.kube.http.client import Client, PatchType
-from kerf_dra.driver.kube.http.errors import AlreadyExistsError, NotFoundError
+from kerf_dra.driver.kube.http.errors import AlreadyExistsError
 from kerf_dra.driver.kube.informer import Informer
 from kerf_dra.driver.kube.store import ObjectChange
 from kerf_dra.driver.kubeletplugin.discovery_handlers.built_in_handlers import make_handlers
@@ -269,10 +269,7 @@ class DeviceDiscovery:
         """Write what there is to write of one object, as it is now: the store may be behind."""
         if self._plan(name, held, seen, configuration) is None:
             return
-        try:
-            held = await self._client.get(DISCOVERED_DEVICES, name)
-        except NotFoundError:
-            held = None
+        held = await self._client.find(DISCOVERED_DEVICES, name)
         change = self._plan(name, held, seen, configuration)
         if change is None:
             return

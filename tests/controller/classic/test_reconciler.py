@@ -8,7 +8,12 @@ from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.api.resource.resource_handle import HandleTooLargeError
 from kerf_dra.api.resource.v1alpha2 import KINDS
 from kerf_dra.driver.controller.classic.reconcile_result import Requeue
-from kerf_dra.driver.controller.classic.reconciler import FENCE, ClaimReconciler, NotLeadingError
+from kerf_dra.driver.controller.classic.reconciler import (
+    FENCE,
+    ClaimChangedError,
+    ClaimReconciler,
+    NotLeadingError,
+)
 from kerf_dra.driver.kube.http.errors import ConflictError, NotFoundError, ServerError, UnreachableError
 from tests.controller.classic.cluster_builder import FINALIZER, ClusterBuilder, claim, consumer, context, pod
 from tests.controller.classic.hardware import gpu
@@ -56,7 +61,7 @@ def stepped() -> SteppedController:
     return SteppedController()
 
 
-MARK, ALLOCATE = "patch claim ns/claim", "patch status ns/claim"
+READ, MARK, ALLOCATE = "get claim ns/claim", "patch claim ns/claim", "patch status ns/claim"
 
 
 def test_the_finalizer_is_written_before_the_allocation(stepped: SteppedController) -> None:
@@ -124,11 +129,43 @@ def test_the_allocation_is_cleared_before_the_finalizer_goes(stepped: SteppedCon
     # C-4: other finalizers stay, in their order
     stepped.claim(finalizers=("a/b", FINALIZER, "c/d"), allocation=HELD, deallocate=True)
     ended, calls = stepped.of_claim()
-    assert (ended.rule, calls) == ("C-4", [ALLOCATE, MARK])
+    assert (ended.rule, calls) == ("C-4", [READ, ALLOCATE, MARK])
     held = stepped.server.claim("claim")
     assert held is not None
     assert held.metadata.finalizers == ("a/b", "c/d")
     assert (held.status.allocation, held.status.driver_name, held.status.deallocation_requested) == (None, "", False)
+
+
+@pytest.mark.parametrize(
+    ("shown", "stored"),
+    [
+        ({"finalizers": (FINALIZER,), "deleted": True}, {"finalizers": (FINALIZER,), "allocation": HELD}),
+        ({"finalizers": (FINALIZER,), "allocation": HELD, "deallocate": True}, {"allocation": HELD}),
+        ({"allocation": HELD, "deallocate": True}, {"allocation": HELD, "reserved_for": (consumer(),)}),
+    ],
+    ids=["no status", "not to be deallocated", "in use"],
+)
+def test_an_end_that_only_the_watch_shows_takes_nothing(
+    stepped: SteppedController, shown: dict[str, Any], stored: dict[str, Any]
+) -> None:
+    """A watch that lost the status of a claim in use would have had its finalizer removed."""
+    stepped.claim(**shown)
+    stepped.server.put(claim("claim", **stored))
+    calls: list[str] = []
+    with pytest.raises(ClaimChangedError, match="it has changed, or has not ended as the watch has shown"):
+        stepped.of_claim(None, calls)
+    assert calls == [READ]
+
+
+def test_an_older_claim_than_the_watch_has_shown_takes_nothing(stepped: SteppedController) -> None:
+    stepped.claim(finalizers=(FINALIZER,), allocation=HELD, deallocate=True)
+    body = stepped.server.objects[ObjectRef("ns", "claim")]
+    stepped.server.objects[ObjectRef("ns", "claim")] = {
+        **body,
+        "metadata": {**body["metadata"], "resourceVersion": "1"},
+    }
+    with pytest.raises(ClaimChangedError, match=r"a GET shows version 1, which is older than \d+, seen before"):
+        stepped.of_claim()
 
 
 def test_when_clearing_fails_nothing_is_changed(stepped: SteppedController) -> None:

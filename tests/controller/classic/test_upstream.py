@@ -15,7 +15,7 @@ from kerf_dra.driver.controller.classic.scheduling_contexts import plan_context
 from kerf_dra.driver.kube.http.errors import UnreachableError
 from tests.controller.classic.cluster_builder import FINALIZER, context, pod
 from tests.controller.classic.test_claims import HELD
-from tests.controller.classic.test_reconciler import ALLOCATE, MARK, POD, SteppedController
+from tests.controller.classic.test_reconciler import ALLOCATE, MARK, POD, READ, SteppedController
 from tests.controller.classic.test_scheduling_contexts import report, small_scene
 
 LEASE = "get lease"
@@ -41,14 +41,14 @@ ENDING = {"finalizers": (FINALIZER,), "deleted": True}
 FULL = {"allocation": HELD, "finalizers": (FINALIZER,)}
 CLAIMS: dict[str, Case] = {
     "not-found": Case(before=None, rule="C-1", calls=[], after=None),
-    "deleted-finalizer-removal": Case(before=ENDING, rule="C-8", calls=[MARK], after=None),
-    "deleted-finalizer-stop-failure": Case(before=ENDING, fails=MARK, calls=[MARK], after=(False, (FINALIZER,))),
+    "deleted-finalizer-removal": Case(before=ENDING, rule="C-8", calls=[READ, MARK], after=None),
+    "deleted-finalizer-stop-failure": Case(before=ENDING, fails=MARK, calls=[READ, MARK], after=(False, (FINALIZER,))),
     "deleted-finalizer-no-removal": Case(
         before={"deleted": True, "finalizers": (THEIRS,)}, rule="C-3", calls=[], after=(False, (THEIRS,))
     ),
-    "deleted-allocated": Case(before=FULL | ENDING, rule="C-4", calls=[ALLOCATE, MARK], after=None),
+    "deleted-allocated": Case(before=FULL | ENDING, rule="C-4", calls=[READ, ALLOCATE, MARK], after=None),
     "deleted-deallocate-failure": Case(
-        before=FULL | ENDING, fails=ALLOCATE, calls=[ALLOCATE], after=(True, (FINALIZER,))
+        before=FULL | ENDING, fails=ALLOCATE, calls=[READ, ALLOCATE], after=(True, (FINALIZER,))
     ),
 }
 IMMEDIATE: dict[str, Case] = {
@@ -60,10 +60,10 @@ IMMEDIATE: dict[str, Case] = {
     "fail-allocation": Case(before={}, fails=ALLOCATE, calls=[MARK, LEASE, ALLOCATE], after=(False, (FINALIZER,))),
     "allocated-nop": Case(before=FULL, rule="C-10", calls=[], after=(True, (FINALIZER,))),
     "allocated-reallocate": Case(
-        before=FULL | {"deallocate": True}, rule="C-4", calls=[ALLOCATE, MARK], after=(False, ())
+        before=FULL | {"deallocate": True}, rule="C-4", calls=[READ, ALLOCATE, MARK], after=(False, ())
     ),
     "allocated-fail-deallocation-during-reallocate": Case(
-        before=FULL | {"deallocate": True}, fails=ALLOCATE, calls=[ALLOCATE], after=(True, (FINALIZER,))
+        before=FULL | {"deallocate": True}, fails=ALLOCATE, calls=[READ, ALLOCATE], after=(True, (FINALIZER,))
     ),
 }
 DELAYED: dict[str, Case] = {"pending": Case(before={}, rule="C-11", calls=[], after=(False, ()))}

@@ -127,6 +127,25 @@ async def test_a_node_that_leaves_is_gone_from_the_device_although_nothing_else_
         assert cluster.find("discovereddevices", CAMERA)["spec"]["nodes"] == ["n1"]
 
 
+@pytest.mark.parametrize(
+    "answer", [None, answering(404), answering(404, "NotFound")], ids=["it is there", "a page", "?"]
+)
+async def test_a_node_that_the_watch_lacks_stays_in_its_devices_until_the_server_says_that_it_is_gone(
+    answer: Any,
+) -> None:
+    cluster = Cluster()
+    if answer is not None:
+        cluster.server.faults.append(failing(answer, method="GET", name="nodes/"))
+    async with cluster.controller(unseen="nodes"):
+        await anyio.sleep(2 * RETRY_S)
+        assert cluster.find("discovereddevices", CAMERA)["spec"]["nodes"] == ["n1", "n2"]
+        cluster.server.faults.clear()
+        cluster.server.remove("nodes", "n2")
+        cluster.configure("cameras", capacity=4)
+        await anyio.sleep(2 * RETRY_S)
+        assert cluster.find("discovereddevices", CAMERA)["spec"]["nodes"] == ["n1"]
+
+
 async def test_a_device_that_somebody_has_made_is_published_when_it_has_the_label_by_which_plugins_find_it() -> None:
     """Else a pod could come to a node whose plugin does not know the device yet."""
     cluster = Cluster()

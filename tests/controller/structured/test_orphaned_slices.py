@@ -13,7 +13,12 @@ from kerf_dra.api.model.devices import ResourceSlice
 from kerf_dra.api.model.metadata import ObjectMeta, OwnerReference
 from kerf_dra.api.resource.v1 import KINDS
 from kerf_dra.driver.controller.structured.orphaned_slices import OrphanedSliceCollector
-from kerf_dra.driver.kube.http.errors import ConflictError, ForbiddenError, NotFoundError, UnreachableError
+from kerf_dra.driver.kube.http.errors import (
+    ConflictError,
+    ForbiddenError,
+    UnexpectedAnswerError,
+    UnreachableError,
+)
 from tests.fakes.published_slices import gpus, slices
 from tests.runtime.virtual_time import VIRTUAL_TIME
 
@@ -25,7 +30,10 @@ def anyio_backend() -> tuple[str, dict[str, object]]:
 
 def of_node(name: str) -> list[ResourceSlice]:
     published = slices(name, gpus("h100-80gb-sxm"))
-    return [replace(one, metadata=replace(one.metadata, uid=f"uid-of-{one.metadata.name}")) for one in published]
+    return [
+        replace(one, metadata=replace(one.metadata, uid=f"uid-of-{one.metadata.name}", resource_version="7"))
+        for one in published
+    ]
 
 
 @dataclass
@@ -45,15 +53,15 @@ class Cluster:
     def _nodes(self) -> Iterable[Node]:
         return [Node(metadata=ObjectMeta(name=name)) for name in self.seen]
 
-    async def get(self, kind: Any, name: str) -> Node:
-        if error := self.errors.get("get"):
+    async def find(self, kind: Any, name: str) -> Node | None:
+        if error := self.errors.get("find"):
             raise error
-        if name not in self.nodes:
-            raise NotFoundError("GET", 404, "NotFound", name)
-        return Node(metadata=ObjectMeta(name=name))
+        return Node(metadata=ObjectMeta(name=name)) if name in self.nodes else None
 
-    async def delete(self, kind: Any, name: str, *, uid: str | None = None) -> None:
-        assert uid == f"uid-of-{name}"
+    async def delete(
+        self, kind: Any, name: str, *, uid: str | None = None, resource_version: str | None = None
+    ) -> None:
+        assert (uid, resource_version) == (f"uid-of-{name}", "7")
         if error := self.errors.get("delete"):
             raise error
         self.deleted.append(name)
@@ -88,7 +96,8 @@ async def test_slices_that_belong_to_no_single_node_are_left_alone() -> None:
 @pytest.mark.parametrize(
     ("operation", "error"),
     [
-        ("get", UnreachableError("GET", "refused")),
+        ("find", UnreachableError("GET", "refused")),
+        ("find", UnexpectedAnswerError("GET", "no answer that Node n1 does not exist: 404 of a proxy")),
         ("delete", ForbiddenError("DELETE", 403, "Forbidden", "no")),
         ("delete", ConflictError("DELETE", 409, "Conflict", "another UID")),
     ],

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import anyio
 
-from kerf_dra.api.core.v1 import Node
+from kerf_dra.api.core.v1 import NODES, Node
 from kerf_dra.api.errors import KerfError, PermanentError, TransientError
 from kerf_dra.api.kerf.discovery_objects import (
     DISCOVERED_DEVICES,
@@ -29,6 +29,7 @@ from kerf_dra.api.model.devices import ResourceSlice
 from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.api.resource.kinds import ResourceKinds
 from kerf_dra.api.wire import Kind, to_builtins
+from kerf_dra.driver.controller.discovered_devices import list_nodes
 from kerf_dra.driver.controller.settings import NAME
 from kerf_dra.driver.controller.structured.discovery.plan import (
     HOSTNAME,
@@ -131,7 +132,7 @@ class DiscoveryReconciler:
 
     async def reconcile(self) -> datetime | None:
         """Write what differs from the plan; returns when a device expires. Raises TransientError and ForbiddenError."""
-        plan = plan_discovery(self._snapshot(), self._now())
+        plan = plan_discovery(await self._snapshot(), self._now())
         for state in ("online", "offline", "invalid"):
             _devices.labels(state).set(sum(_state_of(one) == state for one in plan.devices))
         keeps_shares = self._keeps_shares
@@ -149,11 +150,17 @@ class DiscoveryReconciler:
                 await self._write_status(DISCOVERY_CONFIGURATIONS, held, status)
         return plan.next_expiry
 
-    def _snapshot(self) -> DiscoverySnapshot:
+    async def _snapshot(self) -> DiscoverySnapshot:
+        devices = tuple(self._found.store.values())
+        hostnames = {node.metadata.name: _hostname(node) or "" for node in self._nodes.values()}
+        for name in sorted(list_nodes(devices) - hostnames.keys()):
+            # A node that leaves its devices does not come back to them by itself: the watch may lack a new one.
+            if (node := await self._client.find(NODES, name)) is not None:
+                hostnames[name] = _hostname(node) or ""
         return DiscoverySnapshot(
             configurations=tuple(self._configurations.store.values()),
-            devices=tuple(self._found.store.values()),
-            hostnames={node.metadata.name: _hostname(node) or "" for node in self._nodes.values()},
+            devices=devices,
+            hostnames=hostnames,
             taken_classes=frozenset(
                 one.metadata.name
                 for one in self._device_classes.values()
