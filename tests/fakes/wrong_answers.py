@@ -35,7 +35,7 @@ def _deallocated(right: Json) -> Answer:
 
 
 def _unreserved(right: Json) -> Answer:
-    return _ok({**right, "status": {**right.get("status", {}), "reservedFor": None}})
+    return _ok({**right, "status": {**right.get("status", {}), "reservedFor": []}})
 
 
 def _as_list(right: Json) -> Answer:
@@ -72,7 +72,9 @@ REFUSED: Final[Mapping[str, Callable[[Json], Answer]]] = {
 PLAUSIBLE: Final[Mapping[str, Callable[[Json], Answer]]] = {
     "another UID": _metadata(uid="another"),
     "an older version": _metadata(resourceVersion="1"),
-    "an older version without status": lambda right: _without_status({**right, "metadata": _aged(right)}),
+    "an older version without status": lambda right: _without_status({**right, "metadata": _at(right, "1")}),
+    "a newer version without status": lambda right: _without_status({**right, "metadata": _at(right, "900000")}),
+    "a claim of another cluster": lambda right: _metadata(uid="another")({**right, "metadata": _at(right, "900000")}),
     "no status": _without_status,
     "an allocation that is null": _deallocated,
     "no reservation": _unreserved,
@@ -83,8 +85,8 @@ PLAUSIBLE: Final[Mapping[str, Callable[[Json], Answer]]] = {
 """Answers about a claim that have its name and say that it has ended, or that it is another one."""
 
 
-def _aged(right: Json) -> Json:
-    return {**right.get("metadata", {}), "resourceVersion": "1"}
+def _at(right: Json, version: str) -> Json:
+    return {**right.get("metadata", {}), "resourceVersion": version}
 
 
 WRONG: Final = {**REFUSED, **PLAUSIBLE}
