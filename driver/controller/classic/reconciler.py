@@ -218,7 +218,9 @@ class ClaimReconciler:
         newest: ClassicClaim | None = claim
         while newest is not None and newest.status.allocation is None:
             try:
-                await self._patch_metadata(newest, {"annotations": {FENCE: term}})
+                written = await self._patch_metadata(newest, {"annotations": {FENCE: term}})
+                if written.metadata.resource_version == newest.metadata.resource_version:
+                    raise ClaimChangedError(f"ResourceClaim {claim.ref}: a write is answered by the version before it")
                 return
             except (ConflictError, NotFoundError):
                 newest = await self._client.read_claim(claim.ref)

@@ -114,6 +114,8 @@ class Client:
             random=random or Random(),  # noqa: S311  (jitter, not a secret)
         )
         self._reported: set[tuple[str, ObjectRef]] = set()
+        self._unexpected: set[tuple[str, str]] = set()
+        """Methods and resources whose latest answer was none."""
 
     async def __aenter__(self) -> Self:
         await self._transport.__aenter__()
@@ -147,7 +149,7 @@ class Client:
             if error.missing == MissingObject(kind.group, kind.plural, name):
                 return None
             reason = f"no answer that {kind.kind} {ObjectRef(namespace, name)} does not exist: {error.message}"
-            raise UnexpectedAnswerError(error.call, reason) from error
+            raise self._refuse("GET", kind.plural, error.call, reason) from error
 
     async def list(
         self, kind: Kind[ObjectT], namespace: str = "", *, label_selector: str = "", field_selector: str = ""
@@ -337,9 +339,9 @@ class Client:
         try:
             found = msgspec.json.decode(body, type=JsonObject)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise self._refuse(request, f"the answer is no JSON object: {error}") from error
+            raise self._refuse_answer(request, f"the answer is no JSON object: {error}") from error
         if has and has not in found:
-            raise self._refuse(request, f"the answer has no {has}: {sorted(found)!r:.200}")
+            raise self._refuse_answer(request, f"the answer has no {has}: {sorted(found)!r:.200}")
         return found
 
     async def _pages(
@@ -393,7 +395,7 @@ class Client:
         try:
             decoded = decode_object(kind, body)
         except UndecodableObjectError as error:
-            raise self._refuse(request, f"cannot read {expected}: {error.reason}") from error
+            raise self._refuse_answer(request, f"cannot read {expected}: {error.reason}") from error
         if decoded.unreadable is not None:
             self._report(kind, decoded.value.ref, decoded.unreadable, is_ignored=False)
         return decoded.value
@@ -404,23 +406,31 @@ class Client:
         try:
             return decode_page(kind, body)
         except UndecodableObjectError as error:
-            raise self._refuse(request, str(error)) from error
+            raise self._refuse_answer(request, str(error)) from error
 
     def _decode_event(self, kind: Kind[ObjectT], request: HttpRequest, line: bytes) -> WatchEvent[ObjectT]:
         try:
             return decode_event(kind, str(request), line)
         except UndecodableObjectError as error:
-            raise self._refuse(request, str(error)) from error
+            raise self._refuse_answer(request, str(error)) from error
 
     def _check(self, request: HttpRequest, expected: ExpectedAnswer, body: bytes) -> None:
         if (mismatch := find_mismatch(expected, body)) is not None:
-            raise self._refuse(request, f"the answer is not {expected}: {mismatch}")
+            raise self._refuse_answer(request, f"the answer is not {expected}: {mismatch}")
+        self._unexpected.discard((request.method, request.resource))
 
-    def _refuse(self, request: HttpRequest, reason: str) -> UnexpectedAnswerError:
-        """Count an answer that is none, and return the error that says so."""
-        _unexpected.labels(request.method, request.resource).inc()
-        doubt = "" if request.method == "GET" else "; the write may have happened"
-        return UnexpectedAnswerError(str(request), f"{reason:.{_LONGEST_REASON}}{doubt}")
+    def _refuse_answer(self, request: HttpRequest, reason: str) -> UnexpectedAnswerError:
+        return self._refuse(request.method, request.resource, str(request), reason)
+
+    def _refuse(self, method: str, resource: str, call: str, reason: str) -> UnexpectedAnswerError:
+        """Count an answer that is none, log the first of several, and return the error that says so."""
+        doubt = "" if method == "GET" else "; the write may have happened"
+        error = UnexpectedAnswerError(call, f"{reason:.{_LONGEST_REASON}}{doubt}")
+        _unexpected.labels(method, resource).inc()
+        if (method, resource) not in self._unexpected:
+            self._unexpected.add((method, resource))
+            _log.warning("%s; it counts as no answer, and is asked for again", error)
+        return error
 
     def _report(self, kind: Kind[ObjectT], ref: ObjectRef, error: UndecodableObjectError, *, is_ignored: bool) -> None:
         """Log and count an object that cannot be read as a whole, once."""

@@ -168,6 +168,15 @@ def test_an_older_claim_than_the_watch_has_shown_takes_nothing(stepped: SteppedC
         stepped.of_claim()
 
 
+def test_a_fence_that_is_answered_without_being_written_is_none(stepped: SteppedController) -> None:
+    """A cache before the API server answered the write with the claim as it was: the former leader could go on."""
+    stepped.claim(immediate=True, finalizers=(FINALIZER,))
+    held = stepped.server.claim("claim")
+    stepped.server.patch = lambda *_: held  # type: ignore[method-assign, assignment]
+    with pytest.raises(ClaimChangedError, match="a write is answered by the version before it"):
+        run(stepped.reconciler.take_over("second"))
+
+
 def test_when_clearing_fails_nothing_is_changed(stepped: SteppedController) -> None:
     # C-6
     stepped.claim(finalizers=(FINALIZER,), allocation=HELD, deleted=True)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -51,12 +52,12 @@ class OneAnswer(MemoryServer):
 
     def __init__(self, answer: Answer) -> None:
         super().__init__()
-        self._given = answer
+        self.given = answer
 
     async def call(self, request: HttpRequest) -> bytes:
-        if self._given.code >= 400:
-            raise build_status_error(str(request), self._given.code, self._given.body)
-        return self._given.body
+        if self.given.code >= 400:
+            raise build_status_error(str(request), self.given.code, self.given.body)
+        return self.given.body
 
 
 def right(document: object = RIGHT) -> Answer:
@@ -95,6 +96,23 @@ async def test_a_404_that_does_not_name_the_object_is_no_absence(wrong: str) -> 
     client = OneAnswer(WRONG[wrong](RIGHT)).client()
     with pytest.raises(UnexpectedAnswerError, match="no answer that Lease kerf/a does not exist: 404"):
         await client.find(LEASES, "a", "kerf")
+
+
+async def test_the_first_of_several_answers_that_are_none_is_logged_and_again_after_a_right_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server = OneAnswer(right({}))
+    client = server.client()
+    for answer, logged in ((right({}), 1), (right({}), 1), (right(), 1), (right({}), 2)):
+        server.given = answer
+        with suppress(UnexpectedAnswerError):
+            await client.get(LEASES, "a", "kerf")
+        assert len(caplog.records) == logged
+    assert caplog.messages[0] == (
+        "GET /apis/coordination.k8s.io/v1/namespaces/kerf/leases/a: the answer is not Lease kerf/a of "
+        "coordination.k8s.io/v1: it is an object without a kind of no version; it counts as no answer, and is asked "
+        "for again"
+    )
 
 
 async def test_an_object_is_absent_if_the_server_says_that_it_does_not_exist() -> None:

@@ -240,6 +240,16 @@ async def test_a_second_object_of_the_name_exists_already(api: Api) -> None:
     assert answer.body["details"] == {"name": "c", "kind": "configmaps"}
 
 
+async def test_a_get_may_ask_for_a_state_that_is_not_older_than_a_revision(api: Api) -> None:
+    created = await api.made(MAPS, config_map())
+    now = int(created["metadata"]["resourceVersion"])
+    for version in (0, now):
+        assert (await api.get(f"{MAPS}/c?resourceVersion={version}")).status == 200
+    later = await api.get(f"{MAPS}/c?resourceVersion={now + 1000}")
+    assert (later.status, later.body["details"]["causes"][0]["reason"]) == (504, "ResourceVersionTooLarge")
+    assert (await api.get(f"{MAPS}/c?resourceVersion=x")).status == 400
+
+
 async def test_an_update_must_know_the_latest_revision(api: Api) -> None:
     created = await api.made(MAPS, config_map(k="1"))
     assert (await api.put(f"{MAPS}/c", {**created, "data": {"k": "2"}})).status == 200

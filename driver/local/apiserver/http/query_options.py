@@ -34,7 +34,9 @@ def parse_int(query: Mapping[str, str], name: str) -> int:
     return int(text)
 
 
-def _revision(text: str) -> int | None:
+def parse_revision(query: Mapping[str, str]) -> int | None:
+    """Return the resource version of a read, None when absent. Raises ApiStatusError (400)."""
+    text = query.get("resourceVersion", "")
     if text and not (text.isascii() and text.isdigit()):
         message = f"strconv.ParseUint: parsing {quoted(text)}: invalid syntax"
         raise bad_request(f"invalid resource version: {invalid('resourceVersion', text, message)}")
@@ -62,7 +64,7 @@ class ListOptions:
         options = cls(
             label_selector=query.get("labelSelector", ""),
             field_selector=query.get("fieldSelector", ""),
-            revision=_revision(query.get("resourceVersion", "")),
+            revision=parse_revision(query),
             match=query.get("resourceVersionMatch", ""),
             limit=parse_int(query, "limit"),
             continue_=query.get("continue", ""),

@@ -21,7 +21,7 @@ from kerf_dra.driver.local.apiserver.meta.status_errors import bad_request, meth
 from kerf_dra.driver.local.apiserver.registry.create_update import ObjectWriter, WriteRequest, WriteResult
 from kerf_dra.driver.local.apiserver.registry.delete import ObjectDeleter
 from kerf_dra.driver.local.apiserver.registry.patch import decode_document, parse_patch
-from kerf_dra.driver.local.apiserver.registry.read import get_object, list_objects, parse_selector
+from kerf_dra.driver.local.apiserver.registry.read import check_revision, get_object, list_objects, parse_selector
 from kerf_dra.driver.local.apiserver.registry.subresources import bind_pod, finalize_namespace
 from kerf_dra.driver.local.apiserver.registry.watch import Watch, WatchNotifier
 from kerf_dra.driver.local.apiserver.settings import ApiServerSettings
@@ -145,6 +145,7 @@ class RequestHandler:
         )
 
     def _get(self, served: ServedVersion, request: ApiRequest) -> ApiResponse:
+        check_revision(self.storage, request.query)
         return self._object_response(served, request, get_object(self.storage, served.type, request.key))
 
     def _list(self, served: ServedVersion, request: ApiRequest) -> ApiResponse:

@@ -7,12 +7,13 @@ Source: Kubernetes "API concepts", resource versions and chunking.
 
 import base64
 import binascii
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
 
 from kerf_dra.api.model.base import JsonObject
-from kerf_dra.driver.local.apiserver.http.query_options import ListOptions
+from kerf_dra.driver.local.apiserver.http.query_options import ListOptions, parse_revision
 from kerf_dra.driver.local.apiserver.kinds.types import ResourceType
 from kerf_dra.driver.local.apiserver.meta.label_selectors import ObjectSelector, selector_of
 from kerf_dra.driver.local.apiserver.meta.status_errors import (
@@ -55,6 +56,13 @@ class ObjectPage:
 
     items: list[StoredObject]
     metadata: JsonObject
+
+
+def check_revision(storage: Storage, query: Mapping[str, str]) -> None:
+    """Refuse a GET whose resource version the storage has not reached. Raises ApiStatusError (400, 504)."""
+    requested = parse_revision(query)
+    if requested is not None and requested > storage.revision:
+        raise revision_too_large(requested, storage.revision)
 
 
 def get_object(storage: Storage, type_: ResourceType, key: ObjectKey) -> StoredObject:
