@@ -33,6 +33,7 @@ from kerf_dra.driver.kubeletplugin.claims.refused_claims import RefusedClaims
 from kerf_dra.driver.kubeletplugin.claims.status_writer import DeviceStatusWriter
 from kerf_dra.driver.kubeletplugin.claims.steps import StepExecutor
 from kerf_dra.driver.kubeletplugin.cluster.base import Cluster, DiscoveredDeviceSource
+from kerf_dra.driver.kubeletplugin.cluster.claim_end import SeenClaims
 from kerf_dra.driver.kubeletplugin.deviceplugin.discovered_device_offer import DiscoveredDeviceOffer, UserKeeper
 from kerf_dra.driver.kubeletplugin.deviceplugin.placements import PlacementOffer
 from kerf_dra.driver.kubeletplugin.deviceplugin.reservation_keeper import ReservationKeeper
@@ -135,6 +136,7 @@ class NodePlugin:
         self._hardware = HardwareExecutor(
             self.card_executor, settings.family.configurations, checkpoint, boot_id=boot_id
         )
+        self._seen_claims = SeenClaims()
         self._status_writer = self._make_status_writer()
         self._executor = self._make_executor()
         self.preparer = self._make_preparer(tasks)
@@ -311,6 +313,7 @@ class NodePlugin:
             publisher=self.publisher,
             tasks=tasks,
             status_writer=self._status_writer,
+            seen=self._seen_claims,
             refused=self._refused_claims,
             is_missing=self._restrictions.surveys.is_missing,
             survey_cards=self._surveyor.survey_now,
@@ -400,6 +403,7 @@ class NodePlugin:
             find_device=lambda device: self.publisher.devices.find(device),
             now=self._now,
             removal_s=self._settings.status_removal_s,
+            seen=self._seen_claims,
         )
 
     def _make_early_preparer(self) -> EarlyPreparer:

@@ -184,7 +184,7 @@ class FakeCluster:
 
     async def write_device_status(
         self, claim: AllocatedClaim | ResourceClaim, devices: Sequence[AllocatedDeviceStatus]
-    ) -> None:
+    ) -> AllocatedClaim:
         """Replace the driver's entries, as a server-side apply does; other drivers' stay."""
         await anyio.lowlevel.checkpoint()
         if self.write_errors:
@@ -195,12 +195,13 @@ class FakeCluster:
         if held.metadata.resource_version != claim.metadata.resource_version:
             raise ConflictError(f"PATCH {claim.ref}", 409, "Conflict", "the object has been modified")
         others = tuple(entry for entry in held.status.devices if entry.driver != self.target.driver)
-        self.claims[claim.ref] = replace(
+        kept = self.claims[claim.ref] = replace(
             held,
             metadata=replace(held.metadata, resource_version=str(held.metadata.version + 1)),
             status=replace(held.status, devices=(*others, *devices)),
         )
         self.written.append((claim.metadata.name, tuple(devices)))
+        return AllocatedClaim(metadata=kept.metadata, status=kept.status)
 
     async def run(self, on_target_change: Callable[[], None]) -> None:
         self.on_target_change = on_target_change

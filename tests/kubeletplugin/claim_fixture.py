@@ -31,6 +31,7 @@ from kerf_dra.driver.kubeletplugin.claims.hardware import HardwareExecutor
 from kerf_dra.driver.kubeletplugin.claims.preparer import ClaimPreparer
 from kerf_dra.driver.kubeletplugin.claims.status_writer import DeviceStatusWriter
 from kerf_dra.driver.kubeletplugin.claims.steps import StepExecutor
+from kerf_dra.driver.kubeletplugin.cluster.claim_end import SeenClaims
 from kerf_dra.driver.kubeletplugin.grpc.pod_resources import PodResourcesError
 from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, build_device_set
 from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
@@ -202,11 +203,12 @@ class WatchedCluster(FakeCluster):
 
     async def write_device_status(
         self, claim: AllocatedClaim | ResourceClaim, devices: Sequence[AllocatedDeviceStatus]
-    ) -> None:
+    ) -> AllocatedClaim:
         self._effects.before("write status")
-        await super().write_device_status(claim, devices)
+        kept = await super().write_device_status(claim, devices)
         self._file.write_bytes(msgspec.json.encode(devices))
         self._effects.before("status written")
+        return kept
 
 
 _OTHER_USE = ClaimUse(claim=ObjectRef("default", "of-another-driver"), pod=ObjectRef("default", "another"))
@@ -279,7 +281,7 @@ async def plugin_core(
     card_executor = CardExecutor(backends, call_timeout_s=60, discovery_timeout_s=60)
     publisher = build_publisher(devices, cluster, card_executor)
     store = WatchedStore(root / "cdi", effects, filesystem)
-    clock, changes = [0.0], list[str]()
+    clock, changes, seen = [0.0], list[str](), SeenClaims()
     uses, surveys, orphaned = PodUses(), SurveyTracker(driver=DRIVER), OrphanedDevices(driver=DRIVER)
     with open_checkpoint(root, boot_id=boot_id, fdatasync=fdatasync) as opened:
         checkpoint = cast("Checkpoint", WatchedCheckpoint(opened, effects))
@@ -295,6 +297,7 @@ async def plugin_core(
                 find_device=lambda device: publisher.devices.find(device),
                 now=lambda: 1000.0,
                 removal_s=0,
+                seen=seen,
             )
             executor = StepExecutor(
                 driver=DRIVER,
@@ -316,6 +319,7 @@ async def plugin_core(
                 publisher=publisher,
                 tasks=tasks,
                 status_writer=status_writer,
+                seen=seen,
             )
             garbage_collector = ClaimGarbageCollector(
                 settings=SETTINGS,

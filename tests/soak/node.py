@@ -123,9 +123,12 @@ class SoakCluster(FakeCluster):
     def report(self, about: object, **_: object) -> None:
         """Drop the event."""
 
-    async def write_device_status(self, claim: AllocatedClaim | ResourceClaim, devices: Sequence[Any]) -> None:
-        await super().write_device_status(claim, devices)
+    async def write_device_status(
+        self, claim: AllocatedClaim | ResourceClaim, devices: Sequence[Any]
+    ) -> AllocatedClaim:
+        kept = await super().write_device_status(claim, devices)
         self.written.clear()
+        return kept
 
 
 class SoakNode:

@@ -99,6 +99,7 @@ class ClaimPreparer:
         publisher: DevicePublisher,
         tasks: TaskGroup,
         status_writer: DeviceStatusWriter,
+        seen: SeenClaims,
         refused: RefusedClaims | None = None,
         is_missing: Callable[[str, PreparedDevice], bool] = lambda *_: False,
         survey_cards: Callable[[Collection[str]], Awaitable[None]] | None = None,
@@ -106,7 +107,7 @@ class ClaimPreparer:
         find_variables: Callable[[Iterable[PreparedDevice]], Mapping[str, str]] = lambda _: {},
     ) -> None:
         """The work runs in ``tasks``, which outlives the calls. ``refused`` is told what the kubelet's calls end in,
-        ``status_writer`` what claims should show.
+        ``status_writer`` what claims should show, ``seen`` what answers show of claims.
 
         ``is_missing`` says, for claim UID and device, whether what was prepared is no longer on its card, as of the
         card's latest survey; ``survey_cards`` makes one of each card, and raises KerfError when one fails.
@@ -127,7 +128,7 @@ class ClaimPreparer:
         self._status_writer = status_writer
         self._refused = refused
         self.suspects = SuspectClaims()
-        self.seen = SeenClaims()
+        self.seen = seen
         self.deferred = {
             uid
             for uid, record in checkpoint.records.items()

@@ -25,6 +25,7 @@ from kerf_dra.driver.kube.http.errors import ConflictError, ForbiddenError, NotF
 from kerf_dra.driver.kubeletplugin.claims.hardware import HardwareExecutor, PreparedIdentity
 from kerf_dra.driver.kubeletplugin.claims.transitions import RecordState, classify_record
 from kerf_dra.driver.kubeletplugin.cluster.base import Cluster, StatusDroppedError
+from kerf_dra.driver.kubeletplugin.cluster.claim_end import SeenClaims, find_end
 from kerf_dra.driver.kubeletplugin.inventory.binding_conditions import BindingConditions
 from kerf_dra.driver.kubeletplugin.inventory.device_status import (
     DeviceKey,
@@ -67,9 +68,12 @@ class DeviceStatusWriter:
         find_device: Callable[[DeviceId], PartitionDevice | None],
         now: Callable[[], float],
         removal_s: float,
+        seen: SeenClaims,
         retries: Backoff = _RETRIES,
     ) -> None:
         """``records`` is a live view of the records of this node's claims; ``find_device`` finds published devices.
+
+        ``seen`` is told what the answers show of claims.
 
         What a claim shows is removed ``removal_s`` seconds after it was unprepared.
         """
@@ -82,6 +86,7 @@ class DeviceStatusWriter:
         self._find_device = find_device
         self._now = now
         self._removal_s = removal_s
+        self._seen = seen
         self._read: dict[str, ResourceClaim] = {}
         """Claims whose turn is to come, as they were read for their prepare, by UID."""
         self._queue: WorkQueue[ClaimRef] = WorkQueue(name="claim-status", retries=retries)
@@ -119,7 +124,11 @@ class DeviceStatusWriter:
         )
         if are_same(wanted, select_reported(claim.status, self._driver)):
             return False
-        await self._cluster.write_device_status(claim, wanted)
+        kept = await self._cluster.write_device_status(claim, wanted)
+        record = self._records.get(kept.metadata.uid)
+        if record is not None:
+            is_in_use = find_end(kept, record, kept.metadata.uid) is None
+            self._seen.note(kept.metadata.uid, kept, is_in_use=is_in_use)
         self._count("written")
         return True
 

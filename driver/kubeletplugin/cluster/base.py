@@ -170,11 +170,11 @@ class Cluster(Protocol):
 
     async def write_device_status(
         self, claim: AllocatedClaim | ResourceClaim, devices: Sequence[AllocatedDeviceStatus]
-    ) -> None:
+    ) -> AllocatedClaim:
         """Make ``devices`` all of this driver's entries in the claim's status, unless the claim has changed since.
 
-        Raises ApiError, ConflictError among them when the claim has changed since it was read, and StatusDroppedError
-        when the API server has not kept the entries.
+        Returns the claim as the API server has it then. Raises ApiError, ConflictError among them when the claim has
+        changed since it was read, and StatusDroppedError when the API server has not kept the entries.
         """
         ...
 

@@ -18,11 +18,11 @@ Example: a claim is gone. Storage, at 0 s: it does not exist. Cache, at 60 s: th
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeAlias
 
 from kerf_dra.api.errors import TransientError
 from kerf_dra.api.model.allocations import ResourceClaimConsumerReference
-from kerf_dra.api.model.claims import ResourceClaim
+from kerf_dra.api.model.claims import AllocatedClaim, ResourceClaim
 from kerf_dra.api.model.metadata import version_number
 from kerf_dra.api.model.prepared import PreparedClaim
 
@@ -31,6 +31,10 @@ ANSWERS: Final = 2
 ANSWERS_ALONE: Final = 3 * ANSWERS
 """The same twice more, where only the API server can say that nobody uses the claim: with a grace of a minute five
 minutes, longer than a proxy or a server that is being replaced gives wrong answers."""
+
+
+AnyClaim: TypeAlias = ResourceClaim | AllocatedClaim
+"""A claim as a read shows it, or an answer to a write of its status."""
 
 
 class EndContradictedError(TransientError):
@@ -54,7 +58,7 @@ class Source(StrEnum):
     CACHE = "its cache"
 
 
-def find_end(claim: ResourceClaim | None, record: PreparedClaim, uid: str) -> ClaimEnd | None:
+def find_end(claim: AnyClaim | None, record: PreparedClaim, uid: str) -> ClaimEnd | None:
     """Return why ``claim`` no longer needs the devices of ``record``; None: it does, as far as the API server says.
 
     ``uid`` is that of the claim that has, or had, these devices.
@@ -79,7 +83,7 @@ class SeenClaim:
     pods: tuple[ResourceClaimConsumerReference, ...] = ()
     """The pods that it was reserved for then."""
 
-    def find_contradiction(self, claim: ResourceClaim | None) -> str:
+    def find_contradiction(self, claim: AnyClaim | None) -> str:
         """Return why ``claim``, which is shown as ended, cannot be as it is shown; empty: it can."""
         version, newest = (claim.metadata.version if claim is not None else 0), version_number(self.newest)
         if not version or not newest:
@@ -88,7 +92,7 @@ class SeenClaim:
             return f"it is shown at version {version}, which is older than {newest}, at which it was seen before"
         return f"at the same version {version} it was in use" if version == self.in_use else ""
 
-    def note(self, claim: ResourceClaim, *, is_in_use: bool) -> "SeenClaim":
+    def note(self, claim: AnyClaim, *, is_in_use: bool) -> "SeenClaim":
         """Return what has been seen once ``claim`` has."""
         version = claim.metadata.version
         is_newer = version >= version_number(self.newest)
@@ -109,7 +113,8 @@ class SeenClaims:
     def get(self, uid: str) -> SeenClaim:
         return self._seen.get(uid, SeenClaim())
 
-    def note(self, uid: str, claim: ResourceClaim | None, *, is_in_use: bool) -> None:
+    def note(self, uid: str, claim: AnyClaim | None, *, is_in_use: bool) -> None:
+        """Note what an answer shows of the claim whose record has ``uid``."""
         if claim is not None:
             self._seen[uid] = self.get(uid).note(claim, is_in_use=is_in_use)
 

@@ -130,7 +130,7 @@ class ClassicCluster:
 
     async def write_device_status(
         self, claim: AllocatedClaim | ResourceClaim, devices: Sequence[AllocatedDeviceStatus]
-    ) -> None:
+    ) -> AllocatedClaim:
         raise UnsupportedError(f"claim {claim.ref}: its status cannot have {len(devices)} devices")
 
     async def run(self, on_target_change: Callable[[], None]) -> None:  # noqa: ARG002  (the target never changes)

@@ -181,7 +181,7 @@ class StructuredCluster:
 
     async def write_device_status(
         self, claim: AllocatedClaim | ResourceClaim, devices: Sequence[AllocatedDeviceStatus]
-    ) -> None:
+    ) -> AllocatedClaim:
         """Write by a JSON patch, which touches no other driver's entries; the resource version detects changes.
 
         A server-side apply would have the API server encode the whole claim anew, with sorted keys, and refuse that as
@@ -205,6 +205,7 @@ class StructuredCluster:
             raise
         if not {device_key(entry) for entry in kept.status.devices}.issuperset(map(device_key, devices)):
             raise StatusDroppedError(claim.ref)
+        return kept
 
     async def run(self, on_target_change: Callable[[], None]) -> None:
         self._on_target_change = on_target_change

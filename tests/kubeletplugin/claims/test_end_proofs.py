@@ -12,7 +12,7 @@ from kerf_dra.api.model.names import ClaimRef
 from kerf_dra.driver.kubeletplugin.cluster.claim_end import ANSWERS_ALONE
 from tests.fakes.claims import CONSUMER, claim
 from tests.fakes.cluster import FakeCluster
-from tests.kubeletplugin.claim_fixture import GRACE_S, plugin_core
+from tests.kubeletplugin.claim_fixture import GRACE_S, plugin_core, write_status
 from tests.kubeletplugin.claims.test_garbage_collection import look
 
 SLICE = "gpu-0-1g-1gb-at-0"
@@ -127,3 +127,18 @@ async def test_where_the_kubelet_lists_no_claims_a_pod_that_has_not_ended_keeps_
         told = [message for _, _, _, message in core.cluster.reported]
         assert len(told) == is_kept
         assert all("pod default/pod, which it was reserved for, has not ended" in message for message in told)
+
+
+async def test_the_answer_to_the_write_of_a_status_counts_as_seen(tmp_path: Path) -> None:
+    """The claim is shown without its allocation at the version that this write gave it."""
+    cluster = Contradicting()
+    async with plugin_core(tmp_path, cluster) as core:
+        held = cluster.add(at(100, SLICE))
+        await core.preparer.prepare(held)
+        await write_status(core, lambda: bool(cluster.written))
+        assert cluster.claims["default", "training"].metadata.resource_version == "101"
+        cluster.lies, cluster.storage, cluster.cache = True, at(101), at(101)
+        for number in range(4):
+            assert await look(core, number * GRACE_S) == ["training"]
+        [(_, _, reason, message)] = cluster.reported
+        assert (reason, "at the same version 101 it was in use" in message) == ("ClaimOrphaned", True)

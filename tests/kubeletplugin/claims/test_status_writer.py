@@ -23,6 +23,7 @@ from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
 from kerf_dra.driver.kubeletplugin.claims.hardware import HardwareExecutor
 from kerf_dra.driver.kubeletplugin.claims.status_writer import ASK_AGAIN_S, DeviceStatusWriter
 from kerf_dra.driver.kubeletplugin.cluster.base import StatusDroppedError
+from kerf_dra.driver.kubeletplugin.cluster.claim_end import SeenClaims
 from kerf_dra.driver.kubeletplugin.inventory.binding_conditions import BindingConditions, build_device_statuses
 from kerf_dra.driver.runtime import metrics
 from kerf_dra.driver.runtime.backoff import Backoff
@@ -102,6 +103,7 @@ def build_fixture(root: Path) -> WriterFixture:
             find_device=NODE_DEVICES.find,
             now=lambda: 1000.0,
             removal_s=REMOVAL_S,
+            seen=SeenClaims(),
             retries=Backoff(first_s=1, factor=2, limit_s=300, jitter=0),
         )
     return WriterFixture(cluster, writer, hardware, records)
