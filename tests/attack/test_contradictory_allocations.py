@@ -60,10 +60,10 @@ class SpokenCluster(FakeCluster):
         }
         self._answer = json.dumps(wire).encode()
 
-    async def read_claim(self, claim: ClaimRef) -> ResourceClaim | None:
+    async def read_claim(self, claim: ClaimRef, *, not_older_than: str | None = None) -> ResourceClaim | None:
         if claim == REF:
             return KINDS.resource_claims.decode(self._answer)
-        return await super().read_claim(claim)
+        return await super().read_claim(claim, not_older_than=not_older_than)
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ class HostedPlugin:
         with anyio.fail_after(3600):
             while True:
                 try:
-                    await self.process.plugin.preparer.prepare(held)
+                    await self.process.plugin.preparer.prepare_claim(held)
                 except KerfError:
                     await anyio.sleep(10)
                 else:
@@ -93,7 +93,7 @@ class HostedPlugin:
     async def unprepare(self, held: ClaimRef) -> None:
         assert self.process is not None
         assert self.process.plugin is not None
-        await self.process.plugin.preparer.unprepare(held)
+        await self.process.plugin.preparer.unprepare_claim(held)
 
 
 @dataclass

@@ -71,7 +71,7 @@ async def test_an_end_that_the_api_server_itself_contradicts_takes_nothing_and_i
         held = cluster.add(at(100, SLICE))
         other = cluster.add(claim("other", "gpu-1"))
         for each in (held, other):
-            await core.preparer.prepare(each)
+            await core.preparer.prepare_claim(each)
         cluster.lies, cluster.storage, cluster.cache = True, storage, cache
         for number in range(0, 1200, 20):
             assert await look(core, number) == ["other", "training"]
@@ -97,7 +97,7 @@ async def test_where_the_kubelet_lists_no_claims_an_end_is_proven_by_three_times
     async with plugin_core(tmp_path, FakeCluster()) as core:
         core.uses.lists_claims = False
         held = core.cluster.add(at(100, SLICE))
-        await core.preparer.prepare(held)
+        await core.preparer.prepare_claim(held)
         core.cluster.remove(held)
         if now is not None:
             core.cluster.add(now)
@@ -117,7 +117,7 @@ async def test_where_the_kubelet_lists_no_claims_a_pod_that_has_not_ended_keeps_
     async with plugin_core(tmp_path, FakeCluster()) as core:
         core.uses.lists_claims = False
         held = core.cluster.add(claim("training", SLICE))
-        await core.preparer.prepare(held)
+        await core.preparer.prepare_claim(held)
         pod = Pod(metadata=ObjectMeta(namespace="default", name=CONSUMER.name, uid=uid), status=PodStatus(phase=phase))
         core.cluster.pods[pod.ref] = pod
         core.cluster.remove(held)
@@ -134,7 +134,7 @@ async def test_the_answer_to_the_write_of_a_status_counts_as_seen(tmp_path: Path
     cluster = Contradicting()
     async with plugin_core(tmp_path, cluster) as core:
         held = cluster.add(at(100, SLICE))
-        await core.preparer.prepare(held)
+        await core.preparer.prepare_claim(held)
         await write_status(core, lambda: bool(cluster.written))
         assert cluster.claims["default", "training"].metadata.resource_version == "101"
         cluster.lies, cluster.storage, cluster.cache = True, at(101), at(101)

@@ -136,9 +136,9 @@ async def test_an_answer_that_gave_a_claim_other_devices_by_mistake_takes_nothin
     """The kubelet was restarted and called for a claim whose pod runs, and the one answer to that was wrong."""
     async with plugin_core(tmp_path, FakeCluster()) as core:
         held = core.cluster.add(claim("training", SLICE))
-        await core.preparer.prepare(held)
+        await core.preparer.prepare_claim(held)
         core.cluster.add(claim("training", "gpu-1"))
-        await core.preparer.prepare(held)
+        await core.preparer.prepare_claim(held)
         core.cluster.add(claim("training", SLICE))
         for number in range(8):
             await look(core, number * GRACE_S)
@@ -149,17 +149,17 @@ async def test_a_claim_that_has_its_earlier_devices_again_gets_them_as_they_are(
     cluster = FakeCluster()
     async with plugin_core(tmp_path, cluster) as core:
         held = cluster.add(claim("training", SLICE))
-        first = await core.preparer.prepare(held)
+        first = await core.preparer.prepare_claim(held)
         cluster.add(claim("training", "gpu-1"))
-        await core.preparer.prepare(held)
+        await core.preparer.prepare_claim(held)
         cluster.add(claim("training", SLICE))
         with pytest.raises(DeviceInUseError):
-            await core.preparer.prepare(held)  # what it has now is set aside first
-        assert await core.preparer.prepare(held) == first
+            await core.preparer.prepare_claim(held)  # what it has now is set aside first
+        assert await core.preparer.prepare_claim(held) == first
         assert set(core.backend.made) == {SLICE, "gpu-1"}
         await look(core, 0)
         await look(core, GRACE_S)
         assert set(core.backend.made) == {SLICE}
         assert [*core.checkpoint.records.values()] == [first]
-        await core.preparer.unprepare(held)
+        await core.preparer.unprepare_claim(held)
         assert (dict(core.checkpoint.records), core.backend.made) == ({}, {})
