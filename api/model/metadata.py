@@ -1,6 +1,6 @@
 """Types that objects of all kinds share: metadata, conditions, node selectors."""
 
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from kerf_dra.api.model.base import Value
 from kerf_dra.api.model.names import ObjectRef
@@ -17,9 +17,14 @@ class OwnerReference(Value):
     block_owner_deletion: bool | None = None
 
 
+_MOST_DIGITS: Final = 20
+"""The most digits of a resource version: those of etcd are 64-bit numbers."""
+
+
 def version_number(resource_version: str) -> int:
     """A resource version as a number, which is comparable (KEP-5504); 0 for a text that is none."""
-    return int(resource_version) if resource_version.isdecimal() else 0
+    is_number = resource_version.isascii() and resource_version.isdecimal() and len(resource_version) <= _MOST_DIGITS
+    return int(resource_version) if is_number else 0
 
 
 class ObjectMeta(Value):

@@ -6,13 +6,19 @@
       ^        │ ended by the server, or broken:  watch again where it stopped
       └────────┴ resource version not there:      list again; the differences are delivered as changes
 
-Every failure is retried for ever, after a back-off that only progress (an event, or a watch that lasted) resets: a
-server that fails every call gets less than a request a second after the first few.
+Every failure is retried for ever, after a back-off that only progress (the event of an object, or a watch that lasted)
+resets: a server that fails every call gets less than a request a second after the first few. Resource versions of a
+watch never fall, and bookmarks are rare: what is otherwise is a failure, too, after which the objects are listed again.
+
+A watch can also be wrong without a sign, and stay silent for ever: a proxy may lose events, or a bookmark say a version
+of the future. So every few hours a list is compared with the store, while the watch goes on. What differs although the
+watch has had the time to show it is logged and counted, and the objects are listed again.
 """
 
 import logging
 from collections.abc import Callable, Collection, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import Final, Generic, Protocol
@@ -22,7 +28,7 @@ from anyio.abc import TaskGroup
 
 from kerf_dra.api.errors import TransientError
 from kerf_dra.api.model.metadata import ObjectT, version_number
-from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.model.names import ObjectRef, list_names
 from kerf_dra.api.wire import Kind
 from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.http.errors import (
@@ -30,6 +36,8 @@ from kerf_dra.driver.kube.http.errors import (
     AnswerTooLargeError,
     ApiError,
     ExpiredError,
+    InconsistentAnswerError,
+    InvalidError,
     StatusError,
     UnexpectedAnswerError,
 )
@@ -43,8 +51,18 @@ RETRIES: Final = Backoff(first_s=0.8, factor=2, limit_s=30, jitter=1.0)
 
 _LONGEST_WAIT_S: Final = 60.0
 """The longest time that a server can ask for, in seconds: nothing that it says may silence an informer for hours."""
+_CHECK_S: Final = 4 * 3600.0
+"""The least time between two lists that are compared with the store, up to doubled so that 5,000 nodes do not list at
+once: a node lists a few times a day, and a watch that misses events is found out within a working day."""
+_CHECK_GRACE_S: Final = 60.0
+"""Time for the watch to show what a list has: healthy ones take less than a second, busy API servers some more."""
+_BOOKMARKS: Final = 10
+"""Bookmarks that a watch may have at once, and then one each second: servers send one about every minute (KEP-956)."""
 _LASTED_S: Final = 10.0
 """Seconds after which a watch counts as a success, even without an event."""
+
+_LIST_AGAIN: Final = (ExpiredError, InvalidError, UnexpectedAnswerError, AnswerTooLargeError, InconsistentAnswerError)
+"""Failures after which the watch does not go on where it stopped: the version may be the reason."""
 
 _log = logging.getLogger(__name__)
 
@@ -52,7 +70,22 @@ _events: Final = metrics.counter("kerf_informer_events_total", "Watch events rec
 _lists: Final = metrics.counter(
     "kerf_informer_lists_total", "Complete lists read: one at start, more where a watch could not go on.", ("resource",)
 )
+_missed: Final = metrics.counter(
+    "kerf_informer_missed_total", "Objects that a watch has shown wrong or not at all, as a list showed.", ("resource",)
+)
 _failures: Final = metrics.counter("kerf_informer_failures_total", "Lists and watches that failed.", ("resource",))
+
+
+@dataclass(slots=True)
+class _WatchCheck:
+    """The comparison of one list with what the watch shows."""
+
+    shown: int
+    """The version up to which the watch had shown all changes before the list was read."""
+    seen: set[ObjectRef] = field(default_factory=set)
+    """The objects of which the watch has shown something since."""
+    is_disturbed: bool = False
+    """Whether nothing follows from it: the watch has failed since, and the objects were listed again, or will be."""
 
 
 class Informer(Generic[ObjectT]):
@@ -85,6 +118,9 @@ class Informer(Generic[ObjectT]):
         self._version = ""  # where the next watch starts; empty: list first
         self._shown = 0  # the last one that was known, as a number
         self._progressed = False  # in this round
+        self._must_list = False  # whatever the version
+        self._watching: anyio.CancelScope | None = None
+        self._check: _WatchCheck | None = None  # the one that goes on
         self._synced = anyio.Event()
         self._unreadable: set[ObjectRef] = set()
         self.store = Store(indexers)
@@ -110,18 +146,31 @@ class Informer(Generic[ObjectT]):
     async def wait_synced(self) -> None:
         await self._synced.wait()
 
+    def relist(self) -> None:
+        """List again soon: the watch has not shown what it should have."""
+        self._must_list = True
+        if self._watching is not None:
+            self._watching.cancel()
+
     async def run(self) -> None:
         """Follow the objects until cancelled."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._check_now_and_then)
+            await self._follow_for_ever()
+
+    async def _follow_for_ever(self) -> None:
         delays, told = RETRIES.delays(self._random), ""
         while True:
             self._progressed, began, resumed = False, anyio.current_time(), bool(self._version)
             error = await self._follow()
             lasted = anyio.current_time() - began >= _LASTED_S
-            if self._progressed or lasted:
+            if (self._progressed or lasted) and not isinstance(error, InconsistentAnswerError):
                 delays, told = RETRIES.delays(self._random), ""
-            if isinstance(error, ExpiredError | UnexpectedAnswerError | AnswerTooLargeError):
+            if isinstance(error, _LIST_AGAIN):
                 self._version = ""
-            if (lasted and error is None) or (resumed and isinstance(error, ExpiredError)):
+            if error is not None and self._check is not None:  # nothing tells what the watch would have shown
+                self._check.is_disturbed = self._must_list = True
+            if (error is None and (lasted or self._must_list)) or (resumed and isinstance(error, ExpiredError)):
                 continue  # the server answers: an expired list is read again at once
             asked_s = (isinstance(error, StatusError) and error.retry_after_s) or 0.0
             delay_s = max(next(delays), min(asked_s, _LONGEST_WAIT_S))
@@ -135,16 +184,22 @@ class Informer(Generic[ObjectT]):
     async def _follow(self) -> ApiError | AccessError | None:
         """List where needed, and watch until the server ends it (None) or a call fails."""
         try:
-            if not self._version:
+            if self._must_list or not self._version:
                 await self._list()
-            await self._watch()
+            with anyio.CancelScope() as self._watching:
+                await self._watch()
         except (ApiError, AccessError) as error:
             return error
         return None
 
     async def _list(self) -> None:
+        self._must_list = False
         listed = await self._client.list_all(self._kind, self._namespace, **self._selectors)
+        if not listed.resource_version:
+            raise self._contradiction("the list has no resource version")
         _lists.labels(self._kind.plural).inc()
+        if self._check is not None:
+            self._check.is_disturbed = True
         present = {value.ref for value in listed.items} | listed.unreadable  # the last readable state of these stays
         for ref in self.store.refs():
             if ref not in present:
@@ -158,17 +213,62 @@ class Informer(Generic[ObjectT]):
 
     async def _watch(self) -> None:
         watch = self._client.watch(self._kind, self._namespace, resource_version=self._version, **self._selectors)
+        began, bookmarks = anyio.current_time(), 0
         async with aclosing(watch) as events:
             async for event in events:
-                self._progressed = True
+                bookmarks += event.type is EventType.BOOKMARK
+                if bookmarks > _BOOKMARKS + anyio.current_time() - began:
+                    raise self._contradiction(f"the watch sent {bookmarks} bookmarks and nothing that needs them")
+                if 0 < (number := version_number(event.resource_version)) < self._shown:
+                    raise self._contradiction(f"the watch went back from version {self._shown} to {number}")
                 self._version = event.resource_version or self._version
                 self._shown = version_number(self._version)
                 _events.labels(self._kind.plural, event.type).inc()
                 self._handle(event)
 
+    def _contradiction(self, reason: str) -> InconsistentAnswerError:
+        return InconsistentAnswerError(f"GET {self._kind.path(self._namespace)}", reason)
+
+    async def _check_now_and_then(self) -> None:
+        while True:
+            await anyio.sleep(_CHECK_S * (1 + self._random.random()))
+            try:
+                missed = await self._find_missed()
+            except (ApiError, AccessError) as error:
+                _log.info("cannot compare a list of %s with what the watch has shown: %s", self._kind.plural, error)
+                continue
+            if missed:
+                _missed.labels(self._kind.plural).inc(len(missed))
+                message = "the watch of %s has missed changes, which a list shows: %s; listing again"
+                _log.error(message, self._kind.plural, list_names(missed))
+                self.relist()
+
+    async def _find_missed(self) -> list[str]:
+        """Return what a list has otherwise than the watch has shown by _CHECK_GRACE_S later."""
+        if not self.synced:
+            return []
+        check = self._check = _WatchCheck(self._shown)
+        try:
+            listed = await self._client.list_all(self._kind, self._namespace, **self._selectors)
+            await anyio.sleep(_CHECK_GRACE_S)
+        finally:
+            self._check = None
+        if check.is_disturbed:
+            return []
+        at = version_number(listed.resource_version)
+        present = {value.ref: value.metadata.resource_version for value in listed.items}
+        known = {value.ref: value.metadata.resource_version for value in self.store.values()}
+        differing = {ref for ref in present.keys() | known.keys() if present.get(ref) != known.get(ref)}
+        missed = sorted(str(ref) for ref in differing - check.seen - listed.unreadable)
+        is_ahead = 0 < at < check.shown
+        return missed or ([f"its version {check.shown} is beyond that of the list, {at}"] if is_ahead else [])
+
     def _handle(self, event: WatchEvent[ObjectT]) -> None:
         if event.ref is None:
             return
+        self._progressed = True
+        if self._check is not None:
+            self._check.seen.add(event.ref)
         self._unreadable.discard(event.ref)
         if event.type is EventType.DELETED:
             self._remove(event.ref)

@@ -10,7 +10,8 @@ slices and repairs them:
   programs that disagree do not write in a loop.
 - Slices stay when the process ends: claims that are allocated from them continue, and the next process adopts them.
 
-Before a plan is made, the watch has to show all own writes, so that no plan is made from an older state.
+Before a plan is made, the watch has to show all own writes, so that no plan is made from an older state. A watch that
+does not is no longer trusted: the slices are listed again.
 """
 
 import logging
@@ -25,7 +26,7 @@ import anyio
 from kerf_dra.api.errors import InvalidDocumentError, PermanentError, TransientError
 from kerf_dra.api.model.devices import Pool, ResourceSlice
 from kerf_dra.api.model.metadata import OwnerReference
-from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.model.names import ObjectRef, list_names
 from kerf_dra.api.resource.kinds import ResourceKinds
 from kerf_dra.api.wire import to_builtins
 from kerf_dra.driver.kube.dropped_fields import find_dropped_fields
@@ -219,12 +220,20 @@ class SlicePublisher:
         return has_conflict
 
     async def _wait_for_own_writes(self) -> None:
-        """Wait until the watch shows the own writes, also those before one that failed: a plan would repeat them."""
+        """Wait until the watch shows the own writes, also those before one that failed: a plan would repeat them.
+
+        Raises StaleCacheError when it does not in time, and has the slices listed.
+        """
         awaited = frozenset(self._awaited)
-        with anyio.move_on_after(self._settings.sight_timeout_s):
+        timeout_s = self._settings.sight_timeout_s
+        with anyio.move_on_after(timeout_s):
             while not self._awaited.isdisjoint(awaited):
                 await self._changes.wait()
+        unseen = sorted(ref.name for ref in self._awaited & awaited)
         self._awaited -= awaited
+        if unseen:
+            self._informer.relist()
+            raise StaleCacheError(f"the watch has not shown own writes within {timeout_s:g} s: {list_names(unseen)}")
 
     def _context(self) -> SliceContext:
         return SliceContext(

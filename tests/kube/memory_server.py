@@ -98,6 +98,8 @@ class MemoryServer(OpenTransport):
     """At most so many objects in a page, whatever the limit."""
     on_write: Callable[[Json], Json] = lambda value: value
     """What the server makes of an object before it keeps it."""
+    mute: bool = False
+    """Whether watches show nothing any more, as if nothing happened."""
     streams: int = 0
     _changes: Notifier = field(default_factory=Notifier)
     _cuts: int = 0
@@ -188,7 +190,7 @@ class MemoryServer(OpenTransport):
                     return
                 for entry in [entry for entry in self.history if entry.version > version]:
                     version = entry.version
-                    if in_collection(entry.place, place) and (event := event_of(entry, matches)):
+                    if not self.mute and in_collection(entry.place, place) and (event := event_of(entry, matches)):
                         yield json.dumps({**event, "object": identified(request.path, event["object"])}).encode()
                 if bookmarks != self._bookmarks:
                     bookmarks = self._bookmarks

@@ -320,6 +320,52 @@ async def test_of_an_object_that_became_unreadable_the_last_readable_state_stays
         group.cancel_scope.cancel()
 
 
+async def test_lists_that_are_compared_with_the_watch_find_nothing_where_the_watch_is_right(
+    server: MemoryServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Though something changes every few seconds, and the server is away now and then, also while one is compared."""
+    followed, random = Followed(server), Random(1)
+    async with anyio.create_task_group() as group:
+        await followed.start(group)
+        for step in range(2400):
+            name = random.choice("abcd")
+            if step % 5 == 0 and ("nodes", "", name) in server.objects:
+                server.remove("nodes", name)
+            else:
+                server.put("nodes", node(name, broken=step % 7 == 0))
+            server.faults = [failing(unreachable)] if step % 50 > 40 else []
+            if step % 50 == 41:
+                server.cut()
+            await anyio.sleep(random.uniform(0, 60))
+        server.faults = []
+        await anyio.sleep(600)
+        there = {name for (_, _, name), value in server.objects.items() if not value["spec"]}
+        assert there <= set(followed.names)
+        group.cancel_scope.cancel()
+    lists = len([request for request in server.sent("GET") if "watch" not in request.query])
+    assert 2 <= lists <= 8, "a few in twenty hours"
+    assert "has missed changes" not in caplog.text
+
+
+async def test_an_informer_that_is_told_to_lists_again_and_goes_on(server: MemoryServer) -> None:
+    followed = Followed(server)
+    async with anyio.create_task_group() as group:
+        await followed.start(group)
+        server.mute = True
+        server.put("nodes", node("a"))
+        await anyio.sleep(1)
+        assert followed.names == []
+        server.mute = False
+        followed.informer.relist()
+        await anyio.sleep(2)
+        assert followed.names == ["a"]
+        server.put("nodes", node("b"))
+        await anyio.sleep(1)
+        assert followed.names == ["a", "b"]
+        assert server.streams == 1
+        group.cancel_scope.cancel()
+
+
 NAMES = st.sampled_from("abc")
 STEPS = st.one_of(
     st.tuples(st.just("put"), NAMES, st.sampled_from(["1", "2", "3"])),

@@ -104,6 +104,20 @@ async def test_pools_are_on_the_server_once_they_are_published(server: MemorySer
     }
 
 
+async def test_a_watch_that_does_not_show_own_writes_is_replaced_by_a_list(server: MemoryServer) -> None:
+    """Silent for good, as after a bookmark of the future, it had each plan made from what there was before."""
+    async with Published(server).running() as publisher:
+        await anyio.sleep(1)
+        server.mute = True
+        publisher.publish([pool("ab", "c")])
+        await anyio.sleep(60)
+        assert (publisher.is_settled, contents(server)) == (True, ["ab", "c"])
+        publisher.publish([pool("x")])
+        await anyio.sleep(60)
+        assert (publisher.is_settled, contents(server)) == (True, ["x"])
+        assert writes(server) == ["POST", "POST", "DELETE", "PUT"], "none from what was there before"
+
+
 async def test_nothing_is_touched_before_the_first_publish(server: MemoryServer) -> None:
     server.put(SLICES, foreign("left-by-an-older-process"))
     async with Published(server).running() as publisher:

@@ -23,7 +23,8 @@ DRIVEN: Final = {
     "driver/controller/structured/orphaned_slices.py: OrphanedSliceCollector.run": (
         "tests/controller/structured/test_orphaned_slices.py"
     ),
-    "driver/kube/informer.py: Informer.run": "tests/kube/test_informer.py",
+    "driver/kube/informer.py: Informer._check_now_and_then": "tests/kube/test_informer.py",
+    "driver/kube/informer.py: Informer._follow_for_ever": "tests/kube/test_informer.py",
     "driver/kube/leader_election.py: run_as_leader": "tests/kube/test_leader_election.py",
     "driver/kube/leader_election.py: _Elector._renew": "tests/kube/test_leader_election.py",
     "driver/kubeletplugin/app.py: HostedFamily.run": IDLE,

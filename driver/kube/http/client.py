@@ -27,11 +27,13 @@ from kerf_dra.driver.kube.http.credentials import Access
 from kerf_dra.driver.kube.http.errors import (
     AnswerTooLargeError,
     ExpiredError,
+    InconsistentAnswerError,
     InvalidError,
     MissingObject,
     NotFoundError,
     UnexpectedAnswerError,
 )
+from kerf_dra.driver.kube.http.list_progress import ListProgress
 from kerf_dra.driver.kube.http.transport import ClientSettings, HttpRequest, HttpTransport, Transport
 from kerf_dra.driver.kube.watch_decoder import EventType, ListPage, WatchEvent, decode_event, decode_object, decode_page
 from kerf_dra.driver.runtime import metrics
@@ -113,6 +115,7 @@ class Client:
             settings=settings,
             random=random or Random(),  # noqa: S311  (jitter, not a secret)
         )
+        self._most_pages: Final = settings.most_pages
         self._reported: set[tuple[str, ObjectRef]] = set()
         self._unexpected: set[tuple[str, str]] = set()
         """Methods and resources whose latest answer was none."""
@@ -156,7 +159,7 @@ class Client:
     ) -> ObjectList[ObjectT]:
         """List all objects, in pages; without a namespace: of all namespaces.
 
-        Objects that cannot be read are logged and omitted.
+        Objects that cannot be read are logged and omitted. Raises InconsistentAnswerError when the list does not end.
         """
         listed = await self.list_all(kind, namespace, label_selector=label_selector, field_selector=field_selector)
         return ObjectList(ListMeta(resource_version=listed.resource_version), listed.items)
@@ -347,7 +350,7 @@ class Client:
     async def _pages(
         self, kind: Kind[ObjectT], namespace: str, query: dict[str, str]
     ) -> AsyncGenerator[ListPage[ObjectT], None]:
-        more = ""
+        more, progress = "", ListProgress(int(query.get("limit", PAGE)), self._most_pages)
         while True:
             request = self._build_request("GET", kind, namespace, query={**query, "continue": more} if more else query)
             page = await self._call_for_page(kind, request)
@@ -357,6 +360,9 @@ class Client:
                 self._report(kind, ref, error, is_ignored=False)
             yield page
             more = page.metadata.continue_
+            refs = (*(value.ref for value in page.items), *page.unreadable)
+            if (reason := progress.note_page(refs, more)) is not None:
+                raise InconsistentAnswerError(f"GET {kind.path(namespace)}", f"the list does not end: {reason}")
             if not more:
                 return
 

@@ -5,6 +5,7 @@
     ApiError                            every failed call
     ├── UnreachableError                no answer, or an incomplete one            (transient)
     ├── UnexpectedAnswerError           an answer that is not what was asked for   (transient)
+    ├── InconsistentAnswerError         answers contradict each other: list again  (transient)
     ├── AnswerTooLargeError             the answer is longer than is read          (permanent)
     └── StatusError                     an error status; carries the Status object's fields
         ├── NotFoundError        404
@@ -59,6 +60,10 @@ class UnexpectedAnswerError(ApiError, TransientError):
 
     A proxy may have answered, or another object was read. A write may or may not have happened: read again.
     """
+
+
+class InconsistentAnswerError(ApiError, TransientError):
+    """What the API server says contradicts what it has said before: a list without end, or a watch that goes back."""
 
 
 class AnswerTooLargeError(ApiError, PermanentError):

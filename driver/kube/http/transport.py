@@ -41,6 +41,7 @@ from kerf_dra.driver.kube.http.errors import (
     UnreachableError,
     build_status_error,
 )
+from kerf_dra.driver.kube.http.list_progress import MOST_PAGES
 from kerf_dra.driver.runtime import metrics
 from kerf_dra.driver.runtime.backoff import Backoff
 
@@ -102,6 +103,8 @@ class ClientSettings:
     longest_answer: int = 32 * 2**20
     """The bytes that are read of an answer, and of a watch's line: more than a page of 500 slices of GPUs has (6 to 30
     MiB), and twenty times the largest object that etcd takes (1.5 MiB)."""
+    most_pages: int = MOST_PAGES
+    """Pages of one list that are read."""
     idle_s: float = 60.0
     """How long idle connections are kept: less than the 90 s after which the server closes them."""
 
