@@ -84,6 +84,7 @@ async def test_it_is_refused_by_its_fields_before_anything_is_done_on_hardware(
         for _ in range(2):  # the kubelet calls again
             with pytest.raises(KerfError) as raised:
                 await core.preparer.prepare_claim(REF)
+            assert str(raised.value).isprintable()
             assert [part for part in allocation.says if part not in str(raised.value)] == [], str(raised.value)
         assert (list(core.backend.calls), dict(core.checkpoint.records), core.store.names()) == before
         await core.preparer.unprepare_claim(REF)

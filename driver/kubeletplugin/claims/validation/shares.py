@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from kerf_dra.api.errors import Problem
 from kerf_dra.api.model.allocations import DeviceRequestAllocationResult
 from kerf_dra.api.model.names import DeviceId
+from kerf_dra.api.model.printable_text import to_one_line
 from kerf_dra.api.model.quantity import Quantity
 from kerf_dra.driver.kubeletplugin.inventory.devices import PartitionDevice
 from kerf_dra.driver.partitions.geometry import NOTHING
@@ -19,6 +20,18 @@ from kerf_dra.driver.partitions.shared_devices import find_least_share
 
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """The form of a share ID (``resource.k8s.io`` validation); it becomes a part of CDI device names."""
+_LONGEST_NAME: Final = 100
+"""Characters of a capacity's name in an error: more than one with a domain has (63 + 1 + 32, KEP-5075)."""
+
+
+class ConsumedAmount(NamedTuple):
+    """What a share consumes of one capacity."""
+
+    path: str
+    """The field path in the claim."""
+    capacity: str
+    """The name of the capacity, without the driver's domain."""
+    amount: Quantity
 
 
 class AllocatedResult(NamedTuple):
@@ -34,18 +47,14 @@ class AllocatedResult(NamedTuple):
         """Whether the result keeps the device from others: with admin access it does not (KEP-5018)."""
         return not self.result.admin_access
 
-    @property
-    def amounts(self) -> dict[str, Quantity]:
-        """What the share consumes, by the names of capacities without the driver's domain."""
-        return {self.bare_name(name): amount for name, amount in self.result.consumed_capacity.items()}
-
-    def bare_name(self, capacity: str) -> str:
-        return capacity.removeprefix(f"{self.result.driver}/")
-
-    def amount_path(self, capacity: str) -> str:
-        """The field path of the amount of ``capacity``, as the claim names it."""
-        named = next(name for name in self.result.consumed_capacity if self.bare_name(name) == capacity)
-        return f"{self.path}.consumedCapacity[{named}]"
+    def list_amounts(self) -> list[ConsumedAmount]:
+        domain = f"{self.result.driver}/"
+        return [
+            ConsumedAmount(
+                f"{self.path}.consumedCapacity[{to_one_line(name[:_LONGEST_NAME])}]", name.removeprefix(domain), amount
+            )
+            for name, amount in self.result.consumed_capacity.items()
+        ]
 
 
 def check_share(one: AllocatedResult) -> Iterator[Problem]:
@@ -68,20 +77,21 @@ def check_share(one: AllocatedResult) -> Iterator[Problem]:
 
 
 def _check_amounts(one: AllocatedResult) -> Iterator[Problem]:
-    divided, amounts = one.device.divided, one.amounts
-    if len(amounts) < len(one.result.consumed_capacity):
+    name, divided, amounts = one.result.device, one.device.divided, one.list_amounts()
+    named = {each.capacity for each in amounts}
+    if len(named) < len(amounts):
         yield Problem(f"{one.path}.consumedCapacity", "a capacity is named twice, with and without the driver's domain")
-    for name, amount in amounts.items():
-        whole = one.device.capacity.get(name)
+    for path, capacity, amount in amounts:
+        whole = one.device.capacity.get(capacity)
         if whole is None:
             known = ", ".join(sorted(one.device.capacity))
-            yield Problem(one.amount_path(name), f"device {one.result.device} has no such capacity, only {known}")
-        elif amount < NOTHING or (not amount and find_least_share(name, divided)):
-            yield Problem(one.amount_path(name), f"{amount} is out of range: a share consumes more than 0")
+            yield Problem(path, f"device {name} has no such capacity, only {known}")
+        elif amount < NOTHING or (not amount and find_least_share(capacity, divided)):
+            yield Problem(path, f"{amount} is out of range: a share consumes more than 0")
         elif amount > whole:
-            yield Problem(one.amount_path(name), f"{amount} is out of range: device {one.result.device} has {whole}")
-    if divided and divided not in amounts and one.holds_device:
-        message = f"required: without {divided} the share of device {one.result.device} would have no limit"
+            yield Problem(path, f"{amount} is out of range: device {name} has {whole}")
+    if divided and divided not in named and one.holds_device:
+        message = f"required: without {divided} the share of device {name} would have no limit"
         yield Problem(f"{one.path}.consumedCapacity[{divided}]", message)
 
 
@@ -89,15 +99,13 @@ def check_totals(results: Iterable[AllocatedResult]) -> Iterator[Problem]:
     """Yield a problem for each share that consumes more than the shares before it have left of the device."""
     left: dict[tuple[DeviceId, str], Quantity] = {}
     for one in results:
-        for name, amount in one.amounts.items() if one.holds_device else ():
-            whole = one.device.capacity.get(name, NOTHING)
-            rest = left.get((one.result.id, name), whole)
+        for path, capacity, amount in one.list_amounts() if one.holds_device else ():
+            whole = one.device.capacity.get(capacity, NOTHING)
+            rest = left.get((one.result.id, capacity), whole)
             if not NOTHING < amount <= whole:
                 continue  # a problem by itself, or nothing
             if amount > rest:
-                message = (
-                    f"{amount} is out of range: the claim's other shares leave {rest} of device {one.result.device}"
-                )
-                yield Problem(one.amount_path(name), message)
+                reason = f"the claim's other shares leave {rest} of device {one.result.device}"
+                yield Problem(path, f"{amount} is out of range: {reason}")
             else:
-                left[one.result.id, name] = rest - amount
+                left[one.result.id, capacity] = rest - amount
