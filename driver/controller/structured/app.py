@@ -24,10 +24,11 @@ from kerf_dra.api.model.claims import DeviceClass
 from kerf_dra.api.model.devices import ResourceSlice
 from kerf_dra.driver.controller.candidate import run_candidate
 from kerf_dra.driver.controller.settings import NAME, Settings
+from kerf_dra.driver.controller.structured.device_groups import DeviceGroupIndex
 from kerf_dra.driver.controller.structured.discovery.reconciler import DiscoveryReconciler
 from kerf_dra.driver.controller.structured.event_handlers import ClassCaches, ClassEventHandlers
 from kerf_dra.driver.controller.structured.fpga_objects import FpgaStatusWriter
-from kerf_dra.driver.controller.structured.matching_devices import DeviceGroupIndex, DevicePredicate
+from kerf_dra.driver.controller.structured.matching_devices import DevicePredicate
 from kerf_dra.driver.controller.structured.orphaned_slices import OrphanedSliceCollector
 from kerf_dra.driver.controller.structured.reconciler import ClassReconciler
 from kerf_dra.driver.families.base import Family

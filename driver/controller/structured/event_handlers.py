@@ -8,7 +8,7 @@ from kerf_dra.api.core.v1 import Node
 from kerf_dra.api.kerf.v1alpha1 import ResourceClassObject
 from kerf_dra.api.model.claims import DeviceClass
 from kerf_dra.api.model.devices import ResourceSlice
-from kerf_dra.driver.controller.structured.matching_devices import DeviceGroupIndex, SliceChange
+from kerf_dra.driver.controller.structured.device_groups import DeviceGroupIndex, SliceChange
 from kerf_dra.driver.controller.structured.resource_names import resource_of
 from kerf_dra.driver.kube.assume_cache import AssumeCache
 from kerf_dra.driver.kube.store import ObjectChange, Store

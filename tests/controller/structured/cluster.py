@@ -17,8 +17,8 @@ from kerf_dra.api.model.metadata import Condition, ObjectMeta, ObjectT
 from kerf_dra.api.resource.v1 import KINDS
 from kerf_dra.api.wire import Kind
 from kerf_dra.driver.cel.compile import compile_selector
+from kerf_dra.driver.controller.structured.device_groups import DeviceGroupIndex
 from kerf_dra.driver.controller.structured.event_handlers import ClassCaches
-from kerf_dra.driver.controller.structured.matching_devices import DeviceGroupIndex
 from kerf_dra.driver.controller.structured.reconciler import ClassReconciler
 from kerf_dra.driver.families.registry import BUILT_IN
 from kerf_dra.driver.kube.assume_cache import AssumeCache

@@ -22,11 +22,8 @@ from kerf_dra.api.resource.v1 import KINDS
 from kerf_dra.driver.cel.compile import compile_selector
 from kerf_dra.driver.controller.device_types import DeviceType, UnsatisfiableError, known_device_types
 from kerf_dra.driver.controller.structured.class_compiler import MAX_EXPRESSION, CompiledClass, compile_class
-from kerf_dra.driver.controller.structured.matching_devices import (
-    DeviceGroupIndex,
-    DevicePredicate,
-    count_matching_devices,
-)
+from kerf_dra.driver.controller.structured.device_groups import DeviceGroupIndex
+from kerf_dra.driver.controller.structured.matching_devices import DevicePredicate, count_matching_devices
 from kerf_dra.driver.families.base import Family
 from kerf_dra.driver.families.class_validation import FamilyNotInstalledError
 from kerf_dra.driver.families.gpu import GPU

@@ -11,8 +11,8 @@ from kerf_dra.api.model.claims import DeviceClass
 from kerf_dra.api.model.devices import ResourceSlice
 from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.driver.controller.device_types import device_types_of, known_device_types
+from kerf_dra.driver.controller.structured.device_groups import DeviceGroupIndex, SliceChange
 from kerf_dra.driver.controller.structured.event_handlers import ClassCaches, ClassEventHandlers
-from kerf_dra.driver.controller.structured.matching_devices import DeviceGroupIndex, SliceChange
 from kerf_dra.driver.families.fpga.geometry import fpga_geometry
 from kerf_dra.driver.families.registry import BUILT_IN
 from kerf_dra.driver.kube.assume_cache import AssumeCache
