@@ -2,16 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, Never, TypeVar
 
 import msgspec
 
 from kerf_dra.api.errors import InvalidQuantityError, KerfError
 from kerf_dra.api.model.base import JsonObject
-from kerf_dra.api.model.metadata import ObjectT
+from kerf_dra.api.model.metadata import Object, ObjectT
 from kerf_dra.api.model.quantity import Quantity
 
 WireT = TypeVar("WireT", bound=msgspec.Struct)
+WholeT = TypeVar("WholeT", bound=Object)
 
 
 class UndecodableObjectError(KerfError):
@@ -31,6 +32,16 @@ class ListMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
+
+
+class _RawList(msgspec.Struct, frozen=True):
+    """One page of a list whose objects are not decoded."""
+
+    metadata: ListMeta = ListMeta()
+    items: tuple[msgspec.Raw, ...] | None = ()
+
+
+_raw_list_decoder: Final = msgspec.json.Decoder(_RawList)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +179,38 @@ def converted_kind(
         kind=kind,
         plural=plural,
         namespaced=namespaced,
+        type=type_,
+        decode=decode,
+        decode_list=decode_list,
+        encode=encode,
+    )
+
+
+def projected_kind(kind: Kind[WholeT], type_: type[ObjectT], project: Callable[[WholeT], ObjectT]) -> Kind[ObjectT]:
+    """Build the kind of what ``project`` keeps of the objects of ``kind``, for caches of many or large objects.
+
+    A page is decoded object by object, so that one object at a time is held as a whole. What is kept cannot be written.
+    """
+
+    def decode(data: bytes | msgspec.Raw) -> ObjectT:
+        return project(kind.decode(data))
+
+    def decode_list(data: bytes) -> ObjectList[ObjectT]:
+        try:
+            page = _raw_list_decoder.decode(data)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise UndecodableObjectError(f"{kind.kind}List", kind.api_version, str(error)) from error
+        return ObjectList(page.metadata, tuple(decode(item) for item in page.items or ()))
+
+    def encode(value: ObjectT) -> Never:
+        raise TypeError(f"{kind.kind} {value.ref} is a projection, which lacks fields of the object")
+
+    return Kind(
+        group=kind.group,
+        version=kind.version,
+        kind=kind.kind,
+        plural=kind.plural,
+        namespaced=kind.namespaced,
         type=type_,
         decode=decode,
         decode_list=decode_list,

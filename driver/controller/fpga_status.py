@@ -24,7 +24,7 @@ from kerf_dra.api.kerf.fpga_objects import (
     FpgaStatus,
 )
 from kerf_dra.api.model.base import JsonObject
-from kerf_dra.api.model.device_attributes import ATTRIBUTE_FUNCTION, ATTRIBUTE_UUID
+from kerf_dra.api.model.device_attributes import ATTRIBUTE_FUNCTION, ATTRIBUTE_LAYOUT, ATTRIBUTE_UUID
 from kerf_dra.api.model.devices import Attribute, Device, ResourceSlice
 from kerf_dra.api.model.metadata import Condition
 from kerf_dra.api.model.names import list_names
@@ -39,6 +39,11 @@ _FETCHED: Final = "Fetched"
 _REFUSED: Final = "Refused"
 _NAMED: Final = 5
 """Nodes that a message names."""
+_INTERFACE: Final = "interfaceUUID"
+_DIGEST: Final = "imageDigest"
+_REFUSED_IMAGES: Final = "refusedImages"
+_READ: Final = (_INTERFACE, ATTRIBUTE_UUID, ATTRIBUTE_FUNCTION, _DIGEST, _REFUSED_IMAGES, ATTRIBUTE_LAYOUT)
+"""The attributes of devices that are read here."""
 _ABSENT: Final = Attribute()
 
 
@@ -68,6 +73,18 @@ def summarize_slices(slices: Iterable[ResourceSlice]) -> Published:
         for device in one.spec.devices if one.spec.node_name else ():
             _add_device(found, one.spec.node_name or "", device)
     return found
+
+
+def reduce_devices(devices: Iterable[Device]) -> tuple[Device, ...]:
+    """Return what ``summarize_slices`` reads of ``devices``: those of cards with an interface, equal ones once."""
+    found: dict[tuple[Attribute | None, ...], str] = {}
+    for device in devices:
+        if _INTERFACE in device.attributes:
+            found.setdefault(tuple(device.attributes.get(name) for name in _READ), device.name)
+    return tuple(
+        Device(name=name, attributes={key: one for key, one in zip(_READ, read, strict=True) if one is not None})
+        for read, name in found.items()
+    )
 
 
 def describe_objects(objects: Iterable[FpgaObject]) -> Descriptions:
@@ -115,14 +132,14 @@ def _kind_of(held: FpgaObject) -> str:
 
 
 def _add_device(found: dict[str, dict[str, PublishedNode]], node: str, device: Device) -> None:
-    interface, card = _word(device, "interfaceUUID"), _word(device, ATTRIBUTE_UUID)
+    interface, card = _word(device, _INTERFACE), _word(device, ATTRIBUTE_UUID)
     if not interface or not card:
         return
     published = found.setdefault(interface, {}).setdefault(node, PublishedNode())
     images = published.images.setdefault(card, set())
     if function := _word(device, ATTRIBUTE_FUNCTION):
-        images.add((function, _word(device, "imageDigest")))
-    published.refused.update(select_refusals(_word(device, "refusedImages"), _word(device, "layout")))
+        images.add((function, _word(device, _DIGEST)))
+    published.refused.update(select_refusals(_word(device, _REFUSED_IMAGES), _word(device, ATTRIBUTE_LAYOUT)))
 
 
 def _word(device: Device, name: str) -> str:

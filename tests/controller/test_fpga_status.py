@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from kerf_dra.api.kerf.fpga_objects import FPGA_IMAGES, FPGA_SHELLS, FpgaNodes, FpgaStatus
 from kerf_dra.api.model.base import JsonObject
@@ -17,6 +18,7 @@ from kerf_dra.driver.controller.fpga_status import (
     FpgaObject,
     build_status,
     describe_objects,
+    reduce_devices,
     summarize_slices,
     to_document,
 )
@@ -90,6 +92,25 @@ def test_an_image_is_fetched_on_the_nodes_all_of_whose_cards_have_it_from_one_of
         "Refused": ("False", "NotRefused"),
     }
     assert message(found, "Fetched") == "1 of 4 nodes with such cards have it; not node-2, node-3, node-4"
+
+
+def test_what_is_kept_of_devices_says_the_same_of_objects() -> None:
+    """Attributes that no status names are left out, and devices that differ in nothing else."""
+    given = [
+        slice_of("node-1", "aes", "fft", refused="fft=Missing"),
+        slice_of("node-2", "aes", card="FPGA-2", digest="b1" * 32, refused="halves/aes=Missing", layout="halves"),
+        slice_of("node-3"),
+    ]
+    wide = [replace(one, spec=replace(one.spec, devices=tuple(map(_widen, one.spec.devices * 2)))) for one in given]
+    kept = [replace(one, spec=replace(one.spec, devices=reduce_devices(one.spec.devices))) for one in wide]
+    assert [len(one.spec.devices) for one in kept] == [3, 2, 1]
+    assert not any("extra" in device.attributes for one in kept for device in one.spec.devices)
+    assert summarize_slices(kept) == summarize_slices(given)
+    assert reduce_devices([Device(name="gpu-0", attributes={"uuid": Attribute.of("GPU-0")})]) == ()
+
+
+def _widen(device: Device) -> Device:
+    return replace(device, attributes={**device.attributes, "extra": Attribute.of("x")})
 
 
 def test_an_image_on_all_nodes_is_fetched_and_one_without_cards_is_neither() -> None:

@@ -11,20 +11,21 @@
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from itertools import chain
 from typing import Final
 
 import anyio
 
-from kerf_dra.api.core.v1 import NODES, Node
+from kerf_dra.api.core.v1 import Node
 from kerf_dra.api.kerf.v1alpha1 import RESOURCE_CLASSES
 from kerf_dra.api.model.claims import DeviceClass
 from kerf_dra.api.model.devices import ResourceSlice
+from kerf_dra.api.wire import projected_kind
 from kerf_dra.driver.controller.candidate import run_candidate
+from kerf_dra.driver.controller.projections import LABELED_NODES
 from kerf_dra.driver.controller.settings import NAME, Settings
-from kerf_dra.driver.controller.structured.device_groups import DeviceGroupIndex
+from kerf_dra.driver.controller.structured.device_groups import DeviceGroupIndex, GroupedSlice
 from kerf_dra.driver.controller.structured.discovery.reconciler import DiscoveryReconciler
 from kerf_dra.driver.controller.structured.event_handlers import ClassCaches, ClassEventHandlers
 from kerf_dra.driver.controller.structured.fpga_objects import FpgaStatusWriter
@@ -39,7 +40,7 @@ from kerf_dra.driver.kube.discovery import ApiFeatures
 from kerf_dra.driver.kube.events import EventReporter
 from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.informer import AnyInformer, Informer
-from kerf_dra.driver.kube.store import ObjectChange, Store
+from kerf_dra.driver.kube.store import ObjectChange
 from kerf_dra.driver.runtime.work_queue import WorkQueue
 
 _DISCOVERY_SETTLE_S: Final = 0.2
@@ -65,21 +66,23 @@ class StructuredController:
             features.resource.device_classes,
             on_change=self._on_device_class,
         )
+        published = DeviceGroupIndex(families.values())
+        slices = features.resource.resource_slices
+        grouped_slices = projected_kind(slices, GroupedSlice, published.project)
         self._slices = {
-            name: Informer(
-                client,
-                features.resource.resource_slices,
-                field_selector=f"spec.driver={family.driver}",  # one driver at a time: selectors know no "or"
-                on_change=self._on_slice if family != SHARED else self._on_shared_slice,
-            )
+            name: Informer(client, grouped_slices, field_selector=_select(family), on_change=self._on_slice)
             for name, family in families.items()
+            if family != SHARED
         }
-        self._nodes = Informer(client, NODES, on_change=self._on_node)
+        self._shared_slices = Informer(  # whole, of one device each: the controller compares and writes them
+            client, slices, field_selector=_select(SHARED), on_change=self._on_shared_slice
+        )
+        self._nodes = Informer(client, LABELED_NODES, on_change=self._on_node)
         caches = ClassCaches(
             resource_classes=AssumeCache(self._resource_classes.store),
             device_classes=AssumeCache(self._device_classes.store),
             nodes=self._nodes.store,
-            published=DeviceGroupIndex(families.values()),
+            published=published,
         )
         self._event_handlers = ClassEventHandlers(
             self._queue, caches, recount_s=settings.recount_s, settle_s=settings.settle_s
@@ -98,16 +101,15 @@ class StructuredController:
         self._orphaned_slices = OrphanedSliceCollector(
             client,
             features.resource.resource_slices,
-            lambda: chain.from_iterable(informer.store.values() for informer in self._slices.values()),
+            self._all_slices,
             self._nodes.store.values,
             interval_s=settings.orphan_check_s,
         )
-        shared_slices = self._slices.get(SHARED.name)
         self._discovery = DiscoveryReconciler(
             client,
             features.resource,
             device_classes=caches.device_classes,
-            slices=shared_slices.store if shared_slices is not None else Store(),
+            slices=self._shared_slices.store,
             nodes=self._nodes.store,
             settle_s=min(settings.settle_s, _DISCOVERY_SETTLE_S),
             retry_s=settings.recount_s,
@@ -128,6 +130,7 @@ class StructuredController:
             "resourceclasses": self._resource_classes,
             "deviceclasses": self._device_classes,
             **{f"resourceslices of {name}": informer for name, informer in self._slices.items()},
+            f"resourceslices of {SHARED.name}": self._shared_slices,
             "nodes": self._nodes,
         }
         await run_candidate(self._client, self._settings, self._events, informers, self._lead)
@@ -145,7 +148,12 @@ class StructuredController:
         self._event_handlers.on_device_class(change)
         self._discovery.on_device_class(change)
 
-    def _on_slice(self, change: ObjectChange[ResourceSlice]) -> None:
+    def _all_slices(self) -> Iterator[ResourceSlice]:
+        for informer in self._slices.values():
+            yield from informer.store.values()
+        yield from self._shared_slices.store.values()
+
+    def _on_slice(self, change: ObjectChange[GroupedSlice]) -> None:
         self._event_handlers.on_slice(change)
 
     def _on_shared_slice(self, change: ObjectChange[ResourceSlice]) -> None:
@@ -160,6 +168,11 @@ class StructuredController:
         while True:
             self._event_handlers.requeue_all()
             await anyio.sleep(self._settings.resync_s)
+
+
+def _select(family: Family) -> str:
+    """Return the field selector of a family's slices: one driver at a time, because selectors know no "or"."""
+    return f"spec.driver={family.driver}"
 
 
 def _compile_selector(expression: str) -> DevicePredicate:

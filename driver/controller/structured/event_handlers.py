@@ -8,7 +8,7 @@ from kerf_dra.api.core.v1 import Node
 from kerf_dra.api.kerf.v1alpha1 import ResourceClassObject
 from kerf_dra.api.model.claims import DeviceClass
 from kerf_dra.api.model.devices import ResourceSlice
-from kerf_dra.driver.controller.structured.device_groups import DeviceGroupIndex, SliceChange
+from kerf_dra.driver.controller.structured.device_groups import DeviceGroupIndex, GroupedSlice, SliceChange
 from kerf_dra.driver.controller.structured.resource_names import resource_of
 from kerf_dra.driver.kube.assume_cache import AssumeCache
 from kerf_dra.driver.kube.store import ObjectChange, Store
@@ -59,7 +59,7 @@ class ClassEventHandlers:
             if (resource := resource_of(held.spec)) and resource in resources:
                 self._queue.add(held.metadata.name)
 
-    def on_slice(self, change: ObjectChange[ResourceSlice]) -> None:
+    def on_slice(self, change: ObjectChange[GroupedSlice] | ObjectChange[ResourceSlice]) -> None:
         """Queue all classes: soon if a new kind of device makes a class possible, later if only counts change."""
         effect = self._caches.published.update(change.ref, change.new)
         if effect is not SliceChange.NONE:

@@ -1,5 +1,7 @@
 """The devices of slices that match classes, and the classes that are reconciled after a change."""
 
+import weakref
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -9,8 +11,9 @@ from kerf_dra.api.core.v1 import Node
 from kerf_dra.api.kerf.v1alpha1 import ResourceClassObject
 from kerf_dra.api.model.claims import DeviceClass
 from kerf_dra.api.model.devices import ResourceSlice
-from kerf_dra.api.model.metadata import ObjectMeta
-from kerf_dra.driver.controller.device_types import device_types_of, known_device_types
+from kerf_dra.api.model.metadata import ObjectMeta, OwnerReference
+from kerf_dra.api.model.names import DriverName
+from kerf_dra.driver.controller.device_types import DeviceType, device_type_of, device_types_of, known_device_types
 from kerf_dra.driver.controller.structured.device_groups import DeviceGroupIndex, SliceChange
 from kerf_dra.driver.controller.structured.event_handlers import ClassCaches, ClassEventHandlers
 from kerf_dra.driver.families.fpga.geometry import fpga_geometry
@@ -86,6 +89,61 @@ def test_a_republished_order_is_no_difference() -> None:
     assert found.update(fewer.ref, fewer) is SliceChange.COUNTS
     assert found.update(fewer.ref, None) is SliceChange.COUNTS
     assert (totals(found), found.device_types()) == (0, frozenset())
+
+
+def test_what_is_kept_of_slices_counts_as_the_slices_do() -> None:
+    """The controller of 1,000 nodes with eight H100 was killed at its limit of 1 GiB: its caches held all devices."""
+    given = [*slices("n1", gpus("h100-80gb-sxm", 2)), *slices("n2", gpus("a30", 2)), *slices("n3", fpgas("quad"))]
+    kept = DeviceGroupIndex(BUILT_IN)
+    for one in given:
+        kept.update(one.ref, kept.project(one))
+    counted = Counter[tuple[str, DeviceType]]()
+    for group in kept.groups():
+        counted[group.node, group.kind.device_type] += group.total
+    families = {family.driver: family for family in BUILT_IN}
+    assert counted == Counter(
+        (one.spec.node_name, device_type_of(device, families[DriverName(one.spec.driver)]))
+        for one in given
+        for device in one.spec.devices
+    )
+
+
+def test_devices_of_one_kind_are_represented_by_one_device_on_all_nodes() -> None:
+    found = published(*slices("n1", gpus("a30", 2)), *slices("n2", gpus("a30", 2)))
+    groups = list(found.groups())
+    assert {group.device.attributes["node"].string for group in groups} == {"n1", "n2"}, "a class sees its own node"
+    assert {group.node: group.device.attributes["node"].string for group in groups} == {"n1": "n1", "n2": "n2"}
+    assert len({group.kind for group in groups}) == len({group.kind.device_type for group in groups})
+    assert len({id(group.kind.device) for group in groups}) == len({group.kind for group in groups})
+
+
+def test_a_kind_of_device_that_no_slice_has_any_more_is_forgotten() -> None:
+    found = published(*slices("n1", gpus("a30")))
+    older = slices("n2", gpus("a30", driver_version="535.104.5"))
+    for one in older:
+        found.update(one.ref, one)
+    gone = [weakref.ref(group.kind) for group in found.groups() if group.kind.driver_version == "535.104.5"]
+    assert gone
+    for one in older:
+        found.update(one.ref, None)
+    assert not any(kind() for kind in gone)
+
+
+def test_of_a_slice_the_identity_the_owners_and_the_node_are_kept_and_no_devices() -> None:
+    [_, one] = slices("n1", gpus("a30"))
+    owner = OwnerReference(api_version="v1", kind="Node", name="n1", uid="uid-n1")
+    metadata = ObjectMeta(
+        name="n1-gpu",
+        uid="uid-1",
+        resource_version="7",
+        labels={"a": "b"},
+        deletion_timestamp="2026-11-27T04:00:00Z",
+        owner_references=(owner,),
+    )
+    kept = DeviceGroupIndex(BUILT_IN).project(replace(one, metadata=metadata))
+    assert kept.metadata == replace(metadata, labels={})
+    assert (kept.spec.driver, kept.spec.node_name, kept.spec.pool) == ("gpu.kerf.dev", "n1", one.spec.pool)
+    assert (kept.spec.devices, kept.spec.shared_counters) == ((), ())
 
 
 def test_slices_of_other_drivers_count_nowhere() -> None:
