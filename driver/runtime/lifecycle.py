@@ -38,7 +38,10 @@ select(2), which Python's event loops do not."""
 _TLS_BUFFER: Final = 64 * 1024
 """Bytes of the buffer into which a TLS connection reads: four of TLS's records (RFC 8446, 5.1)."""
 _M_ARENA_MAX: Final = -8
-"""Parameter of mallopt(3) in glibc's ``malloc.h``."""
+_M_MMAP_THRESHOLD: Final = -3
+"""Parameters of mallopt(3) in glibc's ``malloc.h``."""
+_LARGE_BUFFER: Final = 128 * 1024
+"""Bytes from which a buffer has a mapping of its own: glibc's default, which it raises to 32 MiB by itself."""
 
 
 def run(main: Callable[[], Awaitable[None]]) -> int:
@@ -47,7 +50,7 @@ def run(main: Callable[[], Awaitable[None]]) -> int:
     The code is 0 when ``main`` returned, or was stopped and cleaned up. It is FAILED when ``main`` raised: a KerfError
     and a file that cannot be used are logged as a message, any other error with its traceback.
     """
-    _share_one_heap()
+    _limit_heap()
     _shrink_tls_buffers()
     _raise_open_files()
     if not _ends_with_parent():
@@ -68,11 +71,16 @@ def run(main: Callable[[], Awaitable[None]]) -> int:
     return 0
 
 
-def _share_one_heap() -> None:
-    """Keep gRPC's threads from making a heap each, which would hold a megabyte for good."""
+def _limit_heap() -> None:
+    """Keep memory from staying with the process that it no longer uses.
+
+    gRPC's threads would make a heap each, which holds a megabyte for good. And a page of a list, of 25 MB, would be
+    taken from the heap once another has been freed: what is allocated behind it keeps all of it resident.
+    """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:  # only glibc has it
         mallopt(_M_ARENA_MAX, 1)
+        mallopt(_M_MMAP_THRESHOLD, _LARGE_BUFFER)
 
 
 def _ends_with_parent() -> bool:

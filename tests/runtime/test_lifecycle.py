@@ -1,6 +1,7 @@
 """A real process each, because signals and exit codes are about processes."""
 
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -27,6 +28,17 @@ async def makes_tls_connections():
     loop, context = asyncio.get_running_loop(), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     connection = sslproto.SSLProtocol(loop, asyncio.Protocol(), context, waiter=None)
     print(len(connection.get_buffer(-1)), flush=True)
+
+def resident_kib():
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmRSS"))
+
+async def frees_large_buffers():
+    kept, before = [], resident_kib()
+    for _ in range(4):
+        buffer = b"x" * 2**24
+        kept.append(b"y" * 10_000)
+        del buffer
+    print(resident_kib() - before < 2**13, flush=True)
 
 async def fails():
     print("ready", flush=True)
@@ -92,6 +104,12 @@ def test_a_main_that_returns_exits_with_0(program: Path) -> None:
 
 def test_a_tls_connection_reads_into_a_buffer_of_64_kib(program: Path) -> None:
     assert output_of(program, "makes_tls_connections") == "65536\n"
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators keep what they like")
+def test_a_large_buffer_that_is_freed_is_no_longer_resident(program: Path) -> None:
+    """After a list of slices the controller kept 40 MB that it did not use, or none, by chance."""
+    assert output_of(program, "frees_large_buffers") == "True\n"
 
 
 def test_an_error_for_people_is_logged_as_its_message_and_exits_with_1(program: Path) -> None:
