@@ -21,6 +21,7 @@ POLLS: Final = {
     "attack/test_server_answers.py": "a server that trickles sends a byte now and then, until its client gives up",
     "cdi/runtimes/conftest.py": "containerd has started when its socket is there",
     "controller/classic/cluster.py": "the controller writes to an API server behind sockets",
+    "controller/large_cluster_controller.py": "the API server is asked what the controller has written",
     "controller/test_app.py": "the controller writes to an API server behind sockets",
     "e2e/churn.py": "pods of a real cluster live for some seconds each",
     "e2e/conftest.py": "a real node's slices have settled when they are the same after a while",
