@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-import anyio
 import click
 
 from kerf_dra.api.errors import InvalidDocumentError, KerfError, Problem
@@ -22,6 +21,7 @@ from kerf_dra.api.kerf.fpga_objects import (
 from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.devices import Attribute, Device
 from kerf_dra.api.wire import Kind
+from kerf_dra.driver.cli import event_loop
 from kerf_dra.driver.cli.options import DIRECTORY, FILE, FILE_OR_DIRECTORY, backend_option, option
 from kerf_dra.driver.cli.options.cluster import (
     access_options,
@@ -68,7 +68,7 @@ def command() -> None:
 @with_exit_codes
 def images(kubeconfig: Path | None, context: str | None, output: OutputFormat) -> int:
     """List the FpgaImages of the cluster, and on how many of the nodes with such cards each is available."""
-    found = anyio.run(_list, FPGA_IMAGES, kubeconfig, context)
+    found = event_loop.run(_list, FPGA_IMAGES, kubeconfig, context)
     rows = [
         (
             held.metadata.name,
@@ -88,7 +88,7 @@ def images(kubeconfig: Path | None, context: str | None, output: OutputFormat) -
 @with_exit_codes
 def shells(kubeconfig: Path | None, context: str | None, output: OutputFormat) -> int:
     """List the FpgaShells of the cluster, and on how many nodes there are cards with each."""
-    found = anyio.run(_list, FPGA_SHELLS, kubeconfig, context)
+    found = event_loop.run(_list, FPGA_SHELLS, kubeconfig, context)
     rows = [
         (
             held.metadata.name,

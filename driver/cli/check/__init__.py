@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-import anyio
 import click
 
+from kerf_dra.driver.cli import event_loop
 from kerf_dra.driver.cli.options import (
     DIRECTORY,
     BackendParameter,
@@ -74,7 +74,7 @@ def cluster(
     from kerf_dra.driver.diagnostics.preflight.cluster import check_cluster
 
     accounts = Accounts(namespace=kerf_namespace, controller=controller_account, plugins=plugin_accounts)
-    facts = anyio.run(read_cluster, kubeconfig, context, accounts, _now)
+    facts = event_loop.run(read_cluster, kubeconfig, context, accounts, _now)
     return _print(check_cluster(facts), output)
 
 
@@ -138,7 +138,7 @@ def node(
         instance=instance,
         containerd_config=containerd_config,
     )
-    return _print(check_node(anyio.run(read_node, options, _now)), output)
+    return _print(check_node(event_loop.run(read_node, options, _now)), output)
 
 
 @command.command(short_help="Check whether Kerf can be uninstalled: no claim has its devices.")
@@ -163,7 +163,7 @@ def uninstall(kubeconfig: Path | None, context: str | None, drivers: tuple[str, 
     from kerf_dra.driver.families.registry import installed_families
 
     asked = drivers or tuple(family.driver for family in installed_families().values())
-    return _print(check_uninstall(anyio.run(read_uninstall, kubeconfig, context, asked, _now)), output)
+    return _print(check_uninstall(event_loop.run(read_uninstall, kubeconfig, context, asked, _now)), output)
 
 
 def _now() -> datetime:

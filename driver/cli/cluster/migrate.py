@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import anyio
 import click
 import yaml
 
@@ -24,6 +23,7 @@ from kerf_dra.api.kerf.decoder import decode_parameters_object
 from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.classic import ClassicClass, ClassicTemplate, ParametersReference
 from kerf_dra.api.model.printable_text import to_one_line
+from kerf_dra.driver.cli import event_loop
 from kerf_dra.driver.cli.cluster.plan import read_documents
 from kerf_dra.driver.cli.options import option
 from kerf_dra.driver.cli.options.cluster import access_options, with_exit_codes
@@ -74,7 +74,7 @@ def command(files: tuple[Path, ...], kubeconfig: Path | None, context: str | Non
     What has no equivalent is reported on standard error. Nothing is changed. Exit code 2: bad input; 3: the cluster
     cannot be read.
     """
-    found = _convert(files) if files else anyio.run(_read, kubeconfig, context)
+    found = _convert(files) if files else event_loop.run(_read, kubeconfig, context)
     documents: list[JsonObject] = []
     for result in found:  # a class that several need is written once
         documents += [document for document in result.documents if document not in documents]

@@ -19,6 +19,7 @@ import click
 from kerf_dra.api.errors import InvalidDocumentError, KerfError, UnsupportedError
 from kerf_dra.api.model.names import list_names
 from kerf_dra.driver.allocation import Budget
+from kerf_dra.driver.cli import event_loop
 from kerf_dra.driver.cli.options import FILE, option
 from kerf_dra.driver.cli.options.names import complete_contexts, complete_namespaces, complete_nodes
 from kerf_dra.driver.cli.output import EXIT_BAD_INPUT, EXIT_NO_ANSWER, print_text
@@ -175,7 +176,7 @@ def read_state(
         if kubeconfig is not None or context is not None:
             raise click.UsageError("--from reads a file; --kubeconfig and --context have no meaning beside it")
         return StateSource(decode_dump(dump.read_bytes(), str(dump)), "default")
-    return anyio.run(_gather, kubeconfig, context, namespace)
+    return event_loop.run(_gather, kubeconfig, context, namespace)
 
 
 async def _gather(kubeconfig: Path | None, context: str | None, namespace: str | None) -> StateSource:

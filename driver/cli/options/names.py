@@ -13,6 +13,7 @@ import anyio
 import click
 
 from kerf_dra.api.errors import KerfError
+from kerf_dra.driver.cli import event_loop
 from kerf_dra.driver.runtime.lifecycle import iter_leaf_errors
 from kerf_dra.driver.runtime.yaml_file import NotYamlError, parse_yaml
 
@@ -70,7 +71,7 @@ def _list_names(context: click.Context, kind: str, incomplete: str) -> list[str]
     if kind not in _PATHS:
         return []
     try:
-        names = anyio.run(_read_names, kind, context.params)
+        names = event_loop.run(_read_names, kind, context.params)
     except (KerfError, OSError):
         return []
     except BaseExceptionGroup as group:
