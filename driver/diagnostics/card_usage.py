@@ -5,13 +5,15 @@ of a device is the one of this name. That of an FPGA shell is rebuilt from the c
 drivers are ignored, because their geometry is unknown.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 
 from kerf_dra.api.model import device_attributes as v
 from kerf_dra.api.model.devices import Attribute, Device, ResourceSlice
-from kerf_dra.api.model.names import DeviceId, DriverName, ObjectRef
+from kerf_dra.api.model.names import DeviceId, ObjectRef
+from kerf_dra.driver.allocation.pools.interned_slices import InternedSlices
 from kerf_dra.driver.families.registry import installed_families
 from kerf_dra.driver.partitions.device_names import card_name, device_name, parse_device_name, shared_name
 from kerf_dra.driver.partitions.geometry import Card, Geometry, Partition
@@ -28,8 +30,16 @@ class PublishedCard:
     driver: str
     pool: str
     card: Card
-    partitions: Mapping[str, Partition]
-    """The partition that each published device represents, by device name; monitor devices represent none."""
+    devices: frozenset[str]
+    """The names of the devices that represent partitions; cards of one kind share them."""
+
+    @property
+    def partitions(self) -> Mapping[str, Partition]:
+        """The partition that each published device represents, by device name; monitor devices represent none.
+
+        Computed when it is read: a large cluster has half a million.
+        """
+        return {name: each for name, each in _partitions(self.card) if name in self.devices}
 
     @property
     def name(self) -> str:
@@ -65,48 +75,63 @@ class CardUsage:
     """The partition that each device in use represents, by device name."""
 
 
+class DrawnDevices(Container[DeviceId]):
+    """The devices that represent partitions of some cards."""
+
+    def __init__(self, cards: Iterable[PublishedCard]) -> None:
+        self._names: dict[tuple[str, str], list[frozenset[str]]] = defaultdict(list)
+        for card in cards:
+            self._names[card.driver, card.pool].append(card.devices)
+
+    def __contains__(self, id_: object) -> bool:
+        assert isinstance(id_, DeviceId)
+        return any(id_.device in names for names in self._names.get((id_.driver, id_.pool), ()))
+
+
 def find_published_cards(slices: Iterable[ResourceSlice]) -> PublishedCards:
     """Return the cards that Kerf publishes in ``slices``."""
+    published = InternedSlices.of(slices)
+    drivers = {family.driver for family in installed_families().values()}
     known: list[PublishedCard] = []
     unknown: list[str] = []
-    for (pool, kind, index), (driver, devices) in sorted(_by_card(_newest(slices)).items(), key=lambda item: item[0]):
-        node, example = pool.rpartition("/")[0], next(iter(devices.values()))
-        geometry = _shipped_geometries().get((kind, _text(example, v.ATTRIBUTE_MODEL)))
-        geometry = geometry or rebuild_geometry(kind, devices)
-        if geometry is None:
-            unknown.append(f"{node}/{kind}-{index}: {_text(example, v.ATTRIBUTE_MODEL)}")
-            continue
-        card = _card(geometry, index, example)
-        partitions = {name: each for name, each in _partitions(card) if name in devices}
-        known.append(PublishedCard(node=node, driver=driver, pool=pool, card=card, partitions=partitions))
+    equal: dict[frozenset[str], frozenset[str]] = {}
+    for pool in sorted(published.by_pool, key=lambda pool: (pool.name, pool.driver)):
+        cards = _by_card(published.newest_of_pool(pool)) if pool.driver in drivers else {}
+        node = pool.name.rpartition("/")[0]
+        for (kind, index), devices in sorted(cards.items()):
+            example = next(iter(devices.values()))
+            geometry = _shipped_geometries().get((kind, _text(example, v.ATTRIBUTE_MODEL)))
+            geometry = geometry or rebuild_geometry(kind, devices)
+            if geometry is None:
+                unknown.append(f"{node}/{kind}-{index}: {_text(example, v.ATTRIBUTE_MODEL)}")
+                continue
+            names = _partition_names(geometry, index).intersection(devices)
+            known.append(
+                PublishedCard(
+                    node=node,
+                    driver=pool.driver,
+                    pool=pool.name,
+                    card=_card(geometry, index, example),
+                    devices=equal.setdefault(names, names),
+                )
+            )
     return PublishedCards(tuple(known), tuple(unknown))
 
 
 def build_usage(card: PublishedCard, holders: Mapping[DeviceId, tuple[ObjectRef, ...]]) -> CardUsage:
     """Return what ``holders`` hold of a card; devices that are no longer published are ignored."""
-    held = {name: holders[id_] for name in card.partitions if (id_ := card.id_of(name)) in holders}
-    return CardUsage(card, held, {name: card.partitions[name] for name in held})
+    held = {name for name in card.devices if card.id_of(name) in holders}
+    partitions = {name: each for name, each in card.partitions.items() if name in held} if held else {}
+    return CardUsage(card, {name: holders[card.id_of(name)] for name in partitions}, partitions)
 
 
-def _newest(slices: Iterable[ResourceSlice]) -> Iterator[ResourceSlice]:
-    """Yield the slices of the newest generation of each of Kerf's pools."""
-    drivers = {family.driver for family in installed_families().values()}
-    ours = [slice_ for slice_ in slices if slice_.spec.driver in drivers]
-    newest: dict[tuple[str, str], int] = {}
-    for slice_ in ours:
-        key = slice_.spec.driver, slice_.spec.pool.name
-        newest[key] = max(slice_.spec.pool.generation, newest.get(key, 0))
-    return (s for s in ours if s.spec.pool.generation == newest[s.spec.driver, s.spec.pool.name])
-
-
-def _by_card(slices: Iterable[ResourceSlice]) -> dict[tuple[str, str, int], tuple[DriverName, dict[str, Device]]]:
-    """Return the driver and the devices by name, for each card: its pool, its family and its number."""
-    found: dict[tuple[str, str, int], tuple[DriverName, dict[str, Device]]] = {}
+def _by_card(slices: Iterable[ResourceSlice]) -> dict[tuple[str, int], dict[str, Device]]:
+    """Return the devices of a pool by name, for each card: its family and its number."""
+    found: dict[tuple[str, int], dict[str, Device]] = defaultdict(dict)
     for slice_ in slices:
         for device in slice_.spec.devices:
             if parsed := parse_device_name(device.name):
-                key = slice_.spec.pool.name, parsed.kind, parsed.index
-                found.setdefault(key, (DriverName(slice_.spec.driver), {}))[1][device.name] = device
+                found[parsed.kind, parsed.index][device.name] = device
     return found
 
 
@@ -136,6 +161,12 @@ def _partitions(card: Card) -> Iterator[tuple[str, Partition]]:
         name = device_name(card, partition)
         yield name, partition
         yield shared_name(name), replace(partition, shared=True)
+
+
+@lru_cache(maxsize=256)  # as many as unit maps are kept: cards of one kind and number share one set
+def _partition_names(geometry: Geometry, index: int) -> frozenset[str]:
+    """Return the names that devices of a card can have."""
+    return frozenset(name for name, _ in _partitions(Card(uuid="", index=index, geometry=geometry)))
 
 
 def _value(device: Device, name: str) -> int | bool | str | None:

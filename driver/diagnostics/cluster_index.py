@@ -10,12 +10,12 @@ import msgspec
 
 from kerf_dra.api.core.v1 import Node, Pod
 from kerf_dra.api.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate
-from kerf_dra.api.model.devices import ResourceSlice
 from kerf_dra.api.model.metadata import ObjectT
 from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.driver.allocation import AllocatedState, Budget, ClusterAllocator, Features, Outcome, PoolIndex, allocate
 from kerf_dra.driver.allocation.explain.diagnosis import Diagnosis, diagnose
 from kerf_dra.driver.allocation.explain.holders import HolderIndex, PoolKey
+from kerf_dra.driver.allocation.pools.interned_slices import InternedSlices
 from kerf_dra.driver.diagnostics.card_usage import CardUsage, PublishedCards, build_usage, find_published_cards
 from kerf_dra.driver.diagnostics.cluster_state import ClusterState
 from kerf_dra.driver.diagnostics.extended_resources.discovered_devices import DiscoveredDeviceUse
@@ -24,7 +24,7 @@ from kerf_dra.driver.diagnostics.feature_gates import detect_features
 from kerf_dra.driver.scheduling.node_filter import node_view
 
 _BUDGET: Final = Budget()
-_SHARED: Final = ("features", "inventory", "cards", "_slice_pools", "_slices_by_pool")
+_SHARED: Final = ("features", "slices", "inventory", "cards", "_slice_pools")
 """The properties that an index shares with the ones derived from it: features, and what depends on slices only."""
 
 
@@ -130,18 +130,22 @@ class ClusterIndex:
         return {class_.metadata.name: class_ for class_ in self.state.classes}
 
     @cached_property
+    def slices(self) -> InternedSlices:
+        return InternedSlices.of(self.state.slices)
+
+    @cached_property
     def inventory(self) -> PoolIndex:
-        return PoolIndex.build(self.state.slices, self.state.taint_rules)
+        return PoolIndex.build(self.slices, self.state.taint_rules)
 
     @cached_property
     def all_holdings(self) -> HolderIndex:
         """The holdings of all claims, in all pools."""
-        return HolderIndex(self.state.slices, self.state.claims)
+        return HolderIndex(self.slices, self.state.claims)
 
     @cached_property
     def cards(self) -> PublishedCards:
         """Kerf's cards on all nodes."""
-        return find_published_cards(self.state.slices)
+        return find_published_cards(self.slices)
 
     def card_usages(self, nodes: Collection[str] = ()) -> list[CardUsage]:
         """Return the usage of each card of ``nodes``, or of all nodes if ``nodes`` is empty."""
@@ -153,12 +157,11 @@ class ClusterIndex:
         """The pools with slices for a single node, by node name, and the pools with other slices."""
         of_node: dict[str, set[PoolKey]] = defaultdict(set)
         shared: set[PoolKey] = set()
-        for slice_ in self.state.slices:
-            pool = slice_.spec.driver, slice_.spec.pool.name
-            if slice_.spec.node_name:
-                of_node[slice_.spec.node_name].add(pool)
+        for slice_ in self.slices.compact:
+            if slice_.published.node_name:
+                of_node[slice_.published.node_name].add(slice_.pool_id)
             else:
-                shared.add(pool)
+                shared.add(slice_.pool_id)
         return {node: frozenset(pools) for node, pools in of_node.items()}, frozenset(shared)
 
     def pools(self, node: Node) -> frozenset[PoolKey]:
@@ -168,20 +171,7 @@ class ClusterIndex:
 
     def holdings(self, node: Node) -> HolderIndex:
         """Return the holdings of all claims in the pools of ``node``."""
-        pools = self.pools(node)
-        slices = [slice_ for pool in sorted(pools) for slice_ in self._slices_by_pool[pool]]
-        return HolderIndex(slices, self.claims_by_pool.find(pools))
-
-    @cached_property
-    def _slices_by_pool(self) -> Mapping[PoolKey, Sequence[ResourceSlice]]:
-        by_pool: dict[PoolKey, list[ResourceSlice]] = defaultdict(list)
-        for slice_ in self.state.slices:
-            by_pool[slice_.spec.driver, slice_.spec.pool.name].append(slice_)
-        return by_pool
-
-    def slices_of_pool(self, pool: PoolKey) -> Sequence[ResourceSlice]:
-        """Return the slices of all generations of ``pool``."""
-        return self._slices_by_pool.get(pool, ())
+        return HolderIndex(self.slices, self.claims_by_pool.find(self.pools(node)))
 
     def attempt(
         self, claims: Sequence[ResourceClaim], node: Node, held: Iterable[ResourceClaim] | None = None

@@ -1,5 +1,7 @@
 """A snapshot of the objects of a cluster that diagnostics need: the content of a dump."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from kerf_dra.api.core.v1 import Event, Node, Pod
@@ -91,7 +93,8 @@ class ClusterState(Value):
     claims: tuple[ResourceClaim, ...] = msgspec.field(default=(), name="resourceClaims")
     templates: tuple[ResourceClaimTemplate, ...] = msgspec.field(default=(), name="resourceClaimTemplates")
     classes: tuple[DeviceClass, ...] = msgspec.field(default=(), name="deviceClasses")
-    slices: tuple[ResourceSlice, ...] = msgspec.field(default=(), name="resourceSlices")
+    slices: Sequence[ResourceSlice] = msgspec.field(default=(), name="resourceSlices")
+    """Those of a large cluster are InternedSlices: each is restored when it is read, so none should be kept."""
     unreadable: tuple[str, ...] = ()
     """Kind and name of the objects that exist and cannot be read; they are in none of the other lists."""
     taint_rules: tuple[DeviceTaintRule, ...] = msgspec.field(default=(), name="deviceTaintRules")

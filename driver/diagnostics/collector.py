@@ -15,7 +15,8 @@ from kerf_dra.api.kerf.classic_parameters import CLAIM_PARAMETERS, CLASS_PARAMET
 from kerf_dra.api.kerf.discovery_objects import DISCOVERED_DEVICES, DISCOVERY_CONFIGURATIONS
 from kerf_dra.api.kerf.node_inventory import NODE_INVENTORIES
 from kerf_dra.api.kerf.v1alpha1 import RESOURCE_CLASSES
-from kerf_dra.api.wire import Kind
+from kerf_dra.api.wire import Kind, projected_kind
+from kerf_dra.driver.allocation.pools.interned_slices import CompactSlice, InternedSlices, SliceCompactor
 from kerf_dra.driver.diagnostics.cluster_state import ClassicState, ClusterState
 from kerf_dra.driver.diagnostics.extended_resources.discovered_devices import (
     DiscoveredDeviceUse,
@@ -54,13 +55,15 @@ async def collect_state(client: Client, now: Callable[[], str], namespace: str =
     if classic is not None:
         return await _collect_classic(reader, classic, gathered_at, namespace)
     api = await discover(client)
+    compactor = SliceCompactor()
+    compact_slices = projected_kind(api.resource.resource_slices, CompactSlice, compactor.compact)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(reader.read, "nodes", NODES)
         tasks.start_soon(reader.read, "pods", PODS, _UNFINISHED)
         tasks.start_soon(reader.read, "claims", api.resource.resource_claims)
         tasks.start_soon(reader.read, "templates", api.resource.resource_claim_templates)
         tasks.start_soon(reader.read, "classes", api.resource.device_classes)
-        tasks.start_soon(reader.read, "slices", api.resource.resource_slices)
+        tasks.start_soon(reader.read, "slices", compact_slices)
         tasks.start_soon(reader.read, "taint_rules", api.device_taint_rules)
         tasks.start_soon(reader.read_optional, "resource_classes", RESOURCE_CLASSES)
         tasks.start_soon(reader.read_optional, "configurations", DISCOVERY_CONFIGURATIONS)
@@ -80,7 +83,7 @@ async def collect_state(client: Client, now: Callable[[], str], namespace: str =
         claims=lists["claims"],
         templates=lists["templates"],
         classes=lists["classes"],
-        slices=lists["slices"],
+        slices=InternedSlices(lists["slices"], compactor.interner),
         taint_rules=lists.get("taint_rules", ()),
         resource_classes=lists["resource_classes"],
         offered_resources=tuple(find_offered(lists["resource_classes"], lists.get("node_setups", ()))),

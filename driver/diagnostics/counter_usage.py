@@ -7,7 +7,7 @@ Drivers whose devices consume no counters publish whole devices, which are only 
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +15,7 @@ from kerf_dra.api.model.devices import CounterSet, Device, ResourceSlice
 from kerf_dra.api.model.names import DeviceId, ObjectRef
 from kerf_dra.api.model.quantity import NANO, Quantity
 from kerf_dra.driver.allocation import NodeView
+from kerf_dra.driver.allocation.pools.interned_slices import InternedSlices
 from kerf_dra.driver.allocation.semantics.matching import node_matches
 
 _NUMBERED: Final = re.compile(r"(?P<stem>.+?)-?(?P<number>\d+)")
@@ -77,14 +78,13 @@ class PoolFigures:
     """The capacities of which several claims may have parts (KEP-5075), summed over the devices."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Pool:
     """The newest generation of a pool."""
 
     driver: str
     name: str
-    generation: int
-    slices: list[ResourceSlice]
+    slices: Sequence[ResourceSlice]
 
     @property
     def node(self) -> str:
@@ -113,7 +113,7 @@ def measure_counters(
     slices: Iterable[ResourceSlice],
     holders: Mapping[DeviceId, tuple[ObjectRef, ...]],
     *,
-    drawn: Collection[DeviceId],
+    drawn: Container[DeviceId],
     nodes: Mapping[str, NodeView] | None = None,
     consumed: Mapping[DeviceId, Mapping[str, Quantity]],
 ) -> tuple[tuple[CounterSetFigures, ...], tuple[PoolFigures, ...]]:
@@ -167,16 +167,11 @@ def _sum_capacities(
     )
 
 
-def _newest_pools(slices: Iterable[ResourceSlice]) -> list[_Pool]:
-    pools: dict[tuple[str, str], _Pool] = {}
-    for slice_ in slices:
-        spec = slice_.spec
-        pool = pools.setdefault((spec.driver, spec.pool.name), _Pool(spec.driver, spec.pool.name, -1, []))
-        if spec.pool.generation > pool.generation:
-            pool.generation, pool.slices = spec.pool.generation, []
-        if spec.pool.generation == pool.generation:
-            pool.slices.append(slice_)
-    return [pools[key] for key in sorted(pools)]
+def _newest_pools(slices: Iterable[ResourceSlice]) -> Iterator[_Pool]:
+    """Yield the newest generation of each pool; one at a time, because their devices may take gigabytes."""
+    published = InternedSlices.of(slices)
+    for id_ in sorted(published.by_pool):
+        yield _Pool(id_.driver, id_.name, published.newest_of_pool(id_))
 
 
 def _sets_of(device: Device) -> list[str]:

@@ -46,9 +46,10 @@ from kerf_dra.api.model.claims import (
     ResourceClaimTemplate,
 )
 from kerf_dra.api.model.classic import ClassicClaim, ClassicClaimSpec, ClassicClass, ClassicTemplate
-from kerf_dra.api.model.devices import DeviceTaintRule
+from kerf_dra.api.model.devices import DeviceTaintRule, ResourceSlice
 from kerf_dra.api.model.metadata import Condition, ObjectMeta, ObjectT
 from kerf_dra.api.wire import dec_hook, enc_hook
+from kerf_dra.driver.allocation.pools.interned_slices import InternedSlices
 from kerf_dra.driver.diagnostics.cluster_state import ClassicState, ClusterState
 
 API_VERSION: Final = "kerf.dev/v1alpha1"
@@ -74,20 +75,41 @@ class _Dump(Value, omit_defaults=False):
     state: ClusterState
 
 
-_DECODER: Final = msgspec.json.Decoder(_Dump, dec_hook=dec_hook)
+class _RawState(ClusterState):
+    """A state whose slices are not decoded: one at a time is, because all of them may take gigabytes."""
+
+    slices: tuple[msgspec.Raw, ...] = msgspec.field(default=(), name="resourceSlices")  # type: ignore[assignment]
+
+
+class _RawDump(Value):
+    api_version: str
+    kind: str
+    state: _RawState
+
+
+_DECODER: Final = msgspec.json.Decoder(_RawDump, dec_hook=dec_hook)
+_SLICE_DECODER: Final = msgspec.json.Decoder(ResourceSlice, dec_hook=dec_hook)
 
 
 def encode_dump(state: ClusterState, *, compress: bool = False) -> bytes:
     """Return ``state`` as a JSON document, with ``compress`` in gzip (about a thirtieth of the size), not redacted."""
     dump = _Dump(api_version=API_VERSION, kind=KIND, state=state)
-    data = msgspec.json.encode(dump, enc_hook=enc_hook)
+    data = msgspec.json.encode(dump, enc_hook=_encode_value)
     return gzip.compress(data, _LEVEL, mtime=0) if compress else data
+
+
+def _encode_value(value: object) -> object:
+    """Encode the slices one by one, for msgspec: they are restored when they are read."""
+    if isinstance(value, InternedSlices):
+        return [msgspec.Raw(msgspec.json.encode(each, enc_hook=enc_hook)) for each in value]
+    return enc_hook(value)
 
 
 def decode_dump(data: bytes, subject: str) -> ClusterState:
     """Return the state in a dump, compressed or not. Raises InvalidDocumentError for ``subject`` when it is no dump."""
     try:
         dump = _DECODER.decode(gzip.decompress(data) if data.startswith(_GZIP) else data)
+        slices = InternedSlices.of(map(_SLICE_DECODER.decode, dump.state.slices))
     except (
         msgspec.DecodeError,
         InvalidQuantityError,
@@ -101,7 +123,8 @@ def decode_dump(data: bytes, subject: str) -> ClusterState:
     if (dump.api_version, dump.kind) != (API_VERSION, KIND):
         message = f"is {dump.api_version} {dump.kind}, not {API_VERSION} {KIND}: use the kerf that wrote it"
         raise InvalidDocumentError(subject, [Problem("", message)])
-    return dump.state
+    fields = {name: getattr(dump.state, name) for name in ClusterState.__struct_fields__}
+    return ClusterState(**{**fields, "slices": slices})
 
 
 def redact(state: ClusterState) -> ClusterState:
@@ -113,7 +136,7 @@ def redact(state: ClusterState) -> ClusterState:
         claims=tuple(map(_claim, state.claims)),
         templates=tuple(map(_template, state.templates)),
         classes=tuple(map(_class, state.classes)),
-        slices=tuple(map(_bare, state.slices)),
+        slices=InternedSlices.of(state.slices).map_metadata(_bare_metadata),
         taint_rules=tuple(map(_taint_rule, state.taint_rules)),
         resource_classes=tuple(map(_resource_class, state.resource_classes)),
         events=tuple(map(_event, state.events)),
@@ -122,20 +145,20 @@ def redact(state: ClusterState) -> ClusterState:
 
 
 def _bare(value: ObjectT, labels: dict[str, str] | None = None) -> ObjectT:
-    metadata = value.metadata
-    return _replace(
-        value,
-        metadata=ObjectMeta(
-            name=metadata.name,
-            namespace=metadata.namespace,
-            uid=metadata.uid,
-            creation_timestamp=metadata.creation_timestamp,
-            deletion_timestamp=metadata.deletion_timestamp,
-            generation=metadata.generation,
-            labels=labels or {},
-            finalizers=metadata.finalizers,
-            owner_references=metadata.owner_references,
-        ),
+    return _replace(value, metadata=_bare_metadata(value.metadata, labels))
+
+
+def _bare_metadata(metadata: ObjectMeta, labels: dict[str, str] | None = None) -> ObjectMeta:
+    return ObjectMeta(
+        name=metadata.name,
+        namespace=metadata.namespace,
+        uid=metadata.uid,
+        creation_timestamp=metadata.creation_timestamp,
+        deletion_timestamp=metadata.deletion_timestamp,
+        generation=metadata.generation,
+        labels=labels or {},
+        finalizers=metadata.finalizers,
+        owner_references=metadata.owner_references,
     )
 
 

@@ -10,16 +10,17 @@ from itertools import chain
 from typing import Final, NamedTuple, TypeAlias
 
 from kerf_dra.api.model.claims import DeviceSubRequest, ExactDeviceRequest, ResourceClaim
-from kerf_dra.api.model.devices import Device, ResourceSlice
+from kerf_dra.api.model.devices import Device, ResourceSliceSpec
 from kerf_dra.driver.allocation import Features
+from kerf_dra.driver.allocation.pools.interned_slices import InternedSlices
 from kerf_dra.driver.diagnostics.cluster_state import ClusterState
 
 _RequestSpec: TypeAlias = ExactDeviceRequest | DeviceSubRequest
-_InSlice: TypeAlias = Callable[[ResourceSlice], object]
+_InSlice: TypeAlias = Callable[[ResourceSliceSpec], object]
 
 
 def _any_device(uses: Callable[[Device], object]) -> _InSlice:
-    return lambda slice_: any(uses(device) for device in slice_.spec.devices)
+    return lambda spec: any(uses(device) for device in spec.devices)
 
 
 class _Gate(NamedTuple):
@@ -74,9 +75,7 @@ _GATES: Final[Mapping[str, _Gate]] = {
         None,
         _any_device(lambda device: any(use.compatibility_groups for use in device.consumes_counters)),
     ),
-    "optional_node_operations": _Gate(
-        "DRAOptionalNodeOperations", None, lambda slice_: slice_.spec.skip_node_operations
-    ),
+    "optional_node_operations": _Gate("DRAOptionalNodeOperations", None, lambda spec: spec.skip_node_operations),
 }
 """The gates by the field of ``Features``."""
 
@@ -84,7 +83,8 @@ _GATES: Final[Mapping[str, _Gate]] = {
 def detect_features(state: ClusterState) -> Features:
     """Return the features that are enabled in the cluster; an unknown version counts as the newest."""
     minor = _minor_version(state)
-    return Features(**{field: _is_on(gate, minor, state) for field, gate in _GATES.items()})
+    specs = InternedSlices.of(state.slices).contents
+    return Features(**{field: _is_on(gate, minor, specs, state.claims) for field, gate in _GATES.items()})
 
 
 def find_unsupported(claims: Iterable[ResourceClaim], features: Features) -> tuple[str, ...]:
@@ -102,10 +102,10 @@ def _minor_version(state: ClusterState) -> float:
     return int(minor) if minor.isdecimal() else float("inf")
 
 
-def _is_on(gate: _Gate, minor: float, state: ClusterState) -> bool:
+def _is_on(gate: _Gate, minor: float, published: Iterable[ResourceSliceSpec], claims: Iterable[ResourceClaim]) -> bool:
     if gate.since is not None and minor >= gate.since:
         return True
-    return any(map(gate.in_slice, state.slices)) or any(map(gate.in_request, _request_specs(state.claims)))
+    return any(map(gate.in_slice, published)) or any(map(gate.in_request, _request_specs(claims)))
 
 
 def _request_specs(claims: Iterable[ResourceClaim]) -> Iterator[_RequestSpec]:

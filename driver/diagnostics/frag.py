@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from kerf_dra.driver.diagnostics.card_usage import CardUsage
+from kerf_dra.driver.diagnostics.card_usage import CardUsage, DrawnDevices
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
 from kerf_dra.driver.diagnostics.counter_usage import CounterSetFigures, PoolFigures, measure_counters
 from kerf_dra.driver.diagnostics.defragmentation import SLOTS, WHOLE, Advice, find_advice
@@ -92,11 +92,10 @@ def measure_fragmentation(
     advice = [
         find_advice(cluster, cards, each.model, each.size, usable) for each in track(wanted, "searching for advice")
     ]
-    drawn = {card.id_of(name) for card in cluster.cards.known for name in card.partitions}
     counter_sets, whole_devices = measure_counters(
-        cluster.state.slices,
+        cluster.slices,
         cluster.all_holdings.holders,
-        drawn=drawn,
+        drawn=DrawnDevices(cluster.cards.known),
         nodes={node.metadata.name: node_view(node) for node in cluster.nodes if node.metadata.name in nodes},
         consumed=cluster.all_holdings.allocated.consumed,
     )

@@ -18,7 +18,7 @@ async def read(number: int, result: LargeResult) -> tuple[int, LargeResult]:
 
 
 def test_a_result_is_returned_and_its_text_is_never_made() -> None:
-    """``kerf why`` made the text of all that it had read of a large cluster, in most of its time and half its memory."""
+    """``kerf why`` made the text of all that it had read of a cluster, in most of its time and half of its memory."""
     large = LargeResult()
     assert event_loop.run(read, 1, large) == (1, large)
     assert large.texts == 0

@@ -13,7 +13,8 @@ from kerf_dra.api.model.claims import ResourceClaim
 from kerf_dra.api.model.devices import Device, ResourceSlice
 from kerf_dra.api.model.names import DeviceId, ObjectRef
 from kerf_dra.api.model.quantity import NANO
-from kerf_dra.driver.allocation.semantics.allocated_state import AllocatedState
+from kerf_dra.driver.allocation.pools.interned_slices import InternedSlices
+from kerf_dra.driver.allocation.semantics.allocated_state import AllocatedState, PoolId
 
 PoolKey: TypeAlias = tuple[str, str]
 """The driver and the name of a pool."""
@@ -38,9 +39,7 @@ class HolderIndex:
 
     def __init__(self, slices: Iterable[ResourceSlice], claims: Iterable[ResourceClaim]) -> None:
         self.claims = tuple(claim for claim in claims if claim.status.allocation is not None)
-        self._slices: dict[PoolKey, list[ResourceSlice]] = defaultdict(list)
-        for slice_ in slices:
-            self._slices[slice_.spec.driver, slice_.spec.pool.name].append(slice_)
+        self._slices = InternedSlices.of(slices)
         self._pools: dict[PoolKey, _PoolHolders] = {}
 
     @cached_property
@@ -80,7 +79,7 @@ class HolderIndex:
     def _pool(self, id_: PoolKey) -> "_PoolHolders":
         pool = self._pools.get(id_)
         if pool is None:
-            pool = self._pools[id_] = _PoolHolders(self._slices.get(id_, ()), self._holders_in(id_))
+            pool = self._pools[id_] = _PoolHolders(self._slices.newest_of_pool(PoolId(*id_)), self._holders_in(id_))
         return pool
 
     def _holders_in(self, pool: PoolKey) -> dict[str, tuple[ObjectRef, ...]]:
@@ -91,12 +90,10 @@ class _PoolHolders:
     """The remaining counters of one pool, and the claims that take from them."""
 
     def __init__(self, slices: Sequence[ResourceSlice], holders: Mapping[str, tuple[ObjectRef, ...]]) -> None:
-        newest = max((slice_.spec.pool.generation for slice_ in slices), default=0)
-        current = [slice_ for slice_ in slices if slice_.spec.pool.generation == newest]
-        self._devices = {device.name: device for slice_ in current for device in slice_.spec.devices}
+        self._devices = {device.name: device for slice_ in slices for device in slice_.spec.devices}
         self._left = {
             (set_.name, name): counter.value.nano
-            for slice_ in current
+            for slice_ in slices
             for set_ in slice_.spec.shared_counters
             for name, counter in set_.counters.items()
         }

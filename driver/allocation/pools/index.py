@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from kerf_dra.api.model.devices import DeviceTaintRule, DeviceTaintRuleSpec, ResourceSlice
 from kerf_dra.driver.allocation.pools.gather import Pool, PoolView, TemplateInterner
+from kerf_dra.driver.allocation.pools.interned_slices import InternedSlices
 from kerf_dra.driver.allocation.pools.interning import PublishedSlice, SliceInterner
 from kerf_dra.driver.allocation.semantics.allocated_state import PoolId
 from kerf_dra.driver.allocation.semantics.outcomes import Features, NodeView
@@ -34,12 +35,12 @@ class PoolIndex:
 
         The slices themselves are not kept: an iterator may yield them without holding all of them in memory.
         """
-        slice_interner, templates = SliceInterner(), TemplateInterner()
-        grouped: dict[PoolId, list[PublishedSlice]] = defaultdict(list)
-        for slice_ in slices:
-            grouped[PoolId.of(slice_)].append(slice_interner.intern(slice_))
+        interned, templates = InternedSlices.of(slices), TemplateInterner()
         rules = tuple(rule.spec for rule in taint_rules)
-        pools = {id_: Pool(id_, of_pool, _rules_of(id_, rules), templates) for id_, of_pool in grouped.items()}
+        pools = {
+            id_: Pool(id_, (each.published for each in of_pool), _rules_of(id_, rules), templates)
+            for id_, of_pool in interned.by_pool.items()
+        }
         of_node: dict[str, set[PoolId]] = defaultdict(set)
         for id_, pool in pools.items():
             for node in pool.nodes:
@@ -49,7 +50,7 @@ class PoolIndex:
             {node: frozenset(ids) for node, ids in of_node.items()},
             frozenset(id_ for id_, pool in pools.items() if pool.is_shared),
             rules,
-            slice_interner,
+            interned.interner,
             templates,
         )
 

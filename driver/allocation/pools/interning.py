@@ -1,17 +1,19 @@
 """Interned slices: equal content is stored once, however many nodes publish it.
 
-Problem: a cluster of 5,000 equal nodes publishes the same devices 5,000 times, with other UUIDs and bus addresses. The
-content, with its attribute strings numbered in the order of their first occurrence, is stored once (interning, or
-flyweight); a published slice is a reference to that content, its own strings, and its pool and node.
+Problem: a cluster of 5,000 equal nodes publishes the same devices 5,000 times, with other UUIDs and bus addresses, and
+in other orders, because a node's order follows from what is allocated on it. So devices are stored once, without their
+attribute strings; and slices, as a sequence of such devices with the strings numbered in the order of their first
+occurrence (interning, or flyweight). A published slice is a reference to that content, its own strings, and its pool
+and node.
 
 Example: the devices ``{uuid: "GPU-1"}`` and ``{uuid: "GPU-2"}`` of two slices have the content ``{uuid: string 0}``,
 and the slices the strings ``("GPU-1",)`` and ``("GPU-2",)``.
 """
 
 import sys
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
@@ -35,20 +37,46 @@ class StringSlot(NamedTuple):
 StringSlots = tuple[StringSlot, ...]
 """The string attributes of one device."""
 
+string_slot = lru_cache(maxsize=2**14)(StringSlot)
+"""Returns equal slots as one object: slices have some dozen strings, devices a dozen attributes that are strings."""
+
+
+class InternedDevice:
+    """The content of devices that are equal but for attribute strings."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        """One of these devices; its strings must not be read."""
+        self.texts = tuple(name for name, attribute in device.attributes.items() if attribute.string is not None)
+        """The attributes that are strings."""
+
+    @cached_property
+    def fault(self) -> str | None:
+        """The invalid attribute because of which no selector can be evaluated; None: all are valid."""
+        return _fault(self.device.attributes)
+
+    @cached_property
+    def has_groups(self) -> bool:
+        """Whether the device has compatibility groups (KEP-5963)."""
+        return any(use.compatibility_groups for use in self.device.consumes_counters)
+
 
 class InternedSlice:
     """The content of slices that are equal but for attribute strings, pool and node name."""
 
-    def __init__(self, spec: ResourceSliceSpec, slots: tuple[StringSlots, ...]) -> None:
-        self.spec = spec
+    def __init__(
+        self, spec: ResourceSliceSpec, devices: Sequence[InternedDevice], slots: Sequence[StringSlots]
+    ) -> None:
+        self._devices = tuple(devices)
+        self.spec = replace(spec, devices=tuple([each.device for each in devices]))
         """The spec of one of these slices; its strings, pool and node name must not be read."""
-        self.slots = slots
+        self.slots = tuple(slots)
         """The string attributes of each device."""
 
     @cached_property
     def faults(self) -> tuple[str | None, ...]:
         """For each device the invalid attribute because of which no selector can be evaluated; None: all are valid."""
-        return tuple(_fault(device.attributes) for device in self.spec.devices)
+        return tuple(each.fault for each in self._devices)
 
     @cached_property
     def needs_partitions(self) -> bool:
@@ -58,7 +86,7 @@ class InternedSlice:
     @cached_property
     def has_groups(self) -> bool:
         """Whether some device has compatibility groups (KEP-5963)."""
-        return any(use.compatibility_groups for device in self.spec.devices for use in device.consumes_counters)
+        return any(each.has_groups for each in self._devices)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,29 +101,51 @@ class PublishedSlice:
     interned: InternedSlice
     strings: Strings
 
+    def restore_devices(self) -> tuple[Device, ...]:
+        """Return the devices with their own strings."""
+        attributes = [Attribute(string=string) for string in self.strings]
+
+        def restore(device: Device, slots: StringSlots) -> Device:
+            own = {slot.attribute: attributes[slot.string] for slot in slots}
+            return replace(device, attributes=device.attributes | own)
+
+        return tuple(map(restore, self.interned.spec.devices, self.interned.slots))
+
 
 class SliceInterner:
-    """The table of the interned slices that are in use."""
+    """The tables of the interned devices and slices that are in use."""
 
     def __init__(self) -> None:
+        self._devices: WeakValueDictionary[Hashable, InternedDevice] = WeakValueDictionary()
         self._known: WeakValueDictionary[Hashable, InternedSlice] = WeakValueDictionary()
 
     def intern(self, slice_: ResourceSlice) -> PublishedSlice:
         """Return ``slice_`` in interned form."""
         spec = slice_.spec
+        devices = tuple([self._device(device) for device in spec.devices])
         numbers: dict[str, int] = {}
+        numbered = [
+            tuple([numbers.setdefault(_string(device, name), len(numbers)) for name in interned.texts])
+            for device, interned in zip(spec.devices, devices, strict=True)
+        ]
         key = (
             spec.driver,
             spec.node_selector,
             spec.all_nodes,
             spec.per_device_node_selection,
             spec.skip_node_operations,
-            tuple([_device_key(device, numbers) for device in spec.devices]),
+            spec.partition_type_attribute,
+            devices,
+            tuple(numbered),
             tuple([(set_.name, *set_.counters.items()) for set_ in spec.shared_counters]),
         )
         interned = self._known.get(key)
         if interned is None:
-            interned = self._known[key] = InternedSlice(spec, tuple(_slots(device, numbers) for device in spec.devices))
+            slots = [
+                tuple(map(string_slot, each.texts, of_device))
+                for each, of_device in zip(devices, numbered, strict=True)
+            ]
+            interned = self._known[key] = InternedSlice(spec, devices, slots)
         return PublishedSlice(
             name=slice_.metadata.name,
             generation=spec.pool.generation,
@@ -105,16 +155,20 @@ class SliceInterner:
             strings=tuple(map(sys.intern, numbers)),
         )
 
+    def _device(self, device: Device) -> InternedDevice:
+        key = _device_key(device)
+        interned = self._devices.get(key)
+        if interned is None:
+            interned = self._devices[key] = InternedDevice(device)
+        return interned
 
-def _device_key(device: Device, numbers: dict[str, int]) -> Hashable:
-    """The content of a device in hashable form; its strings are added to ``numbers``."""
+
+def _device_key(device: Device) -> Hashable:
+    """The content of a device, without its strings, in hashable form."""
     return (
         device.name,
         tuple(
-            [
-                (name, attribute if (text := attribute.string) is None else numbers.setdefault(text, len(numbers)))
-                for name, attribute in device.attributes.items()
-            ]
+            [(name, attribute if attribute.string is None else None) for name, attribute in device.attributes.items()]
         ),
         tuple(device.capacity.items()),
         tuple([(use.counter_set, use.compatibility_groups, *use.counters.items()) for use in device.consumes_counters]),
@@ -129,12 +183,10 @@ def _device_key(device: Device, numbers: dict[str, int]) -> Hashable:
     )
 
 
-def _slots(device: Device, numbers: Mapping[str, int]) -> StringSlots:
-    return tuple(
-        StringSlot(name, numbers[attribute.string])
-        for name, attribute in device.attributes.items()
-        if attribute.string is not None
-    )
+def _string(device: Device, name: str) -> str:
+    string = device.attributes[name].string
+    assert string is not None, "equal content has the same string attributes"
+    return string
 
 
 def with_strings(device: Device, slots: StringSlots, strings: Strings) -> Device:

@@ -32,6 +32,7 @@ def anonymize(state: ClusterState) -> tuple[ClusterState, Mapping[str, str]]:
 
     The second value is what each pseudonym stands for, which is as secret as the words are.
     """
+    state = msgspec.structs.replace(state, slices=tuple(state.slices))  # as a whole: every text of them is read
     pseudonyms = Pseudonyms(collect_words(state))
     return replace_texts(state, pseudonyms), pseudonyms.meanings
 

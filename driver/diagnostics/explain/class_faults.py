@@ -165,10 +165,10 @@ def find_unknown_constraints(cluster: ClusterIndex, claims: Sequence[ResourceCla
 def _published_names(cluster: ClusterIndex) -> frozenset[Read]:
     """Return what selectors can read of some published device; names without a domain belong to the driver's."""
     named: set[tuple[Map, str, str]] = set()
-    for slice_ in cluster.state.slices:
-        for device in slice_.spec.devices:
-            named.update(("attributes", slice_.spec.driver, name) for name in device.attributes)
-            named.update(("capacity", slice_.spec.driver, name) for name in device.capacity)
+    for spec in cluster.slices.contents:
+        for device in spec.devices:
+            named.update(("attributes", spec.driver, name) for name in device.attributes)
+            named.update(("capacity", spec.driver, name) for name in device.capacity)
     parts = ((map_, driver, *name.rpartition("/")) for map_, driver, name in named)
     return frozenset(Read(map_, domain or driver, short) for map_, driver, domain, _, short in parts)
 

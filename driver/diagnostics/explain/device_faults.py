@@ -9,8 +9,9 @@ from typing import Final
 
 from kerf_dra.api.model.allocations import DeviceRequestAllocationResult
 from kerf_dra.api.model.device_attributes import monitor_taint_key
-from kerf_dra.api.model.devices import Device, DeviceTaint, DeviceTaintSelector, ResourceSlice
+from kerf_dra.api.model.devices import Device, DeviceTaint, DeviceTaintSelector
 from kerf_dra.api.model.names import DeviceId, list_names
+from kerf_dra.driver.allocation.semantics.allocated_state import PoolId
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
 from kerf_dra.driver.diagnostics.explain.next_steps import plugin_taint_step
 from kerf_dra.driver.diagnostics.explain.pod_status import HeldClaim
@@ -51,8 +52,8 @@ def why_absent(cluster: ClusterIndex, driver: str, node: str, claims: Sequence[H
     if classic is None:
         pools = {(result.driver, result.pool) for claim in claims for result in claim.results}
         is_there = any(
-            slice_.spec.driver == driver and (slice_.spec.node_name == node or (driver, slice_.spec.pool.name) in pools)
-            for slice_ in cluster.state.slices
+            slice_.pool_id.driver == driver and (slice_.published.node_name == node or slice_.pool_id in pools)
+            for slice_ in cluster.slices.compact
         )
         return "" if is_there else f"driver {driver} publishes no device on {node}: its plugin does not run there"
     inventories = [each for each in classic.inventories if each.spec.driver == driver]
@@ -119,26 +120,19 @@ def find_device(cluster: ClusterIndex, id_: DeviceId) -> tuple[Device | None, st
     """Return a published device, or why it is not published; neither when its pool is incomplete or not known."""
     if cluster.state.classic is not None:
         return None, ""
-    pool = _newest(cluster, id_)
+    pool = cluster.slices.newest_of_pool(PoolId(id_.driver, id_.pool))
     for slice_ in pool:
         for device in slice_.spec.devices:
             if device.name == id_.device:
                 return device, ""
     if not pool:
-        others = any(slice_.spec.driver == id_.driver for slice_ in cluster.state.slices)
+        others = any(pool_id.driver == id_.driver for pool_id in cluster.slices.by_pool)
         return None, f"there is no pool {id_.driver}/{id_.pool}" if others else ""
     if len(pool) < pool[0].spec.pool.resource_slice_count:
         return None, ""
     devices = sum(len(slice_.spec.devices) for slice_ in pool)
     generation = pool[0].spec.pool.generation
     return None, f"generation {generation} of pool {id_.driver}/{id_.pool} has {devices} devices without it"
-
-
-def _newest(cluster: ClusterIndex, id_: DeviceId) -> list[ResourceSlice]:
-    """Return the slices of the newest generation of the device's pool."""
-    pool = cluster.slices_of_pool((id_.driver, id_.pool))
-    newest = max((slice_.spec.pool.generation for slice_ in pool), default=0)
-    return [slice_ for slice_ in pool if slice_.spec.pool.generation == newest]
 
 
 def _taints(cluster: ClusterIndex, id_: DeviceId, device: Device | None) -> Iterator[DeviceTaint]:

@@ -13,6 +13,7 @@ from kerf_dra.api.model.allocations import DeviceRequestAllocationResult
 from kerf_dra.api.model.claims import ResourceClaim
 from kerf_dra.api.model.devices import Device
 from kerf_dra.api.model.names import DeviceId, ObjectRef, list_names
+from kerf_dra.driver.allocation.semantics.allocated_state import PoolId
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex, pods_of
 from kerf_dra.driver.diagnostics.explain.device_faults import find_device
 from kerf_dra.driver.diagnostics.explain.next_steps import delete_command
@@ -96,7 +97,7 @@ def _amounts(device: Device | None) -> Iterator[tuple[tuple[str, str], int]]:
 def _counters(cluster: ClusterIndex, result: DeviceRequestAllocationResult) -> dict[tuple[str, str], int]:
     return {
         (set_.name, name): counter.value.nano
-        for slice_ in cluster.slices_of_pool((result.driver, result.pool))
+        for slice_ in cluster.slices.of_pool(PoolId(result.driver, result.pool))
         for set_ in slice_.spec.shared_counters
         for name, counter in set_.counters.items()
     }

@@ -284,7 +284,7 @@ class _Explainer:
 
     @property
     def _drivers(self) -> set[str]:
-        return {slice_.spec.driver for slice_ in self.cluster.state.slices}
+        return {pool.driver for pool in self.cluster.slices.by_pool}
 
     @property
     def _scheduler_says(self) -> str:
