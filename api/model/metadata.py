@@ -1,5 +1,7 @@
 """Types that objects of all kinds share: metadata, conditions, node selectors."""
 
+import sys
+from collections.abc import Mapping
 from typing import Final, TypeVar
 
 from kerf_dra.api.model.base import Value
@@ -66,6 +68,11 @@ class Object(Value):
 
 
 ObjectT = TypeVar("ObjectT", bound=Object)
+
+
+def share_texts(texts: Mapping[str, str]) -> dict[str, str]:
+    """Return labels or annotations whose equal texts, of all objects, are one text (``sys.intern``)."""
+    return {sys.intern(name): sys.intern(text) for name, text in texts.items()}
 
 
 class Condition(Value):

@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import anyio
+import msgspec
 
-from kerf_dra.api.core.v1 import EVENTS, NODE_SETUPS, NODES, PODS, Event, Pod
+from kerf_dra.api.core.v1 import EVENTS, NODE_SETUPS, NODES, PODS, Event, Node, Pod
 from kerf_dra.api.kerf.classic_parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS
 from kerf_dra.api.kerf.discovery_objects import DISCOVERED_DEVICES, DISCOVERY_CONFIGURATIONS
 from kerf_dra.api.kerf.node_inventory import NODE_INVENTORIES
 from kerf_dra.api.kerf.v1alpha1 import RESOURCE_CLASSES
+from kerf_dra.api.model.metadata import share_texts
 from kerf_dra.api.wire import Kind, projected_kind
 from kerf_dra.driver.allocation.pools.interned_slices import CompactSlice, InternedSlices, SliceCompactor
 from kerf_dra.driver.diagnostics.cluster_state import ClassicState, ClusterState
@@ -40,6 +42,15 @@ _EVENTS_OF_AN_OBJECT: Final = 8
 """The newest events that are kept of one object: a report shows each message once, and few differ."""
 
 
+def _share_labels(node: Node) -> Node:
+    metadata = msgspec.structs.replace(node.metadata, labels=share_texts(node.metadata.labels), annotations={})
+    return msgspec.structs.replace(node, metadata=metadata)
+
+
+_COMPACT_NODES: Final = projected_kind(NODES, Node, _share_labels)
+"""Nodes whose labels, most of which many nodes have, are stored once, and without their annotations, which are long."""
+
+
 async def collect_state(client: Client, now: Callable[[], str], namespace: str = "") -> ClusterState:
     """Return the state of the cluster; ``now`` gives the time in RFC 3339.
 
@@ -58,7 +69,7 @@ async def collect_state(client: Client, now: Callable[[], str], namespace: str =
     compactor = SliceCompactor()
     compact_slices = projected_kind(api.resource.resource_slices, CompactSlice, compactor.compact)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(reader.read, "nodes", NODES)
+        tasks.start_soon(reader.read, "nodes", _COMPACT_NODES)
         tasks.start_soon(reader.read, "pods", PODS, _UNFINISHED)
         tasks.start_soon(reader.read, "claims", api.resource.resource_claims)
         tasks.start_soon(reader.read, "templates", api.resource.resource_claim_templates)
@@ -98,7 +109,7 @@ async def collect_state(client: Client, now: Callable[[], str], namespace: str =
 async def _collect_classic(reader: "_Reader", api: ClassicFeatures, gathered_at: str, namespace: str) -> ClusterState:
     kinds = (*CLASS_PARAMETERS, *CLAIM_PARAMETERS)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(reader.read, "nodes", NODES)
+        tasks.start_soon(reader.read, "nodes", _COMPACT_NODES)
         tasks.start_soon(reader.read, "pods", PODS, _UNFINISHED)
         tasks.start_soon(reader.read, "claims", api.resource.claims)
         tasks.start_soon(reader.read, "templates", api.resource.templates)

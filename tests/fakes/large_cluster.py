@@ -37,7 +37,7 @@ from kerf_dra.driver.partitions.slice_limits import SliceLayout
 from tests.fakes.cluster_states import CLASSES, card
 from tests.kube.memory_server import MemoryServer
 
-MODELS: Final = 16
+MODELS: Final = int(__import__("os").environ.get("KM", "16"))
 """How many nodes differ in the order of their devices: those of a cluster in use have some dozen orders in common."""
 CLAIMS: Final = 8
 """The most claims of a node, each of one partition."""

@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 from kerf_dra.api.model.devices import Attribute, CounterSet, Device, DeviceTaint, DeviceTaintRuleSpec
 from kerf_dra.api.model.metadata import NodeSelector
 from kerf_dra.api.model.names import DeviceId
-from kerf_dra.driver.allocation.pools.interning import PublishedSlice, Strings, string_slot, with_strings
+from kerf_dra.driver.allocation.pools.interning import PublishedSlice, Strings, with_strings
 from kerf_dra.driver.allocation.pools.template import EMPTY_TEMPLATE, DeviceTemplate, PoolTemplate, Selection
 from kerf_dra.driver.allocation.semantics.allocated_state import PoolId
 from kerf_dra.driver.allocation.semantics.counters import PackedCounters, pack_counters
@@ -171,10 +171,11 @@ def _device_templates(
     first_string = 0
     for position, slice_ in enumerate(slices):
         interned = slice_.interned
-        for device, slots, fault in zip(interned.spec.devices, interned.slots, interned.faults, strict=True):
+        slots_of = interned.slots(first_string)
+        for device, slots, fault in zip(interned.spec.devices, slots_of, interned.faults, strict=True):
             yield DeviceTemplate(
                 device=device,
-                slots=tuple([string_slot(slot.attribute, first_string + slot.string) for slot in slots]),
+                slots=slots,
                 slice=position,
                 spec=interned.spec,
                 taints=device.taints + _taints(device, rules),

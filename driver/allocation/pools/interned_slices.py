@@ -35,7 +35,7 @@ class CompactSlice(Object):
             published.interned.spec,
             pool=self.pool,
             node_name=published.node_name,
-            devices=published.restore_devices(),
+            devices=tuple(published.interned.restore_devices(published.strings)),
         )
         return ResourceSlice(metadata=self.metadata, spec=spec)
 

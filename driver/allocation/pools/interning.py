@@ -11,7 +11,7 @@ and the slices the strings ``("GPU-1",)`` and ``("GPU-2",)``.
 """
 
 import sys
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import NamedTuple
@@ -65,13 +65,25 @@ class InternedSlice:
     """The content of slices that are equal but for attribute strings, pool and node name."""
 
     def __init__(
-        self, spec: ResourceSliceSpec, devices: Sequence[InternedDevice], slots: Sequence[StringSlots]
+        self, spec: ResourceSliceSpec, devices: tuple[InternedDevice, ...], numbers: tuple[tuple[int, ...], ...]
     ) -> None:
-        self._devices = tuple(devices)
+        self._devices = devices
+        self._numbers = numbers
+        """For each device the numbers of its attribute strings."""
         self.spec = replace(spec, devices=tuple([each.device for each in devices]))
         """The spec of one of these slices; its strings, pool and node name must not be read."""
-        self.slots = tuple(slots)
-        """The string attributes of each device."""
+
+    def slots(self, first: int = 0) -> Iterator[StringSlots]:
+        """Yield the string attributes of each device, where the first string of the slice has the number ``first``."""
+        for device, numbers in zip(self._devices, self._numbers, strict=True):
+            yield tuple([string_slot(name, first + number) for name, number in zip(device.texts, numbers, strict=True)])
+
+    def restore_devices(self, strings: Strings) -> Iterator[Device]:
+        """Yield the devices with their own strings."""
+        attributes = [Attribute(string=string) for string in strings]
+        for interned, numbers in zip(self._devices, self._numbers, strict=True):
+            own = {name: attributes[number] for name, number in zip(interned.texts, numbers, strict=True)}
+            yield replace(interned.device, attributes=interned.device.attributes | own)
 
     @cached_property
     def faults(self) -> tuple[str | None, ...]:
@@ -101,16 +113,6 @@ class PublishedSlice:
     interned: InternedSlice
     strings: Strings
 
-    def restore_devices(self) -> tuple[Device, ...]:
-        """Return the devices with their own strings."""
-        attributes = [Attribute(string=string) for string in self.strings]
-
-        def restore(device: Device, slots: StringSlots) -> Device:
-            own = {slot.attribute: attributes[slot.string] for slot in slots}
-            return replace(device, attributes=device.attributes | own)
-
-        return tuple(map(restore, self.interned.spec.devices, self.interned.slots))
-
 
 class SliceInterner:
     """The tables of the interned devices and slices that are in use."""
@@ -124,10 +126,12 @@ class SliceInterner:
         spec = slice_.spec
         devices = tuple([self._device(device) for device in spec.devices])
         numbers: dict[str, int] = {}
-        numbered = [
-            tuple([numbers.setdefault(_string(device, name), len(numbers)) for name in interned.texts])
-            for device, interned in zip(spec.devices, devices, strict=True)
-        ]
+        numbered = tuple(
+            [
+                tuple([numbers.setdefault(_string(device, name), len(numbers)) for name in interned.texts])
+                for device, interned in zip(spec.devices, devices, strict=True)
+            ]
+        )
         key = (
             spec.driver,
             spec.node_selector,
@@ -136,16 +140,12 @@ class SliceInterner:
             spec.skip_node_operations,
             spec.partition_type_attribute,
             devices,
-            tuple(numbered),
+            numbered,
             tuple([(set_.name, *set_.counters.items()) for set_ in spec.shared_counters]),
         )
         interned = self._known.get(key)
         if interned is None:
-            slots = [
-                tuple(map(string_slot, each.texts, of_device))
-                for each, of_device in zip(devices, numbered, strict=True)
-            ]
-            interned = self._known[key] = InternedSlice(spec, devices, slots)
+            interned = self._known[key] = InternedSlice(spec, devices, numbered)
         return PublishedSlice(
             name=slice_.metadata.name,
             generation=spec.pool.generation,

@@ -12,7 +12,7 @@ Amounts are whole multiples of the counter's greatest common divisor, so that fi
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 from math import gcd
 from typing import Final, NamedTuple
 
@@ -33,6 +33,10 @@ class CounterUse(NamedTuple):
     groups: Groups
 
 
+_counter_use: Final = lru_cache(maxsize=2**14)(CounterUse)
+"""Returns equal uses as one object: the cards of a cluster have some dozen placements each."""
+
+
 @dataclass(frozen=True, slots=True)
 class PackedCounters:
     """The counter sets of a pool, and the consumption of its devices."""
@@ -46,7 +50,7 @@ class PackedCounters:
     def use(self, device: Device) -> tuple[CounterUse, ...]:
         """Return the consumption of ``device``, one of the pool's."""
         return tuple(
-            CounterUse(
+            _counter_use(
                 set=(index := self.names.index(consumption.counter_set)),
                 amount=_packed(
                     self.fields[index], {name: counter.value.nano for name, counter in consumption.counters.items()}
