@@ -128,7 +128,7 @@ docs: $(VENV)-docs/.installed ## the documentation as a site, in build/site (lin
 
 COMPILE = uv pip compile -q --universal --no-strip-extras --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 
-# The image has no kubernetes, whose 40 MB only credential plugins of a kubeconfig and manifests of the demo need.
+# The image has no kubernetes, which only credential plugins of a kubeconfig and manifests of the demo need.
 lock: ## the lock files, from pyproject.toml (needs uv)
 	$(COMPILE) -o requirements.lock pyproject.toml
 	$(COMPILE) --extra dev --constraint requirements.lock -o requirements-dev.lock pyproject.toml

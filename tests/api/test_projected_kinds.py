@@ -30,7 +30,11 @@ def test_what_is_listed_and_what_a_watch_shows_is_projected() -> None:
     recorder = Recorder()
     metadata = {"resourceVersion": "7", "continue": "next"}
     page = decode_page(recorder.kind, json.dumps({"metadata": metadata, "items": [node("a"), node("b")]}).encode())
-    event = decode_event(recorder.kind, "GET", json.dumps({"type": "ADDED", "object": node("c")}).encode())
+    event = decode_event(
+        recorder.kind,
+        "GET",
+        json.dumps({"type": "ADDED", "object": {"apiVersion": "v1", "kind": "Node", **node("c")}}).encode(),
+    )
     assert event.object is not None
     assert (page.metadata.resource_version, page.metadata.continue_) == ("7", "next")
     kept = [*page.items, event.object]

@@ -89,7 +89,7 @@ def fill(info: msgspec.inspect.Type, path: str) -> Any:
                 )
                 for type_ in CONDITIONS
             )
-        case msgspec.inspect.VarTupleType():
+        case msgspec.inspect.VarTupleType() | msgspec.inspect.ListType():
             return (fill(info.item_type, path),)
         case msgspec.inspect.DictType(value_type=msgspec.inspect.AnyType()):
             return {f"<{path}{{}}>": f"<{path}>"}

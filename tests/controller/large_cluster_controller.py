@@ -11,7 +11,7 @@ import anyio
 from kerf_dra.api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
 from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.http.config import load_access
-from tests.fakes.large_cluster import serving_large_cluster
+from tests.kube.large_cluster import serving_large_cluster
 from tests.runtime.ports import reserved_port
 
 PATIENCE_S = 600.0

@@ -77,6 +77,8 @@ class FakeCluster:
         self.descriptions = FakeDescriptions()
         self.target = PublishTarget(driver=DriverName(driver), node=NODE, layout=layout, vocabularies=VOCABULARIES)
         self.claims: dict[tuple[str, str], ResourceClaim] = {}
+        self._newest_write = 0
+        """The newest resource version that a write has given; what is added after it is newer."""
         self.is_down = False
         self.errors: dict[str, Exception] = {}
         """By claim name: what reading it raises."""
@@ -107,6 +109,10 @@ class FakeCluster:
         """Events: kind and name of what they are about, reason, message."""
 
     def add(self, claim: ResourceClaim) -> ClaimRef:
+        version = claim.metadata.version
+        if version and version <= self._newest_write:
+            metadata = replace(claim.metadata, resource_version=str(self._newest_write + 1))
+            claim = replace(claim, metadata=metadata)
         self.claims[claim.metadata.namespace, claim.metadata.name] = claim
         return ClaimRef(claim.metadata.namespace, claim.metadata.name, claim.metadata.uid)
 
@@ -195,9 +201,10 @@ class FakeCluster:
         if held.metadata.resource_version != claim.metadata.resource_version:
             raise ConflictError(f"PATCH {claim.ref}", 409, "Conflict", "the object has been modified")
         others = tuple(entry for entry in held.status.devices if entry.driver != self.target.driver)
+        self._newest_write = max(self._newest_write, held.metadata.version) + 1
         kept = self.claims[claim.ref] = replace(
             held,
-            metadata=replace(held.metadata, resource_version=str(held.metadata.version + 1)),
+            metadata=replace(held.metadata, resource_version=str(self._newest_write)),
             status=replace(held.status, devices=(*others, *devices)),
         )
         self.written.append((claim.metadata.name, tuple(devices)))

@@ -350,14 +350,14 @@ class LateServer:
     def __init__(self) -> None:
         self.calls = 0
 
-    async def get_json(self, path: str) -> dict[str, Any]:
+    async def get_json(self, path: str, *, has: str = "") -> dict[str, Any]:
         self.calls += 1
         if self.calls <= 2:
             raise UnreachableError(f"GET {path}", "connection refused")
         versions = [{"version": "v1"}]
         return {"major": "1", "minor": "34", "versions": versions, "resources": []}
 
-    async def get(self, kind: Any, name: str) -> Node:
+    async def find(self, kind: Any, name: str) -> Node:
         return Node(metadata=ObjectMeta(name=name, uid="uid-of-node"))
 
     async def list(self, kind: Any) -> Any:

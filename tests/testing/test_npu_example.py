@@ -28,7 +28,7 @@ def test_the_page_quotes_the_whole_example() -> None:
 
 
 def test_the_page_quotes_the_entry_point() -> None:
-    [quoted] = quotes("toml")
+    quoted, *_ = quotes("toml")
     assert tomllib.loads(quoted)["project"] == {
         key: value
         for key, value in tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"].items()

@@ -18,7 +18,8 @@ LOCKS: Final = ("deploy/image/kerf.lock", "deploy/image/nvidia.lock", "deploy/im
 """The packages, with hashes: those of Kerf, that of the backend for NVIDIA cards, and those for signatures."""
 LEFT_OUT: Final = frozenset({"kubernetes", "pydantic"})
 """Dependencies of Kerf that the image lacks: credential plugins of a kubeconfig and the demo's manifests need them, and
-programs in a cluster have neither. They would be 40 of its 150 MB."""
+programs in a cluster have neither. They are more than half of
+what Kerf's packages weigh."""
 SITE_PACKAGES: Final = "usr/lib/python3/dist-packages"
 """Where Debian's Python looks for packages; a further family of devices is installed there, too."""
 IMITATIONS: Final = (

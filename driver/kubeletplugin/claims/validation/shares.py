@@ -24,7 +24,7 @@ _LONGEST_NAME: Final = 100
 """Characters of a capacity's name in an error: more than one with a domain has (63 + 1 + 32, KEP-5075)."""
 
 
-class ConsumedAmount(NamedTuple):
+class ShareAmount(NamedTuple):
     """What a share consumes of one capacity."""
 
     path: str
@@ -47,10 +47,10 @@ class AllocatedResult(NamedTuple):
         """Whether the result keeps the device from others: with admin access it does not (KEP-5018)."""
         return not self.result.admin_access
 
-    def list_amounts(self) -> list[ConsumedAmount]:
+    def list_amounts(self) -> list[ShareAmount]:
         domain = f"{self.result.driver}/"
         return [
-            ConsumedAmount(
+            ShareAmount(
                 f"{self.path}.consumedCapacity[{to_one_line(name[:_LONGEST_NAME])}]", name.removeprefix(domain), amount
             )
             for name, amount in self.result.consumed_capacity.items()

@@ -4,7 +4,7 @@ Slices, nodes and claims are texts that the server makes of templates when they 
 them. All other kinds are those of ``tests/kube/memory_server.py``, so a controller can lead there and write.
 
 Each node is like one of several models of nodes: its partitions are taken in a different order, so its slices list
-their devices in a different order, too. ``python -m tests.fakes.large_cluster NODES CARDS`` prints the URL.
+their devices in a different order, too. ``python -m tests.kube.large_cluster NODES CARDS`` prints the URL.
 """
 
 import sys
@@ -37,7 +37,7 @@ from kerf_dra.driver.partitions.slice_limits import SliceLayout
 from tests.fakes.cluster_states import CLASSES, card
 from tests.kube.memory_server import MemoryServer
 
-MODELS: Final = int(__import__("os").environ.get("KM", "16"))
+MODELS: Final = 16
 """How many nodes differ in the order of their devices: those of a cluster in use have some dozen orders in common."""
 CLAIMS: Final = 8
 """The most claims of a node, each of one partition."""
@@ -292,7 +292,7 @@ async def _serve(nodes: int, cards: int) -> None:
 @contextmanager
 def serving_large_cluster(nodes: int, cards: int, kubeconfig: Path) -> Iterator[str]:
     """Serve a cluster from another process until the end of the context; ``kubeconfig`` is written. Yields the URL."""
-    command = [sys.executable, "-m", "tests.fakes.large_cluster", str(nodes), str(cards)]
+    command = [sys.executable, "-m", "tests.kube.large_cluster", str(nodes), str(cards)]
     with Popen(command, stdout=PIPE, text=True) as process:
         try:
             assert process.stdout is not None
