@@ -18,8 +18,7 @@ LOCKS: Final = ("deploy/image/kerf.lock", "deploy/image/nvidia.lock", "deploy/im
 """The packages, with hashes: those of Kerf, that of the backend for NVIDIA cards, and those for signatures."""
 LEFT_OUT: Final = frozenset({"kubernetes", "pydantic"})
 """Dependencies of Kerf that the image lacks: credential plugins of a kubeconfig and the demo's manifests need them, and
-programs in a cluster have neither. They are more than half of
-what Kerf's packages weigh."""
+programs in a cluster have neither. With what comes with them they are more than half of all packages' size."""
 SITE_PACKAGES: Final = "usr/lib/python3/dist-packages"
 """Where Debian's Python looks for packages; a further family of devices is installed there, too."""
 IMITATIONS: Final = (
