@@ -20,13 +20,13 @@ from typing import Final
 
 import anyio
 
-from kerf_dra.api.core.v1 import NODES, ObjectReference
+from kerf_dra.api.core.v1 import ObjectReference
 from kerf_dra.api.errors import KerfError, TransientError
 from kerf_dra.api.kerf.classic_parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS
-from kerf_dra.api.kerf.node_inventory import NODE_INVENTORIES
+from kerf_dra.api.model.classic import ClassicClaim, PodSchedulingContext
 from kerf_dra.api.model.metadata import Object, ObjectT
 from kerf_dra.api.model.names import ObjectRef
-from kerf_dra.api.wire import Kind
+from kerf_dra.api.wire import Kind, projected_kind
 from kerf_dra.driver.controller.candidate import run_candidate
 from kerf_dra.driver.controller.classic.api import KubeClaimClient
 from kerf_dra.driver.controller.classic.discovered_devices import DiscoveredDeviceKeeper
@@ -35,6 +35,12 @@ from kerf_dra.driver.controller.classic.reconcile_result import EventSubject, Re
 from kerf_dra.driver.controller.classic.reconciler import ClaimReconciler
 from kerf_dra.driver.controller.classic.state import ClusterView, InformerStores
 from kerf_dra.driver.controller.classic.unused_classes import UnusedClassReporter
+from kerf_dra.driver.controller.projections import (
+    COMPACT_INVENTORIES,
+    LABELED_NODES,
+    drop_annotations,
+    share_context_nodes,
+)
 from kerf_dra.driver.controller.settings import NAME, Settings
 from kerf_dra.driver.kube.discovery import ClassicFeatures
 from kerf_dra.driver.kube.events import EventReporter
@@ -80,19 +86,17 @@ class ClassicController:
         self._kinds = features.resource
         self._queue: WorkQueue[ReconcileKey] = WorkQueue(name="claims")
         self._events = EventReporter(client, component=NAME, instance=settings.identity)
-        self._claims = Informer(
-            client, self._kinds.claims, on_change=lambda change: self._event_handlers.on_claim(change)
-        )
-        self._contexts = Informer(
-            client, self._kinds.scheduling_contexts, on_change=lambda change: self._event_handlers.on_context(change)
-        )
+        claims = projected_kind(self._kinds.claims, ClassicClaim, drop_annotations)
+        self._claims = Informer(client, claims, on_change=lambda change: self._event_handlers.on_claim(change))
+        contexts = projected_kind(self._kinds.scheduling_contexts, PodSchedulingContext, share_context_nodes)
+        self._contexts = Informer(client, contexts, on_change=lambda change: self._event_handlers.on_context(change))
         self._classes = Informer(
             client, self._kinds.classes, on_change=lambda change: self._event_handlers.on_class(change)
         )
         self._inventories = Informer(
-            client, NODE_INVENTORIES, on_change=lambda change: self._event_handlers.on_inventory(change)
+            client, COMPACT_INVENTORIES, on_change=lambda change: self._event_handlers.on_inventory(change)
         )
-        self._nodes = Informer(client, NODES, on_change=lambda change: self._event_handlers.on_node(change))
+        self._nodes = Informer(client, LABELED_NODES, on_change=lambda change: self._event_handlers.on_node(change))
         self._parameters = {
             kind.kind: Informer(client, kind, on_change=lambda change: self._event_handlers.on_parameters(change))
             for kind in (*CLASS_PARAMETERS, *CLAIM_PARAMETERS)

@@ -23,7 +23,7 @@ from kerf_dra.api.model.claims import DeviceClass
 from kerf_dra.api.model.devices import ResourceSlice
 from kerf_dra.api.wire import projected_kind
 from kerf_dra.driver.controller.candidate import run_candidate
-from kerf_dra.driver.controller.projections import LABELED_NODES
+from kerf_dra.driver.controller.projections import LABELED_NODES, share_selected_nodes
 from kerf_dra.driver.controller.settings import NAME, Settings
 from kerf_dra.driver.controller.structured.device_groups import DeviceGroupIndex, GroupedSlice
 from kerf_dra.driver.controller.structured.discovery.reconciler import DiscoveryReconciler
@@ -75,7 +75,10 @@ class StructuredController:
             if family != SHARED
         }
         self._shared_slices = Informer(  # whole, of one device each: the controller compares and writes them
-            client, slices, field_selector=_select(SHARED), on_change=self._on_shared_slice
+            client,
+            projected_kind(slices, ResourceSlice, share_selected_nodes),
+            field_selector=_select(SHARED),
+            on_change=self._on_shared_slice,
         )
         self._nodes = Informer(client, LABELED_NODES, on_change=self._on_node)
         caches = ClassCaches(

@@ -30,6 +30,7 @@ from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.api.resource.kinds import ResourceKinds
 from kerf_dra.api.wire import Kind, to_builtins
 from kerf_dra.driver.controller.discovered_devices import list_nodes
+from kerf_dra.driver.controller.projections import COMPACT_DEVICES
 from kerf_dra.driver.controller.settings import NAME
 from kerf_dra.driver.controller.structured.discovery.plan import (
     HOSTNAME,
@@ -86,7 +87,7 @@ class DiscoveryReconciler:
         self._now = now
         self._change = Notifier()
         self._configurations = Informer(client, DISCOVERY_CONFIGURATIONS, on_change=self._on_object)
-        self._found = Informer(client, DISCOVERED_DEVICES, on_change=self._on_object)
+        self._found = Informer(client, COMPACT_DEVICES, on_change=self._on_object)
         self._keeps_shares = True
         self._answers: dict[str, tuple[DeviceClass, str]] = {}
         """The last write of each DeviceClass: what was desired, and the resource version of the answer."""
