@@ -41,6 +41,10 @@ TIMES: Final = (1, 2, 12, 40, None)
 """How often in a row a function fails; None: from then on."""
 BEFORE_IT: Final = 4
 """A fault begins after less calls of the function than this."""
+CALLS: Final = 120
+"""A fault of all functions begins before this call: a release of two devices makes some 100."""
+DRAWS: Final = 6
+"""How often a fault of all functions is tried with each code."""
 
 
 @pytest.fixture
@@ -67,7 +71,8 @@ def judge(node: NvidiaNode, core: PluginCore) -> Iterator[str]:
 async def try_release(node: NvidiaNode, core: PluginCore, function: str, error: int, chance: Random) -> list[str]:
     """Unprepare the first claim while a function fails a few times, the second from then on; then both."""
     for held, times in ((FIRST, chance.choice(TIMES[:-1])), (SECOND, None)):
-        node.machine.add_fault(function, error=error, skip=chance.randrange(BEFORE_IT), times=times)
+        skip = chance.randrange(CALLS if function == EVERY_FUNCTION else BEFORE_IT)
+        node.machine.add_fault(function, error=error, skip=skip, times=times)
         with suppress(KerfError):
             await core.preparer.unprepare_claim(ref(held))
         if wrong := [*judge(node, core)]:
@@ -80,11 +85,12 @@ async def try_release(node: NvidiaNode, core: PluginCore, function: str, error: 
 
 @pytest.mark.parametrize("error", ERRORS)
 async def test_a_release_removes_the_partition_or_keeps_its_record(error: str, node: NvidiaNode) -> None:
+    chance = Random(error)
     async with node.plugin() as core:
-        for function in (*DESTROYS, *READS):
+        for function in (*DESTROYS, *READS, *[EVERY_FUNCTION] * DRAWS):
             for held in (FIRST, SECOND):
                 await core.preparer.prepare_claim(ref(held))
-            assert await try_release(node, core, function, ERRORS[error], Random(function + error)) == [], function
+            assert await try_release(node, core, function, ERRORS[error], chance) == [], function
 
 
 @pytest.mark.parametrize("error", ANSWERING)

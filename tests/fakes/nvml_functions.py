@@ -30,6 +30,7 @@ INSTANCE_READS: Final = (
     "nvmlGpuInstanceGetInfo",
     "nvmlGpuInstanceGetComputeInstances",
     "nvmlGpuInstanceGetComputeInstanceById",
+    "nvmlGpuInstanceGetComputeInstanceProfileInfoV",
     "nvmlGpuInstanceGetComputeInstanceProfileInfo",
     "nvmlComputeInstanceGetInfo_v2",
     "nvmlDeviceGetUUID",

@@ -103,7 +103,6 @@ class NvmlLibrary(NvmlSession):
             handles[reading.uuid] = handle
             found.append(reading)
         self._listed, self._silent = count, tuple(silent)
-        self._compute_profiles.clear()  # they are read again, should one have been missed
         return found
 
     def has_new_cards(self) -> bool:
@@ -427,12 +426,7 @@ class NvmlLibrary(NvmlSession):
         """Return what the instance is; None: it has gone, or a compute instance of it."""
         if (info := self._call("nvmlGpuInstanceGetInfo", instance)) is None:
             return None
-        kind = (card_uuid, int(info.profileId))
-        profile_ids = self._compute_profiles.get(kind)  # a discovery in another thread may forget it meanwhile
-        if profile_ids is None:
-            profile_ids = tuple(one.id for one in self._read_compute_profiles(instance))
-            self._compute_profiles[kind] = profile_ids
-        computes = self._read_compute_instances(instance, profile_ids)
+        computes = self._read_compute_instances(instance, (card_uuid, int(info.profileId)))
         if computes is None:
             return None
         return GpuInstanceReading(
@@ -445,19 +439,38 @@ class NvmlLibrary(NvmlSession):
 
     def _read_compute_profiles(self, instance: Any) -> list[Any]:  # noqa: ANN401
         """Return the compute-instance profiles of a GPU instance. Raises HardwareBusyError when NVML reports none."""
-        name = "nvmlGpuInstanceGetComputeInstanceProfileInfo"
         enums = range(self._bindings().NVML_COMPUTE_INSTANCE_PROFILE_COUNT)
-        found = _ask_twice(lambda enum: self._call(name, instance, enum, 0), enums)
+        found = _ask_twice(partial(self._read_compute_profile, instance), enums)
         if not found:
             raise HardwareBusyError("NVML reports no compute profile of a GPU instance")
         return [*found.values()]
 
+    def _read_compute_profile(self, instance: Any, enum: int) -> Any:  # noqa: ANN401
+        """Return a compute-instance profile, from an old driver in the oldest form; None: there is none."""
+        name = "nvmlGpuInstanceGetComputeInstanceProfileInfo"
+        info = self._call(name, instance, enum, 0)
+        return self._call(name, instance, enum, 0, 1) if info is None else info
+
     def _read_compute_instances(
+        self,
+        instance: Any,  # noqa: ANN401
+        kind: tuple[str, int],
+    ) -> list[tuple[int, str, int]] | None:
+        """Return the id, the UUID and the compute slices of each, by id; None: one has gone while it was read.
+
+        Where there is none of the profiles that are known of this kind, one may have been missed: they are read again.
+        """
+        found = self._list_compute_instances(instance, self._compute_profiles.get(kind, ()))
+        if found == []:
+            self._compute_profiles[kind] = ids = tuple(one.id for one in self._read_compute_profiles(instance))
+            found = self._list_compute_instances(instance, ids)
+        return found
+
+    def _list_compute_instances(
         self,
         instance: Any,  # noqa: ANN401
         profile_ids: Iterable[int],
     ) -> list[tuple[int, str, int]] | None:
-        """Return the id, the UUID and the compute slices of each, by id; None: one has gone while it was read."""
         count, rows = ctypes.c_uint(0), (self._bindings().c_nvmlComputeInstance_t * _MOST_INSTANCES)()
         found: list[tuple[int, str, int]] = []
         for id_ in profile_ids:

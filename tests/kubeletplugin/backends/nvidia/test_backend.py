@@ -90,9 +90,18 @@ def test_an_old_driver_reports_no_names_and_no_placements_and_the_table_says_the
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     machine = NvidiaMachineUnderTest(tmp_path)
-    for function in ("nvmlDeviceGetGpuInstanceProfileInfoV", "nvmlDeviceGetGpuInstancePossiblePlacements_v2"):
+    for function in (
+        "nvmlDeviceGetGpuInstanceProfileInfoV",
+        "nvmlDeviceGetGpuInstancePossiblePlacements_v2",
+        "nvmlGpuInstanceGetComputeInstanceProfileInfoV",
+    ):
         machine.hardware.add_fault(function, error=pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, times=None)
     plugin = PluginStandIn(machine, GPU)
+    record = allocate(plugin, *TWICE_1G)
+    plugin.prepare(record)
+    assert [one.uuid != "" for one in survey(plugin).partitions] == [True]
+    plugin.release(record)
+    assert plugin.is_empty
     assert "1g.10gb" in {spec.profile for spec in plugin.cards[0].geometry.specs}
     assert "the driver does not report placements now, those of the table are used" in caplog.text
 
@@ -382,6 +391,27 @@ def test_instances_are_listed_again_when_one_goes_while_it_is_read(tmp_path: Pat
     machine_of(plugin).hardware.add_fault(function, error=error, times=3)
     with pytest.raises(HardwareBusyError, match="NVML lists some that it denies"):
         survey(plugin)
+
+
+@pytest.mark.parametrize("skip", [0, 1, 2])
+def test_a_compute_profile_that_was_missed_is_asked_for_again_when_the_fault_has_ended(
+    tmp_path: Path, skip: int
+) -> None:
+    """All that a process remembered were the profiles of before the fault: each release failed until a discovery."""
+    plugin = plugin_on(tmp_path)
+    record, other = allocate(plugin, "3g.40gb", Placement(4, 4)), allocate(plugin, *TWICE_1G)
+    plugin.prepare(record)
+    plugin.prepare(other)
+    plugin.restart()
+    for function in ("nvmlGpuInstanceGetComputeInstanceProfileInfoV", "nvmlGpuInstanceGetComputeInstanceProfileInfo"):
+        machine_of(plugin).hardware.add_fault(function, error=pynvml.NVML_ERROR_NOT_SUPPORTED, skip=skip, times=None)
+    with suppress(KerfError):
+        plugin.release(record)
+    machine_of(plugin).hardware.clear_faults()
+    assert {one.profile for one in survey(plugin).partitions} == {"3g.40gb", "1g.20gb"}
+    plugin.release(record)
+    plugin.release(other)
+    assert plugin.is_empty
 
 
 @pytest.mark.parametrize("function", ["nvmlGpuInstanceDestroy", "nvmlComputeInstanceDestroy"])

@@ -72,7 +72,9 @@ ANSWERS: Final[Mapping[str, Answer]] = MappingProxyType(
             "NOT_SUPPORTED: if device doesn't support MIG or profileId isn't supported"
         ),
         "nvmlGpuInstanceGetComputeInstanceProfileInfo": _unsupported(
-            "NOT_SUPPORTED: if profile isn't supported; INVALID_ARGUMENT: if profile is invalid", "INVALID_ARGUMENT"
+            "NOT_SUPPORTED: if profile isn't supported; INVALID_ARGUMENT: if profile or info->version are invalid",
+            "INVALID_ARGUMENT",
+            "ARGUMENT_VERSION_MISMATCH",
         ),
         # Instances
         "nvmlDeviceCreateGpuInstanceWithPlacement": Answer(
