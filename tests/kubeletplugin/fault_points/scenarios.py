@@ -129,7 +129,9 @@ def live(node: Node, *, prepares: bool) -> None:
 
 SCENARIOS: Final[Mapping[str, Scenario]] = {
     "prepare of a claim": Scenario(Operation.PREPARE, _idle, claims=1, cards=1, faults=FAULTS),
-    "prepare of a claim on two cards": Scenario(Operation.PREPARE, _idle, claims=1, cards=2, faults=KILLS),
+    "prepare of a claim on two cards": Scenario(
+        Operation.PREPARE, _idle, claims=1, cards=2, faults=KILLS, more_faults=NVML_ERRORS
+    ),
     "prepare of three claims": Scenario(Operation.PREPARE, _idle, claims=3, cards=1, faults=KILLS),
     "prepare of three claims on two cards": Scenario(
         Operation.PREPARE, _idle, claims=3, cards=2, faults=KILLS + NOT_DONE, more_faults=DONE

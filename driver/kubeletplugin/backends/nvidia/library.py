@@ -312,7 +312,11 @@ class NvmlLibrary(NvmlSession):
             profile_id,
             ctypes.byref(place),
         )
-        return None if instance is None else int(self._call("nvmlGpuInstanceGetInfo", instance).id)
+        if instance is None:
+            return None
+        if (info := self._call("nvmlGpuInstanceGetInfo", instance)) is None:
+            raise HardwareBusyError(f"the GPU instance that was made on card {card_uuid} was destroyed meanwhile")
+        return int(info.id)
 
     def create_compute_instance(self, card_uuid: str, instance_id: int) -> None:
         """Create the compute instance that fills a GPU instance.
@@ -391,10 +395,12 @@ class NvmlLibrary(NvmlSession):
 
     def _read_placements(self, handle: Any, profile_id: int) -> Iterator[Placement]:  # noqa: ANN401
         name, count = "nvmlDeviceGetGpuInstancePossiblePlacements", ctypes.c_uint(0)
-        if self._call(name, handle, profile_id, None, ctypes.byref(count)) is None:
+        asked = (self._call(name, handle, profile_id, None, ctypes.byref(count)) for _ in range(2))  # as _ask_twice
+        if all(answer is None for answer in asked):
             return
         rows = (self._bindings().c_nvmlGpuInstancePlacement_t * count.value)()
-        self._call(name, handle, profile_id, rows, ctypes.byref(count))
+        if self._call(name, handle, profile_id, rows, ctypes.byref(count)) is None:
+            raise HardwareBusyError(f"NVML counts {count.value} placements of profile {profile_id}, and lists none")
         yield from (Placement(row.start, row.size) for row in rows[: count.value])
 
     def _read_gpu_instances(self, card_uuid: str, profile_id: int | None) -> list[GpuInstanceReading] | None:

@@ -393,6 +393,31 @@ def test_instances_are_listed_again_when_one_goes_while_it_is_read(tmp_path: Pat
         survey(plugin)
 
 
+@pytest.mark.parametrize("error", [pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_INVALID_ARGUMENT])
+def test_an_instance_that_nvml_denies_right_after_it_was_made_is_taken_back(tmp_path: Path, error: int) -> None:
+    """What the program raised was an error of the program."""
+    plugin = plugin_on(tmp_path)
+    record = allocate(plugin, *TWICE_1G)
+    machine_of(plugin).hardware.add_fault("nvmlGpuInstanceGetInfo", error=error)
+    with pytest.raises(HardwareBusyError, match="was destroyed meanwhile"):
+        plugin.prepare(record)
+    assert [one.profile for one in survey(plugin).partitions] == ["1g.20gb"]
+    plugin.release(record)
+    assert plugin.is_empty
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_placements_that_nvml_counts_and_does_not_list_are_no_placements_of_no_size(tmp_path: Path, times: int) -> None:
+    """The card had partitions of no units, and could not be published; it is left out until it answers."""
+    machine = NvidiaMachineUnderTest(tmp_path)
+    function = "nvmlDeviceGetGpuInstancePossiblePlacements_v2"
+    machine.hardware.add_fault(function, error=pynvml.NVML_ERROR_NOT_SUPPORTED, skip=1, times=times)
+    plugin = PluginStandIn(machine, GPU)
+    assert [card.index for card in plugin.cards] == [1]
+    machine.hardware.clear_faults()
+    assert [card.index for card in plugin.backend.discover()] == [0, 1]
+
+
 @pytest.mark.parametrize("skip", [0, 1, 2])
 def test_a_compute_profile_that_was_missed_is_asked_for_again_when_the_fault_has_ended(
     tmp_path: Path, skip: int
