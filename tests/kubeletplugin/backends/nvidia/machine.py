@@ -11,7 +11,9 @@ from typing import Any, Final
 
 import pynvml
 
+from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.families.gpu.catalog import gpu_model
+from kerf_dra.driver.kubeletplugin.backends.base import CardSurvey
 from kerf_dra.driver.kubeletplugin.backends.nvidia import NvidiaBackend
 from kerf_dra.driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
 from kerf_dra.driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
@@ -21,6 +23,7 @@ from kerf_dra.driver.testing import MachineUnderTest, ProcessKilled
 from kerf_dra.driver.testing.nvml import CardDescription, MachineDescription, NvidiaMachine
 from kerf_dra.driver.testing.nvml.description import find_instance_id
 from kerf_dra.driver.testing.nvml.machine import EVERY_FUNCTION, MACHINE_VARIABLE
+from kerf_dra.driver.testing.plugin import DeviceRecord, PluginStandIn
 from tests.fakes.nvml import open_nvml
 from tests.fakes.nvml_calls import create_gpu_instance, destroy_gpu_instance, fill_gpu_instance
 from tests.fakes.nvml_functions import CHANGES, SHARING_CHANGES
@@ -204,3 +207,27 @@ class StaticMachineUnderTest(NvidiaMachineUnderTest):
             for one in (spec.of(card.uuid) for spec in card.geometry.specs)
             if one.profile in names and one.placement in places
         ]
+
+
+TWICE_1G = ("1g.20gb", Placement(0, 2))
+"""A profile of an H100, and a place that it may have."""
+
+
+def plugin_on(folder: Path, *cards: CardDescription, policy: MigPolicy = MigPolicy.ON_DEMAND) -> PluginStandIn:
+    return PluginStandIn(NvidiaMachineUnderTest(folder, *cards, policy=policy), GPU)
+
+
+def machine_of(plugin: PluginStandIn) -> NvidiaMachineUnderTest:
+    assert isinstance(plugin.machine, NvidiaMachineUnderTest)
+    return plugin.machine
+
+
+def allocate(plugin: PluginStandIn, profile: str | None, placement: Placement | None) -> DeviceRecord:
+    """Allocate a partition of the first card; without a profile the whole card."""
+    card = plugin.cards[0]
+    (found,) = [one for one in card.geometry.specs if (one.profile, one.placement) == (profile, placement)]
+    return plugin.allocate(found.of(card.uuid), "user")
+
+
+def survey(plugin: PluginStandIn) -> CardSurvey:
+    return plugin.survey(plugin.cards[0].uuid)
