@@ -22,6 +22,7 @@ CASES: Final[Mapping[str, int]] = {
     "helm": 1,  # the chart is rendered, nothing is generated
     "nvidia": 300,
     "prometheus": 1,  # as for the chart
+    "protobuf": 200,  # objects of each kind in each version
     "xrt": 2000,
 }
 """Generated cases for each property."""
@@ -32,6 +33,7 @@ SHORT: Final[Mapping[str, int]] = {
     "helm": 1,
     "nvidia": 10,
     "prometheus": 1,
+    "protobuf": 5,
     "xrt": 40,
 }
 """The same, of the short form that judges every change: with all builds cached, about half a minute for all kinds."""

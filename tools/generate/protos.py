@@ -1,4 +1,4 @@
-"""Generates the protobuf modules of the folders ``_generated`` from the ``api.proto`` beside them.
+"""Generates the protobuf modules of ``api/_generated`` from the ``api.proto`` beside them.
 
 ``python -m tools.generate.protos`` writes them in place; a test generates them into another folder and compares.
 Messages only: methods are rows of ``kerf_dra.api.dra`` and ``kerf_dra.api.registration``, so no gRPC stubs are needed.
@@ -13,13 +13,13 @@ from typing import Final
 from grpc_tools import protoc  # type: ignore[import-untyped]  # ships no types; one call of main()
 
 ROOT: Final = Path(__file__).parents[2]
-GENERATED: Final = (Path("kerf_dra/api/_generated"), Path("kerf_dra/driver/local/apiserver/_generated"))
-"""The folders by the names that their modules are imported by, which the generated code repeats."""
+GENERATED: Final = Path("kerf_dra/api/_generated")
+"""The folder by the name that its modules are imported by, which the generated code repeats."""
 
 
 def proto_files() -> list[Path]:
     """Every ``api.proto``, relative to the repository."""
-    return sorted(path.relative_to(ROOT) for folder in GENERATED for path in (ROOT / folder).glob("*/api.proto"))
+    return sorted(path.relative_to(ROOT) for path in (ROOT / GENERATED).glob("*/api.proto"))
 
 
 def generate(target: Path) -> list[Path]:
@@ -32,7 +32,7 @@ def generate(target: Path) -> list[Path]:
     status = protoc.main(["protoc", *arguments, *outputs, *(str(ROOT / path) for path in proto_files())])
     if status:
         raise RuntimeError(f"protoc ended with status {status}; it printed the reason above")
-    return sorted(path.relative_to(target) for folder in GENERATED for path in target.glob(f"{folder}/*/api_pb2.py*"))
+    return sorted(path.relative_to(target) for path in target.glob(f"{GENERATED}/*/api_pb2.py*"))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 It stores objects as JSON documents, so that unknown fields survive, and behaves like kube-apiserver 1.37 in what
 clients can see: status codes and messages, resource versions, watches, patches, field ownership, admission.
-Authentication, authorization, protobuf responses and webhooks are left out.
+Authentication, authorization and webhooks are left out.
 
 A request passes ``http`` (path, options, verbs), ``registry`` (create, update, patch, delete, get, list, watch) and
 ``storage``. On the way the ``kinds`` (built-in) or ``crd`` (custom) give it a kind with strategy, merge schema and

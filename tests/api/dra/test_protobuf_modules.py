@@ -17,7 +17,6 @@ ADAPTERS = {
     "health_v1alpha1": {"api/dra/health.py"},
     "podresources_v1": {"api/podresources/v1.py"},
     "registration_v1": {"api/registration/v1.py"},
-    "kubernetes_objects": {"driver/local/apiserver/meta/protobuf.py"},
 }
 
 

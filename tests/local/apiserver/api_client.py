@@ -12,6 +12,8 @@ import anyio.lowlevel
 import msgspec
 
 from kerf_dra.driver.local.apiserver import ApiServer
+from kerf_dra.driver.local.apiserver.meta import protobuf
+from kerf_dra.driver.local.apiserver.meta.protobuf_messages import message_types
 
 IN_TIME_S = 120
 """For what takes milliseconds on an idle machine."""
@@ -20,6 +22,12 @@ STRATEGIC = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY = "application/apply-patch+yaml"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+
+
+def _decode(raw: bytes, content_type: str) -> Any:
+    if content_type == protobuf.MEDIA_TYPE:
+        return protobuf.decode(raw)
+    return msgspec.json.decode(raw) if content_type == "application/json" and raw else raw.decode()
 
 
 @dataclass
@@ -60,6 +68,14 @@ class WatchStream:
         line = await self.response.content.readline()
         return msgspec.json.decode(line) if line else None
 
+    async def next_frame(self) -> Any:
+        """The next event of a watch in protobuf."""
+        length = int.from_bytes(await self.response.content.readexactly(4), "big")
+        event: Any = message_types()["meta.v1.WatchEvent"].make.FromString(
+            await self.response.content.readexactly(length)
+        )
+        return {"type": event.type, "object": protobuf.decode(event.object.raw)}
+
     async def some(self, number: int) -> list[tuple[str, str]]:
         """Type and name of the next events."""
         events = [await self.next() for _ in range(number)]
@@ -87,8 +103,7 @@ class Api:
         headers = {"Accept": accept, **({"Content-Type": content_type} if data is not None else {})}
         async with self.session.request(method, path, data=data, headers=headers) as response:
             raw = await response.read()
-            is_json = response.content_type == "application/json"
-            decoded = msgspec.json.decode(raw) if is_json and raw else raw.decode()
+            decoded = _decode(raw, response.content_type)
             warnings = list(response.headers.getall("Warning", []))
             return Answer(response.status, decoded, dict(response.headers), warnings)
 

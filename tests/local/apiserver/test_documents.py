@@ -152,18 +152,23 @@ def test_a_path_names_a_place(path: str, expected: RequestInfo | None) -> None:
         ("", "object"),
         ("*/*", "object"),
         ("application/json", "object"),
-        ("application/vnd.kubernetes.protobuf,application/json", "object"),
+        ("application/vnd.kubernetes.protobuf,application/json", "protobuf"),
+        ("application/json,application/vnd.kubernetes.protobuf", "object"),
         ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", "table"),
         ("application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json", "object"),
         ("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", "metadata"),
     ],
 )
 def test_the_first_form_that_is_known_is_used(accept: str, form: str) -> None:
-    assert negotiate_form(accept) == form
+    assert negotiate_form(accept, in_protobuf=True) == form
+
+
+def test_json_is_used_for_a_kind_that_has_no_form_in_protobuf() -> None:
+    assert negotiate_form("application/vnd.kubernetes.protobuf,application/json", in_protobuf=False) == "object"
 
 
 @pytest.mark.parametrize("accept", ["application/vnd.kubernetes.protobuf", "text/html", "application/json;as=Chart"])
 def test_a_form_that_is_not_known_is_not_acceptable(accept: str) -> None:
     with pytest.raises(ApiStatusError) as refused:
-        negotiate_form(accept)
+        negotiate_form(accept, in_protobuf=False)
     assert refused.value.code == 406

@@ -215,10 +215,24 @@ async def test_a_body_in_protobuf_is_read_where_its_kind_is_known(api: Api) -> N
     assert (await api.post(MAPS, b"x", content_type=typed)).status == 400
 
 
-async def test_protobuf_alone_cannot_be_answered(api: Api) -> None:
+async def test_a_client_that_prefers_protobuf_gets_it_of_objects_and_lists_and_json_of_all_else(api: Api) -> None:
     accept = "application/vnd.kubernetes.protobuf"
-    assert (await api.get(MAPS, accept=accept)).status == 406
-    assert (await api.get(MAPS, accept=f"{accept},application/json")).status == 200
+    created = await api.post(MAPS, config_map("a", k="v"), accept=f"{accept},application/json")
+    await api.made(MAPS, config_map("b", k="w"))
+    assert created.headers["Content-Type"] == accept
+    assert created.body == (await api.get(f"{MAPS}/a")).body
+    listed = await api.get(MAPS, accept=accept)
+    assert (listed.status, listed.headers["Content-Type"]) == (200, accept)
+    assert listed.body == (await api.get(MAPS)).body
+    absent = await api.get(f"{MAPS}/c", accept=accept)
+    assert (absent.status, absent.body["reason"]) == (404, "NotFound")
+
+
+async def test_protobuf_alone_cannot_be_answered_of_a_kind_that_has_none(api: Api) -> None:
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    accept = "application/vnd.kubernetes.protobuf"
+    assert (await api.get(definitions, accept=accept)).status == 406
+    assert (await api.get(definitions, accept=f"{accept},application/json")).status == 200
 
 
 async def test_a_document_of_the_wrong_shape_is_a_bad_request(api: Api) -> None:

@@ -33,6 +33,25 @@ async def test_a_watch_from_a_revision_shows_what_came_after_it(api: Api) -> Non
         assert int(deleted["object"]["metadata"]["resourceVersion"]) > int(since) + 2
 
 
+async def test_a_watch_in_protobuf_has_the_same_events_in_frames_and_ends_with_the_same_error(api: Api) -> None:
+    await api.made(MAPS, config_map("a", k="v"))
+    since = await revision(api)
+    accept = "application/vnd.kubernetes.protobuf"
+    async with api.watch(MAPS, "allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+                         Accept=f"{accept};stream=watch") as watch:  # fmt: skip
+        assert watch.response.headers["Content-Type"] == f"{accept};stream=watch"
+        added, bookmark = await watch.next_frame(), await watch.next_frame()
+        assert (added["type"], added["object"]) == ("ADDED", (await api.get(f"{MAPS}/a")).body)
+        assert (bookmark["type"], bookmark["object"]["metadata"]["resourceVersion"]) == ("BOOKMARK", since)
+        await api.delete(f"{MAPS}/a")
+        deleted = await watch.next_frame()
+        assert (deleted["type"], deleted["object"]["data"]) == ("DELETED", {"k": "v"})
+    api.forget_history()
+    async with api.watch(MAPS, f"resourceVersion={since}", Accept=accept) as watch:
+        ended = await watch.next_frame()
+        assert (ended["type"], ended["object"]["reason"], ended["object"]["code"]) == ("ERROR", "Expired", 410)
+
+
 @pytest.mark.parametrize("query", ["", "resourceVersion=0"])
 async def test_a_watch_without_revision_begins_with_what_is_there(api: Api, query: str) -> None:
     await api.made(MAPS, config_map("a"))

@@ -1,1 +1,1 @@
-"""Protobuf messages of built-in kinds, generated: never edited, imported by ``meta/protobuf.py`` only."""
+"""The protobuf messages of built-in kinds, generated: never edited, read by ``meta/protobuf_messages.py`` only."""

@@ -16,6 +16,7 @@ from kerf_dra.driver.local.apiserver.http.request_info import RequestInfo
 from kerf_dra.driver.local.apiserver.http.serializer import ObjectEncoder, encode, negotiate_form
 from kerf_dra.driver.local.apiserver.kinds.served_kinds import ServedKinds, ServedVersion
 from kerf_dra.driver.local.apiserver.kinds.types import ResourceType
+from kerf_dra.driver.local.apiserver.meta import protobuf
 from kerf_dra.driver.local.apiserver.meta.documents import lookup
 from kerf_dra.driver.local.apiserver.meta.status_errors import bad_request, method_not_allowed, path_not_found, success
 from kerf_dra.driver.local.apiserver.registry.create_update import ObjectWriter, WriteRequest, WriteResult
@@ -140,9 +141,9 @@ class RequestHandler:
 
     def _encoder(self, served: ServedVersion, request: ApiRequest) -> ObjectEncoder:
         include = request.query.get("includeObject", "Metadata")
-        return ObjectEncoder(
-            type=served.type, version=served.version, form=negotiate_form(request.accept), include_object=include
-        )
+        in_protobuf = protobuf.can_encode(served.type.api_version(served.version), served.type.kind)
+        form = negotiate_form(request.accept, in_protobuf=in_protobuf)
+        return ObjectEncoder(type=served.type, version=served.version, form=form, include_object=include)
 
     def _get(self, served: ServedVersion, request: ApiRequest) -> ApiResponse:
         check_revision(self.storage, request.query)
@@ -150,7 +151,7 @@ class RequestHandler:
 
     def _list(self, served: ServedVersion, request: ApiRequest) -> ApiResponse:
         page = list_objects(self.storage, served.type, request.info.namespace, ListOptions.parse(request.query))
-        return ApiResponse(body=self._encoder(served, request).many(page.items, page.metadata, self.clock()))
+        return self._list_response(served, request, page.items, page.metadata)
 
     def _watch(self, served: ServedVersion, request: ApiRequest) -> Watch:
         options = ListOptions.parse(request.query)
@@ -191,7 +192,14 @@ class RequestHandler:
         return self._write_response(served, request, self.writer.update(write, change))
 
     def _object_response(self, served: ServedVersion, request: ApiRequest, stored: StoredObject) -> ApiResponse:
-        return ApiResponse(body=self._encoder(served, request).one(stored, self.clock()))
+        encoder = self._encoder(served, request)
+        return ApiResponse(body=encoder.one(stored, self.clock()), media_type=encoder.media_type)
+
+    def _list_response(
+        self, served: ServedVersion, request: ApiRequest, items: Sequence[StoredObject], metadata: JsonObject
+    ) -> ApiResponse:
+        encoder = self._encoder(served, request)
+        return ApiResponse(body=encoder.many(items, metadata, self.clock()), media_type=encoder.media_type)
 
     def _write_response(self, served: ServedVersion, request: ApiRequest, result: WriteResult) -> ApiResponse:
         code = HTTPStatus.CREATED if result.created else HTTPStatus.OK
@@ -210,8 +218,7 @@ class RequestHandler:
         options = _delete_options(request)
         for stored in page.items:
             self.deleter.delete(served.type, stored.key, options)
-        metadata = {"resourceVersion": str(self.storage.revision)}
-        return ApiResponse(body=self._encoder(served, request).many(page.items, metadata, self.clock()))
+        return self._list_response(served, request, page.items, {"resourceVersion": str(self.storage.revision)})
 
     def _subresource(self, served: ServedVersion, request: ApiRequest, verb: str) -> ApiResponse:
         name = request.info.subresource

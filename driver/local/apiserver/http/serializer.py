@@ -1,8 +1,9 @@
 """Stored objects as the bytes of responses and watch events.
 
 A client chooses the form in ``Accept`` (``application/json;as=Table;v=v1;g=meta.k8s.io``): the objects themselves, a
-table of printer columns, or their metadata only. Responses are always JSON; clients of built-in kinds that prefer
-protobuf accept JSON too. Source: ``k8s.io/apiserver`` ``pkg/endpoints/handlers`` (``negotiation``, ``response.go``).
+table of printer columns, or their metadata only. Objects of built-in kinds and their lists and watches are protobuf for
+clients that prefer it; everything else is JSON, which these clients accept too. Source: ``k8s.io/apiserver``
+``pkg/endpoints/handlers`` (``negotiation``, ``response.go``).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,12 +16,14 @@ import msgspec
 
 from kerf_dra.api.model.base import JsonObject
 from kerf_dra.driver.local.apiserver.kinds.types import ApiVersion, ResourceType
+from kerf_dra.driver.local.apiserver.meta import protobuf
 from kerf_dra.driver.local.apiserver.meta.documents import JsonValue
 from kerf_dra.driver.local.apiserver.meta.status_errors import ApiStatusError
 from kerf_dra.driver.local.apiserver.storage import StoredObject
 
 _META_VERSION: Final = "meta.k8s.io/v1"
-ResponseForm: TypeAlias = Literal["object", "table", "metadata"]
+ResponseForm: TypeAlias = Literal["object", "protobuf", "table", "metadata"]
+"""What a response has of an object, all but ``protobuf`` in JSON."""
 
 _FORMS: dict[str, ResponseForm] = {
     "": "object",
@@ -29,6 +32,7 @@ _FORMS: dict[str, ResponseForm] = {
     "PartialObjectMetadataList": "metadata",
 }
 _JSON = frozenset({"application/json", "application/*", "*/*"})
+JSON_MEDIA_TYPE: Final = "application/json"
 
 
 def encode(value: JsonValue) -> bytes:
@@ -45,11 +49,21 @@ class ObjectEncoder:
     include_object: str = "Metadata"
     """What a table row has of its object: None, Metadata or Object."""
 
+    @property
+    def media_type(self) -> str:
+        return protobuf.MEDIA_TYPE if self.form == "protobuf" else JSON_MEDIA_TYPE
+
+    @property
+    def watch_media_type(self) -> str:
+        return protobuf.WATCH_MEDIA_TYPE if self.form == "protobuf" else JSON_MEDIA_TYPE
+
     def one(self, stored: StoredObject, now: datetime) -> bytes:
         """Return a response that is one object."""
         match self.form:
             case "object":
                 return self._typed(stored)
+            case "protobuf":
+                return protobuf.encode(self._document(stored))
             case "metadata":
                 return encode(_metadata_only(stored))
             case "table":
@@ -60,6 +74,9 @@ class ObjectEncoder:
         match self.form:
             case "object":
                 return self._list(items, metadata)
+            case "protobuf":
+                head = {"apiVersion": self.type.api_version(self.version), "kind": self.type.list_kind}
+                return protobuf.encode({**head, "metadata": metadata, "items": [*map(self._document, items)]})
             case "metadata":
                 return encode(
                     {
@@ -73,23 +90,39 @@ class ObjectEncoder:
                 return encode(self._table(items, metadata, now))
 
     def event(self, type_: str, stored: StoredObject, now: datetime) -> bytes:
-        """Return one line of a watch."""
+        """Return one line, or frame, of a watch."""
+        if self.form == "protobuf":
+            return protobuf.encode_event(type_, self._document(stored))
         return b'{"type":"' + type_.encode() + b'","object":' + self.one(stored, now) + b"}\n"
 
     def bookmark(self, revision: int, annotations: dict[str, str] | None = None) -> bytes:
-        """Return the watch line which says that the client has seen everything up to a revision."""
+        """Return what says in a watch that the client has seen everything up to a revision."""
         metadata: JsonObject = {"resourceVersion": str(revision), "creationTimestamp": None}
         if annotations:
             metadata["annotations"] = annotations
         kinds = {
             "object": (self.type.kind, self.type.api_version(self.version)),
+            "protobuf": (self.type.kind, self.type.api_version(self.version)),
             "metadata": ("PartialObjectMetadata", _META_VERSION),
             "table": ("Table", _META_VERSION),
         }
         kind, api_version = kinds[self.form]
         rest: JsonObject = {"columnDefinitions": [], "rows": []} if self.form == "table" else {}
         body = {"kind": kind, "apiVersion": api_version, "metadata": metadata, **rest}
-        return encode({"type": "BOOKMARK", "object": body}) + b"\n"
+        return self._watched("BOOKMARK", body)
+
+    def error(self, status: JsonObject) -> bytes:
+        """Return what ends a watch with an error."""
+        return self._watched("ERROR", status)
+
+    def _watched(self, type_: str, document: JsonObject) -> bytes:
+        if self.form == "protobuf":
+            return protobuf.encode_event(type_, document)
+        return encode({"type": type_, "object": document}) + b"\n"
+
+    def _document(self, stored: StoredObject) -> JsonObject:
+        document: JsonObject = msgspec.json.decode(self._typed(stored))
+        return document
 
     def _typed(self, stored: StoredObject) -> bytes:
         head = f'{{"kind":"{self.type.kind}","apiVersion":"{self.type.api_version(self.version)}",'
@@ -134,18 +167,23 @@ class _MediaRange:
     parameters: dict[str, str]
 
 
-def negotiate_form(accept: str) -> ResponseForm:
-    """Return the first form in an ``Accept`` header that this server has. Raises ApiStatusError (406)."""
+def negotiate_form(accept: str, *, in_protobuf: bool) -> ResponseForm:
+    """Return the first form in an ``Accept`` header that this server has of a kind, which may have one in protobuf.
+
+    Raises ApiStatusError (406).
+    """
     if not accept.strip():
         return "object"
     for offer in _parse_accept(accept):
         form = _FORMS.get(offer.parameters.get("as", ""))
+        if offer.media_type == protobuf.MEDIA_TYPE and form == "object" and in_protobuf:
+            return "protobuf"
         if offer.media_type in _JSON and form and offer.parameters.get("v", "v1") == "v1":
             return form
     raise ApiStatusError(
         HTTPStatus.NOT_ACCEPTABLE,
         "NotAcceptable",
-        "only the following media types are accepted: application/json, "
+        f"only the following media types are accepted: application/json, {protobuf.MEDIA_TYPE} (built-in kinds), "
         "application/json;as=Table;v=v1;g=meta.k8s.io, application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
     )
 

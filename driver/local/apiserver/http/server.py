@@ -10,7 +10,7 @@ import logging
 import random
 import secrets
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Final
@@ -217,7 +217,7 @@ class ApiServer:
             return _add_warnings(_status_response(refusal), self._warnings(request))
         warnings = self._warnings(request)
         if isinstance(answer, Watch):
-            return await _stream(http, answer.lines(), fault, warnings)
+            return await _stream(http, answer, fault, warnings)
         response = web.Response(status=answer.code, body=answer.body, headers={"Content-Type": answer.media_type})
         return _add_warnings(response, [*warnings, *answer.warnings])
 
@@ -294,13 +294,14 @@ def _abort(http: web.Request) -> None:
 
 
 async def _stream(
-    http: web.Request, lines: AsyncIterator[bytes], fault: InjectedFault | None, warnings: Iterable[str]
+    http: web.Request, watch: Watch, fault: InjectedFault | None, warnings: Iterable[str]
 ) -> web.StreamResponse:
-    response = _add_warnings(web.StreamResponse(headers=_JSON), warnings)
+    headers = {"Content-Type": watch.encoder.watch_media_type}
+    response = _add_warnings(web.StreamResponse(headers=headers), warnings)
     await response.prepare(http)
     sent = 0
     try:
-        async for line in lines:
+        async for line in watch.lines():
             await response.write(line)
             sent += 1
             if fault and sent >= fault.after_lines:

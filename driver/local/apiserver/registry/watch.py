@@ -12,7 +12,7 @@ from typing import Final
 import anyio
 
 from kerf_dra.driver.local.apiserver.http.query_options import ListOptions
-from kerf_dra.driver.local.apiserver.http.serializer import ObjectEncoder, encode
+from kerf_dra.driver.local.apiserver.http.serializer import ObjectEncoder
 from kerf_dra.driver.local.apiserver.meta.label_selectors import ObjectSelector
 from kerf_dra.driver.local.apiserver.meta.status_errors import expired
 from kerf_dra.driver.local.apiserver.storage import (
@@ -78,7 +78,7 @@ class Watch:
             try:
                 events = self.storage.events_after(resource, cursor)
             except ExpiredRevisionError as error:
-                yield encode({"type": "ERROR", "object": expired(str(error)).status}) + b"\n"
+                yield self.encoder.error(expired(str(error)).status)
                 return
             cursor = max(cursor, self.storage.revision)
             for line in filter(None, map(self._line, events)):
