@@ -42,6 +42,8 @@ class Container(Value):
     args: tuple[str, ...] = ()
     env: tuple[EnvVar, ...] = ()
     resources: ResourceRequirements = ResourceRequirements()
+    restart_policy: str = ""
+    """Always makes an init container a sidecar, which keeps running beside the containers (KEP-753)."""
 
 
 class ClaimSource(Value):
@@ -103,6 +105,10 @@ class PodSpec(Value):
 
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
+    resources: ResourceRequirements = ResourceRequirements()
+    """The resources of the pod as a whole, in place of the sum of its containers (KEP-2837)."""
+    overhead: dict[str, Quantity] = {}
+    """What the pod's sandbox takes beside its containers, from its RuntimeClass."""
     resource_claims: tuple[PodResourceClaim, ...] = ()
     node_name: str = ""
     node_selector: dict[str, str] = {}
@@ -226,6 +232,8 @@ class NodeStatus(Value):
 
     conditions: tuple[Condition, ...] = ()
     node_info: NodeSystemInfo = NodeSystemInfo()
+    allocatable: dict[str, Quantity] = {}
+    """The amounts that pods can have, by resource; empty: the kubelet has not reported them."""
     declared_features: tuple[str, ...] = ()
     """The features that the kubelet supports (KEP-5328)."""
 

@@ -37,6 +37,9 @@ _WORKERS: Final = 8
 """Pods reconciled at once: the kubelet has a worker for each pod, and eight keep all cards of a node busy."""
 _READY_CONDITIONS: Final = ("Initialized", "ContainersReady", "Ready")
 """The conditions of running pods that ``kubectl wait`` and ``kubectl get`` read."""
+_AMOUNTS: Final = {"cpu": "64", "memory": "512Gi", "ephemeral-storage": "1Ti", "pods": "110"}
+"""What each node has for its pods, whatever the machine has, because no container runs: a large server's amounts, and
+the kubelet's own limit of pods."""
 _HEARTBEAT_S: Final = 10.0
 """Seconds between two updates of the node's Ready condition, as those of the kubelet's lease."""
 
@@ -174,8 +177,8 @@ class Kubelet:
         ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "the stand-in is running"}
         status = {
             "conditions": [{**ready, "lastHeartbeatTime": now, "lastTransitionTime": now}],
-            "capacity": {"pods": "110"},
-            "allocatable": {"pods": "110"},
+            "capacity": _AMOUNTS,
+            "allocatable": _AMOUNTS,
             "nodeInfo": {"bootID": self._settings.boot_id, "kubeletVersion": self._settings.release},
         }
         await self._client.patch(

@@ -5,6 +5,7 @@ find unsuitable (kube-scheduler's plugin ``dynamicresources``; KEP-3063). ``deci
 ``find_claim_to_deallocate`` are pure; ``ClassicScheduler`` carries out what they decide.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -32,8 +33,10 @@ from kerf_dra.driver.kube.http.client import Client, PatchType
 from kerf_dra.driver.kube.http.errors import AlreadyExistsError, NotFoundError
 from kerf_dra.driver.kube.informer import Informer
 from kerf_dra.driver.kube.patches import if_unchanged
+from kerf_dra.driver.kube.store import ObjectChange
 from kerf_dra.driver.runtime.notifier import Notifier
 from kerf_dra.driver.scheduling.node_filter import filter_node, node_view
+from kerf_dra.driver.scheduling.resource_fit import RequestLedger, find_shortages, pod_requests
 
 _RETRY_S: Final = 1.0
 """The wait after a failed write, when nothing else wakes the scheduler."""
@@ -49,7 +52,9 @@ class PodSchedulingState:
     classes: Mapping[str, ClassicClass]
     context: PodSchedulingContext | None
     nodes: Sequence[Node]
-    """The nodes that pass the node filter, i.e. those the pod could run on without its claims."""
+    """The nodes that pass the node filter and have room, i.e. those the pod could run on without its claims."""
+    obstacles: str = ""
+    """Why other nodes are not among them, in kube-scheduler's words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +85,7 @@ def decide_next_step(state: PodSchedulingState) -> Unschedulable | UpdateContext
             return Unschedulable(f"claim {entry}: {reason}")
     nodes = [node.metadata.name for node in state.nodes if _is_suitable(node, state)]
     if not nodes:
-        return Unschedulable("no node suits the pod's claims")
+        return Unschedulable("no node suits the pod's claims" if state.nodes else f"no node fits: {state.obstacles}")
     pending = [entry for entry, claim in state.claims.items() if claim.status.allocation is None]
     if not pending:
         return BindPod(nodes[0])
@@ -144,7 +149,8 @@ class ClassicScheduler:
         self._events = events
         self._change = Notifier()
         self._reported: dict[str, str] = {}
-        self._pods = Informer(client, PODS, on_change=self._changed)
+        self._requests = RequestLedger()
+        self._pods = Informer(client, PODS, on_change=self._pod_changed)
         self._nodes = Informer(client, NODES, on_change=self._changed)
         self._claims = Informer(client, kinds.claims, on_change=self._changed)
         self._classes = Informer(client, kinds.classes, on_change=self._changed)
@@ -164,6 +170,13 @@ class ClassicScheduler:
                     await change.wait()
 
     def _changed(self, _: object) -> None:
+        self._change.notify()
+
+    def _pod_changed(self, change: ObjectChange[Pod]) -> None:
+        if change.new is None:
+            self._requests.remove_pod(change.ref)
+        else:
+            self._requests.set_pod(change.new)
         self._change.notify()
 
     def _pending(self) -> Iterable[Pod]:
@@ -209,13 +222,23 @@ class ClassicScheduler:
             if claim is None:
                 return f"waiting for the claim of {entry.name} to be created"
             claims[entry.name] = claim
+        obstacles = {node.metadata.name: self._find_obstacles(pod, node) for node in self._nodes.store.values()}
+        counted = Counter(obstacle for found in obstacles.values() for obstacle in found)
         return PodSchedulingState(
             pod=pod,
             claims=claims,
             classes={class_.metadata.name: class_ for class_ in self._classes.store.values()},
             context=self._contexts.store.get(pod.ref),
-            nodes=[node for node in self._nodes.store.values() if filter_node(pod, node) is None],
+            nodes=[node for node in self._nodes.store.values() if not obstacles[node.metadata.name]],
+            obstacles=", ".join(f"{number} {obstacle}" for obstacle, number in sorted(counted.items())),
         )
+
+    def _find_obstacles(self, pod: Pod, node: Node) -> list[str]:
+        """Return why ``node`` cannot take ``pod``, whatever its claims are; empty: it can."""
+        if reason := filter_node(pod, node):
+            return [reason]
+        used, allocatable = self._requests.of_node(node.metadata.name), node.status.allocatable
+        return [str(each) for each in find_shortages(pod_requests(pod), allocatable, used)] if allocatable else []
 
     async def _write_context(self, state: PodSchedulingState, spec: PodSchedulingContextSpec) -> None:
         kind, context, pod = self._kinds.scheduling_contexts, state.context, state.pod
@@ -247,6 +270,7 @@ class ClassicScheduler:
         target = ObjectReference(kind="Node", name=node)
         metadata = ObjectMeta(name=pod.metadata.name, namespace=pod.metadata.namespace)
         await self._client.create_subresource(BINDINGS, Binding(metadata=metadata, target=target), "binding")
+        self._requests.set_pod(pod, node)
         self._reported.pop(pod.metadata.uid, None)
         self._events.report(
             reference(pod), type="Normal", reason="Scheduled", message=f"Successfully assigned {pod.ref} to {node}"

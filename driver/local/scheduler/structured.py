@@ -1,17 +1,17 @@
 """The scheduler: it finds a node and devices for every pending pod with ``kerf_dra.driver.allocation``.
 
-What kube-scheduler does with DRA (KEP-4381): the pod's claims are allocated together on the first node where they all
-fit, the allocation and the pod's reservation are written to each claim's status, then, when the devices are ready
-(KEP-5007), the pod is bound. One pod at a time; own writes count before the watch shows them, so no device is given
-twice.
+What kube-scheduler does with DRA (KEP-4381): the pod's claims are allocated together on the first node that has room
+for its CPU, memory and extended resources and where they all fit, the allocation and the pod's reservation are written
+to each claim's status, then, when the devices are ready (KEP-5007), the pod is bound. One pod at a time; own writes
+count before the watch shows them, so no device is given twice.
 """
 
 import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
@@ -60,6 +60,7 @@ from kerf_dra.driver.local.controllers.resource_claims import FINALIZER, owning_
 from kerf_dra.driver.scheduling.binding_conditions import BindingFailed, BindingPending, check_binding
 from kerf_dra.driver.scheduling.extended_resources import build_claim, build_requests, classes_by_resource
 from kerf_dra.driver.scheduling.node_filter import filter_node, find_claim_elsewhere, node_view
+from kerf_dra.driver.scheduling.resource_fit import Amounts, RequestLedger, find_shortages, pod_requests
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +101,8 @@ class Snapshot:
     """The nodes, sorted by name."""
     classes: dict[str, DeviceClass]
     allocator: ClusterAllocator
+    requests: RequestLedger = field(default_factory=RequestLedger)
+    """What the pods of the nodes request."""
 
 
 def decide(
@@ -107,11 +110,15 @@ def decide(
 ) -> Decision:
     """Choose a node for ``pod`` and devices for those of its ``claims`` that have none; ``budget`` is for each node."""
     unallocated = [claim for claim in claims if claim.status.allocation is None]
-    reasons = {node.metadata.name: _filter(pod, claims, node) for node in now.nodes}
-    open_ = [name for name, reason in reasons.items() if reason is None]
+    requests, backed = pod_requests(pod), classes_by_resource(now.classes.values())
+    reasons = {
+        node.metadata.name: _filter(pod, claims, node) or _find_shortages(requests, node, now.requests, backed)
+        for node in now.nodes
+    }
+    open_ = [name for name, found in reasons.items() if not found]
     if not unallocated and open_:
         return Placed(open_[0], ())
-    obstacles = Counter(reason for reason in reasons.values() if reason is not None)
+    obstacles = Counter(reason for found in reasons.values() for reason in found)
     details: list[str] = []
     if open_:
         placement = now.allocator.place(
@@ -131,11 +138,19 @@ def decide(
     return Pending(f"0/{len(now.nodes)} nodes are available: {summary}." + "".join(f" {text}." for text in details))
 
 
-def _filter(pod: Pod, claims: Sequence[ResourceClaim], node: Node) -> str | None:
-    """Return why a node cannot take a pod, whatever devices are free there; None: it can."""
+def _filter(pod: Pod, claims: Sequence[ResourceClaim], node: Node) -> list[str]:
+    """Return why a node cannot take a pod, whatever is free there; empty: it can."""
     if reason := filter_node(pod, node):
-        return reason
-    return "node(s) are not where an allocated claim can be used" if find_claim_elsewhere(claims, node) else None
+        return [reason]
+    return ["node(s) are not where an allocated claim can be used"] if find_claim_elsewhere(claims, node) else []
+
+
+def _find_shortages(requests: Amounts, node: Node, ledger: RequestLedger, backed: Mapping[str, str]) -> list[str]:
+    """Return what a node has too little of; of one that has reported no amounts nothing is known to be short."""
+    if not node.status.allocatable:
+        return []
+    used = ledger.of_node(node.metadata.name)
+    return [str(each) for each in find_shortages(requests, node.status.allocatable, used, backed)]
 
 
 def _details(outcome: Outcome) -> list[str]:
@@ -175,6 +190,8 @@ class Scheduler:
         self._wake = anyio.Event()
         self._allocator = ClusterAllocator(features, PoolIndex.build(()))
         self._bound: set[ObjectRef] = set()
+        """Pods that are bound, until the watch shows it."""
+        self._requests = RequestLedger()
         self._extended: dict[str, str] = {}
         """Claims made for extended resources, by pod UID, until the pods show them."""
         self._pods = Informer(client, PODS, on_change=self._pod_changed)
@@ -241,6 +258,7 @@ class Scheduler:
         binding = Binding(metadata=ObjectMeta(name=pod.metadata.name, namespace=pod.metadata.namespace), target=target)
         await self._client.create_subresource(BINDINGS, binding, "binding")
         self._bound.add(pod.ref)
+        self._requests.set_pod(pod, decision.node)
         message = f"Successfully assigned {pod.ref} to {decision.node}"
         self._events.report(reference(pod), type="Normal", reason="Scheduled", message=message)
 
@@ -286,6 +304,7 @@ class Scheduler:
             nodes=sorted(self._nodes.store.values(), key=lambda node: node.metadata.name),
             classes={class_.metadata.name: class_ for class_ in self._classes.store.values()},
             allocator=self._allocator,
+            requests=self._requests,
         )
 
     async def _reserve(self, claim: ResourceClaim, allocation: AllocationResult | None, pod: Pod) -> ResourceClaim:
@@ -360,6 +379,10 @@ class Scheduler:
     def _pod_changed(self, change: ObjectChange[Pod]) -> None:
         if change.new is None or change.new.spec.node_name:
             self._bound.discard(change.ref)
+        if change.new is None:
+            self._requests.remove_pod(change.ref)
+        else:
+            self._requests.set_pod(change.new)
         if change.old is not None and (change.new is None or change.new.extended_claim_name):
             self._extended.pop(change.old.metadata.uid, None)
         self._wake.set()

@@ -1,10 +1,11 @@
 """A pod's claims are allocated together, on the first node where they all fit."""
 
+import dataclasses
 from collections.abc import Iterable
 
 import msgspec
 
-from kerf_dra.api.core.v1 import Node, NodeStatus, Pod
+from kerf_dra.api.core.v1 import Container, Node, NodeStatus, Pod, PodSpec, ResourceRequirements
 from kerf_dra.api.model.allocations import AllocationResult, ResourceClaimStatus
 from kerf_dra.api.model.claims import (
     DeviceClaim,
@@ -16,6 +17,7 @@ from kerf_dra.api.model.claims import (
 )
 from kerf_dra.api.model.devices import Device, ResourcePool, ResourceSlice, ResourceSliceSpec
 from kerf_dra.api.model.metadata import Condition, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
+from kerf_dra.api.model.quantity import Quantity
 from kerf_dra.driver.allocation import Budget, ClusterAllocator, Features, PoolIndex
 from kerf_dra.driver.local.scheduler.structured import Decision, Pending, Placed, Snapshot, decide
 from kerf_dra.driver.scheduling.node_filter import node_view
@@ -107,6 +109,30 @@ def test_a_missing_class_stops_the_attempt() -> None:
     decision = placed([claim("x", class_name="nope")], snapshot(TWO_NODES))
     assert isinstance(decision, Pending)
     assert "nope" in decision.message
+
+
+def test_nodes_without_room_are_passed_over_with_their_reasons() -> None:
+    def with_amounts(name: str, **amounts: str) -> Node:
+        allocatable = {resource: Quantity(amount) for resource, amount in {"pods": "110", **amounts}.items()}
+        return msgspec.structs.replace(
+            node(name), status=msgspec.structs.replace(node(name).status, allocatable=allocatable)
+        )
+
+    nodes = [with_amounts("node-1", cpu="2", memory="1Gi"), with_amounts("node-2", cpu="1", memory="9Gi")]
+    now = dataclasses.replace(snapshot(TWO_NODES), nodes=nodes)
+
+    def wanting(**requests: str) -> Pod:
+        amounts = {resource: Quantity(amount) for resource, amount in requests.items()}
+        return Pod(spec=PodSpec(containers=(Container(name="c", resources=ResourceRequirements(requests=amounts)),)))
+
+    def decided(pod: Pod) -> Decision:
+        return decide(pod, [], now, share_id=lambda: "share", budget=BUDGET)
+
+    assert decided(wanting(cpu="2")) == Placed("node-1", ())
+    assert decided(wanting(memory="2Gi")) == Placed("node-2", ())
+    assert decided(wanting(cpu="2", memory="2Gi")) == Pending(
+        "0/2 nodes are available: 1 Insufficient cpu, 1 Insufficient memory."
+    )
 
 
 def test_an_empty_cluster_says_so() -> None:
