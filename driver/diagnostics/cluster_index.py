@@ -21,6 +21,7 @@ from kerf_dra.driver.diagnostics.cluster_state import ClusterState
 from kerf_dra.driver.diagnostics.extended_resources.discovered_devices import DiscoveredDeviceUse
 from kerf_dra.driver.diagnostics.extended_resources.offered_resources import ResourceUse
 from kerf_dra.driver.diagnostics.feature_gates import detect_features
+from kerf_dra.driver.diagnostics.node_fit import NodeFit, add_requests
 from kerf_dra.driver.scheduling.node_filter import node_view
 
 _BUDGET: Final = Budget()
@@ -84,7 +85,9 @@ class ClusterIndex:
 
     def with_pods(self, pods: Iterable[Pod]) -> "ClusterIndex":
         """Return this cluster with ``pods`` added."""
-        return self._derived(msgspec.structs.replace(self.state, pods=(*self.state.pods, *pods)))
+        added = tuple(pods)
+        requested = add_requests(self.state.requested, added)
+        return self._derived(msgspec.structs.replace(self.state, pods=(*self.state.pods, *added), requested=requested))
 
     def _derived(self, state: ClusterState) -> "ClusterIndex":
         """Return an index over ``state``, which has the same slices, without indexing them again."""
@@ -112,6 +115,11 @@ class ClusterIndex:
     @cached_property
     def templates(self) -> Mapping[ObjectRef, ResourceClaimTemplate]:
         return _by_ref(self.state.templates)
+
+    @cached_property
+    def node_fit(self) -> NodeFit:
+        """What is left on nodes of CPU, memory and other counted resources."""
+        return NodeFit(self.state)
 
     @cached_property
     def resource_use(self) -> ResourceUse:

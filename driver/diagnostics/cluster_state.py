@@ -13,6 +13,7 @@ from kerf_dra.api.model.base import Value
 from kerf_dra.api.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from kerf_dra.api.model.classic import ClassicClaim, ClassicClass, ClassicTemplate, PodSchedulingContext
 from kerf_dra.api.model.devices import DeviceTaintRule, ResourceSlice
+from kerf_dra.api.model.quantity import Quantity
 
 
 class ClassicState(Value):
@@ -80,6 +81,15 @@ class DiscoveredDeviceState(Value):
     """How many of its resource the kubelet of each node lists, by node."""
 
 
+class RequestedResources(Value):
+    """What the pods of one node request together, as kube-scheduler counts it."""
+
+    node: str
+    pods: int
+    requests: dict[str, Quantity] = {}
+    """The sums by resource, such as ``cpu``."""
+
+
 class ClusterState(Value):
     """The objects on which allocation depends; ``dump.redact`` removes what no report needs."""
 
@@ -90,6 +100,8 @@ class ClusterState(Value):
     nodes: tuple[Node, ...] = ()
     pods: tuple[Pod, ...] = ()
     """The pods that use devices."""
+    requested: tuple[RequestedResources, ...] | None = None
+    """What all pods request of the nodes on which they run; None: it is unknown, as in older dumps."""
     claims: tuple[ResourceClaim, ...] = msgspec.field(default=(), name="resourceClaims")
     templates: tuple[ResourceClaimTemplate, ...] = msgspec.field(default=(), name="resourceClaimTemplates")
     classes: tuple[DeviceClass, ...] = msgspec.field(default=(), name="deviceClasses")

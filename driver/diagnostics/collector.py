@@ -25,6 +25,7 @@ from kerf_dra.driver.diagnostics.extended_resources.discovered_devices import (
     find_discovered,
 )
 from kerf_dra.driver.diagnostics.extended_resources.offered_resources import find_offered, offers_resources
+from kerf_dra.driver.diagnostics.node_fit import sum_requests
 from kerf_dra.driver.kube.discovery import ClassicFeatures, discover, discover_classic
 from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.http.errors import ForbiddenError, NotFoundError
@@ -70,7 +71,7 @@ async def collect_state(client: Client, now: Callable[[], str], namespace: str =
     compact_slices = projected_kind(api.resource.resource_slices, CompactSlice, compactor.compact)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(reader.read, "nodes", _COMPACT_NODES)
-        tasks.start_soon(reader.read, "pods", PODS, _UNFINISHED)
+        tasks.start_soon(reader.read_optional, "pods", PODS, _UNFINISHED)
         tasks.start_soon(reader.read, "claims", api.resource.resource_claims)
         tasks.start_soon(reader.read, "templates", api.resource.resource_claim_templates)
         tasks.start_soon(reader.read, "classes", api.resource.device_classes)
@@ -83,6 +84,7 @@ async def collect_state(client: Client, now: Callable[[], str], namespace: str =
             tasks.start_soon(reader.read_events, f"reason={reason}", namespace)
     lists = reader.lists
     pods = tuple(pod for pod in lists["pods"] if _uses_devices(pod))
+    requested = None if PODS.plural in reader.forbidden_lists else sum_requests(lists["pods"])
     if offers_resources(lists["resource_classes"]):
         await reader.read("node_setups", NODE_SETUPS)
     configurations, devices = find_discovered(lists["configurations"], lists["devices"])
@@ -91,6 +93,7 @@ async def collect_state(client: Client, now: Callable[[], str], namespace: str =
         gathered_at=gathered_at,
         nodes=lists["nodes"],
         pods=pods,
+        requested=requested,
         claims=lists["claims"],
         templates=lists["templates"],
         classes=lists["classes"],
@@ -133,6 +136,7 @@ async def _collect_classic(reader: "_Reader", api: ClassicFeatures, gathered_at:
         gathered_at=gathered_at,
         nodes=lists["nodes"],
         pods=pods,
+        requested=sum_requests(lists["pods"]),
         discovery_configurations=configurations,
         discovered_devices=devices,
         events=tuple(_relevant(reader.events, pods)),
@@ -168,11 +172,11 @@ class _Reader:
             self.lists[field] = listed.items
             self.unreadable += (f"{kind.kind} {ref}" for ref in listed.unreadable)
 
-    async def read_optional(self, field: str, kind: Kind[Any]) -> None:
+    async def read_optional(self, field: str, kind: Kind[Any], field_selector: str = "") -> None:
         """Read a list of a kind that may not be installed, or that the user may not read."""
         self.lists[field] = ()
         try:
-            await self.read(field, kind)
+            await self.read(field, kind, field_selector)
         except NotFoundError:
             pass  # Kerf's API is not installed: nothing of Kerf's is there
         except ForbiddenError as error:
@@ -193,10 +197,12 @@ class _Reader:
 
 
 def _uses_devices(pod: Pod) -> bool:
-    """Whether a pod has claims, or extended resources that a class may back (KEP-5004): their names have a domain."""
+    """Whether a pod has claims, or extended resources, which a class or a device plugin may back (KEP-5004)."""
     containers = (*pod.spec.init_containers, *pod.spec.containers)
     return bool(pod.spec.resource_claims) or any(
-        "/" in name for container in containers for name in container.resources.limits
+        "/" in name
+        for container in containers
+        for name in container.resources.limits  # such names have a domain
     )
 
 

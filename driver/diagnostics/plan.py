@@ -2,7 +2,8 @@
 
 Pods are placed one after the other, each on the first node by name on which it fits, on the devices that the
 scheduler's first-fit allocation takes there. Where several nodes fit, kube-scheduler chooses by scores that depend on
-CPU, memory and images, which are not modeled here: restrict the plan to one node to see what happens on it.
+CPU, memory and images, which are not modeled here: restrict the plan to one node to see what happens on it. A node must
+have room for what a pod requests of CPU, memory and other counted resources, where it is known what nodes have left.
 """
 
 from collections import Counter
@@ -20,13 +21,16 @@ from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.driver.allocation import NodeAllocation
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
 from kerf_dra.driver.diagnostics.explain.report import Subject, WhyReport
+from kerf_dra.driver.diagnostics.explain.resource_faults import explain_unjudged
 from kerf_dra.driver.diagnostics.explain.why import explain_misfit
 from kerf_dra.driver.diagnostics.extended_resources.offered_resources import ResourceUse
 from kerf_dra.driver.diagnostics.feature_gates import find_unsupported
 from kerf_dra.driver.diagnostics.frag import count_sizes
+from kerf_dra.driver.diagnostics.node_fit import NodeFit
 from kerf_dra.driver.diagnostics.progress import ProgressTracker, without_progress
 from kerf_dra.driver.diagnostics.workload import Workload
 from kerf_dra.driver.scheduling.node_filter import explain_filter
+from kerf_dra.driver.scheduling.resource_fit import pod_requests
 
 MOST_COUNTED: Final = 1000
 """Copies of a workload that are counted beyond the plan: users need no more exact number than "at least 1000"."""
@@ -107,6 +111,8 @@ class PlanReport:
     """Documents of kinds that have nothing to do with devices."""
     unheeded: tuple[str, ...]
     """Features that the workloads use and the cluster ignores, each with its feature gate."""
+    unjudged: str
+    """Why CPU and memory are not judged; empty: they are, or no pod is planned."""
 
 
 def plan_workloads(
@@ -146,14 +152,15 @@ def plan_workloads(
         sizes=tuple(_compare_sizes(cluster, after)),
         passed_over=passed_over,
         unheeded=find_unsupported((each.claim for workload in workloads for each in workload.claims), cluster.features),
+        unjudged=explain_unjudged(cluster) if any(each.pod for each in workloads) else "",
     )
 
 
 def _planned_pods(workloads: Sequence[Workload], placed: Sequence[PlacedCopy]) -> Iterator[Pod]:
-    """Yield the pods of ``placed`` that have extended resources, on their nodes."""
+    """Yield the pods of ``placed``, on their nodes."""
     pods = {str(each): each.pod for each in workloads}
     for copy in placed:
-        pod = pods[copy.demand] if copy.resources else None
+        pod = pods[copy.demand]
         if pod is not None:
             metadata = _replace(pod.metadata, name=f"{pod.metadata.name}/{copy.copy}")
             yield _replace(pod, metadata=metadata, spec=_replace(pod.spec, node_name=copy.node))
@@ -175,7 +182,12 @@ class _Planner:
         self._allocator = cluster.build_allocator()
         self._shared: dict[ObjectRef, ResourceClaim] = {}
         """Shared claims that the plan has allocated."""
-        self._nodes: dict[object, frozenset[str]] = {}
+        self._nodes: dict[tuple[int, tuple[ObjectRef, ...]], frozenset[str]] = {}
+        """The nodes on which pods of a workload may run and have room, by its position and its allocated claims."""
+        self._requests = [pod_requests(each.pod) if each.pod else None for each in workloads]
+        self._fit = NodeFit(cluster.state)
+        self._placed: list[tuple[int, str]] = []
+        """The position and the node of each pod that the plan has placed."""
         self.allocated: list[ResourceClaim] = []
         self._resource_use = ResourceUse(cluster.state.offered_resources, cluster.state.pods)
         self._taken: list[tuple[str, str, int]] = []
@@ -209,6 +221,7 @@ class _Planner:
         for name, amount in workload.resources.items():
             use.take(name, node, amount)
             self._taken.append((name, node, amount))
+        self._take_room(position, node)
         return PlacedCopy(
             demand=str(workload),
             copy=copy,
@@ -230,6 +243,7 @@ class _Planner:
         """Count how many more copies fit by placing them, and take them away again."""
         workload = self._workloads[position]
         before, shared, taken = len(self.allocated), dict(self._shared), len(self._taken)
+        pods = len(self._placed)
         copies = 0
         for number in track(range(1, 1 + MOST_COUNTED), f"counting how many more of {workload} fit"):
             if self.place(position, placed + number) is None:
@@ -241,6 +255,7 @@ class _Planner:
         for name, node, amount in self._taken[taken:]:
             self._resource_use.take(name, node, -amount)
         del self._taken[taken:]
+        self._give_room_back(pods)
         self._shared = shared
         return Headroom(demand=str(workload), copies=copies, is_bound=copies == MOST_COUNTED)
 
@@ -263,13 +278,36 @@ class _Planner:
         ]
 
     def _find_nodes(self, position: int, claims: Sequence[ResourceClaim]) -> frozenset[str]:
-        """Return the nodes on which a workload's pods may run and can use what its ``claims`` hold already."""
-        key = position, *(claim.ref for claim in claims if claim.status.allocation)
+        """Return the nodes on which a workload's pods may run, have room and can use what its ``claims`` hold."""
+        key = position, tuple(claim.ref for claim in claims if claim.status.allocation)
         if key not in self._nodes:
             pod = self._workloads[position].pod
             fitting = (node for node in self._cluster.nodes if explain_filter(pod, claims, node) is None)
-            self._nodes[key] = frozenset({node.metadata.name for node in fitting})
+            names = (node.metadata.name for node in fitting)
+            self._nodes[key] = frozenset(name for name in names if self._has_room(position, name))
         return self._nodes[key]
+
+    def _has_room(self, position: int, node: str) -> bool:
+        requests = self._requests[position]
+        return requests is None or not self._fit.find_shortages(requests, node)
+
+    def _take_room(self, position: int, node: str) -> None:
+        """Count a placed pod on ``node``, the only one that may have no room any more for others."""
+        requests = self._requests[position]
+        if requests is None:
+            return
+        self._fit.take(requests, node)
+        self._placed.append((position, node))
+        for key, nodes in self._nodes.items():
+            if node in nodes and not self._has_room(key[0], node):
+                self._nodes[key] = nodes - {node}
+
+    def _give_room_back(self, kept: int) -> None:
+        """Take away all placed pods but the first ``kept``."""
+        for position, node in self._placed[kept:]:
+            self._fit.take(self._requests[position] or {}, node, -1)
+        del self._placed[kept:]
+        self._nodes.clear()
 
     def _take(
         self, workload: Workload, claims: Sequence[ResourceClaim], results: Sequence[AllocationResult]

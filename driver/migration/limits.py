@@ -6,7 +6,6 @@ the extender, becomes a remark where a claim says it in another way.
 """
 
 import copy
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -19,6 +18,7 @@ from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.device_attributes import ATTRIBUTE_UUID
 from kerf_dra.api.model.quantity import Quantity
 from kerf_dra.api.wire import to_builtins
+from kerf_dra.driver.families.counted_resources import INTEL, NVIDIA_GPU, NVIDIA_MIG
 from kerf_dra.driver.families.shared import SHARED
 from kerf_dra.driver.families.shared.objects import name_class
 from kerf_dra.driver.migration.akri import DOMAIN, find_configuration, name_of
@@ -34,11 +34,9 @@ _TEMPLATES: Final[Mapping[str, Sequence[str]]] = {
     "CronJob": ("spec", "jobTemplate", "spec", "template"),
 }
 """Where the pod is in objects of a kind."""
-_MIG: Final = re.compile(r"nvidia\.com/mig-([0-9]+g\.[0-9]+gb(?:\.me)?)")
-_INTEL: Final = "gpu.intel.com/"
-_INTEL_CARDS: Final = (f"{_INTEL}i915", f"{_INTEL}xe")
-_INTEL_PARTS: Final = (f"{_INTEL}millicores", f"{_INTEL}memory.max", f"{_INTEL}tiles")
-_MONITORING: Final = (f"{_INTEL}i915_monitoring", f"{_INTEL}xe_monitoring")
+_INTEL_CARDS: Final = (f"{INTEL}i915", f"{INTEL}xe")
+_INTEL_PARTS: Final = (f"{INTEL}millicores", f"{INTEL}memory.max", f"{INTEL}tiles")
+_MONITORING: Final = (f"{INTEL}i915_monitoring", f"{INTEL}xe_monitoring")
 _GAS: Final = "gas-"
 _GAS_DECISIONS: Final = frozenset({"gas-ts", "gas-container-cards", "gas-container-tiles"})
 """What the extender itself wrote: the scheduler decides it anew."""
@@ -195,9 +193,9 @@ def _take_limits(container: JsonObject, conversion: _Conversion) -> Iterator[_Wi
                 f"{where}: {name}: remove devicePlugin from ResourceClass {class_name} once no pod asks for it any more"
             )
             yield _Wish(class_name, count)
-        elif name == "nvidia.com/gpu":
+        elif name == NVIDIA_GPU:
             yield conversion.want("gpu-whole", count, device="gpu", cut="Whole")
-        elif match := _MIG.fullmatch(name):
+        elif match := NVIDIA_MIG.fullmatch(name):
             profile = match[1].replace(".me", "+me")
             class_name = f"gpu-{match[1].replace('.', '-')}"
             yield conversion.want(class_name, count, device="gpu", profile=profile)
@@ -246,9 +244,9 @@ def _want_intel(limits: Mapping[str, Quantity], where: str, conversion: _Convers
     if not limits:
         return
     cards = sum(int(limits[name]) for name in _INTEL_CARDS if name in limits) or 1
-    tiles = int(limits.get(f"{_INTEL}tiles", Quantity(0)))
-    memory = limits.get(f"{_INTEL}memory.max")
-    millicores = limits.get(f"{_INTEL}millicores")
+    tiles = int(limits.get(f"{INTEL}tiles", Quantity(0)))
+    memory = limits.get(f"{INTEL}memory.max")
+    millicores = limits.get(f"{INTEL}millicores")
     if tiles:
         if memory is not None or millicores is not None:
             conversion.remarks.append(

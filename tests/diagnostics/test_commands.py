@@ -180,7 +180,7 @@ def test_a_bad_plan_is_told(
 def test_plan_and_frag_print_documents(run: Run, idle: str, manifests: str) -> None:
     _, out, _ = run("plan", "-f", manifests, "--from", idle, "-o", "json", "--nodes", "node-2")
     document = json.loads(out)
-    assert list(document) == ["fits", "placed", "unplaced", "more", "sizes", "passed_over", "unheeded"]
+    assert list(document) == ["fits", "placed", "unplaced", "more", "sizes", "passed_over", "unheeded", "unjudged"]
     assert document["placed"][0]["node"] == "node-2"
     _, out, _ = run("frag", "--from", idle, "-o", "yaml")
     document = yaml.safe_load(out)

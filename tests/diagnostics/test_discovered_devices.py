@@ -169,6 +169,8 @@ def test_the_report_of_a_pod_with_limits_fits_a_terminal_and_says_nothing_of_cla
         "  -> let the pod run on a node that sees one, or correct the name: kubectl get",
         "     discovereddevices lists them with their nodes; if none sees it, read the",
         "     log of the plugin on one that should",
+        "",
+        "CPU and memory are not judged: it is unknown what nodes have and pods request",
     ]
 
 

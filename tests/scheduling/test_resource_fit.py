@@ -1,5 +1,6 @@
 """What a pod requests, and whether a node has room for it, as kube-scheduler counts."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -21,13 +22,18 @@ def pod(name: str = "p", *, node: str = "", phase: str = "Pending", **spec: Any)
     return PODS.decode(msgspec.json.encode(body))
 
 
-def one(name: str, policy: str = "", *, limits: dict[str, str] | None = None, **requests: str) -> dict[str, Any]:
+def one(name: str, policy: str = "", *, limits: dict[str, str] | None = None, **requests: Any) -> dict[str, Any]:
     resources = {"requests": requests, "limits": limits or {}}
     return {"name": name, "resources": resources, **({"restartPolicy": policy} if policy else {})}
 
 
-def amounts(found: dict[str, Quantity]) -> dict[str, str]:
+def amounts(found: Mapping[str, Quantity]) -> dict[str, str]:
     return {name: str(amount) for name, amount in found.items()}
+
+
+BIG: dict[str, Any] = {"hugepages-2Mi": "4Mi"}
+STORAGE: dict[str, Any] = {"ephemeral-storage": "1Gi"}
+Y: dict[str, Any] = {"x.example/y": "2"}
 
 
 @pytest.mark.parametrize(
@@ -74,7 +80,7 @@ def amounts(found: dict[str, Quantity]) -> dict[str, str]:
         ),
         pytest.param(
             {
-                "containers": [one("a", cpu="1", memory="1Gi", **{"x.example/y": "2"})],
+                "containers": [one("a", cpu="1", memory="1Gi", **Y)],
                 "resources": {"requests": {"cpu": "8", "x.example/y": "9"}},
                 "overhead": {"cpu": "1"},
             },
@@ -87,7 +93,7 @@ def amounts(found: dict[str, Quantity]) -> dict[str, str]:
             id="limits of the pod count where no container requests",
         ),
         pytest.param(
-            {"containers": [one("a", **{"hugepages-2Mi": "4Mi"}), one("b", **{"ephemeral-storage": "1Gi"})]},
+            {"containers": [one("a", **BIG), one("b", **STORAGE)]},
             {"ephemeral-storage": "1Gi", "hugepages-2Mi": "4Mi"},
             id="huge pages and storage",
         ),
@@ -117,7 +123,7 @@ NODE = {"cpu": Quantity("4"), "memory": Quantity("8Gi"), "pods": Quantity("2"), 
     ],
 )
 def test_a_node_that_lacks_something_says_what(
-    wanted: dict[str, str], running: list[dict[str, str]], said: list[str]
+    wanted: dict[str, Any], running: list[dict[str, Any]], said: list[str]
 ) -> None:
     ledger = RequestLedger(
         pod(f"r{number}", node="n", containers=[one("c", **requests)]) for number, requests in enumerate(running)

@@ -18,6 +18,7 @@ from kerf_dra.driver.cli.options.cluster import (
     format_count,
     node_option,
     read_state,
+    require_pods,
     require_scheduler_allocation,
     with_exit_codes,
 )
@@ -59,6 +60,7 @@ def command(
     """
     source = read_state(kubeconfig, context, dump)
     require_scheduler_allocation(source, "frag")
+    require_pods(source, "frag")
     cluster = build_cluster_index(source)
     answer = measure_fragmentation(cluster, nodes=choose_nodes(cluster, nodes), size=size, track=Progress())
     if output in ("text", "wide"):

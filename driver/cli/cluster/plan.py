@@ -181,6 +181,8 @@ def _lines(answer: PlanReport, *, is_wide: bool) -> Iterator[str]:
         yield format_table(("MODEL", "SIZE", "FREE NOW", "FREE THEN"), rows)
     if answer.unheeded:
         yield f"\nthis cluster ignores {', '.join(answer.unheeded)}: its API server drops the field"
+    if answer.unjudged:
+        yield f"\n{answer.unjudged}"
     if answer.passed_over:
         yield f"\nwithout devices, passed over: {', '.join(answer.passed_over)}"
 

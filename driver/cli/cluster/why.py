@@ -19,6 +19,7 @@ from kerf_dra.driver.cli.options.cluster import (
     format_count,
     namespace_option,
     read_state,
+    require_pods,
     with_exit_codes,
 )
 from kerf_dra.driver.cli.options.names import complete_objects
@@ -44,6 +45,7 @@ from kerf_dra.driver.diagnostics.explain.report import (
     WhyReport,
     WorkloadReport,
 )
+from kerf_dra.driver.diagnostics.explain.resource_faults import explain_unjudged
 from kerf_dra.driver.diagnostics.explain.why import explain_claim, explain_pod
 from kerf_dra.driver.diagnostics.explain.workload_pods import explain_waiting_pods, explain_workload
 
@@ -60,6 +62,8 @@ _EXITS: Final = {
     Verdict.INVALID: EXIT_DOES_NOT_FIT,
     Verdict.UNDECIDED: EXIT_NO_ANSWER,
 }
+_ABOUT_NODES: Final = frozenset({Verdict.FITS, Verdict.DOES_NOT_FIT, Verdict.UNDECIDED})
+"""The answers for which it counts what nodes have left of CPU and memory."""
 _WORST_FIRST: Final = (EXIT_DOES_NOT_FIT, EXIT_NO_ANSWER, 0)
 """The exit codes of several pods: a certain no is worse than no answer."""
 _COLORS: Final = {0: "green", EXIT_DOES_NOT_FIT: "red", EXIT_NO_ANSWER: "yellow"}
@@ -134,6 +138,7 @@ def command(
     if all_namespaces and (question.name or namespace):
         raise click.UsageError("-A is for `kerf why pods`: leave out the name and --namespace")
     source = read_state(kubeconfig, context, dump, namespace)
+    require_pods(source, "why")
     cluster = build_cluster_index(source, deadline_s)
     answer = _ask(cluster, question, "" if all_namespaces else namespace or source.namespace)
     reports = answer.pods if isinstance(answer, WorkloadReport) else (answer,)
@@ -185,6 +190,10 @@ def _lines(cluster: ClusterIndex, answer: WhyReport | WorkloadReport, *, is_wide
             yield from render_report(report, is_wide=is_wide)
     else:
         yield from render_report(answer, is_wide=is_wide)
+    reports = answer.pods if isinstance(answer, WorkloadReport) else (answer,)
+    if any(report.verdict in _ABOUT_NODES for report in reports) and (why := explain_unjudged(cluster)):
+        yield ""
+        yield from _wrapped(why)
     for plural, why in cluster.state.forbidden_lists.items():
         yield ""
         yield from _wrapped(to_one_line(f"{plural} could not be read, so what they say is missing here: {why}"))

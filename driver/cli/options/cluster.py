@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, ParamSpec, TypeVar
 import anyio
 import click
 
+from kerf_dra.api.core.v1 import PODS
 from kerf_dra.api.errors import InvalidDocumentError, KerfError, UnsupportedError
 from kerf_dra.api.model.names import list_names
 from kerf_dra.driver.allocation import Budget
@@ -150,6 +151,12 @@ def require_scheduler_allocation(source: StateSource, command: str) -> None:
             "driver's controller allocates by rules of its own and no ResourceSlices are published, so nothing can be "
             "tried out; `kerf why` works here"
         )
+
+
+def require_pods(source: StateSource, command: str) -> None:
+    """Raise UnsupportedError for ``command``, whose answers are about pods, where pods may not be listed."""
+    if reason := source.state.forbidden_lists.get(PODS.plural):
+        raise UnsupportedError(f"`kerf {command}` needs the pods of the cluster, which could not be read: {reason}")
 
 
 def build_cluster_index(source: StateSource, deadline_s: float = _DEADLINE_S) -> ClusterIndex:

@@ -28,6 +28,9 @@ _STEPS: Final[Mapping[ReasonCode, str]] = {
     Obstacle.COMBINATION: "ask for less in one pod, or wait until a claim gives its devices back",
     CauseCode.EXTENDED_RESOURCE: "wait until a pod that has some ends, or raise devicePlugin.perNode of the "
     "ResourceClass that offers it; the events ResourceNotOffered of a node say why it has fewer",
+    CauseCode.INSUFFICIENT_RESOURCE: "have the pod request less, wait until pods of the node end, or add a node",
+    CauseCode.RESOURCE_NOT_OFFERED: "correct the name in limits, or have the pod name a claim instead: `kerf claim` "
+    "writes one, and `kerf migrate -f` converts limits of the device plugins of NVIDIA, Intel and Akri",
     CauseCode.DISCOVERED_DEVICE_UNSEEN: "let the pod run on a node that sees one, or correct the name: kubectl get "
     "discovereddevices lists them with their nodes; if none sees it, read the log of the plugin on one that should",
     CauseCode.DISCOVERED_DEVICE_FULL: "wait until a pod that has one ends, whose user is removed some 30 seconds "

@@ -20,6 +20,7 @@ from kerf_dra.driver.diagnostics.explain.report import (
     ReasonCode,
     UnmetCondition,
 )
+from kerf_dra.driver.diagnostics.explain.resource_faults import find_resource_reasons
 from kerf_dra.driver.scheduling.node_filter import explain_filter
 
 _UNMATCHED: Final = frozenset({Obstacle.NO_POOL, Obstacle.CLASS, Obstacle.NODE})
@@ -53,6 +54,8 @@ def check_node(cluster: ClusterIndex, pod: Pod | None, claims: Sequence[Resource
         return _blocked(node, CauseCode.EXTENDED_RESOURCE, shortage)
     if pod is not None and cluster.state.classic is not None and (found := _find_discovered(cluster, pod, node)):
         return _blocked(node, *found)
+    if pod is not None and (shortages := find_resource_reasons(cluster, pod, node)):
+        return NodeCheck(node, shortages)
     unallocated = [claim for claim in claims if claim.status.allocation is None]
     if not unallocated:
         return NodeCheck(node, ())
