@@ -189,6 +189,8 @@ def _pod(pod: Pod) -> Pod:
         spec=PodSpec(
             containers=tuple(map(_container, spec.containers)),
             init_containers=tuple(map(_container, spec.init_containers)),
+            resources=spec.resources,
+            overhead=spec.overhead,
             resource_claims=spec.resource_claims,
             node_name=spec.node_name,
             node_selector=spec.node_selector,
@@ -209,7 +211,7 @@ def _pod(pod: Pod) -> Pod:
 
 
 def _container(container: Container) -> Container:
-    return Container(name=container.name, resources=container.resources)
+    return Container(name=container.name, resources=container.resources, restart_policy=container.restart_policy)
 
 
 def _container_status(status: ContainerStatus) -> ContainerStatus:

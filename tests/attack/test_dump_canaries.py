@@ -26,14 +26,15 @@ _NAMES: Final = """
     creationTimestamp declaredFeatures deletionTimestamp device deviceClassName distinctAttribute driver driverName
     drivers effect extendedResourceName finalizers firstTimestamp forbiddenLists{} function gatheredAt key kind
     kubeletVersion kubernetes lastTimestamp layout limits{} matchAttribute model name namespace node nodeName operator
-    parameters{} partitionTypeAttribute pciBusId pcieRoot phase pool potentialNodes profile renewedAt request
-    requestName requests requests{} resource resourceClaimName resourceClaimTemplateName resourceName schedulerName
+    overhead{} parameters{} partitionTypeAttribute pciBusId pcieRoot phase pool potentialNodes profile renewedAt request
+    requestName requests requests{} resource resourceClaimName resourceClaimTemplateName resourceName restartPolicy schedulerName
     selectedNode shareID shareable skipNodeOperations timeAdded type uid unit unreadable{} unsuitableNodes unsupported
     uuid
 """
 NAMES: Final = frozenset(_NAMES.split())
 TEXTS: Final = (
     "nodes.metadata.labels*",
+    "nodes.status.allocatable{}",
     "pods.metadata.labels[[]hash]",
     "*.expression",
     "*.tolerations.value",

@@ -22,6 +22,7 @@ from kerf_dra.driver.diagnostics.explain.why import explain_pod
 from kerf_dra.driver.diagnostics.node_fit import sum_requests
 from kerf_dra.driver.diagnostics.plan import PlanReport, plan_workloads
 from kerf_dra.driver.local.apiserver.faults import InjectedFault
+from kerf_dra.driver.scheduling.resource_fit import pod_requests
 from tests.diagnostics.test_collector import cluster as served_cluster
 from tests.diagnostics.test_collector import collect
 from tests.fakes.cluster_states import claim, gpu_cluster, parse, pod, replace
@@ -226,15 +227,19 @@ def test_without_amounts_of_nodes_or_requests_of_pods_nothing_but_devices_is_jud
 
 
 def test_a_dump_has_what_nodes_have_and_pods_request_and_nothing_of_other_pods() -> None:
-    state = judged(
-        LISTED,
-        pods=(requesting("p", "gpu", cpu="9"), requesting("secret", on="node-1", cpu="60")),
-        claims=(claim("gpu", "1g-10gb"),),
+    waiting = requesting("p", "gpu", memory="1Gi")
+    sidecar = Container(
+        name="s", restart_policy="Always", resources=ResourceRequirements(requests=quantities({"memory": "1Gi"}))
     )
+    whole = ResourceRequirements(requests=quantities({"cpu": "8"}))
+    spec = replace(waiting.spec, init_containers=(sidecar,), resources=whole, overhead=quantities({"cpu": "1"}))
+    running = requesting("secret", on="node-1", cpu="60")
+    state = judged(LISTED, pods=(replace(waiting, spec=spec), running), claims=(claim("gpu", "1g-10gb"),))
     kept = replace(state, pods=state.pods[:1])
     data = encode_dump(redact(kept))
     assert "secret" not in data.decode()
     restored = decode_dump(data, "dump")
+    assert pod_requests(restored.pods[0]) == quantities({"cpu": "9", "memory": "2Gi"})
     assert said(why(restored)) == said(why(state)) != []
     hidden, _ = anonymize(redact(kept))
     assert [code for code, _ in said(explain_pod(ClusterIndex(hidden), hidden.pods[0].ref))] == [

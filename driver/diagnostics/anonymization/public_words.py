@@ -48,7 +48,7 @@ _KUBERNETES: Final = """
     RunContainerError FailedPrepareDynamicResources FailedKillPod FailedResourceClaimCreation WaitForFirstConsumer
     Immediate Shareable FromClass FromClaim finalizer finalizers protection delete reserved foreground
     foregroundDeletion orphan hash template status metadata name namespace matchFields pciBusID pcieRoot numaNode
-    standard requests limits count Always OnFailure Never
+    standard requests limits count hugepages Always OnFailure Never
 """
 _KERF: Final = """
     whole partition monitor held quarantined refused load failed unhealthy lost cut shared slot slots share shares
