@@ -33,6 +33,7 @@ from kerf_dra.api.model.allocations import (
     AllocationResult,
     DeviceAllocationConfiguration,
     DeviceAllocationResult,
+    OpaqueAllocationConfiguration,
     ResourceClaimStatus,
 )
 from kerf_dra.api.model.base import JsonObject, Value
@@ -41,6 +42,7 @@ from kerf_dra.api.model.claims import (
     DeviceClaimConfiguration,
     DeviceClass,
     DeviceClassConfiguration,
+    OpaqueDeviceConfiguration,
     ResourceClaim,
     ResourceClaimSpec,
     ResourceClaimTemplate,
@@ -239,10 +241,16 @@ def _template(template: ResourceClaimTemplate) -> ResourceClaimTemplate:
 def _spec(spec: ResourceClaimSpec) -> ResourceClaimSpec:
     """Return the spec with its configurations, whose opaque parameters are removed."""
     devices = spec.devices
-    config = tuple(DeviceClaimConfiguration(requests=each.requests) for each in devices.config)
+    config = tuple(map(_configuration, devices.config))
     return ResourceClaimSpec(
         devices=DeviceClaim(requests=devices.requests, constraints=devices.constraints, config=config)
     )
+
+
+def _configuration(config: DeviceClaimConfiguration) -> DeviceClaimConfiguration:
+    """Return the configuration without its parameters."""
+    opaque = config.opaque and OpaqueDeviceConfiguration(driver=config.opaque.driver, parameters={})
+    return DeviceClaimConfiguration(requests=config.requests, opaque=opaque)
 
 
 def _status(status: ResourceClaimStatus) -> ResourceClaimStatus:
@@ -275,8 +283,13 @@ def _status(status: ResourceClaimStatus) -> ResourceClaimStatus:
 
 def _allocation(allocation: AllocationResult) -> AllocationResult:
     devices = allocation.devices
-    config = tuple(DeviceAllocationConfiguration(source=each.source, requests=each.requests) for each in devices.config)
+    config = tuple(map(_allocated_configuration, devices.config))
     return _replace(allocation, devices=DeviceAllocationResult(results=devices.results, config=config))
+
+
+def _allocated_configuration(config: DeviceAllocationConfiguration) -> DeviceAllocationConfiguration:
+    opaque = config.opaque and OpaqueAllocationConfiguration(driver=config.opaque.driver, parameters={})
+    return DeviceAllocationConfiguration(source=config.source, requests=config.requests, opaque=opaque)
 
 
 def _class(class_: DeviceClass) -> DeviceClass:

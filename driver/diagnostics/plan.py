@@ -29,6 +29,7 @@ from kerf_dra.driver.diagnostics.frag import count_sizes
 from kerf_dra.driver.diagnostics.node_fit import NodeFit
 from kerf_dra.driver.diagnostics.progress import ProgressTracker, without_progress
 from kerf_dra.driver.diagnostics.workload import Workload
+from kerf_dra.driver.scheduling.ineffective_fields import find_ineffective_configurations, find_ineffective_fields
 from kerf_dra.driver.scheduling.node_filter import explain_filter
 from kerf_dra.driver.scheduling.resource_fit import pod_requests
 
@@ -111,6 +112,8 @@ class PlanReport:
     """Documents of kinds that have nothing to do with devices."""
     unheeded: tuple[str, ...]
     """Features that the workloads use and the cluster ignores, each with its feature gate."""
+    warnings: tuple[str, ...]
+    """What the documents have that is legal and has no effect."""
     unjudged: str
     """Why CPU and memory are not judged; empty: they are, or no pod is planned."""
 
@@ -152,6 +155,7 @@ def plan_workloads(
         sizes=tuple(_compare_sizes(cluster, after)),
         passed_over=passed_over,
         unheeded=find_unsupported((each.claim for workload in workloads for each in workload.claims), cluster.features),
+        warnings=tuple(planner.find_warnings()),
         unjudged=explain_unjudged(cluster) if any(each.pod for each in workloads) else "",
     )
 
@@ -269,6 +273,25 @@ class _Planner:
         ]
         planned = frozenset(claim.ref for claim in self.allocated)
         return explain_misfit(after, subject, workload.pod, claims, staying=planned, track=track)
+
+    def find_warnings(self) -> Iterator[str]:
+        """Yield what the workloads have that has no effect, with the devices of their first copies."""
+        drivers = {pool.driver for pool in self._cluster.slices.by_pool}
+        allocated = {claim.ref: claim for claim in self.allocated}
+        has_pods = any(each.pod for each in self._workloads)
+        for workload in self._workloads:
+            claims = [
+                _replace(allocated.get(claim.ref, claim), metadata=each.claim.metadata)
+                for claim, each in zip(self._claims(workload, 1), workload.claims, strict=True)
+            ]
+            if workload.pod is not None:
+                entries = (entry.name for entry in workload.pod.spec.resource_claims)
+                found = [*find_ineffective_fields(workload.pod, dict(zip(entries, claims, strict=False)), drivers)]
+            else:
+                found = [text for claim in claims for text in find_ineffective_configurations(claim, drivers)]
+                if has_pods:
+                    found.insert(0, "no pod of the documents uses it, so it is placed by itself")
+            yield from (f"{workload}: {text}" for text in found)
 
     def _claims(self, workload: Workload, copy: int) -> list[ResourceClaim]:
         """Return the claims of one copy: shared claims as they are now, the others new."""

@@ -27,9 +27,9 @@ _NAMES: Final = """
     drivers effect extendedResourceName finalizers firstTimestamp forbiddenLists{} function gatheredAt key kind
     kubeletVersion kubernetes lastTimestamp layout limits{} matchAttribute model name namespace node nodeName operator
     overhead{} parameters{} partitionTypeAttribute pciBusId pcieRoot phase pool potentialNodes profile renewedAt request
-    requestName requests requests{} resource resourceClaimName resourceClaimTemplateName resourceName restartPolicy schedulerName
-    selectedNode shareID shareable skipNodeOperations timeAdded type uid unit unreadable{} unsuitableNodes unsupported
-    uuid
+    requestName requests requests{} resource resourceClaimName resourceClaimTemplateName resourceName restartPolicy
+    schedulerName selectedNode shareID shareable skipNodeOperations timeAdded type uid unit unreadable{} unsuitableNodes
+    unsupported uuid
 """
 NAMES: Final = frozenset(_NAMES.split())
 TEXTS: Final = (

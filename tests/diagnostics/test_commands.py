@@ -81,6 +81,7 @@ def test_why_prints_one_document_for_programs(run: Run, dump: str) -> None:
         "groups",
         "remedies",
         "remedies_searched",
+        "warnings",
     ]
     assert document["verdict"] == "does-not-fit"
     assert document["groups"][0]["reasons"][0]["obstacle"] == "counters"
@@ -180,7 +181,8 @@ def test_a_bad_plan_is_told(
 def test_plan_and_frag_print_documents(run: Run, idle: str, manifests: str) -> None:
     _, out, _ = run("plan", "-f", manifests, "--from", idle, "-o", "json", "--nodes", "node-2")
     document = json.loads(out)
-    assert list(document) == ["fits", "placed", "unplaced", "more", "sizes", "passed_over", "unheeded", "unjudged"]
+    about = ["passed_over", "unheeded", "warnings", "unjudged"]
+    assert list(document) == ["fits", "placed", "unplaced", "more", "sizes", *about]
     assert document["placed"][0]["node"] == "node-2"
     _, out, _ = run("frag", "--from", idle, "-o", "yaml")
     document = yaml.safe_load(out)

@@ -177,7 +177,11 @@ def test_what_decides_over_devices_stays() -> None:
     assert kept.nodes[0].metadata.labels == {"zone": "east"}
     assert kept.claims[0].status.allocation == full.claims[0].status.allocation
     assert kept.claims[0].spec.devices.requests == full.claims[0].spec.devices.requests
-    assert kept.claims[0].spec.devices.config == (DeviceClaimConfiguration(requests=("r0",)),)
+    [config] = kept.claims[0].spec.devices.config
+    assert (config.requests, config.opaque) == (
+        ("r0",),
+        OpaqueDeviceConfiguration(driver="gpu.kerf.dev", parameters={}),
+    )
     assert [each.spec.devices for each in kept.slices] == [each.spec.devices for each in full.slices]
     assert kept.pods[0].spec.containers[0].resources.limits == {"example.com/gpu": Quantity(1)}
 

@@ -7,6 +7,7 @@ import msgspec
 
 from kerf_dra.api.core.v1 import (
     Container,
+    ContainerClaim,
     Event,
     Node,
     NodeSpec,
@@ -17,6 +18,7 @@ from kerf_dra.api.core.v1 import (
     PodResourceClaimStatus,
     PodSpec,
     PodStatus,
+    ResourceRequirements,
     Taint,
 )
 from kerf_dra.api.model.allocations import AllocationResult, ResourceClaimConsumerReference, ResourceClaimStatus
@@ -147,7 +149,7 @@ def pod(name: str, *claims: str, conditions: Sequence[Condition] = (), **spec: A
     return Pod(
         metadata=ObjectMeta(name=name, namespace="default", uid=f"uid-{name}"),
         spec=PodSpec(
-            containers=(Container(name="main"),),
+            containers=(Container(name="main", resources=_using(*claims)),),
             resource_claims=tuple(PodResourceClaim(name=each, resource_claim_name=each) for each in claims),
             **spec,
         ),
@@ -155,11 +157,18 @@ def pod(name: str, *claims: str, conditions: Sequence[Condition] = (), **spec: A
     )
 
 
+def _using(*claims: str) -> ResourceRequirements:
+    return ResourceRequirements(claims=tuple(ContainerClaim(name=each) for each in claims))
+
+
 def templated_pod(name: str, template: str, claim_name: str | None = None) -> Pod:
     statuses = (PodResourceClaimStatus(name="gpu", resource_claim_name=claim_name),) if claim_name else ()
     return replace(
         pod(name),
-        spec=PodSpec(resource_claims=(PodResourceClaim(name="gpu", resource_claim_template_name=template),)),
+        spec=PodSpec(
+            containers=(Container(name="main", resources=_using("gpu")),),
+            resource_claims=(PodResourceClaim(name="gpu", resource_claim_template_name=template),),
+        ),
         status=PodStatus(resource_claim_statuses=statuses),
     )
 

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from textwrap import wrap
 
 import click
 
@@ -46,6 +47,8 @@ from kerf_dra.driver.diagnostics.workload import read_workloads
 from kerf_dra.driver.families.registry import installed_families
 from kerf_dra.driver.runtime.yaml_file import NotYamlError, parse_manifests
 
+_WIDTH = 80
+"""Columns of sentences, as in ``kerf why``."""
 _ROWS = 60
 """Placements listed as text; ``-o wide`` lists all of them."""
 
@@ -167,6 +170,8 @@ def _lines(answer: PlanReport, *, is_wide: bool) -> Iterator[str]:
     verdict = (
         f"all {format_count(total, 'copy')} would be placed" if answer.fits else f"{waiting} of {total} would wait"
     )
+    if answer.warnings:
+        verdict += f", {format_count(len(answer.warnings), 'warning')}"
     yield click.style(verdict, fg="green" if answer.fits else "red")
     for each in answer.unplaced:
         yield f"\n{each.demand}: {each.why.message}"
@@ -181,6 +186,11 @@ def _lines(answer: PlanReport, *, is_wide: bool) -> Iterator[str]:
         yield format_table(("MODEL", "SIZE", "FREE NOW", "FREE THEN"), rows)
     if answer.unheeded:
         yield f"\nthis cluster ignores {', '.join(answer.unheeded)}: its API server drops the field"
+    for warning in answer.warnings:
+        yield ""
+        yield from wrap(
+            f"warning: {warning}", _WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+        )
     if answer.unjudged:
         yield f"\n{answer.unjudged}"
     if answer.passed_over:

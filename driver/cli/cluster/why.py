@@ -232,6 +232,9 @@ def render_report(answer: WhyReport, width: int = _WIDTH, *, is_wide: bool = Fal
     ):
         yield ""
         yield from _wrapped(f"the scheduler says: {answer.scheduler_says}", width)
+    for warning in answer.warnings:
+        yield ""
+        yield from _wrapped(f"warning: {warning}", width)
 
 
 def _claim(claim: ClaimState) -> Iterator[str]:

@@ -38,6 +38,7 @@ from kerf_dra.driver.diagnostics.explain.pod_start import check_running, check_s
 from kerf_dra.driver.diagnostics.explain.pod_status import has_started, held_classic_claims, scheduler_message
 from kerf_dra.driver.diagnostics.explain.report import Cause, CauseCode, ClaimState, Subject, Verdict, WhyReport
 from kerf_dra.driver.diagnostics.times import format_seconds, seconds_between
+from kerf_dra.driver.scheduling.ineffective_fields import find_ineffective_fields
 
 _PATIENCE_S: Final = 60.0
 """Seconds after which a controller that has not answered counts as silent: it answers within some."""
@@ -352,6 +353,7 @@ class _ClassicExplainer:
             groups=(),
             remedies=(),
             remedies_searched=0,
+            warnings=tuple(find_ineffective_fields(self.pod, {}) if self.pod and not self.pod.is_terminating else ()),
         )
 
 

@@ -294,6 +294,8 @@ class WhyReport:
     """The smallest set first."""
     remedies_searched: int
     """The number of nodes that were searched for ``remedies``."""
+    warnings: tuple[str, ...] = ()
+    """What the subject and its claims have that is legal and has no effect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ with the pod that waits for it: the scheduler allocates all claims of a pod toge
 itself accepts.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -42,6 +42,7 @@ from kerf_dra.driver.diagnostics.explain.pod_status import has_started, held_cla
 from kerf_dra.driver.diagnostics.explain.report import Cause, CauseCode, Subject, Verdict, Victims, WhyReport
 from kerf_dra.driver.diagnostics.explain.victims import Candidate, find_victims
 from kerf_dra.driver.diagnostics.progress import ProgressTracker, without_progress
+from kerf_dra.driver.scheduling.ineffective_fields import find_ineffective_configurations, find_ineffective_fields
 
 _NODES_INSTEAD: Final = 64
 """Other nodes that are tried for a pod that cannot start on its own: enough for a proposal in large clusters."""
@@ -313,7 +314,18 @@ class _Explainer:
             groups=groups,
             remedies=victims,
             remedies_searched=searched,
+            warnings=tuple(self._find_warnings()),
         )
+
+    def _find_warnings(self) -> Iterator[str]:
+        pod, found = self.pod, self.claims.found
+        if pod is None:
+            for claim in found:
+                yield from find_ineffective_configurations(claim, self._drivers)
+        elif not pod.is_terminating:
+            by_name = {claim.metadata.name: claim for claim in found}
+            claims = {entry: by_name[name] for entry, name in pod.claim_names().items() if name in by_name}
+            yield from find_ineffective_fields(pod, claims, self._drivers)
 
 
 _NO_NODE: Final = Cause(
