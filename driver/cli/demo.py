@@ -16,11 +16,13 @@ from typing import Final
 import anyio
 import click
 
+from kerf_dra.api.core.v1 import PODS
 from kerf_dra.api.errors import KerfError
-from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.model.names import ObjectRef, list_names
 from kerf_dra.driver.allocation import Budget
 from kerf_dra.driver.cli.cluster.why import render_report
 from kerf_dra.driver.cli.options import BackendParameter, option
+from kerf_dra.driver.cli.options.cluster import format_count
 from kerf_dra.driver.cli.output import (
     EXIT_BAD_INPUT,
     EXIT_FAILED,
@@ -46,8 +48,8 @@ from kerf_dra.driver.demo.scenario import EXAMPLES, Scenario, close_cluster, sho
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
 from kerf_dra.driver.diagnostics.collector import collect_state
 from kerf_dra.driver.diagnostics.dump import redact
-from kerf_dra.driver.diagnostics.explain.report import Verdict
-from kerf_dra.driver.diagnostics.explain.why import explain_pod
+from kerf_dra.driver.diagnostics.explain.report import Subject, Verdict, WhyReport
+from kerf_dra.driver.diagnostics.explain.why import explain_misfit, explain_pod
 from kerf_dra.driver.families.fpga.shell import Shell
 from kerf_dra.driver.families.gpu.catalog import gpu_model, gpu_models
 from kerf_dra.driver.families.gpu.model import GpuModel
@@ -157,7 +159,8 @@ def command(
     With -f your manifests run: pods, claims, classes, Deployments, StatefulSets, Jobs, ConfigMaps. Of a pod that cannot
     run, the answer of `kerf why` is shown as soon as it is known, and the others go on.
 
-    Exit code 0: everything was observed, and nothing is left; 1: a pod of yours does not run, or something was wrong.
+    Exit code 0: everything was observed, and nothing is left; 1: a pod of yours does not run, a class of yours is not
+    ready, there is nothing to run, or something was wrong. What is legal and has no effect is a warning.
     """
     if backends and classic:
         raise click.UsageError("--backend does not go with --classic, whose steps need simulated GPUs")
@@ -236,22 +239,31 @@ class _DemoRun:
         return EXIT_FAILED
 
     def _conclude(self, report: Report, took_s: float) -> int:
-        waiting = [waiting.pod for waiting in report.waiting]
         pods = f"{len(report.pods)} pods" if len(report.pods) != 1 else "1 pod"
         if self._output != "text":
             print_document(to_document(report), self._output)
             for each in report.waiting:
                 print_text("\n".join(each.why), err=True)
-        if waiting:
-            text = f"FAILED {len(waiting)} of {len(waiting) + len(report.pods)} pods did not run: {', '.join(waiting)}."
-            self._display.verdict(text, is_good=False)
+        if failures := [*self._find_failures(report)]:
+            self._display.verdict(" ".join(["FAILED", *failures]), is_good=False)
             return EXIT_FAILED
         every = "got what it asked for" if len(report.pods) == 1 else "got what they asked for"
-        text = f"OK {pods} {every}, and nothing is left, in {took_s:.0f} s."
+        warned = f", {format_count(len(report.warnings), 'warning')}" if report.warnings else ""
+        text = f"OK {pods} {every}, and nothing is left, in {took_s:.0f} s{warned}."
         if not (self._settings.keep or self._settings.files):
             text += " Next: kerf demo --keep, or kerf demo -f with your manifests."
         self._display.verdict(text, is_good=True)
         return 0
+
+    def _find_failures(self, report: Report) -> Iterator[str]:
+        """Yield a sentence for each reason why the manifests have not done what they are for."""
+        if waiting := [waiting.pod for waiting in report.waiting]:
+            yield f"{len(waiting)} of {len(waiting) + len(report.pods)} pods did not run: {', '.join(waiting)}."
+        if report.refused_classes:
+            yield f"Not ready: ResourceClass {list_names(sorted(report.refused_classes))}."
+        has_result = report.pods or report.waiting or report.refused_classes
+        if self._settings.files and not (has_result or self._settings.keep):
+            yield "Nothing ran: there is no pod in your manifests."
 
 
 class _ClassicRun(_DemoRun):
@@ -283,15 +295,26 @@ async def _explain(client: Client, pods: Sequence[ObjectRef], width: int) -> lis
     cluster = ClusterIndex(state, Budget(seconds=_WHY_S, clock=time.monotonic))
     explanations = []
     for pod in pods:
-        if pod not in cluster.pods:
+        report = (
+            explain_pod(cluster, pod) if pod in cluster.pods else await _explain_without_devices(client, cluster, pod)
+        )
+        if report is None:
             text = f"pod {pod} uses no devices; `kubectl describe pod {pod.name} -n {pod.namespace}` says more"
             explanations.append(Explanation(pod=pod, is_final=False, lines=tuple(wrap(text, width))))
             continue
-        report = explain_pod(cluster, pod)
         text = click.unstyle("\n".join(render_report(report, width)))
         lines = tuple(text.splitlines())
         explanations.append(Explanation(pod=pod, is_final=report.verdict in _FINAL, lines=lines))
     return explanations
+
+
+async def _explain_without_devices(client: Client, cluster: ClusterIndex, ref: ObjectRef) -> WhyReport | None:
+    """Return why a pod that uses no devices fits on no node, for CPU and the like; None: it may fit."""
+    pod = await client.find(PODS, ref.name, ref.namespace)
+    if pod is None or pod.spec.node_name:
+        return None
+    report = explain_misfit(cluster, Subject(kind="Pod", namespace=ref.namespace, name=ref.name), pod, ())
+    return report if report.verdict is Verdict.DOES_NOT_FIT else None
 
 
 def _display(output: OutputFormat, speed: str | None) -> Display:

@@ -47,6 +47,7 @@ from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
 from kerf_dra.driver.local.cluster import ClusterSettings, LocalCluster
 from kerf_dra.driver.runtime.boot import read_boot_id
 from kerf_dra.driver.runtime.yaml_file import parse_manifests
+from kerf_dra.driver.scheduling.ineffective_fields import find_ineffective_fields
 
 _FIELD_MANAGER: Final = "kerf-demo"
 _KINDS: Final[Mapping[str, Kind[Any]]] = {
@@ -380,6 +381,16 @@ class DemoEnvironment(DemoCluster):
         """Return kind and name of each object that has made the pod, its ReplicaSet's Deployment among them."""
         found = self.pods.store.get(ObjectRef(pod.namespace, pod.name))
         return set(find_owners(found)) if found else set()
+
+    def find_warnings(self, pod: PodReport) -> list[str]:
+        """Return what the pod and its claims have that is legal and has no effect."""
+        found = self.pods.store.get(ObjectRef(pod.namespace, pod.name))
+        if found is None:
+            return []
+        refs = {entry: ObjectRef(pod.namespace, name) for entry, name in found.claim_names().items()}
+        claims = {entry: claim for entry, ref in refs.items() if (claim := self.claims.store.get(ref))}
+        drivers = {slice_.spec.driver for slice_ in self.slices.store.values()}
+        return [*find_ineffective_fields(found, claims, drivers)]
 
     def card_states(self) -> tuple[CardState, ...]:
         """Return the cards of the nodes' drivers as their pods use them now."""

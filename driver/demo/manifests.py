@@ -203,6 +203,20 @@ def _find_dangling_references(manifests: Sequence[Manifest]) -> Iterator[str]:
                 yield f"{manifest}: {path}: no ResourceClass or DeviceClass {name} is given"
 
 
+def find_ineffective_objects(manifests: Sequence[Manifest]) -> Iterator[str]:
+    """Yield a sentence for each claim and template that no pod uses, and each resource that no node offers here."""
+    used = {(kind, each.namespace, name) for each in manifests for _, kind, name in _named_claims(each.body)}
+    for manifest in manifests:
+        if manifest.kind in _CLAIM_FIELDS.values() and (manifest.kind, manifest.namespace, manifest.name) not in used:
+            yield f"{manifest}: no pod uses it, so nothing gets its devices"
+        offer = _mapping(_mapping(manifest.body.get("spec")).get("devicePlugin"))
+        if manifest.kind == "ResourceClass" and offer:
+            yield (
+                f"{manifest}: spec.devicePlugin: the kubelets here have no device plugin interface, so no node offers "
+                f"{offer.get('resource')}"
+            )
+
+
 def _named_claims(body: JsonObject) -> Iterator[tuple[str, str, str]]:
     """Yield path, kind and name of every claim and template that a pod refers to."""
     spec, path = _mapping(body.get("spec")), "spec"

@@ -6,10 +6,9 @@ from typing import Final
 
 import anyio
 
-from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.model.names import ObjectRef, list_names
 from kerf_dra.driver.demo.cluster_picture import Explanation, count, show_containers, show_explanation, show_pods
-from kerf_dra.driver.demo.manifests import Manifest
-from kerf_dra.driver.demo.observation import find_refusal, is_processed
+from kerf_dra.driver.demo.manifests import Manifest, find_ineffective_objects
 from kerf_dra.driver.demo.pod_runner import KEPT, PodRunner
 from kerf_dra.driver.demo.report import PodReport, WaitingReport
 from kerf_dra.driver.demo.scenario import open_cluster
@@ -50,15 +49,9 @@ class OwnManifests(PodRunner):
         classes = [manifest for manifest in self.manifests if manifest.kind in KEPT]
         await self.environment.apply(manifest.body for manifest in classes)
         names = {manifest.name for manifest in classes if manifest.kind == "ResourceClass"}
-        found = self.environment.resource_classes(names)
-        await self.environment.wait_for(
-            "the controller's status on every class",
-            lambda: len(found()) == len(names) and all(map(is_processed, found())),
-        )
-        for held in sorted(found(), key=lambda held: held.metadata.name):
-            if refusal := find_refusal(held):
-                self.report.refused_classes[held.metadata.name] = refusal
-                self.display.say(f"ResourceClass {held.metadata.name} is not ready: {refusal}")
+        self.report.refused_classes |= await self.find_refused_classes(names)
+        for name, refusal in sorted(self.report.refused_classes.items()):
+            self.display.say(f"ResourceClass {name} is not ready: {refusal}")
         await self.environment.apply(manifest.body for manifest in self.manifests if manifest.kind not in KEPT)
 
     async def _wait(self) -> None:
@@ -117,12 +110,24 @@ class OwnManifests(PodRunner):
         pods = [pod for pod in self._own_pods() if pod.phase == "Running"]
         self.report.waiting = [waiting for waiting in self.report.waiting if waiting.pod not in {p.ref for p in pods}]
         pods = self.record({pod.ref for pod in pods})
-        if not pods:
-            return
-        show_pods(self.display, pods, took_s)
-        self.display.say("")
-        self.draw_cluster()
-        show_containers(self.display, pods)
+        if pods:
+            show_pods(self.display, pods, took_s)
+            self.display.say("")
+            self.draw_cluster()
+            show_containers(self.display, pods)
+        self._warn(pods)
+
+    def _warn(self, pods: Sequence[PodReport]) -> None:
+        """Show and report what of the manifests is legal and has no effect; of waiting pods `kerf why` has said it."""
+        found: dict[str, list[str]] = {}
+        for pod in pods:
+            for text in self.environment.find_warnings(pod):
+                found.setdefault(text, []).append(pod.ref)
+        self.report.warnings += find_ineffective_objects(self.manifests)
+        self.report.warnings += [f"pod {list_names(refs)}: {text}" for text, refs in found.items()]
+        for warning in self.report.warnings:
+            self.display.say("")
+            self.display.say(f"warning: {warning}")
 
 
 def _is_alike(earlier: WaitingReport, explanation: Explanation) -> bool:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -11,14 +11,19 @@ from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.driver.demo.cluster_picture import Explanation, count, draw_cluster
 from kerf_dra.driver.demo.display import Display
-from kerf_dra.driver.demo.environment import DemoEnvironment, DemoSettings
+from kerf_dra.driver.demo.environment import DemoEnvironment, DemoSettings, WaitTimeoutError
 from kerf_dra.driver.demo.manifests import Manifest
-from kerf_dra.driver.demo.observation import CardState
+from kerf_dra.driver.demo.observation import CardState, find_refusal, is_processed
 from kerf_dra.driver.demo.report import PodReport, Report
 from kerf_dra.driver.kube.http.client import Client
 
 KEPT: Final = ("Namespace", "ResourceClass", "DeviceClass")
 """Kinds that stay when the objects of a step are deleted."""
+
+
+_RECHECK_S: Final = 3.0
+"""Seconds that a class without a matching device may still find one: the controller may see the slices later than the
+demo, and counts again a second after that."""
 
 
 class ScenarioError(KerfError):
@@ -53,6 +58,23 @@ class PodRunner:
             return len(running) == len(refs)
 
         await self.environment.wait_for("every pod running", all_running, timeout_s=timeout_s)
+
+    async def find_refused_classes(self, names: Collection[str]) -> dict[str, str]:
+        """Return those of the ResourceClasses that the controller refuses, with its message."""
+        classes = self.environment.resource_classes(names)
+
+        def all_processed() -> bool:
+            return len(classes()) == len(names) and all(map(is_processed, classes()))
+
+        await self.environment.wait_for("the controller's status on every class", all_processed)
+
+        def all_accepted() -> bool:
+            return not any(map(find_refusal, classes()))
+
+        with suppress(WaitTimeoutError):
+            await self.environment.wait_for("a device for every class", all_accepted, timeout_s=_RECHECK_S)
+        said = {class_.metadata.name: find_refusal(class_) for class_ in classes()}
+        return {name: message for name, message in said.items() if message}
 
     async def delete(self, manifests: Iterable[Manifest] = (), refs: Collection[str] = ()) -> None:
         """Delete the objects of manifests except classes, and pods; wait until these pods and their claims are gone."""

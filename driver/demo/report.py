@@ -136,6 +136,8 @@ class Report:
     waiting: list[WaitingReport] = field(default_factory=list)
     refused_classes: dict[str, str] = field(default_factory=dict)
     """Of the user's ResourceClasses those that are not ready: the controller's message by name."""
+    warnings: list[str] = field(default_factory=list)
+    """What the user's manifests have that is legal and has no effect."""
     resized: ResizeReport | None = None
     loaded: list[LoadReport] = field(default_factory=list)
     left: LeftoverReport | None = None

@@ -7,7 +7,6 @@ why, and draws the cards before and after. A step that observes something wrong 
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -28,7 +27,7 @@ from kerf_dra.driver.demo.cluster_picture import (
 from kerf_dra.driver.demo.display import Display
 from kerf_dra.driver.demo.environment import WaitTimeoutError
 from kerf_dra.driver.demo.manifests import Manifest, named_classes
-from kerf_dra.driver.demo.observation import device_key, find_refusal, is_processed
+from kerf_dra.driver.demo.observation import device_key
 from kerf_dra.driver.demo.pod_runner import (
     KEPT,
     PodRunner,
@@ -43,9 +42,6 @@ _CARD: Final = 0
 """Index of the card on which the generated pods are placed: every node with cards has one."""
 _SCHEDULING_S: Final = 5.0
 """Seconds that an example may wait before earlier ones are deleted for it: several times what starting takes."""
-_RECHECK_S: Final = 3.0
-"""Seconds that a class without a matching device may still find one: the controller may see the slices later than the
-demo, and counts again a second after that."""
 _ALONE: Final[Mapping[str, tuple[str, str]]] = {
     "gpu-by-size": (
         "A pod asks for a size",
@@ -100,7 +96,7 @@ class Scenario(PodRunner):
         async with self.step("", "run"):
             await self.environment.apply(manifest.body for manifest in classes)
             asked = {name for manifest in self.manifests for _, name in named_classes(manifest.body)}
-            unmatched = await self._unmatched(asked & {m.name for m in classes if m.kind == "ResourceClass"})
+            unmatched = await self.find_refused_classes(asked & {m.name for m in classes if m.kind == "ResourceClass"})
         skipped: dict[str, str] = {}
         examples = self._runnable(unmatched, skipped)
         by_name = {example[0].file.stem: example for example in examples}
@@ -182,23 +178,6 @@ class Scenario(PodRunner):
 
     def _leave_out(self, example: Sequence[Manifest]) -> None:
         self.manifests = [manifest for manifest in self.manifests if manifest not in example]
-
-    async def _unmatched(self, names: set[str]) -> dict[str, str]:
-        """Return those of the ResourceClasses that the controller refuses, with its message."""
-        classes = self.environment.resource_classes(names)
-
-        def all_processed() -> bool:
-            return len(classes()) == len(names) and all(map(is_processed, classes()))
-
-        await self.environment.wait_for("the controller's status on every class", all_processed)
-
-        def all_accepted() -> bool:
-            return not any(map(find_refusal, classes()))
-
-        with suppress(WaitTimeoutError):
-            await self.environment.wait_for("a device for every class", all_accepted, timeout_s=_RECHECK_S)
-        said = {class_.metadata.name: find_refusal(class_) for class_ in classes()}
-        return {name: message for name, message in said.items() if message}
 
     def _runnable(self, unmatched: Mapping[str, str], skipped: dict[str, str] | None = None) -> list[list[Manifest]]:
         """Return the manifests by file, without classes. An example whose class matches no device is skipped."""

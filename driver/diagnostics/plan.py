@@ -288,7 +288,11 @@ class _Planner:
                 entries = (entry.name for entry in workload.pod.spec.resource_claims)
                 found = [*find_ineffective_fields(workload.pod, dict(zip(entries, claims, strict=False)), drivers)]
             else:
-                found = [text for claim in claims for text in find_ineffective_configurations(claim, drivers)]
+                found = [
+                    text
+                    for claim in claims
+                    for text in find_ineffective_configurations(claim.metadata.name, claim, drivers)
+                ]
                 if has_pods:
                     found.insert(0, "no pod of the documents uses it, so it is placed by itself")
             yield from (f"{workload}: {text}" for text in found)

@@ -24,13 +24,14 @@ def find_ineffective_fields(
     yield from _find_unused_claims(pod, containers)
     for container in containers:
         yield from _find_unknown_requests(container, pod, claims)
-    for claim in claims.values():
-        yield from find_ineffective_configurations(claim, drivers)
+    for entry, claim in claims.items():
+        yield from find_ineffective_configurations(entry, claim, drivers)
 
 
-def find_ineffective_configurations(claim: ResourceClaim, drivers: Collection[str] = ()) -> Iterator[str]:
+def find_ineffective_configurations(name: str, claim: ResourceClaim, drivers: Collection[str] = ()) -> Iterator[str]:
     """Yield a sentence for each configuration of ``claim`` that is for a driver which gives it no device.
 
+    The sentences call the claim ``name``: one that was made from a template is known by its entry of the pod.
     Several configurations for the same requests may be for different drivers, of which one gives the devices.
     """
     configurations = [*_list_configurations(claim)]
@@ -45,7 +46,7 @@ def find_ineffective_configurations(claim: ResourceClaim, drivers: Collection[st
             why = f"driver {each.driver}, and {list_names(sorted(giving))} gives the devices"
         else:
             continue
-        yield f"claim {claim.metadata.name}, {each.path}: the parameters are for {why}: they have no effect"
+        yield f"claim {name}, {each.path}: the parameters are for {why}: they have no effect"
 
 
 class _Configuration(NamedTuple):

@@ -7,7 +7,7 @@ import pytest
 
 from kerf_dra.api.errors import UnsupportedError
 from kerf_dra.driver.demo.environment import find_packaged_folder
-from kerf_dra.driver.demo.manifests import BadManifestsError, load_manifests
+from kerf_dra.driver.demo.manifests import BadManifestsError, find_ineffective_objects, load_manifests
 from kerf_dra.driver.demo.scenario import EXAMPLES
 
 CLASS = """
@@ -133,3 +133,30 @@ def test_where_the_client_library_is_missing_the_error_says_where_to_run_the_dem
     load_manifests([write(tmp_path, CLASS)])
     with pytest.raises(UnsupportedError, match="run the demo where Kerf is installed with pip"):
         load_manifests([write(tmp_path, CLASS, POD)])
+
+
+STRAY = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: stray, namespace: team}
+spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: small}}]}}
+"""
+OFFER = """
+apiVersion: kerf.dev/v1alpha1
+kind: ResourceClass
+metadata: {name: offered}
+spec: {device: gpu, profile: 1g.10gb, devicePlugin: {resource: example.com/gpu, perNode: 2}}
+"""
+
+
+def test_what_no_pod_uses_and_no_node_offers_here_is_found(tmp_path: Path) -> None:
+    manifests = load_manifests([write(tmp_path, CLASS, TEMPLATE, POD, STRAY, OFFER)])
+    file = tmp_path / "objects.yaml"
+    assert [*find_ineffective_objects(manifests)] == [
+        (
+            f"{file}: document 5: ResourceClass offered: spec.devicePlugin: the kubelets here have no device plugin "
+            "interface, so no node offers example.com/gpu"
+        ),
+        f"{file}: document 4: ResourceClaim stray: no pod uses it, so nothing gets its devices",
+    ]
+    assert not [*find_ineffective_objects(load_manifests([write(tmp_path, CLASS, TEMPLATE, POD)]))]

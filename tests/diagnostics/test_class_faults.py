@@ -96,6 +96,8 @@ def test_every_obstacle_has_a_next_step() -> None:
         *Obstacle,
         CauseCode.NODE_FILTER,
         CauseCode.EXTENDED_RESOURCE,
+        CauseCode.INSUFFICIENT_RESOURCE,
+        CauseCode.RESOURCE_NOT_OFFERED,
         CauseCode.DISCOVERED_DEVICE_UNSEEN,
         CauseCode.DISCOVERED_DEVICE_FULL,
         CauseCode.DISCOVERED_DEVICE_UNLISTED,

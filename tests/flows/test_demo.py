@@ -270,3 +270,87 @@ def test_a_kept_cluster_stays_up_until_ctrl_c_and_then_proves_that_nothing_is_le
     assert (process.returncode, err) == (0, "")
     assert "left: 0 partitions" in out
     assert "\nOK 1 pod got what it asked for, and nothing is left" in out
+
+
+def limited(name: str, **limits: str) -> dict[str, Any]:
+    container = {"name": "main", "image": "i", "resources": {"limits": limits}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container]}}
+
+
+def class_(name: str, **spec: Any) -> dict[str, Any]:
+    api = {"apiVersion": "kerf.dev/v1alpha1", "kind": "ResourceClass"}
+    return {**api, "metadata": {"name": name}, "spec": {"device": "gpu", **spec}}
+
+
+def template(name: str, driver: str = "gpu.kerf.dev") -> dict[str, Any]:
+    requests = [{"name": "gpu", "exactly": {"deviceClassName": "gpu.kerf.dev"}}]
+    parameters = {"apiVersion": "kerf.dev/v1alpha1", "kind": "GpuConfig"}
+    devices = {"requests": requests, "config": [{"opaque": {"driver": driver, "parameters": parameters}}]}
+    api = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate"}
+    return {**api, "metadata": {"name": name}, "spec": {"spec": {"devices": devices}}}
+
+
+def run_documents(folder: Path, tmp_path: Path, *documents: dict[str, Any]) -> tuple[int, str]:
+    file = tmp_path / "own.yaml"
+    file.write_text(yaml.safe_dump_all(documents))
+    code, out, err = run(folder, "-f", str(file), "--nodes", "2")
+    assert err == ""
+    assert max(len(line) for line in out.splitlines() if str(file) not in line) <= 80
+    return code, out
+
+
+def test_pods_that_would_wait_for_ever_do_not_run_and_are_explained_at_once(folder: Path, tmp_path: Path) -> None:
+    """Each of these pods once ran without a device, and the demo said that it got what it asked for."""
+    pods = {
+        "plain": limited("plain", **{"nvidia.com/gpu": "1"}),
+        "other": limited("other", **{"hwchiu/test-dev": "1"}),
+        "misspelt": limited("misspelt", **{"example.com/gpus": "1"}),
+        "large": limited("large", cpu="5000", memory="100Ti"),
+        "offered": limited("offered", **{"kerf.dev/gpu-small": "1"}),
+    }
+    offer = {"resource": "kerf.dev/gpu-small", "perNode": 2}
+    code, out = run_documents(
+        folder,
+        tmp_path,
+        class_("small", profile="1g.10gb", devicePlugin=offer),
+        class_("large", profile="3g.40gb", extendedResourceName="example.com/gpu"),
+        *pods.values(),
+    )
+    assert code == 1
+    for name in pods:
+        assert f"Pod default/{name} does not run" in out
+    text = " ".join(out.split())
+    assert "no node offers nvidia.com/gpu; `kerf migrate -f` converts it to a claim" in text
+    assert "no node offers hwchiu/test-dev" in text
+    assert "no node offers example.com/gpus; there is example.com/gpu" in text
+    assert "the pod requests 5000, and no node has more than 64" in text
+    assert "the kubelets here have no device plugin interface, so no node offers kerf.dev/gpu-small" in text
+
+
+def test_what_is_legal_and_has_no_effect_is_a_warning(folder: Path, tmp_path: Path) -> None:
+    pod = limited("p")
+    pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "a"}]
+    code, out = run_documents(folder, tmp_path, template("a", "gpu.nvidia.com"), template("stray"), pod)
+    text = " ".join(out.split())
+    assert code == 0
+    assert re.search(r"OK 1 pod got what it asked for, and nothing is left, in \d+ s, 3 warnings\.", text)
+    assert "pod default/p: spec.resourceClaims[0]: no container uses claim gpu" in text
+    assert "claim gpu, spec.devices.config[0]: the parameters are for driver gpu.nvidia.com" in text
+    assert "ResourceClaimTemplate stray: no pod uses it" in text
+
+
+@pytest.mark.parametrize(
+    ("documents", "verdict"),
+    [
+        ([class_("huge", minimum={"memory": "1000Gi"})], "FAILED Not ready: ResourceClass huge."),
+        ([template("alone")], "FAILED Nothing ran: there is no pod in your manifests."),
+    ],
+    ids=["a refused class", "no pod"],
+)
+def test_a_demo_of_what_cannot_run_fails(
+    folder: Path, tmp_path: Path, documents: list[dict[str, Any]], verdict: str
+) -> None:
+    """It said "OK 0 pods got what they asked for"."""
+    code, out = run_documents(folder, tmp_path, *documents)
+    assert code == 1
+    assert verdict in " ".join(out.split())

@@ -321,7 +321,7 @@ class _Explainer:
         pod, found = self.pod, self.claims.found
         if pod is None:
             for claim in found:
-                yield from find_ineffective_configurations(claim, self._drivers)
+                yield from find_ineffective_configurations(claim.metadata.name, claim, self._drivers)
         elif not pod.is_terminating:
             by_name = {claim.metadata.name: claim for claim in found}
             claims = {entry: by_name[name] for entry, name in pod.claim_names().items() if name in by_name}
