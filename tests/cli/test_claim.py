@@ -146,7 +146,7 @@ def test_slots_without_a_function_are_asked_for_unless_a_class_decides(run: Run)
 
 
 REFUSED = [
-    (["gpu", "--memory", "500Gi"], "--memory: 500Gi is more than any known device has; the largest is 275.375Gi"),
+    (["gpu", "--memory", "500Gi"], "--memory: 500Gi is more than any known device has; the largest is 277.547Gi"),
     (
         ["gpu", "--memory", "90Gi", "--model", "h100-80gb"],
         "90Gi is more than any known device with model h100-80gb-sxm has; the largest is 79.6475Gi (the whole card of",

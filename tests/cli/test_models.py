@@ -39,7 +39,7 @@ def test_a_model_is_told_with_its_sources_and_the_rule_of_each_estimate(capsys: 
     assert "- kubernetes-sigs/dra-driver-nvidia-gpu PR 1018, log: 7g has 114 multiprocessors" in flat
     assert "- multiprocessors of 1g.10gb, 1g.10gb+me, 1g.20gb, 2g.20gb, 3g.40gb, 4g.40gb: the sibling's figure" in flat
     assert "(sibling: h100-80gb-sxm)" in flat
-    assert "- memory, multiprocessors, engines of the whole card: the whole card has at least what its" in flat
+    assert "- multiprocessors, engines of the whole card: the whole card has at least what its" in flat
 
 
 @pytest.mark.parametrize("output", ["json", "yaml"])

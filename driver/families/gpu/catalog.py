@@ -121,6 +121,7 @@ class _Model(_Row, frozen=True, kw_only=True):
     sources: tuple[str, ...]
     whole: _Amounts
     profiles: dict[str, _Amounts]
+    other_products: tuple[str, ...] = ()
     sibling: str = ""
     estimated: dict[str, str] = {}
 
@@ -154,6 +155,7 @@ def _model(row: _Model, geometry: _ModelGeometry) -> GpuModel:
     return GpuModel(
         id=row.id,
         product=row.product,
+        other_products=row.other_products,
         architecture=row.architecture,
         cuda_compute_capability=row.cuda_compute_capability,
         pci_device_ids=row.pci_device_ids,

@@ -41,7 +41,10 @@ GPU: Final = Family(
                 description="Whether the card does the sharing strategy TimeSlicing.", neutral=_NO
             ),
             "mps": AttributeDefinition(description="Whether the card does the sharing strategy Mps.", neutral=_NO),
-            "model": AttributeDefinition(description="The GPU model, such as h100-80gb-sxm.", neutral=_TEXT),
+            "model": AttributeDefinition(
+                description="The GPU model, such as h100-80gb-sxm; unknown for one that Kerf's table does not have.",
+                neutral=_TEXT,
+            ),
             "brand": AttributeDefinition(description="The brand, such as Nvidia.", neutral=_TEXT),
             "architecture": AttributeDefinition(description="The architecture, such as hopper.", neutral=_TEXT),
             "cudaComputeCapability": AttributeDefinition(

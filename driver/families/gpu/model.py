@@ -42,12 +42,15 @@ class GpuModel:
     id: str
     """The id in lower case, such as ``h100-80gb-sxm``."""
     product: str
+    """The product's name, as NVML reports it of a card."""
+    other_products: tuple[str, ...] = ()
+    """Products of other names that are cut alike, such as another board with the same GPU and memory."""
     architecture: str
     cuda_compute_capability: str
     """The CUDA compute capability, such as ``9.0``."""
     pci_device_ids: tuple[str, ...]
     memory_bytes: int
-    """The memory of the whole card."""
+    """The memory of the whole card, NVML's total."""
     compute_slices: int
     memory_slices: int
     multiprocessors: int
@@ -56,6 +59,10 @@ class GpuModel:
     """The fields of Engines that partitions compete for beyond their placements (``ofa`` for +me profiles)."""
     profiles: tuple[Profile, ...]
     """The profiles, the smallest first."""
+
+    @property
+    def products(self) -> frozenset[str]:
+        return frozenset({self.product, *self.other_products})
 
     def profile(self, name: str) -> Profile | None:
         return next((profile for profile in self.profiles if profile.name == name), None)

@@ -1,5 +1,6 @@
 """The spec of a NodeInventory made from cards, where a controller allocates (Kubernetes 1.27 to 1.31). Pure."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -17,6 +18,7 @@ from kerf_dra.api.kerf.node_inventory import (
     InventoryTaints,
     NodeInventorySpec,
 )
+from kerf_dra.api.model.device_attributes import ATTRIBUTE_MODEL
 from kerf_dra.api.model.devices import Attribute, DeviceTaint
 from kerf_dra.driver.partitions.geometry import Amounts, Card, Geometry, PartitionSpec, Placement
 
@@ -31,29 +33,42 @@ def build_inventory_spec(
     renewed_at: str,
 ) -> NodeInventorySpec:
     """Build the spec of ``cards``; ``taints`` are by device name."""
-    geometries = {(card.kind, card.geometry.model): card.geometry for card in cards}
+    names = _name_geometries(cards)
     return NodeInventorySpec(
         driver=driver,
         node=node,
         ready=ready,
         renewed_at=renewed_at,
-        geometries=tuple(map(_geometry, geometries.values())),
-        cards=tuple(map(_card, cards)),
+        geometries=tuple(_geometry(geometry, name) for geometry, name in names.items()),
+        cards=tuple(_card(card, names[card.geometry]) for card in cards),
         taints=tuple(InventoryTaints(device=device, taints=held) for device, held in sorted(taints.items())),
     )
 
 
-def _card(card: Card) -> InventoryCard:
+def _name_geometries(cards: Iterable[Card]) -> dict[Geometry, str]:
+    """Return the name of each geometry: its model, and a number where cards of one model are cut differently."""
+    names: dict[Geometry, str] = {}
+    found: Counter[tuple[str, str]] = Counter()
+    for geometry in dict.fromkeys(card.geometry for card in cards):
+        found[geometry.kind, geometry.model] += 1
+        number = found[geometry.kind, geometry.model]
+        names[geometry] = geometry.model if number == 1 else f"{geometry.model}#{number}"
+    return names
+
+
+def _card(card: Card, geometry: str) -> InventoryCard:
+    """Build a card of the geometry of this name; its attribute ``model`` has no number."""
+    model = {ATTRIBUTE_MODEL: Attribute.of(card.geometry.model)} if geometry != card.geometry.model else {}
     return InventoryCard(
         kind=card.kind,
         uuid=card.uuid,
         index=card.index,
-        model=card.geometry.model,
+        model=geometry,
         pci_bus_id=card.pci_bus_id,
         pcie_root=card.pcie_root,
         numa_node=card.numa_node,
         driver_version=card.driver_version,
-        attributes=_attributes(card.attributes.items()),
+        attributes=_attributes({**model, **card.attributes}.items()),
         loaded=tuple(
             InventoryLoaded(
                 function=function,
@@ -69,7 +84,7 @@ def _card(card: Card) -> InventoryCard:
 
 
 @lru_cache(maxsize=16)  # models on one node: an inventory is built anew for each report
-def _geometry(geometry: Geometry) -> InventoryGeometry:
+def _geometry(geometry: Geometry, name: str) -> InventoryGeometry:
     groups: dict[PartitionSpec, list[Placement]] = {}
     for spec in geometry.specs:
         if spec.placement is None:
@@ -78,7 +93,7 @@ def _geometry(geometry: Geometry) -> InventoryGeometry:
             groups.setdefault(replace(spec, placement=None, mask=0), []).append(spec.placement)
     return InventoryGeometry(
         kind=geometry.kind,
-        model=geometry.model,
+        model=name,
         unit=geometry.unit,
         units=geometry.units,
         layouts=tuple(InventoryLayout(name=layout.name, units=layout.units) for layout in geometry.layouts),

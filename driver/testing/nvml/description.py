@@ -75,6 +75,10 @@ class CardDescription:
     """Whether the machine is a virtual one, whose driver cannot reset the card."""
     product: str = ""
     """The product's name; empty: the model's."""
+    pci_device_id: str = ""
+    """The PCI device id, four hexadecimal digits; empty: the model's first."""
+    memory_bytes: int | None = None
+    """The total memory; None: the model's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +128,7 @@ def _fill_card(row: CardLayout, number: int, minor: int, card: CardDescription, 
     model = gpu_model(card.model)
     card_uuid = uuid.uuid5(_NAMESPACE, f"{seed}/{number}")
     major, _, less = model.cuda_compute_capability.partition(".")
-    device = int(model.pci_device_ids[0], 16) if model.pci_device_ids else _UNKNOWN_DEVICE
+    device = next((int(id_, 16) for id_ in (card.pci_device_id, *model.pci_device_ids) if id_), _UNKNOWN_DEVICE)
     has_own_node = any(name in model.product for name in _WITH_OWN_MEMORY_NODE)
     is_on = card.is_mig_capable and card.is_mig_on
     assign(
@@ -147,7 +151,7 @@ def _fill_card(row: CardLayout, number: int, minor: int, card: CardDescription, 
         pci_subsystem_id=device << 16 | _NVIDIA,
         compute_slices=model.compute_slices,
         multiprocessors=model.multiprocessors,
-        memory_bytes=model.memory_bytes,
+        memory_bytes=model.memory_bytes if card.memory_bytes is None else card.memory_bytes,
         uuid=f"GPU-{card_uuid}",
         name=card.product or model.product,
     )

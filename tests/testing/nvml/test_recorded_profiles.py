@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from kerf_dra.driver.families.base import WHOLE
 from kerf_dra.driver.families.gpu.catalog import gpu_figures, gpu_models
 from kerf_dra.driver.families.gpu.model import GpuModel, Profile
 
@@ -16,6 +17,8 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     sources: tuple[str, ...]
     placements: str
+    total_memory_mib: int | None
+    products: tuple[str, ...]
     pci_device_ids: tuple[str, ...]
     slices: tuple[int, int | None]
     profiles: dict[str, tuple[Any, ...]]
@@ -79,6 +82,8 @@ def test_every_model_of_the_table_is_recorded_with_its_sources() -> None:
 def test_a_models_figures_are_those_that_its_sources_tell(model: GpuModel) -> None:
     recorded = RECORD.models[model.id]
     assert model.pci_device_ids == recorded.pci_device_ids
+    assert (model.product, *model.other_products) == recorded.products
+    assert recorded.total_memory_mib in (None, model.memory_bytes // MIB)
     compute_slices, memory_slices = recorded.slices
     assert model.compute_slices == compute_slices
     assert memory_slices in (None, model.memory_slices)
@@ -92,4 +97,5 @@ def test_a_models_figures_are_those_that_its_sources_tell(model: GpuModel) -> No
 @pytest.mark.parametrize("model", gpu_models(), ids=lambda model: str(model.id))
 def test_no_figure_that_a_source_tells_is_said_to_be_estimated(model: GpuModel) -> None:
     estimated = {(one.part, one.figure) for one in gpu_figures()[model.id].estimated}
+    assert ((WHOLE, "memory") in estimated) is (RECORD.models[model.id].total_memory_mib is None)
     assert not estimated & {(name, words) for name, column, _ in told(model) for words in ESTIMATES.get(column, ())}

@@ -44,7 +44,11 @@ from kerf_dra.driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
 from kerf_dra.driver.kubeletplugin.backends.nvidia.device_nodes import DeviceFiles
 from kerf_dra.driver.kubeletplugin.backends.nvidia.driver_root import DriverFiles, find_driver_files
 from kerf_dra.driver.kubeletplugin.backends.nvidia.file_root import FileRoot
-from kerf_dra.driver.kubeletplugin.backends.nvidia.geometry import build_model
+from kerf_dra.driver.kubeletplugin.backends.nvidia.geometry import (
+    UNKNOWN_MODEL,
+    build_model,
+    describe_unknown_model,
+)
 from kerf_dra.driver.kubeletplugin.backends.nvidia.handles import HANDLES, NvidiaHandle, build_edits
 from kerf_dra.driver.kubeletplugin.backends.nvidia.health import EventWatcher
 from kerf_dra.driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
@@ -112,7 +116,7 @@ class NvidiaBackend:
         self._now = now
         self._watcher: EventWatcher | None = None
         self._indexes: dict[str, int] = {}
-        self._warned: set[tuple[str, ...]] = set()
+        self._warned: set[str] = set()
         self._hook_lock = threading.Lock()
         self._hook = _Hook(path="", missing="")
         self._bring_hook = install_cdi_hook
@@ -326,9 +330,10 @@ class NvidiaBackend:
     def _describe(self, reading: CardReading) -> Card:
         """Return the card that is published, and remember how its calls are made."""
         model, differences = build_model(reading, self._library.read_profiles(reading.uuid), gpu_models())
-        if differences and (model.id, *differences) not in self._warned:
-            self._warned.add((model.id, *differences))
-            _log.warning("%s differs from Kerf's table, the card is right: %s", model.id, "; ".join(differences))
+        if model.id == UNKNOWN_MODEL:
+            self._warn_once(describe_unknown_model(reading, model))
+        if differences:
+            self._warn_once(f"{model.id} differs from Kerf's table, the card is right: {'; '.join(differences)}")
         self._cards[reading.uuid] = NvidiaCard(
             reading=reading,
             model=model,
@@ -356,6 +361,11 @@ class NvidiaBackend:
             },
             whole_attributes={ATTRIBUTE_TIME_SLICING: Attribute.of(self._sharing.has_time_slices)},
         )
+
+    def _warn_once(self, message: str) -> None:
+        if message not in self._warned:
+            self._warned.add(message)
+            _log.warning("%s", message)
 
     def _wait_or_end(self, delay_s: float) -> None:
         if self._closed.wait(delay_s):

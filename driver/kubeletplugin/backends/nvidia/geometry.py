@@ -2,10 +2,10 @@
 
 The card is the authority: profiles, placements and amounts are its own. Kerf's table gives the model its id, and what
 NVML does not report: the engines of the whole card, the profiles while an old driver does not tell them, and the
-reference with which the card is compared.
+reference with which the card is compared. A card is a model of the table by its name, PCI device id and memory; one
+that fits none is the model ``unknown``.
 """
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from typing import Final
@@ -13,9 +13,15 @@ from typing import Final
 from kerf_dra.driver.families.gpu.model import Engines, GpuModel, Profile
 from kerf_dra.driver.kubeletplugin.backends.nvidia.readings import CardReading, ProfileReading
 from kerf_dra.driver.partitions.geometry import Placement
-from kerf_dra.driver.partitions.slice_limits import MAX_VALUE
 
+UNKNOWN_MODEL: Final = "unknown"
+"""The id of the model of every card that Kerf's table does not have."""
+_MEMORY_TOLERANCE: Final = 0.03
+"""The share by which the total memory of one model may differ: drivers before R510 report 1.3 % less of an A30, and
+products of one name or PCI device id differ by 15 % and more (cards of one memory size but for a board revision, as
+GB200 with 186 and 189 GB, are told apart by their profiles)."""
 _GIB: Final = 2**30
+_MIB: Final = 2**20
 _AMOUNTS: Final = ("compute_slices", "memory_bytes", "multiprocessors", "engines", "placements", "max_instances")
 """The fields of a profile in which card and table are compared."""
 
@@ -25,7 +31,7 @@ def build_model(
 ) -> tuple[GpuModel, tuple[str, ...]]:
     """Return the model of ``card``, and in what the card differs from Kerf's table, in words.
 
-    A card that the table does not have gets an id from its product's name; it differs in nothing.
+    A card that the table does not have gets the model ``unknown``; it differs in nothing.
     """
     known = find_table_model(card, readings, table)
     if known is None:
@@ -49,24 +55,38 @@ def find_table_model(
 ) -> GpuModel | None:
     """Return the model of the table that ``card`` is; None: the table has none.
 
-    The product's name decides, then the PCI device id, which several models may have: of these the one with the most
-    profiles of the card.
+    The product's name decides, and the PCI device id where the table lacks the name. Neither may be another model's,
+    and the total memory must be the model's. Of variants that all of this fits, it is the one with the most profiles of
+    the card, then the one with the closest memory.
     """
     models = tuple(table)
-    named = [model for model in models if model.product == card.product]
-    listed = named or [model for model in models if card.pci_device_id in model.pci_device_ids]
+    named = [model for model in models if card.product in model.products]
+    listed = [model for model in models if card.pci_device_id in model.pci_device_ids]
+    alike = [model for model in named if model in listed] if named and listed else named or listed
     names = {reading.name for reading in readings}
-    return max(listed, key=lambda model: len(names & {one.name for one in model.profiles}), default=None)
+    return max(
+        (model for model in alike if _has_memory_of(card, model)),
+        key=lambda model: (
+            len(names & {one.name for one in model.profiles}),
+            -abs(card.memory_bytes - model.memory_bytes),
+        ),
+        default=None,
+    )
 
 
-def make_model_id(product: str) -> str:
-    """Return an id for a product that the table does not have.
+def _has_memory_of(card: CardReading, model: GpuModel) -> bool:
+    difference = abs(card.memory_bytes - model.memory_bytes)
+    return not card.memory_bytes or difference <= model.memory_bytes * _MEMORY_TOLERANCE
 
-    >>> make_model_id("NVIDIA L40S")
-    'l40s'
-    """
-    name = re.sub(r"[^a-z0-9]+", "-", product.lower().removeprefix("nvidia"))
-    return name.strip("-")[:MAX_VALUE].strip("-") or "nvidia"
+
+def describe_unknown_model(card: CardReading, model: GpuModel) -> str:
+    """Return what an administrator reads of a card that the table does not have."""
+    listings = " and the output of `nvidia-smi mig -lgip` and `nvidia-smi mig -lgipp`" if model.profiles else ""
+    return (
+        f"Kerf's table has no model {card.product!r} with PCI device id {card.pci_device_id} and "
+        f"{card.memory_bytes // _MIB} MiB: it is published as model {UNKNOWN_MODEL!r} with what NVML reports, and "
+        f"selectors find it by productName. To add it to the table, report this line{listings}"
+    )
 
 
 def _from_card_alone(card: CardReading, readings: Sequence[ProfileReading]) -> GpuModel:
@@ -80,7 +100,7 @@ def _from_card_alone(card: CardReading, readings: Sequence[ProfileReading]) -> G
     largest = {one.name: max((getattr(p.engines, one.name) for p in profiles), default=0) for one in fields(Engines)}
     whole = Engines(**largest)
     return GpuModel(
-        id=make_model_id(card.product),
+        id=UNKNOWN_MODEL,
         product=card.product,
         architecture=card.architecture,
         cuda_compute_capability=card.cuda_compute_capability,

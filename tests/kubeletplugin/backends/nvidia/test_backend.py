@@ -62,8 +62,11 @@ def test_a_card_is_described_by_nvml_and_by_what_the_kernel_says(tmp_path: Path)
 
 
 def test_a_card_without_mig_that_no_table_has_is_offered_whole(tmp_path: Path) -> None:
-    plugin = plugin_on(tmp_path, CardDescription(model=H100, product="NVIDIA L40S", is_mig_capable=False))
-    # Its PCI device id is that of an H100; a real one has its own.
+    l40s = CardDescription(
+        model=H100, product="NVIDIA L40S", pci_device_id="26b9", memory_bytes=46068 << 20, is_mig_capable=False
+    )
+    plugin = plugin_on(tmp_path, l40s)
+    assert plugin.cards[0].geometry.model == "unknown"
     assert [spec.placement for spec in plugin.cards[0].geometry.specs] == [None]
     assert survey(plugin).no_partitions == "the card has no MIG"
     record = allocate(plugin, None, None)
@@ -104,6 +107,23 @@ def test_cards_that_differ_from_the_table_are_warned_of_once(tmp_path: Path, cap
     assert [record.getMessage() for record in caplog.records] == [
         "h100-80gb-sxm differs from Kerf's table, the card is right: 1g.10gb is called 1g.11gb"
     ]
+
+
+def test_a_model_that_the_table_lacks_is_published_as_unknown_and_one_warning_says_what_to_report(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A GB300 with more memory than the table's: it is cut like a GB200, and is none."""
+    newer = CardDescription(model="gb200-186gb", product="NVIDIA GB300", memory_bytes=288 << 30)
+    plugin = plugin_on(tmp_path, newer, CardDescription(model="gb200-186gb"), newer)
+    plugin.backend.discover()
+    first, known, second = plugin.cards
+    assert [card.geometry.model for card in plugin.cards] == ["unknown", "gb200-186gb", "unknown"]
+    assert {card.attributes["productName"].value for card in (first, second)} == {"NVIDIA GB300"}
+    assert first.geometry.whole.size[0] == 288 << 30
+    assert {spec.profile for spec in first.geometry.specs} == {spec.profile for spec in known.geometry.specs}
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert "no model 'NVIDIA GB300' with PCI device id 2941 and 294912 MiB" in warning
+    assert "nvidia-smi mig -lgip" in warning
 
 
 def test_a_card_whose_name_is_no_text_hides_no_other(tmp_path: Path) -> None:

@@ -9,7 +9,11 @@ from hypothesis import strategies as st
 from kerf_dra.driver.families.gpu.catalog import gpu_model, gpu_models
 from kerf_dra.driver.families.gpu.geometry import gpu_geometry
 from kerf_dra.driver.families.gpu.model import Engines, GpuModel
-from kerf_dra.driver.kubeletplugin.backends.nvidia.geometry import build_model, make_model_id
+from kerf_dra.driver.kubeletplugin.backends.nvidia.geometry import (
+    UNKNOWN_MODEL,
+    build_model,
+    describe_unknown_model,
+)
 from kerf_dra.driver.kubeletplugin.backends.nvidia.readings import CardReading, ProfileReading
 from kerf_dra.driver.partitions.geometry import Placement
 
@@ -65,6 +69,59 @@ def test_of_models_with_one_pci_id_the_one_with_the_cards_profiles_is_taken() ->
     assert found.id == model.id
 
 
+@pytest.mark.parametrize(
+    ("product", "pci_device_id", "memory", "expected"),
+    [
+        ("NVIDIA GB300", "31c2", 284208, "gb300-278gb"),
+        ("NVIDIA GB300 WS", "31c3", 257000, UNKNOWN_MODEL),
+        ("NVIDIA GB300", "31c2", 257000, UNKNOWN_MODEL),
+        ("NVIDIA GB300 288GB", "2941", 288 * 1024, UNKNOWN_MODEL),
+        ("NVIDIA GB300", "2941", 189471, UNKNOWN_MODEL),
+        ("NVIDIA GB200", "2941", 189471, "gb200-186gb"),
+        ("NVIDIA GB200", "2941", 192526, "gb200-189gb"),
+        ("NVIDIA B300 SXM6 AC", "3182", 275040, "b300-269gb"),
+        ("NVIDIA A100-SXM-64GB", "20b3", 65536, UNKNOWN_MODEL),
+        ("NVIDIA A100-SXM4-80GB", "20b2", 81251, "a100-80gb"),
+        ("NVIDIA A30", "20b7", 24258, "a30-24gb"),
+        ("NVIDIA H100", "2339", 65247, "h100-64gb-sxm"),
+        ("NVIDIA H100", "2339", 95830, UNKNOWN_MODEL),
+        ("NVIDIA H20-3e", "232c", 143771, "h20-141gb"),
+        ("NVIDIA GH200 120GB", "2342", 97871, "gh200-96gb"),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "2bb1", 97887, "rtx-pro-6000-blackwell-96gb"),
+        ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", "2bb4", 97887, "rtx-pro-6000-blackwell-96gb"),
+        ("NVIDIA RTX PRO 5000 Blackwell", "2bb3", 48935, "rtx-pro-5000-blackwell-48gb"),
+        ("NVIDIA RTX PRO 5000 72GB Blackwell", "2bb3", 73400, UNKNOWN_MODEL),
+        ("NVIDIA RTX PRO 4500 Blackwell", "2c31", 32623, "rtx-pro-4500-blackwell-32gb"),
+        ("NVIDIA Graphics Device", "2330", 81559, "h100-80gb-sxm"),
+        ("NVIDIA H100 80GB HBM3", "fffe", 81559, "h100-80gb-sxm"),
+        ("NVIDIA H100 80GB HBM3", "2330", 0, "h100-80gb-sxm"),
+        ("", "ffff", 81559, UNKNOWN_MODEL),
+    ],
+)
+def test_a_card_is_the_model_that_its_name_its_pci_id_and_its_memory_fit(
+    product: str, pci_device_id: str, memory: int, expected: str
+) -> None:
+    card = replace(card_of(gpu_model("h100-80gb-sxm"), pci_device_id=pci_device_id), product=product)
+    built, _ = build_model(replace(card, memory_bytes=memory * 2**20), [], MODELS)
+    assert built.id == expected
+
+
+@pytest.mark.parametrize("other", [model for model in MODELS if model.memory_bytes], ids=lambda model: model.id)
+def test_no_card_is_taken_for_a_model_because_it_is_cut_like_that_one(other: GpuModel) -> None:
+    """A GB300 was once published as model gb200-186gb."""
+    card = card_of(other, product="NVIDIA X1 Super", pci_device_id="ffff")
+    built, _ = build_model(card, profiles_of(other), MODELS)
+    assert (built.id, built.product) == (UNKNOWN_MODEL, "NVIDIA X1 Super")
+
+
+def test_the_warning_of_an_unknown_model_says_what_to_report() -> None:
+    card = card_of(gpu_model("h100-80gb-sxm"), product="NVIDIA X1 Super", pci_device_id="fffe")
+    for readings, listings in ((profiles_of(gpu_model("h100-80gb-sxm")), True), ([], False)):
+        line = describe_unknown_model(card, build_model(card, readings, MODELS)[0])
+        assert all(part in line for part in ("'NVIDIA X1 Super'", "fffe", "81559 MiB", "productName"))
+        assert ("nvidia-smi mig -lgip" in line) is listings
+
+
 def test_a_card_that_differs_wins_and_the_differences_are_named() -> None:
     model = gpu_model("h100-80gb-sxm")
     first, second, *others = profiles_of(model)
@@ -79,7 +136,8 @@ def test_a_card_that_no_table_has_is_described_by_itself() -> None:
     card = card_of(model, product="NVIDIA X1 Super", pci_device_id="ffff")
     built, differences = build_model(card, profiles_of(model), MODELS)
     assert not differences
-    assert (built.id, built.memory_slices, built.compute_slices) == ("x1-super", 8, 7)
+    assert (built.id, built.memory_slices, built.compute_slices) == (UNKNOWN_MODEL, 8, 7)
+    assert built.product == "NVIDIA X1 Super"
     assert "ofa" in built.exclusive_engines
     assert {one.name for one in built.profiles} == {one.name for one in model.profiles}
 
@@ -87,7 +145,7 @@ def test_a_card_that_no_table_has_is_described_by_itself() -> None:
 def test_a_card_without_mig_that_no_table_has_is_one_unit() -> None:
     card = card_of(gpu_model("h100-80gb-sxm"), product="NVIDIA L4", pci_device_id="27b8")
     built, _ = build_model(card, [], MODELS)
-    assert (built.id, [spec.placement for spec in gpu_geometry(built).specs]) == ("l4", [None])
+    assert (built.id, [spec.placement for spec in gpu_geometry(built).specs]) == (UNKNOWN_MODEL, [None])
 
 
 @given(
@@ -119,14 +177,3 @@ def test_whatever_an_unknown_card_reports_gives_a_geometry(readings: list[Profil
     built, _ = build_model(card, readings, MODELS)
     specs = gpu_geometry(built).specs
     assert len(specs) == 1 + sum(len(one.placements) for one in readings)
-
-
-@pytest.mark.parametrize(
-    ("product", "expected"),
-    [
-        *(("NVIDIA L40S", "l40s"), ("Tesla T4", "tesla-t4"), ("NVIDIA", "nvidia"), ("", "nvidia")),
-        ("NVIDIA " + 30 * "X1 ", "x1-" * 21 + "x"),  # 64 bytes, the most that an attribute takes
-    ],
-)
-def test_the_id_of_an_unknown_model_is_its_products_name(product: str, expected: str) -> None:
-    assert make_model_id(product) == expected
