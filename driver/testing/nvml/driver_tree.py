@@ -3,7 +3,9 @@
 What depends on them is kept true by the library (``source/tree.c``), as the kernel driver keeps it.
 """
 
+import os
 import shutil
+import stat
 import sys
 from pathlib import Path
 from typing import Final
@@ -18,6 +20,10 @@ _FRONTEND_MAJOR: Final = 195
 _CAPABILITIES_MAJOR: Final = 236
 _UVM_MAJOR: Final = 511
 """The first is NVIDIA's own; the others are given out by the kernel at each load."""
+_BLOCK_MAJORS: Final = {"sd": 8, "blkext": 259}
+"""Block devices, which every machine has: programs look for the section (proc_devices(5))."""
+_NULL_DEVICE: Final = os.makedev(1, 3)
+"""null(4)."""
 _GPU_INSTANCES: Final = 15
 """GPU instances for which ``mig-minors`` lists capabilities."""
 _CONTROL_NODES: Final = ("nvidiactl", "nvidia-modeset", "nvidia-uvm", "nvidia-uvm-tools")
@@ -42,17 +48,31 @@ def write_driver_tree(folder: Path, state: StateLayout, library: Path) -> None:
         access = f"DeviceFileMinor: {number}\nDeviceFileMode: {256 if number == 1 else 292}\nDeviceFileModify: 1\n"
         (proc / "capabilities" / "mig" / name).write_text(access)
         (folder / "dev" / "nvidia-caps" / f"nvidia-cap{number}").touch()
+    (folder / DRIVER_ROOT / "dev").mkdir(parents=True, exist_ok=True)
     for name in _CONTROL_NODES:
         (folder / "dev" / name).touch()
+        _write_null_node(folder / DRIVER_ROOT / "dev" / name)
     caps = folder / "proc" / "driver" / "nvidia-caps"
     caps.mkdir(exist_ok=True)
     (caps / "mig-minors").write_text("".join(_list_capabilities()))
     majors = {"nvidia-frontend": _FRONTEND_MAJOR, "nvidia-caps": _CAPABILITIES_MAJOR, "nvidia-uvm": _UVM_MAJOR}
     (folder / "proc" / "devices").write_text(
-        "Character devices:\n" + "".join(f"{major:3} {name}\n" for name, major in majors.items())
+        "Character devices:\n"
+        + "".join(f"{major:3} {name}\n" for name, major in majors.items())
+        + "\nBlock devices:\n"
+        + "".join(f"{major:3} {name}\n" for name, major in _BLOCK_MAJORS.items())
     )
     _write_sys(folder / "sys", state)
     _write_root(folder / LIBRARIES, version, library)
+
+
+def _write_null_node(path: Path) -> None:
+    """Make a node that opens and does nothing; without the right to make devices, a link to the machine's own."""
+    try:
+        os.mknod(path, stat.S_IFCHR | 0o666, _NULL_DEVICE)
+        path.chmod(0o666)  # whatever the umask
+    except PermissionError:
+        path.symlink_to(os.devnull)
 
 
 def write_program(name: str, folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -100,9 +101,23 @@ def test_faults_strike_the_calls_that_they_are_for(make_machine: MakeMachine) ->
         assert pynvml.nvmlDeviceGetUUID(card).startswith("GPU-")
 
 
-def test_a_function_that_the_stand_in_does_not_have_is_not_found(make_machine: MakeMachine) -> None:
-    with open_nvml(make_machine()), pytest.raises(pynvml.NVMLError_FunctionNotFound):
-        pynvml.nvmlDeviceGetFanSpeed(pynvml.nvmlDeviceGetHandleByIndex(0))
+def test_programs_find_what_they_look_for_in_proc_devices_and_in_the_drivers_dev(make_machine: MakeMachine) -> None:
+    """dra-driver-nvidia-gpu needs both sections, and nodes below the driver's root that open."""
+    machine = make_machine(CardDescription(model=H100, minor=4), CardDescription(model=H100))
+    characters, _, blocks = (machine.folder / "proc/devices").read_text().partition("\n\nBlock devices:\n")
+    assert characters.startswith("Character devices:\n195 nvidia-frontend\n")
+    assert blocks == "  8 sd\n259 blkext\n"
+    dev = machine.driver_root / "dev"
+    with open_nvml(machine):
+        found = {path.name: path.stat() for path in dev.iterdir()}
+    assert {*found} == {"nvidia1", "nvidia4", "nvidiactl", "nvidia-modeset", "nvidia-uvm", "nvidia-uvm-tools"}
+    assert {(stat.S_ISCHR(one.st_mode), one.st_rdev) for one in found.values()} == {
+        (True, Path(os.devnull).stat().st_rdev)
+    }
+    machine.remove_card(0)
+    with open_nvml(machine):
+        assert pynvml.nvmlDeviceGetCount() == 1
+    assert not (dev / "nvidia4").exists()
 
 
 def test_a_card_that_falls_off_the_bus_is_lost_and_says_so_once(make_machine: MakeMachine) -> None:

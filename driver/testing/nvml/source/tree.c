@@ -1,10 +1,12 @@
 #include "tree.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "session.h"
@@ -16,6 +18,10 @@
 #define GPU_INSTANCE "proc/driver/nvidia/capabilities/gpu%u/mig/gi%u"
 #define CAPABILITIES_OF_AN_INSTANCE (1 + MAX_COMPUTE_INSTANCES)
 
+/* The null device (null(4)). */
+#define NULL_MAJOR 1
+#define NULL_MINOR 3
+
 static void write_file(const char *path, const char *text) {
     int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (file < 0)
@@ -23,6 +29,16 @@ static void write_file(const char *path, const char *text) {
     if (write(file, text, strlen(text)) < 0)
         perror(path);
     close(file);
+}
+
+/* A node for programs that look for one in the driver's root: the null device, which opens and does nothing. Without the
+ * right to make devices it is a link to the machine's own. */
+static void write_null_node(const char *path) {
+    const mode_t everyone = 0666;
+    if (mknod(path, S_IFCHR | everyone, makedev(NULL_MAJOR, NULL_MINOR)) == 0)
+        chmod(path, everyone); /* whatever the umask */
+    else if (errno != EEXIST && symlink("/dev/null", path) != 0)
+        perror(path);
 }
 
 static unsigned capability(unsigned minor, unsigned gi, unsigned place) {
@@ -90,17 +106,20 @@ static void show_instances(unsigned minor, const struct card *card, int is_stale
 
 /* Show the card with this minor number; NULL: there is none (any more). */
 static void show_card(unsigned minor, const struct card *card) {
-    char node[PATH_MAX], capabilities[PATH_MAX], mig[PATH_MAX];
+    char node[PATH_MAX], null_node[PATH_MAX], capabilities[PATH_MAX], mig[PATH_MAX];
     machine_path(node, sizeof node, "dev/nvidia%u", minor);
+    machine_path(null_node, sizeof null_node, "driver/dev/nvidia%u", minor);
     machine_path(capabilities, sizeof capabilities, "proc/driver/nvidia/capabilities/gpu%u", minor);
     machine_path(mig, sizeof mig, "proc/driver/nvidia/capabilities/gpu%u/mig", minor);
     if (!card) {
         rmdir(mig);
         rmdir(capabilities);
+        unlink(null_node);
         unlink(node); /* last: where it is missing nothing else is left */
         return;
     }
     write_file(node, "");
+    write_null_node(null_node);
     if (card->mig_switch != NOT_CAPABLE) {
         mkdir(capabilities, 0755);
         mkdir(mig, 0755);
