@@ -1,5 +1,6 @@
 """The stand-in keeps the rules that NVML's reference states, and those that listings of real cards show."""
 
+import ctypes
 from typing import Any
 
 import pynvml
@@ -206,3 +207,34 @@ def test_a_card_without_mig_says_that_it_is_not_supported(make_machine: MakeMach
             with pytest.raises(pynvml.NVMLError_NotSupported):
                 function(card(), *arguments)
         assert pynvml.nvmlDeviceGetMaxMigDeviceCount(card()) == 0
+
+
+def test_a_card_without_mig_answers_as_one_was_measured(make_machine: MakeMachine) -> None:
+    """A GeForce RTX 3060: each profile that NVML knows is not supported, others are no profiles; outputs are left."""
+    with open_nvml(make_machine(CardDescription(model=H100, is_mig_capable=False))):
+        answers = []
+        for profile in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT + 2):
+            info = pynvml.c_nvmlGpuInstanceProfileInfo_t()
+            answers.append(
+                pynvml.nvmlLib.nvmlDeviceGetGpuInstanceProfileInfo(card(), ctypes.c_uint(profile), ctypes.byref(info))
+            )
+        assert answers == 0x12 * [pynvml.NVML_ERROR_NOT_SUPPORTED] + 2 * [pynvml.NVML_ERROR_INVALID_ARGUMENT]
+        untouched = ctypes.c_void_p(0x5A5A)
+        for index in range(2):
+            code = pynvml.nvmlLib.nvmlDeviceGetMigDeviceHandleByIndex(
+                card(), ctypes.c_uint(index), ctypes.byref(untouched)
+            )
+            assert (code, untouched.value) == (pynvml.NVML_ERROR_NOT_FOUND, 0x5A5A)
+        assert pynvml.nvmlDeviceGetMaxMigDeviceCount(card()) == 0
+
+
+@pytest.mark.parametrize(
+    ("is_passthrough", "mode"),
+    [
+        (False, pynvml.NVML_GPU_VIRTUALIZATION_MODE_NONE),
+        (True, pynvml.NVML_GPU_VIRTUALIZATION_MODE_PASSTHROUGH),
+    ],
+)
+def test_a_card_says_whether_it_is_passed_through(make_machine: MakeMachine, is_passthrough: bool, mode: int) -> None:
+    with open_nvml(make_machine(CardDescription(model=A100, is_passthrough=is_passthrough))):
+        assert pynvml.nvmlDeviceGetVirtualizationMode(card()) == mode

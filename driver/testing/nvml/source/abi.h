@@ -48,6 +48,8 @@ enum {
     NVML_EVENT_MIG_CONFIG_CHANGE = 0x100,
     NVML_FI_DEV_GET_GPU_RECOVERY_ACTION = 230,
     NVML_VALUE_TYPE_UNSIGNED_INT = 1,
+    NVML_GPU_VIRTUALIZATION_MODE_NONE = 0,
+    NVML_GPU_VIRTUALIZATION_MODE_PASSTHROUGH = 1,
 };
 
 #define NO_INSTANCE 0xffffffffu /* gpuInstanceId and computeInstanceId of what concerns a whole card */

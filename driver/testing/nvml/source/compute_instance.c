@@ -53,6 +53,7 @@ EXPORT nvmlReturn_t nvmlGpuInstanceGetComputeInstanceProfileInfo(nvmlGpuInstance
     const struct compute_profile *compute;
     struct found found;
     ENTER();
+    NEEDS(info);
     LEAVE_ON_ERROR(find_gpu_instance(instance, &found));
     LEAVE_ON_ERROR(find_by_enum(profile_of(&found), profile_enum, engine_profile, &compute));
     DESCRIBE(info, profile_of(&found), compute);
@@ -65,6 +66,7 @@ EXPORT nvmlReturn_t nvmlGpuInstanceGetComputeInstanceProfileInfoV(nvmlGpuInstanc
     const struct compute_profile *compute;
     struct found found;
     ENTER();
+    NEEDS(info);
     if (info->version != VERSION_TAG(nvmlComputeInstanceProfileInfo_v2_t, 2))
         LEAVE(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
     LEAVE_ON_ERROR(find_gpu_instance(instance, &found));
@@ -93,6 +95,7 @@ EXPORT nvmlReturn_t nvmlGpuInstanceGetComputeInstanceRemainingCapacity(nvmlGpuIn
     const struct compute_profile *compute;
     struct found found;
     ENTER();
+    NEEDS(count);
     LEAVE_ON_ERROR(find_gpu_instance(instance, &found));
     LEAVE_ON_ERROR(find_by_id(profile_of(&found), id, &compute));
     *count = 0;
@@ -112,6 +115,7 @@ EXPORT nvmlReturn_t nvmlGpuInstanceGetComputeInstancePossiblePlacements(nvmlGpuI
     const struct compute_profile *compute;
     struct found found;
     ENTER();
+    NEEDS(count);
     LEAVE_ON_ERROR(find_gpu_instance(instance, &found));
     LEAVE_ON_ERROR(find_by_id(profile_of(&found), id, &compute));
     *count = 0;
@@ -147,6 +151,7 @@ EXPORT nvmlReturn_t nvmlGpuInstanceCreateComputeInstance(nvmlGpuInstance_t gpu_i
     const struct compute_profile *compute;
     struct found found;
     ENTER();
+    NEEDS(instance);
     LEAVE_ON_ERROR(find_gpu_instance(gpu_instance, &found));
     LEAVE_ON_ERROR(find_by_id(profile_of(&found), id, &compute));
     for (unsigned start = 0; start < profile_of(&found)->slices; start++)
@@ -161,6 +166,7 @@ EXPORT nvmlReturn_t nvmlGpuInstanceCreateComputeInstanceWithPlacement(nvmlGpuIns
     const struct compute_profile *compute;
     struct found found;
     ENTER();
+    NEEDS(placement && instance);
     LEAVE_ON_ERROR(find_gpu_instance(gpu_instance, &found));
     LEAVE_ON_ERROR(find_by_id(profile_of(&found), id, &compute));
     if (placement->size != compute->slices || placement->start + placement->size > profile_of(&found)->slices)
@@ -173,6 +179,7 @@ EXPORT nvmlReturn_t nvmlGpuInstanceGetComputeInstances(nvmlGpuInstance_t gpu_ins
     const struct compute_profile *compute;
     struct found found;
     ENTER();
+    NEEDS(instances && count);
     LEAVE_ON_ERROR(find_gpu_instance(gpu_instance, &found));
     LEAVE_ON_ERROR(find_by_id(profile_of(&found), id, &compute));
     *count = 0;
@@ -188,6 +195,7 @@ EXPORT nvmlReturn_t nvmlGpuInstanceGetComputeInstanceById(nvmlGpuInstance_t gpu_
                                                           nvmlComputeInstance_t *instance) {
     struct found found;
     ENTER();
+    NEEDS(instance);
     LEAVE_ON_ERROR(find_gpu_instance(gpu_instance, &found));
     if (id >= MAX_COMPUTE_INSTANCES || !found.gpu_instance->compute[id].exists)
         LEAVE(NVML_ERROR_NOT_FOUND);
@@ -199,6 +207,7 @@ EXPORT nvmlReturn_t nvmlGpuInstanceGetComputeInstanceById(nvmlGpuInstance_t gpu_
 EXPORT nvmlReturn_t nvmlComputeInstanceGetInfo_v2(nvmlComputeInstance_t instance, nvmlComputeInstanceInfo_t *info) {
     struct found found;
     ENTER();
+    NEEDS(info);
     LEAVE_ON_ERROR(find_compute_instance(instance, &found));
     const struct compute_instance *there = found.compute_instance;
     *info = (nvmlComputeInstanceInfo_t){
@@ -227,6 +236,7 @@ EXPORT nvmlReturn_t nvmlComputeInstanceDestroy(nvmlComputeInstance_t instance) {
 EXPORT nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned index, nvmlDevice_t *mig) {
     struct found found;
     ENTER();
+    NEEDS(mig);
     LEAVE_ON_ERROR(find_card(device, &found));
     if (found.card->mig_current && index >= found.card->compute_slices)
         LEAVE(NVML_ERROR_INVALID_ARGUMENT);
@@ -242,6 +252,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, uns
 EXPORT nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned *is_mig) {
     struct found found;
     ENTER();
+    NEEDS(is_mig);
     LEAVE_ON_ERROR(find_device(device, &found));
     *is_mig = found.gpu_instance != NULL;
     LEAVE(NVML_SUCCESS);
@@ -250,6 +261,7 @@ EXPORT nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned *i
 EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceId(nvmlDevice_t device, unsigned *id) {
     struct found found;
     ENTER();
+    NEEDS(id);
     LEAVE_ON_ERROR(find_mig(device, &found));
     *id = found.gpu_instance_id;
     LEAVE(NVML_SUCCESS);
@@ -258,6 +270,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceId(nvmlDevice_t device, unsigned *id
 EXPORT nvmlReturn_t nvmlDeviceGetComputeInstanceId(nvmlDevice_t device, unsigned *id) {
     struct found found;
     ENTER();
+    NEEDS(id);
     LEAVE_ON_ERROR(find_mig(device, &found));
     *id = found.compute_instance_id;
     LEAVE(NVML_SUCCESS);
@@ -266,6 +279,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetComputeInstanceId(nvmlDevice_t device, unsigned
 EXPORT nvmlReturn_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvmlDevice_t mig, nvmlDevice_t *device) {
     struct found found;
     ENTER();
+    NEEDS(device);
     LEAVE_ON_ERROR(find_mig(mig, &found));
     *device = card_handle(found.card);
     LEAVE(NVML_SUCCESS);
@@ -274,6 +288,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvmlDevice_t mi
 EXPORT nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t device, nvmlDeviceAttributes_t *attributes) {
     struct found found;
     ENTER();
+    NEEDS(attributes);
     LEAVE_ON_ERROR(find_device(device, &found));
     if (!found.gpu_instance) /* NVML has attributes of MIG devices only */
         LEAVE(NVML_ERROR_NOT_SUPPORTED);

@@ -21,6 +21,8 @@ static nvmlReturn_t copy_text(char *target, unsigned size, const char *text) {
 
 EXPORT nvmlReturn_t nvmlInit_v2(void) { return open_session(); }
 
+EXPORT nvmlReturn_t nvmlInit(void) { return open_session(); }
+
 EXPORT nvmlReturn_t nvmlInitWithFlags(unsigned flags) {
     (void)flags; /* whether cards are attached makes no difference here */
     return open_session();
@@ -71,12 +73,14 @@ EXPORT nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned length) {
 
 EXPORT nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version) {
     ENTER();
+    NEEDS(version);
     *version = machine->cuda_version;
     LEAVE(NVML_SUCCESS);
 }
 
 EXPORT nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version) {
     ENTER();
+    NEEDS(version);
     *version = machine->cuda_version;
     LEAVE(NVML_SUCCESS);
 }
@@ -102,6 +106,7 @@ static nvmlReturn_t give_card(const struct card *card, nvmlDevice_t *device) {
 
 EXPORT nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count) {
     ENTER();
+    NEEDS(count);
     for (*count = 0; card_at(*count); ++*count)
         ;
     LEAVE(NVML_SUCCESS);
@@ -109,12 +114,21 @@ EXPORT nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count) {
 
 EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device) {
     ENTER();
+    NEEDS(device);
     const struct card *card = card_at(index);
     LEAVE(card ? give_card(card, device) : NVML_ERROR_INVALID_ARGUMENT);
 }
 
+/* Programs of before version 2 of these names call them without it; parameters and answers are the same. */
+EXPORT nvmlReturn_t nvmlDeviceGetCount(unsigned *count) { return nvmlDeviceGetCount_v2(count); }
+
+EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t *device) {
+    return nvmlDeviceGetHandleByIndex_v2(index, device);
+}
+
 EXPORT nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
     ENTER();
+    NEEDS(uuid && device);
     for (unsigned i = 0; i < machine->n_cards; i++) {
         const struct card *card = &machine->cards[i];
         if (card->presence == REMOVED)
@@ -134,6 +148,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *de
 EXPORT nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvmlDevice_t *device) {
     unsigned domain, bus, number;
     ENTER();
+    NEEDS(bus_id && device);
     if (sscanf(bus_id, "%x:%x:%x", &domain, &bus, &number) != 3)
         LEAVE(NVML_ERROR_INVALID_ARGUMENT);
     for (unsigned i = 0; i < machine->n_cards; i++) {
@@ -145,9 +160,14 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvmlDev
     LEAVE(NVML_ERROR_NOT_FOUND);
 }
 
+EXPORT nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *bus_id, nvmlDevice_t *device) {
+    return nvmlDeviceGetHandleByPciBusId_v2(bus_id, device);
+}
+
 EXPORT nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index) {
     struct found found;
     ENTER();
+    NEEDS(index);
     LEAVE_ON_ERROR(find_card(device, &found));
     for (*index = 0; card_at(*index) != found.card; ++*index)
         ;
@@ -181,6 +201,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned 
 EXPORT nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned *minor) {
     struct found found;
     ENTER();
+    NEEDS(minor);
     LEAVE_ON_ERROR(find_card(device, &found));
     *minor = found.card->minor;
     LEAVE(NVML_SUCCESS);
@@ -189,6 +210,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned *mino
 EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci) {
     struct found found;
     ENTER();
+    NEEDS(pci);
     LEAVE_ON_ERROR(find_card(device, &found));
     const struct card *card = found.card;
     *pci = (nvmlPciInfo_t){.domain = card->pci_domain,
@@ -220,6 +242,7 @@ static void measure_memory(const struct found *found, unsigned long long *total,
 EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
     struct found found;
     ENTER();
+    NEEDS(memory);
     LEAVE_ON_ERROR(find_device(device, &found));
     measure_memory(&found, &memory->total, &memory->used);
     memory->free = memory->total - memory->used;
@@ -229,6 +252,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *m
 EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
     struct found found;
     ENTER();
+    NEEDS(memory);
     if (memory->version != VERSION_TAG(nvmlMemory_v2_t, 2))
         LEAVE(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
     LEAVE_ON_ERROR(find_device(device, &found));
@@ -241,6 +265,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v
 EXPORT nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor) {
     struct found found;
     ENTER();
+    NEEDS(major && minor);
     LEAVE_ON_ERROR(find_device(device, &found));
     *major = (int)found.card->cuda_major;
     *minor = (int)found.card->cuda_minor;
@@ -250,6 +275,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int 
 EXPORT nvmlReturn_t nvmlDeviceGetArchitecture(nvmlDevice_t device, unsigned *architecture) {
     struct found found;
     ENTER();
+    NEEDS(architecture);
     LEAVE_ON_ERROR(find_device(device, &found));
     *architecture = found.card->architecture;
     LEAVE(NVML_SUCCESS);
@@ -258,6 +284,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetArchitecture(nvmlDevice_t device, unsigned *arc
 EXPORT nvmlReturn_t nvmlDeviceGetBrand(nvmlDevice_t device, unsigned *brand) {
     struct found found;
     ENTER();
+    NEEDS(brand);
     LEAVE_ON_ERROR(find_device(device, &found));
     *brand = found.card->brand;
     LEAVE(NVML_SUCCESS);
@@ -266,6 +293,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetBrand(nvmlDevice_t device, unsigned *brand) {
 EXPORT nvmlReturn_t nvmlDeviceGetNumaNodeId(nvmlDevice_t device, unsigned *node) {
     struct found found;
     ENTER();
+    NEEDS(node);
     LEAVE_ON_ERROR(find_card(device, &found));
     if (found.card->memory_node < 0) /* only where the card's memory is a NUMA node of the machine */
         LEAVE(NVML_ERROR_NOT_SUPPORTED);
@@ -291,6 +319,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryAffinity(nvmlDevice_t device, unsigned si
 EXPORT nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t device, unsigned *is_on) {
     struct found found;
     ENTER();
+    NEEDS(is_on);
     LEAVE_ON_ERROR(find_card(device, &found));
     *is_on = found.card->is_persistent;
     LEAVE(NVML_SUCCESS);
@@ -299,6 +328,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t device, unsigned *
 EXPORT nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, unsigned *mode) {
     struct found found;
     ENTER();
+    NEEDS(mode);
     LEAVE_ON_ERROR(find_card(device, &found));
     *mode = found.card->compute_mode;
     LEAVE(NVML_SUCCESS);
@@ -316,9 +346,20 @@ EXPORT nvmlReturn_t nvmlDeviceSetComputeMode(nvmlDevice_t device, unsigned mode)
     LEAVE(NVML_SUCCESS);
 }
 
+/* No card of the machine is a vGPU, or gives vGPUs to others. */
+EXPORT nvmlReturn_t nvmlDeviceGetVirtualizationMode(nvmlDevice_t device, unsigned *mode) {
+    struct found found;
+    ENTER();
+    NEEDS(mode);
+    LEAVE_ON_ERROR(find_card(device, &found));
+    *mode = found.card->is_passthrough ? NVML_GPU_VIRTUALIZATION_MODE_PASSTHROUGH : NVML_GPU_VIRTUALIZATION_MODE_NONE;
+    LEAVE(NVML_SUCCESS);
+}
+
 EXPORT nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, unsigned *current, unsigned *waiting) {
     struct found found;
     ENTER();
+    NEEDS(current && waiting);
     LEAVE_ON_ERROR(find_card(device, &found));
     *current = *waiting = 1;
     LEAVE(NVML_SUCCESS);
@@ -328,6 +369,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned *cor
                                               unsigned *is_pending, unsigned *is_failed) {
     struct found found;
     ENTER();
+    NEEDS(correctable && uncorrectable && is_pending && is_failed);
     LEAVE_ON_ERROR(find_card(device, &found));
     *correctable = found.card->remapped_correctable;
     *uncorrectable = found.card->remapped_uncorrectable;
@@ -339,6 +381,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned *cor
 EXPORT nvmlReturn_t nvmlDeviceGetCurrentClocksEventReasons(nvmlDevice_t device, unsigned long long *reasons) {
     struct found found;
     ENTER();
+    NEEDS(reasons);
     LEAVE_ON_ERROR(find_card(device, &found));
     *reasons = found.card->clocks_event_reasons;
     LEAVE(NVML_SUCCESS);
@@ -347,6 +390,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetCurrentClocksEventReasons(nvmlDevice_t device, 
 EXPORT nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldValue_t *values) {
     struct found found;
     ENTER();
+    NEEDS(values);
     LEAVE_ON_ERROR(find_card(device, &found));
     for (int i = 0; i < count; i++) {
         int is_known = values[i].fieldId == NVML_FI_DEV_GET_GPU_RECOVERY_ACTION;
@@ -384,6 +428,7 @@ static nvmlReturn_t list_processes(nvmlDevice_t device, unsigned *count, nvmlPro
 EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
                                                             nvmlProcessInfo_t *infos) {
     ENTER();
+    NEEDS(count);
     LEAVE(list_processes(device, count, infos));
 }
 
@@ -391,6 +436,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device
                                                              nvmlProcessInfo_t *infos) {
     struct found found;
     ENTER();
+    NEEDS(count);
     (void)infos; /* every process here computes */
     LEAVE_ON_ERROR(find_device(device, &found));
     *count = 0;

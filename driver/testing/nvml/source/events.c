@@ -16,6 +16,7 @@ struct event_set {
 
 EXPORT nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *set) {
     ENTER();
+    NEEDS(set);
     *set = calloc(1, sizeof **set);
     if (!*set)
         LEAVE(NVML_ERROR_MEMORY);
@@ -25,6 +26,7 @@ EXPORT nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *set) {
 
 EXPORT nvmlReturn_t nvmlEventSetFree(nvmlEventSet_t set) {
     ENTER();
+    NEEDS(set);
     free(set);
     LEAVE(NVML_SUCCESS);
 }
@@ -32,6 +34,7 @@ EXPORT nvmlReturn_t nvmlEventSetFree(nvmlEventSet_t set) {
 EXPORT nvmlReturn_t nvmlDeviceGetSupportedEventTypes(nvmlDevice_t device, unsigned long long *types) {
     struct found found;
     ENTER();
+    NEEDS(types);
     LEAVE_ON_ERROR(find_card(device, &found));
     *types = SUPPORTED;
     LEAVE(NVML_SUCCESS);
@@ -40,6 +43,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetSupportedEventTypes(nvmlDevice_t device, unsign
 EXPORT nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long types, nvmlEventSet_t set) {
     struct found found;
     ENTER();
+    NEEDS(set);
     LEAVE_ON_ERROR(find_card(device, &found));
     if (types & ~(unsigned long long)SUPPORTED)
         LEAVE(NVML_ERROR_NOT_SUPPORTED);
@@ -72,6 +76,7 @@ EXPORT nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *dat
     const struct timespec interval = {.tv_nsec = POLL_NS};
     for (uint64_t waited_ns = 0;; waited_ns += POLL_NS) {
         ENTER();
+        NEEDS(data && set);
         const struct event *event = next_event(set);
         if (event) {
             *data = (nvmlEventData_t){.device = card_handle(&machine->cards[event->card]),

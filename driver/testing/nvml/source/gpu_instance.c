@@ -20,6 +20,7 @@ static int has_instances(const struct card *card) {
 EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned *current, unsigned *waiting) {
     struct found found;
     ENTER();
+    NEEDS(current && waiting);
     LEAVE_ON_ERROR(find_card(device, &found));
     if (found.card->mig_switch == NOT_CAPABLE)
         LEAVE(NVML_ERROR_NOT_SUPPORTED);
@@ -61,6 +62,7 @@ EXPORT nvmlReturn_t nvmlDeviceSetMigMode(nvmlDevice_t device, unsigned mode, nvm
 EXPORT nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned *count) {
     struct found found;
     ENTER();
+    NEEDS(count);
     LEAVE_ON_ERROR(find_card(device, &found));
     *count = found.card->mig_current ? found.card->compute_slices : 0;
     LEAVE(NVML_SUCCESS);
@@ -108,6 +110,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfo(nvmlDevice_t device, uns
     const struct profile *profile;
     struct found found;
     ENTER();
+    NEEDS(info);
     LEAVE_ON_ERROR(find_card(device, &found));
     LEAVE_ON_ERROR(find_by_enum(found.card, profile_enum, &profile));
     memset(info, 0, sizeof *info);
@@ -139,6 +142,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfoV(nvmlDevice_t device, un
     const struct profile *profile;
     struct found found;
     ENTER();
+    NEEDS(info);
     LEAVE_ON_ERROR(find_card(device, &found));
     LEAVE_ON_ERROR(find_by_enum(found.card, profile_enum, &profile));
     LEAVE(describe(profile, info));
@@ -148,6 +152,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfoByIdV(nvmlDevice_t device
     const struct profile *profile;
     struct found found;
     ENTER();
+    NEEDS(info);
     LEAVE_ON_ERROR(find_card(device, &found));
     LEAVE_ON_ERROR(find_by_id(found.card, id, &profile));
     LEAVE(describe(profile, info));
@@ -160,6 +165,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetGpuInstancePossiblePlacements_v2(nvmlDevice_t d
     const struct profile *profile;
     struct found found;
     ENTER();
+    NEEDS(count);
     LEAVE_ON_ERROR(find_card(device, &found));
     LEAVE_ON_ERROR(find_by_id(found.card, id, &profile));
     *count = profile->n_placements;
@@ -173,6 +179,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceRemainingCapacity(nvmlDevice_t devic
     const struct profile *profile;
     struct found found;
     ENTER();
+    NEEDS(count);
     LEAVE_ON_ERROR(find_card(device, &found));
     if (!found.card->mig_current)
         LEAVE(NVML_ERROR_NOT_SUPPORTED);
@@ -246,6 +253,7 @@ EXPORT nvmlReturn_t nvmlDeviceCreateGpuInstance(nvmlDevice_t device, unsigned id
     const struct profile *profile;
     struct found found;
     ENTER();
+    NEEDS(instance);
     LEAVE_ON_ERROR(find_card(device, &found));
     if (!found.card->mig_current)
         LEAVE(NVML_ERROR_NOT_SUPPORTED);
@@ -262,6 +270,7 @@ EXPORT nvmlReturn_t nvmlDeviceCreateGpuInstanceWithPlacement(nvmlDevice_t device
     const struct profile *profile;
     struct found found;
     ENTER();
+    NEEDS(placement && instance);
     LEAVE_ON_ERROR(find_card(device, &found));
     if (!found.card->mig_current)
         LEAVE(NVML_ERROR_NOT_SUPPORTED);
@@ -277,6 +286,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetGpuInstances(nvmlDevice_t device, unsigned id, 
     const struct profile *profile;
     struct found found;
     ENTER();
+    NEEDS(instances && count);
     LEAVE_ON_ERROR(find_card(device, &found));
     if (!found.card->mig_current)
         LEAVE(NVML_ERROR_NOT_SUPPORTED);
@@ -293,6 +303,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetGpuInstances(nvmlDevice_t device, unsigned id, 
 EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceById(nvmlDevice_t device, unsigned id, nvmlGpuInstance_t *instance) {
     struct found found;
     ENTER();
+    NEEDS(instance);
     LEAVE_ON_ERROR(find_card(device, &found));
     if (!found.card->mig_current)
         LEAVE(NVML_ERROR_NOT_SUPPORTED);
@@ -305,6 +316,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceById(nvmlDevice_t device, unsigned i
 EXPORT nvmlReturn_t nvmlGpuInstanceGetInfo(nvmlGpuInstance_t instance, nvmlGpuInstanceInfo_t *info) {
     struct found found;
     ENTER();
+    NEEDS(info);
     LEAVE_ON_ERROR(find_gpu_instance(instance, &found));
     const struct profile *profile = &found.card->profiles[found.gpu_instance->profile];
     const struct placement *place = &profile->placements[found.gpu_instance->placement];

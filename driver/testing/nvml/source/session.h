@@ -31,6 +31,12 @@ void machine_path(char *path, unsigned long size, const char *format, ...) __att
         if (refusal_ != NVML_SUCCESS)                                                                                  \
             return refusal_;                                                                                           \
     } while (0)
+/* End the call where a pointer is NULL through which the caller has to give or get something. */
+#define NEEDS(pointers)                                                                                                \
+    do {                                                                                                               \
+        if (!(pointers))                                                                                               \
+            return leave(NVML_ERROR_INVALID_ARGUMENT);                                                                 \
+    } while (0)
 #define LEAVE(result) return leave(result)
 #define LEAVE_ON_ERROR(result)                                                                                         \
     do {                                                                                                               \
