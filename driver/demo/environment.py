@@ -20,7 +20,7 @@ from kerf_dra.api.model.metadata import Object
 from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.api.resource.v1 import KINDS
 from kerf_dra.api.wire import Kind, identity_kind
-from kerf_dra.driver.demo.hardware import DemoHardware
+from kerf_dra.driver.demo.hardware import DemoHardware, FoundHardware
 from kerf_dra.driver.demo.observation import (
     CardState,
     build_card_states,
@@ -146,6 +146,8 @@ class DemoCluster:
         self.programs: list[Program] = []
         self.backends: Mapping[str, tuple[BackendChoice, ...]] = {}
         """The backends of each node."""
+        self.found_hardware = FoundHardware(drivers=frozenset())
+        """What these have."""
         self._running = AsyncExitStack()
 
     async def start_programs(self) -> None:
@@ -259,7 +261,7 @@ async def open_demo_cluster(
     """
     paths = DemoPaths(root=root)
     backends = {node: settings.hardware.write(paths.hardware(node), node) for node in settings.node_names}
-    settings.hardware.check(backends[settings.node_names[0]])
+    found = settings.hardware.check(backends[settings.node_names[0]])
     crds = [
         document
         for file in sorted(find_packaged_folder("crds").glob("*.yaml"))
@@ -277,6 +279,7 @@ async def open_demo_cluster(
             client = await stack.enter_async_context(Client(access, user_agent=_FIELD_MANAGER))
             demo = build(settings, root, cluster, client)
             demo.backends = backends
+            demo.found_hardware = found
             namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kerf-system"}}
             families = () if classic else installed_families().values()
             classes = [KINDS.device_classes.encode(build_device_class(family)) for family in families]
@@ -398,14 +401,21 @@ class DemoEnvironment(DemoCluster):
         return build_card_states(slices, self.pod_reports())
 
     def have_all_published(self) -> bool:
-        """Whether every node publishes its cards; of the user's backends, whose cards are not known, any."""
+        """Whether every node publishes its cards; of the user's backends, some of each family that has any."""
         if self.settings.backends:
             slices = self.slices.store.values()
             published = {(slice_.spec.node_name, slice_.spec.driver) for slice_ in slices if slice_.spec.devices}
-            return published >= {(node, driver) for node in self.settings.node_names for driver in self.drivers}
+            drivers = self.found_hardware.drivers
+            is_published = published >= {(node, driver) for node in self.settings.node_names for driver in drivers}
+            return is_published and self._have_all_registered()
         expected = self.settings.gpus + self.settings.fpgas
         complete = [node for node in self.node_reports() if len(node.cards) == expected]
         return len(complete) == self.settings.nodes
+
+    def _have_all_registered(self) -> bool:
+        """Whether every node has the drivers of all families, of which some publish nothing."""
+        kubelets = [self.cluster.kubelets[node] for node in self.settings.node_names]
+        return all(kubelet.plugins.get(driver) is not None for kubelet in kubelets for driver in self.drivers)
 
     def pod_reports(self) -> list[PodReport]:
         """Return every pod as it is now, in order of age and name."""

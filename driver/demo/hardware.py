@@ -1,8 +1,10 @@
 """The hardware of a demo's nodes: simulated cards, or the user's backends, of whose configuration each has a copy."""
 
+import logging
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -10,16 +12,34 @@ import yaml
 
 from kerf_dra.api.errors import KerfError, PermanentError
 from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.names import DriverName
 from kerf_dra.driver.families.base import Family
-from kerf_dra.driver.kubeletplugin.backends.base import Backend
+from kerf_dra.driver.kubeletplugin.backends.base import Backend, BusReader, InstallingBackend
 from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice, choose_families, load_backends
 from kerf_dra.driver.kubeletplugin.backends.simulated import SimulatedBackend
 
 _SIMULATED: Final = "simulated"
+_DISCOVERED: Final = (
+    "nodes find its devices as DiscoveryConfigurations say, which are no manifests of a demo: with --keep, apply them "
+    "by kubectl (docs/discovered-devices.md)"
+)
+"""Why a family has no card before the demo runs whose devices nodes find by discovery."""
 
 
 class HardwareUnusableError(PermanentError):
-    """The files of a chosen backend cannot be copied for the nodes, or the backend cannot be made from them."""
+    """The files of a chosen backend cannot be copied for the nodes, the backend cannot be made from them, or none of
+    the chosen backends has a card.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundHardware:
+    """What the chosen backends have."""
+
+    drivers: frozenset[DriverName]
+    """The drivers of the families that have cards, which the nodes publish."""
+    lacking: Mapping[DriverName, str] = field(default_factory=dict)
+    """The reasons why other families have none, by their drivers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,18 +72,37 @@ class DemoHardware:
         chosen = self.backends or (BackendChoice(name=_SIMULATED),)
         return [choice.family for choice in choose_families(self.families, chosen)]
 
-    def check(self, backends: Sequence[BackendChoice]) -> None:
-        """Make a node's backends once, so that a wrong configuration is told before anything waits for its devices.
+    def check(self, backends: Sequence[BackendChoice]) -> FoundHardware:
+        """Make a node's backends once, so that a wrong configuration, and cards that are not there, are reported before
+        anything waits for their devices; return what they have.
 
         Raises HardwareUnusableError with the reason, in which the user's configuration is named, not its copy.
         """
         try:
-            self._load(backends)
+            found = self._find_cards(backends)
         except KerfError as error:
-            message = str(error)
-            for copy, own in zip(backends, self.backends, strict=False):
-                message = message.replace(str(copy.config), str(own.config))
-            raise HardwareUnusableError(message) from error
+            raise HardwareUnusableError(self._name_own_files(str(error), backends)) from error
+        lacking = {driver: self._name_own_files(reason, backends) for driver, reason in found.lacking.items()}
+        if not found.drivers and any(reason != _DISCOVERED for reason in lacking.values()):
+            raise HardwareUnusableError("; ".join(f"{driver} has no card: {why}" for driver, why in lacking.items()))
+        return replace(found, lacking=lacking)
+
+    def _find_cards(self, backends: Sequence[BackendChoice]) -> FoundHardware:
+        lacking: dict[DriverName, str] = {}
+        choices = choose_families(self.families, backends)
+        for choice in choices:
+            loaded = load_backends(choice.family, choice.backends)
+            if choice.family.is_network_attached:
+                lacking[choice.family.driver] = _DISCOVERED
+            elif self.backends and (reason := _find_why_empty(loaded)):
+                lacking[choice.family.driver] = reason
+        drivers = {choice.family.driver for choice in choices} - lacking.keys()
+        return FoundHardware(drivers=frozenset(drivers), lacking=lacking)
+
+    def _name_own_files(self, message: str, backends: Sequence[BackendChoice]) -> str:
+        for copy, own in zip(backends, self.backends, strict=False):
+            message = message.replace(str(copy.config), str(own.config))
+        return message
 
     def count_partitions(self, backends: Sequence[BackendChoice]) -> int:
         """Count what is on a node's cards. Raises what a backend raises."""
@@ -98,3 +137,54 @@ def _count_partitions(backend: Backend) -> int:
         return sum(len(backend.survey(card.uuid).partitions) for card in backend.discover())
     finally:
         backend.close()
+
+
+def _find_why_empty(backends: Sequence[Backend]) -> str:
+    """Return why none of ``backends`` has a card; empty: one has. What they log of it is among the reasons."""
+    reasons: list[str] = []
+    for backend in backends:
+        with _collect_warnings(reasons):
+            try:
+                if isinstance(backend, InstallingBackend):
+                    backend.look_only()
+                backend.open()
+                if backend.discover():
+                    return ""
+                reasons.insert(0, f"{backend.name} found none")
+            except Exception as error:  # noqa: BLE001  (backends are third parties')
+                reasons.append(str(error) if isinstance(error, KerfError) else repr(error))
+            finally:
+                backend.close()
+            reasons += _list_unlisted(backend)
+    return "; ".join(dict.fromkeys(reasons))
+
+
+def _list_unlisted(backend: Backend) -> list[str]:
+    try:
+        unlisted = backend.list_unlisted(()) if isinstance(backend, BusReader) else ()
+    except KerfError:  # the bus of a stand-in
+        return []
+    return [f"{card}; {card.next_step}" for card in unlisted]
+
+
+@contextmanager
+def _collect_warnings(messages: list[str]) -> Iterator[None]:
+    """Append to ``messages`` what is logged meanwhile, in place of showing it."""
+    handler = _Collector(messages)
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+
+
+class _Collector(logging.Handler):
+    """A handler that appends the messages of warnings and errors to a list."""
+
+    def __init__(self, messages: list[str]) -> None:
+        super().__init__(logging.WARNING)
+        self._messages = messages
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._messages.append(record.getMessage())

@@ -317,6 +317,8 @@ async def open_cluster(runner: PodRunner) -> None:
         display.wait("the cluster starts")
         await environment.wait_for("all nodes with their devices", environment.have_all_published)
         runner.report.nodes = environment.node_reports()
+    for driver, reason in environment.found_hardware.lacking.items():
+        display.say(f"{driver} has no card: {reason}")
     hardware = "your backends' hardware" if runner.settings.backends else "simulated cards"
     display.say(
         "Kerf cuts GPUs and FPGAs to size when a pod asks for a part of one. Here its own programs run with a small "

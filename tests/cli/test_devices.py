@@ -10,9 +10,11 @@ from msgspec.structs import replace
 
 from kerf_dra.driver.cli import main
 from kerf_dra.driver.kubeletplugin.backends.base import HealthChange, HealthState
+from kerf_dra.driver.kubeletplugin.backends.intel.backend import IntelBackend
 from kerf_dra.driver.kubeletplugin.backends.simulated.backend import SimulatedBackend
 from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
 from kerf_dra.driver.runtime.boot import BOOT_ID
+from tests.fakes.pci import add_pci_device
 from tests.fakes.xrt import NEEDS_COMPILER, XrtMachine
 from tests.fakes.xrt.machine import AES_ID
 from tests.kubeletplugin.records import device, record
@@ -287,3 +289,42 @@ def test_a_backend_that_brings_files_to_the_host_brings_none_when_somebody_looks
     monkeypatch.setattr(SimulatedBackend, "open", note_and_open)
     assert run(capsys, backend, "--family=gpu")[0] == 0
     assert calls == ["look only", "open"]
+
+
+@pytest.fixture
+def two_gpus(tmp_path: Path) -> str:
+    """The backend of a machine with two cards of Intel, one of which is for a virtual machine and one has no driver."""
+    for address, driver in {"0000:03:00.0": "vfio-pci", "0000:04:00.0": ""}.items():
+        add_pci_device(tmp_path / "machine", address, (0x8086, 0x56A0), 0x0300, driver)
+    (tmp_path / "machine/sys/class/drm").mkdir(parents=True)
+    path = tmp_path / "intel.yaml"
+    path.write_text(f"systemRoot: {tmp_path / 'machine'}\n")
+    return f"--backend=intel={path}"
+
+
+def test_cards_on_the_bus_that_the_backend_does_not_list_are_named_with_driver_and_step(
+    capsys: pytest.CaptureFixture[str], two_gpus: str
+) -> None:
+    code, out, err = run(capsys, two_gpus)
+    said = " ".join(out.split())
+    assert (code, err) == (0, "")
+    assert "gpu-intel.kerf.dev: no cards not listed: 0000:03:00.0 (8086:56a0): vfio-pci has it" in said
+    assert "not listed: 0000:04:00.0 (8086:56a0): no driver has it; load its driver (modprobe xe, or i915)" in said
+    document = json.loads(run(capsys, two_gpus, "-o", "json")[1])
+    assert [(card["driver"], card["is_expected"]) for card in document["families"][0]["unlisted"]] == [
+        ("vfio-pci", True),
+        ("", False),
+    ]
+
+
+def test_they_are_named_too_where_the_backend_cannot_be_opened(
+    capsys: pytest.CaptureFixture[str], two_gpus: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: IntelBackend) -> None:
+        raise OSError("no driver is loaded")
+
+    monkeypatch.setattr(IntelBackend, "discover", fail)
+    code, out, err = run(capsys, two_gpus)
+    assert (code, out) == (1, "\n")
+    assert "kerf: family gpu-intel: OSError('no driver is loaded')\n" in err
+    assert "kerf: 0000:04:00.0 (8086:56a0): no driver has it; load its driver" in err

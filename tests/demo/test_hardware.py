@@ -1,5 +1,6 @@
 """The hardware that a demo gives its nodes: simulated, or a copy of what the user's backends are configured with."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,11 @@ from click.testing import CliRunner
 
 from kerf_dra.driver.cli import main
 from kerf_dra.driver.cli.demo import command
-from kerf_dra.driver.demo.hardware import DemoHardware, HardwareUnusableError
+from kerf_dra.driver.demo.hardware import DemoHardware, FoundHardware, HardwareUnusableError
+from kerf_dra.driver.families.shared.family import SHARED
 from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice, BackendUnavailableError
 from kerf_dra.driver.runtime import boot
+from tests.fakes.pci import add_pci_device
 
 
 def test_nodes_have_simulated_cards_that_differ(tmp_path: Path) -> None:
@@ -81,3 +84,80 @@ def test_without_a_boot_id_the_demo_says_in_one_line_what_it_needs(
 def test_options_that_do_not_go_together_are_refused(arguments: list[str], problem: str) -> None:
     result = CliRunner().invoke(command, arguments)
     assert (result.exit_code, problem in result.output) == (2, True), result.output
+
+
+POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: one}\nspec: {containers: [{name: one, image: one}]}\n"
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Path:
+    """A machine without a driver for its two cards of Intel."""
+    for address in ("0000:03:00.0", "0000:04:00.0"):
+        add_pci_device(tmp_path / "machine", address, (0x8086, 0x56A0), 0x0300)
+    (tmp_path / "machine/sys/class/fpga_region").mkdir(parents=True)
+    return tmp_path / "machine"
+
+
+def choose(tmp_path: Path, name: str, config: str) -> BackendChoice:
+    path = tmp_path / f"{name}.yaml"
+    path.write_text(config)
+    return BackendChoice(name=name, config=path)
+
+
+def check(tmp_path: Path, *choices: BackendChoice, families: tuple[str, ...] = ()) -> FoundHardware:
+    hardware = DemoHardware(backends=choices, families=families)
+    return hardware.check(hardware.write(tmp_path / "node-1", "node-1"))
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "says"),
+    [
+        (
+            "intel",
+            "systemRoot: {machine}",
+            "gpu-intel.kerf.dev has no card: intel found none; 0000:03:00.0 (8086:56a0): no driver has it",
+        ),
+        ("dfl", "systemRoot: {machine}\ndescriptionFolder: {machine}/shells", "/shells is not there: no shell is"),
+        ("nvidia", "systemRoot: {machine}\ndriverRoot: {machine}", "gpu.kerf.dev has no card: "),
+        (
+            "simulated",
+            "state: .\ncards: []",
+            "gpu.kerf.dev has no card: simulated found none; fpga.kerf.dev has no card: ",
+        ),
+    ],
+)
+def test_backends_without_a_card_are_refused_with_the_reason_before_anything_starts(
+    machine: Path, tmp_path: Path, name: str, config: str, says: str
+) -> None:
+    """The demo was silent for two minutes, and the plugin's log had the reason."""
+    with pytest.raises(HardwareUnusableError, match=re.escape(says)):
+        check(tmp_path, choose(tmp_path, name, config.format(machine=machine)))
+
+
+def test_the_demo_ends_at_once_with_that_reason(
+    machine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    choice = choose(tmp_path, "intel", f"systemRoot: {machine}")
+    (tmp_path / "pod.yaml").write_text(POD)
+    assert main(["demo", "--backend", str(choice), "-f", str(tmp_path / "pod.yaml")]) == 1
+    assert (
+        "kerf: gpu-intel.kerf.dev has no card: intel found none; 0000:03:00.0 (8086:56a0): no driver has it"
+        in capsys.readouterr().err
+    )
+
+
+def test_a_family_without_cards_beside_one_that_has_some_is_not_waited_for(tmp_path: Path) -> None:
+    choice = choose(tmp_path, "simulated", "state: .\ncards: [{kind: gpu, model: a30, count: 2}]")
+    found = check(tmp_path, choice)
+    assert found.drivers == {"gpu.kerf.dev"}
+    assert found.lacking == {"fpga.kerf.dev": "simulated found none"}
+
+
+def test_devices_that_nodes_find_by_discovery_are_not_waited_for(tmp_path: Path) -> None:
+    choice = choose(tmp_path, "simulated", "state: .\ncards: [{kind: gpu, model: a30, count: 2}]")
+    for found in (
+        check(tmp_path / "a", BackendChoice(name="discovered")),
+        check(tmp_path / "b", BackendChoice(name="discovered"), choice, families=("shared", "gpu")),
+    ):
+        assert "shared.kerf.dev" not in found.drivers
+        assert "DiscoveryConfigurations" in found.lacking[SHARED.driver]

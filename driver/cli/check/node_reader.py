@@ -12,15 +12,23 @@ import anyio.to_thread
 
 from kerf_dra.api.core.v1 import NODE_SETUPS
 from kerf_dra.driver.cli.check.cluster_reader import connect, list_slices, read_or_unread, review_self
-from kerf_dra.driver.cli.node.devices import FamilyDevices, find_devices
+from kerf_dra.driver.cli.node.devices import DiscoveryFailedError, FamilyDevices, find_devices
 from kerf_dra.driver.cli.output import describe_error
-from kerf_dra.driver.diagnostics.preflight.node import ApiServerFacts, CardFacts, FolderFacts, HardwareFacts, NodeFacts
+from kerf_dra.driver.diagnostics.preflight.node import (
+    ApiServerFacts,
+    CardFacts,
+    FolderFacts,
+    HardwareFacts,
+    NodeFacts,
+    UnlistedCardFacts,
+)
 from kerf_dra.driver.diagnostics.preflight.permissions import plugin_permissions
 from kerf_dra.driver.diagnostics.preflight.results import Unread
 from kerf_dra.driver.families.base import Family
 from kerf_dra.driver.families.registry import BUILT_IN
 from kerf_dra.driver.kube.discovery import discover_classic
 from kerf_dra.driver.kube.http.config import in_cluster, load_access
+from kerf_dra.driver.kubeletplugin.backends.base import UnlistedCard
 from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice, FamilyChoice, choose_families
 from kerf_dra.driver.kubeletplugin.grpc.server import SocketError, check_path
 from kerf_dra.driver.kubeletplugin.settings import Settings
@@ -139,15 +147,25 @@ def _read_family(choice: FamilyChoice, plugin: Settings) -> HardwareFacts:
     try:
         found = find_devices(choice, plugin.node_name or "this-node", plugin.state)
     except Exception as error:  # noqa: BLE001  (backends are third parties': the others are checked)
+        unlisted = error.unlisted if isinstance(error, DiscoveryFailedError) else ()
         return HardwareFacts(
-            driver=choice.family.driver, backends=backends, cards=(), problems=(describe_error(error),)
+            driver=choice.family.driver,
+            backends=backends,
+            cards=(),
+            problems=(describe_error(error),),
+            unlisted=tuple(map(_describe_unlisted, unlisted)),
         )
     return HardwareFacts(
         driver=choice.family.driver,
         backends=backends,
         cards=tuple(_describe_cards(found)),
         problems=found.problems,
+        unlisted=tuple(map(_describe_unlisted, found.unlisted)),
     )
+
+
+def _describe_unlisted(card: UnlistedCard) -> UnlistedCardFacts:
+    return UnlistedCardFacts(description=str(card), next_step=card.next_step, is_expected=card.is_expected)
 
 
 def _describe_cards(found: FamilyDevices) -> Iterator[CardFacts]:

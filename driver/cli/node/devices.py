@@ -6,7 +6,7 @@ Who holds what is on a card, the records of this node's plugin say, where there 
 import re
 import shutil
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any, Final
 import click
 
 from kerf_dra.api.checkpoint.v1 import CheckpointError
+from kerf_dra.api.errors import KerfError
 from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.device_attributes import pool_name
 from kerf_dra.api.model.devices import Device, Pool
@@ -31,7 +32,15 @@ from kerf_dra.driver.cli.output import (
     print_text,
 )
 from kerf_dra.driver.families.base import Family
-from kerf_dra.driver.kubeletplugin.backends.base import CardSurvey, FoundPartition, HealthChange, InstallingBackend
+from kerf_dra.driver.kubeletplugin.backends.base import (
+    Backend,
+    BusReader,
+    CardSurvey,
+    FoundPartition,
+    HealthChange,
+    InstallingBackend,
+    UnlistedCard,
+)
 from kerf_dra.driver.kubeletplugin.backends.ownership import came_later
 from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice, FamilyChoice, choose_families, load_backends
 from kerf_dra.driver.kubeletplugin.backends.survey_validation import survey_card
@@ -70,10 +79,21 @@ class FamilyDevices:
     """The surveys that failed, and records that cannot be read."""
     pool: Pool | None
     """None: there is no card."""
+    unlisted: tuple[UnlistedCard, ...] = ()
+    """The cards on the machine's bus that no backend lists."""
 
     @property
     def devices(self) -> list[Device]:
         return [device for slice_ in self.pool.slices for device in slice_.devices] if self.pool else []
+
+
+class DiscoveryFailedError(KerfError):
+    """A backend of a family does not open, or cannot discover its cards."""
+
+    def __init__(self, reason: str, unlisted: Iterable[UnlistedCard]) -> None:
+        self.unlisted = tuple(unlisted)
+        """The cards on the machine's bus that its backends would list."""
+        super().__init__(reason)
 
 
 @click.command(short_help="Show what this node's backends see and what would be published.")
@@ -96,8 +116,9 @@ def command(
     partition was made is read from a copy of the plugin's records; without records it is not known. Nothing is changed,
     also beside a running plugin.
 
-    A family whose backend fails, a card that cannot be surveyed, and records that cannot be read are named on standard
-    error, and the rest is shown. Exit code 1: one has failed.
+    A card on the machine's bus that a backend does not list, because another driver or none has it, is named with what
+    to do. A family whose backend fails, a card that cannot be surveyed, and records that cannot be read are named on
+    standard error, and the rest is shown. Exit code 1: one has failed.
     """
     found: list[FamilyDevices] = []
     problems: list[str] = []
@@ -106,6 +127,8 @@ def command(
             each = find_devices(choice, node_name, state_folder(choice.family, kubelet_root, state_dir))
         except Exception as error:  # noqa: BLE001  (backends are third parties': the others are shown)
             problems.append(f"family {choice.family.name}: {describe_error(error)}")
+            unlisted = error.unlisted if isinstance(error, DiscoveryFailedError) else ()
+            problems += map(_describe_unlisted, unlisted)
             continue
         found.append(each)
         problems += each.problems
@@ -125,19 +148,18 @@ def command(
 def find_devices(choice: FamilyChoice, node_name: str, state: Path) -> FamilyDevices:
     """Return what the backends of ``choice`` see now; ``state`` is the folder of the family's checkpoint.
 
-    Raises whatever a backend raises that does not open or cannot discover its cards.
+    Raises DiscoveryFailedError, and the KerfError of a backend that cannot be made.
     """
     cards: list[Card] = []
     surveys: list[CardSurvey] = []
     unhealthy: list[HealthChange] = []
     problems: list[str] = []
+    unlisted: list[UnlistedCard] = []
     with ExitStack() as opened:
         for backend in load_backends(choice.family, choice.backends):
-            if isinstance(backend, InstallingBackend):
-                backend.look_only()
-            backend.open()
-            opened.callback(backend.close)
-            for card in backend.discover():
+            found = _open_and_discover(backend, opened)
+            unlisted += _list_unlisted(backend, found, problems)
+            for card in found:
                 cards.append(card)
                 try:
                     surveys.append(survey_card(backend, card.uuid, card.units))
@@ -160,7 +182,29 @@ def find_devices(choice: FamilyChoice, node_name: str, state: Path) -> FamilyDev
         holders=holders,
         problems=tuple(problems),
         pool=pool,
+        unlisted=tuple(unlisted),
     )
+
+
+def _open_and_discover(backend: Backend, opened: ExitStack) -> Sequence[Card]:
+    """Open a backend, which ``opened`` closes, and return its cards. Raises DiscoveryFailedError."""
+    try:
+        if isinstance(backend, InstallingBackend):
+            backend.look_only()
+        backend.open()
+        opened.callback(backend.close)
+        return backend.discover()
+    except Exception as error:  # (backends are third parties')
+        raise DiscoveryFailedError(describe_error(error), _list_unlisted(backend, (), [])) from error
+
+
+def _list_unlisted(backend: Backend, cards: Sequence[Card], problems: list[str]) -> Sequence[UnlistedCard]:
+    """Return the cards on the bus that ``backend`` does not list; why they are not known goes to ``problems``."""
+    try:
+        return backend.list_unlisted(cards) if isinstance(backend, BusReader) else ()
+    except Exception as error:  # noqa: BLE001  (as above)
+        problems.append(f"backend {backend.name} cannot say which cards are on the bus: {describe_error(error)}")
+        return ()
 
 
 def _find_holders(surveys: Iterable[CardSurvey], state: Path) -> Mapping[str, Mapping[str, str]] | None:
@@ -204,6 +248,7 @@ def _lines(found: FamilyDevices) -> Iterator[str]:
         yield f"{found.family.driver}: no cards"
         if found.family.is_network_attached:
             yield f"{_INDENT}what nodes find by discovery is in the cluster: kubectl get discovereddevices"
+        yield from (_fill(f"not listed: {_describe_unlisted(card)}") for card in found.unlisted)
         return
     slices, devices = len(found.pool.slices), found.devices
     yield f"{found.family.driver}, pool {found.pool.name}"
@@ -214,15 +259,19 @@ def _lines(found: FamilyDevices) -> Iterator[str]:
         lines = [f"{card.geometry.model}, {card.uuid}{place}"]
         if card.uuid in surveys:
             lines += _survey_lines(surveys[card.uuid], found)
-        for line in lines:
-            yield textwrap.fill(
-                f"{card_name(card)}: {line}",
-                shutil.get_terminal_size().columns,
-                subsequent_indent=_INDENT,
-                break_on_hyphens=False,
-            )
+        yield from (_fill(f"{card_name(card)}: {line}") for line in lines)
+    yield from (_fill(f"not listed: {_describe_unlisted(card)}") for card in found.unlisted)
     header = ("DEVICE", "CUT", "PLACEMENT", *(name.upper() for name in found.family.minimums))
     yield format_table(header, (_row(found.family, device) for device in devices))
+
+
+def _fill(line: str) -> str:
+    width = shutil.get_terminal_size().columns
+    return textwrap.fill(line, width, subsequent_indent=_INDENT, break_on_hyphens=False)
+
+
+def _describe_unlisted(card: UnlistedCard) -> str:
+    return f"{card}; {card.next_step}"
 
 
 def _survey_lines(survey: CardSurvey, devices: FamilyDevices) -> Iterator[str]:
@@ -298,4 +347,5 @@ def _document(found: FamilyDevices) -> dict[str, Any]:
         "unhealthy": found.unhealthy,
         "holders": found.holders,
         "pool": found.pool,
+        "unlisted": found.unlisted,
     }

@@ -63,6 +63,17 @@ class CardFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnlistedCardFacts:
+    """A card on the node's bus that its family's backends do not list."""
+
+    description: str
+    """Its address, ids and driver, and why it is not listed."""
+    next_step: str
+    is_expected: bool
+    """Whether it looks intended, as for a virtual machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HardwareFacts:
     """The cards of one family."""
 
@@ -71,6 +82,8 @@ class HardwareFacts:
     cards: tuple[CardFacts, ...]
     problems: tuple[str, ...]
     """What failed: a backend that does not open, a card that cannot be surveyed, records that cannot be read."""
+    unlisted: tuple[UnlistedCardFacts, ...] = ()
+    """The cards on the node's bus that the backends do not list."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,6 +235,18 @@ def _cards(facts: NodeFacts) -> Iterator[CardFacts]:
         yield from family.cards
 
 
+def _check_unlisted(facts: NodeFacts) -> Iterator[CheckResult]:
+    unlisted = [(family.driver, card) for family in facts.hardware or () for card in family.unlisted]
+    for driver, card in unlisted:
+        message = f"{driver} does not have the card {card.description}"
+        if card.is_expected:
+            yield ok("unlisted-cards", f"{message}; {card.next_step}")
+        else:
+            yield warning("unlisted-cards", message, card.next_step)
+    if not unlisted and any(_cards(facts)):
+        yield ok("unlisted-cards", "the backends list every card on the node's bus")
+
+
 def _check_partitions(facts: NodeFacts) -> Iterator[CheckResult]:
     for card in _cards(facts):
         if card.no_partitions and card.no_whole:
@@ -302,6 +327,7 @@ _CHECKS: Final[Sequence[Callable[[NodeFacts], Iterator[CheckResult]]]] = (
     _check_pod_resources,
     _check_runtime,
     _check_hardware,
+    _check_unlisted,
     _check_partitions,
     _check_health,
     _check_others,

@@ -196,6 +196,26 @@ class DiscoveryChange:
     """``discover`` returns something else now, without a change on a card: what may be loaded into it has come."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnlistedCard:
+    """A card of a backend's kind that is on the machine's bus, and that the backend does not list."""
+
+    pci_address: str
+    pci_id: str
+    """The ids of vendor and device, such as ``10de:2330``."""
+    driver: str
+    """The kernel driver that has it; empty: none."""
+    problem: str
+    """Why the backend does not list it."""
+    next_step: str
+    """What to do if it should."""
+    is_expected: bool = False
+    """Whether it looks intended: the card is bound for a virtual machine, or its virtual functions have its memory."""
+
+    def __str__(self) -> str:
+        return f"{self.pci_address} ({self.pci_id}): {self.problem}"
+
+
 class Journal(Protocol):
     """The notes of one device's prepare, which survive the death of the process.
 
@@ -330,4 +350,16 @@ class InstallingBackend(Protocol):
 
     def look_only(self) -> None:
         """Bring none from now on: another process of this node prepares. Called before ``open``."""
+        ...
+
+
+@runtime_checkable
+class BusReader(Protocol):
+    """A backend that can say which cards of its kind the machine has on its bus, whichever driver has them."""
+
+    def list_unlisted(self, cards: Sequence[Card]) -> Sequence[UnlistedCard]:
+        """Return the cards on the bus that are none of ``cards``, which ``discover`` has returned.
+
+        May be called when ``open`` or ``discover`` has failed. Raises HardwareBusyError when the bus cannot be read.
+        """
         ...

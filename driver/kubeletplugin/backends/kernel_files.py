@@ -8,7 +8,7 @@ import errno
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from pathlib import Path
@@ -262,6 +262,11 @@ class KnownCards(Generic[ReadingT]):
         self._files = files
         self._seen: dict[str, ReadingT] = {}
         self._problems = ProblemLog(_log)
+
+    @property
+    def problems(self) -> Collection[str]:
+        """Why cards could not be read when they were listed last."""
+        return self._problems.messages
 
     def list_present(self) -> list[ReadingT]:
         """Return the cards that can be read; others are logged. Raises UnreadableFilesError."""

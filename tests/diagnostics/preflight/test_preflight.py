@@ -12,7 +12,7 @@ from kerf_dra.driver.diagnostics.preflight.cluster import (
     check_cluster,
     parse_feature_gates,
 )
-from kerf_dra.driver.diagnostics.preflight.node import NodeFacts, check_node
+from kerf_dra.driver.diagnostics.preflight.node import NodeFacts, UnlistedCardFacts, check_node
 from kerf_dra.driver.diagnostics.preflight.permissions import AccountReview, Permission
 from kerf_dra.driver.diagnostics.preflight.results import CheckLevel, CheckResult, PreflightReport, Unread
 from tests.diagnostics.preflight.facts import (
@@ -181,6 +181,21 @@ def test_what_others_do_elsewhere_is_no_complaint(changes: dict[str, Any]) -> No
     assert not complaints(check_cluster(replace(CLUSTER, **changes)))
 
 
+def unlisted(*, is_expected: bool) -> UnlistedCardFacts:
+    return UnlistedCardFacts(
+        description="0000:5e:00.0: nouveau has it", next_step="install the driver", is_expected=is_expected
+    )
+
+
+def test_a_card_that_is_meant_for_a_virtual_machine_is_named_and_no_complaint() -> None:
+    hardware = replace(HARDWARE, unlisted=(unlisted(is_expected=True),))
+    report = check_node(replace(NODE, hardware=(hardware,)))
+    assert not complaints(report)
+    assert [result.message for result in report.results if result.check == "unlisted-cards"] == [
+        "gpu.kerf.dev does not have the card 0000:5e:00.0: nouveau has it; install the driver"
+    ]
+
+
 NODES: Sequence[tuple[dict[str, Any], str]] = [
     ({"boot_id": FORBIDDEN}, "problem kernel: the boot ID cannot be read"),
     (
@@ -211,6 +226,10 @@ NODES: Sequence[tuple[dict[str, Any], str]] = [
     (
         {"hardware": (replace(HARDWARE, problems=("NVML is not there",)),)},
         "problem hardware: gpu.kerf.dev, backend nvidia: NVML is not there",
+    ),
+    (
+        {"hardware": (replace(HARDWARE, unlisted=(unlisted(is_expected=False),)),)},
+        "warning unlisted-cards: gpu.kerf.dev does not have the card 0000:5e:00.0: nouveau has it",
     ),
     (
         {"hardware": with_card(no_partitions="MIG mode is off, and to switch it on takes a reset")},

@@ -14,7 +14,7 @@ from kerf_dra.driver.kubeletplugin.backends.dfl.driver_calls import DflDriver, L
 from kerf_dra.driver.kubeletplugin.backends.dfl.gbs import read_gbs_header
 from kerf_dra.driver.kubeletplugin.backends.dfl.handles import HANDLES, DflHandle, build_edits
 from kerf_dra.driver.kubeletplugin.backends.dfl.health import judge_condition
-from kerf_dra.driver.kubeletplugin.backends.dfl.sysfs import CardFiles, DflCardReading
+from kerf_dra.driver.kubeletplugin.backends.dfl.sysfs import DFL_CARDS, CardFiles, DflCardReading
 from kerf_dra.driver.kubeletplugin.backends.dfl.virtual_functions import VirtualFunctions
 from kerf_dra.driver.kubeletplugin.backends.documents import read_config
 from kerf_dra.driver.kubeletplugin.backends.fpga.backend import CatalogBackend
@@ -27,6 +27,7 @@ class DflBackend(CatalogBackend[DflHandle, DflCardReading]):
 
     name = "dfl"
     kernel_driver = "dfl"
+    pci_cards = DFL_CARDS
 
     def __init__(
         self,

@@ -26,6 +26,7 @@ from kerf_dra.driver.kubeletplugin.backends.kernel_files import (
     read_number,
     read_optional,
 )
+from kerf_dra.driver.kubeletplugin.backends.pci_devices import DriverFault, PciCardKind
 
 _REGIONS: Final = "sys/class/fpga_region"
 _PCI_ADDRESS: Final = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
@@ -44,6 +45,27 @@ _ALARMS: Final = ("temp*_max_alarm", "temp*_crit_alarm", "temp*_emergency_alarm"
 at that threshold the hardware only begins to slow functions down by a half, which ``power_state`` says of each port."""
 _SENSORS: Final = ("hwmon/hwmon*", "dfl_dev.*/**/hwmon/hwmon*")
 """Where sensors are below the management engine: its own, and those of the board's controller behind it."""
+_INTEL: Final = 0x8086
+_SILICOM: Final = 0x1C2C
+DFL_CARDS: Final = PciCardKind(
+    vendor=_INTEL,
+    ids=frozenset(
+        {
+            *((_INTEL, device) for device in (0x09C4, 0x0B2B, 0x0B30, 0xBCBD, 0xBCC0, 0xBCCE)),
+            *((_SILICOM, device) for device in (0x1000, 0x1001)),
+        }
+    ),
+    drivers=("dfl-pci",),
+    next_step="load the kernel's driver: modprobe dfl-pci (docs/fpga.md)",
+    faults={
+        "intel-fpga-pci": DriverFault(
+            "intel-fpga-pci, a driver outside of the kernel, has it in place of dfl-pci",
+            "remove that driver (OPAE 1.x: modprobe -r intel-fpga-pci), and load the kernel's: modprobe dfl-pci",
+        )
+    },
+)
+"""The physical functions that the kernel's driver knows (Linux ``drivers/fpga/dfl-pci.c``, ``cci_pcie_id_tbl``). By
+their class, 1200h, they cannot be told from Intel's other accelerators."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

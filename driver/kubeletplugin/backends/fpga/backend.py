@@ -25,6 +25,7 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
     Handle,
     HealthChange,
     Journal,
+    UnlistedCard,
 )
 from kerf_dra.driver.kubeletplugin.backends.fpga.image_card import FoundFpga
 from kerf_dra.driver.kubeletplugin.backends.fpga.images.catalog import ImageCatalog
@@ -35,6 +36,7 @@ from kerf_dra.driver.kubeletplugin.backends.kernel_files import (
     KnownCards,
     read_driver_version,
 )
+from kerf_dra.driver.kubeletplugin.backends.pci_devices import PciCardKind, list_unlisted_cards
 from kerf_dra.driver.kubeletplugin.backends.polled_backend import PolledBackend
 from kerf_dra.driver.partitions.geometry import Card, Placement
 from kerf_dra.driver.runtime.problem_log import ProblemLog
@@ -119,6 +121,8 @@ class CatalogBackend(FpgaBackend[HandleT], Generic[HandleT, ReadingT]):
 
     kernel_driver: ClassVar[str]
     """The name of the driver's kernel module."""
+    pci_cards: ClassVar[PciCardKind]
+    """The PCI devices that are cards of this kind, whichever driver has them."""
     interfaces_noun: ClassVar[str] = "interface"
 
     def __init__(
@@ -137,6 +141,10 @@ class CatalogBackend(FpgaBackend[HandleT], Generic[HandleT, ReadingT]):
     def wait_for_events(self, timeout_s: float) -> Sequence[HealthChange | CardChange | DiscoveryChange]:
         self._catalog.start_fetching()
         return super().wait_for_events(timeout_s)
+
+    def list_unlisted(self, cards: Sequence[Card]) -> Sequence[UnlistedCard]:
+        problems = (*self._problems.messages, *self._cards.problems)
+        return list_unlisted_cards(self._root, self.pci_cards, [card.pci_bus_id for card in cards], problems)
 
     def describe(self, documents: Sequence[JsonObject]) -> None:
         """Take the shells and images of the cluster; what files of this node say counts first."""

@@ -20,6 +20,7 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
     Handle,
     HardwareRefusedError,
     Journal,
+    UnlistedCard,
 )
 from kerf_dra.driver.kubeletplugin.backends.documents import read_config
 from kerf_dra.driver.kubeletplugin.backends.intel.config import IntelConfig
@@ -27,11 +28,13 @@ from kerf_dra.driver.kubeletplugin.backends.intel.drm import DrmCalls, LinuxDrmC
 from kerf_dra.driver.kubeletplugin.backends.intel.handles import HANDLES, IntelHandle, build_edits, build_request_edits
 from kerf_dra.driver.kubeletplugin.backends.intel.health import is_hot, judge_condition
 from kerf_dra.driver.kubeletplugin.backends.intel.sysfs import (
+    INTEL_GPUS,
     IntelCardReading,
     IntelFiles,
     read_condition,
 )
 from kerf_dra.driver.kubeletplugin.backends.kernel_files import CardNumbers, KnownCards, read_driver_version
+from kerf_dra.driver.kubeletplugin.backends.pci_devices import list_unlisted_cards
 from kerf_dra.driver.kubeletplugin.backends.polled_backend import PolledBackend, Snapshot
 from kerf_dra.driver.partitions.geometry import Card
 
@@ -57,6 +60,10 @@ class IntelBackend(PolledBackend):
 
     def discover(self) -> Sequence[Card]:
         return [self._build_card(reading) for reading in self._cards.list_present()]
+
+    def list_unlisted(self, cards: Sequence[Card]) -> Sequence[UnlistedCard]:
+        listed = [card.pci_bus_id for card in cards]
+        return list_unlisted_cards(self._root, INTEL_GPUS, listed, self._cards.problems)
 
     def survey(self, card_uuid: str) -> CardSurvey:
         return CardSurvey(card_uuid=self._cards.find(card_uuid).uuid, partitions=())

@@ -23,6 +23,7 @@ from kerf_dra.driver.kubeletplugin.backends.kernel_files import (
     read_number,
     read_optional,
 )
+from kerf_dra.driver.kubeletplugin.backends.pci_devices import PciCardKind
 
 _CLASS: Final = "sys/class/drm"
 _CARD: Final = re.compile(r"card([0-9]+)")
@@ -32,6 +33,13 @@ _PCI_ADDRESS: Final = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _VENDOR: Final = 0x8086
 """Intel's PCI vendor id."""
 _DRIVERS: Final = frozenset({"i915", "xe"})
+INTEL_GPUS: Final = PciCardKind(
+    vendor=_VENDOR,
+    classes=frozenset({0x0300, 0x0302, 0x0380}),
+    drivers=("xe", "i915"),
+    next_step="load its driver (modprobe xe, or i915), with a kernel and firmware that know the card (docs/intel.md)",
+)
+"""Intel's devices of the class display controller (PCI Code and ID Assignment, class 03h): VGA, 3D, other."""
 _MILLI: Final = 1000
 """Sensors are in thousandths of a degree."""
 _NAMESPACE: Final = uuid.UUID("5c1d2f0e-0d8b-5c55-8f0a-3a2c9c7e4b10")

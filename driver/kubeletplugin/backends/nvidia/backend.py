@@ -30,6 +30,7 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
     HardwareHeldError,
     HealthChange,
     Journal,
+    UnlistedCard,
     UnsuitableClaimError,
 )
 from kerf_dra.driver.kubeletplugin.backends.documents import read_config
@@ -54,7 +55,8 @@ from kerf_dra.driver.kubeletplugin.backends.nvidia.health import EventWatcher
 from kerf_dra.driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
 from kerf_dra.driver.kubeletplugin.backends.nvidia.readings import CardReading
 from kerf_dra.driver.kubeletplugin.backends.nvidia.sharing import ClientLimits, DaemonHealth, DeviceSharing, find_limits
-from kerf_dra.driver.kubeletplugin.backends.nvidia.system_files import SystemFiles
+from kerf_dra.driver.kubeletplugin.backends.nvidia.system_files import NVIDIA_GPUS, SystemFiles
+from kerf_dra.driver.kubeletplugin.backends.pci_devices import list_unlisted_cards
 from kerf_dra.driver.mps.documents import SHARED_MEMORY, DaemonFolder
 from kerf_dra.driver.partitions.geometry import Card, Partition, Placement
 from kerf_dra.driver.partitions.slice_limits import MAX_VALUE
@@ -151,6 +153,9 @@ class NvidiaBackend:
             except KerfError as error:  # the other cards are there all the same
                 _log.warning("card %s cannot be described: %s", reading.uuid, error)
         return found
+
+    def list_unlisted(self, cards: Sequence[Card]) -> Sequence[UnlistedCard]:
+        return list_unlisted_cards(self._system.root, NVIDIA_GPUS, [card.pci_bus_id for card in cards])
 
     def survey(self, card_uuid: str) -> CardSurvey:
         found = self._card(card_uuid).survey()

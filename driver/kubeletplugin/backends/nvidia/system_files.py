@@ -14,12 +14,26 @@ from kerf_dra.driver.kubeletplugin.backends.kernel_files import (
     read_numa_node,
     read_process_name,
 )
+from kerf_dra.driver.kubeletplugin.backends.pci_devices import DriverFault, PciCardKind
 
 _MINOR: Final = re.compile(r"^DeviceFileMinor: *(\d+)$", re.MULTILINE)
 """The line of an ``access`` file with the minor number of the capability's device node."""
 _FIRST_PID_NAMESPACE: Final = "pid:[4026531836]"
 """The machine's own PID namespace (Linux, ``PROC_PID_INIT_INO``). NVML numbers processes as the machine does, so in
 another namespace the same number is another process."""
+_OPEN_DRIVER: Final = "exclude it from the boot (modprobe.blacklist={0}), install NVIDIA's driver, and boot again"
+NVIDIA_GPUS: Final = PciCardKind(
+    vendor=0x10DE,
+    classes=frozenset({0x0300, 0x0302}),
+    drivers=("nvidia",),
+    next_step="install NVIDIA's driver and load it (modprobe nvidia)",
+    faults={
+        driver: DriverFault(f"{driver} has it in place of NVIDIA's driver", _OPEN_DRIVER.format(driver))
+        for driver in ("nouveau", "nova_core", "NovaCore")
+    },
+)
+"""NVIDIA's devices of the classes VGA and 3D controller (PCI Code and ID Assignment, class 03h). ``nouveau`` is loaded
+by most distributions where NVIDIA's driver is not installed; ``nova_core`` is its successor in Rust."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from kerf_dra.driver.kubeletplugin.backends.xrt.config import XrtConfig
 from kerf_dra.driver.kubeletplugin.backends.xrt.handles import HANDLES, XrtHandle, build_edits
 from kerf_dra.driver.kubeletplugin.backends.xrt.health import judge_condition
 from kerf_dra.driver.kubeletplugin.backends.xrt.library import Loader, XrtLibrary
-from kerf_dra.driver.kubeletplugin.backends.xrt.sysfs import XrtCardReading, XrtFiles
+from kerf_dra.driver.kubeletplugin.backends.xrt.sysfs import ALVEO_CARDS, XrtCardReading, XrtFiles
 from kerf_dra.driver.kubeletplugin.backends.xrt.xclbin import read_xclbin_header
 
 
@@ -26,6 +26,7 @@ class XrtBackend(CatalogBackend[XrtHandle, XrtCardReading]):
 
     name = "xrt"
     kernel_driver = "xocl"
+    pci_cards = ALVEO_CARDS
     interfaces_noun = "interfaces"
 
     def __init__(

@@ -22,6 +22,7 @@ from kerf_dra.driver.kubeletplugin.backends.kernel_files import (
     read_numa_node,
     read_number,
 )
+from kerf_dra.driver.kubeletplugin.backends.pci_devices import DriverFault, PciCardKind
 
 _DRIVER: Final = "sys/bus/pci/drivers/xocl"
 _DEVICES: Final = "sys/bus/pci/devices"
@@ -34,6 +35,19 @@ _PID: Final = re.compile(r"\s+([0-9]+)")
 _NAMESPACE: Final = uuid.UUID("0a6f3c52-58a8-5d0b-9a3f-1d3e9cf2b7a4")
 """The namespace of the cards' UUIDs (RFC 9562, version 5)."""
 _NO_UUID: Final = uuid.UUID(int=0)
+_ONLY_MANAGEMENT: Final = DriverFault(
+    "only its management function is there: the card was never flashed, or has its golden image",
+    "flash a shell (xbmgmt program --base --device ADDRESS), then switch the machine off and on",
+)
+ALVEO_CARDS: Final = PciCardKind(
+    vendor=0x10EE,
+    classes=frozenset({0x1200}),
+    drivers=("xocl",),
+    next_step="install XRT with its drivers and load the one of the user function: modprobe xocl (docs/fpga.md)",
+    faults={"xclmgmt": _ONLY_MANAGEMENT, "xmgmt": _ONLY_MANAGEMENT},
+    is_multifunction=True,
+)
+"""Xilinx's devices of the class processing accelerator (PCI Code and ID Assignment, class 12h)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
