@@ -45,7 +45,12 @@ from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from kerf_dra.driver.kubeletplugin.inventory.publisher import DevicePublisher
 from kerf_dra.driver.kubeletplugin.inventory.refusals import RefusalTracker
 from kerf_dra.driver.kubeletplugin.inventory.resource_metrics import serve_resource_metrics
-from kerf_dra.driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, KnownAllocations, OrphanedDevices
+from kerf_dra.driver.kubeletplugin.inventory.restrictions import (
+    DeviceRestrictions,
+    KeptOutCards,
+    KnownAllocations,
+    OrphanedDevices,
+)
 from kerf_dra.driver.kubeletplugin.inventory.surveyor import HardwareSurveyor
 from kerf_dra.driver.kubeletplugin.inventory.surveys import SurveyTracker
 from kerf_dra.driver.kubeletplugin.node_features import FeatureFile, build_node_features, follow_cards
@@ -124,11 +129,14 @@ class NodePlugin:
             list_cards=lambda: self.publisher.cards,
             now=now,
         )
+        allocated = KnownAllocations(checkpoint.records)
+        selections = {choice.name: choice.cards for choice in settings.backends}
         self._restrictions = DeviceRestrictions(
             surveys=SurveyTracker(driver=settings.driver_name),
             refusals=RefusalTracker(driver=settings.driver_name, now=clock),
-            allocated=KnownAllocations(checkpoint.records),
+            allocated=allocated,
             orphaned=OrphanedDevices(driver=settings.driver_name),
+            kept_out=KeptOutCards(allocated, selections, driver=settings.driver_name),
         )
         self._surveyor = self._make_surveyor()
         self.publisher = self._make_publisher()

@@ -328,3 +328,37 @@ def test_they_are_named_too_where_the_backend_cannot_be_opened(
     assert (code, out) == (1, "\n")
     assert "kerf: family gpu-intel: OSError('no driver is loaded')\n" in err
     assert "kerf: 0000:04:00.0 (8086:56a0): no driver has it; load its driver" in err
+
+
+def test_cards_that_are_kept_out_are_named_with_the_claims_that_have_some_of_them(
+    capsys: pytest.CaptureFixture[str], state: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "cards.yaml"
+    path.write_text("state: hardware\ncards: [{kind: gpu, model: a30, count: 3}]\n")
+    choice = f"--backend=simulated={path}"
+    document = json.loads(run(capsys, choice, "--family=gpu", "-o", "json")[1])["families"][0]
+    first, second, third = (card["uuid"] for card in document["cards"])
+    (state / "gpu.kerf.dev").mkdir(parents=True)
+    with open_checkpoint(state / "gpu.kerf.dev", boot_id=BOOT_ID.read_text().strip()) as checkpoint:
+        checkpoint.put(record("training", device(card=second)))
+    excluded = [f"--exclude-card=simulated={card}" for card in (first, second.upper(), "GPU-never")]
+    code, out, err = run(capsys, choice, "--family=gpu", *excluded)
+    said = " ".join(out.split())
+    assert (code, err) == (0, "kerf: simulated=GPU-never is included or excluded, and there is no such card\n")
+    assert f"kept out: gpu-0 ({first}" in said
+    assert f"{second.upper()} is excluded; in use until it ends: default/training" in said
+    assert "1 card," in said
+    assert not re.search(r"^gpu-[01]-", out, re.MULTILINE)
+    family = json.loads(run(capsys, choice, "--family=gpu", *excluded, "-o", "json")[1])["families"][0]
+    assert [card["uuid"] for card in family["cards"]] == [third]
+    assert [(each["uuid"], each["holders"]) for each in family["keptOut"]] == [
+        (first, []),
+        (second, ["default/training"]),
+    ]
+
+
+@pytest.mark.parametrize("card", ["simulated=0", "simulated=gpu-0", "0000:3b:00.0", "simulated=0000:3b:00"])
+def test_what_names_no_card_is_bad_input(capsys: pytest.CaptureFixture[str], backend: str, card: str) -> None:
+    code, _, err = run(capsys, backend, f"--exclude-card={card}")
+    assert code == 2
+    assert "Invalid value for '--exclude-card'" in err

@@ -15,6 +15,7 @@ from kerf_dra.driver.cli.options import (
     BackendParameter,
     InstanceParameter,
     SubdomainParameter,
+    card_options,
     family_option,
     option,
     state_options,
@@ -22,7 +23,8 @@ from kerf_dra.driver.cli.options import (
 from kerf_dra.driver.cli.options.cluster import access_options, format_count, with_exit_codes
 from kerf_dra.driver.cli.output import EXIT_FAILED, OutputFormat, make_printable, output_option, print_document
 from kerf_dra.driver.diagnostics.preflight.results import CheckLevel, CheckResult, PreflightReport
-from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice
+from kerf_dra.driver.kubeletplugin.backends.card_selection import CardEntry
+from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice, select_cards
 from kerf_dra.driver.kubeletplugin.settings import CDI_DIR
 
 _COLORS: Final = {CheckLevel.OK: "green", CheckLevel.WARNING: "yellow", CheckLevel.PROBLEM: "red"}
@@ -92,6 +94,7 @@ def cluster(
     multiple=True,
     help="A hardware backend of the plugin and its configuration; without one no card is checked. Repeatable.",
 )
+@card_options
 @access_options
 @state_options
 @option("--cdi-dir", type=DIRECTORY, default=CDI_DIR, help="Where the container runtime looks for CDI specs.")
@@ -109,6 +112,8 @@ def node(
     node_name: str | None,
     families: tuple[str, ...],
     backends: tuple[BackendChoice, ...],
+    included: tuple[CardEntry, ...],
+    excluded: tuple[CardEntry, ...],
     kubeconfig: Path | None,
     context: str | None,
     kubelet_root: Path,
@@ -129,7 +134,7 @@ def node(
     options = NodeOptions(
         node_name=node_name or "",
         families=families,
-        backends=backends,
+        backends=select_cards(backends, included, excluded),
         kubeconfig=kubeconfig,
         context=context,
         kubelet_root=kubelet_root.absolute(),

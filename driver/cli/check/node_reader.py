@@ -161,6 +161,8 @@ def _read_family(choice: FamilyChoice, plugin: Settings) -> HardwareFacts:
         cards=tuple(_describe_cards(found)),
         problems=found.problems,
         unlisted=tuple(map(_describe_unlisted, found.unlisted)),
+        kept_out=tuple(map(str, found.kept_out)),
+        unknown=found.unknown,
     )
 
 

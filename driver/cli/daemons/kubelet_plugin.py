@@ -13,12 +13,14 @@ from kerf_dra.driver.cli.options import (
     SubdomainParameter,
     access_option,
     backend_option,
+    card_options,
     family_option,
     logging_options,
     option,
     state_options,
 )
-from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice, choose_families
+from kerf_dra.driver.kubeletplugin.backends.card_selection import CardEntry
+from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice, choose_families, select_cards
 from kerf_dra.driver.kubeletplugin.settings import CDI_DIR, DEVICE_PLUGINS_DIR, ProcessSettings, Settings
 from kerf_dra.driver.runtime import lifecycle, logs
 from kerf_dra.driver.runtime.https.tls import without_system_roots
@@ -29,6 +31,7 @@ from kerf_dra.driver.runtime.logs import Format
 @option("--node-name", type=SubdomainParameter(), required=True, help="This node's name in the cluster.")
 @family_option
 @backend_option
+@card_options
 @access_option
 @state_options
 @option(
@@ -81,6 +84,8 @@ def command(
     node_name: str,
     families: tuple[str, ...],
     backends: tuple[BackendChoice, ...],
+    included: tuple[CardEntry, ...],
+    excluded: tuple[CardEntry, ...],
     kubeconfig: Path | None,
     kubelet_root: Path,
     state_dir: Path | None,
@@ -122,7 +127,7 @@ def command(
             list_attributes=list_attributes,
             early_load_s=early_load,
         )
-        for choice in choose_families(families, backends)
+        for choice in choose_families(families, select_cards(backends, included, excluded))
     )
     settings = ProcessSettings(
         node_name=node_name, plugins=plugins, kubeconfig=kubeconfig, probes_address=probes_address

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -21,7 +21,7 @@ from kerf_dra.api.model.device_attributes import pool_name
 from kerf_dra.api.model.devices import Device, Pool
 from kerf_dra.api.wire import to_builtins
 from kerf_dra.driver.cli.node.checkpoint import state_folder
-from kerf_dra.driver.cli.options import backend_option, family_option, option, state_options
+from kerf_dra.driver.cli.options import backend_option, card_options, family_option, option, state_options
 from kerf_dra.driver.cli.output import (
     EXIT_FAILED,
     OutputFormat,
@@ -41,12 +41,19 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
     InstallingBackend,
     UnlistedCard,
 )
+from kerf_dra.driver.kubeletplugin.backends.card_selection import CardEntry
 from kerf_dra.driver.kubeletplugin.backends.ownership import came_later
-from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice, FamilyChoice, choose_families, load_backends
+from kerf_dra.driver.kubeletplugin.backends.registry import (
+    BackendChoice,
+    FamilyChoice,
+    choose_families,
+    load_backends,
+    select_cards,
+)
 from kerf_dra.driver.kubeletplugin.backends.survey_validation import survey_card
 from kerf_dra.driver.kubeletplugin.checkpoint_copy import has_checkpoint, open_copy
 from kerf_dra.driver.partitions.device_names import card_name
-from kerf_dra.driver.partitions.geometry import Card
+from kerf_dra.driver.partitions.geometry import Card, Partition
 from kerf_dra.driver.partitions.pool_compiler import compile_pool
 from kerf_dra.driver.partitions.records import from_card_part
 from kerf_dra.driver.partitions.slice_limits import SliceLayout
@@ -60,6 +67,31 @@ _RESOURCE: Final = "extended resource"
 """How a holder begins that is no claim, before the name of the resource."""
 _INDENT: Final = "  "
 """The indentation of the further lines of a long one."""
+
+
+class _Made(NamedTuple):
+    """What the records say of one device."""
+
+    holder: str
+    """The claim, or the extended resource."""
+    partition: Partition
+    notes: Mapping[str, Any]
+    """Those of its prepare."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptOutCard:
+    """A card that is not to be published."""
+
+    card: Card
+    reason: str
+    holders: tuple[str, ...]
+    """The claims and extended resources that have some of it, until they end."""
+
+    def __str__(self) -> str:
+        place = f", {self.card.pci_bus_id}" if self.card.pci_bus_id else ""
+        held = f"; in use until it ends: {', '.join(self.holders)}" if self.holders else ""
+        return f"{card_name(self.card)} ({self.card.uuid}{place}): {self.reason}{held}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +113,9 @@ class FamilyDevices:
     """None: there is no card."""
     unlisted: tuple[UnlistedCard, ...] = ()
     """The cards on the machine's bus that no backend lists."""
+    kept_out: tuple[KeptOutCard, ...] = ()
+    unknown: tuple[str, ...] = ()
+    """The cards that are included or excluded and not there, as ``BACKEND=CARD``."""
 
     @property
     def devices(self) -> list[Device]:
@@ -99,12 +134,15 @@ class DiscoveryFailedError(KerfError):
 @click.command(short_help="Show what this node's backends see and what would be published.")
 @family_option
 @backend_option
+@card_options
 @state_options
 @option("--node-name", default="this-node", help="Name of the node, as in pools and attributes.")
 @output_formats("text", "json", "yaml", "name")
 def command(
     families: tuple[str, ...],
     backends: tuple[BackendChoice, ...],
+    included: tuple[CardEntry, ...],
+    excluded: tuple[CardEntry, ...],
     kubelet_root: Path,
     state_dir: Path | None,
     node_name: str,
@@ -122,7 +160,7 @@ def command(
     """
     found: list[FamilyDevices] = []
     problems: list[str] = []
-    for choice in choose_families(families, backends):
+    for choice in choose_families(families, select_cards(backends, included, excluded)):
         try:
             each = find_devices(choice, node_name, state_folder(choice.family, kubelet_root, state_dir))
         except Exception as error:  # noqa: BLE001  (backends are third parties': the others are shown)
@@ -132,7 +170,10 @@ def command(
             continue
         found.append(each)
         problems += each.problems
-    for problem in problems:
+    unknown = [
+        f"{choice} is included or excluded, and there is no such card" for each in found for choice in each.unknown
+    ]
+    for problem in (*problems, *unknown):
         print_text(f"kerf: {problem}", err=True)
     if output == "text":
         print_text("\n\n".join("\n".join(_lines(each)) for each in found))
@@ -155,20 +196,26 @@ def find_devices(choice: FamilyChoice, node_name: str, state: Path) -> FamilyDev
     unhealthy: list[HealthChange] = []
     problems: list[str] = []
     unlisted: list[UnlistedCard] = []
+    kept_out: list[tuple[Card, str]] = []
+    unknown: list[str] = []
     with ExitStack() as opened:
-        for backend in load_backends(choice.family, choice.backends):
+        for chosen, backend in zip(choice.backends, load_backends(choice.family, choice.backends), strict=True):
             found = _open_and_discover(backend, opened)
             unlisted += _list_unlisted(backend, found, problems)
+            unknown += (f"{chosen.name}={text}" for text in chosen.cards.list_unknown(found))
+            kept_out += ((card, reason) for card in found if (reason := chosen.cards.find_reason(card)))
             for card in found:
+                if chosen.cards.find_reason(card):
+                    continue
                 cards.append(card)
                 try:
                     surveys.append(survey_card(backend, card.uuid, card.units))
                 except Exception as error:  # noqa: BLE001  (as above: the other cards are shown)
                     problems.append(f"card {card_name(card)} cannot be surveyed: {describe_error(error)}")
             unhealthy += [change for change in backend.wait_for_events(0) if isinstance(change, HealthChange)]
-    holders = None
+    made = None
     try:
-        holders = _find_holders(surveys, state)
+        made = _read_made(state)
     except (CheckpointError, OSError) as error:
         problems.append(describe_error(error))
     name = pool_name(node_name, choice.family.name)
@@ -179,10 +226,12 @@ def find_devices(choice: FamilyChoice, node_name: str, state: Path) -> FamilyDev
         cards=tuple(cards),
         surveys=tuple(surveys),
         unhealthy=tuple(unhealthy),
-        holders=holders,
+        holders=None if made is None else _find_holders(surveys, made),
         problems=tuple(problems),
         pool=pool,
         unlisted=tuple(unlisted),
+        kept_out=tuple(_describe_kept_out(card, reason, made or ()) for card, reason in kept_out),
+        unknown=tuple(unknown),
     )
 
 
@@ -207,18 +256,14 @@ def _list_unlisted(backend: Backend, cards: Sequence[Card], problems: list[str])
         return ()
 
 
-def _find_holders(surveys: Iterable[CardSurvey], state: Path) -> Mapping[str, Mapping[str, str]] | None:
-    """Return the claims, or the extended resource, for which partitions were made, by card and id; None: there are no
-    records.
-
-    Raises CheckpointError and OSError.
-    """
+def _read_made(state: Path) -> Sequence[_Made] | None:
+    """Return what the records say was made for whom; None: there are none. Raises CheckpointError and OSError."""
     if not has_checkpoint(state):
         return None
     boot_id = read_boot_id()
     with open_copy(state, boot_id=boot_id) as checkpoint:
-        made = [
-            (
+        return [
+            _Made(
                 f"{_RESOURCE} {record.resource}" if record.resource else str(record.claim),
                 from_card_part(device.part),
                 checkpoint.journal(uid, device.share, boot_id).notes,
@@ -226,6 +271,10 @@ def _find_holders(surveys: Iterable[CardSurvey], state: Path) -> Mapping[str, Ma
             for uid, record in checkpoint.records.items()
             for device in record.devices
         ]
+
+
+def _find_holders(surveys: Iterable[CardSurvey], made: Sequence[_Made]) -> Mapping[str, Mapping[str, str]]:
+    """Return the claims, or the extended resource, for which partitions were made, by card and id."""
 
     def names(card_uuid: str, found: FoundPartition) -> str:
         return ", ".join(
@@ -242,13 +291,18 @@ def _find_holders(surveys: Iterable[CardSurvey], state: Path) -> Mapping[str, Ma
     }
 
 
+def _describe_kept_out(card: Card, reason: str, made: Sequence[_Made]) -> KeptOutCard:
+    holders = dict.fromkeys(each.holder for each in made if each.partition.card_uuid == card.uuid)
+    return KeptOutCard(card=card, reason=reason, holders=tuple(holders))
+
+
 def _lines(found: FamilyDevices) -> Iterator[str]:
     """Yield a title, the cards, what is on them, and a table with a column for each capacity that classes may limit."""
     if found.pool is None:
         yield f"{found.family.driver}: no cards"
         if found.family.is_network_attached:
             yield f"{_INDENT}what nodes find by discovery is in the cluster: kubectl get discovereddevices"
-        yield from (_fill(f"not listed: {_describe_unlisted(card)}") for card in found.unlisted)
+        yield from _list_others(found)
         return
     slices, devices = len(found.pool.slices), found.devices
     yield f"{found.family.driver}, pool {found.pool.name}"
@@ -260,9 +314,14 @@ def _lines(found: FamilyDevices) -> Iterator[str]:
         if card.uuid in surveys:
             lines += _survey_lines(surveys[card.uuid], found)
         yield from (_fill(f"{card_name(card)}: {line}") for line in lines)
-    yield from (_fill(f"not listed: {_describe_unlisted(card)}") for card in found.unlisted)
+    yield from _list_others(found)
     header = ("DEVICE", "CUT", "PLACEMENT", *(name.upper() for name in found.family.minimums))
     yield format_table(header, (_row(found.family, device) for device in devices))
+
+
+def _list_others(found: FamilyDevices) -> Iterator[str]:
+    yield from (_fill(f"kept out: {card}") for card in found.kept_out)
+    yield from (_fill(f"not listed: {_describe_unlisted(card)}") for card in found.unlisted)
 
 
 def _fill(line: str) -> str:
@@ -348,4 +407,8 @@ def _document(found: FamilyDevices) -> dict[str, Any]:
         "holders": found.holders,
         "pool": found.pool,
         "unlisted": found.unlisted,
+        "keptOut": [
+            {"uuid": each.card.uuid, "pciAddress": each.card.pci_bus_id, "reason": each.reason, "holders": each.holders}
+            for each in found.kept_out
+        ],
     }

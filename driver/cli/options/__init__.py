@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from kerf_dra.api.model.names import is_dns_label, is_dns_subdomain
+from kerf_dra.driver.kubeletplugin.backends.card_selection import CardEntry, InvalidCardIdError, normalize_card_id
 from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice
 from kerf_dra.driver.kubeletplugin.settings import KUBELET_ROOT
 from kerf_dra.driver.runtime.probe_address import AddressError, parse_address
@@ -38,6 +39,24 @@ class BackendParameter(click.ParamType[BackendChoice]):
         if config and not Path(config).exists():
             self.fail(f"{value!r}: there is no file or folder {config}", param, ctx)
         return BackendChoice(name=name, config=Path(config) if config else None)
+
+
+class CardParameter(click.ParamType[CardEntry]):
+    """A card of a backend as ``BACKEND=CARD``."""
+
+    name = "BACKEND=CARD"
+
+    def convert(self, value: str | CardEntry, param: click.Parameter | None, ctx: click.Context | None) -> CardEntry:
+        if isinstance(value, CardEntry):
+            return value
+        backend, _, card = value.partition("=")
+        if not (backend and card):
+            self.fail(f"{value!r:.80} does not say which card of which backend: write nvidia=UUID", param, ctx)
+        try:
+            normalize_card_id(card)
+        except InvalidCardIdError as error:
+            self.fail(str(error), param, ctx)
+        return CardEntry(backend, card)
 
 
 class SubdomainParameter(click.ParamType[str]):
@@ -109,6 +128,25 @@ def backend_option(command: Command) -> Command:
         required=True,
         help="A hardware backend and its configuration, e.g. simulated=/etc/kerf/cards.yaml. Repeatable.",
     )(command)
+
+
+def card_options(command: Command) -> Command:
+    """Add ``--include-card`` and ``--exclude-card``, repeatable."""
+    include = option(
+        "--include-card",
+        "included",
+        type=CardParameter(),
+        multiple=True,
+        help="Publish only these cards of the backend, by UUID or PCI address. Repeatable. [default: all]",
+    )
+    exclude = option(
+        "--exclude-card",
+        "excluded",
+        type=CardParameter(),
+        multiple=True,
+        help="Keep a card out, e.g. nvidia=0000:3b:00.0: claims that have some of it end as usual. Repeatable.",
+    )
+    return include(exclude(command))
 
 
 def family_option(command: Command) -> Command:

@@ -84,6 +84,10 @@ class HardwareFacts:
     """What failed: a backend that does not open, a card that cannot be surveyed, records that cannot be read."""
     unlisted: tuple[UnlistedCardFacts, ...] = ()
     """The cards on the node's bus that the backends do not list."""
+    kept_out: tuple[str, ...] = ()
+    """The cards that are not to be published, with the reason and who has some of them."""
+    unknown: tuple[str, ...] = ()
+    """The cards that are included or excluded and not there, as ``BACKEND=CARD``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +221,7 @@ def _check_hardware(facts: NodeFacts) -> Iterator[CheckResult]:
             )
         if not family.problems:
             yield ok("hardware", f"{family.driver}: {_count_models(family) or 'no card'}")
-    if not any(family.cards or family.problems for family in facts.hardware):
+    if not any(family.cards or family.problems or family.kept_out for family in facts.hardware):
         yield problem(
             "hardware",
             "there is no card on this node",
@@ -245,6 +249,18 @@ def _check_unlisted(facts: NodeFacts) -> Iterator[CheckResult]:
             yield warning("unlisted-cards", message, card.next_step)
     if not unlisted and any(_cards(facts)):
         yield ok("unlisted-cards", "the backends list every card on the node's bus")
+
+
+def _check_kept_out(facts: NodeFacts) -> Iterator[CheckResult]:
+    for family in facts.hardware or ():
+        for card in family.kept_out:
+            yield ok("kept-out-cards", f"{family.driver} does not publish {card}")
+        for entry in family.unknown:
+            yield warning(
+                "kept-out-cards",
+                f"{entry} is included or excluded, and there is no such card",
+                "correct --include-card and --exclude-card, unless the card is to come later",
+            )
 
 
 def _check_partitions(facts: NodeFacts) -> Iterator[CheckResult]:
@@ -328,6 +344,7 @@ _CHECKS: Final[Sequence[Callable[[NodeFacts], Iterator[CheckResult]]]] = (
     _check_runtime,
     _check_hardware,
     _check_unlisted,
+    _check_kept_out,
     _check_partitions,
     _check_health,
     _check_others,

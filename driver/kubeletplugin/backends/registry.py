@@ -7,7 +7,7 @@ takes 0.7 MB and a tenth of the plugin's start.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, TypeAlias
@@ -27,6 +27,7 @@ from kerf_dra.driver.families.registry import (
 )
 from kerf_dra.driver.kubeletplugin.backends.backend_validation import find_factory_fault, find_protocol_fault
 from kerf_dra.driver.kubeletplugin.backends.base import Backend
+from kerf_dra.driver.kubeletplugin.backends.card_selection import CardEntry, CardSelection
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
@@ -41,6 +42,8 @@ class BackendChoice:
 
     name: str
     config: Path | None = None
+    cards: CardSelection = CardSelection()  # noqa: RUF009  (frozen)
+    """Which of its cards may be published."""
 
     def __str__(self) -> str:
         """Return it as the option ``--backend`` takes it."""
@@ -61,6 +64,27 @@ class BackendUnavailableError(PermanentError):
     """
 
 
+def select_cards(
+    choices: Sequence[BackendChoice], include: Sequence[CardEntry], exclude: Sequence[CardEntry]
+) -> tuple[BackendChoice, ...]:
+    """Return ``choices`` with the cards that are included and excluded.
+
+    Raises BackendUnavailableError for a card of a backend that is not chosen, and InvalidCardIdError.
+    """
+    names = {choice.name for choice in choices}
+    for entry in (*include, *exclude):
+        if entry.backend not in names:
+            raise BackendUnavailableError(f"card {entry} is of a backend that is not chosen: name it by --backend, too")
+
+    def list_ids(entries: Sequence[CardEntry], name: str) -> list[str]:
+        return [entry.id for entry in entries if entry.backend == name]
+
+    return tuple(
+        replace(choice, cards=CardSelection.of(list_ids(include, choice.name), list_ids(exclude, choice.name)))
+        for choice in choices
+    )
+
+
 def choose_families(
     names: Sequence[str], backends: Sequence[BackendChoice], *, installed: "EntryPoints | None" = None
 ) -> tuple[FamilyChoice, ...]:
@@ -78,6 +102,13 @@ def choose_families(
         if not any(choice.name in family.backends for family in known.values()):
             every = {name for family in known.values() for name in list_backends(family)}
             raise BackendUnavailableError(describe_unknown("backend", choice.name, every))
+    for family in known.values():
+        for choice in backends if family.is_network_attached else ():
+            if choice.cards and choice.name in family.backends:
+                raise BackendUnavailableError(
+                    f"backend {choice.name!r} has no cards of a node that could be included or excluded: the family "
+                    f"{family.name} publishes what DiscoveryConfigurations find, so change their filters"
+                )
     wanted = find_families(names, known) or known.values()
     chosen = tuple(
         FamilyChoice(family=family, backends=own)

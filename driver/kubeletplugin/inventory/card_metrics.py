@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 
 from prometheus_client import Gauge
 
+from kerf_dra.driver.kubeletplugin.inventory.restrictions import KeptOutCards
 from kerf_dra.driver.partitions.device_names import card_name
 from kerf_dra.driver.partitions.fragmentation import Fragmentation, fragmentation
 from kerf_dra.driver.partitions.geometry import Card, Partition
@@ -46,6 +47,11 @@ _FREE: Final = metrics.gauge(
     "Partitions that fit beside what is in use and what is kept for extended resources, if all were of this kind.",
     ["driver", "node", "card", "cut"],
 )
+_KEPT_OUT: Final = metrics.gauge(
+    "kerf_kept_out_cards",
+    "1 for each card that an administrator keeps out: drained while claims have some of it, else unpublished.",
+    ["driver", "node", "card", "uuid", "state"],
+)
 WHOLE: Final = "whole"
 """The ``cut`` of a whole card."""
 _BARE: Final = "units"
@@ -66,6 +72,8 @@ class CardUse:
     """What others have."""
     reserved: Collection[Partition] = ()
     """What is kept for extended resources, and no container has."""
+    kept_out: KeptOutCards | None = None
+    """The cards that an administrator keeps out; nothing of those that are drained is free."""
 
 
 class CardMetrics:
@@ -94,7 +102,10 @@ class CardMetrics:
             for one in partitions
         )
         self._replace(_PARTITIONS, in_use)
-        taken = [*use.claims, *use.containers, *use.foreign]
+        drained = use.kept_out.drained if use.kept_out else ()
+        self._replace(_KEPT_OUT, _count_kept_out(use.kept_out))
+        withheld = (card.geometry.whole.of(card.uuid) for card in drained)
+        taken = [*use.claims, *use.containers, *use.foreign, *withheld]
         unreserved = {name: fragmentation(card, taken).free_units for name, card in named.items()}
         now = {name: fragmentation(card, [*taken, *use.reserved]) for name, card in named.items()}
         self._replace(_FREE, _count_partitions(now))
@@ -119,6 +130,13 @@ def _count_partitions(figures_by_card: Mapping[str, Fragmentation]) -> _Values:
         found |= {(name, cut or _BARE): count for cut, count in figures.free_instances.items()}
         found[name, WHOLE] = int(figures.free_units == figures.units)
     return found
+
+
+def _count_kept_out(kept_out: KeptOutCards | None) -> _Values:
+    if kept_out is None:
+        return {}
+    states = {"drained": kept_out.drained, "unpublished": [card for cards in kept_out.cards.values() for card in cards]}
+    return {(card_name(card), card.uuid, state): 1 for state, cards in states.items() for card in cards}
 
 
 def name_cut(partition: Partition) -> str:

@@ -33,7 +33,7 @@ from kerf_dra.driver.kubeletplugin.inventory.optional_devices import DeviceSelec
 from kerf_dra.driver.kubeletplugin.inventory.plugin_resources import PluginResource
 from kerf_dra.driver.kubeletplugin.inventory.reservations import list_excluded
 from kerf_dra.driver.kubeletplugin.inventory.restrictions import DeviceRestrictions
-from kerf_dra.driver.partitions.device_names import device_name, exclusive_name, monitored_name
+from kerf_dra.driver.partitions.device_names import card_name, device_name, exclusive_name, monitor_name, monitored_name
 from kerf_dra.driver.partitions.geometry import Card, Partition
 from kerf_dra.driver.partitions.pool_compiler import (
     CompiledPool,
@@ -159,6 +159,9 @@ class DeviceSet:
 
     published: Mapping[str, PublishedPool] = field(default_factory=dict)
     """The pool of each family that has cards, by the family's name."""
+    kept_out: Mapping[str, PublishedPool] = field(default_factory=dict)
+    """The same of cards that an administrator keeps out. Nothing of them is published, but a claim that was allocated
+    some of one before is prepared all the same."""
 
     @property
     def pools(self) -> tuple[Pool, ...]:
@@ -190,7 +193,7 @@ class DeviceSet:
 
     def find(self, device: DeviceId) -> PartitionDevice | None:
         """Return what ``device`` stands for; None: it is not a device of this node."""
-        found = (published.find(device) for published in self.published.values())
+        found = (pool.find(device) for pool in (*self.published.values(), *self.kept_out.values()))
         return next((device_entry for device_entry in found if device_entry is not None), None)
 
 
@@ -204,13 +207,30 @@ def build_device_set(
 ) -> DeviceSet:
     """Build the device set of ``cards`` (by backend) while the partitions ``taken`` are in use by claims of this node.
 
-    What ``restrictions`` withdraw or reserve is not published; what others hold counts as taken. The order of
+    What ``restrictions`` withdraw, reserve or keep out is not published; what others hold counts as taken. The order of
     ``previous`` is kept where a new one changes nothing that the scheduler could choose now.
 
     Raises AmbiguousCardError when two cards cannot be told apart, UnknownFamilyError for a card of a family without a
     vocabulary in ``target``, and CompileError when a pool does not fit into slices.
     """
-    _check_unambiguous(cards)
+    kept_out = restrictions.kept_out.cards if restrictions else {}
+    _check_unambiguous({name: (*held, *kept_out.get(name, ())) for name, held in cards.items()})
+    return DeviceSet(
+        published={
+            kind: _build_pool(target, members, taken, health_tracker, previous.published.get(kind), restrictions)
+            for kind, members in _group_by_family(target, cards).items()
+        },
+        kept_out={
+            kind: _build_pool(target, members, taken, health_tracker, previous.kept_out.get(kind), None)
+            for kind, members in _group_by_family(target, kept_out).items()
+        },
+    )
+
+
+def _group_by_family(
+    target: PublishTarget, cards: Mapping[str, Sequence[Card]]
+) -> Mapping[str, Sequence[tuple[Card, str]]]:
+    """Return the cards of each family, each with its backend. Raises UnknownFamilyError."""
     members: dict[str, list[tuple[Card, str]]] = {}
     for backend, held in cards.items():
         for card in held:
@@ -220,12 +240,7 @@ def build_device_set(
                     "not publish"
                 )
             members.setdefault(card.kind, []).append((card, backend))
-    return DeviceSet(
-        published={
-            kind: _build_pool(target, of_kind, taken, health_tracker, previous.published.get(kind), restrictions)
-            for kind, of_kind in members.items()
-        }
-    )
+    return members
 
 
 def _build_pool(
@@ -410,18 +425,20 @@ def _find_withdrawn(
     A device that a claim has in its allocation stays: without it the scheduler would count its counters as free, and
     nothing would evict the claim's pod (kubernetes/kubernetes#140802).
     """
-    if restrictions is None or not restrictions.surveys.has_held:
+    kept_out = None if restrictions is None else restrictions.kept_out
+    if restrictions is None or kept_out is None or not (restrictions.surveys.has_held or kept_out.drained):
         return frozenset()
     by_uuid = {card.uuid: card for card in cards}
     pool = pool_name(target.node, cards[0].kind)
+    named = ((device_name(by_uuid[partition.card_uuid], partition), partition) for partition in partitions)
+    ids = [(DeviceId(target.driver, pool, name), partition) for name, partition in named]
+    monitors = [(DeviceId(target.driver, pool, monitor_name(card_name(card))), card) for card in kept_out.drained]
     return frozenset(
-        name
-        for partition in partitions
-        if restrictions.surveys.find_held(partition)
-        and not restrictions.allocated.has(
-            DeviceId(target.driver, pool, name := device_name(by_uuid[partition.card_uuid], partition))
-        )
-    )
+        id_.device
+        for id_, partition in ids
+        if kept_out.is_withheld(partition.card_uuid, id_)
+        or (restrictions.surveys.find_held(partition) and not restrictions.allocated.has(id_))
+    ) | {id_.device for id_, card in monitors if kept_out.is_withheld(card.uuid, id_)}
 
 
 def _list_reserved(cards: Sequence[Card], restrictions: DeviceRestrictions) -> tuple[Partition, ...]:

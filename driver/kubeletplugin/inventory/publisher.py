@@ -88,9 +88,12 @@ class DevicePublisher:
         self._on_discovered = on_discovered
         self._on_card_change = on_card_change
         self._report = report
+        self._found: dict[str, Sequence[Card]] = {}
         self._cards: dict[str, Sequence[Card]] = {}
         self._seen: dict[str, dict[str, Card]] = {}
         self._problems = ProblemLog(_log, logging.ERROR)
+        self._unknown_cards = ProblemLog(_log)
+        self._kept_out = ProblemLog(_log, logging.INFO)
         self._metrics = CardMetrics(settings.driver_name, settings.node_name)
         self._change = Notifier()
         self._changed_at = -math.inf
@@ -123,8 +126,11 @@ class DevicePublisher:
         async with anyio.create_task_group() as group:
             for name in self._card_executor.backends:
                 group.start_soon(self._discover, name)
+        self._select_cards()
         if self._on_discovered is not None:
             await self._on_discovered(self._cards)
+            if self._select_cards():  # the claims that were listed have some of a card that is kept out
+                await self._on_discovered(self._cards)
         taken = _list_taken(self._records.values())
         if self._restrictions is not None:
             self._reserve(self._restrictions)
@@ -139,6 +145,25 @@ class DevicePublisher:
         self._metrics.update(self.cards, self._find_use())
         self.refreshed.notify()
 
+    def _select_cards(self) -> bool:
+        """Choose which of the discovered cards are published; returns whether these are others than before."""
+        before, restrictions = self._cards, self._restrictions
+        self._cards = {
+            name: (
+                *(restrictions.kept_out.select(name, found) if restrictions else found),
+                *self._list_lost(name, found),
+            )
+            for name, found in self._found.items()
+        }
+        if restrictions is not None:
+            self._unknown_cards.replace(restrictions.kept_out.unknown)
+            messages = restrictions.kept_out.describe()
+            self._kept_out.keep(messages)
+            for card_uuid, message in messages.items():
+                if self._kept_out.note(card_uuid, message):
+                    self._report("Normal", "CardKeptOut", message)
+        return self._cards != before
+
     def _find_use(self) -> CardUse:
         restrictions = self._restrictions
         return CardUse(
@@ -146,6 +171,7 @@ class DevicePublisher:
             containers=_list_taken(record for record in self._records.values() if record.resource),
             foreign=restrictions.surveys.list_foreign() if restrictions else (),
             reserved=restrictions.reservations.idle if restrictions else (),
+            kept_out=restrictions.kept_out if restrictions else None,
         )
 
     def _reserve(self, restrictions: DeviceRestrictions) -> None:
@@ -153,7 +179,11 @@ class DevicePublisher:
         target, reservations = self._target(), restrictions.reservations
         claims = _list_taken(record for record in self._records.values() if not record.resource)
         state = ReservationContext(
-            cards=tuple(card for card in self.cards if card.kind in target.vocabularies),
+            cards=tuple(
+                card
+                for card in self.cards
+                if card.kind in target.vocabularies and card not in restrictions.kept_out.drained
+            ),
             in_use=list_in_use(self._records.values()),
             taken=(*claims, *(reservations.claimed or ()), *restrictions.surveys.list_foreign()),
             can_grow=reservations.claimed is not None,
@@ -241,7 +271,7 @@ class DevicePublisher:
         else:
             if self._problems.clear(name):
                 self._report("Normal", "CardsDiscovered", f"backend {name} has discovered its cards: {len(found)}")
-            self._cards[name] = (*found, *self._list_lost(name, found))
+            self._found[name] = found
 
     def _list_lost(self, name: str, found: Sequence[Card]) -> list[Card]:
         """List cards that are lost and no longer discovered, while claims have them and no other card took their place.

@@ -1,15 +1,19 @@
-"""What keeps devices of healthy cards from claims: others, modes, quarantine, refusals, orphans, reservations. Pure."""
+"""What keeps devices of healthy cards from claims: others, modes, quarantine, refusals, orphans, reservations, and an
+administrator who keeps cards out. Pure.
+"""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kerf_dra.api.model.devices import DeviceTaint
 from kerf_dra.api.model.names import DeviceId
 from kerf_dra.api.model.prepared import PreparedClaim
+from kerf_dra.driver.kubeletplugin.backends.card_selection import CardSelection
 from kerf_dra.driver.kubeletplugin.inventory.refusals import RefusalTracker
 from kerf_dra.driver.kubeletplugin.inventory.reservations import Reservations
 from kerf_dra.driver.kubeletplugin.inventory.surveys import SurveyTracker
-from kerf_dra.driver.partitions.geometry import Partition
+from kerf_dra.driver.partitions.device_names import card_name, parse_device_name
+from kerf_dra.driver.partitions.geometry import Card, Partition
 from kerf_dra.driver.partitions.records import from_card_part
 
 
@@ -26,9 +30,18 @@ class KnownAllocations:
 
     def has(self, device: DeviceId) -> bool:
         """Whether any claim may have ``device``; while no list is known, every device may be allocated."""
-        if self._known is None or device in self._known:
+        return self._known is None or self.is_held(device)
+
+    def is_held(self, device: DeviceId) -> bool:
+        """Whether a claim has ``device`` for certain: what is not known, no claim has."""
+        return device in (self._known or ()) or self._has_record(device)
+
+    def holds_any(self, card: Card) -> bool:
+        """Whether a claim has any device of ``card`` for certain, as the last list says, or a record of any state."""
+        if any(held.part.card_uuid == card.uuid for record in self._records.values() for held in record.devices):
             return True
-        return any(held.share.id == device for record in self._records.values() for held in record.devices)
+        names = (parse_device_name(device.device) for device in self._known or ())
+        return any(name is not None and name.card == card_name(card) for name in names)
 
     def replace(self, devices: Iterable[DeviceId] | None) -> bool:
         """Apply a complete list, None: nobody knows; returns whether that changes anything."""
@@ -42,6 +55,9 @@ class KnownAllocations:
             return False
         self._known |= {device}
         return True
+
+    def _has_record(self, device: DeviceId) -> bool:
+        return any(held.share.id == device for record in self._records.values() for held in record.devices)
 
 
 class OrphanedDevices:
@@ -77,6 +93,88 @@ class OrphanedDevices:
         return ()
 
 
+class KeptOutCards:
+    """The cards that an administrator keeps out. One of which claims have a part is *drained*: it stays published for
+    these claims, with a taint and without its other devices, until they have ended. The others are not published.
+    """
+
+    def __init__(self, allocated: KnownAllocations, selections: Mapping[str, CardSelection], *, driver: str) -> None:
+        """``selections`` are those of the backends, by name."""
+        self._allocated = allocated
+        self._selections = selections
+        self._driver = driver
+        self._found: dict[str, Sequence[Card]] = {}
+        self._drained: dict[str, Card] = {}
+        """Those that are drained, by UUID, as of the last ``select``."""
+        self._has_listed = False
+
+    @property
+    def cards(self) -> Mapping[str, Sequence[Card]]:
+        """The cards that are kept out and not drained, by backend."""
+        kept = {name: self._list_kept(name) for name in self._found}
+        return {name: [card for card in cards if card.uuid not in self._drained] for name, cards in kept.items()}
+
+    @property
+    def drained(self) -> Collection[Card]:
+        """The cards that are drained."""
+        return self._drained.values()
+
+    @property
+    def needs_list(self) -> bool:
+        """Whether the plugin must know which devices claims have: once, and while a card is drained."""
+        return bool(self._drained) or (not self._has_listed and any(map(self._list_kept, self._found)))
+
+    @property
+    def unknown(self) -> Sequence[str]:
+        """The messages about entries that are no card's, as far as the backends have discovered theirs."""
+        return [
+            f"{self._driver}: backend {name} has no card {text}, which is included or excluded: check it, unless the "
+            "card is to come later"
+            for name, cards in self._found.items()
+            if name in self._selections
+            for text in self._selections[name].list_unknown(cards)
+        ]
+
+    def select(self, backend: str, found: Sequence[Card]) -> list[Card]:
+        """Take note of what ``backend`` has discovered, and return what of it is to be published."""
+        self._found[backend] = found
+        kept = {card.uuid: card for card in self._list_kept(backend)}
+        drained = {uuid: card for uuid, card in kept.items() if self._allocated.holds_any(card)}
+        self._drained = {uuid: card for uuid, card in self._drained.items() if uuid not in kept} | drained
+        return [card for card in found if card.uuid not in kept or card.uuid in drained]
+
+    def note_list(self) -> None:
+        """Note that it was asked which devices claims have."""
+        self._has_listed = True
+
+    def is_withheld(self, card_uuid: str, device: DeviceId) -> bool:
+        """Whether a device of a card that is drained is not published: no claim has it."""
+        return card_uuid in self._drained and not self._allocated.is_held(device)
+
+    def build_taints(self, partition: Partition) -> tuple[DeviceTaint, ...]:
+        """Return the taint of a device of a card that is drained."""
+        if partition.card_uuid in self._drained:
+            return (DeviceTaint(key=f"{self._driver}/kept-out", effect="NoSchedule"),)
+        return ()
+
+    def describe(self) -> Mapping[str, str]:
+        """Return a message about each card that is kept out, by its UUID."""
+        kept = [(self._selections[name], card) for name in self._found for card in self._list_kept(name)]
+        return {
+            card.uuid: f"card {card_name(card)} ({card.uuid}) is kept out, because {selection.find_reason(card)}: "
+            + (
+                "claims keep what they have of it until they end"
+                if card.uuid in self._drained
+                else "nothing of it is in use by claims"
+            )
+            for selection, card in kept
+        }
+
+    def _list_kept(self, backend: str) -> list[Card]:
+        selection = self._selections.get(backend)
+        return [card for card in self._found[backend] if selection.find_reason(card)] if selection else []
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRestrictions:
     """Everything that restricts the devices of one node, as of now."""
@@ -86,11 +184,16 @@ class DeviceRestrictions:
     allocated: KnownAllocations
     orphaned: OrphanedDevices
     reservations: Reservations = field(default_factory=Reservations)
+    kept_out: KeptOutCards = field(default_factory=lambda: KeptOutCards(KnownAllocations({}), {}, driver=""))
 
     @property
     def has_taints(self) -> bool:
         return bool(
-            self.surveys.has_held or self.surveys.quarantine or self.refusals.placements or self.orphaned.claim_uids
+            self.surveys.has_held
+            or self.surveys.quarantine
+            or self.refusals.placements
+            or self.orphaned.claim_uids
+            or self.kept_out.drained
         )
 
     def build_taints(self, partition: Partition) -> tuple[DeviceTaint, ...]:
@@ -99,4 +202,5 @@ class DeviceRestrictions:
             *self.surveys.build_taints(partition),
             *self.refusals.build_taints(partition),
             *self.orphaned.build_taints(partition),
+            *self.kept_out.build_taints(partition),
         )

@@ -124,6 +124,7 @@ class HardwareSurveyor:
                 async with anyio.create_task_group() as group:
                     for card_uuid in sorted(new - self._running):
                         self._begin(group, card_uuid, is_new=True)
+        if new or self._restrictions.kept_out.needs_list:
             with anyio.move_on_after(self._first_list_s):  # later, the next survey lists them
                 await self._list_if_held()
         self._count_quarantined()
@@ -228,8 +229,11 @@ class HardwareSurveyor:
         }
 
     async def _list_if_held(self) -> bool:
-        """List the allocated devices while others hold any; returns whether that says anything new."""
-        if not self._surveys.has_held:
+        """List the allocated devices while others hold any, or cards are kept out; returns whether that says anything
+        new.
+        """
+        kept_out = self._restrictions.kept_out
+        if not (self._surveys.has_held or kept_out.needs_list):
             return self._restrictions.allocated.replace(None)
         try:
             changed = self._restrictions.allocated.replace(await self._list_allocated())
@@ -237,6 +241,7 @@ class HardwareSurveyor:
             self._problems.note("list", f"cannot list which devices claims have, so the last list counts: {error}")
             return False
         self._problems.clear("list")
+        kept_out.note_list()
         return changed
 
     def _count_quarantined(self) -> None:

@@ -196,6 +196,13 @@ def test_a_card_that_is_meant_for_a_virtual_machine_is_named_and_no_complaint() 
     ]
 
 
+def test_a_card_that_is_kept_out_is_named_and_no_complaint() -> None:
+    hardware = replace(HARDWARE, cards=(), kept_out=("gpu-0 (GPU-1): GPU-1 is excluded",))
+    report = check_node(replace(NODE, hardware=(hardware,)))
+    assert not complaints(report)
+    assert "gpu.kerf.dev does not publish gpu-0 (GPU-1): GPU-1 is excluded" in [each.message for each in report.results]
+
+
 NODES: Sequence[tuple[dict[str, Any], str]] = [
     ({"boot_id": FORBIDDEN}, "problem kernel: the boot ID cannot be read"),
     (
@@ -230,6 +237,10 @@ NODES: Sequence[tuple[dict[str, Any], str]] = [
     (
         {"hardware": (replace(HARDWARE, unlisted=(unlisted(is_expected=False),)),)},
         "warning unlisted-cards: gpu.kerf.dev does not have the card 0000:5e:00.0: nouveau has it",
+    ),
+    (
+        {"hardware": (replace(HARDWARE, unknown=("nvidia=GPU-never",)),)},
+        "warning kept-out-cards: nvidia=GPU-never is included or excluded, and there is no such card",
     ),
     (
         {"hardware": with_card(no_partitions="MIG mode is off, and to switch it on takes a reset")},

@@ -27,7 +27,13 @@ EVERYTHING: Mapping[str, Any] = {
     "networkPolicy": {"enabled": True},
     "metrics": {"serviceMonitor": True, "prometheusRule": True, "dashboard": True, "labels": {"team": "gpu"}},
     "plugins": [
-        {**profile("nvidia")["plugins"][0], "sharing": True, "driverRoot": "/run/nvidia/driver"},
+        {
+            **profile("nvidia")["plugins"][0],
+            "sharing": True,
+            "driverRoot": "/run/nvidia/driver",
+            "includeCards": {"nvidia": ["0000:3b:00.0", "0000:5e:00.0"]},
+            "excludeCards": {"nvidia": ["GPU-8f3c1b2d-0000-4000-8000-000000000001"]},
+        },
         {**profile("simulated")["plugins"][0], "nodeSelector": {"pool": "trial"}},
         {
             "name": "fpga",

@@ -78,6 +78,23 @@
 {{- end -}}
 {{- end -}}
 
+{{- /* The backends of a profile, and which of their cards are published, as options of the plugin and its check. */ -}}
+{{- define "kerf.backendOptions" -}}
+{{- range $backend, $_ := .profile.backends }}
+        - --backend={{ $backend }}=/etc/kerf/{{ $backend }}.yaml
+{{- end }}
+{{- range $backend, $cards := .profile.includeCards }}
+{{- range $cards }}
+        - --include-card={{ $backend }}={{ . }}
+{{- end }}
+{{- end }}
+{{- range $backend, $cards := .profile.excludeCards }}
+{{- range $cards }}
+        - --exclude-card={{ $backend }}={{ . }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
 {{- /* The configuration of one backend of a profile, with what the chart knows: mounts and folders. */ -}}
 {{- define "kerf.backend" -}}
 {{- $config := deepCopy (default (dict) .config) -}}
