@@ -80,6 +80,11 @@ def monitor_taint_key(driver: str) -> str:
     return f"{driver}/{CUT_MONITOR}"
 
 
+def kept_out_taint_key(driver: str) -> str:
+    """Return the key of the taint of devices that claims have of a card of ``driver`` which is kept out."""
+    return f"{driver}/kept-out"
+
+
 def pool_name(node: str, kind: str) -> str:
     """Return the name of the pool of a node's devices of one kind: ``node-1/gpu``."""
     return f"{node}/{kind}"

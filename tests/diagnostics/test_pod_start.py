@@ -525,3 +525,8 @@ def test_the_claim_for_extended_resources_is_explained_like_any_other() -> None:
     answer = explain(now)
     assert [each.name for each in answer.claims] == ["p"]
     assert answer.causes[0].message.startswith("claim default/p cannot be prepared on node-1")
+
+
+def test_a_claim_that_has_some_of_a_card_that_is_kept_out_has_no_fault() -> None:
+    assert "device-tainted" not in [cause.code for cause in explain(tainted_by_plugin("kept-out")).causes]
+    assert "device-tainted" in [cause.code for cause in explain(tainted_by_plugin("held")).causes]

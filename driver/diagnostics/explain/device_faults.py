@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from kerf_dra.api.model.allocations import DeviceRequestAllocationResult
-from kerf_dra.api.model.device_attributes import monitor_taint_key
+from kerf_dra.api.model.device_attributes import kept_out_taint_key, monitor_taint_key
 from kerf_dra.api.model.devices import Device, DeviceTaint, DeviceTaintSelector
 from kerf_dra.api.model.names import DeviceId, list_names
 from kerf_dra.driver.allocation.semantics.allocated_state import PoolId
@@ -91,8 +91,11 @@ def _faults_of_device(
             objects=objects,
         )
     for taint in _taints(cluster, result.id, device):
-        if taint.effect not in _EFFECTS or taint.key == monitor_taint_key(result.driver):
-            continue  # the taint of a monitor device is no fault of it: it says who may have it
+        if taint.effect not in _EFFECTS or taint.key in (
+            monitor_taint_key(result.driver),
+            kept_out_taint_key(result.driver),
+        ):
+            continue  # no fault of the device: these taints say who may have it, and a claim that has it keeps it
         toleration = next((each for each in result.tolerations if each.tolerates(taint)), None)
         for_s = toleration.toleration_seconds if toleration is not None else None
         told = "which the claim does not tolerate" if toleration is None else "which the claim tolerates"

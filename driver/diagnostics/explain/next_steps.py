@@ -51,6 +51,8 @@ _PLUGIN_TAINTS: Final[Mapping[str, str]] = {
     "goes by itself, and the kubelet tries again; the events of node {node} name it",
     "quarantined": "see the events of node {node} (CardInQuarantine): the card contradicts itself or does not answer; "
     "reset or replace it, and the taint goes by itself",
+    "kept-out": "an administrator keeps the card out (--exclude-card, excludeCards of the chart), so it gets no new "
+    "claims: a new pod gets other devices, unless the card is let in again",
     "refused": "a new pod gets other devices, and the taint goes after two minutes: the hardware has refused the "
     "device three times, and the events DeviceRefused of claim and pod say why",
     "load-failed": "wait: the device is free again after the back-off; the log of the plugin on {node} has the reason",

@@ -5,6 +5,7 @@ administrator who keeps cards out. Pure.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from kerf_dra.api.model.device_attributes import kept_out_taint_key
 from kerf_dra.api.model.devices import DeviceTaint
 from kerf_dra.api.model.names import DeviceId
 from kerf_dra.api.model.prepared import PreparedClaim
@@ -154,7 +155,7 @@ class KeptOutCards:
     def build_taints(self, partition: Partition) -> tuple[DeviceTaint, ...]:
         """Return the taint of a device of a card that is drained."""
         if partition.card_uuid in self._drained:
-            return (DeviceTaint(key=f"{self._driver}/kept-out", effect="NoSchedule"),)
+            return (DeviceTaint(key=kept_out_taint_key(self._driver), effect="NoSchedule"),)
         return ()
 
     def describe(self) -> Mapping[str, str]:
