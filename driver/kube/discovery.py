@@ -12,7 +12,7 @@ from kerf_dra.api.resource.classic import ClassicKinds
 from kerf_dra.api.resource.kinds import GROUP, ResourceKinds, kinds_of_model_shape
 from kerf_dra.api.wire import Kind
 from kerf_dra.driver.kube.http.client import Client
-from kerf_dra.driver.kube.http.errors import NotFoundError
+from kerf_dra.driver.kube.http.errors import NotFoundError, UnexpectedAnswerError
 
 _SPLIT_COUNTER_SLICES: Final = (1, 35)
 """Since this release a slice holds devices or counters (KEP-4815); before, counters stood beside their devices."""
@@ -43,9 +43,10 @@ class ApiFeatures:
 async def discover(client: Client) -> ApiFeatures:
     """Discover what the server serves of structured DRA.
 
-    Raises UnsupportedError when it serves no usable version of resource.k8s.io, ApiError when a call fails.
+    Raises UnsupportedError when it serves no usable version of resource.k8s.io, ApiError when a call fails, and
+    UnexpectedAnswerError when an answer is no discovery, a 404 that the list of all groups contradicts included.
     """
-    version = await client.get_json("/version", has="major")
+    version = await _read(client, "/version", "major")
     served = await list_versions(client)
     return ApiFeatures(
         kubernetes=parse_version(version),
@@ -67,7 +68,7 @@ class ClassicFeatures:
 async def discover_classic(client: Client) -> ClassicFeatures | None:
     """Discover what the server serves of classic DRA; None: drivers do not allocate there, or it serves no DRA.
 
-    Raises ApiError when a call fails.
+    Raises ApiError as ``discover`` does.
     """
     served = await list_versions(client)
     if any(version in served for version in registry.VERSIONS):
@@ -75,21 +76,63 @@ async def discover_classic(client: Client) -> ClassicFeatures | None:
     kinds = registry.choose_classic_kinds({version: await _list_resources(client, version) for version in served})
     if kinds is None:
         return None
-    return ClassicFeatures(kubernetes=parse_version(await client.get_json("/version", has="major")), resource=kinds)
+    return ClassicFeatures(kubernetes=parse_version(await _read(client, "/version", "major")), resource=kinds)
+
+
+async def discover_any(client: Client) -> ApiFeatures | ClassicFeatures:
+    """Discover the generation of DRA that the server has. Raises what ``discover`` raises."""
+    return await discover_classic(client) or await discover(client)
 
 
 async def list_versions(client: Client) -> list[str]:
-    """Return the served versions of resource.k8s.io; none where the group does not exist. Raises ApiError."""
+    """Return the served versions of resource.k8s.io; none where the group does not exist. Raises ApiError.
+
+    An API server answers a path of a group that it does not serve with a bare 404 (``http.NotFound``), and so does any
+    proxy: only its list of all groups proves that a group is absent.
+    """
     try:
-        group = await client.get_json(f"/apis/{GROUP}", has="versions")
+        versions = await _read_names(client, f"/apis/{GROUP}", "versions", "version")
     except NotFoundError:
-        return []
-    return [entry["version"] for entry in group["versions"] or ()]
+        versions = []
+    if not versions:
+        await _prove_absence(client)
+    return versions
+
+
+async def _prove_absence(client: Client) -> None:
+    """Check that the list of all groups lacks resource.k8s.io. Raises UnexpectedAnswerError when it does not."""
+    try:
+        groups = await _read_names(client, "/apis", "groups", "name")
+    except NotFoundError as error:
+        raise UnexpectedAnswerError(error.call, f"every API server has /apis: {error.message}") from error
+    if not groups or GROUP in groups:  # every API server has some
+        has = "it is in the list of all groups" if groups else "the list of all groups is empty"
+        raise UnexpectedAnswerError(f"GET /apis/{GROUP}", f"no answer that the group is not served: {has}")
 
 
 async def _list_resources(client: Client, version: str) -> list[str]:
-    found = await client.get_json(f"/apis/{GROUP}/{version}", has="resources")
-    return [resource["name"] for resource in found["resources"] or ()]
+    try:
+        return await _read_names(client, f"/apis/{GROUP}/{version}", "resources", "name")
+    except NotFoundError as error:
+        raise UnexpectedAnswerError(error.call, f"{version} is in the list of versions: {error.message}") from error
+
+
+async def _read_names(client: Client, path: str, field: str, name: str) -> list[str]:
+    """Return the ``name`` of each entry of a list in a document of discovery. Raises ApiError."""
+    entries = (await client.get_json(path, has=field))[field] or []
+    named = [each.get(name) for each in entries if isinstance(each, dict)] if isinstance(entries, list) else []
+    found = [each for each in named if isinstance(each, str) and each]
+    if not isinstance(entries, list) or len(found) < len(entries):
+        raise UnexpectedAnswerError(f"GET {path}", f"the {field} of the answer have no {name}: {entries!r:.200}")
+    return found
+
+
+async def _read(client: Client, path: str, has: str) -> JsonObject:
+    """Read a document that every API server has. Raises ApiError."""
+    try:
+        return await client.get_json(path, has=has)
+    except NotFoundError as error:
+        raise UnexpectedAnswerError(error.call, f"every API server has {path}: {error.message}") from error
 
 
 def parse_version(version: JsonObject) -> tuple[int, int]:

@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 
 from kerf_dra.api.errors import UnsupportedError
-from kerf_dra.driver.kube.discovery import discover, discover_classic
-from kerf_dra.driver.kube.http.errors import ServerError, UnexpectedAnswerError
+from kerf_dra.driver.kube.discovery import discover, discover_any, discover_classic
+from kerf_dra.driver.kube.http.errors import NotFoundError, ServerError, UnexpectedAnswerError
 from tests.kube.memory_server import MemoryServer, answering, failing
 from tests.runtime.virtual_time import VIRTUAL_TIME
 
@@ -20,6 +20,7 @@ def cluster(minor: str, served: dict[str, list[str]], *, major: str = "1") -> Me
     """``served``: version to plural names."""
     server = MemoryServer()
     server.json["/version"] = {"major": major, "minor": minor, "gitVersion": f"v1.{minor}.0"}
+    server.json["/apis"] = {"groups": [{"name": "apps"}, *([{"name": "resource.k8s.io"}] if served else [])]}
     if served:
         server.json[GROUP] = {"versions": [{"version": version} for version in served]}
     for version, plurals in served.items():
@@ -106,3 +107,50 @@ async def test_a_server_where_drivers_allocate_has_classic_dra() -> None:
     found = await discover_classic(cluster("30", {"v1alpha2": plurals}).client())
     assert found is not None
     assert found.kubernetes == (1, 30)
+
+
+PAGE_404 = NotFoundError("GET", 404, "", "default backend - 404")
+"""What a proxy says, and an API server of a path that it does not have: neither is a Status."""
+
+
+@pytest.mark.parametrize(
+    ("groups", "says"),
+    [
+        ({"groups": [{"name": "apps"}, {"name": "resource.k8s.io"}]}, "it is in the list of all groups"),
+        ({"groups": []}, "the list of all groups is empty"),
+        ({"groups": None}, "the list of all groups is empty"),
+        ({"groups": [{"name": "apps"}, {}]}, "the groups of the answer have no name"),
+        ({"groups": "none"}, "the groups of the answer have no name"),
+        ({"kind": "Status"}, "the answer has no groups"),
+        (None, "every API server has /apis"),
+    ],
+)
+@pytest.mark.parametrize("answer", [None, {"versions": []}], ids=["404", "no versions"])
+async def test_only_the_list_of_all_groups_proves_that_a_cluster_has_no_dra(
+    groups: dict[str, Any] | None, says: str, answer: dict[str, Any] | None
+) -> None:
+    """A proxy's page for one path ended the controller and the plugin of a cluster with DRA: "enable the API"."""
+    server = cluster("37", {"v1": [SLICES]})
+    server.json |= {path: found for path, found in ((GROUP, answer), ("/apis", groups)) if found is not None}
+    missing = [path for path, found in ((GROUP, answer), ("/apis", groups)) if found is None]
+    server.faults.append(lambda request: PAGE_404 if request.path in missing else None)
+    with pytest.raises(UnexpectedAnswerError, match=says):
+        await discover_any(server.client())
+
+
+@pytest.mark.parametrize("path", ["/version", f"{GROUP}/v1alpha3", f"{GROUP}/v1alpha2"])
+async def test_a_404_for_a_document_that_is_served_is_asked_for_again(path: str) -> None:
+    served = {"v1": [SLICES], "v1alpha3": [RULES]} if "v1alpha2" not in path else {"v1alpha2": [SLICES]}
+    server = cluster("37", served)
+    server.faults.append(lambda request: PAGE_404 if request.path == path else None)
+    with pytest.raises(UnexpectedAnswerError, match="default backend"):
+        await discover_any(server.client())
+
+
+@pytest.mark.parametrize("entries", [[{}], [{"version": 1}], ["v1"], "v1", {"v1": 1}, 7])
+async def test_versions_of_another_form_are_no_answer(entries: Any) -> None:
+    """They ended the process with a traceback."""
+    server = cluster("37", {"v1": [SLICES]})
+    server.json[GROUP] = {"versions": entries}
+    with pytest.raises(UnexpectedAnswerError, match="versions of the answer have no version"):
+        await discover_any(server.client())
