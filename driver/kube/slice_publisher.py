@@ -116,6 +116,9 @@ class SlicePublisher:
         self._driver = driver
         self._node_name = node_name
         self._owner = owner
+        self._has_owner = True
+        self.removed = Notifier()
+        """Notified when a slice is removed by another program."""
         self._settings = settings
         self._on_problem = on_problem
         self._informer = Informer(
@@ -168,6 +171,16 @@ class SlicePublisher:
         for name in self._unsettled:
             self._queue.add(name)
 
+    def set_owner(self, owner: OwnerReference | None) -> None:
+        """Have ``owner`` own the slices from now on; None: it is gone, and nothing is written until there is one.
+
+        A slice whose owner is gone is garbage-collected, however often it is created.
+        """
+        has_changed = (owner is not None) != self._has_owner or owner not in (None, self._owner)
+        self._owner, self._has_owner = owner or self._owner, owner is not None
+        if has_changed:
+            self._queue_all()
+
     async def run(self) -> None:
         """Publish until cancelled."""
         async with anyio.create_task_group() as group:
@@ -183,7 +196,7 @@ class SlicePublisher:
 
     async def _reconcile(self, name: str) -> None:
         """Reconcile one pool, which counts as published when a later pass finds nothing to write."""
-        if self._desired is None:
+        if self._desired is None or not self._has_owner:
             return
         await self._wait_for_own_writes()
         writes = plan_pool(self._desired.get(name), self._informer.store.indexed("pool", name), self._context())
@@ -287,6 +300,8 @@ class SlicePublisher:
             self._awaited.add(ref)
 
     def _changed(self, change: ObjectChange[ResourceSlice]) -> None:
+        if change.new is None and change.ref not in self._awaited:
+            self.removed.notify()
         self._awaited.discard(change.ref)
         self._changes.notify()
         value = change.new or change.old

@@ -14,16 +14,20 @@ from typing import Any
 import anyio
 from anyio import to_thread
 
-from kerf_dra.api.core.v1 import NODES, Node
+from kerf_dra.api.core.v1 import NODES
 from kerf_dra.api.errors import KerfError, PermanentError, TransientError
 from kerf_dra.driver.families.shared import SHARED
-from kerf_dra.driver.kube.discovery import ApiFeatures, ClassicFeatures, discover, discover_classic
+from kerf_dra.driver.kube.api_changes import watch_features
+from kerf_dra.driver.kube.discovery import ApiFeatures, ClassicFeatures, discover_any
+from kerf_dra.driver.kube.events import EventReporter
 from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.http.config import load_access
+from kerf_dra.driver.kube.http.errors import ApiError
 from kerf_dra.driver.kubeletplugin.backends.base import OutdatedProcessError
 from kerf_dra.driver.kubeletplugin.backends.registry import load_backends
 from kerf_dra.driver.kubeletplugin.call_watchdog import HangingCallError
 from kerf_dra.driver.kubeletplugin.cluster.base import Cluster
+from kerf_dra.driver.kubeletplugin.cluster.node_watch import NodeWatch
 from kerf_dra.driver.kubeletplugin.cluster.resource_classes import ResourceClassWatch
 from kerf_dra.driver.kubeletplugin.cluster.structured import StructuredCluster
 from kerf_dra.driver.kubeletplugin.grpc.server import check_path
@@ -69,7 +73,9 @@ async def run(settings: ProcessSettings) -> None:
             HostedFamily(plugin, connector.connect, boot_id=boot_id, services=connector.list_services(plugin))
             for plugin in settings.plugins
         ]
-        await host(families, settings.probes_address)
+        async with anyio.create_task_group() as group:
+            group.start_soon(connector.run)
+            await host(families, settings.probes_address)
 
 
 async def host(families: Sequence["HostedFamily"], probes_address: str) -> None:
@@ -84,15 +90,32 @@ async def host(families: Sequence["HostedFamily"], probes_address: str) -> None:
 
 
 class ClusterConnector:
-    """The API server as all families see it: its features and the node are read once, and classes watched once."""
+    """The API server as all families see it: its features, the node and the classes are read once for all of them.
+
+    ``run`` notices what of it changes later.
+    """
 
     def __init__(self, client: Client, node_name: str) -> None:
         self._client = client
         self._node_name = node_name
         self._reading = anyio.Lock()
         self._classes = ResourceClassWatch(client)
+        self._events = EventReporter(client, component=NAME, instance=node_name)
         self._features: ApiFeatures | ClassicFeatures | None = None
-        self._node: Node | None = None
+        self._node: NodeWatch | None = None
+        self._has_read = anyio.Event()
+
+    async def run(self) -> None:
+        """Follow what was read for the first family, until cancelled.
+
+        Raises ApiChangedError when the API server has become another one: the process is to start again.
+        """
+        await self._has_read.wait()
+        async with anyio.create_task_group() as group:
+            if self._features is not None and self._node is not None:
+                group.start_soon(self._events.run)
+                group.start_soon(self._node.run, self._events)
+                await watch_features(self._client, self._features)
 
     def list_services(self, settings: Settings) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         """Return what a family's plugin does beside the work on claims."""
@@ -107,7 +130,9 @@ class ClusterConnector:
         for delay_s in settings.retry.delays():
             try:
                 return await self._connect(settings)
-            except TransientError as error:
+            except (TransientError, ApiError) as error:
+                if isinstance(error, PermanentError):
+                    raise
                 _log.warning("cannot reach the API server yet: %s", error)
                 await anyio.sleep(delay_s)
         raise AssertionError("delays never end")
@@ -116,16 +141,18 @@ class ClusterConnector:
         """Choose the way of publishing by what the API server serves."""
         async with self._reading:
             if self._features is None:
-                self._features = await discover_classic(self._client) or await discover(self._client)
+                self._features = await discover_any(self._client)
             if self._node is None:
-                self._node = await self._client.find(NODES, self._node_name)
-            if self._node is None:
-                raise UnknownNodeError(self._node_name)
+                found = await self._client.find(NODES, self._node_name)
+                if found is None:
+                    raise UnknownNodeError(self._node_name)
+                self._node = NodeWatch(self._client, found)
+                self._has_read.set()
         if isinstance(self._features, ApiFeatures):
             return await StructuredCluster.connect(self._client, self._features, self._node, settings, self._classes)
         return self._connect_classic(self._features, self._node, settings)
 
-    def _connect_classic(self, features: ClassicFeatures, node: Node, settings: Settings) -> Cluster:
+    def _connect_classic(self, features: ClassicFeatures, node: NodeWatch, settings: Settings) -> Cluster:
         # The modules are needed only before Kubernetes 1.32.
         from kerf_dra.driver.kubeletplugin.cluster import discovered_device_objects
         from kerf_dra.driver.kubeletplugin.cluster.classic import ClassicCluster

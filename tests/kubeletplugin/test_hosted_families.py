@@ -26,6 +26,7 @@ from kerf_dra.driver.kubeletplugin.backends.base import Backend, OutdatedProcess
 from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice
 from kerf_dra.driver.kubeletplugin.call_watchdog import HangingCallError
 from kerf_dra.driver.kubeletplugin.claims.checkpoint import FILE_NAME
+from kerf_dra.driver.kubeletplugin.cluster.node_watch import NodeWatch
 from kerf_dra.driver.kubeletplugin.instance import SocketRemovedError
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.runtime import metrics
@@ -271,7 +272,7 @@ async def test_one_server_has_the_probes_of_all_families() -> None:
 async def test_devices_that_several_nodes_reach_are_refused_where_a_kubelet_gives_containers_no_cdi_devices() -> None:
     connector = ClusterConnector(cast("Client", object()), "node-1")
     connector._features = ClassicFeatures(kubernetes=(1, 28), resource=CLASSIC_KINDS)
-    connector._node = ApiNode(metadata=ObjectMeta(name="node-1"))
+    connector._node = NodeWatch(cast("Client", object()), ApiNode(metadata=ObjectMeta(name="node-1")))
     with pytest.raises(ClassicClusterError, match=r"need Kubernetes 1\.29 or later"):
         await connector.connect(Settings(node_name="node-1", family=SHARED, backends=()))
 
@@ -279,7 +280,7 @@ async def test_devices_that_several_nodes_reach_are_refused_where_a_kubelet_give
 async def test_other_families_that_several_nodes_reach_are_refused_where_kerfs_controller_allocates() -> None:
     connector = ClusterConnector(cast("Client", object()), "node-1")
     connector._features = ClassicFeatures(kubernetes=(1, 30), resource=CLASSIC_KINDS)
-    connector._node = ApiNode(metadata=ObjectMeta(name="node-1"))
+    connector._node = NodeWatch(cast("Client", object()), ApiNode(metadata=ObjectMeta(name="node-1")))
     family = replace(SHARED, name="radio", driver=DriverName("radio.example.com"))
     with pytest.raises(ClassicClusterError, match=r"need Kubernetes 1\.32 or later"):
         await connector.connect(Settings(node_name="node-1", family=family, backends=()))

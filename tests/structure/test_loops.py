@@ -16,6 +16,7 @@ IDLE: Final = "tests/flows/test_idle_hours.py"
 NODES: Final = "tests/flows/test_idle_nodes.py"
 DISCOVERY: Final = "tests/kubeletplugin/discovery_handlers/test_service.py"
 HANDOVER: Final = "tests/kubeletplugin/test_handover.py"
+NODE_WATCH: Final = "tests/kubeletplugin/cluster/test_node_watch.py"
 DRIVEN: Final = {
     "driver/controller/repeated_writes.py: write_repeatedly": "tests/controller/classic/test_unused_classes.py",
     "driver/controller/structured/app.py: StructuredController._resync": IDLE,
@@ -32,7 +33,10 @@ DRIVEN: Final = {
     "driver/kubeletplugin/claims/garbage_collection.py: ClaimGarbageCollector.run": (
         "tests/kubeletplugin/claims/test_collection_loop.py"
     ),
+    "driver/kubeletplugin/cluster/classic.py: ClassicCluster._follow_node": NODE_WATCH,
     "driver/kubeletplugin/cluster/classic.py: ClassicCluster._renew": "tests/kubeletplugin/cluster/test_classic.py",
+    "driver/kubeletplugin/cluster/structured.py: StructuredCluster._follow_node": NODE_WATCH,
+    "driver/kubeletplugin/cluster/structured.py: StructuredCluster._follow_removals": NODE_WATCH,
     "driver/kubeletplugin/deviceplugin/discovered_device_offer.py: UserKeeper.run": NODES,
     "driver/kubeletplugin/deviceplugin/resource_collector.py: ResourceCollector.run": NODES,
     "driver/kubeletplugin/discovery_handlers/device_lists.py: _pass_on": (

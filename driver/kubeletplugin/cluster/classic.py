@@ -12,9 +12,9 @@ from typing import Final
 
 import anyio
 
-from kerf_dra.api.core.v1 import Node, ObjectReference, Pod
+from kerf_dra.api.core.v1 import ObjectReference, Pod
 from kerf_dra.api.dra.registry import PluginServices, services_for_kubelet
-from kerf_dra.api.errors import KerfError, UnsupportedError
+from kerf_dra.api.errors import KerfError, TransientError, UnsupportedError
 from kerf_dra.api.kerf.node_inventory import NODE_INVENTORIES, NodeInventorySpec, inventory_name
 from kerf_dra.api.model.allocations import AllocatedDeviceStatus
 from kerf_dra.api.model.claims import AllocatedClaim, ResourceClaim
@@ -37,6 +37,7 @@ from kerf_dra.driver.kubeletplugin.cluster.base import (
 )
 from kerf_dra.driver.kubeletplugin.cluster.descriptions import DescriptionSource, watch_descriptions
 from kerf_dra.driver.kubeletplugin.cluster.node_inventory import build_inventory_spec
+from kerf_dra.driver.kubeletplugin.cluster.node_watch import NodeWatch
 from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.partitions.slice_limits import SliceLayout
@@ -57,11 +58,23 @@ _LAST_WRITE_S: Final = 2.0
 _log = logging.getLogger(__name__)
 
 
+class KubeletChangedError(TransientError):
+    """The kubelet has another version, which needs other answers: the plugin is to start again."""
+
+    def __init__(self, version: str) -> None:
+        super().__init__(f"the kubelet is {version} now and needs other answers: the plugin starts again for it")
+
+
 class ClassicCluster:
     """A Cluster that publishes a NodeInventory."""
 
     def __init__(
-        self, client: Client, features: ClassicFeatures, node: Node, settings: Settings, now: Callable[[], datetime]
+        self,
+        client: Client,
+        features: ClassicFeatures,
+        node: NodeWatch,
+        settings: Settings,
+        now: Callable[[], datetime],
     ) -> None:
         """Raises UnsupportedError for a driver name too long for such kubelets, and for a kubelet that is too old."""
         if features.kubernetes < _LONG_NAMES_SINCE and len(settings.driver_name) > MAX_DRIVER_NAME:
@@ -80,14 +93,17 @@ class ClassicCluster:
         self._spec = NodeInventorySpec(driver=settings.driver_name, node=settings.node_name)
         self._change = Notifier()
         self._events = EventReporter(client, component=settings.field_manager, instance=settings.node_name)
-        self.kubelet_lists_claims = lists_claims(node)
-        self.kubelet_services: PluginServices = services_for_kubelet(node.status.node_info.kubelet_version)
+        self.kubelet_services: PluginServices = services_for_kubelet(_kubelet_version(node))
         self.target = PublishTarget(
             driver=settings.driver_name,
             node=settings.node_name,
             layout=SliceLayout.SPLIT,
             vocabularies={settings.family.name: settings.family.vocabulary},
         )
+
+    @property
+    def kubelet_lists_claims(self) -> bool:
+        return lists_claims(self._node.node)
 
     async def read_claim(self, claim: ClaimRef, *, not_older_than: str | None = None) -> ResourceClaim | None:
         return await read_claim(self._client, self._claims, claim, not_older_than=not_older_than)
@@ -107,7 +123,7 @@ class ClassicCluster:
         return await read_pod(self._client, ref)
 
     def report(self, about: ObjectReference | None, *, type: EventKind, reason: str, message: str) -> None:  # noqa: A002
-        self._events.report(about or node_reference(self._node), type=type, reason=reason, message=message)
+        self._events.report(about or node_reference(self._node.node), type=type, reason=reason, message=message)
 
     def publish(self, devices: DeviceSet) -> None:
         cards = [card for inputs in devices.inputs for card in inputs.cards]
@@ -134,10 +150,25 @@ class ClassicCluster:
         raise UnsupportedError(f"claim {claim.ref}: its status cannot have {len(devices)} devices")
 
     async def run(self, on_target_change: Callable[[], None]) -> None:  # noqa: ARG002  (the target never changes)
-        """Write the inventory whenever it changes and every RENEW_S; when cancelled, write that no plugin is ready."""
+        """Write the inventory whenever it changes and every RENEW_S; when cancelled, write that no plugin is ready.
+
+        Raises KubeletChangedError.
+        """
         async with anyio.create_task_group() as group:
             group.start_soon(self._events.run)
+            group.start_soon(self._follow_node)
             await self._renew()
+
+    async def _follow_node(self) -> None:
+        """Write for the Node that there is now. Raises KubeletChangedError."""
+        change = self._node.changed.next_event
+        while True:
+            version = _kubelet_version(self._node)
+            if services_for_kubelet(version) != self.kubelet_services:
+                raise KubeletChangedError(version)
+            await change.wait()
+            change = self._node.changed.next_event
+            self._change.notify()
 
     async def _renew(self) -> None:
         try:
@@ -151,6 +182,8 @@ class ClassicCluster:
                 await self._write({"ready": False})
 
     async def _write_until_done(self) -> None:
+        if self._node.is_absent:  # the inventory is garbage-collected, however often it is written
+            return
         for delay_s in _RETRY.delays():
             try:
                 await self._write(None)
@@ -163,10 +196,14 @@ class ClassicCluster:
         """Write by server-side apply: all fields are the plugin's."""
         renewed_at = self._now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         spec = {**to_builtins(self._spec), "renewedAt": renewed_at, **(override or {})}
-        metadata = {"name": self._name, "ownerReferences": to_builtins((node_owner(self._node),))}
+        metadata = {"name": self._name, "ownerReferences": to_builtins((node_owner(self._node.node),))}
         await self._client.apply(
             NODE_INVENTORIES, {"metadata": metadata, "spec": spec}, field_manager=self._settings.field_manager
         )
+
+
+def _kubelet_version(watch: NodeWatch) -> str:
+    return watch.node.status.node_info.kubelet_version
 
 
 class _NoClaims:

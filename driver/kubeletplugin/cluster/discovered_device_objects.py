@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import anyio
 
-from kerf_dra.api.core.v1 import NODES, Node
+from kerf_dra.api.core.v1 import NODES
 from kerf_dra.api.kerf.discovery_objects import (
     DISCOVERED_DEVICES,
     DISCOVERY_CONFIGURATIONS,
@@ -29,6 +29,7 @@ from kerf_dra.driver.kube.informer import Informer
 from kerf_dra.driver.kube.patches import if_unchanged
 from kerf_dra.driver.kubeletplugin.cluster.base import DiscoveredDeviceSource
 from kerf_dra.driver.kubeletplugin.cluster.classic import ClassicCluster
+from kerf_dra.driver.kubeletplugin.cluster.node_watch import NodeWatch
 from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.runtime.notifier import Notifier
@@ -108,7 +109,12 @@ class DiscoveredDeviceCluster(ClassicCluster):
     """A Cluster that publishes nothing."""
 
     def __init__(
-        self, client: Client, features: ClassicFeatures, node: Node, settings: Settings, now: Callable[[], datetime]
+        self,
+        client: Client,
+        features: ClassicFeatures,
+        node: NodeWatch,
+        settings: Settings,
+        now: Callable[[], datetime],
     ) -> None:
         """Raises what ClassicCluster raises."""
         super().__init__(client, features, node, settings, now)
@@ -128,7 +134,8 @@ class DiscoveredDeviceCluster(ClassicCluster):
         return ()
 
     async def run(self, on_target_change: Callable[[], None]) -> None:  # noqa: ARG002  (the target never changes)
-        """Follow the devices until cancelled."""
+        """Follow the devices until cancelled. Raises KubeletChangedError."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._events.run)
+            group.start_soon(self._follow_node)
             await self._watch.run()

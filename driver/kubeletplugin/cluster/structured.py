@@ -7,7 +7,7 @@ from typing import Final
 
 import anyio
 
-from kerf_dra.api.core.v1 import Node, ObjectReference, Pod
+from kerf_dra.api.core.v1 import ObjectReference, Pod
 from kerf_dra.api.dra.registry import STRUCTURED_SERVICES, PluginServices
 from kerf_dra.api.model.allocations import AllocatedDeviceStatus
 from kerf_dra.api.model.base import JsonObject
@@ -37,6 +37,7 @@ from kerf_dra.driver.kubeletplugin.cluster.base import (
 )
 from kerf_dra.driver.kubeletplugin.cluster.descriptions import DescriptionSource, watch_descriptions
 from kerf_dra.driver.kubeletplugin.cluster.dropped_fields import probe_dropped_fields, probe_list_attributes
+from kerf_dra.driver.kubeletplugin.cluster.node_watch import NodeWatch
 from kerf_dra.driver.kubeletplugin.cluster.resource_classes import ResourceClassWatch
 from kerf_dra.driver.kubeletplugin.inventory.binding_conditions import device_key
 from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
@@ -74,7 +75,7 @@ class StructuredCluster:
         self,
         client: Client,
         features: ApiFeatures,
-        node: Node,
+        node: NodeWatch,
         settings: Settings,
         target: PublishTarget,
         *,
@@ -84,7 +85,6 @@ class StructuredCluster:
         """``dropped`` are the paths of fields of slices that the API server is known to drop."""
         self.discovered_devices: DiscoveredDeviceSource | None = None
         self.kubelet_services: PluginServices = STRUCTURED_SERVICES
-        self.kubelet_lists_claims = lists_claims(node)
         self.descriptions: DescriptionSource = watch_descriptions(client, settings)
         self._client = client
         self._claims = features.resource.resource_claims
@@ -95,8 +95,7 @@ class StructuredCluster:
         self._classes_poll_s = settings.classes_poll_s
         self._field_manager = settings.field_manager
         self.target = target
-        self._own_node = node
-        self._node = node_reference(node)
+        self._node = node
         self._events = EventReporter(client, component=settings.field_manager, instance=settings.node_name)
         self._family = settings.family
         self._has_evictions = features.kubernetes >= _EVICTION_SINCE
@@ -108,14 +107,14 @@ class StructuredCluster:
             features.resource,
             driver=settings.driver_name,
             node_name=settings.node_name,
-            owner=node_owner(node),
+            owner=node_owner(node.node),
             settings=PublishSettings(min_interval_s=settings.publish_min_interval_s),
             on_problem=self._note_problem,
         )
 
     @classmethod
     async def connect(
-        cls, client: Client, features: ApiFeatures, node: Node, settings: Settings, classes: ResourceClassWatch
+        cls, client: Client, features: ApiFeatures, node: NodeWatch, settings: Settings, classes: ResourceClassWatch
     ) -> "StructuredCluster":
         """Find out what the API server keeps of this driver's slices. Raises ApiError for a call that fails."""
         listed = await classes.list_now()
@@ -126,7 +125,7 @@ class StructuredCluster:
             vocabularies={settings.family.name: settings.family.vocabulary},
             layout=SliceLayout.SPLIT if features.split_counter_slices else SliceLayout.COMBINED,
             optional_devices=find_optional_devices(listed or (), settings.family),
-            plugin_resources=find_plugin_resources(listed or (), settings.family, node),
+            plugin_resources=find_plugin_resources(listed or (), settings.family, node.node),
         )
         if find_fault(Release(*features.kubernetes, features.patch), Feature.SHARES) is not None:
             target = replace(target, withholds_shares=True)
@@ -139,6 +138,10 @@ class StructuredCluster:
             words = {name: vocabulary.with_lists() for name, vocabulary in target.vocabularies.items()}
             target = replace(target, vocabularies=words)
         return cls(client, features, node, settings, target, classes=classes, dropped=dropped)
+
+    @property
+    def kubelet_lists_claims(self) -> bool:
+        return lists_claims(self._node.node)
 
     async def read_claim(self, claim: ClaimRef, *, not_older_than: str | None = None) -> ResourceClaim | None:
         return await read_claim(self._client, self._claims, claim, not_older_than=not_older_than)
@@ -161,7 +164,7 @@ class StructuredCluster:
         return await read_pod(self._client, ref)
 
     def report(self, about: ObjectReference | None, *, type: EventKind, reason: str, message: str) -> None:  # noqa: A002
-        self._events.report(about or self._node, type=type, reason=reason, message=message)
+        self._events.report(about or node_reference(self._node.node), type=type, reason=reason, message=message)
 
     def publish(self, devices: DeviceSet) -> None:
         self._publisher.publish(devices.pools)
@@ -213,10 +216,26 @@ class StructuredCluster:
         async with anyio.create_task_group() as group:
             group.start_soon(self._publisher.run)
             group.start_soon(self._watch_classes)
+            group.start_soon(self._follow_node)
+            group.start_soon(self._follow_removals)
             group.start_soon(self._events.run)
 
     async def _watch_classes(self) -> None:
         await self._classes.follow(self._classes_changed, poll_s=self._classes_poll_s)
+
+    async def _follow_node(self) -> None:
+        """Have the Node that there is now own the slices, and decide which classes' resources it offers."""
+        while True:
+            change = self._node.changed.next_event
+            self._publisher.set_owner(None if self._node.is_absent else node_owner(self._node.node))
+            self._classes_changed()
+            await change.wait()
+
+    async def _follow_removals(self) -> None:
+        """Have the Node read again when slices were removed: it may be another one, whose predecessor owned them."""
+        while True:
+            await self._publisher.removed.wait()
+            self._node.request()
 
     def _set_target(self, target: PublishTarget) -> None:
         if target != self.target:
@@ -242,7 +261,7 @@ class StructuredCluster:
         wanted = find_optional_devices(self._classes.classes, self._family)
         # Until the first list is complete, a class that is missing may still come.
         known = OptionalDevices() if self._classes.synced else self.target.optional_devices
-        resources = find_plugin_resources(self._classes.classes, self._family, self._own_node)
+        resources = find_plugin_resources(self._classes.classes, self._family, self._node.node)
         if not self._classes.synced:
             resources = merge_plugin_resources(resources, self.target.plugin_resources)
         self._set_target(replace(self.target, optional_devices=wanted.union(known), plugin_resources=resources))

@@ -24,6 +24,7 @@ from kerf_dra.driver.kube.http.credentials import Access
 from kerf_dra.driver.kube.http.errors import NotFoundError
 from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice
 from kerf_dra.driver.kubeletplugin.cluster.classic import RENEW_S, ClassicCluster
+from kerf_dra.driver.kubeletplugin.cluster.node_watch import NodeWatch
 from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, build_device_set
 from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from kerf_dra.driver.kubeletplugin.settings import Settings
@@ -62,7 +63,7 @@ async def cluster_of(client: Client, kubelet: str = "v1.30.14", driver: str = "g
     assert features is not None
     created = await client.create(NODES, node(kubelet))
     held = replace_struct(created, status=node(kubelet).status)
-    return ClassicCluster(client, features, held, settings(driver), now=lambda: NOON)
+    return ClassicCluster(client, features, NodeWatch(client, held), settings(driver), now=lambda: NOON)
 
 
 async def inventory(client: Client) -> NodeInventory:
@@ -124,8 +125,9 @@ async def test_an_inventory_that_does_not_change_is_written_once_a_minute(anyio_
     server = MemoryServer()
     server.put("nodeinventories", {"metadata": {"name": "node-1-gpu.kerf.dev"}})  # the server does not create by PATCH
     features = ClassicFeatures(kubernetes=(1, 30), resource=KINDS)
+    client = server.client()
     async with anyio.create_task_group() as tasks:
-        cluster = ClassicCluster(server.client(), features, node(), settings(), now=lambda: NOON)
+        cluster = ClassicCluster(client, features, NodeWatch(client, node()), settings(), now=lambda: NOON)
         tasks.start_soon(cluster.run, lambda: None)
         await anyio.sleep(10 * RENEW_S + 1)
         assert len(server.sent("PATCH")) == 11

@@ -18,6 +18,7 @@ from kerf_dra.driver.kube.discovery import discover
 from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.http.config import load_access
 from kerf_dra.driver.kubeletplugin.cluster.dropped_fields import probe_dropped_fields, probe_list_attributes
+from kerf_dra.driver.kubeletplugin.cluster.node_watch import NodeWatch
 from kerf_dra.driver.kubeletplugin.cluster.resource_classes import ResourceClassWatch
 from kerf_dra.driver.kubeletplugin.cluster.structured import StructuredCluster
 from kerf_dra.driver.kubeletplugin.inventory.devices import PublishTarget
@@ -111,7 +112,7 @@ async def test_a_server_that_keeps_no_taints_evicts_nobody_by_them(
 ) -> None:
     fields = {"resourceslices": [f"spec.{path}" for path in lost]}
     async with client_of(tmp_path, ApiServerSettings(dropped_fields=fields)) as client:
-        node = Node(metadata=ObjectMeta(name=NODE, uid="1"))
+        node = NodeWatch(client, Node(metadata=ObjectMeta(name=NODE, uid="1")))
         settings = Settings(node_name=NODE, family=GPU, backends=())
         classes = ResourceClassWatch(client)
         cluster = await StructuredCluster.connect(client, await discover(client), node, settings, classes)

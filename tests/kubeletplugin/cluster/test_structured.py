@@ -14,6 +14,7 @@ from kerf_dra.driver.families.shared import SHARED
 from kerf_dra.driver.kube.discovery import discover
 from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.http.credentials import Access
+from kerf_dra.driver.kubeletplugin.cluster.node_watch import NodeWatch
 from kerf_dra.driver.kubeletplugin.cluster.resource_classes import ResourceClassWatch
 from kerf_dra.driver.kubeletplugin.cluster.structured import StructuredCluster
 from kerf_dra.driver.kubeletplugin.settings import Settings
@@ -35,7 +36,7 @@ async def connect(client: Client, family: Family) -> StructuredCluster:
     node = await client.create(NODES, Node(metadata=ObjectMeta(name="node-1")))
     settings = Settings(node_name="node-1", family=family, backends=())
     classes = ResourceClassWatch(client)
-    return await StructuredCluster.connect(client, features, node, settings, classes)
+    return await StructuredCluster.connect(client, features, NodeWatch(client, node), settings, classes)
 
 
 @pytest.mark.parametrize("family", [GPU, SHARED], ids=lambda family: family.name)

@@ -25,6 +25,7 @@ from kerf_dra.driver.kube.http.credentials import Access
 from kerf_dra.driver.kubeletplugin.backends.discovered import open_backend
 from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice
 from kerf_dra.driver.kubeletplugin.cluster.discovered_device_objects import DiscoveredDeviceCluster
+from kerf_dra.driver.kubeletplugin.cluster.node_watch import NodeWatch
 from kerf_dra.driver.kubeletplugin.handover import InstanceLock
 from kerf_dra.driver.kubeletplugin.instance import Instance, acquire_free_lock
 from kerf_dra.driver.kubeletplugin.settings import Settings
@@ -89,7 +90,8 @@ class SharedNode:
         features = ClassicFeatures(kubernetes=(1, 30), resource=KINDS)
         info = NodeSystemInfo(kubelet_version="v1.30.14")
         held = Node(metadata=ObjectMeta(name=self.name, uid="1"), status=NodeStatus(node_info=info))
-        cluster = DiscoveredDeviceCluster(self.client, features, held, self.settings, now=lambda: datetime.now(UTC))
+        watch = NodeWatch(self.client, held)
+        cluster = DiscoveredDeviceCluster(self.client, features, watch, self.settings, now=lambda: datetime.now(UTC))
         lock = InstanceLock(self.settings.state)
         instance = Instance(self.settings, cluster, [open_backend(None)], lock, boot_id="boot-1")
         await instance.run(acquire_free_lock(self.settings, lock, boot_id="boot-1"), task_status=task_status)
