@@ -13,8 +13,10 @@ from kerf_dra.driver.families.base import Family
 from kerf_dra.driver.families.registry import installed_families
 from kerf_dra.driver.kube.api_changes import watch_features
 from kerf_dra.driver.kube.discovery import ApiFeatures, ClassicFeatures, discover_any
+from kerf_dra.driver.kube.events import EventReporter, report_undone_writes
 from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.http.config import load_access
+from kerf_dra.driver.kube.http.write_history import WriteHistory
 from kerf_dra.driver.runtime.backoff import Backoff
 
 _RETRIES: Final = Backoff(first_s=0.5, factor=2, limit_s=15, jitter=0.2)
@@ -33,9 +35,13 @@ async def run(settings: Settings) -> None:
     """
     families = installed_families()
     access = await load_access(settings.kubeconfig, settings.context)
-    async with Client(access, user_agent=f"{NAME}/{VERSION}") as client:
+    history = WriteHistory()
+    async with Client(access, user_agent=f"{NAME}/{VERSION}", history=history) as client:
         features = await _discover(client, within_s=settings.startup_s)
         async with anyio.create_task_group() as group:
+            events = EventReporter(client, component=NAME, instance=settings.identity)
+            group.start_soon(events.run)
+            group.start_soon(report_undone_writes, history, events)
             group.start_soon(watch_features, client, features)
             await _run_generation(client, features, settings, families)
             group.cancel_scope.cancel()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, Never, TypeAlias
 from uuid import uuid4
 
 import anyio
@@ -22,6 +22,7 @@ from kerf_dra.api.model.names import MAX_SUBDOMAIN, ObjectRef
 from kerf_dra.api.model.times import format_time
 from kerf_dra.driver.kube.http.client import Client, PatchType
 from kerf_dra.driver.kube.http.errors import AlreadyExistsError, NotFoundError
+from kerf_dra.driver.kube.http.write_history import WriteHistory
 from kerf_dra.driver.runtime import metrics
 from kerf_dra.driver.runtime.work_queue import WorkQueue
 
@@ -189,3 +190,14 @@ class EventReporter:
 def _namespace(about: ObjectReference) -> str:
     """Return the namespace of events about the object: ``default`` for cluster-scoped ones, as in Kubernetes."""
     return about.namespace or "default"
+
+
+async def report_undone_writes(
+    history: WriteHistory, events: EventReporter, about: ObjectReference | None = None
+) -> Never:
+    """Report each loop of writes by an event about its object, or about ``about``, until cancelled."""
+    while True:
+        change = history.changed.next_event
+        for loop in history.take_loops():
+            events.report(about or loop.about, type="Warning", reason="WriteUndone", message=str(loop))
+        await change.wait()

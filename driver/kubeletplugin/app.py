@@ -19,14 +19,15 @@ from kerf_dra.api.errors import KerfError, PermanentError, TransientError
 from kerf_dra.driver.families.shared import SHARED
 from kerf_dra.driver.kube.api_changes import watch_features
 from kerf_dra.driver.kube.discovery import ApiFeatures, ClassicFeatures, discover_any
-from kerf_dra.driver.kube.events import EventReporter
+from kerf_dra.driver.kube.events import EventReporter, report_undone_writes
 from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.http.config import load_access
 from kerf_dra.driver.kube.http.errors import ApiError
+from kerf_dra.driver.kube.http.write_history import WriteHistory
 from kerf_dra.driver.kubeletplugin.backends.base import OutdatedProcessError
 from kerf_dra.driver.kubeletplugin.backends.registry import load_backends
 from kerf_dra.driver.kubeletplugin.call_watchdog import HangingCallError
-from kerf_dra.driver.kubeletplugin.cluster.base import Cluster
+from kerf_dra.driver.kubeletplugin.cluster.base import Cluster, node_reference
 from kerf_dra.driver.kubeletplugin.cluster.node_watch import NodeWatch
 from kerf_dra.driver.kubeletplugin.cluster.resource_classes import ResourceClassWatch
 from kerf_dra.driver.kubeletplugin.cluster.structured import StructuredCluster
@@ -67,8 +68,9 @@ async def run(settings: ProcessSettings) -> None:
     """Run the kubelet plugin until cancelled. Raises the KerfError that a person has to resolve."""
     boot_id = await to_thread.run_sync(read_boot_id)
     access = await load_access(settings.kubeconfig)
-    async with Client(access, user_agent=NAME) as client:
-        connector = ClusterConnector(client, settings.node_name)
+    history = WriteHistory()
+    async with Client(access, user_agent=NAME, history=history) as client:
+        connector = ClusterConnector(client, settings.node_name, history)
         families = [
             HostedFamily(plugin, connector.connect, boot_id=boot_id, services=connector.list_services(plugin))
             for plugin in settings.plugins
@@ -95,8 +97,10 @@ class ClusterConnector:
     ``run`` notices what of it changes later.
     """
 
-    def __init__(self, client: Client, node_name: str) -> None:
+    def __init__(self, client: Client, node_name: str, history: WriteHistory | None = None) -> None:
+        """``history`` is that of the client's writes."""
         self._client = client
+        self._history = history or WriteHistory()
         self._node_name = node_name
         self._reading = anyio.Lock()
         self._classes = ResourceClassWatch(client)
@@ -115,6 +119,7 @@ class ClusterConnector:
             if self._features is not None and self._node is not None:
                 group.start_soon(self._events.run)
                 group.start_soon(self._node.run, self._events)
+                group.start_soon(report_undone_writes, self._history, self._events, node_reference(self._node.node))
                 await watch_features(self._client, self._features)
 
     def list_services(self, settings: Settings) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:

@@ -260,3 +260,34 @@ async def test_slices_that_a_node_left_behind_are_removed_by_the_leader(cluster:
 
     async with cluster.controller():
         await eventually(lambda: _is(nodes_with_slices(), {"n1"}))
+
+
+async def test_a_program_that_undoes_what_the_controller_writes_is_reported_and_waited_for(
+    cluster: EmbeddedCluster,
+) -> None:
+    """Both wrote for ever, some hundred times a second."""
+    reverted = 0
+
+    async def revert() -> None:
+        nonlocal reverted
+        foreign = {"selectors": [{"cel": {"expression": "true"}}]}
+        while True:
+            found = await cluster.device_class("small")
+            if found is not None and found.spec.selectors[0].cel.expression != "true":  # type: ignore[union-attr]
+                reverted += 1
+                await cluster.admin.patch(KINDS.device_classes, "small", {"spec": foreign}, type=PatchType.MERGE)
+            await anyio.sleep(0.01)
+
+    async def reports() -> list[str]:
+        events = (await cluster.admin.list(EVENTS)).items
+        return [one.involved_object.name for one in events if one.reason == "WriteUndone"]
+
+    await cluster.put_class("small", {"device": "gpu"})
+    async with cluster.controller(), anyio.create_task_group() as group:
+        group.start_soon(revert)
+        await eventually(reports)
+        await cluster.put_class("other", {"device": "fpga"})  # others go on
+        await eventually(lambda: _has(cluster.device_class("other"), bool))
+        assert await reports() == ["small"]
+        assert reverted <= 5
+        group.cancel_scope.cancel()

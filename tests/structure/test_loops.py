@@ -24,6 +24,7 @@ DRIVEN: Final = {
     "driver/controller/structured/orphaned_slices.py: OrphanedSliceCollector.run": (
         "tests/controller/structured/test_orphaned_slices.py"
     ),
+    "driver/kube/events.py: report_undone_writes": "tests/kube/http/test_write_history.py",
     "driver/kube/informer.py: Informer._check_now_and_then": "tests/kube/test_informer.py",
     "driver/kube/informer.py: Informer._follow_for_ever": "tests/kube/test_informer.py",
     "driver/kube/leader_election.py: run_as_leader": "tests/kube/test_leader_election.py",

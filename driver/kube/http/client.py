@@ -35,6 +35,7 @@ from kerf_dra.driver.kube.http.errors import (
 )
 from kerf_dra.driver.kube.http.list_progress import ListProgress
 from kerf_dra.driver.kube.http.transport import ClientSettings, HttpRequest, HttpTransport, Transport
+from kerf_dra.driver.kube.http.write_history import WriteHistory
 from kerf_dra.driver.kube.watch_decoder import EventType, ListPage, WatchEvent, decode_event, decode_object, decode_page
 from kerf_dra.driver.runtime import metrics
 
@@ -106,7 +107,9 @@ class Client:
         settings: ClientSettings | None = None,
         random: Random | None = None,
         transport: Transport | None = None,
+        history: WriteHistory | None = None,
     ) -> None:
+        """``history`` is asked before each write whether another program undoes it again and again; None: no matter."""
         settings = settings or ClientSettings()
         self.calls_at_once: Final = settings.calls_at_once
         self._transport: Transport = transport or HttpTransport(
@@ -116,6 +119,7 @@ class Client:
             random=random or Random(),  # noqa: S311  (jitter, not a secret)
         )
         self._most_pages: Final = settings.most_pages
+        self._history = history
         self._reported: set[tuple[str, ObjectRef]] = set()
         self._unexpected: set[tuple[str, str]] = set()
         """Methods and resources whose latest answer was none."""
@@ -305,7 +309,11 @@ class Client:
             options["preconditions"] = {key: value for key, value in preconditions.items() if value is not None}
         if grace_s is not None:
             options["gracePeriodSeconds"] = grace_s
-        await self._transport.call(self._build_request("DELETE", kind, namespace, name, body=options))
+        request = self._build_request("DELETE", kind, namespace, name, body=options)
+        write = self._history.begin(kind, request, ObjectRef(namespace, name)) if self._history is not None else None
+        await self._transport.call(request)
+        if self._history is not None and write is not None:
+            self._history.note(write, "")
 
     async def watch(
         self,
@@ -396,6 +404,14 @@ class Client:
 
     async def _call_for(self, kind: Kind[ObjectT], request: HttpRequest, expected: ExpectedAnswer) -> ObjectT:
         """Send ``request``, and decode the answer if it is the ``expected`` object."""
+        if self._history is None or request.method == "GET" or "dryRun" in request.query:
+            return await self._send_for(kind, request, expected)
+        write = self._history.begin(kind, request, ObjectRef(expected.namespace, expected.name))
+        value = await self._send_for(kind, request, expected)
+        self._history.note(write, value.metadata.uid)
+        return value
+
+    async def _send_for(self, kind: Kind[ObjectT], request: HttpRequest, expected: ExpectedAnswer) -> ObjectT:
         body = await self._transport.call(request)
         self._check(request, expected, body)
         try:
