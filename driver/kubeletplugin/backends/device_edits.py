@@ -9,6 +9,10 @@ _NULL_MINOR: Final = 3
 """``/dev/null`` on every Linux (Documentation/admin-guide/devices.txt)."""
 
 
+SHARE_AMOUNTS: Final = ("KERF_MEMORY_LIMIT_", "KERF_MILLICORES_", "KERF_COMPUTE_UNIT_PERCENT_")
+"""The beginnings of the variables that say how much of a device one share has."""
+
+
 def name_variable(prefix: str, name: str) -> str:
     """Return the name of an environment variable that says something of one device.
 

@@ -15,10 +15,10 @@ from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase
 from kerf_dra.api.model.allocations import DeviceRequestAllocationResult
 from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.claims import ResourceClaim
-from kerf_dra.api.model.names import DeviceId, ObjectRef, ShareId
+from kerf_dra.api.model.names import ClaimRef, DeviceId, ObjectRef, ShareId
 from kerf_dra.api.model.prepared import DeviceDescription, PreparedClaim, PreparedDevice
 from kerf_dra.api.model.quantity import Quantity
-from kerf_dra.driver.kubeletplugin.claims.validation import find_contradictions
+from kerf_dra.driver.kubeletplugin.claims.validation import ShareDemand, find_contradictions
 from kerf_dra.driver.kubeletplugin.cluster.base import describe_other_claim
 from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, PartitionDevice
 from kerf_dra.driver.partitions.geometry import NOTHING
@@ -52,18 +52,40 @@ class MonitorDeviceError(PermanentError):
         )
 
 
-class DeviceInUseError(TransientError):
+class HeldByOthersError(TransientError):
+    """Other claims hold what a claim was allocated. ``holders`` are for the log, not for readers of the claim."""
+
+    def __init__(self, message: str, holders: Sequence[ClaimRef]) -> None:
+        self.holders = holders
+        super().__init__(message)
+
+
+class DeviceInUseError(HeldByOthersError):
     """Another claim still holds the hardware: two claims have one exclusive device.
 
-    The message is for readers of ``namespace``, that of the claim that wants the device; ``holder`` is for the log.
+    The message is for readers of ``namespace``, that of the claim that wants the device.
     """
 
     def __init__(self, device: ShareId, other: PreparedClaim, others: ShareId, namespace: str) -> None:
-        self.holder = other.claim
         holder = f"{describe_other_claim(other.claim, namespace)}, which has not been unprepared yet"
         if other.resource:
             holder = f"a container as {other.resource}"
-        super().__init__(f"two claims for one exclusive device: {device} is taken by {others}, held by {holder}")
+        message = f"two claims for one exclusive device: {device} is taken by {others}, held by {holder}"
+        super().__init__(message, (other.claim,))
+
+
+class CapacityInUseError(HeldByOthersError):
+    """The shares that other claims have of a device leave less of it than the claim was allocated.
+
+    kube-scheduler never allocates so; the API server checks no claim against another one. The message is for readers of
+    ``namespace``, that of the claim that is refused.
+    """
+
+    def __init__(self, problems: Iterable[Problem], holders: Sequence[ClaimRef], namespace: str) -> None:
+        named = ", ".join(dict.fromkeys(describe_other_claim(holder, namespace) for holder in holders))
+        listed = "; ".join(map(str, problems))
+        advice = "delete the pods of one claim, so that it is allocated again"
+        super().__init__(f"{listed} (held by {named}): {advice}", holders)
 
 
 class ContradictoryAllocationError(InvalidDocumentError):
@@ -244,3 +266,34 @@ def _conflicts(one: PreparedDevice, other: PreparedDevice) -> bool:
     if one.part.card_uuid != other.part.card_uuid:
         return False  # true of nearly all pairs, and cheap to test
     return from_card_part(one.part).overlaps(from_card_part(other.part))
+
+
+def check_share_totals(demands: Sequence[ShareDemand], others: Iterable[PreparedClaim], namespace: str) -> None:
+    """Raise CapacityInUseError when the records of other claims leave less of a device than ``demands`` need.
+
+    ``demands`` are those of one claim, in ``namespace``.
+    """
+    wanted = {(demand.share.id, demand.amount.capacity) for demand in demands}
+    held, holders = dict[tuple[DeviceId, str], Quantity](), dict[ClaimRef, None]()
+    for other in others if wanted else ():
+        for key, amount in _list_consumed(other):
+            if key in wanted:
+                held[key] = held.get(key, NOTHING) + amount
+                holders[other.claim] = None
+    problems: list[Problem] = []
+    for share, (path, capacity, amount), whole in demands:
+        key = (share.id, capacity)
+        taken = held.get(key, NOTHING)
+        if amount > whole - taken:
+            left = max(whole - taken, NOTHING)
+            reason = f"other shares leave {left} of the {whole} of device {share.id.device}"
+            problems.append(Problem(path, f"{amount} is out of range: {reason}"))
+        held[key] = taken + amount
+    if problems and holders:
+        raise CapacityInUseError(problems, tuple(holders), namespace)
+
+
+def _list_consumed(record: PreparedClaim) -> Iterator[tuple[tuple[DeviceId, str], Quantity]]:
+    for device in record.devices:
+        for name, amount in device.consumed_capacity.items() if not device.admin_access else ():
+            yield (device.share.id, name.removeprefix(f"{device.share.id.driver}/")), amount

@@ -6,16 +6,22 @@ Level Zero), is one more device of the spec, whose id the request's first device
 of a request or none. Names begin with a letter, because runtimes before CDI 0.5.0 accept no other.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
 from kerf_dra.api.core.v1 import Pod
 from kerf_dra.api.errors import PermanentError
-from kerf_dra.api.model.names import ClaimRef, ObjectRef
+from kerf_dra.api.model.names import ClaimRef, DeviceId, ObjectRef
 from kerf_dra.api.model.prepared import PreparedDevice
 from kerf_dra.cdi import ContainerEdits, Device, Kind, QualifiedName, Spec, transient_name
 from kerf_dra.driver.kubeletplugin.backends.base import Handle
+from kerf_dra.driver.kubeletplugin.backends.device_edits import SHARE_AMOUNTS
+
+_OWN_PREFIX: Final = "KERF_"
+"""The beginning of the names of Kerf's own variables: those of others' libraries cannot have other names."""
 
 
 class ConflictingRequestsError(PermanentError):
@@ -93,6 +99,32 @@ def build_request_edits(
 def first_variable(edits: Iterable[ContainerEdits]) -> str:
     """Return the name of the first variable that ``edits`` set; empty: there is none."""
     return next((entry.partition("=")[0] for edit in edits for entry in edit.env), "")
+
+
+def number_variables(devices: Sequence[PreparedDevice], edits: Iterable[ContainerEdits]) -> tuple[ContainerEdits, ...]:
+    """Return the ``edits`` of ``devices``, with a number in the variables of a claim's further shares of a device.
+
+    A claim may have several shares of one device (KEP-5075), each with a limit of its own. A container that gets some
+    of them would have one variable for all, of which runtimes keep the last: the second share's has ``_2`` behind its
+    name, the third one's ``_3``. Amounts have numbers also where they are equal; what is the same otherwise keeps its
+    name.
+    """
+    values: dict[tuple[DeviceId, str], str] = {}
+    numbers: dict[DeviceId, int] = {}
+
+    def number(device: DeviceId, entry: str) -> str:
+        name, _, value = entry.partition("=")
+        is_first = numbers[device] == 1
+        is_same = values.setdefault((device, name), value) == value and not name.startswith(SHARE_AMOUNTS)
+        is_own = name.startswith(_OWN_PREFIX)
+        return entry if is_first or is_same or not is_own else f"{name}_{numbers[device]}={value}"
+
+    numbered: list[ContainerEdits] = []
+    for device, edit in zip(devices, edits, strict=True):
+        of_device = device.share.id
+        numbers[of_device] = numbers.get(of_device, 0) + 1
+        numbered.append(dataclasses.replace(edit, env=tuple(number(of_device, entry) for entry in edit.env)))
+    return tuple(numbered)
 
 
 def check_containers(pod: Pod, claim: str, other: str, variable: str) -> None:

@@ -18,7 +18,7 @@ from kerf_dra.api.model.names import ClaimRef, ObjectRef, ShareId, is_dns_label
 from kerf_dra.api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
 from kerf_dra.driver.kubeletplugin.claims.allocated_devices import (
     Configurations,
-    DeviceInUseError,
+    HeldByOthersError,
     keep_handles,
     resolve_devices,
     select_results,
@@ -38,6 +38,7 @@ from kerf_dra.driver.kubeletplugin.claims.transitions import (
     classify_record,
     may_run,
 )
+from kerf_dra.driver.kubeletplugin.claims.validation import list_share_demands
 from kerf_dra.driver.kubeletplugin.cluster.base import Cluster
 from kerf_dra.driver.kubeletplugin.cluster.claim_end import EndContradictedError, SeenClaims, find_end
 from kerf_dra.driver.kubeletplugin.inventory.publisher import DevicePublisher
@@ -205,6 +206,7 @@ class ClaimPreparer:
         if Step.PREPARE_HARDWARE in steps:
             wanted = resolve_devices(claim, self._driver, self._configurations, self._publisher.devices)
             context.wanted = keep_handles(wanted, ready)
+            context.demands = list_share_demands(claim, self._driver, self._publisher.devices)
             context.pod_claim_name = find_pod_claim_name(claim)
             context.awaits_pod = is_early
         elif context.record is not None and context.record.awaits_pod and not is_early:
@@ -213,9 +215,10 @@ class ClaimPreparer:
             if state is RecordState.OUTDATED:
                 await self._part_with_outdated(context)
             await self._executor.execute(steps, context)
-        except DeviceInUseError as error:
-            self.suspects.add(error.holder)
-            _log.warning("claim %s (UID %s) holds what this one needs", error.holder, error.holder.uid)
+        except HeldByOthersError as error:
+            for holder in error.holders:
+                self.suspects.add(holder)
+                _log.warning("claim %s (UID %s) holds what this one needs", holder, holder.uid)
             raise
         except DevicesFailedError as error:
             if self._refused is not None:

@@ -20,11 +20,12 @@ from kerf_dra.api.model.names import ClaimRef
 from kerf_dra.api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
 from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError, HardwareHeldError
 from kerf_dra.driver.kubeletplugin.claims import cdi_spec, device_metadata
-from kerf_dra.driver.kubeletplugin.claims.allocated_devices import check_conflicts
+from kerf_dra.driver.kubeletplugin.claims.allocated_devices import check_conflicts, check_share_totals
 from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint
 from kerf_dra.driver.kubeletplugin.claims.device_metadata import MetadataFiles
 from kerf_dra.driver.kubeletplugin.claims.hardware import DevicesFailedError, HardwareExecutor
 from kerf_dra.driver.kubeletplugin.claims.transitions import RELEASE, Step
+from kerf_dra.driver.kubeletplugin.claims.validation import ShareDemand
 from kerf_dra.driver.runtime import metrics
 from kerf_dra.driver.runtime.worker_threads import LimitedCalls, Work
 
@@ -60,6 +61,8 @@ class ClaimContext:
     """The claim's record: the checkpoint's, or a newer one that the next step writes there."""
     wanted: tuple[PreparedDevice, ...] = ()
     """The devices to prepare; empty where nothing is to be prepared."""
+    demands: Sequence[ShareDemand] = ()
+    """What it needs of devices that other claims share."""
     pod_claim_name: str = ""
     """The pod's name for the claim; empty: the claim was not made from a template."""
     awaits_pod: bool = False
@@ -136,8 +139,10 @@ class StepExecutor:
 
     def _record_started(self, context: ClaimContext) -> None:
         """Check for conflicts and write the record, without an await between: two claims cannot both pass."""
-        others = (record for uid, record in self._checkpoint.records.items() if uid != context.claim.uid)
+        others = [record for uid, record in self._checkpoint.records.items() if uid != context.claim.uid]
         check_conflicts(context.wanted, others, context.claim.namespace)
+        if context.record is None:  # else it has its place among the others, which are compared with it
+            check_share_totals(context.demands, others, context.claim.namespace)
         record = PreparedClaim(
             claim=context.claim,
             state=ClaimState.STARTED,
@@ -212,7 +217,7 @@ class StepExecutor:
         of_requests = self._hardware.build_request_edits(record.devices)
         for request, mount in mounts.items():
             of_requests[request] = of_requests.get(request, cdi.ContainerEdits()) + mount
-        edits = [identity.edits for identity in identities]
+        edits = cdi_spec.number_variables(record.devices, (identity.edits for identity in identities))
         spec = cdi_spec.build_spec(self._driver, claim, record.devices, edits, of_requests)
         context.record = replace(record, devices=cdi_spec.add_cdi_ids(claim, record.devices, spec))
         await self._files.run(self._write_files, claim, documents, spec)

@@ -270,7 +270,7 @@ def test_who_is_in_the_way(wanted: PreparedDevice, held: PreparedDevice, conflic
         return
     with pytest.raises(DeviceInUseError, match="two claims for one exclusive device") as raised:
         check_conflicts([wanted], [other], NAMESPACE)
-    assert raised.value.holder == other.claim
+    assert raised.value.holders == (other.claim,)
     assert "held by claim default/other," in str(raised.value)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from kerf_dra.api.model.names import ClaimRef, DeviceId, ShareId
 from kerf_dra.api.model.prepared import CardPart, PreparedDevice
@@ -13,6 +14,7 @@ from kerf_dra.driver.kubeletplugin.claims.cdi_spec import (
     add_cdi_ids,
     build_request_edits,
     build_spec,
+    number_variables,
 )
 
 CLAIM = ClaimRef("default", "tiles", "uid-1")
@@ -69,3 +71,30 @@ def test_two_requests_of_which_one_backend_needs_a_variable_are_not() -> None:
     assert {*build_request_edits(devices, build)} == {"train"}
     plain = [device("a", "train", backend="plain"), device("b", "infer", backend="plain")]
     assert build_request_edits(plain, build) == {}
+
+
+def share_of(name: str, share: str) -> PreparedDevice:
+    return replace(device(name), share=ShareId(DeviceId("gpu.example.com", "node-1", name), share))
+
+
+def variables_of(devices: Sequence[PreparedDevice], *env: Sequence[str]) -> list[tuple[str, ...]]:
+    return [each.env for each in number_variables(devices, [ContainerEdits(env=tuple(one)) for one in env])]
+
+
+def test_a_container_with_several_shares_of_a_device_has_the_amount_of_each() -> None:
+    """It had one variable for all, of which the runtime kept the last."""
+    devices = [share_of("a", "1"), share_of("b", "1"), share_of("a", "2"), share_of("a", "3")]
+    env = [["KERF_DEVICE_A=u", "KERF_MEMORY_LIMIT_A=5", "CUDA=5"], ["KERF_DEVICE_B=v", "KERF_MEMORY_LIMIT_B=5"]]
+    env += [["KERF_DEVICE_A=u", "KERF_MEMORY_LIMIT_A=5", "CUDA=5"], ["KERF_DEVICE_A=u", "KERF_MEMORY_LIMIT_A=7"]]
+    assert variables_of(devices, *env) == [
+        ("KERF_DEVICE_A=u", "KERF_MEMORY_LIMIT_A=5", "CUDA=5"),
+        ("KERF_DEVICE_B=v", "KERF_MEMORY_LIMIT_B=5"),
+        ("KERF_DEVICE_A=u", "KERF_MEMORY_LIMIT_A_2=5", "CUDA=5"),
+        ("KERF_DEVICE_A=u", "KERF_MEMORY_LIMIT_A_3=7"),
+    ]
+
+
+def test_other_variables_of_shares_are_numbered_where_they_differ() -> None:
+    devices = [share_of("a", "1"), share_of("a", "2")]
+    env = ("KERF_SHARING_A=Mps", "KERF_OWN_A=1"), ("KERF_SHARING_A=Mps", "KERF_OWN_A=2")
+    assert variables_of(devices, *env) == [env[0], ("KERF_SHARING_A=Mps", "KERF_OWN_A_2=2")]

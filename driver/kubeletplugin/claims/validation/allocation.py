@@ -19,7 +19,13 @@ from kerf_dra.api.errors import Problem
 from kerf_dra.api.model.allocations import AllocationResult
 from kerf_dra.api.model.claims import DeviceRequest, ResourceClaim
 from kerf_dra.api.model.names import RequestName, ShareId
-from kerf_dra.driver.kubeletplugin.claims.validation.shares import AllocatedResult, check_share, check_totals
+from kerf_dra.driver.kubeletplugin.claims.validation.shares import (
+    AllocatedResult,
+    ShareDemand,
+    check_share,
+    check_totals,
+    list_demands,
+)
 from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet
 from kerf_dra.driver.partitions.geometry import Card
 from kerf_dra.driver.partitions.unit_map import get_unit_map
@@ -40,6 +46,12 @@ def find_contradictions(claim: ResourceClaim, driver: str, node_devices: DeviceS
         *check_totals(results),
         *_check_cards(results, node_devices),
     )
+
+
+def list_share_demands(claim: ResourceClaim, driver: str, node_devices: DeviceSet) -> Sequence[ShareDemand]:
+    """Return what ``claim`` needs of devices of ``driver`` that other claims may share, in the order of its results."""
+    allocation = claim.status.allocation
+    return tuple(list_demands(_find_devices(allocation, driver, node_devices))) if allocation is not None else ()
 
 
 def _find_devices(allocation: AllocationResult, driver: str, node_devices: DeviceSet) -> list[AllocatedResult]:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from kerf_dra.api.errors import Problem
 from kerf_dra.api.model.allocations import DeviceRequestAllocationResult
-from kerf_dra.api.model.names import DeviceId
+from kerf_dra.api.model.names import DeviceId, ShareId
 from kerf_dra.api.model.printable_text import to_one_line
 from kerf_dra.api.model.quantity import Quantity
 from kerf_dra.driver.kubeletplugin.inventory.devices import PartitionDevice
@@ -32,6 +32,15 @@ class ShareAmount(NamedTuple):
     capacity: str
     """The name of the capacity, without the driver's domain."""
     amount: Quantity
+
+
+class ShareDemand(NamedTuple):
+    """What a claim needs of one capacity of a device in shares, to be compared with what other claims have of it."""
+
+    share: ShareId
+    amount: ShareAmount
+    whole: Quantity
+    """What the device has."""
 
 
 class AllocatedResult(NamedTuple):
@@ -93,6 +102,14 @@ def _check_amounts(one: AllocatedResult) -> Iterator[Problem]:
     if divided and divided not in named and one.holds_device:
         message = f"required: without {divided} the share of device {name} would have no limit"
         yield Problem(f"{one.path}.consumedCapacity[{divided}]", message)
+
+
+def list_demands(results: Iterable[AllocatedResult]) -> Iterator[ShareDemand]:
+    """Yield what the results that hold shares need of their devices."""
+    for one in results:
+        for amount in one.list_amounts() if one.holds_device else ():
+            if amount.capacity in one.device.capacity:
+                yield ShareDemand(one.result.share, amount, one.device.capacity[amount.capacity])
 
 
 def check_totals(results: Iterable[AllocatedResult]) -> Iterator[Problem]:
