@@ -28,10 +28,12 @@ class ListMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """``metadata`` of a list.
 
     A watch continues at ``resource_version``, the next page at ``continue_`` (empty: this is the last page).
+    ``remaining_item_count`` is how many objects follow, where the server knows that; a list's last page has none.
     """
 
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
+    remaining_item_count: int | None = None
 
 
 class _RawList(msgspec.Struct, frozen=True):

@@ -91,3 +91,47 @@ async def test_an_informer_gives_up_soon_and_asks_again_at_intervals(
         group.cancel_scope.cancel()
     assert [ref.name for ref in informer.store.refs()] == ["repaired"]
     assert "cannot follow nodes: GET /api/v1/nodes: the list does not end: " in caplog.text
+
+
+class ShortPage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the only page of a list of two objects says beside one of them."""
+
+    remaining: int | None = None
+    is_refused: bool = False
+
+
+@dataclass
+class ShortServer(OpenTransport):
+    """A Transport whose first lists lack the second of two nodes."""
+
+    page: ShortPage
+    lists: int = 0
+
+    async def call(self, request: HttpRequest) -> bytes:
+        await anyio.lowlevel.checkpoint()
+        self.lists += 1
+        is_short = self.lists <= 2
+        items = [{"metadata": {"name": name, "uid": name, "resourceVersion": "1"}} for name in ("a", "b")]
+        metadata = {"resourceVersion": "1", "remainingItemCount": self.page.remaining if is_short else None}
+        page = {"apiVersion": "v1", "kind": "NodeList", "metadata": metadata, "items": items[: 1 if is_short else 2]}
+        return msgspec.json.encode(page)
+
+    async def lines(self, request: HttpRequest) -> AsyncGenerator[bytes, None]:
+        await anyio.sleep_forever()
+        yield b""
+
+
+@pytest.mark.parametrize(
+    "page",
+    cases("test_endless_lists.py::test_a_list_that_says_itself_that_it_is_incomplete_is_read_again", ShortPage),
+)
+async def test_a_list_that_says_itself_that_it_is_incomplete_is_read_again(page: ShortPage) -> None:
+    """It was believed: what it lacked did not exist."""
+    server = ShortServer(page)
+    informer = Informer(Client(Access(server="http://short"), user_agent="test/1", transport=server), NODES)
+    async with anyio.create_task_group() as group:
+        group.start_soon(informer.run)
+        await anyio.sleep(60)
+        known = [ref.name for ref in informer.store.refs()]
+        group.cancel_scope.cancel()
+    assert (known, server.lists) == ((["a", "b"], 3) if page.is_refused else (["a"], 1))

@@ -163,7 +163,8 @@ class Client:
     ) -> ObjectList[ObjectT]:
         """List all objects, in pages; without a namespace: of all namespaces.
 
-        Objects that cannot be read are logged and omitted. Raises InconsistentAnswerError when the list does not end.
+        Objects that cannot be read are logged and omitted. Raises InconsistentAnswerError when the list does not end, or
+        says itself that it is incomplete.
         """
         listed = await self.list_all(kind, namespace, label_selector=label_selector, field_selector=field_selector)
         return ObjectList(ListMeta(resource_version=listed.resource_version), listed.items)
@@ -372,6 +373,9 @@ class Client:
             if (reason := progress.note_page(refs, more)) is not None:
                 raise InconsistentAnswerError(f"GET {kind.path(namespace)}", f"the list does not end: {reason}")
             if not more:
+                if left := page.metadata.remaining_item_count or 0:
+                    reason = f"the list is incomplete: its last page says that {left} objects follow"
+                    raise InconsistentAnswerError(f"GET {kind.path(namespace)}", reason)
                 return
 
     def _build_request(

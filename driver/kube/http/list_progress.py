@@ -1,8 +1,8 @@
 """Whether the pages of a list come to an end: a server or proxy may answer each with a token for another one. Pure.
 
 A list is read as fast as its pages come, so one without end would cost thousands of requests a second from each node,
-for ever. The pages of an API server are full but for the last one. ``remainingItemCount`` is of no use: it need be
-neither there nor exact (``metav1.ListMeta``).
+for ever. The pages of an API server are full but for the last one. ``remainingItemCount`` does not say how many pages
+there are: it need be neither there nor exact (``metav1.ListMeta``).
 """
 
 from collections.abc import Iterable
