@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
+from tools.mutants.source_edits import Edit, Source
+
 _COMPARISONS: Final[Mapping[type[ast.cmpop], tuple[str, str]]] = {
     ast.Eq: (r"==", "!="),
     ast.NotEq: (r"!=", "=="),
@@ -89,19 +91,10 @@ class _Place:
     statement: ast.stmt | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Edit:
-    """A replacement of the bytes from ``start`` to ``end``."""
-
-    operator: str
-    start: int
-    end: int
-    text: str
-
-
 def find_mutants(path: str, source: bytes) -> list[Mutant]:
     """Return the mutants of a module, in the order of its lines."""
-    found = sorted(_Module(path, source).walk(), key=lambda each: (each.line, each.start, each.operator, each.text))
+    module = _Module(path, Source(source))
+    found = sorted(module.walk(), key=lambda each: (each.line, each.start, each.operator, each.text))
     seen: Counter[tuple[str, str, str]] = Counter()
     mutants = []
     for mutant in found:
@@ -114,17 +107,12 @@ def find_mutants(path: str, source: bytes) -> list[Mutant]:
 class _Module:
     """One parsed module."""
 
-    def __init__(self, path: str, source: bytes) -> None:
+    def __init__(self, path: str, source: Source) -> None:
         self._path = path
         self._source = source
-        self._tree = ast.parse(source)
-        self._lines = source.decode().split("\n")
-        self._starts = [0]
-        for line in self._lines:
-            self._starts.append(self._starts[-1] + len(line.encode()) + 1)
 
     def walk(self) -> Iterator[Mutant]:
-        for child in ast.iter_child_nodes(self._tree):
+        for child in ast.iter_child_nodes(self._source.tree):
             yield from self._walk(child, _Place())
 
     def _walk(self, node: ast.AST, place: _Place) -> Iterator[Mutant]:
@@ -149,123 +137,96 @@ class _Module:
                     if isinstance(child, ast.AST):
                         yield from self._walk(child, place)
 
-    def _make(self, node: ast.AST, place: _Place, edit: _Edit) -> Mutant:
-        first, last = self._line_of(edit.start), self._line_of(edit.end)
-        whole = "\n".join(self._lines[first - 1 : last]).encode()
-        offset = self._starts[first - 1]
-        changed = whole[: edit.start - offset] + edit.text.encode() + whole[edit.end - offset :]
-        lines = set(range(first, last + 1))
+    def _make(self, node: ast.AST, place: _Place, edit: Edit) -> Mutant:
+        numbers, before, after = self._source.changed_lines(edit)
+        lines = set(numbers)
         if place.statement is not None:
             lines.add(place.statement.lineno)
         if isinstance(node, ast.expr):
             lines.add(node.lineno)
         return Mutant(
             path=self._path,
-            line=first,
+            line=numbers.start,
             lines=tuple(sorted(lines)),
             operator=edit.operator,
             function=place.function,
-            before=_in_one_line(whole.decode()),
-            after=_in_one_line(changed.decode()),
+            before=before,
+            after=after,
             start=edit.start,
             end=edit.end,
             text=edit.text,
         )
 
-    def _statement_edits(self, node: ast.AST) -> Iterator[_Edit]:
+    def _statement_edits(self, node: ast.AST) -> Iterator[Edit]:
         match node:
             case ast.Expr(value=ast.Call() | ast.Await() | ast.Yield() | ast.YieldFrom()):
-                yield self._replace("statement removed", node, "pass")
+                yield self._source.replace("statement removed", node, "pass")
             case ast.Raise() | ast.AugAssign() | ast.Delete():
-                yield self._replace("statement removed", node, "pass")
+                yield self._source.replace("statement removed", node, "pass")
             case ast.Assign(targets=[ast.Attribute() | ast.Subscript(), *_]):
-                yield self._replace("statement removed", node, "pass")
+                yield self._source.replace("statement removed", node, "pass")
             case ast.Return(value=ast.expr() as value) if not isinstance(value, ast.Constant):
-                yield self._replace("nothing returned", value, "None")
+                yield self._source.replace("nothing returned", value, "None")
             case ast.Break():
-                yield self._replace("break to continue", node, "continue")
+                yield self._source.replace("break to continue", node, "continue")
             case ast.Continue():
-                yield self._replace("continue to break", node, "break")
+                yield self._source.replace("continue to break", node, "break")
             case ast.If(test=test) | ast.While(test=test) if not isinstance(
                 test, ast.Compare | ast.BoolOp | ast.UnaryOp
             ):
-                yield self._replace("condition negated", test, f"not ({self._text(test)})")
+                yield self._source.replace("condition negated", test, f"not ({self._source.text(test)})")
             case ast.FunctionDef(decorator_list=decorators) | ast.AsyncFunctionDef(decorator_list=decorators):
                 for decorator in decorators:
-                    if not self._text(decorator).split("(")[0].endswith(_KEPT_DECORATORS):
-                        start, end = self._span(decorator)
-                        at = self._source.rindex(b"@", 0, start)
-                        yield _Edit("decorator removed", at, end, "")
+                    if not self._source.text(decorator).split("(")[0].endswith(_KEPT_DECORATORS):
+                        start, end = self._source.span(decorator)
+                        at = self._source.find_last(b"@", start)
+                        yield Edit("decorator removed", at, end, "")
             case _:
                 pass
 
-    def _operator_edits(self, node: ast.AST) -> Iterator[_Edit]:
+    def _operator_edits(self, node: ast.AST) -> Iterator[Edit]:
         match node:
             case ast.Compare(left=left, ops=ops, comparators=comparators):
                 for one, op, other in zip((left, *comparators), ops, comparators, strict=False):
-                    yield from self._replace_between("comparison", one, other, *_COMPARISONS[type(op)])
+                    yield from self._source.replace_between("comparison", one, other, *_COMPARISONS[type(op)])
             case ast.BoolOp(op=op, values=values):
                 old, new = ("and", "or") if isinstance(op, ast.And) else ("or", "and")
                 for one, other in pairwise(values):
-                    yield from self._replace_between("and, or", one, other, rf"\b{old}\b", new)
+                    yield from self._source.replace_between("and, or", one, other, rf"\b{old}\b", new)
             case ast.BinOp(left=left, op=op, right=right):
-                yield from self._replace_between("arithmetic", left, right, *_ARITHMETIC[type(op)])
+                yield from self._source.replace_between("arithmetic", left, right, *_ARITHMETIC[type(op)])
             case ast.AugAssign(target=target, op=op, value=value):
-                yield from self._replace_between("arithmetic", target, value, *_ARITHMETIC[type(op)])
+                yield from self._source.replace_between("arithmetic", target, value, *_ARITHMETIC[type(op)])
             case ast.UnaryOp(op=ast.Not(), operand=operand):
-                yield self._replace("not removed", node, f"({self._text(operand)})")
+                yield self._source.replace("not removed", node, f"({self._source.text(operand)})")
             case _:
                 pass
 
-    def _value_edits(self, node: ast.AST, place: _Place) -> Iterator[_Edit]:
+    def _value_edits(self, node: ast.AST, place: _Place) -> Iterator[Edit]:
         match node:
             case ast.IfExp(test=test) if not isinstance(test, ast.Compare | ast.BoolOp | ast.UnaryOp):
-                yield self._replace("condition negated", test, f"(not ({self._text(test)}))")
+                yield self._source.replace("condition negated", test, f"(not ({self._source.text(test)}))")
             case ast.comprehension(ifs=conditions):
                 for condition in conditions:
-                    yield self._replace("condition removed", condition, "True")
+                    yield self._source.replace("condition removed", condition, "True")
             case ast.Constant(value=bool() as value) if place.is_executed_late:
-                yield self._replace("constant", node, str(not value))
+                yield self._source.replace("constant", node, str(not value))
             case ast.Constant(value=int() | float() as value) if place.is_executed_late:
-                yield self._replace("constant", node, f"({value + 1})")
-            case ast.Call(func=func, keywords=keywords) if place.is_executed_late and not _is_class(self._text(func)):
+                yield self._source.replace("constant", node, f"({value + 1})")
+            case ast.Call(func=func, keywords=keywords) if place.is_executed_late and not _is_class(
+                self._source.text(func)
+            ):
                 for keyword in keywords:
                     yield from self._without(keyword)
             case _:
                 pass
 
-    def _replace(self, operator: str, node: ast.AST, text: str) -> _Edit:
-        return _Edit(operator, *self._span(node), text)
-
-    def _replace_between(self, operator: str, one: ast.AST, other: ast.AST, old: str, new: str) -> Iterator[_Edit]:
-        """Replace what stands between two operands, which may be in parentheses."""
-        start, end = self._span(one)[1], self._span(other)[0]
-        between = self._source[start:end].decode()
-        if "#" not in between and (found := re.search(old, between)):
-            yield _Edit(operator, start + found.start(), start + found.end(), new)
-
-    def _without(self, keyword: ast.keyword) -> Iterator[_Edit]:
+    def _without(self, keyword: ast.keyword) -> Iterator[Edit]:
         """Remove one named argument, with the comma after it."""
         if keyword.arg not in (None, "strict"):
-            start, end = self._span(keyword)
-            comma = re.match(rb"[ \t]*,[ \t]*", self._source[end:])
-            yield _Edit("argument removed", start, end + (comma.end() if comma else 0), "")
-
-    def _span(self, node: ast.AST) -> tuple[int, int]:
-        assert isinstance(node, ast.expr | ast.stmt | ast.keyword)
-        assert node.end_lineno is not None
-        assert node.end_col_offset is not None
-        return (
-            self._starts[node.lineno - 1] + node.col_offset,
-            self._starts[node.end_lineno - 1] + node.end_col_offset,
-        )
-
-    def _text(self, node: ast.AST) -> str:
-        start, end = self._span(node)
-        return self._source[start:end].decode()
-
-    def _line_of(self, offset: int) -> int:
-        return self._source.count(b"\n", 0, offset) + 1
+            start, end = self._source.span(keyword)
+            comma = re.match(rb"[ \t]*,[ \t]*", self._source.text_from(end))
+            yield Edit("argument removed", start, end + (comma.end() if comma else 0), "")
 
 
 def _is_left_alone(node: ast.AST) -> bool:
@@ -295,7 +256,3 @@ def _root(node: ast.expr) -> str:
 def _is_class(function: str) -> bool:
     """Whether a call makes an object: nearly all of its arguments are needed."""
     return function.rpartition(".")[2].lstrip("_")[:1].isupper()
-
-
-def _in_one_line(text: str) -> str:
-    return " ".join(text.split())
