@@ -55,6 +55,12 @@ def read_equivalent() -> list[EquivalentMutant]:
     return [EquivalentMutant(path=path, **entry) for path, entries in document.items() for entry in entries]
 
 
+def join_groups(groups: Sequence[Group]) -> Group:
+    """Return all modules of ``groups`` with all tests of Kerf."""
+    modules = dict.fromkeys(path for group in groups for path in group.modules)
+    return Group(name="every-test", modules=tuple(modules), tests=("tests",))
+
+
 def _expand(patterns: Sequence[str]) -> tuple[str, ...]:
     found = (str(file.relative_to(_TREE)) for pattern in patterns for file in sorted(_TREE.glob(pattern)))
     return tuple(dict.fromkeys(found))

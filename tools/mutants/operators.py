@@ -1,4 +1,4 @@
-"""The mutation operators: from the source of a module, all its mutants.
+"""The mutation operators: from the source of a module, all its mutants, with those of ``structural``.
 
 A mutant replaces one piece of text; the syntax tree says where. Left alone is what no test could or should notice:
 annotations, texts (messages are for people), what is only logged, assertions, and numbers and flags that are settings:
@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
+from tools.mutants import structural
 from tools.mutants.source_edits import Edit, Source
 
 _COMPARISONS: Final[Mapping[type[ast.cmpop], tuple[str, str]]] = {
@@ -88,7 +89,10 @@ class _Place:
     function: str = ""
     is_executed_late: bool = False
     """Whether it is in a function's body, and not executed when the module is imported."""
-    statement: ast.stmt | None = None
+    statement: ast.stmt | ast.ExceptHandler | None = None
+    parent: ast.AST | None = None
+    rebound: frozenset[str] = frozenset()
+    """The names that the function assigns more than once."""
 
 
 def find_mutants(path: str, source: bytes) -> list[Mutant]:
@@ -118,24 +122,19 @@ class _Module:
     def _walk(self, node: ast.AST, place: _Place) -> Iterator[Mutant]:
         if _is_left_alone(node):
             return
-        if isinstance(node, ast.stmt):
+        if isinstance(node, ast.stmt | ast.ExceptHandler):
             place = replace(place, statement=node)
-        for edit in (*self._statement_edits(node), *self._operator_edits(node), *self._value_edits(node, place)):
+        for edit in self._edits(node, place):
             yield self._make(node, place, edit)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            name = f"{place.function}.{node.name}".lstrip(".")
-            place = replace(place, function=name, is_executed_late=not isinstance(node, ast.ClassDef))
-            for child in node.body:
-                yield from self._walk(child, place)
-            return
-        if isinstance(node, ast.Lambda):
-            yield from self._walk(node.body, replace(place, is_executed_late=True))
-            return
-        for field, value in ast.iter_fields(node):
-            if field not in ("annotation", "returns", "pattern"):
-                for child in value if isinstance(value, list) else [value]:
-                    if isinstance(child, ast.AST):
-                        yield from self._walk(child, place)
+        for child, its_place in _children(node, replace(place, parent=node)):
+            yield from self._walk(child, its_place)
+
+    def _edits(self, node: ast.AST, place: _Place) -> Iterator[Edit]:
+        yield from self._statement_edits(node)
+        yield from self._operator_edits(node)
+        yield from self._value_edits(node, place)
+        if place.is_executed_late:
+            yield from structural.find_edits(self._source, node, place.parent, place.rebound)
 
     def _make(self, node: ast.AST, place: _Place, edit: Edit) -> Mutant:
         numbers, before, after = self._source.changed_lines(edit)
@@ -227,6 +226,22 @@ class _Module:
             start, end = self._source.span(keyword)
             comma = re.match(rb"[ \t]*,[ \t]*", self._source.text_from(end))
             yield Edit("argument removed", start, end + (comma.end() if comma else 0), "")
+
+
+def _children(node: ast.AST, place: _Place) -> Iterator[tuple[ast.AST, _Place]]:
+    """Yield the nodes below one that may be changed, with their places."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        place = replace(place, function=f"{place.function}.{node.name}".lstrip("."), is_executed_late=False)
+        if not isinstance(node, ast.ClassDef):
+            place = replace(place, is_executed_late=True, rebound=structural.find_rebound(node))
+        yield from ((child, place) for child in node.body)
+    elif isinstance(node, ast.Lambda):
+        yield node.body, replace(place, is_executed_late=True)
+    else:
+        for field, value in ast.iter_fields(node):
+            if field not in ("annotation", "returns", "pattern"):
+                children = value if isinstance(value, list) else [value]
+                yield from ((child, place) for child in children if isinstance(child, ast.AST))
 
 
 def _is_left_alone(node: ast.AST) -> bool:

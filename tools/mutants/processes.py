@@ -21,6 +21,8 @@ import pytest
 
 TREE: Final = Path(__file__).parents[2]
 _PACKAGES: Final = ("kerf_dra", "tests", "tools", "acme_npu")
+POLL_S: Final = 0.02
+"""Much less than any run of pytest takes."""
 NOT_BEGUN: Final = 70
 """The exit code of a process whose ``work`` has not begun: EX_SOFTWARE of sysexits(3), which pytest never returns."""
 _MEMORY_BYTES: Final = 3 << 30
@@ -68,6 +70,12 @@ class Process:
             self.kill()
             return -signal.SIGKILL
         return None
+
+    def wait(self) -> int:
+        """Return the exit code when the process has ended."""
+        while (code := self.poll()) is None:
+            time.sleep(POLL_S)
+        return code
 
     def kill(self) -> None:
         """Kill the process, unless it has ended."""

@@ -8,12 +8,15 @@ import pytest
 from tools.mutants.baseline import Baseline
 from tools.mutants.groups import read_groups
 from tools.mutants.operators import Mutant, find_mutants
+from tools.mutants.structural import STRUCTURAL_ONLY
 
 TREE = Path(__file__).parents[3]
 
 
 def mutants(body: str) -> list[Mutant]:
-    return find_mutants("module.py", f"def f():\n    {body}\n".encode())
+    """Return the mutants of this module's operators: test_structural.py has the others."""
+    found = find_mutants("module.py", f"def f():\n    {body}\n".encode())
+    return [mutant for mutant in found if mutant.operator not in STRUCTURAL_ONLY]
 
 
 @pytest.mark.parametrize(
@@ -88,11 +91,14 @@ def test_every_mutant_of_kerf_is_python() -> None:
             ast.parse(changed)
 
 
-def test_the_tests_of_a_mutant_are_those_that_execute_its_line_the_fastest_first() -> None:
+def test_the_tests_of_a_mutant_are_those_that_execute_its_line_of_its_module_and_fast_ones_first() -> None:
     (mutant,) = [mutant for mutant in mutants("a += b") if mutant.after == "pass"]
-    lines = {1: frozenset({""}), 2: frozenset({"slow", "fast"}), 3: frozenset({"other"})}
-    known = Baseline(durations_s={"slow": 2.0, "fast": 1.0, "other": 0.1}, tests={"module.py": lines})
-    assert known.find_tests(mutant) == ["fast", "slow"]
+    own = "tests/test_module.py::test_slowest"
+    lines = {1: frozenset({""}), 2: frozenset({"slow", "fast", own}), 3: frozenset({"other"})}
+    known = Baseline(durations_s={own: 3.0, "slow": 2.0, "fast": 1.0, "other": 0.1}, tests={"module.py": lines})
+    assert known.find_tests(mutant) == [own, "fast", "slow"]
+    tried = Baseline(durations_s={own: 3.0, "fast": 1.0}, tests={})
+    assert known.without(tried).find_tests(mutant) == ["slow"], "those that were tried are not tried twice"
     imported = find_mutants("module.py", b"LIMIT = a < b\n")[0]
-    assert known.find_tests(imported) == ["other", "fast", "slow"], "all that execute anything of the module"
+    assert known.find_tests(imported) == [own, "other", "fast", "slow"], "all that execute anything of the module"
     assert Baseline(durations_s={}, tests={}).find_tests(mutant) == []
