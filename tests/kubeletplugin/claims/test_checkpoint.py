@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import anyio
@@ -219,6 +220,43 @@ def test_nothing_is_noted_for_a_claim_without_a_record(tmp_path: Path) -> None:
         with pytest.raises(CheckpointError, match="claim uid-of-gone has no record for notes"):
             checkpoint.journal("uid-of-gone", device().share, BOOT).write(before=[])
         assert checkpoint.journals_of(device().share.id, BOOT) == []
+
+
+def test_what_the_system_refuses_does_not_pass_for_a_damaged_file(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).mkdir()
+    with (
+        pytest.raises(CheckpointError, match="cannot be opened: unable to open database file; the file may be intact"),
+        open_checkpoint(tmp_path, boot_id=BOOT),
+    ):
+        pass
+
+
+def test_rows_that_cannot_be_read_are_refused_with_the_file_that_has_them(tmp_path: Path) -> None:
+    """The check before may still have passed."""
+    path = tmp_path / FILE_NAME
+    with (
+        open_checkpoint(tmp_path, boot_id=BOOT) as opened,
+        closing(sqlite3.connect(":memory:")) as empty,
+        pytest.raises(CheckpointError, match=f"{FILE_NAME}.*unreadable: no such table"),
+    ):
+        Checkpoint(path, empty, opened._digest_file, sync_log=lambda: None, move_log=lambda: None)
+
+
+def test_all_notes_of_a_claim_go_with_its_record_and_those_of_others_stay(tmp_path: Path) -> None:
+    """The next claim with the same UID, or the next start, finds notes without a record otherwise."""
+    devices = device(), device("gpu-1-1g-1gb-at-0", card="GPU-1")
+    with open_checkpoint(tmp_path, boot_id=BOOT) as checkpoint:
+        for each in (record("gone", *devices), record("stays", *devices)):
+            checkpoint.put(each)
+            for held in devices:
+                checkpoint.journal(each.claim.uid, held.share, BOOT).write(before=[])
+        checkpoint.drop("uid-of-gone")
+    with open_checkpoint(tmp_path, boot_id=BOOT) as checkpoint:
+        assert set(checkpoint.records) == {"uid-of-stays"}
+        found = [journal.uid for held in devices for journal in checkpoint.journals_of(held.share.id, BOOT)]
+        assert found == ["uid-of-stays"] * 2
+        checkpoint.put(record("gone", *devices))
+        assert [len(checkpoint.journals_of(held.share.id, BOOT)) for held in devices] == [1, 1]
 
 
 def test_damaged_notes_are_refused_like_damaged_records(tmp_path: Path) -> None:

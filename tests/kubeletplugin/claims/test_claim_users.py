@@ -49,6 +49,19 @@ async def test_a_pod_uses_the_latest_prepared_claim_of_the_name(later: Sequence[
     assert await users.find_user(first) == (f"the kubelet runs pod {POD} with it" if is_used else None)
 
 
+async def test_every_claim_that_the_kubelet_lists_is_in_use() -> None:
+    names = ("first", "second")
+
+    async def list_uses() -> Sequence[ClaimUse]:
+        return [ClaimUse(claim=ObjectRef(NAMESPACE, name), pod=POD) for name in names]
+
+    records = {each.claim.uid: each for each in map(record, (*names, "third"))}
+    users = ClaimUsers(
+        records=records, surveys=SurveyTracker(driver=DRIVER), list_uses=list_uses, cluster=FakeCluster()
+    )
+    assert await users.list_used() == {"uid-of-first", "uid-of-second"}
+
+
 @pytest.mark.parametrize(
     ("kubelet", "lists"),
     [

@@ -14,11 +14,12 @@ from kerf_dra.api.errors import InvalidDocumentError, KerfError, PermanentError,
 from kerf_dra.api.model.allocations import AllocatedDeviceStatus
 from kerf_dra.api.model.claims import AllocatedClaim, ResourceClaim
 from kerf_dra.api.model.metadata import Condition
-from kerf_dra.api.model.names import DriverName
+from kerf_dra.api.model.names import DriverName, ObjectRef
 from kerf_dra.driver.kube.http.errors import ConflictError, ForbiddenError
 from kerf_dra.driver.kubeletplugin.backends.base import HardwareBusyError, UnsuitableClaimError
 from kerf_dra.driver.kubeletplugin.claims.early_preparation import EarlyPreparer
 from kerf_dra.driver.kubeletplugin.claims.status_writer import ASK_AGAIN_S
+from kerf_dra.driver.kubeletplugin.cluster.base import StatusDroppedError
 from kerf_dra.driver.kubeletplugin.inventory.binding_conditions import (
     BindingConditions,
     add_binding_conditions,
@@ -28,6 +29,7 @@ from kerf_dra.driver.kubeletplugin.inventory.binding_conditions import (
 )
 from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from kerf_dra.driver.partitions.geometry import Partition, Placement
+from kerf_dra.driver.runtime import work_queue
 from kerf_dra.driver.runtime.backoff import Backoff
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import DRIVER, claim, ref, result, share_id
@@ -251,8 +253,9 @@ async def test_what_was_loaded_for_a_pod_that_never_came_is_taken_back_at_once(w
 
 @pytest.mark.parametrize("now", [None, claim("crypto"), claim("crypto", FUNCTION, uid="another")])
 async def test_a_claim_that_is_gone_before_the_cache_shows_it_is_told_nothing(
-    now: ResourceClaim | None, tmp_path: Path
+    now: ResourceClaim | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", work_queue.__name__)
     async with early_preparation(tmp_path) as fixture:
         if now is not None:
             fixture.cluster.add(now)
@@ -260,6 +263,7 @@ async def test_a_claim_that_is_gone_before_the_cache_shows_it_is_told_nothing(
         await until(lambda: fixture.cluster.reads == 1)
         await anyio.wait_all_tasks_blocked()
         assert (fixture.cluster.written, fixture.made(), fixture.cluster.reads) == ([], [], 1)
+        assert [each for each in caplog.records if each.name == work_queue.__name__] == [], "it is no failure"
 
 
 async def test_a_successor_tells_what_its_predecessor_made_ready(tmp_path: Path) -> None:
@@ -276,11 +280,19 @@ async def test_a_successor_tells_what_its_predecessor_made_ready(tmp_path: Path)
         assert fixture.core.backend.calls == [], "it was there already"
 
 
+@pytest.mark.parametrize(
+    "refused",
+    [
+        ForbiddenError("PATCH", 403, "Forbidden", "resourceclaims/driver"),
+        StatusDroppedError(ObjectRef("default", "crypto")),
+    ],
+    ids=["a permission is missing", "the API server drops the field"],
+)
 async def test_a_plugin_that_may_not_tell_stops_making_pods_wait(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    refused: Exception, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with early_preparation(tmp_path) as fixture:
-        fixture.cluster.write_errors.append(ForbiddenError("PATCH", 403, "Forbidden", "resourceclaims/driver"))
+        fixture.cluster.write_errors.append(refused)
         fixture.allocate(waiting("crypto", FUNCTION))
         await until(lambda: not fixture.early_preparer.is_active)
         assert "as claims cannot be written: " in caplog.text
