@@ -330,8 +330,6 @@ def _find_blocked(
     card: Card, foreign: Sequence[FoundPartition], taken: Sequence[Partition]
 ) -> dict[Partition, FoundPartition]:
     """Return the partitions of ``card`` for which the ``foreign`` ones leave too few units or engines."""
-    if not foreign:
-        return {}
     unit_map = get_unit_map(card)
     blocked: dict[Partition, FoundPartition] = {}
     for count, found in enumerate(foreign, start=1):

@@ -58,6 +58,26 @@ def test_what_is_gone_has_no_value_any_more(driver: str) -> None:
 
 def test_each_card_has_figures_of_its_own(driver: str) -> None:
     second = replace(H100, uuid="GPU-second", index=1)
+    kept = [gpu_partition(H100, "1g.10gb", 0), gpu_partition(second, "1g.10gb", 4)]
+    held = [gpu_partition(second, "1g.10gb", 5), gpu_partition(second, "1g.10gb", 6)]
+    use = CardUse(claims=[gpu_partition(second, "3g.40gb", 0)], foreign=held, reserved=kept)
+    CardMetrics(driver, NODE).update([H100, second], use)
+    expected = {
+        "kerf_card_units": (8, 8),
+        "kerf_free_units": (7, 1),
+        "kerf_reserved_units": (1, 1),
+        "kerf_stranded_units": (0, 1),
+    }
+    figures = {name: (value(name, driver), value(name, driver, card="gpu-1")) for name in expected}
+    assert figures == expected
+    for name, uuid in (("gpu-0", H100.uuid), ("gpu-1", "GPU-second")):
+        assert value("kerf_card_info", driver, card=name, uuid=uuid, model="h100-80gb-sxm") == 1
+        assert value("kerf_card_partitions", driver, card=name, cut="3g.40gb") == 2
+    assert value("kerf_partitions", driver, card="gpu-1", cut="1g.10gb", holder="others") == 2
+
+
+def test_each_card_has_room_of_its_own(driver: str) -> None:
+    second = replace(H100, uuid="GPU-second", index=1)
     CardMetrics(driver, NODE).update([H100, second], CardUse(claims=[gpu_partition(second, "3g.40gb", 0)]))
     assert value("kerf_free_partitions", driver, cut="3g.40gb") == 2
     assert value("kerf_free_partitions", driver, card="gpu-1", cut="3g.40gb") == 1

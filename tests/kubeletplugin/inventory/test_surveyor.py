@@ -29,6 +29,7 @@ from tests.runtime.virtual_time import VIRTUAL_TIME
 
 INTERVAL_S = 10.0
 CALL_TIMEOUT_S = 5.0
+SETTINGS = Settings(node_name=NODE, family=GPU, backends=(), survey_interval_s=INTERVAL_S)
 HAND_CUT = FoundPartition(id="gi-1", profile="2g.2gb", placement=Placement(0, 2))
 OVERLAPPED = DeviceId(DRIVER, f"{NODE}/gpu", "gpu-0-2g-2gb-at-0")
 
@@ -77,6 +78,8 @@ class Node:
         )
         self.allocated: list[DeviceId] = []
         self.list_error: Exception | None = None
+        self.list_s = 0.0
+        """How long a list takes."""
         self.lists = 0
         self.changes = 0
         self.told: list[tuple[str, str, str]] = []
@@ -87,7 +90,7 @@ class Node:
             records=self.records,
             boot_id=BOOT,
             came_later=later,
-            settings=Settings(node_name=NODE, family=GPU, backends=(), survey_interval_s=INTERVAL_S),
+            settings=SETTINGS,
             list_allocated=self._list_allocated,
             report=lambda *event: self.told.append(event),
             on_change=self._change,
@@ -107,6 +110,7 @@ class Node:
 
     async def _list_allocated(self) -> list[DeviceId]:
         self.lists += 1
+        await anyio.sleep(self.list_s)
         if self.list_error is not None:
             raise self.list_error
         return self.allocated
@@ -199,6 +203,30 @@ async def test_a_card_that_cannot_be_surveyed_gets_no_claims_and_keeps_no_other_
         assert not node.restrictions.surveys.quarantine
         assert quarantined() == 0
         assert node.finished[-2:] == ["GPU-0", "GPU-1"]
+
+
+@pytest.mark.parametrize(
+    ("error", "changes"),
+    [(CardAbsentError("gone"), 3), (TransientError("busy"), 0)],
+    ids=["it is gone", "it does not answer"],
+)
+async def test_cards_are_discovered_again_for_as_long_as_one_is_gone(error: Exception, changes: int) -> None:
+    node = Node()
+    await node.meet()
+    async with running(node):
+        node.backend.survey_errors["GPU-0"] = error
+        await anyio.sleep(3 * INTERVAL_S + 1)
+        assert node.changes == changes
+
+
+async def test_a_list_that_hangs_keeps_no_card_from_being_published() -> None:
+    node = Node()
+    node.backend.found["GPU-0"] = (HAND_CUT,)
+    node.list_s = 3600
+    begun = anyio.current_time()
+    await node.meet()
+    assert anyio.current_time() - begun == SETTINGS.claims_sync_timeout_s
+    assert node.foreign == ["2g.2gb at 0"]
 
 
 async def test_a_survey_that_fails_once_changes_nothing() -> None:
