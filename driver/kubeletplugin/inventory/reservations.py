@@ -113,8 +113,6 @@ def fits(card: Card, partition: Partition, taken: Iterable[Partition]) -> bool:
 def list_excluded(card: Card, kept: Collection[Partition]) -> list[Partition]:
     """List the partitions of ``card`` that cannot be had beside what is ``kept`` of it, those themselves included."""
     own = [partition for partition in kept if partition.card_uuid == card.uuid]
-    if not own:
-        return []
     unit_map = get_unit_map(card)
     free = unit_map.free(own)
     return [spec.of(card.uuid) for spec in unit_map.specs if not unit_map.fits(spec, free)]

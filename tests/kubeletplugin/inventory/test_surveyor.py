@@ -219,6 +219,17 @@ async def test_cards_are_discovered_again_for_as_long_as_one_is_gone(error: Exce
         assert node.changes == changes
 
 
+async def test_a_card_that_is_busy_at_its_first_survey_keeps_no_other_from_being_published() -> None:
+    node = Node()
+    node.backend.found["GPU-1"] = (HAND_CUT,)
+    begun = anyio.current_time()
+    async with node.executor.lock("GPU-0"):
+        await node.meet()
+    assert anyio.current_time() - begun == SETTINGS.discovery_timeout_s
+    assert dict(node.restrictions.surveys.quarantine) == {"GPU-0": "it has not been surveyed yet"}
+    assert node.foreign == ["2g.2gb at 0"]
+
+
 async def test_a_list_that_hangs_keeps_no_card_from_being_published() -> None:
     node = Node()
     node.backend.found["GPU-0"] = (HAND_CUT,)
