@@ -4,6 +4,7 @@ The files are those that a killed process leaves: a database, its log with the l
 refused, or it is where it means nothing; a start that knows less than was written would leak partitions.
 """
 
+import errno
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -228,6 +229,46 @@ def test_a_process_killed_between_the_digest_and_the_database_starts_again(tmp_p
         found = start(tmp_path, {**files, DIGEST: pending[0]})
         assert not isinstance(found, CheckpointError), found
         assert found[0].keys() == uids
+
+
+@pytest.mark.parametrize(
+    ("has_database", "message"),
+    [
+        (True, r"checkpoint.db: damaged: it has 0 claims, and 1 or 2 were written since the node was booted"),
+        (False, r"checkpoint.db: it is missing, and 1 or 2 claims were written since the node was booted"),
+    ],
+    ids=["an older database", "no database"],
+)
+def test_a_process_killed_between_the_digest_and_the_database_says_both_numbers_of_what_is_lost(
+    has_database: bool, message: str, tmp_path: Path
+) -> None:
+    with open_checkpoint(tmp_path, boot_id=BOOT) as checkpoint:
+        empty = (tmp_path / FILE_NAME).read_bytes()
+        checkpoint.put(record("one"))
+        checkpoint._digest_file.finish_write = lambda _content: None  # type: ignore[method-assign]
+        checkpoint.put(record("two"))
+        digest = (tmp_path / DIGEST).read_bytes()
+    found = start(tmp_path, {DIGEST: digest, **({FILE_NAME: empty} if has_database else {})})
+    with pytest.raises(CheckpointError, match=message):
+        raise found if isinstance(found, CheckpointError) else AssertionError(found)
+
+
+def test_a_write_is_made_though_its_digest_cannot_be_finished_nor_its_file_closed(tmp_path: Path) -> None:
+    """The digest of both contents, before and after, stands: one of them it is."""
+    with open_checkpoint(tmp_path, boot_id=BOOT) as checkpoint:
+        file = checkpoint._digest_file
+        write = file.write
+
+        def fail_to_finish(*contents: ContentSummary) -> None:
+            if len(contents) == 1:
+                raise OSError(errno.EIO, "Input/output error")
+            write(*contents)
+
+        file.write = fail_to_finish  # type: ignore[method-assign]
+        checkpoint.put(record("one"))
+        checkpoint.put(record("two"))
+        os.close(file._descriptor)
+    assert content_of(tmp_path)[0].keys() == {"uid-of-one", "uid-of-two"}
 
 
 def test_a_write_whose_digest_cannot_be_written_changes_nothing(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def compose_device_statuses(
             conditions=tuple(_keep_time(each, had) for each in (*binding, *ready, *simulated)),
             data=prepared.get(key),
         )
-        if entry.conditions or entry.data:
+        if entry.conditions:
             entries.append(entry)
     return tuple(entries)
 

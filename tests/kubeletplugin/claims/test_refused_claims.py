@@ -196,6 +196,9 @@ async def test_where_eviction_cannot_work_or_loses_work_a_person_is_told_what_to
     case: str, expected: str
 ) -> None:
     node = Node()
+    node.add("neighbor", DEPLOYMENT, start=3)  # which has another device
+    neighbor = record("neighbor", refused(3))
+    node.checkpoint.records[neighbor.claim.uid] = neighbor
     annotations = {EXTENDED_CLAIM: "true"} if case == "extended resource" else {}
     held = node.add("web", *([] if case == "bare pod" else [DEPLOYMENT]), annotations=annotations)
     node.cluster.can_evict = case != "old cluster"
@@ -222,6 +225,27 @@ async def test_where_eviction_cannot_work_or_loses_work_a_person_is_told_what_to
     assert all(expected in message and "; delete pod " in message for message in messages)
     named = "default/pod-of-web" if case not in {"pod group", "nobody"} else "that uses the claim"
     assert f"; delete pod {named} to have it replaced, because " in messages[0]
+
+
+async def test_no_pod_of_a_claim_is_evicted_that_nothing_would_create_again() -> None:
+    node = Node()
+    held, _ = node.add("web", DEPLOYMENT), node.add("bare")
+    known = node.cluster.claims[NAMESPACE, "web"]
+    consumers = (*known.status.reserved_for, *node.cluster.claims[NAMESPACE, "bare"].status.reserved_for)
+    node.cluster.remove(ref(claim("bare")))
+    node.put(replace(known, status=replace(known.status, reserved_for=consumers)))
+    async with running(node):
+        node.refuse(held)
+        await until(lambda: bool(node.effect()))
+    assert node.effect() == "NoSchedule"
+    assert [(kind, name) for kind, name, *_ in node.cluster.reported] == [
+        ("ResourceClaim", "web"),
+        ("Pod", "pod-of-web"),
+        ("Pod", "pod-of-bare"),
+    ]
+    message = node.cluster.reported[0][-1]
+    assert "; delete pod default/pod-of-web and default/pod-of-bare to have it replaced, because " in message
+    assert message.endswith("pod pod-of-bare has no owner that would create it again")
 
 
 async def test_only_the_hardware_refuses() -> None:

@@ -311,6 +311,18 @@ async def test_a_namespace_that_refuses_does_not_keep_others_from_being_written(
     assert (fixture.shown("refused"), fixture.shown("taken", "other")) == ({}, {SLICE: {"Ready", "data"}})
 
 
+async def test_each_namespace_that_refuses_costs_one_write_in_ten_minutes(tmp_path: Path) -> None:
+    fixture = build_fixture(tmp_path)
+    fixture.cluster.write_errors += [FORBIDDEN] * 3
+    for namespace in ("one", "two", "three", "one", "two"):
+        held = claim(f"training-{len(fixture.records)}", SLICE)
+        held = replace(held, metadata=replace(held.metadata, namespace=namespace))
+        fixture.cluster.add(held)
+        fixture.prepare(held)
+        await fixture.publish(held)
+    assert (fixture.cluster.write_errors, fixture.cluster.written) == ([], [])
+
+
 async def test_after_a_restart_claims_show_what_is_prepared_now_and_nothing_that_was_of_an_earlier_boot(
     tmp_path: Path,
 ) -> None:

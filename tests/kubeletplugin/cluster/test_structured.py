@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import anyio
 import pytest
 
-from kerf_dra.api.core.v1 import NODES, PODS, Node
+from kerf_dra.api.core.v1 import EVENTS, NODES, PODS, Node
 from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.driver.families.base import Family
@@ -14,11 +14,14 @@ from kerf_dra.driver.families.shared import SHARED
 from kerf_dra.driver.kube.discovery import discover
 from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.http.credentials import Access
+from kerf_dra.driver.kubeletplugin.cluster.base import claim_reference
 from kerf_dra.driver.kubeletplugin.cluster.node_watch import NodeWatch
 from kerf_dra.driver.kubeletplugin.cluster.resource_classes import ResourceClassWatch
 from kerf_dra.driver.kubeletplugin.cluster.structured import StructuredCluster
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.local.apiserver import ApiServer
+from tests.fakes.claims import claim
+from tests.kubeletplugin.harness import LONGEST_S
 
 
 @pytest.fixture
@@ -45,6 +48,21 @@ async def test_a_family_publishes_its_own_devices_or_those_of_the_network(client
     assert (cluster.target.driver, cluster.target.node) == (family.driver, "node-1")
     assert cluster.target.is_network_attached is (family is SHARED)
     assert cluster.target.keeps_counters
+
+
+async def test_an_event_is_about_a_claim_or_else_about_the_node(client: Client) -> None:
+    cluster = await connect(client, GPU)
+    claims = [claim_reference(claim(name)) for name in ("one", "two")]
+    async with anyio.create_task_group() as group:
+        group.start_soon(cluster.run, lambda: None)
+        for about in (claims[0], None, claims[1]):
+            cluster.report(about, type="Warning", reason="DeviceRefused", message="the hardware keeps refusing")
+        with anyio.fail_after(LONGEST_S):
+            while len(found := (await client.list(EVENTS)).items) < 3:  # noqa: ASYNC110  (as elsewhere)
+                await anyio.sleep(0.005)
+        group.cancel_scope.cancel()
+    involved = {(event.involved_object.kind, event.involved_object.name) for event in found}
+    assert involved == {("ResourceClaim", "one"), ("Node", "node-1"), ("ResourceClaim", "two")}
 
 
 async def test_a_pod_is_read_or_not_there(client: Client) -> None:

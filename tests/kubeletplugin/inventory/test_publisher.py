@@ -21,7 +21,7 @@ from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import DRIVER, NODE
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.hardware import FakeBackend
-from tests.kubeletplugin.records import record
+from tests.kubeletplugin.records import device, record
 from tests.kubeletplugin.wait import until
 from tests.runtime.virtual_time import VIRTUAL_TIME
 
@@ -194,6 +194,22 @@ async def test_a_lost_card_goes_with_the_release_of_its_claims_and_gives_way_to_
     node.records["uid"] = record("training", state=ClaimState.RELEASING)
     await node.publisher.refresh()
     assert node.whole_cards == {"fpga-0"}
+
+
+async def test_of_several_lost_cards_those_stay_that_claims_have_and_no_other_card_replaces() -> None:
+    node = Node()
+    node.gpus.cards = [gpu(0), gpu(1), gpu(2), gpu(3)]
+    node.records["both"] = record("both", device(), device("gpu-1-1g-1gb-at-0", card="GPU-1"))
+    node.records["other"] = record("other", device("gpu-2-1g-1gb-at-0", card="GPU-2"))
+    node.records["ends"] = record("ends", device("gpu-3", card="GPU-3"), state=ClaimState.RELEASING)
+    await node.publisher.refresh()
+    for uuid in ("GPU-0", "GPU-1", "GPU-2", "GPU-3"):
+        node.health_tracker.update(HealthChange(card_uuid=uuid, partition=None, state=HealthState.LOST, reason="gone"))
+    node.gpus.cards = [dataclasses.replace(gpu(1), uuid="GPU-new")]
+    await node.publisher.refresh()
+    assert node.whole_cards == {"gpu-0", "gpu-1", "gpu-2", "fpga-0"}
+    uuids = {card.uuid for inputs in node.publisher.devices.inputs for card in inputs.cards}
+    assert uuids == {"GPU-0", "GPU-new", "GPU-2", "FPGA-0"}
 
 
 async def test_while_nothing_can_be_published_nobody_looks_at_the_hardware() -> None:

@@ -18,7 +18,7 @@ from kerf_dra.driver.kubeletplugin.inventory.restrictions import DeviceRestricti
 from kerf_dra.driver.kubeletplugin.inventory.surveyor import HardwareSurveyor
 from kerf_dra.driver.kubeletplugin.inventory.surveys import SurveyTracker
 from kerf_dra.driver.kubeletplugin.settings import Settings
-from kerf_dra.driver.partitions.geometry import Card, Placement
+from kerf_dra.driver.partitions.geometry import Card, Partition, Placement
 from kerf_dra.driver.runtime import metrics
 from kerf_dra.driver.runtime.worker_threads import Work
 from tests.fakes.cards import gpu
@@ -164,6 +164,25 @@ async def test_a_hand_cut_is_seen_at_the_interval_told_once_and_forgotten_when_i
         listed = node.lists
         await anyio.sleep(5 * INTERVAL_S)
         assert node.lists == listed, "while nobody holds anything, claims are not listed"
+
+
+async def test_a_placement_that_was_refused_is_published_again_when_a_survey_finds_it_free() -> None:
+    node = Node()
+    await node.meet()
+    partitions = {name: Partition(kind="gpu", card_uuid=f"GPU-{name[4]}") for name in ("gpu-0", "gpu-1")}
+    for name, partition in partitions.items():
+        id_ = DeviceId(DRIVER, f"{NODE}/gpu", name)
+        node.restrictions.refusals.taint(id_, partition, "in use", evicts=False, was_held=True)
+    node.backend.found["GPU-1"] = (HAND_CUT,)
+    async with running(node):
+        node.surveyor.request("GPU-0")
+        await anyio.wait_all_tasks_blocked()
+        assert {device.device for device in node.restrictions.refusals.placements} == {"gpu-1"}
+        assert node.changes == 1
+        node.surveyor.request("GPU-0")
+        node.surveyor.request("GPU-1")
+        await anyio.wait_all_tasks_blocked()
+        assert {device.device for device in node.restrictions.refusals.placements} == {"gpu-1"}, "it is still held"
 
 
 async def test_a_request_is_answered_at_once_for_that_card_alone() -> None:
