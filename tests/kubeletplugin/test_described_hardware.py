@@ -25,6 +25,7 @@ from kerf_dra.driver.families.shared.node_labels import NODE_LABEL, make_labels
 from kerf_dra.driver.kube.http.client import Client, PatchType
 from kerf_dra.driver.kube.http.config import load_access
 from kerf_dra.driver.kube.http.errors import ForbiddenError, NotFoundError
+from kerf_dra.driver.kube.informer import Informer, ObjectChange
 from kerf_dra.driver.kubeletplugin.backends.base import DescribedBackend, DiscoveryChange
 from kerf_dra.driver.kubeletplugin.cluster.descriptions import DescriptionWatch, watch_descriptions
 from kerf_dra.driver.kubeletplugin.settings import Settings
@@ -147,6 +148,35 @@ async def test_what_others_write_into_the_status_of_an_object_is_no_change_of_it
         await until(lambda: len(told[-1]) == 2)
         assert [len(one) for one in told] == [1, 2], "the status was written in between"
         assert told[0] == [SHELL]
+        group.cancel_scope.cancel()
+
+
+async def test_nothing_is_reported_before_all_kinds_are_known_nor_where_there_are_none(tmp_path: Path) -> None:
+    """An object that is missing may still come: its hardware would be withdrawn for a moment."""
+    async with embedded_cluster(tmp_path) as admin, anyio.create_task_group() as group:
+        for kind in (FPGA_SHELLS, FPGA_IMAGES):
+            await admin.delete(CUSTOM_RESOURCE_DEFINITIONS, f"{kind.plural}.{kind.group}")
+        told: list[Sequence[JsonObject]] = []
+        none: list[Sequence[JsonObject]] = []
+        await DescriptionWatch(admin, (), poll_s=0.01).follow(none.append)
+        group.start_soon(DescriptionWatch(admin, (FPGA_SHELLS, FPGA_IMAGES), poll_s=0.01).follow, told.append)
+        by_name = {crd["metadata"]["name"]: crd for crd in crds.documents()}
+        await admin.apply(
+            CUSTOM_RESOURCE_DEFINITIONS, by_name[f"{FPGA_SHELLS.plural}.{FPGA_SHELLS.group}"], field_manager="admin"
+        )
+        seen: list[ObjectChange[Any]] = []
+        await admin.apply(FPGA_SHELLS, SHELL, field_manager="admin")
+        witness = Informer(admin, FPGA_SHELLS, on_change=seen.append)
+        group.start_soon(witness.run)
+        for number in range(3):
+            await admin.apply(FPGA_SHELLS, {**SHELL, "metadata": {"name": f"lab-{number}"}}, field_manager="admin")
+        await until(lambda: len(seen) == 4)
+        assert told == []
+        await admin.apply(
+            CUSTOM_RESOURCE_DEFINITIONS, by_name[f"{FPGA_IMAGES.plural}.{FPGA_IMAGES.group}"], field_manager="admin"
+        )
+        await until(lambda: bool(told))
+        assert (len(told), len(told[0]), none) == (1, 4, [])
         group.cancel_scope.cancel()
 
 

@@ -520,7 +520,7 @@ async def test_a_node_that_the_cluster_does_not_know_is_an_error_not_a_wait() ->
 
 async def test_the_status_of_a_claim_over_two_families_keeps_both_drivers_entries() -> None:
     async with site(ApiServerSettings()) as place:
-        held = await place.allocated(claim("training", SLICE, result(FUNCTION, driver=FPGA.driver)))
+        held = await place.allocated(claim("training", SLICE, "gpu-1", result(FUNCTION, driver=FPGA.driver)))
         kind = allocated_claim_kind(place.kinds.version)
         connector = app.ClusterConnector(place.client, NODE)
         gpus, fpgas = [await connector.connect(plugin) for plugin in place.settings.plugins]
@@ -532,6 +532,13 @@ async def test_the_status_of_a_claim_over_two_families_keeps_both_drivers_entrie
 
         of_gpu = AllocatedDeviceStatus(driver=GPU.driver, pool=f"{NODE}/gpu", device=SLICE)
         of_fpga = AllocatedDeviceStatus(driver=FPGA.driver, pool=f"{NODE}/fpga", device=FUNCTION)
+        others = [
+            AllocatedDeviceStatus(driver=GPU.driver, pool=f"{NODE}/gpu", device=name) for name in (SLICE, "gpu-1")
+        ]
+        assert await write(gpus, *others) == {GPU.driver}
+        assert await write(fpgas, of_fpga) == {GPU.driver, FPGA.driver}
+        assert await write(gpus) == {FPGA.driver}, "all entries of the driver are replaced, however many"
+        assert await write(fpgas) == set()
         assert await write(gpus, of_gpu) == {GPU.driver}
         assert await write(fpgas, of_fpga) == {GPU.driver, FPGA.driver}
         stale = [await place.client.get(kind, held.name, held.namespace)]
@@ -561,8 +568,9 @@ async def test_a_permission_that_is_missing_for_entries_is_one_although_the_answ
         access = await load_access(place.settings.kubeconfig)
         async with UnprivilegedClient(access, user_agent="kerf-test/1") as client:
             cluster = await app.ClusterConnector(client, NODE).connect(place.settings.plugins[0])
-            with pytest.raises(ForbiddenError, match="resourceclaims/driver"):
+            with pytest.raises(ForbiddenError, match="resourceclaims/driver") as raised:
                 await cluster.write_device_status(read, ())
+            assert (raised.value.status, raised.value.reason) == (HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid")
 
 
 async def test_a_plugin_that_may_not_list_claims_knows_that_it_does_not_know_them() -> None:

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from kerf_dra.api.kerf.node_inventory import NODE_INVENTORIES
-from kerf_dra.api.model.devices import Attribute
+from kerf_dra.api.model.devices import Attribute, DeviceTaint
 from kerf_dra.driver.controller.classic.node_model import InventoryError, build_node_model
 from kerf_dra.driver.families.fpga.geometry import fpga_geometry
 from kerf_dra.driver.families.registry import BUILT_IN
@@ -91,6 +91,24 @@ def test_an_inventory_with_a_card_that_it_does_not_describe_is_refused() -> None
     spec = inventory("n1", gpu("n1", 0)).spec
     with pytest.raises(InventoryError, match=r"h100-80gb-sxm.*which the inventory does not describe"):
         build_node_model(spec.__class__(driver=spec.driver, node=spec.node, cards=spec.cards))
+
+
+def test_one_taint_that_forbids_is_enough_and_others_are_no_matter() -> None:
+    taints = {
+        effect: DeviceTaint(key="gpu.kerf.dev/x", effect=effect) for effect in ("None", "NoSchedule", "NoExecute")
+    }
+    told = inventory(
+        "n1",
+        gpu("n1", 0),
+        gpu("n1", 1),
+        gpu("n1", 2),
+        taints={
+            "gpu-0": (taints["None"],),
+            "gpu-1": (taints["None"], taints["NoSchedule"]),
+            "gpu-2": (taints["NoExecute"], taints["None"]),
+        },
+    )
+    assert build_node_model(told.spec).tainted == {"gpu-1", "gpu-2"}
 
 
 def test_what_a_card_is_said_not_to_do_is_no_ability() -> None:

@@ -367,6 +367,31 @@ def test_a_node_whose_driver_is_too_old_is_unsuitable_for_that_reason(
     assert [event.message for event in plan.warnings] == ([] if is_enough else [reason])
 
 
+def test_each_driver_version_of_a_node_is_named_once() -> None:
+    builder = small_scene("n1")
+    versions = ("535.1", "", "520.2", "535.1")
+    builder.node("n1", *(gpu("n1", index, driver_version=version) for index, version in enumerate(versions)))
+    builder.resource_class("gpu", {"minDriverVersion": "550"})
+    plan = plan_context(context(selected="n1"), pod(), builder.view)
+    assert [event.message for event in plan.warnings] == [
+        "node n1: the driver on the host is 520.2, 535.1, not known, and the class requires 550"
+    ]
+
+
+def test_while_one_claim_of_a_pod_is_being_written_none_of_them_is_allocated() -> None:
+    builder = small_scene("n1")
+    builder.node("n1", gpu("n1", 0), gpu("n1", 1))
+    builder.claim("second")
+    its_pod = pod(claims={"gpu": "claim", "other": "second"})
+    grants = plan_context(context(selected="n1"), its_pod, builder.view).allocations
+    assert len(grants) == 2
+    for grant in grants:
+        builder.view.usage.reserve(grant.claim.metadata.uid, grant.usage)
+        plan = plan_context(context(selected="n1"), its_pod, builder.view)
+        assert (plan.allocations, plan.requeue) == ((), Requeue.BACKOFF)
+        builder.view.usage.unreserve(grant.claim.metadata.uid)
+
+
 def test_a_handle_for_our_plugin_counts_whoever_allocated_the_claim() -> None:
     # a claim may have handles for several drivers (KEP-3063), and only one of these allocated it
     builder = small_scene("n1")

@@ -4,7 +4,11 @@ from typing import Any
 
 import pytest
 
+from kerf_dra.api.kerf.v1alpha1 import ResourceClassObject
+from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.driver.controller.structured.event_handlers import ClassEventHandlers
+from kerf_dra.driver.controller.structured.resource_names import collect_resource_names
+from kerf_dra.driver.runtime.metrics import REGISTRY
 from tests.controller.structured.cluster import Cluster
 
 NAME = "example.com/gpu-small"
@@ -64,6 +68,30 @@ async def test_of_two_classes_with_one_name_one_has_it_on_all_nodes() -> None:
         await cluster.settle(name)
     assert (verdict(cluster, "first"), verdict(cluster, "second")) == (("True", "NameFree"), ("False", "NameTaken"))
     assert 'the older ResourceClass "first"' in cluster.condition("second", "DevicePlugin").message
+
+
+def test_the_oldest_class_has_the_name_and_one_without_a_time_is_older_than_all() -> None:
+    held = [
+        ResourceClassObject(metadata=ObjectMeta(name=name, creation_timestamp=created), spec=offering())
+        for name, created in (("a", "2026-11-02T00:00:00Z"), ("b", None), ("c", "2026-11-01T00:00:00Z"))
+    ]
+    for classes in (held, held[::-1]):
+        assert collect_resource_names(classes, ()).of_device_plugins == {
+            NAME: (("", "b"), ("2026-11-01T00:00:00Z", "c"), ("2026-11-02T00:00:00Z", "a"))
+        }
+
+
+async def test_each_pass_over_a_class_is_measured() -> None:
+    def count() -> float:
+        return REGISTRY.get_sample_value("kerf_controller_pass_seconds_count") or 0
+
+    before = count()
+    cluster = Cluster()
+    for name in ("first", "second"):
+        cluster.put_class(name, offering(f"example.com/{name}"))
+        await cluster.reconciler.reconcile(name)
+    await cluster.reconciler.reconcile("missing")
+    assert count() == before + 2
 
 
 @pytest.mark.parametrize("change", ["DeviceClass", "ResourceClass"])

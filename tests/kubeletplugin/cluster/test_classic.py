@@ -30,7 +30,7 @@ from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.local.apiserver import ApiServer, ApiServerSettings
 from tests.fakes.cards import gpu
-from tests.kube.memory_server import MemoryServer
+from tests.kube.memory_server import MemoryServer, hanging
 from tests.runtime.virtual_time import VIRTUAL_TIME
 
 CRD = Path(__file__).parents[3] / "deploy" / "crds" / "kerf.dev_nodeinventories.yaml"
@@ -117,6 +117,21 @@ async def test_a_driver_name_that_old_kubelets_cannot_handle_is_refused(client: 
 
 async def test_a_claim_that_is_not_there_is_none(client: Client) -> None:
     assert await (await cluster_of(client)).read_claim(ClaimRef("default", "claim", "1")) is None
+
+
+@pytest.mark.parametrize("anyio_backend", [VIRTUAL_TIME], ids=["virtual time"])
+async def test_an_api_server_that_hangs_keeps_no_plugin_from_ending(anyio_backend: object) -> None:
+    server = MemoryServer()
+    server.put("nodeinventories", {"metadata": {"name": "node-1-gpu.kerf.dev"}})
+    features = ClassicFeatures(kubernetes=(1, 30), resource=KINDS)
+    async with anyio.create_task_group() as tasks:
+        cluster = ClassicCluster(server.client(), features, node(), settings(), now=lambda: NOON)
+        tasks.start_soon(cluster.run, lambda: None)
+        await anyio.sleep(1)
+        server.faults.append(hanging)
+        ends_at = anyio.current_time()
+        tasks.cancel_scope.cancel()
+    assert anyio.current_time() - ends_at <= 5
 
 
 @pytest.mark.parametrize("anyio_backend", [VIRTUAL_TIME], ids=["virtual time"])
