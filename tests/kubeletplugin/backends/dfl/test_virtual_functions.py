@@ -149,6 +149,15 @@ def test_all_ports_are_loaded_released_and_given_as_virtual_functions(card: Card
     assert (found.id, found.placement, found.in_use) == ("virtual-functions", None, None)
 
 
+def test_what_was_given_to_a_claim_is_left_alone_when_the_claim_is_prepared_again(card: Card) -> None:
+    """A virtual machine may run with it."""
+    record = card.prepare()
+    handle, calls = record.handle, card.hardware.calls()
+    card.plugin.restart()
+    assert card.plugin.prepare(record) == handle
+    assert card.hardware.calls() == calls
+
+
 def test_the_numbers_are_those_of_the_kernel() -> None:
     """FP-07: ``include/uapi/linux/fpga-dfl.h``."""
     assert (FME_PORT_RELEASE, FME_PORT_ASSIGN) == (0x4004B681, 0x4004B682)

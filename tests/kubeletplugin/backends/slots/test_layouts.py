@@ -202,6 +202,21 @@ def test_a_kept_function_is_found_again_and_is_lost_with_its_layout(node: Layout
     assert (node.loaded(), node.left()) == ({0: "fft-0"}, {0: "fft-0"})
 
 
+def test_a_layout_with_kept_functions_is_removed_once_for_a_claim_of_several_slots(node: LayoutNode) -> None:
+    kept = [node.prepare(node.part(slot, function="aes"), release="Keep") for slot in (0, 2)]
+    for record in kept:
+        node.plugin.release(record)
+    node.new_calls()
+    both = replace(node.half(function=None), placement=Placement(0, 2, layout="halves"))
+    node.prepare(both, function="aes")
+    assert node.new_calls() == [
+        "unload aes-0 0",
+        "unload aes-2 2",
+        f"remove {BASE}",
+        "load aes-half-0 0",
+    ]
+
+
 def test_a_flat_function_that_is_kept_gives_way_to_another_layout(node: LayoutNode) -> None:
     node.plugin.release(node.prepare(node.flat(), release="Keep"))
     node.new_calls()
@@ -443,6 +458,14 @@ def test_a_release_that_is_repeated_later_leaves_another_layout_alone(node: Layo
     assert handle is not None
     node.backend.unprepare(handle)
     assert (node.new_calls(), node.loaded()) == ([], {1: "aes-half-1"})
+
+
+def test_an_abandoned_prepare_of_several_slots_leaves_nothing_in_them(node: LayoutNode) -> None:
+    node.prepare(node.part(2, function="aes"))
+    record = node.prepare(node.part(0, 2), function="aes")
+    assert node.loaded() == {0: "aes-0", 2: "aes-2"}
+    node.backend.abandon(record.device, record.journal, None)
+    assert (node.loaded(), node.left()) == ({2: "aes-2"}, {0: "blank-0", 1: "blank-1", 2: "aes-2"})
 
 
 def test_an_abandoned_prepare_of_another_layout_leaves_the_present_one_alone(node: LayoutNode) -> None:

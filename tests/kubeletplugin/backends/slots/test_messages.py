@@ -14,6 +14,7 @@ from kerf_dra.driver.kubeletplugin.backends.slots.messages import (
     parse_result,
     show_base,
     unpack_reply,
+    unpack_request,
 )
 
 
@@ -47,6 +48,14 @@ def test_an_answer_is_read_up_to_its_end(message: bytes, text: str) -> None:
 def test_an_answer_that_is_none_of_the_known_daemons_is_refused(message: bytes, fault: str) -> None:
     with pytest.raises(UnexpectedReplyError, match=fault):
         unpack_reply(message)
+
+
+def test_a_request_is_read_as_it_was_packed_and_a_part_of_one_is_refused() -> None:
+    message = pack_request(LOAD_ACCEL, "aes-1", flags=SHOW_ALL)
+    assert unpack_request(message) == (LOAD_ACCEL, "aes-1", SHOW_ALL)
+    for length in (0, 15):
+        with pytest.raises(UnexpectedReplyError, match=f"a message of dfx-mgrd has {length} bytes"):
+            unpack_request(message[:length])
 
 
 @pytest.mark.parametrize(
