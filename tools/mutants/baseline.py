@@ -24,9 +24,6 @@ from tools.sources import PRODUCT
 
 MARKS: Final = "not long and not realcluster and not oracle and not gpu"
 
-_UNMEASURED: Final = "tests/tools/"
-"""What executes nothing of Kerf: the tests of these tools."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
@@ -57,12 +54,14 @@ class Baseline:
 
 
 def digest(tree: Path, paths: Sequence[str], tests: Sequence[str]) -> str:
-    """Return what stays the same as long as Kerf, its tests, and the choice of both do."""
+    """Return what stays the same as long as Kerf, these tests, what all tests share, and the choice of both do."""
     found = hashlib.sha256(json.dumps([paths, tests]).encode())
-    files = (file for folder in (*PRODUCT, "tests") for file in sorted((tree / folder).rglob("*")))
-    for file in files:
-        name = str(file.relative_to(tree))
-        if file.is_file() and "__pycache__" not in file.parts and not name.startswith(_UNMEASURED):
+    for file in (file for folder in (*PRODUCT, "tests") for file in sorted((tree / folder).rglob("*"))):
+        name = file.relative_to(tree).as_posix()
+        is_other_test = (
+            file.name.startswith("test_") and name.startswith("tests/") and not name.startswith(tuple(tests))
+        )
+        if file.is_file() and "__pycache__" not in file.parts and not is_other_test:
             found.update(f"{name}\n".encode() + file.read_bytes())
     return found.hexdigest()[:16]
 

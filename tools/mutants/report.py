@@ -50,13 +50,12 @@ class Report:
                 print(_row(name.ljust(width), count))
         whole = Counter(self._ends.values())
         tried = whole.total() - whole[_EQUIVALENT]
-        for verdicts, judge in (([Verdict.KILLED], "tests of their group"), (_KILLS, "any test that was tried")):
-            killed = sum(whole[verdict] for verdict in verdicts)
-            print(
-                f"{_share(killed, tried):.1%} of {tried} ({killed}) are killed by {judge}; {DEADLY_SHARE:.0%} must be"
-            )
-        print(f"{whole[_EQUIVALENT]} more are equivalent")
-        return _share(sum(whole[verdict] for verdict in _KILLS), tried) >= DEADLY_SHARE
+        by_group, by_any = whole[Verdict.KILLED], sum(whole[verdict] for verdict in _KILLS)
+        print(f"{_share(by_group, tried):.1%} of {tried} are killed by tests of their group")
+        print(
+            f"{_share(by_any, tried):.1%} of {tried} are killed by any test that was tried; {DEADLY_SHARE:.0%} must be"
+        )
+        return _share(by_any, tried) >= DEADLY_SHARE
 
     def _count(self, field: str) -> dict[str, Counter[str]]:
         counts: dict[str, Counter[str]] = {}

@@ -71,6 +71,19 @@ async def test_a_prepared_claim_is_taken_back_when_it_was_gone_for_longer_than_t
         assert core.store.names() == [f"k8s.gpu.kerf.dev-claim_{kept.uid}"]
 
 
+async def test_of_a_claim_that_is_released_nothing_is_kept_and_of_others_all_is(tmp_path: Path) -> None:
+    """What answers have shown of every claim of a plugin's life would gather without end."""
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        gone, kept = (core.cluster.add(claim(name, device)) for name, device in (("gone", SLICE), ("kept", "gpu-1")))
+        for held in (gone, kept):
+            await core.preparer.prepare_claim(held)
+        assert all(core.preparer.seen.get(held.uid).pods for held in (gone, kept))
+        await core.preparer.unprepare_claim(gone)
+        await look(core, 0)
+        assert core.preparer.seen.get(gone.uid).pods == ()
+        assert core.preparer.seen.get(kept.uid).pods
+
+
 @pytest.mark.parametrize(
     "now",
     [

@@ -21,9 +21,7 @@ def test_a_sample_over_groups_takes_each_operator_of_each_group_in_turn() -> Non
     assert set(Counter(mutant.operator for mutant in taken["large"]).values()) == {2}
     assert {mutant.operator for mutant in taken["small"]} == {mutant.operator for mutant in SMALL}
     assert take_over_groups({"large": LARGE, "small": SMALL}, 1, 8) == taken
-    assert len(take_over_groups({"large": LARGE, "small": []}, 1, 1000)["large"]) == len(LARGE), (
-        "there are no more"
-    )
+    assert len(take_over_groups({"large": LARGE, "small": []}, 1, 1000)["large"]) == len(LARGE), "there are no more"
 
 
 def test_each_kind_of_operators_has_its_mutants_and_simple_removed_statements_are_of_both() -> None:

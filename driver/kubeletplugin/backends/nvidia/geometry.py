@@ -132,7 +132,7 @@ def _profile(reading: ProfileReading, known: Profile | None) -> Profile:
     name = reading.name or (known.name if known else f"{reading.compute_slices}g.{_nominal(reading)}gb")
     return Profile(
         name=name,
-        gi_profile_id=known.gi_profile_id if known and known.gi_profile_id == reading.id else reading.id,
+        gi_profile_id=reading.id,
         gi_profile_enum=reading.enum,
         compute_slices=reading.compute_slices,
         memory_bytes=reading.memory_bytes,

@@ -63,6 +63,16 @@ def test_a_card_as_the_table_has_it_is_that_model_and_differs_in_nothing(model: 
     assert all(profile.gi_profile_id is not None for profile in built.profiles)
 
 
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.id)
+def test_profiles_whose_names_the_card_does_not_say_have_those_of_the_table(model: GpuModel) -> None:
+    nameless = [replace(profile, name="") for profile in profiles_of(model)]
+    built, differences = build_model(card_of(model), nameless, MODELS)
+    assert not differences
+    assert {one.gi_profile_enum: one.name for one in built.profiles} == {
+        one.gi_profile_enum: one.name for one in model.profiles
+    }
+
+
 def test_of_models_with_one_pci_id_the_one_with_the_cards_profiles_is_taken() -> None:
     model = gpu_model("gb200-189gb")
     found, _ = build_model(card_of(model, product="NVIDIA Graphics Device"), profiles_of(model), MODELS)
