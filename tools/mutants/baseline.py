@@ -58,10 +58,9 @@ def digest(tree: Path, paths: Sequence[str], tests: Sequence[str]) -> str:
     found = hashlib.sha256(json.dumps([paths, tests]).encode())
     for file in (file for folder in (*PRODUCT, "tests") for file in sorted((tree / folder).rglob("*"))):
         name = file.relative_to(tree).as_posix()
-        is_other_test = (
-            file.name.startswith("test_") and name.startswith("tests/") and not name.startswith(tuple(tests))
-        )
-        if file.is_file() and "__pycache__" not in file.parts and not is_other_test:
+        is_test = name.startswith("tests/") and file.name.startswith("test_")
+        is_left_out = "__pycache__" in file.parts or (is_test and not name.startswith(tuple(tests)))
+        if file.is_file() and not is_left_out:
             found.update(f"{name}\n".encode() + file.read_bytes())
     return found.hexdigest()[:16]
 

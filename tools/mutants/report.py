@@ -52,10 +52,9 @@ class Report:
         tried = whole.total() - whole[_EQUIVALENT]
         by_group, by_any = whole[Verdict.KILLED], sum(whole[verdict] for verdict in _KILLS)
         print(f"{_share(by_group, tried):.1%} of {tried} are killed by tests of their group")
-        print(
-            f"{_share(by_any, tried):.1%} of {tried} are killed by any test that was tried; {DEADLY_SHARE:.0%} must be"
-        )
-        return _share(by_any, tried) >= DEADLY_SHARE
+        share = _share(by_any, tried)
+        print(f"{share:.1%} of {tried} are killed by any test that was tried; {DEADLY_SHARE:.0%} must be")
+        return share >= DEADLY_SHARE
 
     def _count(self, field: str) -> dict[str, Counter[str]]:
         counts: dict[str, Counter[str]] = {}
