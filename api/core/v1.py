@@ -143,9 +143,17 @@ class PodExtendedResourceClaimStatus(Value):
 
 
 class ContainerStateWaiting(Value):
-    """Why a container has not started (again), such as ``ContainerCreating`` or ``ImagePullBackOff``."""
+    """Why a container has not started (again): ``reason`` is such as ``ContainerCreating`` or ``ImagePullBackOff``."""
 
     reason: str = ""
+    message: str = ""
+
+
+class ContainerStateTerminated(Value):
+    """How a container ended: ``reason`` is such as ``Completed``, ``Error``, or ``StartError`` if it never began."""
+
+    reason: str = ""
+    message: str = ""
 
 
 class ContainerState(Value):
@@ -153,7 +161,25 @@ class ContainerState(Value):
 
     waiting: ContainerStateWaiting | None = None
     running: JsonObject | None = None
-    terminated: JsonObject | None = None
+    terminated: ContainerStateTerminated | None = None
+
+
+class ResourceHealth(Value):
+    """The health of one device as its driver reports it to the kubelet (KEP-4680)."""
+
+    resource_id: str = msgspec.field(default="", name="resourceID")
+    """The first CDI name of the device, else ``driver/pool/device``; of device plugins their own id."""
+    health: str = ""
+    """``Healthy``, ``Unhealthy``, or ``Unknown`` while no driver reports it."""
+    message: str = ""
+
+
+class ResourceStatus(Value):
+    """The devices of one claim, or of one extended resource, that a container has."""
+
+    name: str
+    """``claim:NAME`` or ``claim:NAME/REQUEST`` with the name in ``spec.resourceClaims``, or the resource's name."""
+    resources: tuple[ResourceHealth, ...] = ()
 
 
 class ContainerStatus(Value):
@@ -161,6 +187,9 @@ class ContainerStatus(Value):
 
     name: str
     state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
+    """How the container ended before it was started again."""
+    allocated_resources_status: tuple[ResourceStatus, ...] = ()
 
 
 class PodStatus(Value):

@@ -67,7 +67,14 @@ _PAUSES_S: Final = {"slow": 5.0, "normal": 1.0, "full": 0.0}
 _WHY_S: Final = 2.0
 """Seconds that the search on one node may take for an answer of ``kerf why``."""
 _FINAL: Final = frozenset(
-    {Verdict.CANNOT_START, Verdict.DOES_NOT_FIT, Verdict.BLOCKED, Verdict.INVALID, Verdict.UNDECIDED}
+    {
+        Verdict.CANNOT_START,
+        Verdict.DEVICES_FAILED,
+        Verdict.DOES_NOT_FIT,
+        Verdict.BLOCKED,
+        Verdict.INVALID,
+        Verdict.UNDECIDED,
+    }
 )
 """The answers that stay until somebody acts."""
 

@@ -90,6 +90,13 @@ class RequestedResources(Value):
     """The sums by resource, such as ``cpu``."""
 
 
+class PluginPodState(Value):
+    """A pod of Kerf's kubelet plugin, as the chart makes them."""
+
+    node: str
+    is_ready: bool = False
+
+
 class ClusterState(Value):
     """The objects on which allocation depends; ``dump.redact`` removes what no report needs."""
 
@@ -117,8 +124,11 @@ class ClusterState(Value):
     discovery_configurations: tuple[DiscoveryConfigurationState, ...] = ()
     discovered_devices: tuple[DiscoveredDeviceState, ...] = ()
     """The devices that nodes have found by these configurations."""
+    plugin_pods: tuple[PluginPodState, ...] = ()
+    """The pods of Kerf's plugins; none where a plugin is no pod, or has other labels than the chart's."""
     events: tuple[Event, ...] = ()
-    """The events that say why devices are not prepared, not released, or not allocated by a driver's controller."""
+    """The events that say why devices are not prepared, not released, withheld by a plugin of Kerf, or not allocated by
+    a driver's controller, and why containers do not get them."""
     forbidden_lists: dict[str, str] = {}
     """The optional lists that may not be read, and without which a report is less exact: the reason, by plural."""
     classic: ClassicState | None = None

@@ -1,11 +1,11 @@
 """The collector, which reads a ``ClusterState`` from an API server: the only I/O of diagnostics.
 
 Lists that Kerf's own API or events have are optional: where they may not be read, the state names them in
-``forbidden_lists``, and reports say so. Of events only those are read that kubelets, kube-controller-manager and
-drivers' controllers write about devices.
+``forbidden_lists``, and reports say so. Of events only those are kept that kubelets, kube-controller-manager, Kerf's
+plugins and drivers' controllers write about devices.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import anyio
@@ -19,24 +19,39 @@ from kerf_dra.api.kerf.v1alpha1 import RESOURCE_CLASSES
 from kerf_dra.api.model.metadata import share_texts
 from kerf_dra.api.wire import Kind, projected_kind
 from kerf_dra.driver.allocation.pools.interned_slices import CompactSlice, InternedSlices, SliceCompactor
-from kerf_dra.driver.diagnostics.cluster_state import ClassicState, ClusterState
+from kerf_dra.driver.diagnostics.cluster_state import ClassicState, ClusterState, PluginPodState
+from kerf_dra.driver.diagnostics.explain.node_events import NODE_REASONS
 from kerf_dra.driver.diagnostics.extended_resources.discovered_devices import (
     DiscoveredDeviceUse,
     find_discovered,
 )
 from kerf_dra.driver.diagnostics.extended_resources.offered_resources import find_offered, offers_resources
 from kerf_dra.driver.diagnostics.node_fit import sum_requests
+from kerf_dra.driver.diagnostics.runtime_messages import find_device_failure
 from kerf_dra.driver.kube.discovery import ClassicFeatures, discover, discover_classic
 from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.http.errors import ForbiddenError, NotFoundError
 
 _UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
 """A field selector without finished pods, which neither hold nor need devices."""
-_POD_REASONS: Final = ("FailedPrepareDynamicResources", "FailedKillPod", "FailedResourceClaimCreation")
-"""The reasons of events about pods and their devices: one that cannot start, one that cannot end (of the kubelet), and
-one for which kube-controller-manager cannot create a claim."""
-_CONTROLLER_REASON: Final = "Failed"
-"""The reason of a driver's controller's events (upstream's controller has the same); others use it as well."""
+_POD_REASONS: Final = (
+    "FailedPrepareDynamicResources",
+    "FailedKillPod",
+    "FailedResourceClaimCreation",
+    "FailedCreatePodSandBox",
+    "FailedMount",
+    "FailedAttachVolume",
+)
+"""The reasons of events about pods that say why one with devices does not start or end: of the kubelet, of
+kube-controller-manager, which cannot create a claim, and of the controller that attaches volumes."""
+_ABOUT_NODES: Final = "involvedObject.kind=Node"
+"""The field selector of events about nodes, which Kerf's plugins write about cards."""
+_FAILED: Final = "Failed"
+"""The reason of the kubelet's events about containers, of which those are kept that quote a runtime about devices, and
+of a driver's controller's events (upstream's controller has the same)."""
+_NAME_LABEL: Final = "app.kubernetes.io/name"
+PLUGIN_NAME: Final = "kerf-kubelet-plugin"
+"""The name in the label of the pods of Kerf's plugins (deploy/chart/kerf)."""
 CONTROLLERS: Final = ("resource driver ", "kerf-controller")
 """How the component of a driver's controller begins: upstream's library, and Kerf's."""
 _EVENTS_OF_AN_OBJECT: Final = 8
@@ -80,8 +95,8 @@ async def collect_state(client: Client, now: Callable[[], str], namespace: str =
         tasks.start_soon(reader.read_optional, "resource_classes", RESOURCE_CLASSES)
         tasks.start_soon(reader.read_optional, "configurations", DISCOVERY_CONFIGURATIONS)
         tasks.start_soon(reader.read_optional, "devices", DISCOVERED_DEVICES)
-        for reason in _POD_REASONS:
-            tasks.start_soon(reader.read_events, f"reason={reason}", namespace)
+        selectors = [*(f"reason={reason}" for reason in (*_POD_REASONS, _FAILED)), _ABOUT_NODES]
+        tasks.start_soon(reader.read_events, selectors, namespace)
     lists = reader.lists
     pods = tuple(pod for pod in lists["pods"] if _uses_devices(pod))
     requested = None if PODS.plural in reader.forbidden_lists else sum_requests(lists["pods"])
@@ -97,6 +112,7 @@ async def collect_state(client: Client, now: Callable[[], str], namespace: str =
         claims=lists["claims"],
         templates=lists["templates"],
         classes=lists["classes"],
+        plugin_pods=tuple(_find_plugin_pods(lists["pods"])),
         slices=InternedSlices(lists["slices"], compactor.interner),
         taint_rules=lists.get("taint_rules", ()),
         resource_classes=lists["resource_classes"],
@@ -123,8 +139,8 @@ async def _collect_classic(reader: "_Reader", api: ClassicFeatures, gathered_at:
         tasks.start_soon(reader.read_optional, "devices", DISCOVERED_DEVICES)
         for kind in kinds:
             tasks.start_soon(reader.read_optional, kind.kind, kind)
-        for reason in (*_POD_REASONS, _CONTROLLER_REASON):
-            tasks.start_soon(reader.read_events, f"reason={reason},type=Warning", namespace)
+        selectors = [f"reason={reason},type=Warning" for reason in (*_POD_REASONS, _FAILED)]
+        tasks.start_soon(reader.read_events, selectors, namespace)
     lists = reader.lists
     if lists["configurations"]:
         await reader.read("node_setups", NODE_SETUPS)
@@ -137,6 +153,7 @@ async def _collect_classic(reader: "_Reader", api: ClassicFeatures, gathered_at:
         nodes=lists["nodes"],
         pods=pods,
         requested=sum_requests(lists["pods"]),
+        plugin_pods=tuple(_find_plugin_pods(lists["pods"])),
         discovery_configurations=configurations,
         discovered_devices=devices,
         events=tuple(_relevant(reader.events, pods)),
@@ -182,18 +199,21 @@ class _Reader:
         except ForbiddenError as error:
             self.forbidden_lists[kind.plural] = str(error)
 
-    async def read_events(self, field_selector: str, namespace: str) -> None:
-        """Read events of all namespaces, or of ``namespace`` where that is forbidden."""
-        try:
-            self.events += (await self._client.list(EVENTS, field_selector=field_selector)).items
-        except ForbiddenError as error:
-            if not namespace:
-                self.forbidden_lists[EVENTS.plural] = str(error)
-                return
+    async def read_events(self, field_selectors: Sequence[str], namespace: str) -> None:
+        """Read events of all namespaces, or of ``namespace`` where that is forbidden.
+
+        One list follows the other: an API server reads all its events for each.
+        """
+        refused = ""
+        for where in dict.fromkeys(("", namespace)):
             try:
-                self.events += (await self._client.list(EVENTS, namespace, field_selector=field_selector)).items
-            except ForbiddenError as again:
-                self.forbidden_lists[EVENTS.plural] = str(again)
+                for selector in field_selectors:
+                    self.events += (await self._client.list(EVENTS, where, field_selector=selector)).items
+            except ForbiddenError as error:
+                refused = str(error)
+            else:
+                return
+        self.forbidden_lists[EVENTS.plural] = refused
 
 
 def _uses_devices(pod: Pod) -> bool:
@@ -206,17 +226,32 @@ def _uses_devices(pod: Pod) -> bool:
     )
 
 
+def _find_plugin_pods(pods: Iterable[Pod]) -> Iterator[PluginPodState]:
+    """Yield the pods of Kerf's plugins, by the label of the chart's DaemonSets."""
+    for pod in pods:
+        if pod.metadata.labels.get(_NAME_LABEL) == PLUGIN_NAME and pod.spec.node_name:
+            is_ready = any(each.type == "Ready" and each.status == "True" for each in pod.status.conditions)
+            yield PluginPodState(node=pod.spec.node_name, is_ready=is_ready)
+
+
 def _relevant(events: Iterable[Event], pods: Iterable[Pod]) -> Iterator[Event]:
-    """Yield the newest events of each object: those about ``pods``, and those of drivers' controllers."""
+    """Yield the newest events of each object about devices of ``pods`` and nodes, and those of drivers' controllers."""
     uids = {pod.metadata.uid for pod in pods}
-    kept: dict[str, int] = {}
+    kept: dict[tuple[str, str, str], int] = {}
     for event in sorted(events, key=lambda event: event.last_timestamp or "", reverse=True):
         about = event.involved_object
-        if event.reason == _CONTROLLER_REASON:
-            component = event.source.component or event.reporting_component
-            is_relevant = component.startswith(CONTROLLERS)
-        else:
-            is_relevant = about.uid in uids
-        if is_relevant and kept.setdefault(about.uid, 0) < _EVENTS_OF_AN_OBJECT:
-            kept[about.uid] += 1
+        key = about.kind, about.uid, about.name
+        if _is_relevant(event, uids) and kept.setdefault(key, 0) < _EVENTS_OF_AN_OBJECT:
+            kept[key] += 1
             yield event
+
+
+def _is_relevant(event: Event, pods: Container[str]) -> bool:
+    """Whether an event says something of devices; ``pods`` are the UIDs of those that use some."""
+    about = event.involved_object
+    if about.kind == "Node":
+        return event.reason in NODE_REASONS
+    if event.reason != _FAILED:
+        return about.uid in pods
+    component = event.source.component or event.reporting_component
+    return component.startswith(CONTROLLERS) or (about.uid in pods and find_device_failure(event.message) is not None)

@@ -2,8 +2,9 @@
 
 Redaction removes the places where secrets are: everything of containers but their names, resources and states (commands
 and environments hold passwords), annotations, opaque parameters of drivers, device data that drivers report, the
-labels of all objects but nodes (of pods the hash of their template stays), and messages of conditions other than the
-scheduler's, those of Kerf's classes, and those on which the binding of a pod depends. What allocation depends on, what
+labels of all objects but nodes (of pods the hash of their template stays), messages of conditions other than the
+scheduler's, those of Kerf's classes, and those on which the binding of a pod depends, and messages of containers that
+are not about devices. What allocation depends on, what
 identifies devices and their users, and the events that say why devices are not ready, stays as it was written:
 ``docs/diagnostics.md`` lists these texts.
 """
@@ -17,6 +18,7 @@ import msgspec
 from kerf_dra.api.core.v1 import (
     Container,
     ContainerState,
+    ContainerStateTerminated,
     ContainerStateWaiting,
     ContainerStatus,
     Event,
@@ -53,6 +55,7 @@ from kerf_dra.api.model.metadata import Condition, ObjectMeta, ObjectT
 from kerf_dra.api.wire import dec_hook, enc_hook
 from kerf_dra.driver.allocation.pools.interned_slices import InternedSlices
 from kerf_dra.driver.diagnostics.cluster_state import ClassicState, ClusterState
+from kerf_dra.driver.diagnostics.runtime_messages import find_device_failure
 
 API_VERSION: Final = "kerf.dev/v1alpha1"
 KIND: Final = "ClusterDump"
@@ -217,15 +220,30 @@ def _container(container: Container) -> Container:
 
 
 def _container_status(status: ContainerStatus) -> ContainerStatus:
-    state = status.state
     return ContainerStatus(
         name=status.name,
-        state=ContainerState(
-            waiting=None if state.waiting is None else ContainerStateWaiting(reason=state.waiting.reason),
-            running=None if state.running is None else {},
-            terminated=None if state.terminated is None else {},
-        ),
+        state=_container_state(status.state),
+        last_state=_container_state(status.last_state),
+        allocated_resources_status=status.allocated_resources_status,
     )
+
+
+def _container_state(state: ContainerState) -> ContainerState:
+    waiting, ended = state.waiting, state.terminated
+    return ContainerState(
+        waiting=None
+        if waiting is None
+        else ContainerStateWaiting(reason=waiting.reason, message=_about_devices(waiting.message)),
+        running=None if state.running is None else {},
+        terminated=None
+        if ended is None
+        else ContainerStateTerminated(reason=ended.reason, message=_about_devices(ended.message)),
+    )
+
+
+def _about_devices(message: str) -> str:
+    """Return a message about a container's devices; others may quote its command or environment."""
+    return message if find_device_failure(message) else ""
 
 
 def _claim(claim: ResourceClaim) -> ResourceClaim:

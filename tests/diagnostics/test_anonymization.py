@@ -19,11 +19,12 @@ from kerf_dra.driver.diagnostics.anonymization.pseudonyms import Pseudonyms, Sna
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
 from kerf_dra.driver.diagnostics.cluster_state import ClusterState
 from kerf_dra.driver.diagnostics.dump import decode_dump, encode_dump, redact
-from kerf_dra.driver.diagnostics.explain.pod_start import _FAILURES
+from kerf_dra.driver.diagnostics.explain.kubelet_messages import classify_message, is_runtime_failure
 from kerf_dra.driver.diagnostics.explain.why import explain_claim, explain_pod
 from kerf_dra.driver.diagnostics.explain.workload_pods import explain_workload
 from kerf_dra.driver.diagnostics.frag import measure_fragmentation
 from kerf_dra.driver.diagnostics.plan import plan_workloads
+from kerf_dra.driver.diagnostics.runtime_messages import find_device_failure
 from tests.fakes.cluster_states import (
     allocate_claims,
     claim,
@@ -37,6 +38,7 @@ from tests.fakes.cluster_states import (
     slices,
     state,
 )
+from tests.fakes.kubelet_texts import DEVICE_TEXTS, KILL_TEXTS, PREPARE_TEXTS
 
 DOMAIN = 'device.attributes["gpu.kerf.dev"]'
 NODES = ("zebra", "acme-gpu-7", "ip-10-1-2-3.eu-west-1.compute.internal")
@@ -212,14 +214,21 @@ def test_every_function_of_cel_and_every_word_by_which_a_cause_is_known_is_publi
     assert {row.name.removeprefix("__") for row in FUNCTIONS if not is_public(row.name.removeprefix("__"))} == {
         "equals_text"  # Kerf's own, in no expression of anybody
     }
-    for failure in _FAILURES:
-        example = failure.pattern.pattern.replace("[Cc]", "C").replace("\\", "")
-        words = Pseudonyms(
-            SnapshotWords(
-                kept=frozenset(), nodes=frozenset(), names=frozenset(), derived=frozenset(), texts=frozenset({example})
-            )
-        )
-        assert words.replace(example) == example
+
+
+@pytest.mark.parametrize(
+    "message",
+    [text for text, _ in (*PREPARE_TEXTS.values(), *DEVICE_TEXTS.values(), *KILL_TEXTS.values())],
+)
+def test_messages_of_kubelets_and_runtimes_keep_the_words_by_which_they_are_recognized(message: str) -> None:
+    texts = frozenset({message})
+    words = Pseudonyms(
+        SnapshotWords(kept=frozenset(), nodes=frozenset(), names=frozenset(), derived=frozenset(), texts=texts)
+    )
+    anonymous = words.replace(message)
+    assert classify_message(anonymous) == classify_message(message)
+    assert find_device_failure(anonymous) == find_device_failure(message)
+    assert is_runtime_failure(anonymous) == is_runtime_failure(message)
 
 
 def test_events_and_labels_without_objects_are_replaced() -> None:

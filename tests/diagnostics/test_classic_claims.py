@@ -40,7 +40,7 @@ from kerf_dra.driver.diagnostics.dump import decode_dump, encode_dump, redact
 from kerf_dra.driver.diagnostics.errors import QueryError
 from kerf_dra.driver.diagnostics.explain.report import Verdict, WhyReport
 from kerf_dra.driver.diagnostics.explain.why import explain_claim, explain_pod
-from tests.fakes.cluster_states import node, prepare_failure, replace
+from tests.fakes.cluster_states import REFUSED, node, prepare_failure, replace
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:click")
 
@@ -286,10 +286,10 @@ CASES = {
         "gpu-0 of claim default/c is tainted ill=:NoExecute",
     ),
     "a prepare that fails": Case(
-        lambda: cluster(allocated(), pod("node-1"), events=(prepare_failure("p", "Insufficient Resources"),)),
+        lambda: cluster(allocated(), pod("node-1"), events=(prepare_failure("p", REFUSED),)),
         Verdict.CANNOT_START,
         "prepare-failed",
-        "claim default/c cannot be prepared on node-1: Insufficient Resources",
+        "claim default/c cannot be prepared on node-1: NodePrepareResources failed for ResourceClaim p: Insuff",
     ),
     "nothing is wrong": Case(
         lambda: cluster(allocated(), pod("node-1")), Verdict.STARTING, "preparing", "no fault is found: node node-1"

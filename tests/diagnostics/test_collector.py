@@ -34,14 +34,15 @@ from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.api.resource.v1alpha2 import KINDS as CLASSIC
 from kerf_dra.driver.controller.settings import NAME as KERF_CONTROLLER
 from kerf_dra.driver.diagnostics.cluster_state import ClusterState
-from kerf_dra.driver.diagnostics.collector import collect_state
-from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.diagnostics.collector import PLUGIN_NAME, collect_state
+from kerf_dra.driver.kube.http.client import Client, PatchType
 from kerf_dra.driver.kube.http.config import load_access
 from kerf_dra.driver.local.apiserver import ApiServer, ApiServerSettings
 from kerf_dra.driver.local.apiserver.faults import InjectedFault
 
 IN_TIME_S = 120
 """For what takes milliseconds on an idle machine."""
+CHART = Path(__file__).parents[2] / "deploy" / "chart" / "kerf" / "templates" / "kubelet-plugin.yaml"
 FORBIDDEN = InjectedFault(code=HTTPStatus.FORBIDDEN)
 
 
@@ -70,13 +71,15 @@ async def create_pod(client: Client, name: str) -> Pod:
     return await client.create(PODS, Pod(metadata=ObjectMeta(name=name, namespace="default"), spec=spec))
 
 
-async def report(client: Client, about: ObjectReference, reasons: Sequence[str], component: str = "kubelet") -> None:
+async def report(
+    client: Client, about: ObjectReference, reasons: Sequence[str], component: str = "kubelet", message: str = ""
+) -> None:
     for number, reason in enumerate(reasons):
         event = Event(
             metadata=ObjectMeta(name=f"{about.name}.{about.kind}.{number}".lower(), namespace="default"),
             involved_object=about,
             reason=reason,
-            message=f"message {number}",
+            message=message or f"message {number}",
             type="Warning",
             count=1,
             last_timestamp=f"2026-11-21T07:{number:02}:00Z",
@@ -102,11 +105,42 @@ async def test_events_about_devices_are_read_the_newest_of_each_pod(tmp_path: Pa
     assert (state.forbidden_lists, state.resource_classes, state.classic) == ({}, (), None)
 
 
+async def test_events_of_the_kubelet_and_of_plugins_are_read_as_far_as_they_are_about_devices(tmp_path: Path) -> None:
+    """The first of the kubelet's reasons is that of every failed container, mostly for its image."""
+    node = ObjectReference(api_version="v1", kind="Node", name="n", uid="n", namespace="default")
+    async with cluster(tmp_path) as (_, client):
+        made = await create_pod(client, "p")
+        await report(client, about(made), ["Failed", "FailedMount", "Killing"])
+        await report(client, about(made, kind="Container"), ["Failed"], message="unresolvable CDI devices x/y=z")
+        await report(client, node, ["NodeNotReady", "CardInQuarantine", "CardFree"])
+        state = await collect(client)
+    assert sorted(event.reason for event in state.events) == ["CardFree", "CardInQuarantine", "Failed", "FailedMount"]
+    assert {event.message for event in state.events if event.reason == "Failed"} == {"unresolvable CDI devices x/y=z"}
+
+
+async def test_the_pods_of_kerfs_plugins_are_known_by_the_label_of_the_chart(tmp_path: Path) -> None:
+    assert f"app.kubernetes.io/name: {PLUGIN_NAME}\n" in CHART.read_text()
+    spec = PodSpec(containers=(Container(name="plugin", image="kerf"),), node_name="n")
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    async with cluster(tmp_path) as (_, client):
+        for name, label in (("ours", PLUGIN_NAME), ("starting", PLUGIN_NAME), ("other", "dcgm")):
+            labels = {"app.kubernetes.io/name": label}
+            made = Pod(metadata=ObjectMeta(name=name, namespace="default", labels=labels), spec=spec)
+            await client.create(PODS, made)
+        await client.patch(
+            PODS, "ours", {"status": ready}, type=PatchType.MERGE, namespace="default", subresource="status"
+        )
+        state = await collect(client)
+    assert sorted(each.is_ready for each in state.plugin_pods) == [False, True]
+    assert {each.node for each in state.plugin_pods} == {"n"}
+    assert state.pods == ()
+
+
 async def test_without_permission_for_all_namespaces_events_of_one_are_read(tmp_path: Path) -> None:
     async with cluster(tmp_path) as (server, client):
         made = await create_pod(client, "p")
         await report(client, about(made), ["FailedPrepareDynamicResources"])
-        server.faults.add(FORBIDDEN, verb="list", resource="events", times=3)
+        server.faults.add(FORBIDDEN, verb="list", resource="events", times=1)
         state = await collect(client, namespace="default")
     assert len(state.events) == 1
     assert state.forbidden_lists == {}
@@ -116,7 +150,7 @@ async def test_without_permission_for_all_namespaces_events_of_one_are_read(tmp_
 async def test_events_that_may_not_be_read_are_named_and_all_else_is_there(tmp_path: Path, namespace: str) -> None:
     async with cluster(tmp_path) as (server, client):
         await create_pod(client, "p")
-        server.faults.add(FORBIDDEN, verb="list", resource="events", times=6)
+        server.faults.add(FORBIDDEN, verb="list", resource="events", times=2)
         state = await collect(client, namespace)
     assert list(state.forbidden_lists) == ["events"]
     assert "403" in state.forbidden_lists["events"]

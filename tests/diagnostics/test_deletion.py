@@ -4,19 +4,27 @@ from typing import Any
 
 import pytest
 
-from kerf_dra.api.core.v1 import ContainerState, ContainerStatus, Event
+from kerf_dra.api.core.v1 import (
+    ContainerState,
+    ContainerStateTerminated,
+    ContainerStatus,
+    Event,
+    ResourceHealth,
+    ResourceStatus,
+)
 from kerf_dra.api.model.claims import ResourceClaim
 from kerf_dra.api.model.metadata import Condition
 from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
-from kerf_dra.driver.diagnostics.cluster_state import ClusterState
+from kerf_dra.driver.diagnostics.cluster_state import ClusterState, PluginPodState
 from kerf_dra.driver.diagnostics.explain.report import Verdict, WhyReport
 from kerf_dra.driver.diagnostics.explain.why import explain_claim, explain_pod
 from tests.fakes.cluster_states import allocate_claims, claim, gpu_cluster, node, placed_pod, prepare_failure, replace
+from tests.fakes.kubelet_texts import KILL_TEXTS
 
 SOON = "2026-11-21T08:00:20Z"
 LONG_AGO = "2026-11-21T07:50:00Z"
-ENDED = ContainerStatus(name="main", state=ContainerState(terminated={}))
+ENDED = ContainerStatus(name="main", state=ContainerState(terminated=ContainerStateTerminated(reason="Completed")))
 RUNNING = ContainerStatus(name="main", state=ContainerState(running={}))
 
 
@@ -78,10 +86,13 @@ CASES: dict[str, tuple[ClusterState, Verdict, str, str, str]] = {
         "start the plugin of",
     ),
     "the kubelet reports a failure": (
-        replace(ending(SOON, ENDED), events=(kill_failure("the card does not answer"),)),
+        replace(
+            ending(SOON, ENDED),
+            events=(kill_failure("NodeUnprepareResources failed for ResourceClaim p: the card is away"),),
+        ),
         Verdict.CANNOT_END,
         "unprepare-failed",
-        "the kubelet of node-1 cannot end the pod: the card does not answer",
+        "the kubelet of node-1 cannot end the pod: NodeUnprepareResources failed for ResourceClaim p: the card is away",
         "read the log of the driver's plugin",
     ),
     "the kubelet does not reach the plugin": (
@@ -167,3 +178,56 @@ def test_the_finalizer_of_another_controller_keeps_a_claim() -> None:
     answer = explain_deleted(finalizers=("example.com/audit",), reserved=False)
     assert answer.verdict is Verdict.CANNOT_END
     assert [cause.code for cause in answer.causes] == ["finalizer"]
+
+
+@pytest.mark.parametrize(("message", "code"), KILL_TEXTS.values(), ids=KILL_TEXTS.keys())
+def test_what_keeps_a_pod_from_ending_is_the_plugin_or_the_container_runtime(message: str, code: str) -> None:
+    """An error of the container runtime was told as one of the driver's plugin."""
+    answer = explain(replace(ending(SOON, ENDED), events=(kill_failure(message),)))
+    assert answer.verdict is Verdict.CANNOT_END
+    cause = answer.causes[0]
+    assert cause.code == code
+    assert message in cause.message
+    assert ("container runtime" in cause.next_step) == (code == "containers-stopping")
+
+
+def with_health(*healths: str) -> ContainerStatus:
+    resources = tuple(ResourceHealth(resource_id=f"x{number}", health=each) for number, each in enumerate(healths))
+    return replace(ENDED, allocated_resources_status=(ResourceStatus(name="claim:p", resources=resources),))
+
+
+def plugins(*nodes: str, is_ready: bool = True) -> tuple[PluginPodState, ...]:
+    return tuple(PluginPodState(node=name, is_ready=is_ready) for name in nodes)
+
+
+SILENT: dict[str, tuple[ContainerStatus, tuple[PluginPodState, ...], str]] = {
+    # the container, the pods of Kerf's plugins, why no plugin answers; empty: one does
+    "nothing is known": (ENDED, (), ""),
+    "the plugin's pod is ready": (ENDED, plugins("node-1", "node-2"), ""),
+    "no plugin's pod is on the node": (ENDED, plugins("node-2"), "no pod of Kerf's kubelet plugin is ready on node-1"),
+    "the plugin's pod is not ready": (
+        ENDED,
+        (*plugins("node-1", is_ready=False), *plugins("node-2")),
+        "no pod of Kerf's kubelet plugin is ready on node-1",
+    ),
+    "an old and a new pod of an update": (ENDED, (*plugins("node-1", is_ready=False), *plugins("node-1")), ""),
+    "the plugin reports health": (with_health("Healthy"), (), ""),
+    "one device of two is unknown to the driver": (with_health("Healthy", "Unknown"), (), ""),
+    "the plugin's stream has ended": (
+        with_health("Unknown", "Unknown"),
+        (),
+        "the kubelet of node-1 has lost its connection to the plugin of gpu.kerf.dev",
+    ),
+}
+
+
+@pytest.mark.parametrize(("status", "pods", "why"), SILENT.values(), ids=SILENT.keys())
+def test_a_plugin_that_has_gone_is_told_before_its_slices_are_deleted(
+    status: ContainerStatus, pods: tuple[PluginPodState, ...], why: str
+) -> None:
+    """For 30 s after the plugin had gone the answer was to wait for it."""
+    answer = explain(replace(ending(SOON, status), plugin_pods=pods))
+    assert answer.verdict is (Verdict.CANNOT_END if why else Verdict.ENDING)
+    cause = answer.causes[0]
+    assert cause.code == ("driver-absent" if why else "unprepare-pending")
+    assert why in cause.message

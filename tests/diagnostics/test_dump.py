@@ -8,6 +8,7 @@ import pytest
 from kerf_dra.api.core.v1 import (
     Container,
     ContainerState,
+    ContainerStateTerminated,
     ContainerStatus,
     EnvVar,
     Event,
@@ -96,7 +97,9 @@ def with_secrets() -> ClusterState:
                     message=SECRET,
                     reason=SECRET,
                     container_statuses=(
-                        ContainerStatus(name="main", state=ContainerState(terminated={"message": SECRET})),
+                        ContainerStatus(
+                            name="main", state=ContainerState(terminated=ContainerStateTerminated(message=SECRET))
+                        ),
                     ),
                 ),
             )

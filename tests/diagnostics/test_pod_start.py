@@ -34,6 +34,7 @@ from kerf_dra.driver.diagnostics.dump import decode_dump, encode_dump, redact
 from kerf_dra.driver.diagnostics.explain.report import CauseCode, Verdict, WhyReport
 from kerf_dra.driver.diagnostics.explain.why import explain_claim, explain_pod
 from tests.fakes.cluster_states import (
+    REFUSED,
     allocate_claims,
     claim,
     gpu_cluster,
@@ -237,10 +238,10 @@ def test_a_dump_without_secrets_tells_the_same_causes(case: Case) -> None:
 
 
 def test_a_message_that_is_repeated_is_told_once_with_its_count() -> None:
-    refused = prepare_failure("p", "Insufficient Resources", count=9)
+    refused = prepare_failure("p", REFUSED, count=9)
     answer = explain(replace(placed(), events=(refused, refused)))
     [cause] = answer.causes
-    assert ", 9 times in 30 s: Insufficient Resources" in cause.message
+    assert f", 9 times in 30 s: {REFUSED}" in cause.message
 
 
 def test_events_about_an_earlier_pod_of_the_name_do_not_count() -> None:
@@ -273,7 +274,7 @@ def test_events_that_could_not_be_read_are_no_proof_of_anything() -> None:
 
 
 def test_a_pod_that_cannot_start_is_told_where_a_new_one_would() -> None:
-    now = replace(placed(nodes=3), events=(prepare_failure("p", "Insufficient Resources"),))
+    now = replace(placed(nodes=3), events=(prepare_failure("p", REFUSED),))
     now = replace(now, pods=(owned(now.pods[0], "ReplicaSet", "web"),))
     answer = explain(now)
     assert answer.fitting_nodes == ("node-2", "node-3")
@@ -284,7 +285,7 @@ def test_a_pod_that_cannot_start_is_told_where_a_new_one_would() -> None:
 
 
 def test_no_other_node_is_proposed_to_a_pod_that_shares_its_claim() -> None:
-    now = replace(placed(nodes=2), events=(prepare_failure("p", "Insufficient Resources"),))
+    now = replace(placed(nodes=2), events=(prepare_failure("p", REFUSED),))
     [held] = now.claims
     [user] = held.status.reserved_for
     shared = replace(held, status=replace(held.status, reserved_for=(user, replace(user, name="q", uid="uid-q"))))
@@ -495,7 +496,7 @@ def test_shares_may_sum_up_to_the_capacity_and_no_further(amount: str, codes: li
 
 
 def test_a_claim_is_explained_by_the_pod_that_uses_it_and_cannot_start() -> None:
-    now = replace(placed(), events=(prepare_failure("p", "Insufficient Resources"),))
+    now = replace(placed(), events=(prepare_failure("p", REFUSED),))
     answer = explain_claim(ClusterIndex(now), ObjectRef("default", "p"))
     assert (answer.subject.kind, answer.verdict) == ("ResourceClaim", Verdict.CANNOT_START)
     assert answer.causes[0].code == "prepare-failed"
@@ -503,7 +504,10 @@ def test_a_claim_is_explained_by_the_pod_that_uses_it_and_cannot_start() -> None
 
 def test_a_few_messages_are_told_the_newest_first() -> None:
     def at(second: int) -> Event:
-        return replace(prepare_failure("p", f"message {second}"), last_timestamp=f"2026-11-21T07:59:0{second}Z")
+        return replace(
+            prepare_failure("p", f"NodePrepareResources: message {second}"),
+            last_timestamp=f"2026-11-21T07:59:0{second}Z",
+        )
 
     answer = explain(replace(placed(), events=tuple(map(at, range(6)))))
     [cause] = answer.causes
@@ -521,7 +525,7 @@ def test_the_claim_for_extended_resources_is_explained_like_any_other() -> None:
     now = placed()
     status = PodExtendedResourceClaimStatus(resource_claim_name="p")
     pod_of_limits = placed_pod("p", extended_resource_claim_status=status)
-    now = replace(now, pods=(pod_of_limits,), events=(prepare_failure("p", "Insufficient Resources"),))
+    now = replace(now, pods=(pod_of_limits,), events=(prepare_failure("p", REFUSED),))
     answer = explain(now)
     assert [each.name for each in answer.claims] == ["p"]
     assert answer.causes[0].message.startswith("claim default/p cannot be prepared on node-1")

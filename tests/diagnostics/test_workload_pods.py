@@ -17,6 +17,7 @@ from kerf_dra.driver.diagnostics.dump import encode_dump, redact
 from kerf_dra.driver.diagnostics.errors import QueryError
 from kerf_dra.driver.diagnostics.explain.workload_pods import explain_waiting_pods, explain_workload
 from tests.fakes.cluster_states import (
+    REFUSED,
     allocate_claims,
     claim,
     gpu_cluster,
@@ -43,7 +44,7 @@ def busy() -> ClusterState:
             owned(pod("c", "c"), "ReplicaSet", "web-5d4f", **hashed),
             owned(pod("d", "d"), "Job", "night-29400000"),
         ),
-        events=(prepare_failure("b", "Insufficient Resources"),),
+        events=(prepare_failure("b", REFUSED),),
     )
 
 

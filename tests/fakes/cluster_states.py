@@ -58,6 +58,8 @@ from kerf_dra.driver.partitions.pool_compiler import compile_pool
 from kerf_dra.driver.partitions.slice_limits import SliceLayout
 
 replace = msgspec.structs.replace
+REFUSED: Final = "NodePrepareResources failed for ResourceClaim p: Insufficient Resources"
+"""How a kubelet quotes a plugin that refuses to prepare the claim ``p``."""
 ATTRIBUTES: Final = f'device.attributes["{GPU.driver}"]'
 
 

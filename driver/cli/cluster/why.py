@@ -53,6 +53,7 @@ _EXITS: Final = {
     Verdict.HAS_DEVICES: 0,
     Verdict.STARTING: 0,
     Verdict.CANNOT_START: EXIT_DOES_NOT_FIT,
+    Verdict.DEVICES_FAILED: EXIT_DOES_NOT_FIT,
     Verdict.ENDING: 0,
     Verdict.CANNOT_END: EXIT_DOES_NOT_FIT,
     Verdict.FITS: 0,

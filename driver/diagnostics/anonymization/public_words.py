@@ -39,13 +39,15 @@ _KUBERNETES: Final = """
     Job CronJob Namespace ServiceAccount ReplicationController apps batch core default kube system public kerf dev
     kubernetes k8s io resource node beta topology hostname arch os instance zone region role control plane master worker
     amd64 arm64 linux windows nvidia amd intel com gpu gpus fpga fpgas tpu npu product memory cpu storage ephemeral
-    unschedulable unreachable pressure disk pid network unavailable ready not out of service cloudprovider
-    uninitialized NoSchedule NoExecute PreferNoSchedule None In NotIn Exists DoesNotExist Gt Lt Equal ExactCount All
-    Ready PodScheduled PodReadyToStartContainers True False Unknown Unschedulable SchedulingGated SchedulerError
-    Pending Running Succeeded Failed Normal Warning KubeletReady KubeletNotReady NodeStatusUnknown
-    NodeStatusNeverUpdated ContainersNotReady ContainersNotInitialized ContainerCreating PodInitializing
-    CrashLoopBackOff ErrImagePull ImagePullBackOff InvalidImageName CreateContainerConfigError CreateContainerError
-    RunContainerError FailedPrepareDynamicResources FailedKillPod FailedResourceClaimCreation WaitForFirstConsumer
+    unschedulable unreachable pressure disk pid network unavailable ready not out of service cloudprovider uninitialized
+    NoSchedule NoExecute PreferNoSchedule None In NotIn Exists DoesNotExist Gt Lt Equal ExactCount All Ready
+    PodScheduled PodReadyToStartContainers True False Unknown Unschedulable SchedulingGated SchedulerError Pending
+    Running Succeeded Failed Normal Warning KubeletReady KubeletNotReady NodeStatusUnknown NodeStatusNeverUpdated
+    ContainersNotReady ContainersNotInitialized ContainerCreating PodInitializing CrashLoopBackOff ErrImagePull
+    ImagePullBackOff InvalidImageName CreateContainerConfigError CreateContainerError RunContainerError StartError
+    ContainerCannotRun Completed Healthy Unhealthy FailedCreatePodSandBox FailedMount FailedAttachVolume
+    InUseOutsideKerf CardInQuarantine CardModeUnavailable CardsNotDiscovered CardsDiscovered CardFree PartitionGone
+    SharesNotPublished FailedPrepareDynamicResources FailedKillPod FailedResourceClaimCreation WaitForFirstConsumer
     Immediate Shareable FromClass FromClaim finalizer finalizers protection delete reserved foreground
     foregroundDeletion orphan hash template status metadata name namespace matchFields pciBusID pcieRoot numaNode
     standard requests limits count hugepages Always OnFailure Never
@@ -61,12 +63,21 @@ _SENTENCES: Final = """
     refused, code = DeadlineExceeded, context deadline exceeded; DRA driver plugin is not registered, not found in the
     list of registered DRA drivers; User "system:node:" cannot get resource "resourceclaims" in API group at the cluster
     scope, no relationship found between node and this object; two claims for one exclusive device; this node does not
-    have it; in use outside of Kerf; spec.devices.config opaque.parameters, device configuration, needs adminAccess;
-    not reserved for pod, pod not allowed to use; PodResourceClaim: exceeded quota: requested, used, limited: failed to
+    have it; in use outside of Kerf; spec.devices.config opaque.parameters, device configuration, needs adminAccess; not
+    reserved for pod, pod not allowed to use; PodResourceClaim: exceeded quota: requested, used, limited: failed to
     create ResourceClaim; is forbidden; its resource handle, it has, pods use it; NodeUnprepareResources failed to
-    unprepare resources for claim; waiting for binding conditions; nodes are available: had untolerated taint, didn't
-    match Pod's node affinity/selector, cannot allocate all claims, still not schedulable, preemption: is not helpful
-    for scheduling, No preemption victims found for incoming pod, Insufficient; resource driver controller
+    unprepare resources for claim; fetch, not allocated, was not created for, is not owner, neither nor, old different
+    UID still exists, could not find the requested resource, none of the supported fields are set, not created yet,
+    checkpoint cache, DRAOptionalNodeOperations feature gate, dial unix, driver's socket, NodePrepareResources skipped,
+    left out, returned result for unknown claim, failed for; error killing: KillContainer KillPodSandbox StopContainer
+    StopPodSandbox containerd crio; unresolvable CDI devices, CDI device injection failed, failed to inject, error
+    running createRuntime createContainer startContainer prestart hook, executing, hooks, nvidia cdi ctk container cli,
+    could not apply required modification to specification; OCI runtime create failed, runc crun, stat host, gathering
+    information while adding custom, creating, mknod, mount mounting rootfs, no such file or directory; card gets no
+    claims, is partly, has lost, is not available, is free for claims again, backend cannot discover its cards; waiting
+    for binding conditions; nodes are available: had untolerated taint, didn't match Pod's node affinity/selector,
+    cannot allocate all claims, still not schedulable, preemption: is not helpful for scheduling, No preemption victims
+    found for incoming pod, Insufficient; resource driver controller
 """
 
 

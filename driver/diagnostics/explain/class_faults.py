@@ -17,6 +17,7 @@ from kerf_dra.driver.allocation.semantics.matching import selector_expressions
 from kerf_dra.driver.cel.attribute_references import Map, Read, analyze_expression
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
 from kerf_dra.driver.diagnostics.explain.report import Cause, CauseCode
+from kerf_dra.driver.families.registry import installed_families
 from kerf_dra.driver.scheduling.extended_resources import classes_by_resource
 
 _ALIKE: Final = 0.75
@@ -69,6 +70,17 @@ def find_classes_without_devices(cluster: ClusterIndex, claims: Sequence[Resourc
                 next_step="change the class, or add a node with such devices",
                 objects=(f"resourceclass {name}",),
             )
+
+
+def may_want_own_devices(cluster: ClusterIndex, claims: Sequence[ResourceClaim]) -> bool:
+    """Whether a class of ``claims`` may select devices of Kerf's drivers, by the drivers that its CEL names."""
+    own = [family.driver for family in installed_families().values()]
+    for name in dict.fromkeys(name for _, _, name in _named_classes(claims)):
+        class_ = cluster.classes.get(name)
+        text = " ".join(selector_expressions(class_.spec.selectors)) if class_ is not None else ""
+        if "device.driver" not in text or any(driver in text for driver in own):
+            return True
+    return False
 
 
 def find_refused_resource(cluster: ClusterIndex, pod: Pod) -> Cause | None:

@@ -12,9 +12,10 @@ from kerf_dra.api.core.v1 import Pod
 from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.api.model.names import ObjectRef, list_names
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
-from kerf_dra.driver.diagnostics.explain.device_faults import absent_step, why_absent
+from kerf_dra.driver.diagnostics.explain.device_faults import absent_step, why_absent, why_silent
+from kerf_dra.driver.diagnostics.explain.kubelet_messages import is_plugin_away, is_runtime_failure
 from kerf_dra.driver.diagnostics.explain.next_steps import merge_causes
-from kerf_dra.driver.diagnostics.explain.pod_start import check_node_of_pod, is_plugin_away
+from kerf_dra.driver.diagnostics.explain.pod_start import check_node_of_pod
 from kerf_dra.driver.diagnostics.explain.pod_status import HeldClaim, events_about, running_containers
 from kerf_dra.driver.diagnostics.explain.report import Cause, CauseCode, Verdict
 from kerf_dra.driver.diagnostics.times import format_seconds, seconds_between
@@ -59,6 +60,9 @@ def _check_kubelet(
             failures[0].message,
             list_names(list(dict.fromkeys(d for claim in claims for d in claim.drivers))),
         )
+        if is_runtime_failure(said):
+            yield _not_killed(pod, said)
+            return
         is_away = is_plugin_away(said)
         yield Cause(
             code=CauseCode.DRIVER_ABSENT if is_away else CauseCode.UNPREPARE_FAILED,
@@ -74,7 +78,10 @@ def _check_kubelet(
     for claim in claims:
         if not claim.is_reserved_for(pod):
             continue
-        absent = {driver: why_absent(cluster, driver, pod.spec.node_name, [claim]) for driver in claim.drivers}
+        absent = {
+            driver: why_absent(cluster, driver, pod.spec.node_name, [claim]) or why_silent(cluster, driver, pod)
+            for driver in claim.drivers
+        }
         away = next((driver for driver, why in absent.items() if why), None)
         objects = f"pod {pod.ref}", f"claim {claim.ref}"
         if away is not None:
@@ -97,6 +104,17 @@ def _check_kubelet(
                 objects=objects,
                 is_fault=is_late,
             )
+
+
+def _not_killed(pod: Pod, said: str) -> Cause:
+    """Return that the container runtime cannot end the containers, by the kubelet's event: no plugin is asked yet."""
+    return Cause(
+        code=CauseCode.CONTAINERS_STOPPING,
+        message=f"the container runtime of {pod.spec.node_name} cannot end the containers: {said}",
+        next_step=f"read the log of the container runtime on {pod.spec.node_name}, and restart it if it does not "
+        "answer (containerd, CRI-O): the kubelet tries again by itself, and unprepares the claims then",
+        objects=(f"pod {pod.ref}",),
+    )
 
 
 def _stopping(pod: Pod, late_s: float, is_late: bool, running: Sequence[str] = ()) -> Cause:

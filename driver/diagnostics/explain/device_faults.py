@@ -7,6 +7,7 @@ has gone. On classic clusters NodeInventories do, for Kerf's own drivers only.
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from kerf_dra.api.core.v1 import Pod
 from kerf_dra.api.model.allocations import DeviceRequestAllocationResult
 from kerf_dra.api.model.device_attributes import kept_out_taint_key, monitor_taint_key
 from kerf_dra.api.model.devices import Device, DeviceTaint, DeviceTaintSelector
@@ -14,9 +15,10 @@ from kerf_dra.api.model.names import DeviceId, list_names
 from kerf_dra.driver.allocation.semantics.allocated_state import PoolId
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
 from kerf_dra.driver.diagnostics.explain.next_steps import plugin_taint_step
-from kerf_dra.driver.diagnostics.explain.pod_status import HeldClaim
+from kerf_dra.driver.diagnostics.explain.pod_status import HeldClaim, container_statuses
 from kerf_dra.driver.diagnostics.explain.report import Cause, CauseCode
 from kerf_dra.driver.diagnostics.times import format_seconds, seconds_between
+from kerf_dra.driver.families.registry import installed_families
 
 _STALE_S: Final = 180.0
 """Seconds without a report after which a plugin counts as away: it reports at least once a minute."""
@@ -44,6 +46,27 @@ def absent_step(driver: str, node: str) -> str:
         f"start the plugin of {driver} on {node} (kubectl get pods -A --field-selector spec.nodeName={node} shows "
         "what runs there): the kubelet tries again by itself"
     )
+
+
+def why_silent(cluster: ClusterIndex, driver: str, pod: Pod) -> str:
+    """Return why the plugin of ``driver`` seems to have gone from the node of ``pod`` within the last 30 s.
+
+    Its ResourceSlices stay for so long. Of Kerf's drivers the pods of their plugins show it at once, and the health of
+    devices, which becomes ``Unknown`` in the pod's status when the plugin's stream to the kubelet ends (KEP-4680).
+    """
+    if driver not in {family.driver for family in installed_families().values()}:
+        return ""
+    node, plugins = pod.spec.node_name, cluster.state.plugin_pods
+    if plugins and not any(each.node == node and each.is_ready for each in plugins):
+        return f"no pod of Kerf's kubelet plugin is ready on {node}"
+    health = {
+        one.health
+        for status in container_statuses(pod)
+        for resource in status.allocated_resources_status
+        if resource.name.startswith("claim:")
+        for one in resource.resources
+    }
+    return f"the kubelet of {node} has lost its connection to the plugin of {driver}" if health == {"Unknown"} else ""
 
 
 def why_absent(cluster: ClusterIndex, driver: str, node: str, claims: Sequence[HeldClaim]) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 
 from kerf_dra.api.core.v1 import Pod, PodResourceClaim
 from kerf_dra.api.model.claims import ResourceClaim
-from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.model.names import ObjectRef, list_names
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
 from kerf_dra.driver.diagnostics.explain.pod_status import events_about
 from kerf_dra.driver.diagnostics.explain.report import Cause, CauseCode, ClaimState
@@ -99,15 +99,15 @@ def describe_claim(claim: ResourceClaim) -> ClaimState:
 
 
 def find_waiting_pod(cluster: ClusterIndex, claim: ResourceClaim) -> Pod | None:
-    """Return the first pod, by name, that waits for ``claim``."""
-    users = (
+    """Return the first pod by name that waits for ``claim``, one that is bound only where no other pod does."""
+    users = [
         pod
         for ref, pod in sorted(cluster.pods.items())
         if ref.namespace == claim.metadata.namespace
         and claim.metadata.name in pod.claim_names().values()
-        and not (pod.spec.node_name or pod.is_finished or pod.is_terminating)
-    )
-    return next(users, None)
+        and not (pod.is_finished or pod.is_terminating)
+    ]
+    return min(users, key=lambda pod: bool(pod.spec.node_name), default=None)
 
 
 def _needed(pod: Pod) -> Iterator[tuple[PodResourceClaim, str | None]]:
@@ -135,10 +135,15 @@ def missing_claim(cluster: ClusterIndex, pod: Pod, entry: PodResourceClaim, *, h
             objects=(f"claim {namespace}/{claim}", f"pod {pod.ref}"),
         )
     if not has_template:
+        elsewhere = sorted(ref.namespace for ref in cluster.templates if ref.name == template)
+        there = f"; namespace {list_names(elsewhere)} has one of this name" if elsewhere else ""
         return Cause(
             code=CauseCode.TEMPLATE_MISSING,
-            message=f"ResourceClaimTemplate {namespace}/{template} does not exist ({path}.resourceClaimTemplateName)",
-            next_step="create the template, or correct the name and create the pod again",
+            message=f"ResourceClaimTemplate {namespace}/{template} does not exist ({path}.resourceClaimTemplateName)"
+            f"{there}",
+            next_step="create the template, or correct the name and create the pod again; if the API server has "
+            "refused it (an admission policy, such as Kerf's for parameters, a webhook or a quota), no object says so: "
+            "kubectl apply --dry-run=server -f FILE repeats the reason",
             objects=(f"resourceclaimtemplate {namespace}/{template}", f"pod {pod.ref}"),
         )
     for event in events_about(cluster, pod, _CREATION_FAILED):

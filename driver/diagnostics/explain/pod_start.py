@@ -1,13 +1,12 @@
 """Why a pod whose claims are all allocated does not start: binding conditions, its node, its devices, failed prepares.
 
 What published objects show is found first; what the kubelet reports in events completes it, or is a cause of its own.
-A kubelet's message is classified by the words of kubelets and of Kerf's plugin (``_FAILURES``); a message of another
-driver is repeated as it is.
+A kubelet's message is classified by ``kubelet_messages``, a container runtime's by ``container_devices``.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from kerf_dra.api.core.v1 import Event, Pod
@@ -15,8 +14,10 @@ from kerf_dra.api.model.claims import ResourceClaim
 from kerf_dra.api.model.metadata import Condition
 from kerf_dra.api.model.names import list_names
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
+from kerf_dra.driver.diagnostics.explain.container_devices import find_container_faults, find_unhealthy_devices
 from kerf_dra.driver.diagnostics.explain.device_faults import find_device_faults, find_driver_faults
 from kerf_dra.driver.diagnostics.explain.double_allocation import find_double_allocations
+from kerf_dra.driver.diagnostics.explain.kubelet_messages import classify_message
 from kerf_dra.driver.diagnostics.explain.next_steps import merge_causes, recreate_step
 from kerf_dra.driver.diagnostics.explain.pod_status import HeldClaim, events_about, has_started, waiting_containers
 from kerf_dra.driver.diagnostics.explain.report import Cause, CauseCode, Verdict
@@ -25,78 +26,20 @@ from kerf_dra.driver.scheduling.binding_conditions import TIMEOUT_S
 
 PREPARE_FAILED: Final = "FailedPrepareDynamicResources"
 """The reason of the kubelet's event about a failed prepare."""
+_WAITING_FOR: Final[Mapping[str, str]] = {
+    "FailedCreatePodSandBox": "see what the message names, mostly the network plugin or the runtime of {node}",
+    "FailedMount": "see what the message names: the volume, or the object that it is of; the claims are prepared next",
+    "FailedAttachVolume": "see what the message names, mostly the driver of the volume; the claims are prepared next",
+}
+"""The kubelet's reasons of events about what a pod waits for beside its devices, with what to do."""
+_LOST: Final = frozenset({CauseCode.DEVICE_GONE, CauseCode.DEVICE_UNHEALTHY, CauseCode.DOUBLE_ALLOCATION})
+"""The causes for which a device of a running pod is of no use to it, or not its own."""
 _ANYWHERE: Final = frozenset({CauseCode.PARAMETERS_REFUSED, CauseCode.NOT_RESERVED})
 """Failures that another node does not cure."""
 _PREFIXES: Final = re.compile(r"(?i:failed to prepare dynamic resources: |prepare dynamic resources: )+")
 """What kubelets write before every message."""
 _MOST_MESSAGES: Final = 3
 """Messages that are shown: a kubelet that tries again repeats a few."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Failure:
-    """A kind of failed prepare, which is recognized by words of its message."""
-
-    pattern: re.Pattern[str]
-    code: CauseCode
-    step: str
-    """``{recreate}`` stands for how the pod gets other devices, ``{node}`` for its node."""
-    is_fault: bool = True
-
-
-_FAILURES: Final = (
-    _Failure(
-        re.compile(r"is not registered|not found in the list of registered|code = Unavailable|[Cc]onnection refused"),
-        CauseCode.DRIVER_ABSENT,
-        "start the driver's plugin on {node} (kubectl get pods -A --field-selector spec.nodeName={node} shows what "
-        "runs there): the kubelet tries again by itself",
-    ),
-    _Failure(
-        re.compile(r"User \"system:node:[^\"]*\" cannot get resource \"resourceclaims\""),
-        CauseCode.CLAIM_NOT_VISIBLE,
-        "wait: the API server's node authorizer lets the kubelet read the claim once it has seen that the pod is on "
-        "{node}, and the kubelet tries again within some 15 s",
-        is_fault=False,
-    ),
-    _Failure(
-        re.compile(r"two claims for one exclusive device"),
-        CauseCode.DOUBLE_ALLOCATION,
-        "wait until the other claim ends, or {recreate}; run one scheduler only for pods with such claims",
-    ),
-    _Failure(
-        re.compile(r"this node does not have it"),
-        CauseCode.DEVICE_GONE,
-        "check that the card is there, or {recreate}",
-    ),
-    _Failure(
-        re.compile(r"in use outside of Kerf"),
-        CauseCode.HARDWARE_HELD,
-        "end what holds the hardware on {node}: the kubelet then tries again by itself; or {recreate}",
-    ),
-    _Failure(
-        re.compile(r"opaque\.parameters|device configuration|needs adminAccess"),
-        CauseCode.PARAMETERS_REFUSED,
-        "correct the field in the claim's template or in the class, then {recreate}: an allocation keeps the "
-        "configuration with which it was made",
-    ),
-    _Failure(
-        re.compile(r"not reserved for|allowed to use"),
-        CauseCode.NOT_RESERVED,
-        "{recreate}, without spec.nodeName: only the scheduler reserves claims, and it does not see a pod that names "
-        "its node",
-    ),
-    _Failure(
-        re.compile(r"DeadlineExceeded|deadline exceeded"),
-        CauseCode.PREPARE_SLOW,
-        "wait: the kubelet asks again, and the driver goes on meanwhile; if nothing changes, read the log of the "
-        "driver's plugin on {node}, or {recreate}",
-    ),
-)
-_OTHER_FAILURE: Final = _Failure(
-    re.compile(""),
-    CauseCode.PREPARE_FAILED,
-    "read the log of the driver's plugin on {node}; the kubelet tries again by itself; for other devices {recreate}",
-)
 
 
 def check_binding(cluster: ClusterIndex, claims: Sequence[ResourceClaim]) -> tuple[Cause, ...]:
@@ -148,6 +91,7 @@ def check_running(
     cluster: ClusterIndex, pod: Pod, claims: Sequence[HeldClaim], found: Sequence[ResourceClaim]
 ) -> tuple[Cause, ...]:
     """Return what a pod that has started should know: containers that wait, and faults of its devices."""
+    failing = tuple(find_container_faults(cluster, pod, claims))
     waiting = tuple(
         Cause(
             code=CauseCode.CONTAINER_WAITING,
@@ -157,8 +101,17 @@ def check_running(
             is_fault=False,
         )
         for name, reason in waiting_containers(pod).items()
+        if not failing
     )
-    return merge_causes((*find_device_faults(cluster, claims), *find_double_allocations(cluster, found), *waiting))
+    return merge_causes(
+        (
+            *failing,
+            *find_unhealthy_devices(pod, claims),
+            *find_device_faults(cluster, claims),
+            *find_double_allocations(cluster, found),
+            *waiting,
+        )
+    )
 
 
 def check_start(
@@ -181,6 +134,8 @@ def check_start(
         *find_double_allocations(cluster, found),
         *_check_reservations(pod, claims),
         *find_device_faults(cluster, published),
+        *find_container_faults(cluster, pod, claims, alternatives),
+        *find_unhealthy_devices(pod, claims, alternatives),
     ]
     failures = tuple(_failed_prepares(cluster, pod, claims, alternatives))
     for failure in failures:
@@ -192,20 +147,30 @@ def check_start(
             causes[index] = replace(causes[index], message=said)
     waits = waiting_containers(pod)
     if not (failures or waits or any(cause.is_fault for cause in causes)):
-        causes.append(_preparing(cluster, pod, claims))
+        causes += _waits_beside_devices(cluster, pod) or (_preparing(cluster, pod, claims),)
     return merge_causes((*causes, *(check_running(cluster, pod, (), ()) if waits else ())))
 
 
 def verdict_of_start(pod: Pod, causes: Sequence[Cause]) -> tuple[Verdict, str]:
     """Return the verdict on a pod that is on a node with its allocated claims, with its sentence."""
     node = pod.spec.node_name
+    codes = {cause.code for cause in causes}
     if has_started(pod):
-        if any(cause.code == CauseCode.CONTAINER_WAITING for cause in causes):
+        if CauseCode.DEVICE_INJECTION_FAILED in codes:
+            return Verdict.CANNOT_START, f"its claims are prepared on {node}, and a container cannot get its devices"
+        if has_lost_devices(causes):
+            return Verdict.DEVICES_FAILED, f"it is on node {node}, and its devices have a fault"
+        if CauseCode.CONTAINER_WAITING in codes:
             return Verdict.STARTING, f"its devices are prepared on {node}, and a container waits"
         return Verdict.HAS_DEVICES, f"all claims have their devices and the pod is on node {node}"
     if any(cause.is_fault for cause in causes):
         return Verdict.CANNOT_START, f"it has its devices on {node} and cannot start"
     return Verdict.STARTING, f"it has its devices on {node} and has not started yet"
+
+
+def has_lost_devices(causes: Sequence[Cause]) -> bool:
+    """Whether a device of a pod that runs is of no use to it, or another claim has it, too."""
+    return any(cause.is_fault and cause.code in _LOST for cause in causes)
 
 
 def check_node_of_pod(cluster: ClusterIndex, pod: Pod) -> Iterator[Cause]:
@@ -253,7 +218,7 @@ def _failed_prepares(
         if message in shown or len(shown) == _MOST_MESSAGES:
             continue
         shown.add(message)
-        failure = _classify(message)
+        failure = classify_message(message)
         claim = _claim_in(message, claims)
         what = f"claim {claim.ref}" if claim else "the pod's claims"
         yield Cause(
@@ -267,13 +232,19 @@ def _failed_prepares(
         )
 
 
-def _classify(message: str) -> _Failure:
-    return next((each for each in _FAILURES if each.pattern.search(message)), _OTHER_FAILURE)
-
-
-def is_plugin_away(message: str) -> bool:
-    """Whether a kubelet's message says that it does not reach the driver's plugin."""
-    return _classify(message).code is CauseCode.DRIVER_ABSENT
+def _waits_beside_devices(cluster: ClusterIndex, pod: Pod) -> tuple[Cause, ...]:
+    """Return what the kubelet reports of the pod beside its devices: the newest of its volumes, or of its sandbox."""
+    for event in events_about(cluster, pod, *_WAITING_FOR):
+        return (
+            Cause(
+                code=CauseCode.KUBELET_ERROR,
+                message=f"not about devices: {event.message} (event {event.reason}{_times(event)})",
+                next_step=f"{_WAITING_FOR[event.reason].format(node=pod.spec.node_name)}; kubectl describe pod "
+                f"{pod.metadata.name} -n {pod.metadata.namespace}; the kubelet tries again by itself",
+                objects=(f"pod {pod.ref}",),
+            ),
+        )
+    return ()
 
 
 def _times(event: Event) -> str:

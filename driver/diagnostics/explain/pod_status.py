@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from kerf_dra.api.core.v1 import Event, Pod
+from kerf_dra.api.core.v1 import ContainerStatus, Event, Pod
 from kerf_dra.api.model.allocations import DeviceRequestAllocationResult, ResourceClaimConsumerReference
 from kerf_dra.api.model.claims import ResourceClaim
 from kerf_dra.api.model.classic import ClassicClaim
@@ -62,14 +62,28 @@ def held_classic_claims(claims: Iterable[ClassicClaim]) -> tuple[HeldClaim, ...]
     )
 
 
+def container_statuses(pod: Pod) -> tuple[ContainerStatus, ...]:
+    """Return the kubelet's reports on all containers of the pod."""
+    return (*pod.status.init_container_statuses, *pod.status.container_statuses)
+
+
 def has_started(pod: Pod) -> bool:
     """Whether the kubelet has prepared the pod's devices: it does so before it makes a sandbox for containers."""
-    statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    statuses = container_statuses(pod)
     return (
         pod.status.phase != "Pending"
         or any(each.type == "PodReadyToStartContainers" and each.status == "True" for each in pod.status.conditions)
         or any(each.state.running is not None or each.state.terminated is not None for each in statuses)
     )
+
+
+def is_in_order(pod: Pod) -> bool:
+    """Whether the pod has started, is to stay, and neither a container nor a device of it is reported as failing."""
+    if pod.is_terminating or not has_started(pod) or waiting_containers(pod):
+        return False
+    statuses = container_statuses(pod)
+    healths = (one.health for each in statuses for part in each.allocated_resources_status for one in part.resources)
+    return "Unhealthy" not in healths
 
 
 def scheduler_message(pod: Pod) -> str:
@@ -81,16 +95,14 @@ def scheduler_message(pod: Pod) -> str:
 
 def running_containers(pod: Pod) -> list[str]:
     """Return the names of the containers that run."""
-    statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
-    return [each.name for each in statuses if each.state.running is not None]
+    return [each.name for each in container_statuses(pod) if each.state.running is not None]
 
 
 def waiting_containers(pod: Pod) -> dict[str, str]:
     """Return why containers wait, by name, except for those that the kubelet is about to create."""
-    statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
     return {
         each.name: each.state.waiting.reason
-        for each in statuses
+        for each in container_statuses(pod)
         if each.state.waiting is not None and each.state.waiting.reason not in _ABOUT_TO_START
     }
 

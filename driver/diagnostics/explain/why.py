@@ -15,6 +15,7 @@ from kerf_dra.api.core.v1 import Pod
 from kerf_dra.api.model.allocations import ResourceClaimStatus
 from kerf_dra.api.model.claims import ResourceClaim
 from kerf_dra.api.model.names import ObjectRef, list_names
+from kerf_dra.driver.allocation import Obstacle
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex, pods_of
 from kerf_dra.driver.diagnostics.errors import QueryError
 from kerf_dra.driver.diagnostics.explain.class_faults import (
@@ -25,11 +26,13 @@ from kerf_dra.driver.diagnostics.explain.class_faults import (
     find_unbacked_resource,
     find_unknown_constraints,
     find_unknown_names,
+    may_want_own_devices,
 )
 from kerf_dra.driver.diagnostics.explain.classic_claims import explain_classic_claim, explain_classic_pod
 from kerf_dra.driver.diagnostics.explain.deletion import check_claim_deletion, check_pod_deletion, verdict_of_deletion
-from kerf_dra.driver.diagnostics.explain.next_steps import merge_causes, misfit_causes
+from kerf_dra.driver.diagnostics.explain.next_steps import merge_causes, misfit_causes, recreate_step
 from kerf_dra.driver.diagnostics.explain.node_check import InvalidClaimsError, NodeCheck, check_node, group_nodes
+from kerf_dra.driver.diagnostics.explain.node_events import find_withheld_cards
 from kerf_dra.driver.diagnostics.explain.pod_claims import (
     PodClaims,
     describe_claim,
@@ -37,8 +40,14 @@ from kerf_dra.driver.diagnostics.explain.pod_claims import (
     find_pod_claims,
     find_waiting_pod,
 )
-from kerf_dra.driver.diagnostics.explain.pod_start import check_binding, check_running, check_start, verdict_of_start
-from kerf_dra.driver.diagnostics.explain.pod_status import has_started, held_claims, scheduler_message
+from kerf_dra.driver.diagnostics.explain.pod_start import (
+    check_binding,
+    check_running,
+    check_start,
+    has_lost_devices,
+    verdict_of_start,
+)
+from kerf_dra.driver.diagnostics.explain.pod_status import has_started, held_claims, is_in_order, scheduler_message
 from kerf_dra.driver.diagnostics.explain.report import Cause, CauseCode, Subject, Verdict, Victims, WhyReport
 from kerf_dra.driver.diagnostics.explain.victims import Candidate, find_victims
 from kerf_dra.driver.diagnostics.progress import ProgressTracker, without_progress
@@ -93,10 +102,9 @@ def explain_misfit(
 
 
 def _user_in_trouble(cluster: ClusterIndex, claim: ResourceClaim) -> Pod | None:
-    """Return the first pod that uses the allocated ``claim`` and has not started, or is being deleted."""
+    """Return the first pod that uses the allocated ``claim`` and does not run as it should."""
     users = (cluster.pods.get(ref) for ref in sorted(pods_of(claim)))
-    found = (pod for pod in users if pod is not None and (pod.is_terminating or not has_started(pod)))
-    return next(found, None)
+    return next((pod for pod in users if pod is not None and not is_in_order(pod)), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +126,11 @@ class _Explainer:
             return self._report_deletion(_check_claim_deletion(ending[0]))
         if blocker := self._find_blocker():
             return self._report(Verdict.BLOCKED, blocker.message, (blocker,))
+        if pod is not None and pod.spec.node_name and self._unallocated:
+            return self._report_bound(pod)
         if not self._unallocated:
             if pod is None:
-                faults = check_running(self.cluster, Pod(), held_claims(self.claims.found), self.claims.found)
-                return self._report(Verdict.HAS_DEVICES, "all claims have their devices", faults)
+                return self._report_unused()
             if pod.spec.node_name:
                 return self._report_allocated(pod)
             if binding := check_binding(self.cluster, self.claims.found):
@@ -167,6 +176,29 @@ class _Explainer:
                 instead = self._find_nodes_instead(pod)
                 causes = check_start(self.cluster, pod, held, self.claims.found, instead)
         return self._report(*verdict_of_start(pod, causes), causes, (), instead)
+
+    def _report_bound(self, pod: Pod) -> WhyReport:
+        """Report that ``pod`` is on a node, and a claim of it is not allocated."""
+        unallocated = self._unallocated
+        cause = Cause(
+            code=CauseCode.BOUND_WITHOUT_ALLOCATION,
+            message=f"the pod is bound to node {pod.spec.node_name}, and claim "
+            f"{list_names([str(claim.ref) for claim in unallocated])} is not allocated: no scheduler allocates claims "
+            "of a pod that was given its node by spec.nodeName or by another scheduler",
+            next_step=f"{recreate_step(pod)}, without spec.nodeName; for one node write spec.nodeSelector: "
+            f"{{kubernetes.io/hostname: {pod.spec.node_name}}}",
+            objects=(f"pod {pod.ref}", *(f"claim {claim.ref}" for claim in unallocated)),
+        )
+        return self._report(Verdict.BLOCKED, f"it is on node {pod.spec.node_name} without its devices", (cause,))
+
+    def _report_unused(self) -> WhyReport:
+        """Report that all claims are allocated, and no pod is in trouble with them."""
+        faults = check_running(self.cluster, Pod(), held_claims(self.claims.found), self.claims.found)
+        if has_lost_devices(faults):
+            return self._report(
+                Verdict.DEVICES_FAILED, "all claims are allocated, and their devices have a fault", faults
+            )
+        return self._report(Verdict.HAS_DEVICES, "all claims have their devices", faults)
 
     def _report_binding(self, causes: tuple[Cause, ...]) -> WhyReport:
         verdict = Verdict.CANNOT_START if any(cause.is_fault for cause in causes) else Verdict.STARTING
@@ -268,6 +300,11 @@ class _Explainer:
         causes = [
             *find_classes_without_devices(self.cluster, self._unallocated),
             *(find_reserved(self.cluster) if self._unallocated else ()),
+            *(
+                find_withheld_cards(self.cluster, _without_devices(checks))
+                if may_want_own_devices(self.cluster, self._unallocated)
+                else ()
+            ),
         ]
         return self._report(
             Verdict.DOES_NOT_FIT,
@@ -326,6 +363,15 @@ class _Explainer:
             by_name = {claim.metadata.name: claim for claim in found}
             claims = {entry: by_name[name] for entry, name in pod.claim_names().items() if name in by_name}
             yield from find_ineffective_fields(pod, claims, self._drivers)
+
+
+def _without_devices(checks: Sequence[NodeCheck]) -> frozenset[str]:
+    """Return the nodes that lack devices: not those that the pod may not run on."""
+    return frozenset(
+        check.node.metadata.name
+        for check in checks
+        if any(isinstance(reason.obstacle, Obstacle) for reason in check.reasons)
+    )
 
 
 _NO_NODE: Final = Cause(

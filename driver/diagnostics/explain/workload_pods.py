@@ -13,7 +13,7 @@ from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
 from kerf_dra.driver.diagnostics.dump import POD_TEMPLATE_HASH
 from kerf_dra.driver.diagnostics.errors import QueryError
-from kerf_dra.driver.diagnostics.explain.pod_status import has_started, waiting_containers
+from kerf_dra.driver.diagnostics.explain.pod_status import is_in_order
 from kerf_dra.driver.diagnostics.explain.report import Subject, Verdict, WhyReport, WorkloadReport
 from kerf_dra.driver.diagnostics.explain.why import explain_pod
 from kerf_dra.driver.diagnostics.progress import ProgressTracker, without_progress
@@ -51,16 +51,11 @@ def explain_workload(
 def explain_waiting_pods(
     cluster: ClusterIndex, namespace: str, track: ProgressTracker = without_progress
 ) -> WorkloadReport:
-    """Return why each pod of ``namespace`` waits that uses devices: has not started, cannot, or is being deleted.
+    """Return why each pod of ``namespace`` with devices waits or fails: has not started, cannot, or is being deleted.
 
     An empty ``namespace`` means all of them.
     """
-    pods = [
-        pod
-        for pod in cluster.pods.values()
-        if namespace in ("", pod.metadata.namespace)
-        and (pod.is_terminating or not has_started(pod) or waiting_containers(pod))
-    ]
+    pods = [pod for pod in cluster.pods.values() if namespace in ("", pod.metadata.namespace) and not is_in_order(pod)]
     return _report(cluster, Subject(kind="Namespace", namespace="", name=namespace), pods, track)
 
 
