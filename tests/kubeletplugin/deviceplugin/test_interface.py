@@ -184,6 +184,38 @@ async def test_dp_08_a_device_that_cannot_be_prepared_keeps_its_container_from_s
         await refused(node.kubelet.pre_start(RESOURCE, FIRST), grpc.StatusCode.FAILED_PRECONDITION, "too hot")
 
 
+@pytest.mark.parametrize("failing", [FIRST, SECOND])
+async def test_dp_08_one_device_of_several_that_cannot_be_prepared_fails_the_call_and_the_next_has_all(
+    failing: str,
+) -> None:
+    async with offering_node() as node, node.machine.plugin():
+        node.offer(_1g_1gb=2)
+        await node.kubelet.wait_list(RESOURCE, 2)
+        hot = HardwareRefusedError("too hot")
+        node.machine.backend.fail("prepare", failing, hot)
+        code = grpc.StatusCode.FAILED_PRECONDITION
+        await refused(node.kubelet.allocate(RESOURCE, FIRST, SECOND), code, "too hot")
+        await node.kubelet.allocate(RESOURCE, FIRST, SECOND, pod="a")
+        assert node.made == {FIRST, SECOND}
+        node.machine.backend.reboot()
+        node.machine.backend.fail("prepare", failing, hot)
+        await refused(node.kubelet.pre_start(RESOURCE, FIRST, SECOND), code, "too hot")
+        await node.kubelet.pre_start(RESOURCE, FIRST, SECOND)
+        assert node.made == {FIRST, SECOND}
+
+
+async def test_dp_11_what_any_pod_uses_is_allocated_to_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    async with offering_node() as node, node.machine.plugin():
+        node.offer(_1g_1gb=2)
+        await node.kubelet.wait_list(RESOURCE, 2)
+        for name, pod in ((FIRST, "a"), (SECOND, "b")):
+            await node.kubelet.allocate(RESOURCE, name, pod=pod)
+        for name, pod in ((FIRST, "a"), (SECOND, "b")):
+            words = f"{name} of {RESOURCE} is in use by another pod"
+            await refused(node.kubelet.allocate(RESOURCE, name), grpc.StatusCode.UNAVAILABLE, words)
+            assert f"{name} of {RESOURCE} is in use by pod default/{pod}" in caplog.text, "the log names it"
+
+
 async def test_dp_09_a_device_names_its_numa_node_if_anybody_knows_it() -> None:
     async with offering_node() as node:
         cards = node.machine.backend.cards
