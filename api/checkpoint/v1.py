@@ -8,7 +8,9 @@ and release what a container uses.
 """
 
 import hashlib
-from typing import Final, TypeVar
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -27,6 +29,8 @@ from kerf_dra.api.model.quantity import Quantity
 from kerf_dra.api.wire import dec_hook, enc_hook
 
 ValueT = TypeVar("ValueT")
+CardDescriptions: TypeAlias = Mapping[str, JsonObject]
+"""What cards were when they were discovered last (``cards.CardRecord``), by their UUIDs."""
 
 SCHEMA: Final = 2
 """The newest schema that is read."""
@@ -75,6 +79,16 @@ class ClaimRecord(Value):
     awaits_pod: bool = False
     resource: str = ""
     devices: tuple[DeviceRecord, ...] = ()
+    cards: dict[str, JsonObject] = {}
+    """The devices' cards by UUID. They are decoded by themselves (``cards.CardRecord``), so that a record can be read
+    whose cards another version of Kerf has described."""
+
+
+class StoredClaim(NamedTuple):
+    """A claim's record, and what it says of the devices' cards."""
+
+    claim: PreparedClaim
+    cards: CardDescriptions
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,14 +131,23 @@ _CONTENTS: Final = msgspec.json.Decoder(ContentRecord)
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=enc_hook)
 
 
-def encode(claim: PreparedClaim) -> bytes:
-    """Encode a claim; equal claims give equal bytes."""
-    return _seal(to_record(claim), SCHEMA if claim.resource else _OF_CLAIMS)
+_NO_CARDS: Final[CardDescriptions] = MappingProxyType({})
+
+
+def encode(claim: PreparedClaim, cards: CardDescriptions = _NO_CARDS) -> bytes:
+    """Encode a claim with what is known of its devices' ``cards``; equal ones give equal bytes."""
+    return _seal(to_record(claim, cards), SCHEMA if claim.resource else _OF_CLAIMS)
 
 
 def decode(data: bytes, where: str) -> PreparedClaim:
     """Decode a claim. Raises CheckpointError, with the path ``where``, when the record is damaged or too new."""
-    return _to_model(_open_envelope(data, _RECORD, where))
+    return decode_stored(data, where).claim
+
+
+def decode_stored(data: bytes, where: str) -> StoredClaim:
+    """Decode a claim and the descriptions of its cards. Raises CheckpointError as ``decode`` does."""
+    record = _open_envelope(data, _RECORD, where)
+    return StoredClaim(_to_model(record), record.cards)
 
 
 def encode_notes(notes: DeviceNotes) -> bytes:
@@ -179,8 +202,8 @@ def to_notes_record(notes: DeviceNotes) -> NotesRecord:
     )
 
 
-def to_record(claim: PreparedClaim) -> ClaimRecord:
-    """Return the wire form of a claim."""
+def to_record(claim: PreparedClaim, cards: CardDescriptions = _NO_CARDS) -> ClaimRecord:
+    """Return the wire form of a claim with what is known of its devices' ``cards``."""
     devices = tuple(
         DeviceRecord(
             requests=device.requests,
@@ -210,6 +233,7 @@ def to_record(claim: PreparedClaim) -> ClaimRecord:
         awaits_pod=claim.awaits_pod,
         resource=claim.resource,
         devices=devices,
+        cards=dict(cards),
     )
 
 

@@ -35,8 +35,9 @@ from typing import Any, Final, TypeAlias
 from msgspec.structs import replace
 
 from kerf_dra.api.checkpoint import v1
-from kerf_dra.api.checkpoint.v1 import CheckpointError
+from kerf_dra.api.checkpoint.v1 import CardDescriptions, CheckpointError
 from kerf_dra.api.errors import TransientError
+from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.names import DeviceId, ShareId
 from kerf_dra.api.model.prepared import DeviceNotes, PreparedClaim
 from kerf_dra.driver.kubeletplugin.claims.checkpoint_digest import (
@@ -144,11 +145,17 @@ class Checkpoint:
         self._records: dict[str, PreparedClaim] = {}
         self._notes: defaultdict[str, dict[ShareId, DeviceNotes]] = defaultdict(dict)
         """The notes by claim UID and share."""
+        self._cards: dict[str, JsonObject] = {}
+        """What is known of cards, by UUID."""
+        self._stored_cards: dict[str, CardDescriptions] = {}
+        """What the row of each record says of its cards, by claim UID."""
         with _reading(path):
             rows = _read_rows(connection)
             for (uid, share), data in rows.items():
                 if not share:
-                    self._records[uid] = v1.decode(data, f"{path}, claim {uid}")
+                    self._records[uid], cards = v1.decode_stored(data, f"{path}, claim {uid}")
+                    self._stored_cards[uid] = cards
+                    self._cards |= cards
                 else:
                     notes = v1.decode_notes(data, f"{path}, claim {uid}, notes on {share}")
                     self._notes[uid][notes.share] = notes
@@ -165,6 +172,21 @@ class Checkpoint:
         """A live view of all notes by claim UID; a claim without notes may have an entry or none."""
         return MappingProxyType(self._notes)
 
+    @property
+    def cards(self) -> CardDescriptions:
+        """A live view of what is known of cards, by UUID."""
+        return MappingProxyType(self._cards)
+
+    def note_cards(self, cards: CardDescriptions) -> None:
+        """Take what is known of ``cards`` now for records to come, and store it with those that have devices of them.
+
+        Raises CheckpointError when that cannot be written; the next call tries it again.
+        """
+        self._cards |= {uuid: card for uuid, card in cards.items() if self._cards.get(uuid) != card}
+        for uid, record in self._records.items():
+            if self._stored_cards.get(uid) != self._describe_cards(record):
+                self._write_record(record)
+
     def get(self, uid: str) -> PreparedClaim | None:
         return self._records.get(uid)
 
@@ -178,11 +200,20 @@ class Checkpoint:
         if before is not None and before.boot_id == record.boot_id:
             gone -= _shares(record)
         gone &= self._notes.get(uid, {}).keys()
-        self._write({(uid, ""): v1.encode(record), **{(uid, str(share)): None for share in gone}})
-        self._last_writes[uid] = self._written
+        self._write_record(record, {(uid, str(share)): None for share in gone})
         self._records[uid] = record
         for share in gone:
             self._notes[uid].pop(share, None)
+
+    def _write_record(self, record: PreparedClaim, others: _Changes = MappingProxyType({})) -> None:
+        """Write the row of ``record``, with the changes of ``others``."""
+        uid, cards = record.claim.uid, self._describe_cards(record)
+        self._write({(uid, ""): v1.encode(record, cards), **others})
+        self._last_writes[uid] = self._written
+        self._stored_cards[uid] = cards
+
+    def _describe_cards(self, record: PreparedClaim) -> CardDescriptions:
+        return {uuid: self._cards[uuid] for device in record.devices if (uuid := device.part.card_uuid) in self._cards}
 
     def set_aside(self, uid: str) -> PreparedClaim:
         """Give the record a UID of its own, with its notes: the claim may then have another record. Returns it.
@@ -202,11 +233,13 @@ class Checkpoint:
     def _rename(self, uid: str, new: str) -> PreparedClaim:
         record = self._records[uid]
         moved = replace(record, claim=record.claim._replace(uid=new))
-        changes: dict[Row, bytes | None] = {(new, ""): v1.encode(moved)}
+        cards = self._describe_cards(record)
+        changes: dict[Row, bytes | None] = {(new, ""): v1.encode(moved, cards)}
         for share, notes in self._notes.get(uid, {}).items():
             changes[new, str(share)] = v1.encode_notes(notes)
         self._write({**changes, **self._deletion(uid)})
         self._records[new] = moved
+        self._stored_cards[new] = cards
         self._notes[new] = self._notes.pop(uid, {})
         self._forget(uid)
         return moved
@@ -295,6 +328,7 @@ class Checkpoint:
 
     def _forget(self, uid: str) -> None:
         self._records.pop(uid, None)
+        self._stored_cards.pop(uid, None)
         self._notes.pop(uid, None)
         self._last_writes.pop(uid, None)
 

@@ -1,6 +1,9 @@
 """Checkpoint records: they survive the round trip and upgrades, and damage is never read as something else."""
 
 import hashlib
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -10,11 +13,14 @@ from hypothesis import strategies as st
 
 from kerf_dra.api.checkpoint import v1
 from kerf_dra.api.checkpoint.v1 import CheckpointError
+from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
 from tests.api.dra.strategies import PREPARED_CLAIMS
 
 WHERE = "/var/lib/kubelet/plugins/kerf.dev/checkpoint.db"
 DATA = Path(__file__).parents[2] / "data/checkpoint"
+OLDER = Path(__file__).parents[2] / "upgrade/kerf_dra-0.1.0-py3-none-any.whl"
+"""The version whose records do not describe cards."""
 
 
 def envelope(record: bytes, schema: int = 1) -> bytes:
@@ -76,3 +82,29 @@ def test_a_record_with_the_fields_of_the_first_release_only_is_read() -> None:
 def test_the_written_form_is_the_one_that_older_releases_read() -> None:
     written = (DATA / "v1-prepared.json").read_bytes()
     assert v1.encode(v1.decode(written, WHERE)) == written.strip()
+
+
+@given(claim=PREPARED_CLAIMS)
+def test_a_record_describes_the_cards_of_its_devices(claim: PreparedClaim) -> None:
+    cards: dict[str, JsonObject] = {"GPU-0": {"index": 0, "specs": [{"size": [1]}]}, "GPU-1": {"of": "another version"}}
+    assert v1.decode_stored(v1.encode(claim, cards), WHERE) == (claim, cards)
+    assert v1.decode_stored(v1.encode(claim), WHERE) == (claim, {}), "as an older version writes it"
+
+
+def test_an_older_kerf_reads_a_record_that_describes_cards() -> None:
+    """0.1.0 ignores the field: a node that goes back to it keeps its claims."""
+    claim = v1.decode((DATA / "v1-prepared.json").read_bytes(), WHERE)
+    program = (
+        "import sys; from api.checkpoint import v1; "
+        "print(v1.decode(sys.stdin.buffer.read(), 'a record').claim.uid, v1.__file__)"
+    )
+    older = subprocess.run(
+        [sys.executable, "-c", program],
+        input=v1.encode(claim, {"GPU-0": {"index": 0}}),
+        env={**os.environ, "PYTHONPATH": str(OLDER)},
+        cwd=OLDER.parent,
+        capture_output=True,
+        check=True,
+    )
+    uid, read_by = older.stdout.decode().split()
+    assert (uid, read_by.startswith(str(OLDER))) == (claim.claim.uid, True)
