@@ -248,6 +248,8 @@ class NodePlugin:
             target=self._find_target,
             card_executor=self.card_executor,
             records=self._checkpoint.records,
+            recorded_cards=self._checkpoint,
+            boot_id=self._boot_id,
             publish=self._cluster.publish,
             health_tracker=self._health_tracker,
             on_health_change=self._on_health_change,

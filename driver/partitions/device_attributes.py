@@ -56,6 +56,17 @@ def check_vocabulary(card: Card, vocabulary: Vocabulary) -> None:
         raise CompileError(card=name, reason=f"{problem} (family {vocabulary.kind!r})")
 
 
+def is_describable(card: Card, vocabularies: Mapping[str, Vocabulary]) -> bool:
+    """Whether the devices of ``card`` can be described in the vocabulary of its family."""
+    if card.kind not in vocabularies:
+        return False
+    try:
+        check_vocabulary(card, vocabularies[card.kind])
+    except CompileError:
+        return False
+    return True
+
+
 def mark_simulated(card: Card) -> Card:
     """Return ``card`` as one whose devices say that they are simulated: by name and by attribute."""
     product = {**dict(card.geometry.attributes), **card.attributes}.get(v.ATTRIBUTE_PRODUCT_NAME)

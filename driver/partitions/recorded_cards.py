@@ -43,6 +43,13 @@ def without_load(card: Card) -> Card:
     return dataclasses.replace(card, loaded={}, layout="") if card.loaded or card.layout else card
 
 
+def keep_partitions(card: Card, partitions: Collection[Partition]) -> Card:
+    """Return ``card`` as one that has only these of its partitions, and itself as a whole."""
+    geometry = card.geometry
+    specs = tuple(spec for spec in geometry.specs if spec.placement is None or spec.of(card.uuid) in partitions)
+    return dataclasses.replace(card, geometry=dataclasses.replace(geometry, specs=specs))
+
+
 def to_card_record(card: Card) -> JsonObject:
     """Return the record of ``card`` as plain JSON."""
     geometry = card.geometry

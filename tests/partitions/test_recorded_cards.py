@@ -17,6 +17,7 @@ from kerf_dra.driver.partitions.pool_compiler import compile_pool
 from kerf_dra.driver.partitions.recorded_cards import (
     RecordedDevice,
     from_card_record,
+    keep_partitions,
     rebuild_card,
     to_card_record,
     without_load,
@@ -110,3 +111,11 @@ def test_nothing_is_made_of_names_that_are_not_those_of_one_card(names: list[str
     devices = [RecordedDevice(name=name, partition=one) for name, one in zip(names, partitions, strict=False)]
     assert rebuild_card(devices) is None
     assert rebuild_card([]) is None
+
+
+def test_a_card_of_which_only_some_partitions_are_kept_has_the_same_units() -> None:
+    card = fpga()
+    kept = [spec.of(card.uuid) for spec in card.geometry.specs[:2]]
+    narrowed = keep_partitions(card, kept)
+    assert [spec.of(card.uuid) for spec in narrowed.geometry.specs] == [*kept, card.geometry.whole.of(card.uuid)]
+    assert (narrowed.geometry.units, narrowed.index) == (card.geometry.units, card.index)

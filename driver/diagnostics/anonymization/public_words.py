@@ -53,8 +53,8 @@ _KUBERNETES: Final = """
     standard requests limits count hugepages Always OnFailure Never
 """
 _KERF: Final = """
-    whole partition monitor held kept out quarantined refused load failed unhealthy lost cut shared slot slots share shares
-    Compiled Accepted Matched Loaded Prepared Available Degraded TimeSlicing Mps Exclusive Shared BeforeBinding
+    whole partition monitor held kept out quarantined refused load failed unhealthy lost cut shared slot slots
+    share shares Compiled Accepted Matched Loaded Prepared Available Degraded TimeSlicing Mps Exclusive Shared BeforeBinding
     BeforeStart Whole Partition Monitor Smallest Monitoring me no at mig shell function profile model uuid
     driverVersion architecture early loading prepare
 """

@@ -22,6 +22,7 @@ import anyio
 from kerf_dra.api.model.times import format_unix_time
 from kerf_dra.driver.kubeletplugin.backends.base import (
     Backend,
+    CardAbsentError,
     CardChange,
     CardSurvey,
     DiscoveryChange,
@@ -197,6 +198,8 @@ class CardExecutor:
         self._cards: dict[str, CallQueue] = {}
         self._backend_queues: dict[tuple[str, str], CallQueue] = {}
         self._open_backends: set[str] = set()
+        self._open_errors: dict[str, Exception] = {}
+        """By backend: why it could not be opened when that was tried last."""
         self._opened: dict[str, anyio.Event] = {}
         """By backend: set when it is opened for the first time."""
         self._stuck_count = 0
@@ -252,9 +255,13 @@ class CardExecutor:
         """Survey a card, and call ``apply`` with the result while the card is still locked.
 
         Raises what the backend raises, HardwareBusyError as ``lock`` and ``CallQueue.call`` do, and
-        ContradictorySurveyError.
+        ContradictorySurveyError. Of a backend that could not be opened, raises CardAbsentError where that says that
+        its cards are not there, else HardwareBusyError.
         """
         backend = self.backend(backend_name)
+        if error := self._open_errors.get(backend_name):
+            kind = CardAbsentError if isinstance(error, CardAbsentError) else HardwareBusyError
+            raise kind(f"backend {backend_name} is not open: {error}") from error
         async with self.lock(card_uuid) as card:
             apply(await card.call(_SURVEY, survey_card, backend, card_uuid, self.units(card_uuid)))
 
@@ -264,8 +271,7 @@ class CardExecutor:
         Raises what the backend raises, and HardwareBusyError when it does not answer.
         """
         if backend_name not in self._open_backends:
-            await self._call_backend(backend_name, "open", _OPEN_S, self.backend(backend_name).open)
-            self._open_backends.add(backend_name)
+            await self._open(backend_name)
             self._find_opened(backend_name).set()
         discover = self.backend(backend_name).discover
         cards = tuple(await self._call_backend(backend_name, "discover", self._discovery_timeout_s, discover))
@@ -308,6 +314,15 @@ class CardExecutor:
     def close(self) -> None:
         """End the idle threads."""
         self._threads.close()
+
+    async def _open(self, backend_name: str) -> None:
+        try:
+            await self._call_backend(backend_name, "open", _OPEN_S, self.backend(backend_name).open)
+        except Exception as error:
+            self._open_errors[backend_name] = error
+            raise
+        self._open_errors.pop(backend_name, None)
+        self._open_backends.add(backend_name)
 
     def _find_opened(self, backend_name: str) -> anyio.Event:
         return self._opened.setdefault(backend_name, anyio.Event())

@@ -17,7 +17,9 @@ from kerf_dra.api.model.names import DeviceId
 from kerf_dra.api.model.prepared import PreparedClaim, PreparedDevice
 from kerf_dra.driver.kubeletplugin.backends.base import HealthChange, HealthState, UnhealthyState
 from kerf_dra.driver.kubeletplugin.inventory.refusals import RefusedPlacement
-from kerf_dra.driver.partitions.geometry import Partition, Placement
+from kerf_dra.driver.kubeletplugin.inventory.surveys import SurveyTracker
+from kerf_dra.driver.partitions.geometry import Card, Partition, Placement
+from kerf_dra.driver.partitions.recorded_cards import keep_partitions
 from kerf_dra.driver.partitions.records import from_card_part
 
 _Part: TypeAlias = tuple[str, Partition | None]
@@ -30,11 +32,36 @@ _TAINTS: Final = MappingProxyType(
 )
 """Value and effect of the published taint; the values are wire format, which tolerations may name."""
 _MAX_MESSAGE: Final = 256
-"""Characters of a refusal's message: the kubelet accepts 1024 bytes (KEP-4680), and a character has at most four."""
+"""Characters of a message about a device: the kubelet accepts 1024 bytes (KEP-4680), and one has at most four."""
 
 
 _GONE: Final = "it is gone: its card was reset, or another program removed it or cut the card: delete the pod"
 """The message about a device that a survey no longer finds."""
+
+
+class HeldCard(NamedTuple):
+    """A card that claims have and that the latest discovery misses."""
+
+    card: Card
+    backend: str
+    """The name of the backend that prepared what the claims have."""
+    partitions: frozenset[Partition]
+    """What the claims have."""
+    replaced_by: str = ""
+    """The UUID of a card that has its place: its name, or its PCI address; empty: none has."""
+
+    @property
+    def is_replaced(self) -> bool:
+        return bool(self.replaced_by)
+
+
+class LostCards(NamedTuple):
+    """What follows for cards that claims have and that discovery misses."""
+
+    reasons: Mapping[str, str]
+    """Why cards are lost, by UUID; those that their backend reports as lost are not among them."""
+    published: tuple[HeldCard, ...]
+    """Those that stay published, lost or not, with the partitions that stay."""
 
 
 class LoadFailure(NamedTuple):
@@ -59,16 +86,30 @@ class DeviceHealthTracker:
         self._clock = clock
         self._unhealthy: dict[_Part, UnhealthyState] = {}
         self._load_failures: dict[_LoadKey, LoadFailure] = {}
+        self._lost: Mapping[str, str] = {}
+        """Why cards are lost of which no backend reports that, by UUID."""
 
     @property
     def unhealthy(self) -> Mapping[_Part, UnhealthyState]:
-        """The problems of unhealthy and lost cards and partitions, as backends have reported them."""
-        return self._unhealthy
+        """The problems of unhealthy and lost cards and partitions: as backends have reported them, or ``replace_lost``
+        says.
+        """
+        found = dict(self._unhealthy)
+        found.update(((uuid, None), UnhealthyState(HealthState.LOST, reason)) for uuid, reason in self._lost.items())
+        return found
 
     @property
     def has_taints(self) -> bool:
         """Whether any device is tainted."""
-        return bool(self._unhealthy or self._load_failures)
+        return bool(self._unhealthy or self._lost or self._load_failures)
+
+    def replace_lost(self, reasons: Mapping[str, str]) -> bool:
+        """Replace the cards that are lost though no backend reports it (``find_lost``), by UUID with the reasons.
+
+        Return whether that says anything new.
+        """
+        before, self._lost = self._lost, reasons
+        return before != reasons
 
     def forget(self, card_uuids: Collection[str]) -> None:
         """Forget what is known of these cards, because their backend is about to report it anew."""
@@ -86,7 +127,7 @@ class DeviceHealthTracker:
         return known != self._unhealthy[key]
 
     def is_lost(self, card_uuid: str) -> bool:
-        """Whether the whole card is lost."""
+        """Whether the card's backend reports that it is lost as a whole."""
         unhealthy = self._unhealthy.get((card_uuid, None))
         return unhealthy is not None and unhealthy.state is HealthState.LOST
 
@@ -94,7 +135,7 @@ class DeviceHealthTracker:
         """Return the worst state of ``partition``, its card and what it overlaps; None: all are healthy."""
         found = [
             unhealthy
-            for (card_uuid, part), unhealthy in self._unhealthy.items()
+            for (card_uuid, part), unhealthy in (self.unhealthy if self._lost else self._unhealthy).items()
             if card_uuid == partition.card_uuid and (part is None or part.overlaps(partition))
         ]
         return max(found, key=lambda unhealthy: unhealthy.state is HealthState.LOST, default=None)
@@ -169,6 +210,35 @@ class DeviceHealthTracker:
             for unhealthy in (self.find_unhealthy(partition),)
             for reason in (unhealthy.reason or unhealthy.state if unhealthy else _GONE if device in missing else "",)
         )
+
+
+def find_lost(
+    missed: Iterable[HeldCard], surveys: SurveyTracker, discovered: Collection[str], is_lost: Callable[[str], bool]
+) -> LostCards:
+    """Decide which of the cards ``missed`` are lost, and which stay published.
+
+    A card is lost where a survey has found that it is not there, or another card has its place. It stays published,
+    unless that other card is published under its name. While it is not known whether a card is there, only what claims
+    have of it stays published: its survey failed for another reason, or its backend, which is not among the
+    ``discovered`` ones, could not list its cards. A card that is there but is not offered any more, such as an FPGA
+    card whose description is gone, is withdrawn. ``is_lost`` returns whether a card's backend reports it as lost, by
+    UUID.
+    """
+    reasons: dict[str, str] = {}
+    published: list[HeldCard] = []
+    for held in missed:
+        uuid = held.card.uuid
+        is_reported = is_lost(uuid)
+        reason = f"card {held.replaced_by} is in its place" if held.is_replaced else surveys.absent.get(uuid)
+        if reason is not None and not is_reported:
+            reasons[uuid] = reason[:_MAX_MESSAGE]
+        if held.is_replaced:
+            continue
+        if is_reported or reason is not None:
+            published.append(held)
+        elif held.backend not in discovered or uuid in surveys.quarantine:
+            published.append(held._replace(card=keep_partitions(held.card, held.partitions)))
+    return LostCards(reasons, tuple(published))
 
 
 def _load_key(partition: Partition) -> _LoadKey:

@@ -8,13 +8,15 @@ published.
 import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from dataclasses import replace
+from typing import Final, Protocol
 
 import anyio
 
 from kerf_dra.api.errors import KerfError
+from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.devices import Pool
-from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
+from kerf_dra.api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
 from kerf_dra.driver.kube.events import EventKind
 from kerf_dra.driver.kubeletplugin.backends.base import CardChange, HealthChange, OutdatedProcessError
 from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
@@ -25,12 +27,20 @@ from kerf_dra.driver.kubeletplugin.inventory.devices import (
     build_device_set,
     selects_partition,
 )
-from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker, HeldCard, find_lost
 from kerf_dra.driver.kubeletplugin.inventory.reservations import ReservationContext, list_in_use
 from kerf_dra.driver.kubeletplugin.inventory.restrictions import DeviceRestrictions
 from kerf_dra.driver.kubeletplugin.settings import Settings
+from kerf_dra.driver.partitions.device_attributes import is_describable
 from kerf_dra.driver.partitions.device_names import card_name
 from kerf_dra.driver.partitions.geometry import Card, Partition
+from kerf_dra.driver.partitions.recorded_cards import (
+    RecordedDevice,
+    from_card_record,
+    rebuild_card,
+    to_card_record,
+    without_load,
+)
 from kerf_dra.driver.partitions.records import from_card_part
 from kerf_dra.driver.runtime import metrics
 from kerf_dra.driver.runtime.notifier import Notifier
@@ -53,6 +63,17 @@ _UNHEALTHY: Final = metrics.gauge(
 )
 
 
+class RecordedCards(Protocol):
+    """What the records of claims say of cards, by UUID (``to_card_record``): it outlives the process."""
+
+    @property
+    def cards(self) -> Mapping[str, JsonObject]: ...
+
+    def note_cards(self, cards: Mapping[str, JsonObject]) -> None:
+        """Take what is known of ``cards`` now. Raises KerfError; the next call tries it again."""
+        ...
+
+
 class DevicePublisher:
     """The publisher of one node's devices."""
 
@@ -67,13 +88,17 @@ class DevicePublisher:
         on_health_change: Callable[[], None],
         settings: Settings,
         restrictions: DeviceRestrictions | None = None,
-        on_discovered: Callable[[Mapping[str, Sequence[Card]]], Awaitable[None]] | None = None,
+        recorded_cards: RecordedCards | None = None,
+        boot_id: str = "",
+        on_discovered: Callable[[Mapping[str, Sequence[Card]], Sequence[HeldCard]], Awaitable[None]] | None = None,
         on_card_change: Callable[[str], None] = lambda _: None,
         report: Callable[[EventKind, str, str], None] = lambda *_: None,
     ) -> None:
-        """``records`` is a live view of the records of this node's claims.
+        """``records`` is a live view of the records of this node's claims, and ``recorded_cards`` what they say of
+        cards. ``boot_id`` is the ID of this boot; empty: all records are of it.
 
-        ``on_discovered`` is awaited with all cards, by backend, before their devices are computed; ``on_card_change``
+        ``on_discovered`` is awaited with all cards, by backend, and with those that claims have and that discovery
+        misses, before their devices are computed; ``on_card_change``
         is called with the UUID of a card on which something else than its health has changed, and ``report`` with type,
         reason and message of an event about the node.
         """
@@ -88,9 +113,15 @@ class DevicePublisher:
         self._on_discovered = on_discovered
         self._on_card_change = on_card_change
         self._report = report
+        self._recorded_cards = recorded_cards
+        self._boot_id = boot_id
         self._found: dict[str, Sequence[Card]] = {}
-        self._cards: dict[str, Sequence[Card]] = {}
-        self._seen: dict[str, dict[str, Card]] = {}
+        """What each backend has listed last."""
+        self._cards: dict[str, list[Card]] = {}
+        """The cards whose devices are published, by backend: besides what it lists, what it misses."""
+        self._seen: dict[str, Card] = {}
+        """The cards of this process as they were discovered last, with nothing loaded, by UUID."""
+        self._record_problems = ProblemLog(_log)
         self._problems = ProblemLog(_log, logging.ERROR)
         self._unknown_cards = ProblemLog(_log)
         self._kept_out = ProblemLog(_log, logging.INFO)
@@ -126,11 +157,18 @@ class DevicePublisher:
         async with anyio.create_task_group() as group:
             for name in self._card_executor.backends:
                 group.start_soon(self._discover, name)
-        self._select_cards()
+        self._note_cards()
+        missed = self._list_missed()
+        selected = self._select_cards()
         if self._on_discovered is not None:
-            await self._on_discovered(self._cards)
-            if self._select_cards():  # the claims that were listed have some of a card that is kept out
-                await self._on_discovered(self._cards)
+            await self._on_discovered(selected, missed)
+            again = self._select_cards()
+            if again != selected:  # the claims that were listed have some of a card that is kept out
+                selected = again
+                await self._on_discovered(selected, missed)
+        self._cards = {name: [*cards] for name, cards in selected.items()}
+        for held in self._apply_lost(missed):
+            self._cards.setdefault(held.backend, []).append(held.card)
         taken = _list_taken(self._records.values())
         if self._restrictions is not None:
             self._reserve(self._restrictions)
@@ -142,27 +180,23 @@ class DevicePublisher:
             self._problems.note("inventory", f"the devices cannot be published: {error}")
         else:
             self._problems.clear("inventory")
+        _UNHEALTHY.labels(self._settings.driver_name).set(len(self._health_tracker.unhealthy))
         self._metrics.update(self.cards, self._find_use())
         self.refreshed.notify()
 
-    def _select_cards(self) -> bool:
-        """Choose which of the discovered cards are published; returns whether these are others than before."""
-        before, restrictions = self._cards, self._restrictions
-        self._cards = {
-            name: (
-                *(restrictions.kept_out.select(name, found) if restrictions else found),
-                *self._list_lost(name, found),
-            )
-            for name, found in self._found.items()
-        }
-        if restrictions is not None:
-            self._unknown_cards.replace(restrictions.kept_out.unknown)
-            messages = restrictions.kept_out.describe()
-            self._kept_out.keep(messages)
-            for card_uuid, message in messages.items():
-                if self._kept_out.note(card_uuid, message):
-                    self._report("Normal", "CardKeptOut", message)
-        return self._cards != before
+    def _select_cards(self) -> Mapping[str, Sequence[Card]]:
+        """Return the discovered cards that are published, by backend, and report those that are kept out."""
+        restrictions = self._restrictions
+        if restrictions is None:
+            return self._found
+        selected = {name: restrictions.kept_out.select(name, found) for name, found in self._found.items()}
+        self._unknown_cards.replace(restrictions.kept_out.unknown)
+        messages = restrictions.kept_out.describe()
+        self._kept_out.keep(messages)
+        for card_uuid, message in messages.items():
+            if self._kept_out.note(card_uuid, message):
+                self._report("Normal", "CardKeptOut", message)
+        return selected
 
     def _find_use(self) -> CardUse:
         restrictions = self._restrictions
@@ -250,7 +284,6 @@ class DevicePublisher:
                 change.state,
                 f": {change.reason}" if change.reason else "",
             )
-            _UNHEALTHY.labels(self._settings.driver_name).set(len(self._health_tracker.unhealthy))
             self.request_refresh()
             self._on_health_change()
 
@@ -273,22 +306,78 @@ class DevicePublisher:
                 self._report("Normal", "CardsDiscovered", f"backend {name} has discovered its cards: {len(found)}")
             self._found[name] = found
 
-    def _list_lost(self, name: str, found: Sequence[Card]) -> list[Card]:
-        """List cards that are lost and no longer discovered, while claims have them and no other card took their place.
+    def _list_missed(self) -> list[HeldCard]:
+        """List the cards that claims have and that discovery misses, as they were when they were discovered last.
 
-        They stay published with the taint of lost devices: nobody evicts the pods of a device that is withdrawn.
+        What is left of an earlier boot counts only once its backend has listed its cards: until then nothing runs with
+        it, and its driver may be about to be loaded.
         """
-        seen = self._seen.setdefault(name, {})
-        seen.update((card.uuid, card) for card in found)
-        taken = {place for card in found for place in _list_places(card)}
-        held = {
-            device.part.card_uuid
-            for record in self._records.values()
-            if record.state is not ClaimState.RELEASING
-            for device in record.devices
-        }
-        lost = (card for uuid, card in seen.items() if uuid in held and self._health_tracker.is_lost(uuid))
-        return [card for card in lost if taken.isdisjoint(_list_places(card))]
+        target = self._target()
+        if target.is_network_attached:  # the controller publishes them, and knows whether they are there
+            return []
+        found = [card for cards in self._found.values() for card in cards]
+        places = {place: card.uuid for card in found for place in _list_places(card)}
+        missed: list[HeldCard] = []
+        for card_uuid, devices in self._list_held().items():
+            if card_uuid in places:
+                continue
+            card = self._restore(card_uuid, devices, target)
+            if card is not None:
+                rivals = (places[place] for place in _list_places(card) if place in places)
+                partitions = frozenset(replace(from_card_part(device.part), shared=False) for device in devices)
+                missed.append(HeldCard(card, devices[0].backend, partitions, next(rivals, "")))
+                places |= {place: places.get(place, card_uuid) for place in _list_places(card)}
+        return missed
+
+    def _list_held(self) -> dict[str, list[PreparedDevice]]:
+        """List what claims have, by the UUID of its card."""
+        held: dict[str, list[PreparedDevice]] = {}
+        for record in self._records.values():
+            if record.state is not ClaimState.RELEASING:
+                for device in record.devices:
+                    if self._boot_id in {"", record.boot_id} or device.backend in self._found:
+                        held.setdefault(device.part.card_uuid, []).append(device)
+        return held
+
+    def _restore(self, card_uuid: str, devices: Sequence[PreparedDevice], target: PublishTarget) -> Card | None:
+        """Return a card from what is known of it, else from the records of its ``devices``; None: it has no name.
+
+        What another version of Kerf knew of the card counts only if it can be published as that.
+        """
+        seen, recorded = self._seen.get(card_uuid), self._recorded_cards and self._recorded_cards.cards.get(card_uuid)
+        card = seen or (from_card_record(recorded) if recorded else None)
+        if card is not None and is_describable(card, target.vocabularies):
+            return card
+        parts = [RecordedDevice(name=one.share.id.device, partition=from_card_part(one.part)) for one in devices]
+        card = rebuild_card(parts)
+        return card if card is not None and is_describable(card, target.vocabularies) else None
+
+    def _note_cards(self) -> None:
+        """Have the records say what the discovered cards are: that outlives this process."""
+        cards = {card.uuid: without_load(card) for cards in self._found.values() for card in cards}
+        news = {uuid: card for uuid, card in cards.items() if self._seen.get(uuid) != card}
+        self._seen |= news
+        if self._recorded_cards is None:
+            return
+        try:
+            self._recorded_cards.note_cards({uuid: to_card_record(card) for uuid, card in news.items()})
+        except KerfError as error:
+            self._record_problems.note("cards", f"cards cannot be described in the records of their claims: {error}")
+        else:
+            self._record_problems.clear("cards")
+
+    def _apply_lost(self, missed: Sequence[HeldCard]) -> tuple[HeldCard, ...]:
+        """Take note of which of the cards ``missed`` are lost; returns those that stay published."""
+        if self._restrictions is None:
+            return tuple(
+                held for held in missed if self._health_tracker.is_lost(held.card.uuid) and not held.is_replaced
+            )
+        lost = find_lost(missed, self._restrictions.surveys, self._found, self._health_tracker.is_lost)
+        if self._health_tracker.replace_lost(lost.reasons):
+            for card_uuid, reason in lost.reasons.items():
+                _log.warning("card %s is lost: %s", card_uuid, reason)
+            self._on_health_change()
+        return lost.published
 
 
 def _list_places(card: Card) -> set[str]:

@@ -7,6 +7,7 @@ a device that a claim has is tainted where it would otherwise be withdrawn.
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 import anyio
@@ -19,8 +20,14 @@ from kerf_dra.driver.kube.events import EventKind
 from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError, CardSurvey, HardwareBusyError
 from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
 from kerf_dra.driver.kubeletplugin.backends.survey_validation import ContradictorySurveyError
+from kerf_dra.driver.kubeletplugin.inventory.health import HeldCard
 from kerf_dra.driver.kubeletplugin.inventory.restrictions import DeviceRestrictions
-from kerf_dra.driver.kubeletplugin.inventory.surveys import CameLater, find_missing, find_replacements
+from kerf_dra.driver.kubeletplugin.inventory.surveys import (
+    CameLater,
+    CardReplacement,
+    find_missing,
+    find_replacements,
+)
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.partitions.geometry import Card
 from kerf_dra.driver.runtime import metrics
@@ -71,6 +78,10 @@ class HardwareSurveyor:
         self._on_change = on_change
         self._on_survey = on_survey
         self._cards: dict[str, tuple[str, Card]] = {}
+        self._missed: AbstractSet[str] = frozenset()
+        """The cards that claims have and that the latest discovery has missed, by UUID."""
+        self._replacements: frozenset[CardReplacement] = frozenset()
+        """Those of the latest discovery."""
         self._told: dict[str, Mapping[str, str]] = {}
         self._problems = ProblemLog(_log)
         self._running: set[str] = set()
@@ -105,24 +116,28 @@ class HardwareSurveyor:
         for card_uuid in self._card_executor.stuck.keys() | self._surveys.quarantine.keys():
             self.request(card_uuid)
 
-    async def meet(self, cards: Mapping[str, Sequence[Card]]) -> None:
-        """Take note of the discovered ``cards``, by backend, and survey those that are new: then they are published."""
+    async def meet(self, cards: Mapping[str, Sequence[Card]], missed: Sequence[HeldCard] = ()) -> None:
+        """Take note of the discovered ``cards``, by backend, and of those that claims have and that discovery misses.
+
+        Those that are new are surveyed, as are those that discovery begins or ceases to miss: then they are published.
+        """
         found = {card.uuid: (backend, card) for backend, held in cards.items() for card in held}
-        known = [card for _, card in self._cards.values()]
-        for replacement in find_replacements(known, [card for _, card in found.values()]):
-            _log.warning("%s", replacement)
-            self._report("Warning", "CardReplaced", str(replacement))
+        known = [card for _, card in self._cards.values()] + [held.card for held in missed]
+        self._report_replacements(find_replacements(known, [card for _, card in found.values()]))
+        found |= {held.card.uuid: (held.backend, held.card) for held in missed if not held.is_replaced}
         new = found.keys() - self._cards.keys()
-        self._cards = found
+        missed_uuids = {held.card.uuid for held in missed}
+        doubtful = new | ((missed_uuids ^ self._missed) & found.keys())
+        self._cards, self._missed = found, missed_uuids
         self._surveys.keep_only(found.keys())
         for card_uuid in self._told.keys() - found.keys():
             del self._told[card_uuid]
         for card_uuid in new:
             self._surveys.fail(card_uuid, "it has not been surveyed yet", is_doubtful=False)
-        if new:
+        if doubtful:
             with anyio.move_on_after(self._first_survey_s):
                 async with anyio.create_task_group() as group:
-                    for card_uuid in sorted(new - self._running):
+                    for card_uuid in sorted(doubtful - self._running):
                         self._begin(group, card_uuid, is_new=True)
         if new or self._restrictions.kept_out.needs_list:
             with anyio.move_on_after(self._first_list_s):  # later, the next survey lists them
@@ -146,6 +161,13 @@ class HardwareSurveyor:
                     self._begin(group, card_uuid)
                 with anyio.move_on_after(max(0.0, next_at - anyio.current_time())):
                     await request.wait()
+
+    def _report_replacements(self, replacements: Collection[CardReplacement]) -> None:
+        for replacement in replacements:
+            if replacement not in self._replacements:
+                _log.warning("%s", replacement)
+                self._report("Warning", "CardReplaced", str(replacement))
+        self._replacements = frozenset(replacements)
 
     def _begin(self, group: TaskGroup, card_uuid: str, *, is_new: bool = False) -> None:
         self._running.add(card_uuid)
@@ -182,8 +204,8 @@ class HardwareSurveyor:
             stuck = self._card_executor.stuck.get(card.uuid)
             reason = stuck or (str(error) if isinstance(error, KerfError) else repr(error))
             is_absent = isinstance(error, CardAbsentError)
-            is_doubtful = is_absent or stuck is not None or isinstance(error, ContradictorySurveyError)
-            changed = self._surveys.fail(card.uuid, reason, is_doubtful=is_doubtful) or is_absent
+            is_doubtful = stuck is not None or isinstance(error, ContradictorySurveyError)
+            changed = self._surveys.fail(card.uuid, reason, is_doubtful=is_doubtful, is_absent=is_absent) or is_absent
             self._count_quarantined()
             self._tell(card, {"SurveyFailed": f"card {card.uuid} cannot be surveyed: {reason}"})
             return changed

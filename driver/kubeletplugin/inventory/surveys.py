@@ -82,6 +82,7 @@ class SurveyTracker:
         """By card UUID."""
         self._cards: dict[str, SurveyedCard] = {}
         self._quarantine: dict[str, str] = {}
+        self._absent: dict[str, str] = {}
 
     @property
     def cards(self) -> Mapping[str, SurveyedCard]:
@@ -92,6 +93,11 @@ class SurveyTracker:
     def quarantine(self) -> Mapping[str, str]:
         """Why cards get no claims, by UUID: nobody knows what is on them."""
         return self._quarantine
+
+    @property
+    def absent(self) -> Mapping[str, str]:
+        """The cards of which a survey has found that they are not there, by UUID, with the reason."""
+        return self._absent
 
     @property
     def has_held(self) -> bool:
@@ -126,15 +132,19 @@ class SurveyTracker:
         )
         self._made[card.uuid] = find_made(survey, records, boot_id, self._made.get(card.uuid, {}))
         self._quarantine.pop(card.uuid, None)
+        self._absent.pop(card.uuid, None)
         return before != self._summarize(card.uuid)
 
-    def fail(self, card_uuid: str, reason: str, *, is_doubtful: bool) -> bool:
+    def fail(self, card_uuid: str, reason: str, *, is_doubtful: bool, is_absent: bool = False) -> bool:
         """Apply that a survey failed; returns whether that changes anything about the devices.
 
         The card is in quarantine if nothing is known of it, or if what is known is doubtful because the survey
-        contradicted itself or a call hangs. Otherwise the survey before it counts: one may fail for many reasons.
+        contradicted itself, a call hangs, or the card is not there (``is_absent``), which then counts until a survey
+        succeeds. Otherwise the survey before it counts: one may fail for many reasons.
         """
-        if card_uuid in self._cards and not is_doubtful:
+        if is_absent:
+            self._absent[card_uuid] = reason
+        if card_uuid in self._cards and not (is_doubtful or is_absent):
             return False
         known = self._quarantine.get(card_uuid)
         self._quarantine[card_uuid] = reason
@@ -147,6 +157,7 @@ class SurveyTracker:
             self._cards.pop(card_uuid, None)
             self._made.pop(card_uuid, None)
             self._quarantine.pop(card_uuid, None)
+            self._absent.pop(card_uuid, None)
         return bool(gone)
 
     def list_foreign(self) -> list[Partition]:

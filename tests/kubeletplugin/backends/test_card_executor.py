@@ -390,6 +390,31 @@ async def test_a_backend_that_cannot_be_opened_is_tried_again_by_the_next_discov
     assert await node.executor.discover("fake")
 
 
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [(CardAbsentError("no driver"), CardAbsentError), (RuntimeError("no driver"), HardwareBusyError)],
+)
+async def test_a_backend_that_could_not_be_opened_is_not_asked_for_a_survey(
+    node: Node, error: Exception, expected: type[Exception]
+) -> None:
+    """Its cards are absent only where its error says so."""
+    failures, found = [error], list[CardSurvey]()
+
+    def open_with_failures() -> None:
+        if failures:
+            raise failures.pop()
+
+    node.backend.open = open_with_failures  # type: ignore[method-assign]
+    with pytest.raises(type(error)):
+        await node.executor.discover("fake")
+    with pytest.raises(expected, match="backend fake is not open: no driver"):
+        await node.executor.survey_under_lock("fake", "GPU-0", found.append)
+    assert found == []
+    await node.executor.discover("fake")
+    await node.executor.survey_under_lock("fake", "GPU-0", found.append)
+    assert [survey.card_uuid for survey in found] == ["GPU-0"]
+
+
 @pytest.mark.parametrize("raised", [SystemExit(1), KeyboardInterrupt(), asyncio.CancelledError(), GeneratorExit()])
 async def test_what_would_end_a_process_or_a_task_fails_the_call_alone(node: Node, raised: BaseException) -> None:
     def end() -> None:

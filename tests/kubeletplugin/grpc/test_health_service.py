@@ -91,19 +91,25 @@ async def test_a_claim_that_was_given_an_ill_device_is_still_prepared_because_th
             await node.kubelet.prepare(held)
 
 
-async def test_a_card_that_vanished_is_no_longer_offered_and_its_claims_can_be_unprepared() -> None:
+async def test_a_card_that_vanished_without_a_word_of_its_backend_is_left_by_its_pods_and_then_withdrawn() -> None:
+    """It was withdrawn at once: then nobody evicts its pods (kubernetes/kubernetes#140802)."""
     with machine() as node:
         held = node.cluster.add(claim("training", SLICE))
         async with node.plugin():
             await node.kubelet.prepare(held)
+            gone = {device.name for device in devices_of(node) if device.name.startswith("gpu-0")}
             node.backend.cards = node.backend.cards[1:]
-            node.backend.report("GPU-1", "look again")
-            await until(lambda: not any(device.name.startswith("gpu-0") for device in devices_of(node)))
-            with pytest.raises(ClaimError, match="this node does not have it"):
+            node.backend.report("FPGA-0")
+            await until(lambda: tainted(node) == gone)
+            assert ("gpu.kerf.dev/unhealthy", "lost", "NoExecute") in taints(node)
+            with pytest.raises(ClaimError, match="there is no card GPU-0"):
                 await node.kubelet.prepare(node.cluster.add(claim("other", "gpu-0-1g-1gb-at-1")))
             with pytest.raises(ClaimError, match="it is not known what is left of the prepared devices"):
                 await node.kubelet.prepare(held)
             await node.kubelet.unprepare(held)
+            await until(lambda: not any(device.name.startswith("gpu-0") for device in devices_of(node)))
+            with pytest.raises(ClaimError, match="this node does not have it"):
+                await node.kubelet.prepare(node.cluster.add(claim("another", "gpu-0-1g-1gb-at-1")))
         assert node.backend.made == {}
 
 

@@ -3,11 +3,13 @@
 import pytest
 
 from kerf_dra.api.dra.health import Health
-from kerf_dra.driver.kubeletplugin.backends.base import HealthChange, HealthState
-from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from kerf_dra.driver.kubeletplugin.backends.base import CardSurvey, HealthChange, HealthState
+from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker, HeldCard, find_lost
 from kerf_dra.driver.kubeletplugin.inventory.refusals import RefusedPlacement
+from kerf_dra.driver.kubeletplugin.inventory.surveys import SurveyTracker
 from kerf_dra.driver.partitions.geometry import Partition, Placement
-from tests.kubeletplugin.records import device, record
+from tests.fakes.cards import gpu
+from tests.kubeletplugin.records import BOOT, device, later, record
 
 
 def part(start: int | None, size: int = 1, card: str = "GPU-0") -> Partition:
@@ -116,3 +118,58 @@ def test_a_device_that_the_hardware_refuses_is_reported_once() -> None:
     )
     (report,) = tracker().build_reports([record("one", device())], {refused.device: refused})
     assert (report.device, report.health) == (refused.device.device, Health.UNHEALTHY)
+
+
+HELD = Partition(kind="gpu", card_uuid="GPU-0", profile="1g.1gb", placement=Placement(0, 1))
+WHOLE, PART, NOTHING = "whole card", "what claims have", "nothing"
+
+
+@pytest.mark.parametrize(
+    ("survey", "is_discovered", "replaced_by", "is_reported", "expected", "published"),
+    [
+        ("absent", True, "", False, "it is not there", WHOLE),
+        ("absent", False, "", False, "it is not there", WHOLE),
+        ("absent", True, "", True, None, WHOLE),
+        ("absent", True, "GPU-new", False, "card GPU-new is in its place", NOTHING),
+        ("absent", True, "GPU-new", True, None, NOTHING),
+        ("succeeded", True, "", False, None, NOTHING),
+        ("succeeded", True, "", True, None, WHOLE),
+        ("succeeded", False, "", False, None, PART),
+        ("failed", True, "", False, None, PART),
+        ("failed", False, "", False, None, PART),
+        ("absent, then succeeded", True, "", False, None, NOTHING),
+        ("absent, then failed", True, "", False, "it is not there", WHOLE),
+        ("succeeded, then failed", True, "", False, None, NOTHING),
+    ],
+)
+def test_a_held_card_that_discovery_misses_is_lost_only_where_that_is_proved(
+    survey: str, is_discovered: bool, replaced_by: str, is_reported: bool, expected: str | None, published: str
+) -> None:
+    surveys = SurveyTracker(driver="gpu.kerf.dev")
+    for outcome in survey.split(", then "):
+        if outcome == "succeeded":
+            surveys.update(gpu(0), CardSurvey(card_uuid="GPU-0"), (), BOOT, later)
+        else:
+            surveys.fail("GPU-0", "it is not there", is_doubtful=False, is_absent=outcome == "absent")
+    missed = HeldCard(gpu(0), "fake", frozenset({HELD}), replaced_by)
+    beside = HeldCard(gpu(1), "other", frozenset())
+    surveys.update(gpu(1), CardSurvey(card_uuid="GPU-1"), (), BOOT, later)
+    discovered = {"fake", "other"} if is_discovered else {"other"}
+    lost = find_lost([missed, beside], surveys, discovered, lambda uuid: is_reported and uuid == "GPU-0")
+    assert lost.reasons == ({} if expected is None else {"GPU-0": expected})
+    sizes = {WHOLE: [len(gpu(0).geometry.specs)], PART: [2], NOTHING: []}
+    assert [len(held.card.geometry.specs) for held in lost.published] == sizes[published]
+
+
+def test_a_card_that_is_lost_by_its_record_is_so_whatever_its_backend_reports_and_until_it_is_back() -> None:
+    known = tracker(change(None))
+    assert [known.replace_lost({"GPU-0": "it is not there"}) for _ in range(2)] == [True, False]
+    assert known.has_taints
+    for asked in (part(0), part(None)):
+        assert [(taint.value, taint.effect) for taint in known.build_taints(asked)] == [("lost", "NoExecute")]
+    assert known.build_taints(part(0, card="GPU-1")) == ()
+    assert [found.reason for found in known.unhealthy.values()] == ["it is not there"]
+    held = record("training", device("gpu-0-1g-1gb-at-0"))
+    assert [(one.health, one.message) for one in known.build_reports([held])] == [(Health.UNHEALTHY, "it is not there")]
+    assert known.replace_lost({})
+    assert [taint.value for taint in known.build_taints(part(0))] == ["degraded"]

@@ -1,13 +1,15 @@
 """A failed or invalid discovery is reported as a problem; it hides no other hardware, and ends with its cause."""
 
 import dataclasses
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import pairwise
 
 import anyio
 import pytest
 
+from kerf_dra.api.checkpoint.v1 import CheckpointError
+from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
 from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.kubeletplugin.backends.base import CardChange, HealthChange, HealthState
@@ -16,8 +18,10 @@ from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from kerf_dra.driver.kubeletplugin.inventory.publisher import MAX_SETTLE_S, SETTLE_S, DevicePublisher
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.partitions.geometry import Card, Partition
+from kerf_dra.driver.partitions.recorded_cards import to_card_record
+from kerf_dra.driver.partitions.records import from_card_part
 from kerf_dra.driver.runtime.backoff import Backoff
-from tests.fakes.cards import fpga, gpu
+from tests.fakes.cards import GPU_MODEL, fpga, gpu
 from tests.fakes.claims import DRIVER, NODE
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.hardware import FakeBackend
@@ -286,3 +290,56 @@ async def test_a_backend_that_cannot_watch_its_cards_is_asked_again_with_a_back_
         await anyio.sleep(3600)
         group.cancel_scope.cancel()
     assert executor.asked == 65, "1, 2, 4, 8, 16, 32 seconds, then one a minute"
+
+
+class FullDisk:
+    """Records that cannot be written for a while."""
+
+    def __init__(self) -> None:
+        self.cards: dict[str, JsonObject] = {}
+        self.is_full = True
+
+    def note_cards(self, cards: Mapping[str, JsonObject]) -> None:
+        self.cards |= cards
+        if self.is_full:
+            raise CheckpointError("checkpoint.db", "cannot be written: no space left on device", "free space")
+
+
+async def test_records_that_cannot_be_written_keep_no_device_from_being_published(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    node, disk = Node(), FullDisk()
+    node.publisher._recorded_cards = disk
+    for _ in range(3):
+        await node.publisher.refresh()
+    assert (node.whole_cards, node.publisher.problem) == ({"gpu-0", "fpga-0"}, None)
+    assert disk.cards.keys() == {"GPU-0", "FPGA-0"}
+    assert caplog.text.count("cards cannot be described in the records of their claims") == 1, "told once"
+
+
+@pytest.mark.parametrize(
+    ("change", "model"),
+    [
+        ({}, GPU_MODEL.id),
+        ({"attributes": {"ofAnotherVersion": {"bool": True}}}, ""),
+        ({"specs": "of another version"}, ""),
+        ({"kind": "of another family"}, ""),
+    ],
+)
+async def test_a_card_that_another_version_has_described_otherwise_is_published_as_its_partitions_say(
+    change: JsonObject, model: str
+) -> None:
+    """One card that cannot be described must not keep the node's others from being published."""
+    node, disk = Node(), FullDisk()
+    node.publisher._recorded_cards = disk
+    disk.cards["GPU-0"] = {**to_card_record(gpu(0)), **change}
+    node.gpus.cards = []
+    held = device("gpu-0-1g-1gb-at-0", profile="1g.1gb", backend="gpus")
+    node.records["uid"] = record("training", held)
+    lost = HealthChange(card_uuid="GPU-0", partition=None, state=HealthState.LOST, reason="it fell off the bus")
+    node.health_tracker.update(lost)
+    await node.publisher.refresh()
+    assert (node.whole_cards, node.publisher.problem) == ({"gpu-0", "fpga-0"}, None)
+    found = node.publisher.devices.find(held.share.id)
+    assert found is not None
+    assert (found.partition, found.attributes["model"].string) == (from_card_part(held.part), model)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from kerf_dra.api.errors import KerfError, PermanentError, TransientError
+from kerf_dra.api.errors import KerfError, PermanentError
 from kerf_dra.driver.kubeletplugin.backends.base import (
     CardAbsentError,
     HardwareBusyError,
@@ -39,8 +39,11 @@ _FOLDERS: Final = (
 """Where distributions and NVIDIA's driver container have the library, below the driver's root."""
 
 
-class NvmlUnavailableError(TransientError):
-    """NVML cannot be opened now: its library is not there, or the kernel driver is not loaded or of another version."""
+class NvmlUnavailableError(CardAbsentError):
+    """NVML cannot be opened now: its library is not there, or the kernel driver is not loaded or of another version.
+
+    No card is there then, whether that is so at the start or later.
+    """
 
 
 class NvmlBindingsMissingError(PermanentError):
@@ -139,17 +142,14 @@ class NvmlSession:
     def _bindings(self) -> Any:  # noqa: ANN401
         """Return the bindings, of NVML that is opened anew after the kernel driver was loaded anew.
 
-        Raises CardAbsentError when that fails, and after ``close``.
+        Raises NvmlUnavailableError when that fails, and CardAbsentError after ``close``.
         """
         if (nvml := self._nvml) is not None:
             return nvml
         with self._lock:
             if not self._is_wanted:
                 raise CardAbsentError("NVML is not open")
-            try:
-                self._nvml = self._nvml or self._initialize()
-            except NvmlUnavailableError as error:
-                raise CardAbsentError(str(error)) from error
+            self._nvml = self._nvml or self._initialize()
             return self._nvml
 
     def _shut_down(self) -> None:
