@@ -8,10 +8,16 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from kerf_dra.api.core.v1 import Affinity, NodeAffinity, PodSchedulingGate, Taint, Toleration
-from kerf_dra.api.model.claims import DeviceConstraint, ResourceClaimTemplate, ResourceClaimTemplateSpec
+from kerf_dra.api.model.claims import (
+    CapacityRequirements,
+    DeviceConstraint,
+    ResourceClaimTemplate,
+    ResourceClaimTemplateSpec,
+)
 from kerf_dra.api.model.devices import DeviceTaint, DeviceTaintRule, DeviceTaintRuleSpec, DeviceTaintSelector
 from kerf_dra.api.model.metadata import Condition, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
 from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.model.quantity import Quantity
 from kerf_dra.driver.allocation import Budget, Fits
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
 from kerf_dra.driver.diagnostics.cluster_state import ClusterState
@@ -91,13 +97,14 @@ CASES: dict[str, Case] = {
         gpu_cluster(),
         (request("gpu", "1g-10gb", count=8),),
         "too-few",
-        "8 devices requested, but only 7 devices match",
+        "8 devices requested, but only 7 devices match; a card has at most 7",
     ),
     "constraint": Case(
         gpu_cluster(),
         (request("gpu", "1g-10gb", count=2),),
         "constraint",
-        "distinctAttribute gpu.kerf.dev/uuid cannot hold over the devices that are free",
+        "distinctAttribute gpu.kerf.dev/uuid cannot hold over the devices that are free: 2 devices are to differ in "
+        "it, and those that match have 1 different value",
         {"constraints": [DeviceConstraint(distinct_attribute=ATTRIBUTE_OF_CARD)]},
     ),
     "taint": Case(
@@ -397,3 +404,51 @@ def test_every_remedy_is_enough_and_where_there_is_none_nothing_would_be(
         assert not any(fits(remedy.node, ended - {each}) for each in ended)
     if not answer.remedies:
         assert not any(fits(name, {str(each.ref) for each in now.claims}) for name in nodes)
+
+
+HOPELESS: dict[str, Case] = {
+    "three halves of one card": Case(
+        gpu_cluster(),
+        (request("gpu", "3g-40gb", count=3),),
+        "too-few",
+        "3 devices requested, but only 2 devices match; a card has at most 2",
+    ),
+    "three requests for halves of one card": Case(
+        allocate_claims(gpu_cluster(), claim("c1", "1g-10gb")),
+        ("3g-40gb", "3g-40gb", "3g-40gb"),
+        "combination",
+        "3 such devices are requested, and the node has at most 2; a card has at most 2",
+    ),
+    "two cards of one": Case(
+        full_cluster(profile="1g-10gb"),
+        (request("gpu", "1g-10gb", count=2),),
+        "constraint",
+        "those that match have 1 different value",
+        {"constraints": [DeviceConstraint(distinct_attribute=ATTRIBUTE_OF_CARD)]},
+    ),
+    "more than a device has": Case(
+        gpu_cluster(),
+        (request("gpu", "whole", capacity=CapacityRequirements(requests={"memory": Quantity("1Ti")})),),
+        "capacity",
+        "1 device matches, but has too little free: memory",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HOPELESS.values(), ids=HOPELESS.keys())
+def test_nothing_is_waited_for_where_it_would_not_fit_either_if_claims_ended(case: Case) -> None:
+    """Three 3g.40gb on one card were told to wait until a claim gives its devices back."""
+    answer = explain_requests(case.now, *case.wanted, **case.spec)
+    assert (answer.verdict, answer.remedies) == (Verdict.DOES_NOT_FIT, ())
+    reason = answer.groups[0].reasons[0]
+    assert reason.obstacle == case.obstacle
+    assert case.message in reason.message
+    for cause in answer.causes:
+        assert "wait" not in cause.next_step
+        assert "come back" not in cause.next_step
+
+
+def test_where_ending_a_claim_helps_it_is_still_waited_for() -> None:
+    answer = explain_requests(full_cluster(2), "7g-80gb")
+    assert answer.remedies
+    assert all("wait until" in cause.next_step for cause in answer.causes)

@@ -6,19 +6,18 @@ A diagnosis costs more than an allocation, so it is made only on demand.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Final
 
 from kerf_dra.api.model.claims import DeviceClass, ResourceClaim
 from kerf_dra.api.model.devices import DeviceTaint
 from kerf_dra.api.model.names import DeviceId, ObjectRef
-from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.allocation.explain.amounts import find_short_devices
 from kerf_dra.driver.allocation.explain.holders import Blocker, HolderIndex
 from kerf_dra.driver.allocation.explain.near_misses import (
-    MAX_NEAR_MISSES,
-    FailedCondition,
     NearMissGroup,
     SourcedSelector,
-    format_value,
     near_misses,
 )
 from kerf_dra.driver.allocation.explain.obstacles import COUNTERS_TAKEN, Finding, find_obstacles
@@ -27,7 +26,6 @@ from kerf_dra.driver.allocation.pools.node_devices import NodeDevices
 from kerf_dra.driver.allocation.search.problem import AllocationProblem, RequestAlternative
 from kerf_dra.driver.allocation.search.problem_builder import build_problem
 from kerf_dra.driver.allocation.semantics.bitset import iter_bits
-from kerf_dra.driver.allocation.semantics.capacity import unqualified
 from kerf_dra.driver.allocation.semantics.matching import selector_expressions
 from kerf_dra.driver.allocation.semantics.outcomes import Features, NodeView, Obstacle
 
@@ -47,7 +45,7 @@ class Diagnosis:
     message: str
     """The description of the obstacle, without names of devices and claims."""
     misses: tuple[NearMissGroup, ...] = ()
-    """The nearest devices, if the obstacle is CLASS, SELECTOR or CAPACITY."""
+    """The nearest devices, if the obstacle is CLASS, SELECTOR or CAPACITY: what they are, or have free."""
     blockers: tuple[Blocker, ...] = ()
     """The blocking hardware and the claims that hold it, if the obstacle is in RELEASABLE."""
     taints: tuple[DeviceTaint, ...] = ()
@@ -73,7 +71,7 @@ def diagnose(
 
 def _diagnosis(problem: AllocationProblem, holder_index: HolderIndex, finding: Finding) -> Diagnosis:
     is_releasable = finding.obstacle in RELEASABLE
-    blockers = holder_index.blockers(_ids(problem, finding.devices)) if is_releasable else ()
+    blockers = _blockers(problem, holder_index, finding) if is_releasable else ()
     is_hopeless = blockers and not any(blocker.claims for blocker in blockers)
     return Diagnosis(
         claim=problem.claims[finding.claim].ref,
@@ -84,6 +82,21 @@ def _diagnosis(problem: AllocationProblem, holder_index: HolderIndex, finding: F
         blockers=blockers,
         taints=_taints(problem, finding) if finding.obstacle is Obstacle.TAINTED else (),
     )
+
+
+def _blockers(problem: AllocationProblem, holder_index: HolderIndex, finding: Finding) -> tuple[Blocker, ...]:
+    """Return what is not free of the devices of ``finding``: a device with shares is not in use, but partly taken.
+
+    Where a constraint is the obstacle, a device that can be shared and has room for the request is in nobody's way.
+    """
+    shared = finding.devices & problem.node_devices.shared & problem.node_devices.shareable
+    is_constraint = finding.obstacle is Obstacle.CONSTRAINT
+    roomy = reduce(or_, (each.usable for each in finding.alternatives), 0) if is_constraint else 0
+    by_share = (
+        holder_index.share_blocker(problem.node_devices.device(index).id, problem.node_devices.consumed.get(index, {}))
+        for index in iter_bits(shared & ~roomy)
+    )
+    return (*holder_index.blockers(_ids(problem, finding.devices & ~shared)), *by_share)
 
 
 def _ids(problem: AllocationProblem, devices: int) -> Iterator[DeviceId]:
@@ -105,8 +118,8 @@ def _misses(problem: AllocationProblem, finding: Finding) -> Sequence[NearMissGr
         devices = iter_bits(finding.devices) if finding.devices else range(problem.node_devices.count)
         published = (problem.node_devices.device(index) for index in devices)
         return near_misses(_selectors(alternative), ((each.id, each.device) for each in published))
-    if finding.obstacle is Obstacle.CAPACITY and alternative.spec.capacity is not None:
-        return _too_small(problem, alternative, finding.devices)
+    if finding.obstacle is Obstacle.CAPACITY:
+        return find_short_devices(problem, alternative, finding.devices)
     return ()
 
 
@@ -116,29 +129,3 @@ def _selectors(alternative: RequestAlternative) -> list[SourcedSelector]:
     of_class = [SourcedSelector(source, expression) for expression in expressions]
     of_request = enumerate(selector_expressions(alternative.spec.selectors))
     return [*of_class, *(SourcedSelector(f"selector {index}", expression) for index, expression in of_request)]
-
-
-def _too_small(problem: AllocationProblem, alternative: RequestAlternative, devices: int) -> tuple[NearMissGroup, ...]:
-    """Group the devices by those of their capacities that the request names, the largest first."""
-    requests = alternative.spec.capacity.requests if alternative.spec.capacity else {}
-    groups: dict[tuple[tuple[str, Quantity | None], ...], list[DeviceId]] = {}
-    for index in iter_bits(devices):
-        published = problem.node_devices.device(index)
-        driver = published.id.driver
-        values = {unqualified(driver, name): capacity.value for name, capacity in published.device.capacity.items()}
-        have = {name: values.get(unqualified(driver, name)) for name in requests}
-        lacking = tuple((name, value) for name, value in have.items() if value is None or value < requests[name])
-        if lacking:
-            groups.setdefault(lacking, []).append(published.id)
-    nearest = sorted(groups, key=lambda lacking: (len(lacking), -sum(value.nano for _, value in lacking if value)))
-    return tuple(
-        NearMissGroup(
-            device=groups[lacking][0],
-            devices=len(groups[lacking]),
-            unmet=tuple(
-                FailedCondition("capacity", f"{name} >= {requests[name]}", ((name, format_value(value)),))
-                for name, value in lacking
-            ),
-        )
-        for lacking in nearest[:MAX_NEAR_MISSES]
-    )

@@ -29,7 +29,8 @@ class Blocker:
     card: str
     """The name of the counter set, or of the device itself if it consumes no counters."""
     counters: tuple[str, ...]
-    """The names of the counters that do not suffice; empty: the devices themselves are in use."""
+    """The names of the counters that do not suffice, or of the capacities that shares take; empty: the devices
+    themselves are in use."""
     claims: tuple[ObjectRef, ...]
     """The claims that hold the hardware, by name; empty: no claim does, the pool never had enough."""
 
@@ -71,6 +72,16 @@ class HolderIndex:
             for (pool, card), (counters, claims) in found.items()
         )
 
+    def share_blocker(self, id_: DeviceId, taken: Mapping[str, int]) -> Blocker:
+        """Return a device of which claims have shares, with the names of the capacities of which some is ``taken``."""
+        pool = id_.driver, id_.pool
+        return Blocker(
+            pool="/".join(pool),
+            card=self._pool(pool).card_of(id_.device),
+            counters=tuple(sorted(name for name, amount in taken.items() if amount)),
+            claims=tuple(sorted(self.holders.get(id_, ()))),
+        )
+
     def weight(self, claim: ResourceClaim) -> int:
         """The amount that the claim takes of all counters, or its number of devices without any; to compare claims."""
         results = claim.status.allocation.devices.results if claim.status.allocation else ()
@@ -106,13 +117,17 @@ class _PoolHolders:
     def weight(self, device: str) -> int:
         return sum(amount for _, amount in _uses(self._devices.get(device))) or NANO
 
+    def card_of(self, device: str) -> str:
+        """Return the name of the first counter set of a device, or of the device itself without one."""
+        return next((set_ for (set_, _), _ in _uses(self._devices.get(device))), device)
+
     def blockers_of(
         self, device: str, holders: Sequence[ObjectRef]
     ) -> Iterator[tuple[str, Sequence[str], Sequence[ObjectRef]]]:
         """Yield card, counters and claims for everything that keeps ``device`` from being allocated."""
         uses = list(_uses(self._devices.get(device)))
         if holders:
-            yield next((set_ for (set_, _), _ in uses), device), (), holders
+            yield self.card_of(device), (), holders
             return
         for (set_, counter), amount in uses:
             if amount > self._left.get((set_, counter), 0):

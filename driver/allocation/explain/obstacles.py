@@ -11,6 +11,13 @@ from functools import reduce
 from operator import or_
 from typing import Final
 
+from kerf_dra.driver.allocation.explain.amounts import find_short_names
+from kerf_dra.driver.allocation.explain.supply import (
+    describe_card_limit,
+    describe_joint_limit,
+    describe_values,
+    matching,
+)
 from kerf_dra.driver.allocation.search.assignment import PartialAssignment
 from kerf_dra.driver.allocation.search.bounds import Bounds
 from kerf_dra.driver.allocation.search.problem import AllocationProblem, Request, RequestAlternative
@@ -81,18 +88,21 @@ def _of_combination(problem: AllocationProblem, bounds: Bounds) -> Iterator[Find
             bound = [each for each in problem.requests if each.claim == position and constraint.applies_to(each.name)]
             over = ", ".join(each.name for each in bound) or ", ".join(sorted(constraint.requests))
             alternatives = tuple(alternative for each in bound for alternative in each.alternatives)
-            message = f"{constraint} cannot hold over the devices that are free"
+            needed = sum(each.fewest for each in bound)
+            values = describe_values(problem, alternatives, index, constraint, needed)
+            message = f"{constraint} cannot hold over the devices that are free{values}"
             yield Finding(position, over, alternatives, Obstacle.CONSTRAINT, message, _matching(problem, alternatives))
         if failing:
             return
     for request in problem.requests:
-        message = "can be served alone, but not together with the other requests of the pod"
         devices = _matching(problem, request.alternatives)
+        limit = describe_joint_limit(problem, bounds, devices, request.usable)
+        message = f"can be served alone, but not together with the other requests of the pod{limit}"
         yield Finding(request.claim, request.name, request.alternatives, Obstacle.COMBINATION, message, devices)
 
 
 def _matching(problem: AllocationProblem, alternatives: Iterable[RequestAlternative]) -> int:
-    return reduce(or_, (each.filtered.selected & problem.node_devices.on_node for each in alternatives), 0)
+    return reduce(or_, (matching(problem, each) for each in alternatives), 0)
 
 
 def _first_obstacle(problem: AllocationProblem, bounds: Bounds, alternative: RequestAlternative) -> Finding | None:
@@ -136,31 +146,33 @@ def _nothing_selected(problem: AllocationProblem, alternative: RequestAlternativ
 
 
 def _not_here(problem: AllocationProblem, alternative: RequestAlternative) -> Finding | None:
-    matching = alternative.filtered.selected
-    if matching & problem.node_devices.on_node:
+    selected = alternative.filtered.selected
+    if selected & problem.node_devices.on_node:
         return None
-    return _found(alternative, Obstacle.NODE, f"{_match(matching)}, but can be used on other nodes only", matching)
+    return _found(alternative, Obstacle.NODE, f"{_match(selected)}, but can be used on other nodes only", selected)
 
 
 def _never_enough(problem: AllocationProblem, alternative: RequestAlternative) -> Finding | None:
     """Whether the node has too few devices even if no claim held any."""
-    matching = _matching(problem, [alternative])
-    if alternative.count <= matching.bit_count() or matching & problem.node_devices.shareable:
+    devices = matching(problem, alternative)
+    if alternative.count <= devices.bit_count() or devices & problem.node_devices.shareable:
         return None
-    return _found(alternative, Obstacle.TOO_FEW, f"{alternative.count} devices requested, but only {_match(matching)}")
+    limit = describe_card_limit(Bounds(problem), devices)
+    message = f"{alternative.count} devices requested, but only {_match(devices)}{limit}"
+    return _found(alternative, Obstacle.TOO_FEW, message)
 
 
 def _in_use(problem: AllocationProblem, alternative: RequestAlternative) -> Finding | None:
-    matching = alternative.filtered.selected & problem.node_devices.on_node
-    held = 0 if alternative.is_admin else matching & problem.node_devices.held
-    if not held or (matching & ~held and not alternative.is_all):
+    devices = matching(problem, alternative)
+    held = 0 if alternative.is_admin else devices & problem.node_devices.held
+    if not held or (devices & ~held and not alternative.is_all):
         return None
     holders = problem.node_devices.allocated.holders
     ids = (problem.node_devices.device(index).id for index in iter_bits(held))
     claims = _list_some(str(holders[id_]) for id_ in ids if id_ in holders)
     by = f" by {claims}" if claims else ""
-    if alternative.is_all and matching & ~held:
-        message = f"all are requested of {_devices(matching)} that match, but {held.bit_count()} {_are(held)} in use"
+    if alternative.is_all and devices & ~held:
+        message = f"all are requested of {_devices(devices)} that match, but {held.bit_count()} {_are(held)} in use"
         return _found(alternative, Obstacle.IN_USE, message, held, by)
     return _found(alternative, Obstacle.IN_USE, f"{_match(held)}, but {_are(held)} in use", held, by)
 
@@ -168,11 +180,10 @@ def _in_use(problem: AllocationProblem, alternative: RequestAlternative) -> Find
 def _insufficient(problem: AllocationProblem, alternative: RequestAlternative) -> Finding | None:
     node_devices = problem.node_devices
     if not alternative.filtered.sufficient:
-        asked = alternative.spec.capacity.requests if alternative.spec.capacity else {}
-        amounts = ", ".join(f"{name} {amount}" for name, amount in asked.items())
-        what = f"the capacity asked for ({amounts})" if amounts else "capacity left"
         devices = alternative.filtered.on_node
-        return _found(alternative, Obstacle.CAPACITY, f"{_match(devices)}, but none has {what}", devices)
+        short = _list_some(find_short_names(problem, alternative, devices)) or "a capacity"
+        lacks = "has too little free" if devices.bit_count() == 1 else "none has enough free"
+        return _found(alternative, Obstacle.CAPACITY, f"{_match(devices)}, but {lacks}: {short}", devices)
     used_up = sum(
         1 << index
         for index, demand in alternative.demands.items()
@@ -211,12 +222,16 @@ def _too_few(problem: AllocationProblem, bounds: Bounds, alternative: RequestAlt
     supply = bounds.supply(PartialAssignment(problem), alternative.usable)
     if alternative.count <= supply:
         return None
-    matching = alternative.filtered.tolerated | _matching(problem, [alternative]) & problem.node_devices.held
-    if supply < free:
-        message = f"{alternative.count} devices requested, but their counters allow {supply:.0f} at once"
-        return _found(alternative, Obstacle.COUNTERS, message, matching)
-    message = f"{alternative.count} devices requested, but {free} {_are(alternative.usable)} free that match"
-    return _found(alternative, Obstacle.TOO_FEW, message, matching)
+    tolerated = alternative.filtered.tolerated | _matching(problem, [alternative]) & problem.node_devices.held
+    most = bounds.supply_of_empty_node(_matching(problem, [alternative]))
+    if alternative.count > most:
+        limit = f"the node has at most {most:.0f}{describe_card_limit(bounds, tolerated)}"
+    elif supply < free:
+        limit = f"their counters allow {supply:.0f} at once"
+    else:
+        limit = f"{free} {_are(alternative.usable)} free that match"
+    obstacle = Obstacle.COUNTERS if supply < free else Obstacle.TOO_FEW
+    return _found(alternative, obstacle, f"{alternative.count} devices requested, but {limit}", tolerated)
 
 
 def _devices(bitset: int) -> str:

@@ -136,6 +136,29 @@ class Bounds:
                 supply += self._supply_of_set(set_, partial.remaining[set_], devices & members)
         return supply
 
+    def supply_now(self, devices: int) -> float:
+        """An upper bound on how many of ``devices`` can be taken together before any request is served."""
+        return self.supply(PartialAssignment(self._problem), devices)
+
+    def supplies_of_empty_sets(self, devices: int) -> list[int]:
+        """An upper bound for each counter set on how many of ``devices`` it supplies while nothing is allocated.
+
+        Devices are counted by the first set that they consume from; there are none for shareable devices.
+        """
+        members: dict[int, int] = defaultdict(int)
+        for device in iter_bits(devices & ~self._node_devices.shareable):
+            uses = self._node_devices.uses(device)
+            if uses and uses[0].amount is not None:
+                members[uses[0].set] |= 1 << device
+        return [self._supply_of_set(set_, self._node_devices.total(set_), each) for set_, each in members.items()]
+
+    def supply_of_empty_node(self, devices: int) -> float:
+        """An upper bound on how many of ``devices`` can be taken while nothing is allocated on the node."""
+        if devices & self._node_devices.shareable:
+            return inf
+        counted = [uses for device in iter_bits(devices) if (uses := self._node_devices.uses(device))]
+        return devices.bit_count() - len(counted) + sum(self.supplies_of_empty_sets(devices))
+
     def _supply_of_set(self, set_: int, remaining: int | None, devices: int) -> int:
         """An upper bound on how many of ``devices`` a counter set can supply, each counter taken by itself."""
         if remaining is None:

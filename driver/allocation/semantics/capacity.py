@@ -57,6 +57,34 @@ def compute_demand(
     return CapacityDemand(amounts) if is_allowed else None
 
 
+class RequiredAmount(NamedTuple):
+    """What a request takes of one capacity."""
+
+    amount: Quantity
+    requested: Quantity | None
+    """The amount as it is requested; None: the request does not name the capacity."""
+    is_allowed: bool
+    """Whether the capacity's policy allows the amount."""
+
+
+def find_required_amounts(
+    driver: str, capacity: Mapping[str, Capacity], requests: Mapping[str, Quantity], *, fractional: bool
+) -> Mapping[str, RequiredAmount]:
+    """Return what a request takes of each capacity of a device, to explain why it does not fit.
+
+    Requested capacities that the device lacks are left out. Raises CapacityRequestError as ``compute_demand`` does.
+    """
+    own = {unqualified(driver, name) for name in capacity}
+    known = {name: amount for name, amount in requests.items() if unqualified(driver, name) in own}
+    wanted = _resolved(driver, capacity, known) or {}
+    required: dict[str, RequiredAmount] = {}
+    for name, each in capacity.items():
+        amount = _amount(name, wanted.get(name), each, fractional=fractional)
+        is_allowed = _obeys(amount, each.request_policy, fractional=fractional)
+        required[name] = RequiredAmount(amount=amount, requested=wanted.get(name), is_allowed=is_allowed)
+    return required
+
+
 def unqualified(driver: str, name: str) -> str:
     """A capacity's name without the driver's own domain, which is optional."""
     return name.removeprefix(f"{driver}/")

@@ -54,8 +54,8 @@ _KUBERNETES: Final = """
 """
 _KERF: Final = """
     whole partition monitor held kept out quarantined refused load failed unhealthy lost cut shared slot slots
-    share shares Compiled Accepted Matched Loaded Prepared Available Degraded TimeSlicing Mps Exclusive Shared BeforeBinding
-    BeforeStart Whole Partition Monitor Smallest Monitoring me no at mig shell function profile model uuid
+    share shares Compiled Accepted Matched Loaded Prepared Available Degraded TimeSlicing Mps Exclusive Shared
+    BeforeBinding BeforeStart Whole Partition Monitor Smallest Monitoring me no at mig shell function profile model uuid
     driverVersion architecture early loading prepare
 """
 _SENTENCES: Final = """

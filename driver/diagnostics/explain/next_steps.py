@@ -13,7 +13,8 @@ _STEPS: Final[Mapping[ReasonCode, str]] = {
     CauseCode.NODE_FILTER: "change the pod's node selector, affinity or tolerations, or the node's labels or taints",
     Obstacle.NO_POOL: "install a DRA driver for the node's devices, or start its plugin there: kubectl get "
     "resourceslices shows who publishes",
-    Obstacle.POOL_INCOMPLETE: "wait some seconds: the driver is publishing; if nothing changes, restart its plugin",
+    Obstacle.POOL_INCOMPLETE: "the driver is publishing, which takes some seconds; if nothing changes, restart its "
+    "plugin",
     Obstacle.POOL_INVALID: "restart the driver's plugin of the node, and report the message to the driver's authors",
     Obstacle.CLASS: "name another class in the request (kubectl get deviceclasses), or add a node with such devices",
     Obstacle.SELECTOR: "change the request's selectors in the claim or its template; near misses show what differs",
@@ -41,6 +42,21 @@ _STEPS: Final[Mapping[ReasonCode, str]] = {
     CauseCode.UNDECIDED: "ask again with a longer --deadline, or ask for fewer devices and constraints in one pod",
 }
 
+_HOPELESS: Final[Mapping[ReasonCode, str]] = {
+    Obstacle.CAPACITY: "ask for less, or add a node with larger devices",
+    Obstacle.IN_USE: "add a node, or ask for devices that other claims do not keep",
+    Obstacle.COUNTERS: "ask for smaller devices, or for fewer at once, or add a node",
+    Obstacle.CONSTRAINT: "relax the constraint in the claim, or add a node with devices that meet it",
+    Obstacle.TOO_FEW: "ask for fewer devices in one claim, or add a node that has more",
+    Obstacle.COMBINATION: "ask for less in one pod, divide it among several, or add a node that has more",
+}
+"""What to do where it would not fit either if running claims ended: nothing to wait for is in it."""
+_NO_AMOUNT: Final = "no amount is requested"
+"""What the condition of an amount says that a request does not name (``allocation.explain.amounts``)."""
+_NAME_AMOUNTS: Final = (
+    "name the amounts in capacity.requests of the claim's request: without them it takes the default, or all"
+)
+
 _MONITOR_STEP: Final = (
     "a monitor device is for requests with adminAccess: true and a toleration of the taint, in a namespace with the "
     'label resource.kubernetes.io/admin-access: "true" (docs/admin-access.md); for any other use name another class'
@@ -55,7 +71,8 @@ _PLUGIN_TAINTS: Final[Mapping[str, str]] = {
     "claims: a new pod gets other devices, unless the card is let in again",
     "refused": "a new pod gets other devices, and the taint goes after two minutes: the hardware has refused the "
     "device three times, and the events DeviceRefused of claim and pod say why",
-    "load-failed": "wait: the device is free again after the back-off; the log of the plugin on {node} has the reason",
+    "load-failed": "the device is free again by itself after the back-off; the log of the plugin on {node} has the "
+    "reason",
 }
 """What to do about the taints that Kerf's plugins set, by the name after ``<driver>/`` (docs/held-hardware.md)."""
 
@@ -78,13 +95,16 @@ def _misfit_cause(
     where = f"claim {reason.claim}, request {reason.request}: " if reason.claim else ""
     keys = (taint.partition("=")[0] for taint in reason.taints)
     own = (plugin_taint_step(key, drivers, list_names(nodes)) for key in keys)
-    step = "; ".join(dict.fromkeys(each for each in own if each)) or _STEPS[reason.obstacle]
+    general = _STEPS if remedies else {**_STEPS, **_HOPELESS}
+    step = "; ".join(dict.fromkeys(each for each in own if each)) or general[reason.obstacle]
     if _is_monitor_only(reason):
         step = _MONITOR_STEP
     ending = [remedy for remedy in remedies if remedy.node in nodes]
     if ending:
         claims = ", ".join(claim.claim for claim in ending[0].claims)
         step = f"wait until {claims} on {ending[0].node} ends, or delete its pod; or add a node"
+    if any(_NO_AMOUNT in unmet.condition for miss in reason.near_misses for unmet in miss.unmet):
+        step = f"{_NAME_AMOUNTS}; or {step}"
     objects = [f"claim {reason.claim}"] if reason.claim else []
     return Cause(
         code=reason.obstacle,

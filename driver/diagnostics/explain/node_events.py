@@ -20,8 +20,8 @@ _PROBLEMS: Final[Mapping[str, str]] = {
     "the next survey without an error",
     "CardModeUnavailable": "kerf devices on {node} says how to change the card's mode; for NVIDIA often by a reset "
     "while no program uses the card",
-    "CardsNotDiscovered": "load the driver of the cards on {node}, or wait until its update is finished: the plugin "
-    "tries again every ten seconds",
+    "CardsNotDiscovered": "load the driver of the cards on {node}, or finish its update: the plugin tries again every "
+    "ten seconds",
     "PartitionGone": "delete the pods that use what the message names: their next prepare makes it again",
     "SharesNotPublished": "update Kubernetes, or use no classes with allocation: Shared (docs/compatibility.md)",
 }

@@ -163,8 +163,8 @@ class Client:
     ) -> ObjectList[ObjectT]:
         """List all objects, in pages; without a namespace: of all namespaces.
 
-        Objects that cannot be read are logged and omitted. Raises InconsistentAnswerError when the list does not end, or
-        says itself that it is incomplete.
+        Objects that cannot be read are logged and omitted. Raises InconsistentAnswerError when the list does not end,
+        or says itself that it is incomplete.
         """
         listed = await self.list_all(kind, namespace, label_selector=label_selector, field_selector=field_selector)
         return ObjectList(ListMeta(resource_version=listed.resource_version), listed.items)

@@ -126,7 +126,7 @@ def _end(case: Case, diagnosis: Diagnosis) -> Case:
 
 
 def _ask_for_fewer(case: Case, diagnosis: Diagnosis) -> Case:
-    match = re.search(r"(?:but only|but|allow) (\d+)", diagnosis.message)
+    match = re.search(r"(?:but only|at most|but|allow) (\d+)", diagnosis.message)
     assert match, f"nothing is named that could be removed: {diagnosis}"
     return _change(case, diagnosis.request, count=int(match[1]))
 
@@ -138,7 +138,7 @@ def _shrink(case: Case, diagnosis: Diagnosis) -> Case:
     asked = _request(case, diagnosis)
     assert asked.exactly is not None
     assert asked.exactly.capacity is not None
-    has = {name: Quantity(text) for one in diagnosis.misses[0].unmet for name, text in one.has}
+    has = {one.condition.partition(" ")[0]: Quantity(dict(one.has)["free"]) for one in diagnosis.misses[0].unmet}
     capacity = set_fields(asked.exactly.capacity, requests={**asked.exactly.capacity.requests, **has})
     return _change(case, asked.name, capacity=capacity)
 
@@ -350,8 +350,8 @@ def test_too_little_capacity_is_told_with_the_most_there_is() -> None:
     diagnosis = only(Case(slices, claim(request("gpu", capacity={"memory": "80Gi"}))))
     assert diagnosis.obstacle is Obstacle.CAPACITY
     assert [(miss.device.device, miss.unmet[0].condition, miss.unmet[0].has) for miss in diagnosis.misses] == [
-        ("large", "memory >= 80Gi", (("memory", "40Gi"),)),
-        ("small", "memory >= 80Gi", (("memory", "10Gi"),)),
+        ("large", "memory >= 80Gi (as requested)", (("free", "40Gi"), ("total", "40Gi"))),
+        ("small", "memory >= 80Gi (as requested)", (("free", "10Gi"), ("total", "10Gi"))),
     ]
 
 

@@ -71,7 +71,7 @@ CASES: dict[str, tuple[list[Any], dict[str, Any], Obstacle, str]] = {
         GPUS,
         {"capacity": {"memory": "80Gi"}},
         Obstacle.CAPACITY,
-        "3 devices match, but none has the capacity asked for (memory 80Gi)",
+        "3 devices match, but none has enough free: memory",
     ),
     "tainted": (FANS, {}, Obstacle.TAINTED, "1 device matches, but is tainted: repair=fan:NoSchedule"),
     "counters": (
@@ -84,7 +84,26 @@ CASES: dict[str, tuple[list[Any], dict[str, Any], Obstacle, str]] = {
         HALVES,
         {"count": 2},
         Obstacle.COUNTERS,
-        "2 devices requested, but their counters allow 1 at once",
+        "2 devices requested, but the node has at most 1; a card has at most 1",
+    ),
+    "too many at once, now": (
+        partitioned(
+            *(device(f"half-{number}", uses={f"card-{number // 2}": {"slices": 4}}) for number in range(4)),
+            sets={"card-0": {"slices": 7}, "card-1": {"slices": 7}},
+        ),
+        {"count": 3},
+        Obstacle.COUNTERS,
+        "3 devices requested, but the node has at most 2; a card has at most 1",
+    ),
+    "enough on an empty node": (
+        partitioned(
+            *(device(f"slice-{number}", uses={f"card-{number % 2}": {"slices": 2}}) for number in range(6)),
+            device("other", uses={"card-0": {"slices": 3}}),
+            sets={"card-0": {"slices": 5}, "card-1": {"slices": 5}},
+        ),
+        {"count": 4, "allocated": AllocatedState(exclusive=frozenset({DeviceId(DRIVER, "pool", "slice-0")}))},
+        Obstacle.COUNTERS,
+        "4 devices requested, but their counters allow 3 at once",
     ),
     "too few": (GPUS, {"count": 4}, Obstacle.TOO_FEW, "4 devices requested, but only 3 devices match"),
     "too few that are free": (
@@ -175,19 +194,83 @@ def test_every_alternative_is_explained_when_none_can_be_had() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "text"),
+    ("rule", "name", "why"),
     [
-        (same(f"{DRIVER}/serial"), "matchAttribute gpu.example.com/serial cannot hold over the devices that are free"),
+        (same(f"{DRIVER}/serial"), "matchAttribute gpu.example.com/serial", "no device that matches has it"),
         (
             distinct(f"{DRIVER}/model"),
-            "distinctAttribute gpu.example.com/model cannot hold over the devices that are free",
+            "distinctAttribute gpu.example.com/model",
+            "2 devices are to differ in it, and those that match have 1 different value",
         ),
+        (distinct(f"{DRIVER}/serial"), "distinctAttribute gpu.example.com/serial", "no device that matches has it"),
     ],
 )
-def test_a_constraint_that_cannot_hold_is_named_with_its_requests(rule: Any, text: str) -> None:
+def test_a_constraint_that_cannot_hold_is_named_with_its_requests(rule: Any, name: str, why: str) -> None:
     outcome = decide(GPUS, claim(request("a"), request("b"), constraints=[rule]))
     assert isinstance(outcome, DoesNotFit)
+    text = f"{name} cannot hold over the devices that are free: {why}"
     assert [str(reason) for reason in outcome.reasons] == [f"claim default/claim, request a, b: {text}"]
+
+
+NUMA = [
+    slice_(*(device(f"gpu-{number}", attributes={"numa": number // 2, "uuid": str(number)}) for number in range(4)))
+]
+VALUES: dict[str, tuple[Any, int, tuple[str, ...], str]] = {
+    # the constraint, how many devices, those in use; what the message says of the values
+    "too few values": (
+        distinct(f"{DRIVER}/numa"),
+        3,
+        (),
+        "3 devices are to differ in it, and those that match have 2 different",
+    ),
+    "too few free values": (
+        distinct(f"{DRIVER}/uuid"),
+        3,
+        ("gpu-1", "gpu-2"),
+        "3 devices are to differ in it, and those that match have 4 different values, of which 2 are free",
+    ),
+    "too few of one value": (
+        same(f"{DRIVER}/numa"),
+        3,
+        (),
+        "3 devices are to have one value in common, and 2 of those that match have one, at most",
+    ),
+    "too few free of one value": (
+        same(f"{DRIVER}/numa"),
+        2,
+        ("gpu-1", "gpu-2"),
+        "2 devices are to have one value in common, and 2 of those that match have one, at most, of which 1 is free",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", VALUES.values(), ids=VALUES.keys())
+def test_how_many_values_there_are_is_told_with_a_constraint(case: tuple[Any, int, tuple[str, ...], str]) -> None:
+    rule, count, used, text = case
+    held = AllocatedState(exclusive=frozenset(DeviceId(DRIVER, "pool", name) for name in used))
+    asked = claim(*(request(f"r{number}") for number in range(count)), constraints=[rule])
+    outcome = decide(NUMA, asked, allocated=held)
+    assert isinstance(outcome, DoesNotFit)
+    [reason] = outcome.reasons
+    assert text in reason.message
+
+
+def test_requests_that_do_not_fit_together_say_how_many_a_node_and_a_card_have() -> None:
+    """Three of a size of which a card has two were told to wait until a claim gives devices back."""
+    slices = partitioned(
+        *(device(f"half-{number}", uses={f"card-{number // 2}": {"slices": 2}}) for number in range(4)),
+        sets={"card-0": {"slices": 4}, "card-1": {"slices": 4}},
+    )
+    requests = [request(f"r{number}") for number in range(5)]
+    outcome = decide(slices, claim(*requests))
+    assert isinstance(outcome, DoesNotFit)
+    end = "5 such devices are requested, and the node has at most 4; a card has at most 2"
+    assert {reason.message.partition(": ")[2] for reason in outcome.reasons} == {end}
+    used = AllocatedState(exclusive=frozenset({DeviceId(DRIVER, "pool", "half-0")}))
+    outcome = decide(slices, claim(*requests[:4]), allocated=used)
+    assert isinstance(outcome, DoesNotFit)
+    end = "4 such devices are requested, and 3 are free at once"
+    assert {reason.message.partition(": ")[2] for reason in outcome.reasons} == {end}
 
 
 def test_what_only_fails_together_is_said_so() -> None:
