@@ -24,6 +24,7 @@ from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import DRIVER, claim, config, result
 from tests.fakes.hardware import FakeBackend
 from tests.fakes.kubelet import ClaimError
+from tests.kubeletplugin.deviceplugin.node import RESOURCE, offering_node
 from tests.kubeletplugin.harness import Machine, machine
 from tests.kubeletplugin.wait import until
 
@@ -416,3 +417,26 @@ async def test_whatever_a_claim_has_of_a_lost_card_is_tainted_after_a_restart(
                 await until(lambda: taints(made, name) == wanted)
                 assert (await read_facts(made)).health == {(name, UNHEALTHY)}
                 assert published(made)[name].consumes_counters or is_monitor
+
+
+async def test_a_lost_card_of_which_containers_have_extended_resources_is_listed_as_unhealthy_after_a_restart() -> None:
+    """It was listed no more, although its container runs on."""
+    async with offering_node(survey_interval_s=0.05) as offering:
+        made, kubelet = offering.machine, offering.kubelet
+        hardware = made.backend = Hardware(made.root / "hardware.json")
+        async with made.plugin():
+            offering.offer(_1g_1gb=2)
+            ids = sorted(await kubelet.wait_list(RESOURCE, 2, healthy=2))
+            await kubelet.allocate(RESOURCE, *ids, pod="a")
+            hardware.remove("GPU-0", "GPU-1")
+            hardware.report("FPGA-0")
+            await kubelet.wait_list(RESOURCE, 2, healthy=0)
+        for _ in range(2):
+            kubelet.lists.clear()
+            async with made.plugin():
+                assert sorted(await kubelet.wait_list(RESOURCE, 2, healthy=0)) == ids
+        kubelet.lists.clear()
+        async with made.plugin():
+            await kubelet.wait_list(RESOURCE, 2, healthy=0)
+            hardware.repair()
+            assert sorted(await kubelet.wait_list(RESOURCE, 2, healthy=2)) == ids

@@ -307,11 +307,7 @@ class DevicePublisher:
             self._found[name] = found
 
     def _list_missed(self) -> list[HeldCard]:
-        """List the cards that claims have and that discovery misses, as they were when they were discovered last.
-
-        What is left of an earlier boot counts only once its backend has listed its cards: until then nothing runs with
-        it, and its driver may be about to be loaded.
-        """
+        """List the cards that claims have and that discovery misses, as they were when they were discovered last."""
         target = self._target()
         if target.is_network_attached:  # the controller publishes them, and knows whether they are there
             return []
@@ -330,13 +326,20 @@ class DevicePublisher:
         return missed
 
     def _list_held(self) -> dict[str, list[PreparedDevice]]:
-        """List what claims have, by the UUID of its card."""
+        """List what claims have, by the UUID of its card.
+
+        Nothing runs with what is left of an earlier boot, so it counts only once its backend has listed its cards: the
+        driver may be about to be loaded. What a container had as an extended resource then does not count: no taint
+        evicts its pod, and it is prepared again when it starts.
+        """
         held: dict[str, list[PreparedDevice]] = {}
         for record in self._records.values():
-            if record.state is not ClaimState.RELEASING:
-                for device in record.devices:
-                    if self._boot_id in {"", record.boot_id} or device.backend in self._found:
-                        held.setdefault(device.part.card_uuid, []).append(device)
+            if record.state is ClaimState.RELEASING:
+                continue
+            is_of_boot = self._boot_id in {"", record.boot_id}
+            for device in record.devices:
+                if is_of_boot or (not record.resource and device.backend in self._found):
+                    held.setdefault(device.part.card_uuid, []).append(device)
         return held
 
     def _restore(self, card_uuid: str, devices: Sequence[PreparedDevice], target: PublishTarget) -> Card | None:
