@@ -117,6 +117,7 @@ class Store:
         try:
             if not is_there:
                 self._make_directory()
+                _remove_empty_directory(target)
                 self._replace(target, content)
             # Also if the file existed: the call that renamed it may have failed here.
             self._filesystem.sync_directory(self.directory)
@@ -128,6 +129,7 @@ class Store:
         """Remove the file ``name``; False: it did not exist."""
         target = self.path(name)
         try:
+            _remove_empty_directory(target)
             self._filesystem.unlink(target)
             self._filesystem.sync_directory(self.directory)
         except FileNotFoundError:
@@ -222,6 +224,14 @@ def _has_content(target: Path, content: bytes) -> bool:
         return is_ours and status.st_size == len(content) and target.read_bytes() == content
     except OSError:
         return False
+
+
+def _remove_empty_directory(target: Path) -> None:
+    """Remove an empty directory in the place of a file: a runtime that mounts a file that is gone leaves one."""
+    try:
+        target.rmdir()  # refused for anything else, also for a link
+    except OSError:
+        pass  # there is none, or the next call says what is in the way
 
 
 _REMEDIES = {

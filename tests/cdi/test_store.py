@@ -171,7 +171,7 @@ def test_equal_content_is_not_written_again(tmp_path: Path) -> None:
     assert recording.calls == ["sync_directory"]
 
 
-@pytest.mark.parametrize("spoil", ["mode", "content", "length", "link"])
+@pytest.mark.parametrize("spoil", ["mode", "content", "length", "link", "empty directory"])
 def test_a_file_that_is_not_as_written_is_written_again(tmp_path: Path, spoil: str) -> None:
     store = Store(tmp_path)
     store.write(NAME, OLD)
@@ -186,6 +186,9 @@ def test_a_file_that_is_not_as_written_is_written_again(tmp_path: Path, spoil: s
         case "link":
             path.rename(tmp_path / "elsewhere")
             path.symlink_to(tmp_path / "elsewhere")
+        case "empty directory":
+            path.unlink()
+            path.mkdir()
     assert store.write(NAME, OLD)
     assert path.read_bytes() == encode_json(OLD)
     assert not path.is_symlink()
@@ -215,6 +218,13 @@ def test_files_are_removed_once(tmp_path: Path) -> None:
     assert store.remove(NAME)
     assert recording.calls == ["unlink", "sync_directory"]
     assert not store.remove(NAME)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_directory_in_the_place_of_a_file_is_removed_with_it(tmp_path: Path) -> None:
+    """Its claim could not be unprepared, so its pod was Terminating for ever."""
+    (tmp_path / f"{NAME}.json").mkdir()
+    assert not Store(tmp_path).remove(NAME)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -401,10 +411,14 @@ def test_a_file_in_the_place_of_the_directory_is_named(tmp_path: Path, place: st
             action()
 
 
-def test_a_directory_in_the_place_of_the_file_is_named(tmp_path: Path) -> None:
-    (tmp_path / f"{NAME}.json").mkdir()
+def test_a_directory_in_the_place_of_the_file_is_named_and_kept(tmp_path: Path) -> None:
+    theirs = tmp_path / f"{NAME}.json" / "theirs"
+    theirs.mkdir(parents=True)
     with pytest.raises(StoreError, match="a directory has the file's name; remove it"):
         Store(tmp_path).write(NAME, OLD)
+    with pytest.raises(StoreError, match="a directory has the file's name; remove it"):
+        Store(tmp_path).remove(NAME)
+    assert theirs.is_dir()
 
 
 def test_a_directory_deleted_under_us_is_named(tmp_path: Path) -> None:

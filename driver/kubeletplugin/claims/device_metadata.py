@@ -7,6 +7,7 @@ Nothing is synced, because after a crash of the machine every claim is prepared 
 
 import re
 import shutil
+import stat
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Final
@@ -104,25 +105,26 @@ class MetadataFiles:
     def write(self, uid: str, documents: Mapping[str, bytes]) -> None:
         """Make the claim's files exactly ``documents``, by request. Raises MetadataFileError.
 
-        A file with the right content is left alone, because a running container may have it mounted.
+        A file with the right content is left alone, because a running container may have it mounted. What another
+        program has put in the place of the folder or of a file, such as a link, is replaced and never followed.
         """
         if not documents:
             self.remove(uid)
             return
         paths = self.paths(uid, documents)
         try:
-            self._folder_of(uid).mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+            self._make_folder(self._folder_of(uid))
             for request, content in documents.items():
                 _replace(paths[request], content)
             for stray in set(self._folder_of(uid).iterdir()) - set(paths.values()):
-                stray.unlink()
+                _remove(stray)
         except OSError as error:
             raise MetadataFileError(self._folder_of(uid), f"cannot be written: {error.strerror}") from error
 
     def remove(self, uid: str) -> None:
         """Remove the claim's files; none there is success. Raises MetadataFileError."""
         try:
-            shutil.rmtree(self._folder_of(uid))
+            _remove(self._folder_of(uid))
         except FileNotFoundError:
             return
         except OSError as error:
@@ -142,6 +144,11 @@ class MetadataFiles:
     def _folder_of(self, uid: str) -> Path:
         return self._folder / _check_name(uid)
 
+    def _make_folder(self, folder: Path) -> None:
+        if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+            _remove(folder)
+        folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+
 
 def _check_name(name: str) -> str:
     """Return a name from outside that is safe as part of a path."""
@@ -151,11 +158,30 @@ def _check_name(name: str) -> str:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    if path.exists() and path.read_bytes() == content:
+    if _has_content(path, content):
         return
+    if path.is_dir() and not path.is_symlink():
+        _remove(path)
     temporary = path.with_suffix(".new")
     temporary.unlink(missing_ok=True)  # what an interrupted write has left, or a link to somebody's file
     with temporary.open("xb") as file:
         file.write(content)
     temporary.chmod(_FILE_MODE)
     temporary.rename(path)
+
+
+def _has_content(path: Path, content: bytes) -> bool:
+    """Whether the file itself, not one that it links to, is as ``_replace`` writes it."""
+    try:
+        mode = path.lstat().st_mode
+        return stat.S_ISREG(mode) and stat.S_IMODE(mode) == _FILE_MODE and path.read_bytes() == content
+    except FileNotFoundError:
+        return False
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, a link, or a folder with what is in it. The folder is the plugin's own."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()

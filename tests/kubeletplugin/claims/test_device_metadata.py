@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -202,10 +203,52 @@ def test_a_disk_that_does_not_take_the_file_is_named(tmp_path: Path) -> None:
 
 
 def test_files_that_cannot_be_removed_are_named(tmp_path: Path) -> None:
-    (tmp_path / "metadata").mkdir()
-    (tmp_path / "metadata/uid").touch()
+    (tmp_path / "metadata").touch()
     with pytest.raises(MetadataFileError, match=rf"{tmp_path}/metadata/uid: cannot be removed: Not a directory"):
         MetadataFiles(tmp_path / "metadata").remove("uid")
+
+
+def put_file(place: Path, content: bytes, mode: int) -> None:
+    place.write_bytes(content)
+    place.chmod(mode)
+
+
+PUT_IN_PLACE: Mapping[str, Callable[[Path, Path], object]] = {
+    "a link to a file with the same content": lambda place, other: place.symlink_to(other),
+    "a link that leads nowhere": lambda place, other: place.symlink_to(other / "nowhere"),
+    "a folder": lambda place, other: (place / "full").mkdir(parents=True),
+    "other content": lambda place, other: place.write_bytes(b"2"),
+    "the content, readable by its owner alone": lambda place, other: put_file(place, b"1", 0o600),
+}
+
+
+@pytest.mark.parametrize("put", PUT_IN_PLACE.values(), ids=PUT_IN_PLACE.keys())
+def test_what_is_in_the_place_of_a_file_is_replaced_and_never_followed(
+    put: Callable[[Path, Path], object], tmp_path: Path
+) -> None:
+    """A link to a file with the right content was taken for the file; a folder stayed for ever."""
+    written, other = MetadataFiles(tmp_path / "metadata"), tmp_path / "other"
+    written.write("uid", {"one": b"1"})
+    other.write_bytes(b"1")
+    place = written.paths("uid", {"one"})["one"]
+    place.unlink()
+    put(place, other)
+    written.write("uid", {"one": b"1"})
+    assert (place.is_symlink(), place.read_bytes(), place.stat().st_mode & 0o777) == (False, b"1", 0o644)
+    assert other.read_bytes() == b"1"
+
+
+def test_a_link_in_the_place_of_a_claims_folder_is_replaced_and_never_followed(tmp_path: Path) -> None:
+    written, other = MetadataFiles(tmp_path / "metadata"), tmp_path / "other"
+    other.mkdir()
+    (other / "theirs").touch()
+    (tmp_path / "metadata").mkdir()
+    for documents in ({"one": b"1"}, dict[str, bytes]()):
+        (tmp_path / "metadata/uid").symlink_to(other)
+        written.write("uid", documents)
+        assert [path.name for path in other.iterdir()] == ["theirs"]
+        assert not (tmp_path / "metadata/uid").is_symlink()
+        written.remove("uid")
 
 
 def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path) -> None:
