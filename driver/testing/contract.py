@@ -25,6 +25,7 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
     HardwareConflictError,
     HealthChange,
     HealthState,
+    NumberedBackend,
 )
 from kerf_dra.driver.partitions.device_names import card_name
 from kerf_dra.driver.partitions.geometry import Card, Partition
@@ -321,6 +322,20 @@ class BackendContract(ReleaseContract):
             assert plugin.backend.edits(handle) == edits
             plugin.release(record)
             assert plugin.backend.edits(handle) == edits
+
+    def test_device_nodes_that_the_kernel_has_not_renumbered_are_what_the_handle_has(
+        self, plugin: PluginStandIn
+    ) -> None:
+        if not isinstance(plugin.backend, NumberedBackend):
+            return
+        for partition in one_of_each_size(plugin, plugin.cards[0]):
+            record = plugin.allocate(partition, "user")
+            handle = json.loads(json.dumps(plugin.prepare(record)))
+            assert plugin.backend.renumber(handle) == handle
+            plugin.restart()
+            assert isinstance(plugin.backend, NumberedBackend)
+            assert plugin.backend.renumber(handle) == handle
+            plugin.release(record)
 
     def test_edits_are_valid_cdi_and_no_container_may_manage_a_card(self, plugin: PluginStandIn) -> None:
         for card in plugin.cards:

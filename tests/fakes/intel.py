@@ -69,6 +69,18 @@ class IntelMachine:
             (device / "physfn").symlink_to(f"../{physical_function}")
         return device
 
+    def swap_numbers(self, one: str, other: str) -> None:
+        """Give the node numbers of two cards, by PCI address, to one another, as drivers do that are bound anew."""
+        devices = self.root / "sys/devices/pci0000:00"
+        (devices / one / "drm").rename(devices / "drm")
+        (devices / other / "drm").rename(devices / one / "drm")
+        (devices / "drm").rename(devices / other / "drm")
+        for link in (self.root / "sys/class/drm").iterdir():
+            link.unlink()
+        for card in devices.glob("*/drm/card*"):
+            link = self.root / "sys/class/drm" / card.name
+            link.symlink_to(os.path.relpath(card, link.parent))
+
     def take_away(self, number: int) -> None:
         (self.root / f"sys/class/drm/card{number}").rename(self.root / f"sys/class/absent-card{number}")
 

@@ -332,6 +332,20 @@ class RequestEditor(Protocol):
 
 
 @runtime_checkable
+class NumberedBackend(Protocol):
+    """A backend whose device nodes have numbers of the kernel, such as ``/dev/dri/card0``: these are no identity, also
+    within a boot. A driver that is bound anew may give a card's number to another card.
+    """
+
+    def renumber(self, handle: Handle) -> Handle:
+        """Return ``handle`` with the device nodes that its device has now; an equal one where they are the same.
+
+        Reads the hardware, and changes nothing. Raises CardAbsentError, and whatever keeps it from being read.
+        """
+        ...
+
+
+@runtime_checkable
 class DescribedBackend(Protocol):
     """A backend whose hardware administrators describe by objects of the cluster (``Family.description_kinds``)."""
 

@@ -154,6 +154,18 @@ class DflCard(ImageCard[DflCardReading, DflResources]):
             for slot in self._held:
                 self.fill_slot(slot, blanks.get(slot), None)
 
+    def renumber(self, handle: DflHandle) -> DflHandle:
+        """Return the handle with the ports and IOMMU groups of now. A port that a virtual function has shows none."""
+        ports = {port.slot: port.number for port in self.reading.ports}
+        groups = {one.address: one.group for one in self._resources.functions.list_functions(self.reading)}
+        return structs.replace(
+            handle,
+            slots=tuple(structs.replace(one, port=ports.get(one.slot, one.port)) for one in handle.slots),
+            functions=tuple(
+                structs.replace(one, group=groups.get(one.address) or one.group) for one in handle.functions
+            ),
+        )
+
     # What the loader asks for
 
     def select_slots(self, device: AllocatedDevice, function: str) -> SlotSelection:

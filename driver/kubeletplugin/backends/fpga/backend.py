@@ -60,6 +60,8 @@ class FpgaCard(Protocol[HandleT]):
 
     def abandon(self, device: AllocatedDevice, journal: Journal) -> None: ...
 
+    def renumber(self, handle: HandleT) -> HandleT: ...
+
 
 class FpgaBackend(PolledBackend, Generic[HandleT]):
     """The Backend of one kind of FPGA cards."""
@@ -95,6 +97,10 @@ class FpgaBackend(PolledBackend, Generic[HandleT]):
     def abandon(self, device: AllocatedDevice, journal: Journal, found: FoundPartition | None) -> None:
         del found  # slots are no objects: what an interrupted load left in them is loaded over
         self._find_card(device.partition.card_uuid, None).abandon(device, journal)
+
+    def renumber(self, handle: Handle) -> Handle:
+        known = self._handles.decode(handle)
+        return self._handles.encode(self._find_card(known.card, known).renumber(known))
 
     @abstractmethod
     def _find_cards(self, problems: list[str]) -> Sequence[Card]:

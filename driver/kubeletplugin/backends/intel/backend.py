@@ -7,6 +7,8 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase, IntelGpuConfig
 from kerf_dra.api.model import device_attributes as v
 from kerf_dra.api.model.devices import Attribute
@@ -105,6 +107,11 @@ class IntelBackend(PolledBackend):
 
     def request_edits(self, handles: Sequence[Handle]) -> ContainerEdits:
         return build_request_edits([HANDLES.decode(handle) for handle in handles])
+
+    def renumber(self, handle: Handle) -> Handle:
+        known = HANDLES.decode(handle)
+        card = self._cards.find(known.card)
+        return HANDLES.encode(replace(known, number=card.number, render=card.render))
 
     def _list_seen(self) -> Sequence[str]:
         return self._cards.list_seen()

@@ -22,6 +22,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+from msgspec import structs
+
 from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig
 from kerf_dra.driver.families.fpga.descriptions import DescribedShell, ImageReference
 from kerf_dra.driver.families.fpga.refused_images import ImageRefusal
@@ -240,6 +242,13 @@ class SlotsBoard(SlotLoader):
             if occupant is None or occupant.image is not None:
                 self._empty_slot(slot, blanks.get(slot))
 
+    def renumber(self, handle: SlotsHandle) -> SlotsHandle:
+        """Return the handle with the device nodes of now, by the names of the devices: one that is gone shows none."""
+        now = {one.name: one for one in handle.nodes} | {
+            one.name: one for one in self._list_uio([one.name for one in handle.nodes])
+        }
+        return structs.replace(handle, nodes=tuple(now[one.name] for one in handle.nodes))
+
     # What the loader asks for
 
     fills_with_blanks = False
@@ -384,6 +393,9 @@ class SlotsBoard(SlotLoader):
             names = self._images.list_devices(image)
         except (InvalidPackageError, OSError):  # its files are gone; what they were cannot be told
             return
+        yield from self._list_uio(names)
+
+    def _list_uio(self, names: Iterable[str]) -> Iterator[UioDevice]:
         for name in names:
             entries = list_folder(self._root, self._root / _PLATFORM / name / "uio")
             yield from (UioDevice(name=name, node=f"/dev/{one}") for one in entries if _UIO.fullmatch(one))

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from msgspec import structs
+
 from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase
 from kerf_dra.driver.kubeletplugin.backends.base import (
     AllocatedDevice,
@@ -72,7 +74,7 @@ class XrtCard(ImageCard[XrtCardReading, XrtResources]):
             card=self.reading.uuid,
             device=device.share.id.device,
             pci_address=self.reading.pci_address,
-            nodes=(self._node, *self.reading.queues),
+            nodes=self._nodes,
             function=plan.function,
             version=plan.version,
             afu_id=plan.find_id(REGION.start),
@@ -98,6 +100,9 @@ class XrtCard(ImageCard[XrtCardReading, XrtResources]):
         if has_begun(journal):
             self._check_unused()
             self.fill_slot(REGION.start, self.shell.blanks.get(REGION.start), None)
+
+    def renumber(self, handle: XrtHandle) -> XrtHandle:
+        return structs.replace(handle, nodes=self._nodes)
 
     # What the loader asks for
 
@@ -131,11 +136,14 @@ class XrtCard(ImageCard[XrtCardReading, XrtResources]):
     def _node(self) -> str:
         return f"/dev/dri/renderD{self.reading.render}"
 
+    @property
+    def _nodes(self) -> tuple[str, ...]:
+        return (self._node, *self.reading.queues)
+
     def _find_users(self) -> dict[int, str]:
         """Return the processes that use the card, by id, each with its name where it can be seen."""
         proc = self._resources.files.root / "proc"
-        nodes = {self._node, *self.reading.queues}
-        found = {pid for pids in find_openers(proc, nodes).values() for pid in pids}
+        found = {pid for pids in find_openers(proc, {*self._nodes}).values() for pid in pids}
         return {
             pid: read_process_name(proc, pid) for pid in sorted(found | self._resources.files.read_users(self.reading))
         }
