@@ -30,6 +30,10 @@ from kerf_dra.driver.kubeletplugin.claims.hardware import HardwareExecutor
 from kerf_dra.driver.kubeletplugin.claims.held_claims import HeldClaims
 from kerf_dra.driver.kubeletplugin.claims.preparer import ClaimPreparer
 from kerf_dra.driver.kubeletplugin.claims.refused_claims import RefusedClaims
+from kerf_dra.driver.kubeletplugin.claims.repair.device_repairer import DeviceRepairer
+from kerf_dra.driver.kubeletplugin.claims.repair.file_repairer import FileRepairer
+from kerf_dra.driver.kubeletplugin.claims.repair.number_repairer import NumberRepairer
+from kerf_dra.driver.kubeletplugin.claims.repair.prepared_records import PreparedRecords
 from kerf_dra.driver.kubeletplugin.claims.status_writer import DeviceStatusWriter
 from kerf_dra.driver.kubeletplugin.claims.steps import StepExecutor
 from kerf_dra.driver.kubeletplugin.cluster.base import Cluster, DiscoveredDeviceSource
@@ -50,6 +54,7 @@ from kerf_dra.driver.kubeletplugin.inventory.restrictions import (
     KeptOutCards,
     KnownAllocations,
     OrphanedDevices,
+    UnusableDevices,
 )
 from kerf_dra.driver.kubeletplugin.inventory.surveyor import HardwareSurveyor
 from kerf_dra.driver.kubeletplugin.inventory.surveys import SurveyTracker
@@ -137,6 +142,7 @@ class NodePlugin:
             allocated=allocated,
             orphaned=OrphanedDevices(driver=settings.driver_name),
             kept_out=KeptOutCards(allocated, selections, driver=settings.driver_name),
+            unusable=UnusableDevices(driver=settings.driver_name),
         )
         self._surveyor = self._make_surveyor()
         self.publisher = self._make_publisher()
@@ -150,6 +156,11 @@ class NodePlugin:
         self.preparer = self._make_preparer(tasks)
         self._discovered = self._make_discovered_offer()
         self.allocator = self._make_allocator(tasks)
+        self._prepared = PreparedRecords(
+            checkpoint=checkpoint, boot_id=boot_id, claims=self.preparer.flights, resources=self.allocator.flights
+        )
+        self._file_repairer = self._make_file_repairer()
+        self._device_repairer = self._make_device_repairer()
         self._garbage_collector = self._make_garbage_collector()
         self._early_preparer = self._make_early_preparer()
         self._reservation_keeper = self._make_reservation_keeper()
@@ -171,6 +182,7 @@ class NodePlugin:
         await self.publisher.refresh()
         self._garbage_collector.check_files()
         await self.preparer.restore_files()
+        self._prepared.adopt_interrupted(self._file_repairer.find_cdi_file)
 
     async def drain(self, grace_s: float) -> None:
         """Begin no more work, wait at most ``grace_s`` seconds for the running work, and cancel the rest."""
@@ -200,6 +212,8 @@ class NodePlugin:
             services.start_soon(self.publisher.run)
             services.start_soon(self._garbage_collector.run)
             services.start_soon(self._surveyor.run)
+            services.start_soon(self._file_repairer.run)
+            services.start_soon(self._device_repairer.run)
             services.start_soon(self._refused_claims.run)
             services.start_soon(self._status_writer.run)
             services.start_soon(self._cluster.descriptions.follow, self._describe_anew)
@@ -277,8 +291,12 @@ class NodePlugin:
             list_allocated=held_claims.list_allocated,
             report=self._report_of_node,
             on_change=self._records_changed,
-            on_survey=lambda card_uuid: self._garbage_collector.finish_releases(card_uuid),
+            on_survey=self._card_surveyed,
         )
+
+    def _card_surveyed(self, card_uuid: str) -> None:
+        self._garbage_collector.finish_releases(card_uuid)
+        self._device_repairer.note_survey(card_uuid)
 
     def _came_later(self, claim_uid: str, share: ShareId, found_id: str) -> bool:
         """Whether the notes on a claim's device say that a partition was not there before the device's prepare."""
@@ -393,6 +411,45 @@ class NodePlugin:
             list_uses=self._list_device_uses,
             is_in_use=lambda device: self._restrictions.surveys.is_in_use(from_card_part(device.part)),
             clock=self._clock,
+        )
+
+    def _make_file_repairer(self) -> FileRepairer:
+        return FileRepairer(
+            settings=self._settings,
+            boot_id=self._boot_id,
+            records=self._prepared,
+            executor=self._executor,
+            store=self._store,
+            metadata=self._metadata,
+            cluster=self._cluster,
+            start=self.card_executor.start,
+        )
+
+    def _make_number_repairer(self) -> NumberRepairer:
+        return NumberRepairer(
+            settings=self._settings,
+            boot_id=self._boot_id,
+            checkpoint=self._checkpoint,
+            records=self._prepared,
+            executor=self._executor,
+            hardware=self._hardware,
+            restrictions=self._restrictions,
+            publisher=self.publisher,
+            status_writer=self._status_writer,
+            cluster=self._cluster,
+        )
+
+    def _make_device_repairer(self) -> DeviceRepairer:
+        return DeviceRepairer(
+            settings=self._settings,
+            records=self._prepared,
+            executor=self._executor,
+            surveyor=self._surveyor,
+            restrictions=self._restrictions,
+            publisher=self.publisher,
+            status_writer=self._status_writer,
+            numbers=self._make_number_repairer(),
+            cluster=self._cluster,
         )
 
     def _list_cards(self) -> Mapping[str, Card]:

@@ -110,7 +110,7 @@ class PluginStandIn:
             survey = self.survey(record.partition.card_uuid)
             found = self._find_own(record, survey)
             check_free(record.partition, survey, found)
-            if BEFORE not in record.journal.notes:
+            if found is None or BEFORE not in record.journal.notes:
                 record.journal.write(**{BEFORE: list_before(survey, found)})
         record.handle = self.backend.prepare(record.device, record.config, record.journal, found)
         return record.handle

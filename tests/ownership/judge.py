@@ -2,7 +2,8 @@
 
 A claim *holds* its devices from the answer of its prepare until the kubelet asks for its unprepare, or the node boots:
 in between its containers may use them, also while no process of the plugin runs. Two things end a hold without that.
-The hardware is taken away by a reset, or by somebody's hand: then the containers have nothing left. And the API server
+The hardware is taken away by a reset, or by somebody's hand: then the containers have nothing left, until the plugin
+makes it again at its place, as it may without a call. And the API server
 has said for ``grace_s`` seconds that the claim has ended, or has other devices, while the kubelet lists no pod that
 uses it: then the plugin may take the devices back by itself.
 
@@ -61,7 +62,7 @@ class Rule(StrEnum):
     KEPT = "what a claim holds is not taken from it"
     FOREIGN_KEPT = "what somebody else has made is never removed"
     FOREIGN_WITHHELD = "what somebody else has made is never given to a claim"
-    ASKED_FOR = "a partition is made only for a claim that is being prepared with it"
+    ASKED_FOR = "a partition is made only for a claim that is being prepared with it, or that has lost it"
     NOTHING_LEAKED = "at rest every partition that the plugin has made is held by a claim"
     NOTHING_LOST = "at rest every claim that can have its devices has them"
 
@@ -145,6 +146,8 @@ class Judge:
     _late: dict[str, set[str]] = field(default_factory=dict)
     """What was made for claims in prepares whose answer the kubelet did not wait for, or, where pods use the claim, did
     not get as the plugin died: they may have it."""
+    _late_losses: dict[str, set[Partition]] = field(default_factory=dict)
+    """The places of such partitions that were taken away."""
 
     @property
     def holders(self) -> frozenset[str]:
@@ -220,6 +223,7 @@ class Judge:
             self._earlier.pop(claim, None)
             self._left.pop(claim, None)
             self._late.pop(claim, None)
+            self._late_losses.pop(claim, None)
         elif hold is not None and hold.is_bereft:
             self._left[claim] = hold
         elif hold is not None and self._is_allocated_otherwise(claim, hold):
@@ -270,6 +274,7 @@ class Judge:
         self._earlier.clear()
         self._left.clear()
         self._late.clear()
+        self._late_losses.clear()
         self._used.clear()
         yield from ()
 
@@ -278,9 +283,8 @@ class Judge:
     @_judge.register
     def _(self, event: Appeared) -> Iterator[tuple[Rule, str, frozenset[str]]]:
         self._partitions[event.partition] = _Partition(place=event.place, by=event.by, appeared=self._number)
-        if event.by is Actor.PLUGIN and not any(
-            event.place in places for call in self._all_calls() for places in call.allocations
-        ):
+        is_asked_for = any(event.place in places for call in self._all_calls() for places in call.allocations)
+        if event.by is Actor.PLUGIN and not self._restore(event.partition, event.place) and not is_asked_for:
             yield Rule.ASKED_FOR, f"{event.partition} appeared, and no claim asks for it", _names(event.place)
         if event.by is Actor.PLUGIN:
             for call in self._given_up.values():
@@ -306,6 +310,9 @@ class Judge:
             self._taken_away[gone.place] = self._number
             for _, hold in holders:
                 hold.is_bereft = True
+            for claim, made in self._late.items():
+                if event.partition in made:
+                    self._late_losses.setdefault(claim, set()).add(gone.place)
             return
         if gone.by is Actor.HAND:
             yield Rule.FOREIGN_KEPT, f"the plugin has removed {event.partition}", _names(gone.place)
@@ -329,6 +336,25 @@ class Judge:
             hold = self._holds.get(claim)
             if hold is None or hold.is_bereft:
                 yield Rule.NOTHING_LOST, f"claim {claim} has no devices", frozenset({claim})
+
+    def _restore(self, identity: str, place: Partition) -> bool:
+        """Give a partition that the plugin has made to the claims that have lost theirs at its place; returns whether
+        there are any.
+        """
+        late = [claim for claim, lost in self._late_losses.items() if place in lost]
+        for claim in late:
+            self._late.setdefault(claim, set()).add(identity)
+        holds = [hold for _, hold in self._all_holds()] + [*self._left.values()]
+        lost = [
+            (hold, held)
+            for hold in holds
+            for held, known in hold.places.items()
+            if _shape(held) == _shape(place) and known not in self._partitions
+        ]
+        for hold, held in lost:
+            hold.places[held] = identity
+            hold.is_bereft = not self._partitions.keys() >= {*hold.places.values()} - {None}
+        return bool(late or lost)
 
     def _note_made(self, call: _Call) -> None:
         """Note what a call has made whose answer the kubelet never gets."""
@@ -406,10 +432,8 @@ class Judge:
 
     def _find(self, given: Given) -> str | None:
         """Return the identity of the partition at exactly the place of what was given, with its UUID."""
-        shape = (given.place.card_uuid, given.place.profile, given.place.placement)
         for identity, there in self._partitions.items():
-            place = there.place
-            if there.uuid == given.uuid and (place.card_uuid, place.profile, place.placement) == shape:
+            if there.uuid == given.uuid and _shape(there.place) == _shape(given.place):
                 return identity
         return None
 
@@ -476,6 +500,11 @@ def judge(history: Iterable[Event], *, grace_s: float = 60.0) -> Violation | Non
 
 def _names(place: Partition) -> frozenset[str]:
     return frozenset({place.card_uuid})
+
+
+def _shape(place: Partition) -> tuple[object, ...]:
+    """Return what a partition on a card is, whoever shares it."""
+    return (place.card_uuid, place.profile, place.placement)
 
 
 def _describe(places: Iterable[Partition]) -> str:

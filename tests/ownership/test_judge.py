@@ -178,6 +178,10 @@ RIGHT_ONES = {
     .call("a")
     .answer((LEFT, "MIG-one"))
     .rest("a"),
+    "what a hand has taken from a claim is made again without a call, and is the claim's": held()
+    .remove("one", HAND)
+    .make("two", LEFT)
+    .rest("a"),
     "a boot ends all holds": held()
     .add(Died(at=0))
     .remove("one", MACHINE)
@@ -402,6 +406,15 @@ WRONG_ONES: dict[str, tuple[Rule, Story]] = {
         Story().make("his", LEFT, HAND).allocate("a", WHOLE).call("a").answer((WHOLE, CARD)),
     ),
     "a partition is made for nobody": (Rule.ASKED_FOR, Story().appear("one", LEFT)),
+    "what a hand has taken from a claim is made again, and taken from it": (
+        Rule.KEPT,
+        held().remove("one", HAND).make("two", LEFT).remove("two"),
+    ),
+    "what a hand has taken from a claim is made at another place": (
+        Rule.ASKED_FOR,
+        held().remove("one", HAND).appear("two", RIGHT),
+    ),
+    "what a claim has is made once more beside it": (Rule.ASKED_FOR, held().appear("two", LEFT)),
     "a partition is made at another place": (
         Rule.ASKED_FOR,
         Story().allocate("a", LEFT).call("a").appear("one", RIGHT),

@@ -41,6 +41,8 @@ PUBLICATIONS_S: Final = 60.0
 _STOP_S: Final = 30.0
 _FILE_WORK: Final = frozenset({"_write_files", "_remove_files"})
 """The functions of the plugin that write and remove claims' files."""
+_FILE_READS: Final = frozenset({"_stamp", "_stamp_all"})
+"""The functions of the plugin that look at claims' files."""
 _WAIT: Final = "wait_for_events"
 _CALLS: Final = frozenset({"open", "discover", "survey_card", "run_prepare", "run_release", "close", _WAIT})
 """The calls to hardware by their functions. When the function of a wait was not found, each wait took a moment in place
@@ -125,7 +127,7 @@ class PluginProcess:
             return
         self.is_dead, self.is_serving = True, False
         if self.plugin is not None:
-            flights = self.plugin.preparer._flights
+            flights = self.plugin.preparer.flights
             flights._is_stopping = True
             for flight in flights._flights.values():
                 flight.scope.cancel()
@@ -207,6 +209,9 @@ class PluginProcess:
         name = _name_function(work)
         if name in _FILE_WORK:
             asyncio.get_running_loop().call_soon(lambda: self._wrap_file_work(work)()())
+            return
+        if name in _FILE_READS:
+            asyncio.get_running_loop().call_soon(lambda: work()())
             return
 
         def make_call() -> None:

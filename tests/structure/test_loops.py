@@ -35,6 +35,12 @@ DRIVEN: Final = {
         "tests/kubeletplugin/claims/test_collection_loop.py"
     ),
     "driver/kubeletplugin/cluster/classic.py: ClassicCluster._follow_node": NODE_WATCH,
+    "driver/kubeletplugin/claims/repair/device_repairer.py: DeviceRepairer.run": (
+        "tests/kubeletplugin/claims/repair/test_device_repairer.py"
+    ),
+    "driver/kubeletplugin/claims/repair/file_repairer.py: FileRepairer.run": (
+        "tests/kubeletplugin/claims/repair/test_file_repairer.py"
+    ),
     "driver/kubeletplugin/cluster/classic.py: ClassicCluster._renew": "tests/kubeletplugin/cluster/test_classic.py",
     "driver/kubeletplugin/cluster/structured.py: StructuredCluster._follow_node": NODE_WATCH,
     "driver/kubeletplugin/cluster/structured.py: StructuredCluster._follow_removals": NODE_WATCH,

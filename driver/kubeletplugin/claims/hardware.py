@@ -30,6 +30,7 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
     HardwareConflictError,
     HardwareRefusedError,
     Journal,
+    NumberedBackend,
     RequestEditor,
 )
 from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
@@ -113,6 +114,17 @@ class HardwareExecutor:
         """
         if record.boot_id == self._boot_id:
             _check_results(record.devices, await for_each(partial(self._release_device, record.claim), record.devices))
+
+    async def renumber_device(self, device: PreparedDevice) -> PreparedDevice:
+        """Return a prepared device with the numbers that the kernel gives its device nodes now. Raises what its backend
+        raises; a device of a backend whose nodes have no such numbers is returned as it is.
+        """
+        backend = self._card_executor.backend(device.backend)
+        if device.handle is None or not isinstance(backend, NumberedBackend):
+            return device
+        async with self._card_executor.lock(device.part.card_uuid) as card:
+            handle = await card.call(f"numbers of {device.share.id.device}", backend.renumber, device.handle)
+        return msgspec.structs.replace(device, handle=handle)
 
     def identify(self, devices: Iterable[PreparedDevice]) -> list[PreparedIdentity]:
         """Return what prepared ``devices`` are, in their order, by their handles. Raises what backends raise."""
@@ -252,7 +264,8 @@ class DeviceJob:
         ours = self._find_ours(survey)
         check_free(self.device.partition, survey, ours)
         self.sync_record()
-        if BEFORE not in self.own.notes:
+        # Ids are given again: a note of before may have the id of what is made now in place of what is gone.
+        if ours is None or BEFORE not in self.own.notes:
             self.own.write(**{BEFORE: list_before(survey, ours)})
         try:
             return self.backend.prepare(self.device, config, self.own, ours)

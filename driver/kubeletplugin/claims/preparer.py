@@ -136,19 +136,19 @@ class ClaimPreparer:
             if record.state is ClaimState.RELEASING and not record.resource
         }
         """UIDs of records whose release waits for a card or a process; at the start, of all that are *releasing*."""
-        self._flights: SingleFlight[str, PreparedClaim | None] = SingleFlight(tasks, stopping=StoppingError)
+        self.flights: SingleFlight[str, PreparedClaim | None] = SingleFlight(tasks, stopping=StoppingError)
 
     async def prepare_claim(self, claim: ClaimRef) -> PreparedClaim:
         """Make the devices of ``claim`` ready, unless they are. Raises the KerfError that says why they are not."""
         with _operation(self._driver, "prepare", claim):
-            record = await self._flights.do(claim.uid, "prepare", self._prepare_allocated, claim, False)
+            record = await self.flights.do(claim.uid, "prepare", self._prepare_allocated, claim, False)
         assert record is not None, "a prepare ends with a record or an error"
         return record
 
     async def prepare_early(self, claim: ClaimRef) -> None:
         """Prepare ``claim`` before its pod is bound (KEP-5007). Raises KerfError as ``prepare_claim`` does."""
         with _operation(self._driver, "prepare early", claim):
-            await self._flights.do(claim.uid, "prepare early", self._prepare_allocated, claim, True)
+            await self.flights.do(claim.uid, "prepare early", self._prepare_allocated, claim, True)
 
     async def unprepare_claim(self, claim: ClaimRef) -> None:
         """Release the devices of ``claim``, if it has any, and those that it had before it was allocated otherwise.
@@ -156,9 +156,9 @@ class ClaimPreparer:
         Raises the KerfError that says why they are not released.
         """
         with _operation(self._driver, "unprepare", claim):
-            await self._flights.do(claim.uid, "unprepare", self._unprepare_recorded, claim)
+            await self.flights.do(claim.uid, "unprepare", self._unprepare_recorded, claim)
             for record in self._checkpoint.list_set_aside(claim.uid):
-                await self._flights.do(record.claim.uid, "unprepare", self._unprepare_recorded, record.claim)
+                await self.flights.do(record.claim.uid, "unprepare", self._unprepare_recorded, record.claim)
 
     async def release_if_gone(self, record: PreparedClaim) -> None:
         """Release the devices of ``record`` if the API server says, asked in several ways, that nobody needs them now.
@@ -167,12 +167,12 @@ class ClaimPreparer:
         EndContradictedError when the ways do not agree, and KerfError.
         """
         with _operation(self._driver, "collect", record.claim):
-            await self._flights.do(record.claim.uid, "collect", self._collect, record)
+            await self.flights.do(record.claim.uid, "collect", self._collect, record)
 
     async def finish_release(self, claim: ClaimRef) -> None:
         """Go on with a release that waited for its card. Raises KerfError."""
         with _operation(self._driver, "finish release", claim):
-            await self._flights.do(claim.uid, "finish release", self._finish_release, claim)
+            await self.flights.do(claim.uid, "finish release", self._finish_release, claim)
 
     async def restore_files(self) -> None:
         """Write the CDI and metadata files of all prepared claims anew, because nobody knows what became of them.
@@ -191,7 +191,7 @@ class ClaimPreparer:
 
     async def drain(self, grace_s: float) -> None:
         """Begin no more work, wait at most ``grace_s`` seconds for the running work, and cancel the rest."""
-        await self._flights.drain(grace_s)
+        await self.flights.drain(grace_s)
 
     async def _prepare_allocated(self, ref: ClaimRef, is_early: bool) -> PreparedClaim | None:
         claim = await self._read(ref)

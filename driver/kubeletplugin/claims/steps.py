@@ -69,6 +69,9 @@ class ClaimContext:
     """Whether the claim is prepared before its pod is bound."""
     resource: str = ""
     """The extended resource whose device is to be prepared; empty: the claim is one."""
+    repaired: PreparedClaim | None = None
+    """The record whose devices are made again under a pod: a failed try leaves it as it is; None: the kubelet has
+    called."""
 
     @property
     def existing(self) -> PreparedClaim:
@@ -158,10 +161,11 @@ class StepExecutor:
     async def _undo(self, context: ClaimContext, before: PreparedClaim) -> None:
         """Release what a failed prepare did. If that fails, too, the record stays, and a later call tries again.
 
-        What was ready ``before`` is kept: a container may run with it.
+        What was ready ``before`` is kept: a container may run with it. So are the record and the file of a claim that
+        is repaired.
         """
         try:
-            if all(device.handle is None for device in before.devices):
+            if context.repaired is None and all(device.handle is None for device in before.devices):
                 await self.execute(RELEASE, context)
                 return
             made = [
@@ -170,8 +174,11 @@ class StepExecutor:
                 if was.handle is None
             ]
             context.record = before
-            await self.execute((Step.REMOVE_CDI,), context)
+            if context.repaired is None:
+                await self.execute((Step.REMOVE_CDI,), context)
             await self._hardware.release_devices(replace(before, devices=tuple(made)))
+            if context.repaired is not None:
+                self._put(context, context.repaired)
         except KerfError as error:
             _log.error("could not undo a failed prepare, will try again: %s", error)
 

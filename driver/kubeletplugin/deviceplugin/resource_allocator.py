@@ -88,7 +88,7 @@ class ResourceAllocator:
         self._is_missing = is_missing
         self._list_uses = list_uses
         self._build_edits = build_edits
-        self._flights: SingleFlight[str, PreparedClaim | None] = SingleFlight(tasks, stopping=ResourceStoppingError)
+        self.flights: SingleFlight[str, PreparedClaim | None] = SingleFlight(tasks, stopping=ResourceStoppingError)
         self._used: set[str] = set()
         """The records whose devices a pod was seen with."""
         self._unstarted: set[str] = set()
@@ -162,22 +162,22 @@ class ResourceAllocator:
 
         Raises KerfError; then it is to be tried again.
         """
-        await self._flights.do(record.claim.uid, "release", self._release_unless_called, record, calls)
+        await self.flights.do(record.claim.uid, "release", self._release_unless_called, record, calls)
 
     async def adopt(self, resource: str, device_id: str, is_user: Callable[[], Awaitable[bool]]) -> None:
         """Make a record of a user of a device that has none, if ``is_user`` still says that it is one: a plugin whose
         checkpoint was lost had one. It is released like any other. Raises KerfError.
         """
         ref = ClaimRef("", f"{resource}/{device_id}", record_uid(resource, device_id))
-        await self._flights.do(ref.uid, "adopt", self._adopt, resource, device_id, ref, is_user)
+        await self.flights.do(ref.uid, "adopt", self._adopt, resource, device_id, ref, is_user)
 
     async def enter_recorded(self, record: PreparedClaim) -> None:
         """Enter the user of a record again, unless it is released. Raises KerfError."""
-        await self._flights.do(record.claim.uid, "enter", self._enter_recorded, record.claim.uid)
+        await self.flights.do(record.claim.uid, "enter", self._enter_recorded, record.claim.uid)
 
     async def drain(self, grace_s: float) -> None:
         """Begin no more work, wait at most ``grace_s`` seconds for the running work, and cancel the rest."""
-        await self._flights.drain(grace_s)
+        await self.flights.drain(grace_s)
 
     async def _check_unused(self, resource: str, ids: Collection[str]) -> None:
         """Raise IdInUseError when the kubelet says that a pod has one of ``ids``, and the error of a kubelet that says
@@ -210,7 +210,7 @@ class ResourceAllocator:
         ref = ClaimRef("", f"{resource}/{device_id}", record_uid(resource, device_id))
         try:
             verb = "prepare for start" if for_start else "prepare"
-            record = await self._flights.do(ref.uid, verb, self._prepare_id, resource, device_id, ref, for_start)
+            record = await self.flights.do(ref.uid, verb, self._prepare_id, resource, device_id, ref, for_start)
         except KerfError as error:
             _log.error("%s cannot be prepared: %s", ref.name, error)
             return error

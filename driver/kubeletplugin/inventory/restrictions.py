@@ -1,13 +1,13 @@
-"""What keeps devices of healthy cards from claims: others, modes, quarantine, refusals, orphans, reservations, and an
-administrator who keeps cards out. Pure.
+"""What keeps devices of healthy cards from claims: others, modes, quarantine, refusals, orphans, losses, reservations,
+and an administrator who keeps cards out. Pure.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kerf_dra.api.model.device_attributes import kept_out_taint_key
 from kerf_dra.api.model.devices import DeviceTaint
-from kerf_dra.api.model.names import DeviceId
+from kerf_dra.api.model.names import DeviceId, ShareId
 from kerf_dra.api.model.prepared import PreparedClaim
 from kerf_dra.driver.kubeletplugin.backends.card_selection import CardSelection
 from kerf_dra.driver.kubeletplugin.inventory.refusals import RefusalTracker
@@ -176,6 +176,46 @@ class KeptOutCards:
         return [card for card in self._found[backend] if selection.find_reason(card)] if selection else []
 
 
+class UnusableDevices:
+    """What prepared claims have and their containers can no longer use: their pods are to start elsewhere.
+
+    The same place may be unusable for one claim of several that share it: then it is for all, as the hardware is.
+    """
+
+    def __init__(self, *, driver: str) -> None:
+        self._driver = driver
+        self._partitions: dict[tuple[str, ShareId, str], Partition] = {}
+        """By claim UID, share and reason."""
+
+    def __bool__(self) -> bool:
+        return bool(self._partitions)
+
+    def add(self, claim_uid: str, share: ShareId, reason: str, partition: Partition) -> bool:
+        """Apply that a claim cannot use its device, for a ``reason`` in one word; returns whether that is new."""
+        is_new = (claim_uid, share, reason) not in self._partitions
+        self._partitions[claim_uid, share, reason] = replace(partition, shared=False)
+        return is_new
+
+    def discard(self, claim_uid: str, share: ShareId, reason: str) -> bool:
+        """Apply that the reason is gone; returns whether it was known."""
+        return self._partitions.pop((claim_uid, share, reason), None) is not None
+
+    def keep_only(self, claim_uids: Collection[str]) -> bool:
+        """Forget all other claims, because they are released; returns whether there were any."""
+        gone = [key for key in self._partitions if key[0] not in claim_uids]
+        for key in gone:
+            del self._partitions[key]
+        return bool(gone)
+
+    def build_taints(self, partition: Partition) -> tuple[DeviceTaint, ...]:
+        """Return the taint of a device, exclusive or shared: new pods are kept away, and those that have it evicted."""
+        place = replace(partition, shared=False)
+        reasons = sorted(reason for (_, _, reason), unusable in self._partitions.items() if unusable == place)
+        return tuple(
+            DeviceTaint(key=f"{self._driver}/unusable", value=reason, effect="NoExecute") for reason in reasons[:1]
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRestrictions:
     """Everything that restricts the devices of one node, as of now."""
@@ -184,6 +224,7 @@ class DeviceRestrictions:
     refusals: RefusalTracker
     allocated: KnownAllocations
     orphaned: OrphanedDevices
+    unusable: UnusableDevices
     reservations: Reservations = field(default_factory=Reservations)
     kept_out: KeptOutCards = field(default_factory=lambda: KeptOutCards(KnownAllocations({}), {}, driver=""))
 
@@ -195,6 +236,7 @@ class DeviceRestrictions:
             or self.refusals.placements
             or self.orphaned.claim_uids
             or self.kept_out.drained
+            or self.unusable
         )
 
     def build_taints(self, partition: Partition) -> tuple[DeviceTaint, ...]:
@@ -204,4 +246,5 @@ class DeviceRestrictions:
             *self.refusals.build_taints(partition),
             *self.orphaned.build_taints(partition),
             *self.kept_out.build_taints(partition),
+            *self.unusable.build_taints(partition),
         )

@@ -201,8 +201,8 @@ class SurveyTracker:
             if surveyed.missing:
                 missing = ", ".join(sorted({share.id.device for _, share in surveyed.missing}))
                 found["PartitionGone"] = (
-                    f"{name} has lost {missing}: it was reset, or another program removed that or cut the card; delete "
-                    "the pods that use it; their next prepare makes it again"
+                    f"{name} has lost {missing}: it was reset, or another program removed that or cut the card; it is "
+                    "made again if its place is free"
                 )
             modes = {"whole": surveyed.survey.no_whole, "in partitions": surveyed.survey.no_partitions}
             if len({*modes.values()}) == 1:
@@ -287,7 +287,7 @@ def find_made(survey: CardSurvey, records: Iterable[PreparedClaim], boot_id: str
         before = known.get(key)
         if before is not None and before.handle == device.handle:
             made[key] = before
-        elif partition.profile is not None and (found := survey.find(partition)) is not None:
+        elif partition.profile is not None and (found := survey.find(partition)) and _is_same(device, found, None):
             made[key] = MadePartition(handle=device.handle, id=found.id, uuid=found.uuid)
     return made
 
@@ -306,8 +306,9 @@ def _find_ready(
 def _is_same(device: PreparedDevice, found: FoundPartition | None, made: MadePartition | None) -> bool:
     if found is None:
         return False
-    if made is None or made.handle != device.handle:
-        return True  # the first survey since it was prepared
+    if made is None or made.handle != device.handle:  # the first survey since it was prepared, or of this process
+        uuid = (device.handle or {}).get("uuid")  # it may have been cut again while no plugin ran
+        return not uuid or not found.uuid or uuid == found.uuid
     return (found.id, found.uuid) == (made.id, made.uuid)
 
 

@@ -24,7 +24,12 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
 from kerf_dra.driver.kubeletplugin.claims.hardware import DevicesFailedError
 from kerf_dra.driver.kubeletplugin.claims.refused_claims import RefusedClaims
 from kerf_dra.driver.kubeletplugin.inventory.refusals import MAX_EVICTING, REFUSALS, RefusalTracker
-from kerf_dra.driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, KnownAllocations, OrphanedDevices
+from kerf_dra.driver.kubeletplugin.inventory.restrictions import (
+    DeviceRestrictions,
+    KnownAllocations,
+    OrphanedDevices,
+    UnusableDevices,
+)
 from kerf_dra.driver.kubeletplugin.inventory.surveys import SurveyTracker
 from kerf_dra.driver.partitions.geometry import Placement
 from kerf_dra.driver.partitions.records import from_card_part
@@ -58,6 +63,7 @@ class Node:
         self.tracker = RefusalTracker(driver=DRIVER, now=lambda: 1000)
         self.restrictions = DeviceRestrictions(
             orphaned=OrphanedDevices(driver=DRIVER),
+            unusable=UnusableDevices(driver=DRIVER),
             surveys=SurveyTracker(driver=DRIVER),
             refusals=self.tracker,
             allocated=KnownAllocations(self.checkpoint.records),

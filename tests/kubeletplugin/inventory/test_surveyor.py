@@ -14,7 +14,12 @@ from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError, CardSurvey, FoundPartition, HardwareBusyError
 from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
 from kerf_dra.driver.kubeletplugin.inventory.refusals import RefusalTracker
-from kerf_dra.driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, KnownAllocations, OrphanedDevices
+from kerf_dra.driver.kubeletplugin.inventory.restrictions import (
+    DeviceRestrictions,
+    KnownAllocations,
+    OrphanedDevices,
+    UnusableDevices,
+)
 from kerf_dra.driver.kubeletplugin.inventory.surveyor import HardwareSurveyor
 from kerf_dra.driver.kubeletplugin.inventory.surveys import SurveyTracker
 from kerf_dra.driver.kubeletplugin.settings import Settings
@@ -72,6 +77,7 @@ class Node:
         )
         self.restrictions = DeviceRestrictions(
             orphaned=OrphanedDevices(driver=DRIVER),
+            unusable=UnusableDevices(driver=DRIVER),
             surveys=SurveyTracker(driver=DRIVER),
             refusals=RefusalTracker(driver=DRIVER, now=lambda: 0),
             allocated=KnownAllocations(self.records),

@@ -14,7 +14,12 @@ from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from kerf_dra.driver.kubeletplugin.inventory.optional_devices import OptionalDevices
 from kerf_dra.driver.kubeletplugin.inventory.refusals import RefusalTracker
 from kerf_dra.driver.kubeletplugin.inventory.reservations import Reservations
-from kerf_dra.driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, KnownAllocations, OrphanedDevices
+from kerf_dra.driver.kubeletplugin.inventory.restrictions import (
+    DeviceRestrictions,
+    KnownAllocations,
+    OrphanedDevices,
+    UnusableDevices,
+)
 from kerf_dra.driver.kubeletplugin.inventory.surveys import SurveyTracker
 from kerf_dra.driver.partitions.geometry import Card, Partition, Placement
 from kerf_dra.driver.partitions.slice_limits import MAX_TAINTS_COMBINED, SliceLayout
@@ -38,6 +43,7 @@ def restrictions(
     card = card or gpu(0)
     made = DeviceRestrictions(
         orphaned=OrphanedDevices(driver=DRIVER),
+        unusable=UnusableDevices(driver=DRIVER),
         surveys=SurveyTracker(driver=DRIVER),
         refusals=RefusalTracker(driver=DRIVER, now=lambda: 0),
         allocated=KnownAllocations({}),

@@ -1,0 +1,168 @@
+"""Files of prepared claims that another program removes or changes come back by themselves; no others are touched."""
+
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from kerf_dra.api.model.prepared import ClaimState
+from kerf_dra.driver.kubeletplugin.backends.base import HardwareRefusedError
+from kerf_dra.driver.kubeletplugin.claims.hardware import DevicesFailedError
+from tests.fakes.claims import config
+from tests.kubeletplugin.claims.repair.node import FIRST, SECOND, SURVEYS_S, Node
+from tests.runtime.virtual_time import VIRTUAL_TIME
+
+DESCRIBE = config({"apiVersion": "kerf.dev/v1alpha1", "kind": "GpuConfig", "deviceMetadata": True})
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, object]]:
+    return VIRTUAL_TIME
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path, configs=[DESCRIBE])
+
+
+def link_to_another_file(path: Path) -> None:
+    other = path.with_name("theirs")
+    path.rename(other)
+    path.symlink_to(other)
+
+
+def link_to_nowhere(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path.with_name("nowhere"))
+
+
+def put_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def put_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def keep_size_and_time(path: Path) -> None:
+    """Change the content as a program does that hides it."""
+    before = path.stat()
+    path.write_bytes(path.read_bytes().replace(b"gpu", b"GPU"))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+DAMAGE: Mapping[str, Callable[[Path], object]] = {
+    "removed": Path.unlink,
+    "truncated": lambda path: os.truncate(path, path.stat().st_size // 2),
+    "emptied": lambda path: os.truncate(path, 0),
+    "changed": lambda path: path.write_bytes(b"{}"),
+    "changed in secret": keep_size_and_time,
+    "unreadable to containers": lambda path: path.chmod(0o600),
+    "a link to another file": link_to_another_file,
+    "a link that leads nowhere": link_to_nowhere,
+    "an empty folder": put_folder,
+    "a pipe": put_pipe,
+    "removed with its folder": lambda path: shutil.rmtree(path.parent),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
+@pytest.mark.parametrize("kind", ["cdi_file", "metadata_file"])
+async def test_a_file_that_another_program_damages_is_written_again_at_the_next_survey(
+    damage: Callable[[Path], object], kind: str, node: Node
+) -> None:
+    """Until the next restart of the plugin a container that restarted failed: "unresolvable CDI devices"."""
+    async with node.running():
+        for name, device in (("first", FIRST), ("second", SECOND)):
+            await node.prepare(name, device)
+        path, other = (getattr(node, kind)(name) for name in ("first", "second"))
+        content, inode = path.read_bytes(), other.lstat().st_ino
+        await anyio.sleep(2 * SURVEYS_S)
+        damage(path)
+        is_other_there = other.exists()
+        await anyio.sleep(SURVEYS_S + 1)
+        assert (path.is_symlink(), path.is_file(), path.stat().st_mode & 0o777) == (False, True, 0o644)
+        assert path.read_bytes() == content
+        assert other.read_bytes() != content
+        if is_other_there:
+            assert other.lstat().st_ino == inode, "the file of the other claim is not touched"
+
+
+async def test_files_that_nobody_changes_are_read_once_and_never_written(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with node.running():
+        await node.prepare("first", FIRST)
+        await anyio.sleep(2 * SURVEYS_S)
+        read: list[Path] = []
+        read_bytes = Path.read_bytes
+
+        def count_reads(path: Path) -> bytes:
+            read.append(path)
+            return read_bytes(path)
+
+        monkeypatch.setattr(Path, "read_bytes", count_reads)
+        status = node.cdi_file("first").lstat()
+        await anyio.sleep(3600)
+        assert read == []
+        assert node.cdi_file("first").lstat() == status
+        os.utime(node.cdi_file("first"))
+        await anyio.sleep(SURVEYS_S + 1)
+        assert node.cdi_file("first") in read, "what may have changed is read"
+
+
+async def test_files_that_cannot_be_written_are_reported_once_and_tried_less_and_less_often(
+    node: Node, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with node.running() as plugin:
+        for name, device in (("first", FIRST), ("second", SECOND)):
+            await node.prepare(name, device)
+        shutil.rmtree(node.settings.cdi_dir)
+        node.settings.cdi_dir.write_text("in the way")
+        tries: list[float] = []
+        execute = plugin._executor.execute
+
+        async def count(*arguments: Any) -> None:
+            tries.append(anyio.current_time())
+            await execute(*arguments)
+
+        monkeypatch.setattr(plugin._executor, "execute", count)
+        await anyio.sleep(3600)
+        assert len(tries) < 2 * 25, "an hour of tries that grow to five minutes apart, for two claims"
+        [message] = node.events("ClaimFilesNotWritten")
+        assert "a file stands where a directory is needed; remove it" in message
+        assert len([one for one in caplog.messages if "its files cannot be written" in one]) == 2, "one for each claim"
+        node.settings.cdi_dir.unlink()
+        await anyio.sleep(400)
+        assert all(node.cdi_file(name).is_file() for name in ("first", "second"))
+
+
+async def test_a_full_folder_in_the_place_of_a_file_is_kept_and_reported(node: Node) -> None:
+    async with node.running():
+        await node.prepare("first", FIRST)
+        put_folder(node.cdi_file("first"))
+        (node.cdi_file("first") / "theirs").touch()
+        await anyio.sleep(SURVEYS_S + 1)
+        assert "a directory has the file's name; remove it" in node.events("ClaimFilesNotWritten")[0]
+        assert (node.cdi_file("first") / "theirs").is_file()
+
+
+async def test_what_is_released_while_its_file_is_away_gets_none_back(node: Node) -> None:
+    async with node.running() as plugin:
+        first = await node.prepare("first", FIRST)
+        await node.prepare("second", SECOND)
+        node.cdi_file("first").unlink()
+        node.backend.fail("unprepare", FIRST, HardwareRefusedError("the card is broken"))
+        with pytest.raises(DevicesFailedError):
+            await plugin.preparer.unprepare_claim(first)
+        record = node.record("first")
+        assert record is not None
+        assert record.state is ClaimState.RELEASING
+        await anyio.sleep(5 * SURVEYS_S)
+        assert (node.cdi_file("first").exists(), node.cdi_file("second").exists()) == (False, True)
