@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from kerf_dra.api.errors import UnsupportedError
 from kerf_dra.api.model.base import JsonObject
@@ -95,19 +95,34 @@ async def list_versions(client: Client) -> list[str]:
     except NotFoundError:
         versions = []
     if not versions:
-        await _prove_absence(client)
+        await _prove_group_absence(client, GROUP)
     return versions
 
 
-async def _prove_absence(client: Client) -> None:
-    """Check that the list of all groups lacks resource.k8s.io. Raises UnexpectedAnswerError when it does not."""
+async def prove_absence(client: Client, kind: Kind[Any]) -> None:
+    """Check that the API server does not serve ``kind``, whose list was answered by 404, as any proxy may.
+
+    Raises UnexpectedAnswerError when discovery does not prove that, and ApiError.
+    """
+    path = f"/apis/{kind.api_version}"
+    try:
+        served = kind.plural in await _read_names(client, path, "resources", "name")
+    except NotFoundError:
+        await _prove_group_absence(client, kind.group)
+        return
+    if served:
+        raise UnexpectedAnswerError(f"GET {kind.path()}", f"no answer that the kind is not served: {path} has it")
+
+
+async def _prove_group_absence(client: Client, group: str) -> None:
+    """Check that the list of all groups lacks ``group``. Raises UnexpectedAnswerError when it does not."""
     try:
         groups = await _read_names(client, "/apis", "groups", "name")
     except NotFoundError as error:
         raise UnexpectedAnswerError(error.call, f"every API server has /apis: {error.message}") from error
-    if not groups or GROUP in groups:  # every API server has some
+    if not groups or group in groups:  # every API server has some
         has = "it is in the list of all groups" if groups else "the list of all groups is empty"
-        raise UnexpectedAnswerError(f"GET /apis/{GROUP}", f"no answer that the group is not served: {has}")
+        raise UnexpectedAnswerError(f"GET /apis/{group}", f"no answer that the group is not served: {has}")
 
 
 async def _list_resources(client: Client, version: str) -> list[str]:

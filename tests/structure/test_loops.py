@@ -42,6 +42,9 @@ DRIVEN: Final = {
         "tests/kubeletplugin/claims/repair/test_file_repairer.py"
     ),
     "driver/kubeletplugin/cluster/classic.py: ClassicCluster._renew": "tests/kubeletplugin/cluster/test_classic.py",
+    "driver/kubeletplugin/cluster/dropped_fields.py: watch_dropped_fields": (
+        "tests/kubeletplugin/cluster/test_dropped_fields.py"
+    ),
     "driver/kubeletplugin/cluster/structured.py: StructuredCluster._follow_node": NODE_WATCH,
     "driver/kubeletplugin/cluster/structured.py: StructuredCluster._follow_removals": NODE_WATCH,
     "driver/kubeletplugin/deviceplugin/discovered_device_offer.py: UserKeeper.run": NODES,

@@ -6,8 +6,13 @@ be stored (KEP-576), so one shows which fields are kept.
 """
 
 import logging
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 from typing import Final
 
+import anyio
+
+from kerf_dra.api.errors import TransientError
 from kerf_dra.api.model.device_attributes import ATTRIBUTE_NUMA_NODE, ATTRIBUTE_PCIE_ROOT, pool_name
 from kerf_dra.api.model.devices import (
     Attribute,
@@ -37,7 +42,25 @@ from kerf_dra.driver.partitions.slice_limits import SliceLayout
 _PROBE: Final = "probe"
 """The kind of devices in the dry run's pool, which is never published."""
 
+_PROBED_WORDS: Final = frozenset(
+    {
+        *("consumesCounters", "allowMultipleAllocations", "requestPolicy"),
+        *("bindingConditions", "bindingFailureConditions", "taints"),
+    }
+)
+"""The fields that every dry run has."""
+_ASK_AGAIN_S: Final = 600.0
+"""Seconds between two dry runs while fields are dropped: 5,000 nodes make eight small requests a second in all, and
+who has switched on a gate waits ten minutes at most."""
+
 _log = logging.getLogger(__name__)
+
+
+class GatesChangedError(TransientError):
+    """The API server keeps fields that it dropped when the plugin started: the plugin is to start again."""
+
+    def __init__(self, fields: Iterable[str]) -> None:
+        super().__init__(f"the API server keeps {', '.join(sorted(fields))} now: the plugin starts again to publish it")
 
 
 async def probe_dropped_fields(client: Client, kind: Kind[ResourceSlice], target: PublishTarget) -> frozenset[str]:
@@ -47,14 +70,39 @@ async def probe_dropped_fields(client: Client, kind: Kind[ResourceSlice], target
     effects: then the fields are missing in the first written slice, and claims can be prepared meanwhile. Raises
     UnreachableError.
     """
-    sent = _build_full_slice(target)
     try:
-        kept = await client.create(kind, sent, dry_run=True)
+        return await _ask_for_dropped_fields(client, kind, target)
     except UnreachableError:
         raise
     except ApiError as error:
         _log.warning("cannot find out which fields of slices the API server keeps: %s", error)
         return frozenset()
+
+
+async def watch_dropped_fields(
+    client: Client, kind: Kind[ResourceSlice], target: PublishTarget, dropped: Collection[str]
+) -> None:
+    """Ask again at intervals whether the API server still drops what is in the live view ``dropped``.
+
+    Gates change with a restart of the API server, whose version stays the same. Nothing is asked while nothing is
+    dropped: what is dropped from then on, the next slice shows. Raises GatesChangedError.
+    """
+    while True:
+        await anyio.sleep(_ASK_AGAIN_S)
+        wanted = _list_words(dropped) & _PROBED_WORDS
+        with suppress(ApiError):  # it says nothing now: the next time
+            if wanted and (kept := wanted - _list_words(await _ask_for_dropped_fields(client, kind, target))):
+                raise GatesChangedError(kept)
+
+
+def _list_words(paths: Iterable[str]) -> frozenset[str]:
+    """Return the last words of paths of fields: what is above them differs between the dry run and a slice."""
+    return frozenset(path.rpartition(".")[2] for path in paths)
+
+
+async def _ask_for_dropped_fields(client: Client, kind: Kind[ResourceSlice], target: PublishTarget) -> frozenset[str]:
+    sent = _build_full_slice(target)
+    kept = await client.create(kind, sent, dry_run=True)
     return frozenset(find_dropped_fields(to_builtins(sent.spec), to_builtins(kept.spec)))
 
 

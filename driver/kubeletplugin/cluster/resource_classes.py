@@ -7,6 +7,7 @@ from contextlib import suppress
 import anyio
 
 from kerf_dra.api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
+from kerf_dra.driver.kube.discovery import prove_absence
 from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.http.errors import ApiError, ForbiddenError, NotFoundError
 from kerf_dra.driver.kube.informer import Informer
@@ -37,10 +38,15 @@ class ResourceClassWatch:
         return self._informer.store.values()
 
     async def list_now(self) -> Sequence[ResourceClassObject] | None:
-        """List the classes now; None: there is no such kind, or it may not be read. Raises other ApiErrors."""
+        """List the classes now; None: there is no such kind, or it may not be read. Raises other ApiErrors.
+
+        A 404 that discovery does not confirm is one of them: shares that pods have would be withdrawn for it.
+        """
         try:
             listed = (await self._client.list(RESOURCE_CLASSES)).items
         except (NotFoundError, ForbiddenError) as error:
+            if isinstance(error, NotFoundError):
+                await prove_absence(self._client, RESOURCE_CLASSES)
             _log.warning("no shared devices are published until ResourceClasses can be watched: %s", error)
             return None
         self._can_watch = True

@@ -36,7 +36,11 @@ from kerf_dra.driver.kubeletplugin.cluster.base import (
     read_pod,
 )
 from kerf_dra.driver.kubeletplugin.cluster.descriptions import DescriptionSource, watch_descriptions
-from kerf_dra.driver.kubeletplugin.cluster.dropped_fields import probe_dropped_fields, probe_list_attributes
+from kerf_dra.driver.kubeletplugin.cluster.dropped_fields import (
+    probe_dropped_fields,
+    probe_list_attributes,
+    watch_dropped_fields,
+)
 from kerf_dra.driver.kubeletplugin.cluster.node_watch import NodeWatch
 from kerf_dra.driver.kubeletplugin.cluster.resource_classes import ResourceClassWatch
 from kerf_dra.driver.kubeletplugin.inventory.binding_conditions import device_key
@@ -99,7 +103,7 @@ class StructuredCluster:
         self._events = EventReporter(client, component=settings.field_manager, instance=settings.node_name)
         self._family = settings.family
         self._has_evictions = features.kubernetes >= _EVICTION_SINCE
-        self._dropped = frozenset(dropped)
+        self._dropped = set(dropped)
         self._release = Release(*features.kubernetes, features.patch)
         self._has_reported_shares = False
         self._publisher = SlicePublisher(
@@ -151,8 +155,7 @@ class StructuredCluster:
 
     @property
     def can_evict(self) -> bool:
-        dropped = self._dropped | self._publisher.dropped_fields
-        return self._has_evictions and not any(path.endswith(_TAINT_FIELDS) for path in dropped)
+        return self._has_evictions and not any(path.endswith(_TAINT_FIELDS) for path in self._dropped)
 
     async def list_claims(self) -> Sequence[AllocatedClaim] | None:
         try:
@@ -218,6 +221,7 @@ class StructuredCluster:
             group.start_soon(self._watch_classes)
             group.start_soon(self._follow_node)
             group.start_soon(self._follow_removals)
+            group.start_soon(watch_dropped_fields, self._client, self._slices, self.target, self._dropped)
             group.start_soon(self._events.run)
 
     async def _watch_classes(self) -> None:
@@ -268,6 +272,7 @@ class StructuredCluster:
 
     def _note_problem(self, _problem: str) -> None:
         """Restrict the target where the server no longer keeps fields; the publisher has logged the problem."""
+        self._dropped |= self._publisher.dropped_fields
         self._set_target(_restrict(self.target, self._publisher.dropped_fields))
 
 
