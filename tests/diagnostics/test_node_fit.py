@@ -25,7 +25,7 @@ from kerf_dra.driver.local.apiserver.faults import InjectedFault
 from kerf_dra.driver.scheduling.resource_fit import pod_requests
 from tests.diagnostics.test_collector import cluster as served_cluster
 from tests.diagnostics.test_collector import collect
-from tests.fakes.cluster_states import claim, gpu_cluster, parse, pod, replace
+from tests.fakes.cluster_states import claim, gpu_cluster, parse, pod, replace, with_amounts
 
 Amounts = Mapping[str, str]
 LISTED: Amounts = {"cpu": "64", "memory": "512Gi", "pods": "110"}
@@ -219,7 +219,9 @@ def test_the_last_copy_hears_of_what_the_others_of_the_plan_have_taken() -> None
 
 def test_without_amounts_of_nodes_or_requests_of_pods_nothing_but_devices_is_judged() -> None:
     asked = document("big", cpu="5000")
-    for state in (gpu_cluster(), replace(judged(LISTED), requested=None), replace(gpu_cluster(), requested=())):
+    known = with_amounts(gpu_cluster(), **LISTED)
+    assert not plan_documents(known, asked).fits
+    for state in (gpu_cluster(), replace(known, requested=None), replace(gpu_cluster(), requested=())):
         answer = plan_documents(state, asked)
         assert answer.fits
         assert answer.unjudged.startswith("CPU and memory are not judged: ")

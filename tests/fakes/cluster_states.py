@@ -45,10 +45,12 @@ from kerf_dra.api.model.devices import (
     ResourceSliceSpec,
 )
 from kerf_dra.api.model.metadata import Condition, ObjectMeta, OwnerReference
+from kerf_dra.api.model.quantity import Quantity
 from kerf_dra.driver.allocation import Fits
 from kerf_dra.driver.cli.cluster.plan import compile_classes
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
 from kerf_dra.driver.diagnostics.cluster_state import ClusterState
+from kerf_dra.driver.diagnostics.node_fit import sum_requests
 from kerf_dra.driver.diagnostics.workload import ParsedManifests, read_workloads
 from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.families.gpu.catalog import gpu_model
@@ -218,6 +220,13 @@ def gpu_cluster(nodes: int = 1, cards: int = 1) -> ClusterState:
     """Return a cluster of nodes ``node-1`` … with H100 cards."""
     names = [f"node-{number}" for number in range(1, nodes + 1)]
     return state(*map(node, names), published=[each for name in names for each in slices(name, cards)])
+
+
+def with_amounts(now: ClusterState, **amounts: str) -> ClusterState:
+    """Return ``now`` with nodes that list these amounts; what its pods request of them is known."""
+    listed = {name: Quantity(amount) for name, amount in amounts.items()}
+    nodes = (replace(each, status=replace(each.status, allocatable=listed)) for each in now.nodes)
+    return replace(now, nodes=tuple(nodes), requested=sum_requests(now.pods))
 
 
 def parse(cluster: ClusterIndex, *documents: JsonObject, namespace: str = "default") -> ParsedManifests:

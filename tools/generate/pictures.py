@@ -16,7 +16,7 @@ from kerf_dra.api.model.devices import Device
 from kerf_dra.driver.cli import main
 from kerf_dra.driver.diagnostics.cluster_state import ClusterState
 from kerf_dra.driver.diagnostics.dump import encode_dump
-from tests.fakes.cluster_states import allocate_claims, claim, gpu_cluster, pod, replace
+from tests.fakes.cluster_states import allocate_claims, claim, gpu_cluster, pod, replace, with_amounts
 from tools.generate.page_block import ROOT, write_page
 
 __all__ = ["EXAMPLE", "PAGES", "ROOT", "generate"]
@@ -67,7 +67,8 @@ def full_card() -> ClusterState:
     held = (*(claim(f"web-{number}", "1g-10gb") for number in range(3)), claim("notebook", "3g-40gb"))
     now = allocate_claims(gpu_cluster(), *held)
     waiting = claim("trainer", "4g-40gb")
-    return replace(now, claims=(*now.claims, waiting), pods=(pod("trainer", "trainer"),))
+    now = replace(now, claims=(*now.claims, waiting), pods=(pod("trainer", "trainer"),))
+    return with_amounts(now, cpu="64", memory="512Gi", pods="110")
 
 
 def _run(*arguments: str | Path) -> list[str]:
