@@ -119,6 +119,8 @@ class NvidiaBackend:
         self._watcher: EventWatcher | None = None
         self._indexes: dict[str, int] = {}
         self._warned: set[str] = set()
+        self._undescribed: dict[str, str] = {}
+        """Why cards were left out at the latest discovery, by UUID: it is logged when it begins."""
         self._hook_lock = threading.Lock()
         self._hook = _Hook(path="", missing="")
         self._bring_hook = install_cdi_hook
@@ -147,11 +149,15 @@ class NvidiaBackend:
 
     def discover(self) -> Sequence[Card]:
         found: list[Card] = []
+        undescribed: dict[str, str] = {}
         for reading in self._library.list_cards():
             try:
                 found.append(self._describe(reading))
             except KerfError as error:  # the other cards are there all the same
-                _log.warning("card %s cannot be described: %s", reading.uuid, error)
+                undescribed[reading.uuid] = str(error)
+                if self._undescribed.get(reading.uuid) != str(error):
+                    _log.warning("card %s cannot be described: %s", reading.uuid, error)
+        self._undescribed = undescribed
         return found
 
     def list_unlisted(self, cards: Sequence[Card]) -> Sequence[UnlistedCard]:
@@ -335,6 +341,8 @@ class NvidiaBackend:
     def _describe(self, reading: CardReading) -> Card:
         """Return the card that is published, and remember how its calls are made."""
         model, differences = build_model(reading, self._library.read_profiles(reading.uuid), gpu_models())
+        if not reading.product:
+            self._warn_once(f"card {reading.uuid} reports no product name: its productName is empty")
         if model.id == UNKNOWN_MODEL:
             self._warn_once(describe_unknown_model(reading, model))
         if differences:

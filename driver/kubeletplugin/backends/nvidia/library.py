@@ -16,6 +16,7 @@ from kerf_dra.driver.families.gpu.model import Engines
 from kerf_dra.driver.kubeletplugin.backends.base import (
     CardAbsentError,
     HardwareBusyError,
+    HardwareRefusedError,
     OutdatedProcessError,
 )
 from kerf_dra.driver.kubeletplugin.backends.nvidia.nvml.session import NvmlSession, decode_text, is_answer
@@ -44,6 +45,10 @@ _OLDEST_NAMED: Final = 2
 """The first version of the profile structure that has the profile's name (driver 470)."""
 _MOST_INSTANCES: Final = 64
 """Rows for the instances of one profile: more than any card has, also where NVML does not say how many it may have."""
+_MOST_CARDS: Final = 1024
+"""Far above what a machine has: a library that counts more is not believed, or each of them would be asked for."""
+_MOST_PLACEMENTS: Final = 256
+"""Far above the twelve that a profile was seen to have; a larger count is not believed, and no memory taken for it."""
 _LIST_TRIES: Final = 3
 """Times that instances are listed until none has gone while it was read: others make and remove one now and then."""
 
@@ -68,6 +73,8 @@ class NvmlLibrary(NvmlSession):
         self._listed = 0
         """The number of cards at the latest listing, and the indexes of those that did not answer."""
         self._silent: tuple[int, ...] = ()
+        self._problems: dict[int, str] = {}
+        """Why cards were left out at the latest listing, by index."""
         self._profiles: dict[str, tuple[ProfileReading, ...]] = {}
         self._compute_profiles: dict[tuple[str, int], tuple[int, ...]] = {}
         """The ids of compute profiles, by the UUID of the card and the id of the GPU instances' profile."""
@@ -86,24 +93,43 @@ class NvmlLibrary(NvmlSession):
     def list_cards(self) -> list[CardReading]:
         """Return the cards that answer, in NVML's order; one that is lost or fails otherwise is left out.
 
-        Raises CardAbsentError when the driver went away.
+        Why is logged when it begins, and again only where it was different in between. Raises CardAbsentError when the
+        driver went away, HardwareRefusedError when NVML counts more cards than a machine can have.
         """
-        found: list[CardReading] = []
+        found: dict[str, CardReading] = {}
         silent: list[int] = []
-        count, handles = self._call("nvmlDeviceGetCount"), self._handles
+        problems: dict[int, str] = {}
+        count, handles = self._count_cards(), self._handles
         for index in range(count):
             try:
                 handle = self._call("nvmlDeviceGetHandleByIndex", index)
                 reading = self._read_card(handle)
             except KerfError as error:
                 self._call("nvmlDeviceGetCount")  # fails, too, where it is not the card but the driver
-                _log.warning("GPU %d does not answer: %s", index, error)
+                problems[index] = f"GPU {index} does not answer: {error}"
                 silent.append(index)
                 continue
+            if reading.uuid in found:
+                problems[index] = f"GPU {index} is left out: NVML lists {reading.uuid} twice"
+                continue
             handles[reading.uuid] = handle
-            found.append(reading)
+            found[reading.uuid] = reading
         self._listed, self._silent = count, tuple(silent)
-        return found
+        self._report(problems)
+        return [*found.values()]
+
+    def _count_cards(self) -> int:
+        count = int(self._call("nvmlDeviceGetCount"))
+        if count > _MOST_CARDS:
+            raise HardwareRefusedError(f"nvmlDeviceGetCount: NVML counts {count} GPUs, more than a machine can have")
+        return count
+
+    def _report(self, problems: dict[int, str]) -> None:
+        """Log the problems of cards that were not those of the latest listing."""
+        for index, problem in problems.items():
+            if self._problems.get(index) != problem:
+                _log.warning("%s", problem)
+        self._problems = problems
 
     def has_new_cards(self) -> bool:
         """Whether a card answers that the latest listing has left out, or that was not there.
@@ -111,7 +137,7 @@ class NvmlLibrary(NvmlSession):
         Raises OutdatedProcessError; while the driver is away there are none.
         """
         try:
-            count = self._call("nvmlDeviceGetCount")
+            count = self._count_cards()
             return any(map(self._answers, (*self._silent, *range(self._listed, count))))
         except OutdatedProcessError:
             raise
@@ -353,8 +379,10 @@ class NvmlLibrary(NvmlSession):
         architecture = self._call("nvmlDeviceGetArchitecture", handle)
         cuda = self._call("nvmlSystemGetCudaDriverVersion")
         memory = self._call("nvmlDeviceGetMemoryInfo", handle)
+        if not (uuid := self._call("nvmlDeviceGetUUID", handle)):
+            raise HardwareRefusedError("nvmlDeviceGetUUID: the answer is empty")
         return CardReading(
-            uuid=self._call("nvmlDeviceGetUUID", handle),
+            uuid=uuid,
             product=self._call("nvmlDeviceGetName", handle),
             minor=self._call("nvmlDeviceGetMinorNumber", handle),
             pci_address=f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0",
@@ -398,10 +426,12 @@ class NvmlLibrary(NvmlSession):
         asked = (self._call(name, handle, profile_id, None, ctypes.byref(count)) for _ in range(2))  # as _ask_twice
         if all(answer is None for answer in asked):
             return
+        if count.value > _MOST_PLACEMENTS:
+            raise HardwareRefusedError(f"{name}: NVML counts {count.value} placements of profile {profile_id}")
         rows = (self._bindings().c_nvmlGpuInstancePlacement_t * count.value)()
         if self._call(name, handle, profile_id, rows, ctypes.byref(count)) is None:
             raise HardwareBusyError(f"NVML counts {count.value} placements of profile {profile_id}, and lists none")
-        yield from (Placement(row.start, row.size) for row in rows[: count.value])
+        yield from (Placement(row.start, row.size) for row in _take(name, rows, count.value))
 
     def _read_gpu_instances(self, card_uuid: str, profile_id: int | None) -> list[GpuInstanceReading] | None:
         """Return the GPU instances of all profiles, or of one; None: one has gone while it was read."""
@@ -418,10 +448,10 @@ class NvmlLibrary(NvmlSession):
         return found
 
     def _instances(self, handle: Any, profile_id: int) -> list[Any]:  # noqa: ANN401
-        count = ctypes.c_uint(0)
+        name, count = "nvmlDeviceGetGpuInstances", ctypes.c_uint(0)
         rows = (self._bindings().c_nvmlGpuInstance_t * _MOST_INSTANCES)()
-        self._call("nvmlDeviceGetGpuInstances", handle, profile_id, rows, ctypes.byref(count))
-        return list(rows[: count.value])
+        self._call(name, handle, profile_id, rows, ctypes.byref(count))
+        return _take(name, rows, count.value)
 
     def _read_gpu_instance(
         self,
@@ -477,11 +507,12 @@ class NvmlLibrary(NvmlSession):
         instance: Any,  # noqa: ANN401
         profile_ids: Iterable[int],
     ) -> list[tuple[int, str, int]] | None:
-        count, rows = ctypes.c_uint(0), (self._bindings().c_nvmlComputeInstance_t * _MOST_INSTANCES)()
+        name, count = "nvmlGpuInstanceGetComputeInstances", ctypes.c_uint(0)
+        rows = (self._bindings().c_nvmlComputeInstance_t * _MOST_INSTANCES)()
         found: list[tuple[int, str, int]] = []
         for id_ in profile_ids:
-            self._call("nvmlGpuInstanceGetComputeInstances", instance, id_, rows, ctypes.byref(count))
-            for compute in rows[: count.value]:
+            self._call(name, instance, id_, rows, ctypes.byref(count))
+            for compute in _take(name, rows, count.value):
                 if (info := self._call("nvmlComputeInstanceGetInfo", compute)) is None:
                     return None
                 found.append((info.id, self._call("nvmlDeviceGetUUID", info.device), info.placement.size))
@@ -516,6 +547,16 @@ def _ask_twice(ask: Callable[[int], AnswerT | None], numbers: Iterable[int]) -> 
             if number not in found and (answer := ask(number)) is not None:
                 found[number] = answer
     return found
+
+
+def _take(name: str, rows: Any, count: int) -> list[Any]:  # noqa: ANN401  (an array of the bindings)
+    """Return the first ``count`` rows. Raises HardwareBusyError when NVML says that it has filled more than there are.
+
+    What it did not say of the rest must not count as absent.
+    """
+    if count > len(rows):
+        raise HardwareBusyError(f"{name}: NVML lists {count} where it had {len(rows)} rows")
+    return list(rows[:count])
 
 
 def _to_instance(id_: int | None) -> int | None:

@@ -14,6 +14,9 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
+LIBRARY_LACKS: Final = frozenset({"FUNCTION_NOT_FOUND", "ARGUMENT_VERSION_MISMATCH"})
+"""Of any function: the library is older than the function, or has another version of its structure."""
+
 
 class Meaning(StrEnum):
     """What an error code answers."""
@@ -42,8 +45,8 @@ class Answer:
 
 
 def _unsupported(source: str, *more: str) -> Answer:
-    """Return the row of a query that a card, or an older library (FUNCTION_NOT_FOUND), may not have."""
-    codes = frozenset({"NOT_SUPPORTED", "FUNCTION_NOT_FOUND", *more})
+    """Return the row of a query that a card, or a library without the function or its structure, may not have."""
+    codes = LIBRARY_LACKS | {"NOT_SUPPORTED", *more}
     return Answer(codes=codes, meaning=Meaning.UNSUPPORTED, source=source)
 
 
@@ -66,7 +69,6 @@ ANSWERS: Final[Mapping[str, Answer]] = MappingProxyType(
             "NOT_SUPPORTED: if device doesn't have MIG mode enabled or profile isn't supported; INVALID_ARGUMENT: if "
             "profile or info->version are invalid, as for those that are newer than the library",
             "INVALID_ARGUMENT",
-            "ARGUMENT_VERSION_MISMATCH",
         ),
         "nvmlDeviceGetGpuInstancePossiblePlacements": _unsupported(
             "NOT_SUPPORTED: if device doesn't support MIG or profileId isn't supported"
@@ -74,7 +76,6 @@ ANSWERS: Final[Mapping[str, Answer]] = MappingProxyType(
         "nvmlGpuInstanceGetComputeInstanceProfileInfo": _unsupported(
             "NOT_SUPPORTED: if profile isn't supported; INVALID_ARGUMENT: if profile or info->version are invalid",
             "INVALID_ARGUMENT",
-            "ARGUMENT_VERSION_MISMATCH",
         ),
         # Instances
         "nvmlDeviceCreateGpuInstanceWithPlacement": Answer(
@@ -115,7 +116,7 @@ DRIVER_IS_AWAY: Final = frozenset({"DRIVER_NOT_LOADED", "UNINITIALIZED", OTHER_V
 """Of any function: the kernel driver was unloaded or loaded again, so NVML has to be opened again."""
 CARD_IS_AWAY: Final = DRIVER_IS_AWAY | {"GPU_IS_LOST"}
 """Of any function: the card does not answer, which is no proof of what is on it."""
-REFUSED: Final = frozenset({"INVALID_ARGUMENT", "NOT_SUPPORTED", "NO_PERMISSION", "FUNCTION_NOT_FOUND"})
+REFUSED: Final = LIBRARY_LACKS | {"INVALID_ARGUMENT", "NOT_SUPPORTED", "NO_PERMISSION"}
 """Of any function, where they are no answer: the same call will not succeed later either."""
 RESET_REQUIRED: Final = "RESET_REQUIRED"
 IN_USE: Final = "IN_USE"

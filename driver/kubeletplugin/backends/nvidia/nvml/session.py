@@ -5,6 +5,7 @@ next call; handles of before are void then, which ``generation`` tells.
 """
 
 import ctypes
+import logging
 import os
 import threading
 from collections.abc import Collection
@@ -25,11 +26,14 @@ from kerf_dra.driver.kubeletplugin.backends.nvidia.nvml.return_codes import (
     CARD_IS_AWAY,
     DRIVER_IS_AWAY,
     IN_USE,
+    LIBRARY_LACKS,
     OTHER_VERSION,
     REFUSED,
     RESET_REQUIRED,
     find_answers,
 )
+
+_log = logging.getLogger(__name__)
 
 SONAME: Final = "libnvidia-ml.so.1"
 _FOLDERS: Final = (
@@ -63,6 +67,8 @@ class NvmlSession:
         self._file: FileIdentity | None = None
         """The library's file when it was loaded: a process never loads another one, whatever is there later."""
         self._driver_version = ""
+        self._lacking: set[str] = set()
+        """The functions of which was logged that the library lacks them."""
         self.generation = 0
         """How often NVML was opened: another number than before means that the driver was loaded anew."""
 
@@ -96,10 +102,17 @@ class NvmlSession:
             return getattr(nvml, name)(*arguments)
         except nvml.NVMLError as error:
             if is_answer(nvml, name, error):
+                self._report_lacking(nvml, name, error)
                 return None
             raise self._to_error(nvml, name, error, generation) from error
         except UnicodeDecodeError as error:
             raise HardwareRefusedError(f"{name}: the answer is not text: {error}") from error
+
+    def _report_lacking(self, nvml: Any, name: str, error: Any) -> None:  # noqa: ANN401
+        """Log once that the library does not have a function, or the version of its structure that is asked for."""
+        if name not in self._lacking and _is_one_of(nvml, error, LIBRARY_LACKS):
+            self._lacking.add(name)
+            _log.warning("%s: %s: the driver's library lacks it, so what it says counts as not supported", name, error)
 
     def _to_error(self, nvml: Any, name: str, error: Any, generation: int) -> KerfError:  # noqa: ANN401
         """Return Kerf's error for one of NVML's opening ``generation``, which it may end."""
@@ -124,8 +137,11 @@ class NvmlSession:
             message = "the backend nvidia needs the Python package nvidia-ml-py: pip install 'kerf-dra[nvidia]'"
             raise NvmlBindingsMissingError(message) from error
         self._load()
+        function = "nvmlInit"
         try:
-            self._driver_version = _open(pynvml)
+            pynvml.nvmlInit()
+            function = "nvmlSystemGetDriverVersion"
+            self._driver_version = _read_version(pynvml)
         except pynvml.NVMLError as error:
             if _is_one_of(pynvml, error, {OTHER_VERSION}) and self._is_replaced():
                 raise OutdatedProcessError(
@@ -134,7 +150,8 @@ class NvmlSession:
                 ) from error
             where = "" if self._root == Path("/") else f" below {self._root}"
             raise NvmlUnavailableError(
-                f"NVML cannot be opened{where}: {error}; is NVIDIA's driver loaded, and driverRoot where its files are?"
+                f"NVML cannot be opened{where}: {function}: {error}; is NVIDIA's driver loaded, and driverRoot where "
+                "its files are?"
             ) from error
         self.generation += 1
         return pynvml
@@ -194,13 +211,12 @@ def decode_text(text: bytes | str) -> str:
     return text.decode(errors="replace") if isinstance(text, bytes) else text
 
 
-def _open(nvml: Any) -> str:  # noqa: ANN401  (the bindings have no types)
-    """Open NVML, and return the driver's version. Raises NVMLError.
+def _read_version(nvml: Any) -> str:  # noqa: ANN401  (the bindings have no types)
+    """Return the driver's version of NVML that was just opened. Raises NVMLError, and ends NVML then.
 
     NVML counts how often it is opened, and works with a driver that was loaded anew only once it was closed as often:
     so what fails after the opening ends it.
     """
-    nvml.nvmlInit()
     try:
         return decode_text(nvml.nvmlSystemGetDriverVersion())
     except nvml.NVMLError:
