@@ -245,7 +245,7 @@ def test_a_process_killed_between_the_digest_and_the_database_says_both_numbers_
     with open_checkpoint(tmp_path, boot_id=BOOT) as checkpoint:
         empty = (tmp_path / FILE_NAME).read_bytes()
         checkpoint.put(record("one"))
-        checkpoint._digest_file.finish_write = lambda _content: None  # type: ignore[method-assign]
+        checkpoint._digest_file.finish_write = lambda content: None  # type: ignore[method-assign]
         checkpoint.put(record("two"))
         digest = (tmp_path / DIGEST).read_bytes()
     found = start(tmp_path, {DIGEST: digest, **({FILE_NAME: empty} if has_database else {})})

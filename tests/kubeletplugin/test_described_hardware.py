@@ -25,7 +25,8 @@ from kerf_dra.driver.families.shared.node_labels import NODE_LABEL, make_labels
 from kerf_dra.driver.kube.http.client import Client, PatchType
 from kerf_dra.driver.kube.http.config import load_access
 from kerf_dra.driver.kube.http.errors import ForbiddenError, NotFoundError
-from kerf_dra.driver.kube.informer import Informer, ObjectChange
+from kerf_dra.driver.kube.informer import Informer
+from kerf_dra.driver.kube.store import ObjectChange
 from kerf_dra.driver.kubeletplugin.backends.base import DescribedBackend, DiscoveryChange
 from kerf_dra.driver.kubeletplugin.cluster.descriptions import DescriptionWatch, watch_descriptions
 from kerf_dra.driver.kubeletplugin.settings import Settings

@@ -274,6 +274,18 @@ def test_who_is_in_the_way(wanted: PreparedDevice, held: PreparedDevice, conflic
     assert "held by claim default/other," in str(raised.value)
 
 
+def test_any_device_of_a_claim_conflicts_with_any_device_of_any_other() -> None:
+    wanted = [device("gpu-0-1g-1gb-at-0"), device("gpu-1-1g-1gb-at-0", card="GPU-1")]
+    beside = device("gpu-0-1g-1gb-at-2", start=2), device("gpu-1-1g-1gb-at-2", card="GPU-1", start=2)
+    check_conflicts(wanted, [record("beside", *beside)], NAMESPACE)
+    for one in wanted:
+        others = [record("beside", *beside[:1]), record("other", beside[1], one)]
+        with pytest.raises(DeviceInUseError) as raised:
+            check_conflicts(wanted, others, NAMESPACE)
+        assert raised.value.holder == others[1].claim
+        assert str(one.share.id) in str(raised.value)
+
+
 def test_what_is_ready_keeps_its_handle_where_the_claim_wants_just_that() -> None:
     ready = replace_struct(device(), handle={"serial": 1}, description=None, cdi_ids=("a/b=c",))
     other = device("gpu-0-1g-1gb-at-1", start=1)

@@ -71,6 +71,19 @@ async def test_a_prepared_claim_is_taken_back_when_it_was_gone_for_longer_than_t
         assert core.store.names() == [f"k8s.gpu.kerf.dev-claim_{kept.uid}"]
 
 
+async def test_a_folder_that_cannot_be_read_is_logged_and_does_not_keep_the_next_one_from_being_checked(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        for name in ("metadata", "cdi"):
+            if (tmp_path / name).exists():
+                (tmp_path / name).rename(tmp_path / f"{name}-before")
+            (tmp_path / name).write_text("")
+        core.garbage_collector.check_files()
+    assert "cannot remove stray files: device metadata in " in caplog.text
+    assert "cannot check CDI files: " in caplog.text
+
+
 async def test_of_a_claim_that_is_released_nothing_is_kept_and_of_others_all_is(tmp_path: Path) -> None:
     """What answers have shown of every claim of a plugin's life would gather without end."""
     async with plugin_core(tmp_path, FakeCluster()) as core:

@@ -20,8 +20,9 @@ from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint, open_che
 from kerf_dra.driver.kubeletplugin.claims.hardware import DevicesFailedError, HardwareExecutor
 from kerf_dra.driver.partitions.geometry import Placement
 from kerf_dra.driver.partitions.records import from_card_part
+from kerf_dra.driver.runtime.metrics import REGISTRY
 from tests.fakes.cards import gpu
-from tests.fakes.claims import CONFIGURATIONS, claim, ref
+from tests.fakes.claims import CONFIGURATIONS, DRIVER, claim, ref
 from tests.fakes.hardware import FakeBackend
 from tests.kubeletplugin.backends.test_card_executor import be_patient
 from tests.kubeletplugin.harness import LONGEST_S
@@ -216,6 +217,24 @@ async def test_hardware_is_called_in_a_worker_thread_once_for_each_device(node: 
     await node.prepare([FIRST, SECOND])
     assert len(threads) == 2
     assert threading.get_ident() not in threads
+
+
+async def test_each_call_for_a_device_is_measured_with_its_operation_and_outcome(node: Node) -> None:
+    def count(operation: str, outcome: str) -> float:
+        labels = {"driver": DRIVER, "backend": "fake", "operation": operation, "outcome": outcome}
+        return REGISTRY.get_sample_value("kerf_hardware_seconds_count", labels) or 0
+
+    calls = [(operation, outcome) for operation in ("prepare", "release") for outcome in ("done", "failed")]
+    before = [count(*call) for call in calls]
+    for operation in ("prepare", "unprepare"):
+        node.backend.fail(operation, SECOND.share.id.device, HardwareBusyError("busy"))
+    with pytest.raises(DevicesFailedError):
+        await node.prepare([FIRST, SECOND])
+    prepared = await node.prepare([FIRST, SECOND])
+    with pytest.raises(DevicesFailedError):
+        await node.release(prepared)
+    counted = [count(*call) - earlier for call, earlier in zip(calls, before, strict=True)]
+    assert counted == [3, 1, 1, 1]
 
 
 # What is ours

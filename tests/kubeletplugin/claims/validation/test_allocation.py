@@ -147,3 +147,13 @@ def test_a_request_of_a_form_that_is_not_known_may_have_any_access_and_alternati
 def test_a_claim_without_an_allocation_contradicts_nothing() -> None:
     asked = [DeviceRequest(name="a", exactly=ExactDeviceRequest(device_class_name="gpu"))]
     assert find_contradictions(claim("training", requests=asked), DRIVER, NODE_DEVICES) == ()
+
+
+def test_what_another_driver_has_is_not_judged() -> None:
+    own = result("gpu-0")
+    theirs = [result(f"nic-{number}", driver="x.example.com", request="?", admin=bool(number)) for number in range(2)]
+    requests = claim("training", own).spec.devices.requests
+    assert find_contradictions(claim("training", *theirs, own, requests=requests), DRIVER, NODE_DEVICES) == ()
+    own_too = replace(own, request="?")
+    [problem] = find_contradictions(claim("training", *theirs, own_too, requests=requests), DRIVER, NODE_DEVICES)
+    assert problem.path == "status.allocation.devices.results[2].request"
