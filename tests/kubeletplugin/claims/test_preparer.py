@@ -9,6 +9,7 @@ from kerf_dra.api.errors import PermanentError
 from kerf_dra.api.model.prepared import ClaimState
 from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError, HardwareBusyError
 from kerf_dra.driver.kubeletplugin.claims.hardware import DevicesFailedError
+from kerf_dra.driver.kubeletplugin.claims.steps import CdiFileError
 from kerf_dra.driver.runtime.metrics import REGISTRY
 from tests.fakes.claims import DRIVER, claim
 from tests.fakes.cluster import FakeCluster
@@ -48,6 +49,26 @@ async def test_a_release_that_fails_for_two_reasons_does_not_pass_for_one_that_w
         assert core.preparer.deferred == set()
         await core.preparer.unprepare_claim(held)
         assert (dict(core.checkpoint.records), core.backend.made) == ({}, {})
+
+
+async def test_a_cdi_file_that_can_be_neither_written_nor_removed_fails_the_call_with_its_folder(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "cdi"
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        first, second = (core.cluster.add(claim(name, device)) for name, device in (("a", SLICE), ("b", OTHER)))
+        await core.preparer.prepare_claim(first)
+        folder.rename(tmp_path / "elsewhere")
+        folder.write_text("a file stands where the folder was")
+        with pytest.raises(CdiFileError, match=f"the claim's CDI file: {folder}"):
+            await core.preparer.prepare_claim(second)
+        with pytest.raises(CdiFileError, match=f"the claim's CDI file: {folder}"):
+            await core.preparer.unprepare_claim(first)
+        folder.unlink()
+        (tmp_path / "elsewhere").rename(folder)
+        for held in (first, second):
+            await core.preparer.unprepare_claim(held)
+        assert (dict(core.checkpoint.records), core.backend.made, core.store.names()) == ({}, {}, [])
 
 
 async def test_each_call_for_a_claim_is_measured_with_its_operation_and_outcome(tmp_path: Path) -> None:
