@@ -338,17 +338,19 @@ async def test_a_claim_that_is_prepared_again_while_its_release_waits_keeps_its_
         assert [each.state for each in core.checkpoint.records.values()] == [ClaimState.PREPARED]
 
 
-async def test_a_successor_finishes_the_release_that_waits_for_a_card(tmp_path: Path) -> None:
+async def test_a_successor_finishes_the_releases_that_wait_for_their_cards(tmp_path: Path) -> None:
     cluster = FakeCluster()
-    held = cluster.add(claim("training", SLICE))
+    claims = {device: cluster.add(claim(f"training-{device}", device)) for device in (SLICE, "gpu-1")}
     async with plugin_core(tmp_path, cluster) as core:
-        await core.preparer.prepare_claim(held)
-        core.backend.fail("unprepare", SLICE, CardAbsentError("card GPU-0 fell off the bus"))
-        await core.preparer.unprepare_claim(held)
+        for device, held in claims.items():
+            await core.preparer.prepare_claim(held)
+            core.backend.fail("unprepare", device, CardAbsentError("the card fell off the bus"))
+            await core.preparer.unprepare_claim(held)
     async with plugin_core(tmp_path, cluster) as core:
-        core.garbage_collector.finish_releases("GPU-0")
-        await core.garbage_collector.collect(core.preparer.suspects.take())
-        assert (dict(core.checkpoint.records), core.backend.made) == ({}, {})
+        for card, left in (("GPU-1", {SLICE}), ("GPU-0", set[str]())):
+            core.garbage_collector.finish_releases(card)
+            await core.garbage_collector.collect(core.preparer.suspects.take())
+            assert (len(core.checkpoint.records), set(core.backend.made)) == (len(left), left)
 
 
 async def test_a_release_that_waits_for_one_card_keeps_no_other_from_claims(tmp_path: Path) -> None:
