@@ -13,7 +13,14 @@ import pytest
 from kerf_dra.api.errors import PermanentError
 from kerf_dra.api.model.names import ClaimRef
 from kerf_dra.api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
-from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError, CardSurvey, FoundPartition, HardwareBusyError
+from kerf_dra.cdi import ContainerEdits, DeviceNode
+from kerf_dra.driver.kubeletplugin.backends.base import (
+    CardAbsentError,
+    CardSurvey,
+    FoundPartition,
+    Handle,
+    HardwareBusyError,
+)
 from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
 from kerf_dra.driver.kubeletplugin.backends.ownership import BEFORE
 from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint, open_checkpoint
@@ -217,6 +224,19 @@ async def test_hardware_is_called_in_a_worker_thread_once_for_each_device(node: 
     await node.prepare([FIRST, SECOND])
     assert len(threads) == 2
     assert threading.get_ident() not in threads
+
+
+async def test_each_prepared_device_is_identified_with_all_its_nodes(node: Node) -> None:
+    def edit(handle: Handle) -> ContainerEdits:
+        paths = (f"/dev/{handle['device']}", f"/dev/{handle['device']}-control")
+        return ContainerEdits(device_nodes=tuple(DeviceNode(path=path) for path in paths))
+
+    node.backend.edits = edit  # type: ignore[method-assign]
+    prepared = await node.prepare([FIRST, SECOND])
+    assert [identity.device_nodes for identity in node.hardware.identify(prepared)] == [
+        ("/dev/gpu-0-1g-1gb-at-0", "/dev/gpu-0-1g-1gb-at-0-control"),
+        ("/dev/gpu-0-1g-1gb-at-1", "/dev/gpu-0-1g-1gb-at-1-control"),
+    ]
 
 
 async def test_each_call_for_a_device_is_measured_with_its_operation_and_outcome(node: Node) -> None:
