@@ -16,7 +16,14 @@ from kerf_dra.api.model.allocations import AllocatedDeviceStatus
 from kerf_dra.api.model.claims import ResourceClaim
 from kerf_dra.api.model.names import ClaimRef, DriverName, ObjectRef
 from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
-from kerf_dra.driver.kube.http.errors import ConflictError, ForbiddenError, InvalidError, ServerError, UnreachableError
+from kerf_dra.driver.kube.http.errors import (
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    ServerError,
+    UnreachableError,
+)
 from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
 from kerf_dra.driver.kubeletplugin.claims.allocated_devices import resolve_devices
 from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
@@ -25,7 +32,7 @@ from kerf_dra.driver.kubeletplugin.claims.status_writer import ASK_AGAIN_S, Devi
 from kerf_dra.driver.kubeletplugin.cluster.base import StatusDroppedError
 from kerf_dra.driver.kubeletplugin.cluster.claim_end import SeenClaims
 from kerf_dra.driver.kubeletplugin.inventory.binding_conditions import BindingConditions, build_device_statuses
-from kerf_dra.driver.runtime import metrics
+from kerf_dra.driver.runtime import metrics, work_queue
 from kerf_dra.driver.runtime.backoff import Backoff
 from tests.fakes.claims import CONFIGURATIONS, DRIVER, claim, ref, result
 from tests.fakes.cluster import FakeCluster
@@ -309,6 +316,21 @@ async def test_a_namespace_that_refuses_does_not_keep_others_from_being_written(
         fixture.prepare(held)
         await fixture.publish(held)
     assert (fixture.shown("refused"), fixture.shown("taken", "other")) == ({}, {SLICE: {"Ready", "data"}})
+
+
+async def test_a_claim_that_is_deleted_before_its_write_is_no_failure(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", work_queue.__name__)
+    fixture = build_fixture(tmp_path)
+    fixture.cluster.write_errors.append(NotFoundError("PATCH", 404, "NotFound", "gone"))
+    for name in ("gone", "stays"):
+        held = claim(name, SLICE)
+        fixture.cluster.add(held)
+        fixture.prepare(held)
+        await fixture.publish(held)
+    assert (fixture.shown("gone"), fixture.shown("stays")) == ({}, {SLICE: {"Ready", "data"}})
+    assert [each for each in caplog.records if each.name == work_queue.__name__] == []
 
 
 async def test_each_namespace_that_refuses_costs_one_write_in_ten_minutes(tmp_path: Path) -> None:
