@@ -5,7 +5,9 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from kerf_dra.api.core.v1 import Node, NodeStatus, NodeSystemInfo
+from kerf_dra.api.core.v1 import Node, NodeStatus, NodeSystemInfo, Pod
+from kerf_dra.api.model.allocations import ResourceClaimConsumerReference
+from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
 from kerf_dra.api.podresources.v1 import ClaimUse
@@ -60,6 +62,25 @@ async def test_every_claim_that_the_kubelet_lists_is_in_use() -> None:
         records=records, surveys=SurveyTracker(driver=DRIVER), list_uses=list_uses, cluster=FakeCluster()
     )
     assert await users.list_used() == {"uid-of-first", "uid-of-second"}
+
+
+@pytest.mark.parametrize("runs", [0, 1, 2])
+async def test_any_pod_that_a_claim_was_reserved_for_and_that_runs_uses_it(runs: int) -> None:
+    """Where the kubelet lists no claims."""
+
+    async def list_uses() -> Sequence[ClaimUse]:
+        return []
+
+    held, cluster = record(), FakeCluster()
+    cluster.kubelet_lists_claims = False
+    pods = [ResourceClaimConsumerReference(resource="pods", name=f"pod-{n}", uid=f"uid-{n}") for n in range(3)]
+    ref = ObjectRef(NAMESPACE, f"pod-{runs}")
+    cluster.pods[ref] = Pod(metadata=ObjectMeta(namespace=NAMESPACE, name=ref.name, uid=f"uid-{runs}"))
+    users = ClaimUsers(
+        records={held.claim.uid: held}, surveys=SurveyTracker(driver=DRIVER), list_uses=list_uses, cluster=cluster
+    )
+    assert await users.find_user(held, pods) == f"pod {ref}, which it was reserved for, has not ended"
+    assert await users.find_user(held, pods[:runs]) is None
 
 
 @pytest.mark.parametrize(

@@ -324,12 +324,13 @@ async def test_a_claim_that_is_deleted_before_its_write_is_no_failure(
     caplog.set_level("INFO", work_queue.__name__)
     fixture = build_fixture(tmp_path)
     fixture.cluster.write_errors.append(NotFoundError("PATCH", 404, "NotFound", "gone"))
-    for name in ("gone", "stays"):
-        held = claim(name, SLICE)
-        fixture.cluster.add(held)
-        fixture.prepare(held)
-        await fixture.publish(held)
-    assert (fixture.shown("gone"), fixture.shown("stays")) == ({}, {SLICE: {"Ready", "data"}})
+    async with running(fixture):
+        for name in ("gone", "stays"):
+            held = claim(name, SLICE)
+            fixture.cluster.add(held)
+            fixture.prepare(held)
+            await fixture.publish(held)
+        assert (fixture.shown("gone"), fixture.shown("stays")) == ({}, {SLICE: {"Ready", "data"}})
     assert [each for each in caplog.records if each.name == work_queue.__name__] == []
 
 
