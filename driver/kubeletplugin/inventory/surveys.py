@@ -108,7 +108,7 @@ class SurveyTracker:
         self,
         card: Card,
         survey: CardSurvey,
-        records: Iterable[PreparedClaim],
+        records: Collection[PreparedClaim],
         boot_id: str,
         came_later: CameLater,
     ) -> bool:
@@ -117,7 +117,6 @@ class SurveyTracker:
         ``records`` are those of the moment of the survey: nobody may have changed the card since.
         """
         before = self._summarize(card.uuid)
-        records = tuple(records)
         foreign = find_foreign(survey, records, boot_id, came_later)
         taken = tuple(
             Partition(kind=card.kind, card_uuid=card.uuid, profile=found.profile, placement=found.placement)

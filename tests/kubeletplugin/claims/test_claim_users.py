@@ -11,12 +11,15 @@ from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
 from kerf_dra.api.podresources.v1 import ClaimUse
+from kerf_dra.driver.kubeletplugin.backends.base import CardSurvey, FoundPartition
 from kerf_dra.driver.kubeletplugin.claims.claim_users import ClaimUsers
 from kerf_dra.driver.kubeletplugin.cluster.base import lists_claims
 from kerf_dra.driver.kubeletplugin.inventory.surveys import SurveyTracker
+from kerf_dra.driver.partitions.geometry import Placement
+from tests.fakes.cards import gpu
 from tests.fakes.claims import DRIVER, NAMESPACE
 from tests.fakes.cluster import FakeCluster
-from tests.kubeletplugin.records import record
+from tests.kubeletplugin.records import BOOT, device, later, record
 
 POD = ObjectRef(NAMESPACE, "trainer")
 
@@ -62,6 +65,24 @@ async def test_every_claim_that_the_kubelet_lists_is_in_use() -> None:
         records=records, surveys=SurveyTracker(driver=DRIVER), list_uses=list_uses, cluster=FakeCluster()
     )
     assert await users.list_used() == {"uid-of-first", "uid-of-second"}
+
+
+@pytest.mark.parametrize("used", ["GPU-0", "GPU-1"])
+async def test_a_process_on_any_device_of_a_claim_uses_it(used: str) -> None:
+    async def list_uses() -> Sequence[ClaimUse]:
+        return []
+
+    held = record("both", device(), device("gpu-1-1g-1gb-at-0", card="GPU-1"))
+    other = record("other", device("gpu-0-1g-1gb-at-2", start=2))
+    records, surveys = {each.claim.uid: each for each in (other, held)}, SurveyTracker(driver=DRIVER)
+    for index in range(2):
+        is_used = used == f"GPU-{index}"
+        found = FoundPartition(id="gi-1", profile=None, placement=Placement(0, 1), in_use=is_used)
+        survey = CardSurvey(card_uuid=f"GPU-{index}", partitions=(found,))
+        surveys.update(gpu(index), survey, records.values(), BOOT, later)
+    users = ClaimUsers(records=records, surveys=surveys, list_uses=list_uses, cluster=FakeCluster())
+    assert await users.find_user(held) == f"a process uses gpu-{used[-1]}-1g-1gb-at-0"
+    assert await users.find_user(other) is None
 
 
 @pytest.mark.parametrize("runs", [0, 1, 2])
