@@ -26,11 +26,12 @@ from kerf_dra.api.model.prepared import (
     PreparedDevice,
 )
 from kerf_dra.api.model.quantity import Quantity
-from kerf_dra.api.wire import dec_hook, enc_hook
+from kerf_dra.api.model.recorded_cards import CardRecord
+from kerf_dra.api.wire import dec_hook, enc_hook, to_builtins
 
 ValueT = TypeVar("ValueT")
-CardDescriptions: TypeAlias = Mapping[str, JsonObject]
-"""What cards were when they were discovered last (``cards.CardRecord``), by their UUIDs."""
+CardRecords: TypeAlias = Mapping[str, CardRecord]
+"""What cards were when they were discovered last, by their UUIDs."""
 
 SCHEMA: Final = 2
 """The newest schema that is read."""
@@ -80,15 +81,15 @@ class ClaimRecord(Value):
     resource: str = ""
     devices: tuple[DeviceRecord, ...] = ()
     cards: dict[str, JsonObject] = {}
-    """The devices' cards by UUID. They are decoded by themselves (``cards.CardRecord``), so that a record can be read
-    whose cards another version of Kerf has described."""
+    """The devices' cards by UUID. Each is decoded by itself (CardRecord), so that a record can be read whose cards
+    another version of Kerf has described otherwise; an older version ignores the field."""
 
 
 class StoredClaim(NamedTuple):
-    """A claim's record, and what it says of the devices' cards."""
+    """A claim's record, and what it says of the devices' cards, as far as this version can read that."""
 
     claim: PreparedClaim
-    cards: CardDescriptions
+    cards: CardRecords
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,10 +132,10 @@ _CONTENTS: Final = msgspec.json.Decoder(ContentRecord)
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=enc_hook)
 
 
-_NO_CARDS: Final[CardDescriptions] = MappingProxyType({})
+_NO_CARDS: Final[CardRecords] = MappingProxyType({})
 
 
-def encode(claim: PreparedClaim, cards: CardDescriptions = _NO_CARDS) -> bytes:
+def encode(claim: PreparedClaim, cards: CardRecords = _NO_CARDS) -> bytes:
     """Encode a claim with what is known of its devices' ``cards``; equal ones give equal bytes."""
     return _seal(to_record(claim, cards), SCHEMA if claim.resource else _OF_CLAIMS)
 
@@ -147,7 +148,8 @@ def decode(data: bytes, where: str) -> PreparedClaim:
 def decode_stored(data: bytes, where: str) -> StoredClaim:
     """Decode a claim and the descriptions of its cards. Raises CheckpointError as ``decode`` does."""
     record = _open_envelope(data, _RECORD, where)
-    return StoredClaim(_to_model(record), record.cards)
+    cards = {uuid: card for uuid, plain in record.cards.items() if (card := _read_card(plain)) is not None}
+    return StoredClaim(_to_model(record), cards)
 
 
 def encode_notes(notes: DeviceNotes) -> bytes:
@@ -202,7 +204,7 @@ def to_notes_record(notes: DeviceNotes) -> NotesRecord:
     )
 
 
-def to_record(claim: PreparedClaim, cards: CardDescriptions = _NO_CARDS) -> ClaimRecord:
+def to_record(claim: PreparedClaim, cards: CardRecords = _NO_CARDS) -> ClaimRecord:
     """Return the wire form of a claim with what is known of its devices' ``cards``."""
     devices = tuple(
         DeviceRecord(
@@ -233,8 +235,16 @@ def to_record(claim: PreparedClaim, cards: CardDescriptions = _NO_CARDS) -> Clai
         awaits_pod=claim.awaits_pod,
         resource=claim.resource,
         devices=devices,
-        cards=dict(cards),
+        cards={uuid: to_builtins(card) for uuid, card in cards.items()},
     )
+
+
+def _read_card(plain: JsonObject) -> CardRecord | None:
+    """Return what a record says of a card; None: another version wrote it, and this one cannot read it."""
+    try:
+        return msgspec.convert(plain, CardRecord, dec_hook=dec_hook)
+    except msgspec.ValidationError:
+        return None
 
 
 def _to_model(record: ClaimRecord) -> PreparedClaim:

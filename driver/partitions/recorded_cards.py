@@ -9,14 +9,16 @@ import dataclasses
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-import msgspec
-
-from kerf_dra.api.checkpoint.cards import CardRecord, LayoutRecord, PlacementRecord, SpecRecord
-from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.device_attributes import CAPACITY_COMPUTE_UNIT_PERCENT, CAPACITY_MEMORY
 from kerf_dra.api.model.quantity import Quantity
-from kerf_dra.api.wire import dec_hook, to_builtins
-from kerf_dra.driver.partitions.device_names import exclusive_name, list_units, parse_device_name
+from kerf_dra.api.model.recorded_cards import CardRecord, LayoutRecord, PlacementRecord, SpecRecord
+from kerf_dra.driver.partitions.device_names import (
+    device_name,
+    exclusive_name,
+    list_units,
+    monitored_name,
+    parse_device_name,
+)
 from kerf_dra.driver.partitions.geometry import (
     Card,
     Geometry,
@@ -28,6 +30,7 @@ from kerf_dra.driver.partitions.geometry import (
     card_mask,
     order_specs,
 )
+from kerf_dra.driver.partitions.unit_map import get_unit_map
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +46,16 @@ def without_load(card: Card) -> Card:
     return dataclasses.replace(card, loaded={}, layout="") if card.loaded or card.layout else card
 
 
+def has_devices(card: Card, devices: Iterable[RecordedDevice]) -> bool:
+    """Whether ``card`` has each of ``devices``, which are of it, under its name."""
+    unit_map = get_unit_map(card)
+    return all(
+        unit_map.find(device.partition) is not None
+        and _exclusive_name(device.name) == device_name(card, dataclasses.replace(device.partition, shared=False))
+        for device in devices
+    )
+
+
 def keep_partitions(card: Card, partitions: Collection[Partition]) -> Card:
     """Return ``card`` as one that has only these of its partitions, and itself as a whole."""
     geometry = card.geometry
@@ -50,10 +63,10 @@ def keep_partitions(card: Card, partitions: Collection[Partition]) -> Card:
     return dataclasses.replace(card, geometry=dataclasses.replace(geometry, specs=specs))
 
 
-def to_card_record(card: Card) -> JsonObject:
-    """Return the record of ``card`` as plain JSON."""
+def to_card_record(card: Card) -> CardRecord:
+    """Return the record of ``card``."""
     geometry = card.geometry
-    record = CardRecord(
+    return CardRecord(
         kind=card.kind,
         uuid=card.uuid,
         index=card.index,
@@ -72,14 +85,11 @@ def to_card_record(card: Card) -> JsonObject:
         shareable=geometry.shareable,
         specs=tuple(map(_to_spec_record, geometry.specs)),
     )
-    plain: JsonObject = to_builtins(record)
-    return plain
 
 
-def from_card_record(plain: JsonObject) -> Card | None:
-    """Return the card of a record; None: another version of Kerf wrote it, and this one cannot read it."""
+def from_card_record(record: CardRecord) -> Card | None:
+    """Return the card of a record; None: it contradicts itself to this version of Kerf, and another one wrote it."""
     try:
-        record = msgspec.convert(plain, CardRecord, dec_hook=dec_hook)
         return Card(
             uuid=record.uuid,
             index=record.index,
@@ -91,7 +101,7 @@ def from_card_record(plain: JsonObject) -> Card | None:
             attributes=record.attributes,
             whole_attributes=record.whole_attributes,
         )
-    except (msgspec.ValidationError, InvalidGeometryError):
+    except InvalidGeometryError:
         return None
 
 
@@ -185,6 +195,11 @@ def _find_layouts(placements: Iterable[Placement | None]) -> tuple[Layout, ...]:
     return tuple(Layout(name, units) for name, units in sorted(ends.items())) or (Layout("", 1),)
 
 
+def _exclusive_name(name: str) -> str:
+    """Return the name of the exclusive device of a shared or monitor device, or of itself."""
+    return exclusive_name(name) or monitored_name(name) or name
+
+
 def _find_divided(shared: Partition) -> str:
     """Return the capacity that shares of a partition divide: a function has compute units, all else memory."""
     return CAPACITY_MEMORY if shared.function is None else CAPACITY_COMPUTE_UNIT_PERCENT
@@ -192,7 +207,7 @@ def _find_divided(shared: Partition) -> str:
 
 def _find_unit(device: RecordedDevice) -> str:
     """Return the name of a unit, which the names of bare sets of units have; empty: the device has a name without."""
-    placement, parts = device.partition.placement, parse_device_name(exclusive_name(device.name) or device.name)
+    placement, parts = device.partition.placement, parse_device_name(_exclusive_name(device.name))
     if placement is None or parts is None or device.partition.profile or device.partition.function:
         return ""
     noun = parts.suffix.removeprefix("-").removesuffix(f"-{list_units(placement)}")

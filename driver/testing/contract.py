@@ -431,6 +431,25 @@ class BackendContract(ReleaseContract):
         plugin.release(record)
         assert plugin.is_empty
 
+    def test_a_card_that_went_while_no_process_ran_is_absent_to_the_next_one(self, plugin: PluginStandIn) -> None:
+        """Only then the plugin publishes what claims have of it as lost, and their pods are evicted."""
+        partition = smallest_partition(plugin)
+        record = plugin.allocate(partition, "user")
+        handle = plugin.prepare(record)
+        plugin.machine.take_away(partition.card_uuid)
+        plugin.restart()
+        assert partition.card_uuid not in {card.uuid for card in plugin.backend.discover()}
+        for call in (
+            lambda: plugin.backend.survey(partition.card_uuid),
+            lambda: plugin.backend.unprepare(handle),
+        ):
+            with pytest.raises(CardAbsentError):
+                call()
+        plugin.machine.bring_back(partition.card_uuid)
+        plugin.restart()
+        plugin.release(record)
+        assert plugin.is_empty
+
     # Any history
 
     @settings(

@@ -1,10 +1,47 @@
 """What a cluster says of the health of devices: in the status of pods, and by taints."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, NamedTuple
 
 from tests.e2e import pods
+from tests.e2e.hardware import NodeHardware
 from tests.e2e.namespace import SETTLED_S, Namespace
 from tests.e2e.wait import eventually
+from tools.realcluster.kerf import Kerf
+
+TAINT: Final = "gpu.kerf.dev/unhealthy"
+REASON: Final = "Xid 63: row remapping is due"
+LOSS: Final = "Xid 79: the GPU has fallen off the bus"
+
+
+class CardState(NamedTuple):
+    """What may befall a card, and what follows for its devices."""
+
+    begin: Callable[[NodeHardware], object]
+    taints: frozenset[tuple[str, str, str]]
+    evicts: bool
+
+
+STATES: Final = {
+    "degraded": CardState(
+        lambda hardware: hardware.make_unhealthy("gpu-0", REASON),
+        frozenset({(TAINT, "degraded", "NoSchedule")}),
+        evicts=False,
+    ),
+    "lost": CardState(
+        lambda hardware: hardware.lose("gpu-0", LOSS), frozenset({(TAINT, "lost", "NoExecute")}), evicts=True
+    ),
+    "gone": CardState(
+        lambda hardware: hardware.take_away("gpu-0"),
+        frozenset({(TAINT, "lost", "NoExecute"), ("gpu.kerf.dev/quarantined", "", "NoSchedule")}),
+        evicts=True,
+    ),
+}
+ENDS: Final[dict[str, Callable[[Kerf, str], Awaitable[None]]]] = {
+    "stopped": lambda kerf, node: kerf.stop_plugin(node),
+    "killed": lambda kerf, node: kerf.crash_plugin(node),
+}
+"""The ways in which a plugin ends, by the node's name."""
 
 
 async def health(namespace: Namespace, pod: str) -> Sequence[tuple[str, str]]:

@@ -1,18 +1,20 @@
 """Unhealthy cards get no new pods; running pods report it, and are evicted where an administrator demands it."""
 
+from collections.abc import Awaitable, Callable
+
+import pytest
+
 from tests.e2e import pods
-from tests.e2e.device_health import health, taints, wait_taints
+from tests.e2e.conftest import NODE
+from tests.e2e.device_health import ENDS, LOSS, REASON, STATES, TAINT, CardState, health, taints, wait_taints
 from tests.e2e.hardware import BOTH_BACKENDS
 from tests.e2e.namespace import Namespace
 from tests.e2e.wait import eventually
 from tools.realcluster.api import Document
 from tools.realcluster.environment import chosen_version
-from tools.realcluster.kerf import Hardware
+from tools.realcluster.kerf import Hardware, Kerf
 
 HARDWARE = Hardware(cards=[{"kind": "gpu", "model": "h100-80gb-sxm"}], options={})
-REASON = "Xid 63: row remapping is due"
-LOSS = "Xid 79: the GPU has fallen off the bus"
-TAINT = "gpu.kerf.dev/unhealthy"
 RULES = f"resource.k8s.io/{chosen_version().taint_rule_version}"
 
 
@@ -71,6 +73,29 @@ async def test_pods_leave_a_lost_card_and_come_back_to_it_when_it_is_well(namesp
     await namespace.wait_event("after", "FailedScheduling")
     namespace.node.hardware.repair()
     await namespace.wait_running("after")
+
+
+@BOTH_BACKENDS
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS.keys())
+@pytest.mark.parametrize("state", STATES.values(), ids=STATES.keys())
+async def test_what_befalls_a_card_while_no_plugin_runs_follows_when_one_does(
+    namespace: Namespace, kerf: Kerf, state: CardState, end: Callable[[Kerf, str], Awaitable[None]]
+) -> None:
+    """The device of a card that was gone by then was withdrawn, and its pod stayed."""
+    await small_pods(namespace, "before")
+    before = await namespace.wait_running("before")
+    await end(kerf, NODE)
+    state.begin(namespace.node.hardware)
+    await kerf.start_plugin(NODE)
+    if state.evicts:
+        await namespace.wait_gone("v1", "Pod", "before")
+    else:
+        await wait_taints(namespace, *state.taints)
+        assert (await namespace.wait_running("before")).starts == before.starts
+    namespace.node.hardware.repair()
+    await namespace.create_pods("small", "after")
+    await namespace.wait_running("after")
+    await wait_taints(namespace)
 
 
 async def test_an_administrators_rule_evicts_pods_from_a_card(namespace: Namespace) -> None:

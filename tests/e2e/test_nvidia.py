@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import anyio
 import pynvml
 import pytest
 
@@ -159,6 +160,23 @@ async def test_pods_leave_a_card_that_falls_off_the_bus_and_come_back_to_it_when
         return len(namespace.node.gpu_partitions) == 1
 
     await eventually("what the lost card kept is taken back", is_one)
+    await wait_no_taints(namespace)
+
+
+async def test_pods_leave_cards_whose_driver_was_unloaded_while_no_plugin_ran(
+    namespace: Namespace, machine: NvidiaMachine, kerf: Kerf
+) -> None:
+    """Their devices were withdrawn without a taint: they stayed, on cards that they could not use."""
+    await small_pods(namespace, "before")
+    await namespace.wait_running("before")
+    await kerf.stop_plugin(namespace.node.name)
+    machine.unload_driver()
+    async with anyio.create_task_group() as group:
+        group.start_soon(kerf.start_plugin, namespace.node.name)  # it is ready once there is a driver
+        await namespace.wait_gone("v1", "Pod", "before")
+        machine.reload_driver()
+    await namespace.create_pods("small", "after")
+    await namespace.wait_running("after")
     await wait_no_taints(namespace)
 
 

@@ -1,12 +1,12 @@
 """Cards in records: they come back as they were, and are made of partitions where a record does not describe them."""
 
 import dataclasses
-from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from kerf_dra.api.model.devices import Attribute
+from kerf_dra.api.model.recorded_cards import PlacementRecord, SpecRecord
 from kerf_dra.driver.families.gpu.catalog import gpu_models
 from kerf_dra.driver.families.gpu_intel.catalog import describe_card
 from kerf_dra.driver.families.gpu_intel.geometry import intel_geometry
@@ -41,39 +41,26 @@ DESCRIBED = dataclasses.replace(
 CARDS = [DESCRIBED, INTEL, LAYOUTS, fpga(index=1), *(gpu(model) for model in gpu_models())]
 
 
-def stored(card: Card) -> Any:
-    """Return the record of ``card`` as a checkpoint gives it back."""
-    return msgspec.json.decode(msgspec.json.encode(to_card_record(card)))
-
-
 @pytest.mark.parametrize("card", CARDS, ids=lambda card: card.geometry.model)
 def test_a_card_comes_back_from_its_record_as_it_was(card: Card) -> None:
-    assert from_card_record(stored(card)) == card
-    assert to_card_record(card) == stored(card), "records are compared as plain JSON"
+    assert from_card_record(to_card_record(card)) == card
 
 
 def test_what_is_loaded_in_a_card_is_not_recorded() -> None:
     card = dataclasses.replace(fpga(), loaded={Placement(0, 1): "aes"}, layout="halves")
-    assert from_card_record(stored(card)) == without_load(card) == fpga()
+    assert from_card_record(to_card_record(card)) == without_load(card) == fpga()
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"specs": []},
-        {"specs": "of another version"},
+        {"specs": ()},
         {"units": 1},
-        {"index": None},
-        {"specs": [{"size": [1], "weight": 1, "placement": {"start": 0, "size": 1, "layout": "of another version"}}]},
+        {"specs": (SpecRecord(size=(1,), weight=1, placement=PlacementRecord(start=0, size=1, layout="other")),)},
     ],
 )
-def test_a_record_that_this_version_cannot_read_is_none(change: dict[str, object]) -> None:
-    assert from_card_record({**stored(gpu()), **change}) is None
-    assert from_card_record({}) is None
-
-
-def test_a_field_of_a_later_version_is_ignored() -> None:
-    assert from_card_record({**stored(gpu()), "added": 1}) == gpu()
+def test_a_record_that_contradicts_itself_is_none(change: dict[str, object]) -> None:
+    assert from_card_record(replace(to_card_record(gpu()), **change)) is None
 
 
 @pytest.mark.parametrize("card", CARDS, ids=lambda card: card.geometry.model)

@@ -251,6 +251,8 @@ class Backend(Protocol):
     def open(self) -> None:
         """Connect to the hardware's driver. Called before any other method, and again after ``close``.
 
+        Raises CardAbsentError while no driver is loaded: what claims have of its cards is then lost.
+
         Other processes may have the hardware open: ``kerf devices`` opens, discovers and surveys beside the plugin.
         """
         ...
@@ -268,8 +270,9 @@ class Backend(Protocol):
 
         All partitions are listed, whoever made them, half-made ones included, and what processes use outside of
         partitions. What can be replaced without disturbing anybody is not listed: a loaded function that no process
-        uses. Changes nothing. Raises CardAbsentError, and whatever keeps it from reading all of the card: a survey that
-        lacks something is taken for a card that lacks it.
+        uses. Changes nothing. Raises CardAbsentError where the card is not there, also in a process that has never seen
+        it: the pods that use the card are then evicted. Raises whatever else keeps it from reading all of the card: a
+        survey that lacks something is taken for a card that lacks it.
         """
         ...
 

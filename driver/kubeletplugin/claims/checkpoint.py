@@ -35,11 +35,11 @@ from typing import Any, Final, TypeAlias
 from msgspec.structs import replace
 
 from kerf_dra.api.checkpoint import v1
-from kerf_dra.api.checkpoint.v1 import CardDescriptions, CheckpointError
+from kerf_dra.api.checkpoint.v1 import CardRecords, CheckpointError
 from kerf_dra.api.errors import TransientError
-from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.names import DeviceId, ShareId
 from kerf_dra.api.model.prepared import DeviceNotes, PreparedClaim
+from kerf_dra.api.model.recorded_cards import CardRecord
 from kerf_dra.driver.kubeletplugin.claims.checkpoint_digest import (
     ContentDigest,
     DigestFile,
@@ -145,9 +145,9 @@ class Checkpoint:
         self._records: dict[str, PreparedClaim] = {}
         self._notes: defaultdict[str, dict[ShareId, DeviceNotes]] = defaultdict(dict)
         """The notes by claim UID and share."""
-        self._cards: dict[str, JsonObject] = {}
+        self._cards: dict[str, CardRecord] = {}
         """What is known of cards, by UUID."""
-        self._stored_cards: dict[str, CardDescriptions] = {}
+        self._stored_cards: dict[str, CardRecords] = {}
         """What the row of each record says of its cards, by claim UID."""
         with _reading(path):
             rows = _read_rows(connection)
@@ -173,11 +173,11 @@ class Checkpoint:
         return MappingProxyType(self._notes)
 
     @property
-    def cards(self) -> CardDescriptions:
+    def cards(self) -> CardRecords:
         """A live view of what is known of cards, by UUID."""
         return MappingProxyType(self._cards)
 
-    def note_cards(self, cards: CardDescriptions) -> None:
+    def note_cards(self, cards: CardRecords) -> None:
         """Take what is known of ``cards`` now for records to come, and store it with those that have devices of them.
 
         Raises CheckpointError when that cannot be written; the next call tries it again.
@@ -212,7 +212,7 @@ class Checkpoint:
         self._last_writes[uid] = self._written
         self._stored_cards[uid] = cards
 
-    def _describe_cards(self, record: PreparedClaim) -> CardDescriptions:
+    def _describe_cards(self, record: PreparedClaim) -> CardRecords:
         return {uuid: self._cards[uuid] for device in record.devices if (uuid := device.part.card_uuid) in self._cards}
 
     def set_aside(self, uid: str) -> PreparedClaim:

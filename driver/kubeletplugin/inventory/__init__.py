@@ -5,6 +5,7 @@ order in which the scheduler should take devices. ``health`` adds taints, ``bind
 loads (KEP-5007), ``optional_devices`` what ResourceClasses need; ``publisher`` keeps the published set up to date;
 ``device_status`` (pure) is what claims say of their devices (KEP-4817). ``surveyor`` has the cards surveyed,
 ``surveys`` (pure) finds what somebody else holds, ``refusals`` (pure) what the hardware keeps refusing, and
-``restrictions`` (pure) says what follows for the devices. The package never imports the cluster, claims or the
-kubelet's services.
+``restrictions`` (pure) says what follows for the devices. A card that a claim has and that discovery misses comes from
+the claim's record (``kerf_dra.driver.partitions.recorded_cards``), and ``health`` (pure) decides whether it is lost.
+The package never imports the cluster, claims or the kubelet's services.
 """

@@ -14,9 +14,9 @@ from typing import Final, Protocol
 import anyio
 
 from kerf_dra.api.errors import KerfError
-from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.devices import Pool
 from kerf_dra.api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
+from kerf_dra.api.model.recorded_cards import CardRecord
 from kerf_dra.driver.kube.events import EventKind
 from kerf_dra.driver.kubeletplugin.backends.base import CardChange, HealthChange, OutdatedProcessError
 from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
@@ -37,6 +37,7 @@ from kerf_dra.driver.partitions.geometry import Card, Partition
 from kerf_dra.driver.partitions.recorded_cards import (
     RecordedDevice,
     from_card_record,
+    has_devices,
     rebuild_card,
     to_card_record,
     without_load,
@@ -64,12 +65,12 @@ _UNHEALTHY: Final = metrics.gauge(
 
 
 class RecordedCards(Protocol):
-    """What the records of claims say of cards, by UUID (``to_card_record``): it outlives the process."""
+    """What the records of claims say of cards, by UUID: it outlives the process."""
 
     @property
-    def cards(self) -> Mapping[str, JsonObject]: ...
+    def cards(self) -> Mapping[str, CardRecord]: ...
 
-    def note_cards(self, cards: Mapping[str, JsonObject]) -> None:
+    def note_cards(self, cards: Mapping[str, CardRecord]) -> None:
         """Take what is known of ``cards`` now. Raises KerfError; the next call tries it again."""
         ...
 
@@ -345,13 +346,13 @@ class DevicePublisher:
     def _restore(self, card_uuid: str, devices: Sequence[PreparedDevice], target: PublishTarget) -> Card | None:
         """Return a card from what is known of it, else from the records of its ``devices``; None: it has no name.
 
-        What another version of Kerf knew of the card counts only if it can be published as that.
+        What was known of the card counts only where it has the devices, and can be published by this version.
         """
+        parts = [RecordedDevice(name=one.share.id.device, partition=from_card_part(one.part)) for one in devices]
         seen, recorded = self._seen.get(card_uuid), self._recorded_cards and self._recorded_cards.cards.get(card_uuid)
         card = seen or (from_card_record(recorded) if recorded else None)
-        if card is not None and is_describable(card, target.vocabularies):
+        if card is not None and has_devices(card, parts) and is_describable(card, target.vocabularies):
             return card
-        parts = [RecordedDevice(name=one.share.id.device, partition=from_card_part(one.part)) for one in devices]
         card = rebuild_card(parts)
         return card if card is not None and is_describable(card, target.vocabularies) else None
 

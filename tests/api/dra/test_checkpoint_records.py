@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 from kerf_dra.api.checkpoint import v1
 from kerf_dra.api.checkpoint.v1 import CheckpointError
-from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.devices import Attribute
 from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.api.model.recorded_cards import CardRecord, SpecRecord
 from tests.api.dra.strategies import PREPARED_CLAIMS
 
 WHERE = "/var/lib/kubelet/plugins/kerf.dev/checkpoint.db"
@@ -84,23 +86,44 @@ def test_the_written_form_is_the_one_that_older_releases_read() -> None:
     assert v1.encode(v1.decode(written, WHERE)) == written.strip()
 
 
+CARD = CardRecord(
+    kind="gpu",
+    uuid="GPU-0",
+    index=0,
+    unit="memory-slice",
+    units=8,
+    attributes={"numaNode": Attribute.of(1)},
+    specs=(SpecRecord(size=(8,), weight=8, capacity={"memory": Quantity("80Gi")}),),
+)
+
+
 @given(claim=PREPARED_CLAIMS)
 def test_a_record_describes_the_cards_of_its_devices(claim: PreparedClaim) -> None:
-    cards: dict[str, JsonObject] = {"GPU-0": {"index": 0, "specs": [{"size": [1]}]}, "GPU-1": {"of": "another version"}}
-    assert v1.decode_stored(v1.encode(claim, cards), WHERE) == (claim, cards)
+    assert v1.decode_stored(v1.encode(claim, {"GPU-0": CARD}), WHERE) == (claim, {"GPU-0": CARD})
     assert v1.decode_stored(v1.encode(claim), WHERE) == (claim, {}), "as an older version writes it"
+
+
+@pytest.mark.parametrize("change", [{"specs": "of another version"}, {"index": None}, {"added": 1}])
+def test_a_record_whose_cards_another_version_has_described_is_read(change: dict[str, object]) -> None:
+    """A field that was added is ignored; what cannot be read is as if it were not there."""
+    claim = v1.decode((DATA / "v1-prepared.json").read_bytes(), WHERE)
+    written = msgspec.json.decode(v1.encode(claim, {"GPU-0": CARD, "GPU-1": CARD}))["record"]
+    written["cards"]["GPU-0"] |= change
+    read = v1.decode_stored(envelope(msgspec.json.encode(written)), WHERE)
+    assert read == (claim, {"GPU-0": CARD, "GPU-1": CARD} if "added" in change else {"GPU-1": CARD})
 
 
 def test_an_older_kerf_reads_a_record_that_describes_cards() -> None:
     """0.1.0 ignores the field: a node that goes back to it keeps its claims."""
     claim = v1.decode((DATA / "v1-prepared.json").read_bytes(), WHERE)
+    module = v1.__name__.removeprefix("kerf_dra.")  # the name that it had then
     program = (
-        "import sys; from api.checkpoint import v1; "
+        f"import importlib, sys; v1 = importlib.import_module({module!r}); "
         "print(v1.decode(sys.stdin.buffer.read(), 'a record').claim.uid, v1.__file__)"
     )
     older = subprocess.run(
         [sys.executable, "-c", program],
-        input=v1.encode(claim, {"GPU-0": {"index": 0}}),
+        input=v1.encode(claim, {"GPU-0": CARD}),
         env={**os.environ, "PYTHONPATH": str(OLDER)},
         cwd=OLDER.parent,
         capture_output=True,

@@ -7,10 +7,12 @@ from itertools import pairwise
 
 import anyio
 import pytest
+from msgspec import structs
 
 from kerf_dra.api.checkpoint.v1 import CheckpointError
-from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.devices import Attribute
 from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
+from kerf_dra.api.model.recorded_cards import CardRecord
 from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.kubeletplugin.backends.base import CardChange, HealthChange, HealthState
 from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
@@ -296,10 +298,10 @@ class FullDisk:
     """Records that cannot be written for a while."""
 
     def __init__(self) -> None:
-        self.cards: dict[str, JsonObject] = {}
+        self.cards: dict[str, CardRecord] = {}
         self.is_full = True
 
-    def note_cards(self, cards: Mapping[str, JsonObject]) -> None:
+    def note_cards(self, cards: Mapping[str, CardRecord]) -> None:
         self.cards |= cards
         if self.is_full:
             raise CheckpointError("checkpoint.db", "cannot be written: no space left on device", "free space")
@@ -321,18 +323,19 @@ async def test_records_that_cannot_be_written_keep_no_device_from_being_publishe
     ("change", "model"),
     [
         ({}, GPU_MODEL.id),
-        ({"attributes": {"ofAnotherVersion": {"bool": True}}}, ""),
-        ({"specs": "of another version"}, ""),
+        ({"attributes": {"ofAnotherVersion": Attribute.of(True)}}, ""),
+        ({"specs": ()}, ""),
         ({"kind": "of another family"}, ""),
+        ({"index": 7}, ""),
     ],
 )
 async def test_a_card_that_another_version_has_described_otherwise_is_published_as_its_partitions_say(
-    change: JsonObject, model: str
+    change: dict[str, object], model: str
 ) -> None:
     """One card that cannot be described must not keep the node's others from being published."""
     node, disk = Node(), FullDisk()
     node.publisher._recorded_cards = disk
-    disk.cards["GPU-0"] = {**to_card_record(gpu(0)), **change}
+    disk.cards["GPU-0"] = structs.replace(to_card_record(gpu(0)), **change)
     node.gpus.cards = []
     held = device("gpu-0-1g-1gb-at-0", profile="1g.1gb", backend="gpus")
     node.records["uid"] = record("training", held)

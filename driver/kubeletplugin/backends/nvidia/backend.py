@@ -120,7 +120,7 @@ class NvidiaBackend:
         self._indexes: dict[str, int] = {}
         self._warned: set[str] = set()
         self._undescribed: dict[str, str] = {}
-        """Why cards were left out at the latest discovery, by UUID: it is logged when it begins."""
+        """Why cards that are there could not be described at the latest discovery, by UUID: logged when it begins."""
         self._hook_lock = threading.Lock()
         self._hook = _Hook(path="", missing="")
         self._bring_hook = install_cdi_hook
@@ -335,6 +335,9 @@ class NvidiaBackend:
             self.discover()
         card = self._cards.get(card_uuid)
         if card is None:
+            if problem := self._undescribed.get(card_uuid):
+                raise HardwareBusyError(f"card {card_uuid} cannot be described: {problem}")
+            self._library.check_listed(card_uuid)
             raise CardAbsentError(f"there is no card {card_uuid} on this node")
         return card
 

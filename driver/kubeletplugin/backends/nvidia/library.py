@@ -75,6 +75,8 @@ class NvmlLibrary(NvmlSession):
         self._silent: tuple[int, ...] = ()
         self._problems: dict[int, str] = {}
         """Why cards were left out at the latest listing, by index."""
+        self._doubt: KerfError | None = None
+        """Why a card could not be read at the latest listing, though nothing says that it is away."""
         self._profiles: dict[str, tuple[ProfileReading, ...]] = {}
         self._compute_profiles: dict[tuple[str, int], tuple[int, ...]] = {}
         """The ids of compute profiles, by the UUID of the card and the id of the GPU instances' profile."""
@@ -99,6 +101,7 @@ class NvmlLibrary(NvmlSession):
         found: dict[str, CardReading] = {}
         silent: list[int] = []
         problems: dict[int, str] = {}
+        doubt: KerfError | None = None
         count, handles = self._count_cards(), self._handles
         for index in range(count):
             try:
@@ -108,13 +111,14 @@ class NvmlLibrary(NvmlSession):
                 self._call("nvmlDeviceGetCount")  # fails, too, where it is not the card but the driver
                 problems[index] = f"GPU {index} does not answer: {error}"
                 silent.append(index)
+                doubt = doubt if isinstance(error, CardAbsentError) else error
                 continue
             if reading.uuid in found:
                 problems[index] = f"GPU {index} is left out: NVML lists {reading.uuid} twice"
                 continue
             handles[reading.uuid] = handle
             found[reading.uuid] = reading
-        self._listed, self._silent = count, tuple(silent)
+        self._listed, self._silent, self._doubt = count, tuple(silent), doubt
         self._report(problems)
         return [*found.values()]
 
@@ -130,6 +134,14 @@ class NvmlLibrary(NvmlSession):
             if self._problems.get(index) != problem:
                 _log.warning("%s", problem)
         self._problems = problems
+
+    def check_listed(self, card_uuid: str) -> None:
+        """Check that a card which the latest listing has left out is not there.
+
+        Raises HardwareBusyError when it may be one that could not be read.
+        """
+        if self._doubt is not None:
+            raise HardwareBusyError(f"card {card_uuid} may be one that cannot be read: {self._doubt}")
 
     def has_new_cards(self) -> bool:
         """Whether a card answers that the latest listing has left out, or that was not there.

@@ -62,6 +62,8 @@ class TestDiscoveredBackend(BackendContract):
     """Not for these devices, of which no two claims have parts side by side."""
     test_a_survey_of_a_card_that_is_not_there_says_so: Any = None
     """A claim whose prepare was interrupted is released, too, when the device's object is deleted."""
+    test_a_card_that_went_while_no_process_ran_is_absent_to_the_next_one: Any = None
+    """As above; the controller publishes these devices, and withdraws them."""
 
     def new_machine(self, folder: Path) -> MachineUnderTest:
         return DiscoveredMachine()

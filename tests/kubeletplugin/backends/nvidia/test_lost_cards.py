@@ -22,6 +22,7 @@ FIRST, SECOND = "gpu-0-1g-20gb-at-0", "gpu-1"
 """What the two claims have: a partition of one card, and the other card."""
 EVICTING = (f"{DRIVER}/unhealthy", "lost", "NoExecute")
 UNKNOWN = (f"{DRIVER}/quarantined", "", "NoSchedule")
+GONE = frozenset({EVICTING, UNKNOWN})
 HEALTHY, UNHEALTHY = 1, 2
 
 
@@ -105,7 +106,7 @@ async def test_what_befalls_cards_while_no_plugin_runs_is_shown_as_if_one_had_ru
 
     def is_shown() -> bool:
         found = taints(node)
-        return {name for name in (FIRST, SECOND) if found.get(name) == {EVICTING, UNKNOWN}} == lost
+        return {name for name in (FIRST, SECOND) if found.get(name) == GONE} == lost
 
     with short_directory() as root:
         node = NvidiaNode(root, H100, H100)
@@ -135,7 +136,7 @@ async def test_without_the_drivers_library_at_the_start_held_cards_are_lost() ->
         (library,) = node.machine.driver_root.rglob("libnvidia-ml.so.1")
         library.rename(aside := library.with_name("aside"))
         async with starting(node, root) as kubelet:
-            await until(lambda: taints(node).get(FIRST) == taints(node).get(SECOND) == {EVICTING, UNKNOWN})
+            await until(lambda: taints(node).get(FIRST) == taints(node).get(SECOND) == GONE)
             assert (await read_facts(node, kubelet)).health == {FIRST: UNHEALTHY, SECOND: UNHEALTHY}
             aside.rename(library)
             await until(lambda: FIRST in taints(node) and not any(taints(node).values()))

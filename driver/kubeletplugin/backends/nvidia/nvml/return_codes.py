@@ -114,6 +114,8 @@ OTHER_VERSION: Final = "LIB_RM_VERSION_MISMATCH"
 """The kernel driver that is loaded now is not of the library's version."""
 DRIVER_IS_AWAY: Final = frozenset({"DRIVER_NOT_LOADED", "UNINITIALIZED", OTHER_VERSION})
 """Of any function: the kernel driver was unloaded or loaded again, so NVML has to be opened again."""
+LIBRARY_MISSING: Final = "LIBRARY_NOT_FOUND"
+"""Of opening NVML: the linker does not find its library, so no driver is installed."""
 CARD_IS_AWAY: Final = DRIVER_IS_AWAY | {"GPU_IS_LOST"}
 """Of any function: the card does not answer, which is no proof of what is on it."""
 REFUSED: Final = LIBRARY_LACKS | {"INVALID_ARGUMENT", "NOT_SUPPORTED", "NO_PERMISSION"}

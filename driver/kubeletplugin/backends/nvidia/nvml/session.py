@@ -27,6 +27,7 @@ from kerf_dra.driver.kubeletplugin.backends.nvidia.nvml.return_codes import (
     DRIVER_IS_AWAY,
     IN_USE,
     LIBRARY_LACKS,
+    LIBRARY_MISSING,
     OTHER_VERSION,
     REFUSED,
     RESET_REQUIRED,
@@ -48,6 +49,10 @@ class NvmlUnavailableError(CardAbsentError):
 
     No card is there then, whether that is so at the start or later.
     """
+
+
+class NvmlFailedError(HardwareBusyError):
+    """NVML cannot be opened now, for a reason that says nothing of the driver or its cards."""
 
 
 class NvmlBindingsMissingError(PermanentError):
@@ -75,8 +80,8 @@ class NvmlSession:
     def open(self) -> None:
         """Load and initialize NVML.
 
-        Raises NvmlBindingsMissingError, NvmlUnavailableError, and OutdatedProcessError when the driver was replaced by
-        another version since the library was loaded.
+        Raises NvmlBindingsMissingError, NvmlUnavailableError, NvmlFailedError, and OutdatedProcessError when the driver
+        was replaced by another version since the library was loaded.
         """
         with self._lock:
             self._is_wanted = True
@@ -149,7 +154,8 @@ class NvmlSession:
                     "has to start again"
                 ) from error
             where = "" if self._root == Path("/") else f" below {self._root}"
-            raise NvmlUnavailableError(
+            is_away = _is_one_of(pynvml, error, DRIVER_IS_AWAY | {LIBRARY_MISSING})
+            raise (NvmlUnavailableError if is_away else NvmlFailedError)(
                 f"NVML cannot be opened{where}: {function}: {error}; is NVIDIA's driver loaded, and driverRoot where "
                 "its files are?"
             ) from error
@@ -159,7 +165,7 @@ class NvmlSession:
     def _bindings(self) -> Any:  # noqa: ANN401
         """Return the bindings, of NVML that is opened anew after the kernel driver was loaded anew.
 
-        Raises NvmlUnavailableError when that fails, and CardAbsentError after ``close``.
+        Raises NvmlUnavailableError or NvmlFailedError when that fails, and CardAbsentError after ``close``.
         """
         if (nvml := self._nvml) is not None:
             return nvml

@@ -1,8 +1,8 @@
-"""The wire form of the cards that records describe: what a card was when it was discovered last.
+"""The cards that records of claims describe, as plain data: what a card was when it was discovered last.
 
 A claim's record has it of each of its cards, by UUID, so that a device can be published as it was while no backend
-discovers its card, whatever process has prepared it. It is a field that older plugins ignore (``v1``); a newer one
-finds records without it. What is loaded in a card is not part of it: a card that is away has nothing loaded.
+discovers its card, whatever process has prepared it. What is loaded in a card is not part of it: a card that is away
+has nothing loaded.
 """
 
 from kerf_dra.api.model.base import Value
