@@ -23,8 +23,7 @@ from tests.attack.kinds import cases
 from tests.fakes.nvml import NEEDS_COMPILER
 from tests.fakes.nvml_functions import CARD_READS, ERRORS, INSTANCE_READS
 from tests.kubeletplugin.backends.nvidia.node import H100, NvidiaNode, QuickBackend
-from tests.kubeletplugin.harness import short_directory
-from tests.kubeletplugin.vanishing_cards import (
+from tests.kubeletplugin.card_failures import (
     EVICTING,
     HEALTHY,
     LOST,
@@ -38,6 +37,7 @@ from tests.kubeletplugin.vanishing_cards import (
     stop,
     taints,
 )
+from tests.kubeletplugin.harness import short_directory
 from tests.kubeletplugin.wait import until
 
 AWAY: Final = CARD_IS_AWAY | {LIBRARY_MISSING}

@@ -14,9 +14,7 @@ from kerf_dra.driver.kubeletplugin.backends.base import HealthState
 from kerf_dra.driver.kubeletplugin.inventory.optional_devices import OptionalDevices
 from tests.fakes.claims import DRIVER, claim, config, result
 from tests.fakes.kubelet import ClaimError
-from tests.kubeletplugin.deviceplugin.node import RESOURCE, offering_node
-from tests.kubeletplugin.harness import Machine
-from tests.kubeletplugin.vanishing_cards import (
+from tests.kubeletplugin.card_failures import (
     ENDS,
     EVICTING,
     HEALTHY,
@@ -35,6 +33,8 @@ from tests.kubeletplugin.vanishing_cards import (
     stop,
     taints,
 )
+from tests.kubeletplugin.deviceplugin.node import RESOURCE, offering_node
+from tests.kubeletplugin.harness import Machine
 from tests.kubeletplugin.wait import until
 
 # The states of a card, with the taints of its device then

@@ -48,11 +48,13 @@ class HeldCard(NamedTuple):
     partitions: frozenset[Partition]
     """What the claims have."""
     replaced_by: str = ""
-    """The UUID of a card that has its place: its name, or its PCI address; empty: none has."""
+    """The UUID of a card that has its PCI address; empty: none has."""
+    is_name_taken: bool = False
+    """Whether another card has its name: drivers number their cards anew when they are loaded."""
 
     @property
-    def is_replaced(self) -> bool:
-        return bool(self.replaced_by)
+    def can_be_published(self) -> bool:
+        return not self.replaced_by and not self.is_name_taken
 
 
 class LostCards(NamedTuple):
@@ -217,22 +219,22 @@ def find_lost(
 ) -> LostCards:
     """Decide which of the cards ``missed`` are lost, and which stay published.
 
-    A card is lost where a survey has found that it is not there, or another card has its place. It stays published,
-    unless that other card is published under its name. While it is not known whether a card is there, only what claims
-    have of it stays published: its survey failed for another reason, or its backend, which is not among the
-    ``discovered`` ones, could not list its cards. A card that is there but is not offered any more, such as an FPGA
-    card whose description is gone, is withdrawn. ``is_lost`` returns whether a card's backend reports it as lost, by
-    UUID.
+    A card is lost where a survey has found that it is not there, or another card has its PCI address. It stays
+    published, unless another card is published in its place, or under its name. While it is not known whether a card is
+    there, only what claims have of it stays published: its survey failed for another reason, or its backend, which is
+    not among the ``discovered`` ones, could not list its cards. A card that is there but is not offered any more, such
+    as an FPGA card whose description is gone, is withdrawn. ``is_lost`` returns whether a card's backend reports it as
+    lost, by UUID.
     """
     reasons: dict[str, str] = {}
     published: list[HeldCard] = []
     for held in missed:
         uuid = held.card.uuid
         is_reported = is_lost(uuid)
-        reason = f"card {held.replaced_by} is in its place" if held.is_replaced else surveys.absent.get(uuid)
+        reason = f"card {held.replaced_by} is in its place" if held.replaced_by else surveys.absent.get(uuid)
         if reason is not None and not is_reported:
             reasons[uuid] = reason[:_MAX_MESSAGE]
-        if held.is_replaced:
+        if not held.can_be_published:
             continue
         if is_reported or reason is not None:
             published.append(held)

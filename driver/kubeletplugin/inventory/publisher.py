@@ -312,18 +312,22 @@ class DevicePublisher:
         target = self._target()
         if target.is_network_attached:  # the controller publishes them, and knows whether they are there
             return []
-        found = [card for cards in self._found.values() for card in cards]
-        places = {place: card.uuid for card in found for place in _list_places(card)}
+        found = {card.uuid: card for cards in self._found.values() for card in cards}
+        slots = {card.pci_bus_id: card.uuid for card in found.values() if card.pci_bus_id}
+        names = {card_name(card) for card in found.values()}
         missed: list[HeldCard] = []
         for card_uuid, devices in self._list_held().items():
-            if card_uuid in places:
+            if card_uuid in found or (card := self._restore(card_uuid, devices, target)) is None:
                 continue
-            card = self._restore(card_uuid, devices, target)
-            if card is not None:
-                rivals = (places[place] for place in _list_places(card) if place in places)
-                partitions = frozenset(replace(from_card_part(device.part), shared=False) for device in devices)
-                missed.append(HeldCard(card, devices[0].backend, partitions, next(rivals, "")))
-                places |= {place: places.get(place, card_uuid) for place in _list_places(card)}
+            held = HeldCard(
+                card,
+                devices[0].backend,
+                frozenset(replace(from_card_part(device.part), shared=False) for device in devices),
+                replaced_by=slots.get(card.pci_bus_id, ""),
+                is_name_taken=card_name(card) in names,
+            )
+            names.add(card_name(card))
+            missed.append(held)
         return missed
 
     def _list_held(self) -> dict[str, list[PreparedDevice]]:
@@ -374,7 +378,7 @@ class DevicePublisher:
         """Take note of which of the cards ``missed`` are lost; returns those that stay published."""
         if self._restrictions is None:
             return tuple(
-                held for held in missed if self._health_tracker.is_lost(held.card.uuid) and not held.is_replaced
+                held for held in missed if self._health_tracker.is_lost(held.card.uuid) and held.can_be_published
             )
         lost = find_lost(missed, self._restrictions.surveys, self._found, self._health_tracker.is_lost)
         if self._health_tracker.replace_lost(lost.reasons):
@@ -382,11 +386,6 @@ class DevicePublisher:
                 _log.warning("card %s is lost: %s", card_uuid, reason)
             self._on_health_change()
         return lost.published
-
-
-def _list_places(card: Card) -> set[str]:
-    """List what no two cards of a backend have in common: UUID, name, PCI address."""
-    return {card.uuid, card_name(card), card.pci_bus_id} - {""}
 
 
 def _list_taken(records: Iterable[PreparedClaim]) -> list[Partition]:

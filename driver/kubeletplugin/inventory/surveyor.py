@@ -124,7 +124,7 @@ class HardwareSurveyor:
         found = {card.uuid: (backend, card) for backend, held in cards.items() for card in held}
         known = [card for _, card in self._cards.values()] + [held.card for held in missed]
         self._report_replacements(find_replacements(known, [card for _, card in found.values()]))
-        found |= {held.card.uuid: (held.backend, held.card) for held in missed if not held.is_replaced}
+        found |= {held.card.uuid: (held.backend, held.card) for held in missed if not held.replaced_by}
         new = found.keys() - self._cards.keys()
         missed_uuids = {held.card.uuid for held in missed}
         doubtful = new | ((missed_uuids ^ self._missed) & found.keys())

@@ -121,6 +121,7 @@ def test_a_device_that_the_hardware_refuses_is_reported_once() -> None:
 
 
 HELD = Partition(kind="gpu", card_uuid="GPU-0", profile="1g.1gb", placement=Placement(0, 1))
+NAME = "its name is taken"
 WHOLE, PART, NOTHING = "whole card", "what claims have", "nothing"
 
 
@@ -132,6 +133,8 @@ WHOLE, PART, NOTHING = "whole card", "what claims have", "nothing"
         ("absent", True, "", True, None, WHOLE),
         ("absent", True, "GPU-new", False, "card GPU-new is in its place", NOTHING),
         ("absent", True, "GPU-new", True, None, NOTHING),
+        ("absent", True, NAME, False, "it is not there", NOTHING),
+        ("failed", True, NAME, False, None, NOTHING),
         ("succeeded", True, "", False, None, NOTHING),
         ("succeeded", True, "", True, None, WHOLE),
         ("succeeded", False, "", False, None, PART),
@@ -151,7 +154,9 @@ def test_a_held_card_that_discovery_misses_is_lost_only_where_that_is_proved(
             surveys.update(gpu(0), CardSurvey(card_uuid="GPU-0"), (), BOOT, later)
         else:
             surveys.fail("GPU-0", "it is not there", is_doubtful=False, is_absent=outcome == "absent")
-    missed = HeldCard(gpu(0), "fake", frozenset({HELD}), replaced_by)
+    missed = HeldCard(
+        gpu(0), "fake", frozenset({HELD}), "" if replaced_by == NAME else replaced_by, replaced_by == NAME
+    )
     beside = HeldCard(gpu(1), "other", frozenset())
     surveys.update(gpu(1), CardSurvey(card_uuid="GPU-1"), (), BOOT, later)
     discovered = {"fake", "other"} if is_discovered else {"other"}
