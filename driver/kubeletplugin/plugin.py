@@ -499,6 +499,7 @@ class NodePlugin:
                 surveys=self._restrictions.surveys,
                 list_uses=self._list_and_note_uses,
                 cluster=self._cluster,
+                start=self.card_executor.start,
             ),
             orphaned=self._restrictions.orphaned,
             clock=self._clock,

@@ -281,6 +281,7 @@ async def plugin_core(
     card_executor = CardExecutor(backends, call_timeout_s=60, discovery_timeout_s=60)
     publisher = build_publisher(devices, cluster, card_executor)
     store = WatchedStore(root / "cdi", effects, filesystem)
+    (root / "proc").mkdir(exist_ok=True)
     clock, changes, seen = [0.0], list[str](), SeenClaims()
     uses, surveys, orphaned = PodUses(), SurveyTracker(driver=DRIVER), OrphanedDevices(driver=DRIVER)
     with open_checkpoint(root, boot_id=boot_id, fdatasync=fdatasync) as opened:
@@ -329,7 +330,14 @@ async def plugin_core(
                 store=store,
                 metadata=metadata,
                 cluster=cluster,
-                users=ClaimUsers(records=checkpoint.records, surveys=surveys, list_uses=uses.list, cluster=cluster),
+                users=ClaimUsers(
+                    records=checkpoint.records,
+                    surveys=surveys,
+                    list_uses=uses.list,
+                    cluster=cluster,
+                    start=card_executor.start,
+                    proc=root / "proc",
+                ),
                 orphaned=orphaned,
                 clock=lambda: clock[0],
                 on_change=lambda: changes.append("orphans"),

@@ -28,6 +28,8 @@ _MOST_NAMED: Final = 4
 _MAX_READ: Final = 4096
 """An attribute is at most a page (Linux ``Documentation/filesystems/sysfs.rst``)."""
 _NOT_THERE: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
+_ENDED: Final = frozenset("ZX")
+"""States of processes that hold nothing any more (proc(5)): a zombie, and a dead one."""
 _DEVICE_GONE: Final = frozenset({errno.ENODEV, errno.ENXIO})
 """What reads of an attribute return whose device is being removed."""
 
@@ -175,6 +177,26 @@ def find_openers(proc: Path, nodes: AbstractSet[str]) -> dict[str, list[int]]:
     return found
 
 
+def find_pod_processes(proc: Path, pod_uid: str) -> dict[int, str]:
+    """Return the processes of a pod that have not ended, by id, with their names, as far as they can be seen.
+
+    The kubelet puts a pod into a control group that is named by its UID, with dashes or, below systemd, underscores.
+    A zombie has ended: it holds no device. Raises UnreadableFilesError when no process can be listed.
+    """
+    names = (f"pod{pod_uid}", f"pod{pod_uid.replace('-', '_')}")
+    found: dict[int, str] = {}
+    try:
+        pids = [int(entry.name) for entry in proc.iterdir() if entry.name.isdecimal()]
+    except OSError as error:
+        raise _unreadable(proc, error) from error
+    for pid in sorted(pids):
+        with suppress(OSError):  # it ends meanwhile
+            group = (proc / str(pid) / "cgroup").read_text(errors="replace")
+            if any(name in group for name in names) and _read_state(proc / str(pid)) not in _ENDED:
+                found[pid] = read_process_name(proc, pid)
+    return found
+
+
 def read_process_name(proc: Path, pid: int) -> str:
     """Return the name of a process in one line; empty: it is gone, or cannot be seen. A process names itself as it
     likes (``PR_SET_NAME``).
@@ -187,9 +209,13 @@ def read_process_name(proc: Path, pid: int) -> str:
 def is_uninterruptible(proc: Path, thread_id: int) -> bool:
     """Whether a thread of this process waits in the kernel where not even SIGKILL ends it (proc(5), state D)."""
     with suppress(OSError):
-        stat = (proc / "self" / "task" / str(thread_id) / "stat").read_text(errors="replace")
-        return stat.rpartition(")")[2].split()[:1] == ["D"]
+        return _read_state(proc / "self" / "task" / str(thread_id)) == "D"
     return False
+
+
+def _read_state(folder: Path) -> str:
+    """Return the state of a process or thread, by its folder, as one letter (proc(5)). Raises OSError."""
+    return (folder / "stat").read_text(errors="replace").rpartition(")")[2].strip()[:1]
 
 
 def describe_processes(names: Mapping[int, str]) -> str:

@@ -1,20 +1,30 @@
-"""Who uses what a claim has: the kubelet says so by its account of pods, the hardware by surveys.
+"""Who uses what a claim has: the kubelet says so by its account of pods, the hardware by surveys, the kernel by the
+processes of pods.
 
-Both can say that a claim is in use, and neither that it is not: kubelets before Kubernetes 1.34 list no claims, not all
+A pod that is deleted by force is gone from the API server and from the kubelet's account while its container may be
+one that nothing can kill: its processes are there, where this process sees those of others (``hostPID``).
+
+All can say that a claim is in use, and none that it is not: kubelets before Kubernetes 1.34 list no claims, not all
 hardware can tell, and a container that starts has no process on the hardware yet. Where the kubelet lists no claims,
 the API server is asked whether the pods have ended for which the claim was reserved.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
 
 from kerf_dra.api.model.allocations import ResourceClaimConsumerReference
 from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
 from kerf_dra.api.podresources.v1 import ClaimUse
+from kerf_dra.driver.kubeletplugin.backends.kernel_files import describe_processes, find_pod_processes
 from kerf_dra.driver.kubeletplugin.claims.checkpoint import is_set_aside
 from kerf_dra.driver.kubeletplugin.cluster.base import Cluster
 from kerf_dra.driver.kubeletplugin.inventory.surveys import SurveyTracker
 from kerf_dra.driver.partitions.records import from_card_part
+from kerf_dra.driver.runtime.worker_threads import LimitedCalls, Work
+
+_PROC: Final = Path("/proc")
 
 
 class ClaimUsers:
@@ -27,15 +37,19 @@ class ClaimUsers:
         surveys: SurveyTracker,
         list_uses: Callable[[], Awaitable[Sequence[ClaimUse] | None]],
         cluster: Cluster,
+        start: Callable[[Work], None],
+        proc: Path = _PROC,
     ) -> None:
         """``records`` is a live view. ``list_uses`` asks the kubelet, and raises KerfError when it does not answer.
 
-        It returns None where the kubelet cannot be asked.
+        It returns None where the kubelet cannot be asked. ``start`` begins work in a thread; tests give ``proc``.
         """
         self._records = records
         self._surveys = surveys
         self._list_uses = list_uses
         self._cluster = cluster
+        self._calls = LimitedCalls(1, start=start)
+        self._proc = proc
         self._has_listed = False
 
     async def list_used(self) -> set[str]:
@@ -64,6 +78,11 @@ class ClaimUsers:
         for device in record.devices:
             if self._is_alone(record, device) and self._surveys.is_in_use(from_card_part(device.part)):
                 return f"a process uses {device.share.id.device}"
+        for pod in pods:
+            processes = await self._calls.run(find_pod_processes, self._proc, pod.uid) if pod.resource == "pods" else {}
+            if processes:
+                ref = ObjectRef(record.claim.namespace, pod.name)
+                return f"{describe_processes(processes)} of pod {ref}, which it was reserved for, has not ended"
         for pod in () if await self.lists_claims() else pods:
             ref = ObjectRef(record.claim.namespace, pod.name)
             found = await self._cluster.read_pod(ref)

@@ -1,6 +1,8 @@
 """Who uses a claim, by the kubelet's words: it names claims without their UIDs."""
 
+import threading
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -12,16 +14,89 @@ from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
 from kerf_dra.api.podresources.v1 import ClaimUse
 from kerf_dra.driver.kubeletplugin.backends.base import CardSurvey, FoundPartition
+from kerf_dra.driver.kubeletplugin.backends.kernel_files import UnreadableFilesError
 from kerf_dra.driver.kubeletplugin.claims.claim_users import ClaimUsers
 from kerf_dra.driver.kubeletplugin.cluster.base import lists_claims
 from kerf_dra.driver.kubeletplugin.inventory.surveys import SurveyTracker
 from kerf_dra.driver.partitions.geometry import Placement
+from kerf_dra.driver.runtime.worker_threads import Work
 from tests.fakes.cards import gpu
 from tests.fakes.claims import DRIVER, NAMESPACE
 from tests.fakes.cluster import FakeCluster
 from tests.kubeletplugin.records import BOOT, device, later, record
 
 POD = ObjectRef(NAMESPACE, "trainer")
+CONSUMER = ResourceClaimConsumerReference(resource="pods", name="trainer", uid="0a1b2c3d-0001-4abc-8def-000000000001")
+
+
+def start_thread(work: Work) -> None:
+    threading.Thread(target=lambda: work()(), daemon=True).start()
+
+
+def add_process(proc: Path, pid: int, group: str, *, state: str = "D", name: str = "python3") -> None:
+    folder = proc / str(pid)
+    folder.mkdir(parents=True)
+    (folder / "cgroup").write_text(f"0::{group}\n")
+    (folder / "stat").write_text(f"{pid} (a) b) {state} 1 1")
+    (folder / "comm").write_text(f"{name}\n")
+
+
+SYSTEMD = "/kubepods.slice/kubepods-pod0a1b2c3d_0001_4abc_8def_000000000001.slice/cri-containerd-1.scope"
+CGROUPFS = "/../../kubepods/besteffort/pod0a1b2c3d-0001-4abc-8def-000000000001/1"
+ANOTHER = "/kubepods.slice/kubepods-pod0a1b2c3d_0001_4abc_8def_000000000002.slice/cri-containerd-1.scope"
+
+
+@pytest.mark.parametrize(
+    ("group", "state", "is_used"),
+    [
+        (SYSTEMD, "D", True),
+        (CGROUPFS, "S", True),
+        (SYSTEMD, "Z", False),
+        (ANOTHER, "D", False),
+        ("/", "D", False),
+    ],
+    ids=["in the kernel", "another form of the group", "a zombie", "another pod", "no pod"],
+)
+async def test_a_process_of_a_pod_uses_the_claim_though_nobody_lists_the_pod(
+    group: str, state: str, is_used: bool, tmp_path: Path
+) -> None:
+    """A pod was deleted by force whose container nothing could kill: another pod got its device after a minute."""
+
+    async def list_uses() -> Sequence[ClaimUse]:
+        return ()
+
+    first, cluster = record(), FakeCluster()
+    cluster.kubelet_lists_claims = True
+    users = ClaimUsers(
+        records={first.claim.uid: first},
+        surveys=SurveyTracker(driver=DRIVER),
+        list_uses=list_uses,
+        cluster=cluster,
+        start=start_thread,
+        proc=tmp_path,
+    )
+    add_process(tmp_path, 4711, group, state=state)
+    add_process(tmp_path, 4712, ANOTHER)
+    (tmp_path / "4713").mkdir()
+    user = f"process 4711 (python3) of pod {POD}, which it was reserved for, has not ended"
+    assert await users.find_user(first, (CONSUMER,)) == (user if is_used else None)
+    assert await users.find_user(first) is None, "it is not known whose the claim was"
+
+
+async def test_processes_that_cannot_be_listed_prove_nothing(tmp_path: Path) -> None:
+    async def list_uses() -> Sequence[ClaimUse]:
+        return ()
+
+    users = ClaimUsers(
+        records={},
+        surveys=SurveyTracker(driver=DRIVER),
+        list_uses=list_uses,
+        cluster=FakeCluster(),
+        start=start_thread,
+        proc=tmp_path / "not mounted",
+    )
+    with pytest.raises(UnreadableFilesError):
+        await users.find_user(record(), (CONSUMER,))
 
 
 def made_anew(first: PreparedClaim, **changes: ClaimState) -> PreparedClaim:
@@ -50,6 +125,7 @@ async def test_a_pod_uses_the_latest_prepared_claim_of_the_name(later: Sequence[
         surveys=SurveyTracker(driver=DRIVER),
         list_uses=list_uses,
         cluster=FakeCluster(),
+        start=start_thread,
     )
     assert await users.find_user(first) == (f"the kubelet runs pod {POD} with it" if is_used else None)
 
@@ -62,7 +138,11 @@ async def test_every_claim_that_the_kubelet_lists_is_in_use() -> None:
 
     records = {each.claim.uid: each for each in map(record, (*names, "third"))}
     users = ClaimUsers(
-        records=records, surveys=SurveyTracker(driver=DRIVER), list_uses=list_uses, cluster=FakeCluster()
+        records=records,
+        surveys=SurveyTracker(driver=DRIVER),
+        list_uses=list_uses,
+        cluster=FakeCluster(),
+        start=start_thread,
     )
     assert await users.list_used() == {"uid-of-first", "uid-of-second"}
 
@@ -80,7 +160,7 @@ async def test_a_process_on_any_device_of_a_claim_uses_it(used: str) -> None:
         found = FoundPartition(id="gi-1", profile=None, placement=Placement(0, 1), in_use=is_used)
         survey = CardSurvey(card_uuid=f"GPU-{index}", partitions=(found,))
         surveys.update(gpu(index), survey, records.values(), BOOT, later)
-    users = ClaimUsers(records=records, surveys=surveys, list_uses=list_uses, cluster=FakeCluster())
+    users = ClaimUsers(records=records, surveys=surveys, list_uses=list_uses, cluster=FakeCluster(), start=start_thread)
     assert await users.find_user(held) == f"a process uses gpu-{used[-1]}-1g-1gb-at-0"
     assert await users.find_user(other) is None
 
@@ -98,7 +178,11 @@ async def test_any_pod_that_a_claim_was_reserved_for_and_that_runs_uses_it(runs:
     ref = ObjectRef(NAMESPACE, f"pod-{runs}")
     cluster.pods[ref] = Pod(metadata=ObjectMeta(namespace=NAMESPACE, name=ref.name, uid=f"uid-{runs}"))
     users = ClaimUsers(
-        records={held.claim.uid: held}, surveys=SurveyTracker(driver=DRIVER), list_uses=list_uses, cluster=cluster
+        records={held.claim.uid: held},
+        surveys=SurveyTracker(driver=DRIVER),
+        list_uses=list_uses,
+        cluster=cluster,
+        start=start_thread,
     )
     assert await users.find_user(held, pods) == f"pod {ref}, which it was reserved for, has not ended"
     assert await users.find_user(held, pods[:runs]) is None
@@ -140,7 +224,9 @@ async def test_a_kubelet_that_cannot_be_asked_or_lists_no_claims_proves_nothing(
 
     cluster = FakeCluster()
     cluster.kubelet_lists_claims = version_lists
-    users = ClaimUsers(records={}, surveys=SurveyTracker(driver=DRIVER), list_uses=list_uses, cluster=cluster)
+    users = ClaimUsers(
+        records={}, surveys=SurveyTracker(driver=DRIVER), list_uses=list_uses, cluster=cluster, start=start_thread
+    )
     for _ in answers[1:]:
         await users.list_used()
     assert await users.lists_claims() is expected

@@ -142,3 +142,30 @@ async def test_the_answer_to_the_write_of_a_status_counts_as_seen(tmp_path: Path
             assert await look(core, number * GRACE_S) == ["training"]
         [(_, _, reason, message)] = cluster.reported
         assert (reason, "at the same version 101 it was in use" in message) == ("ClaimOrphaned", True)
+
+
+async def test_a_pod_that_was_deleted_by_force_and_whose_process_goes_on_keeps_its_devices(tmp_path: Path) -> None:
+    """Neither the API server nor the kubelet knew the pod any more, and its container could not be killed: on cards
+    that do not show their users another pod got the device after 53 s.
+    """
+    async with plugin_core(tmp_path, FakeCluster()) as core:
+        forced = core.cluster.add(claim("forced", SLICE))
+        other = core.cluster.add(claim("other", "gpu-1"))
+        for each in (forced, other):
+            await core.preparer.prepare_claim(each)
+        assert await look(core, 0) == ["forced", "other"], "what each claim is reserved for is seen"
+        core.cluster.remove(forced)
+        process = tmp_path / "proc/4711"
+        process.mkdir()
+        (process / "cgroup").write_text(f"0::/kubepods/pod{CONSUMER.uid}/container\n")
+        (process / "stat").write_text("4711 (trainer) D 1")
+        for at_s in range(1, 10):
+            assert await look(core, at_s * GRACE_S) == ["forced", "other"]
+        [(_, _, reason, message)] = core.cluster.reported
+        assert reason == "ClaimOrphaned"
+        assert "process 4711 of pod default/pod, which it was reserved for, has not ended" in message
+        for file in process.iterdir():
+            file.unlink()
+        process.rmdir()
+        assert await look(core, 10 * GRACE_S) == ["other"]
+        assert (SLICE in core.backend.made, "gpu-1" in core.backend.made) == (False, True)
