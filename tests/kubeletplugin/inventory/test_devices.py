@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 
 from kerf_dra.api.model.names import DeviceId, DriverName
+from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.families.shared.family import CAPACITY_USERS, SHARED
 from kerf_dra.driver.kubeletplugin.backends.base import HealthChange, HealthState
 from kerf_dra.driver.kubeletplugin.inventory.devices import (
     AmbiguousCardError,
@@ -14,7 +16,7 @@ from kerf_dra.driver.kubeletplugin.inventory.devices import (
     build_device_set,
 )
 from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
-from kerf_dra.driver.partitions.geometry import Partition, Placement
+from kerf_dra.driver.partitions.geometry import Card, Geometry, Partition, PartitionSpec, Placement
 from kerf_dra.driver.partitions.slice_limits import SliceLayout
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import DRIVER, NODE, VOCABULARIES
@@ -42,6 +44,20 @@ def test_each_kind_of_device_has_a_pool_and_every_device_its_backend() -> None:
     assert whole is not None
     assert whole.partition.is_whole
     assert inventory.find(DeviceId(DRIVER, "node-1/gpu", "fpga-0")) is None
+
+
+@pytest.mark.parametrize("name", ["camera", "camera-shared", "camera-monitor"])
+def test_a_device_of_the_network_is_found_by_its_whole_name_whatever_that_is(name: str) -> None:
+    """Discovery handlers name them: no ending means anything."""
+    whole = PartitionSpec(kind=SHARED.name, mask=1, size=(1,), weight=1, capacity=((CAPACITY_USERS, Quantity(2)),))
+    geometry = Geometry(kind=SHARED.name, model="cameras", unit="device", units=1, specs=(whole,))
+    cards = [Card(uuid=each, index=0, geometry=geometry) for each in (name, "printer")]
+    target = replace(TARGET, is_network_attached=True, vocabularies={SHARED.name: SHARED.vocabulary})
+    inventory = build_device_set(target, {"one": cards}, (), HEALTHY, DeviceSet())
+    found = inventory.find(DeviceId(DRIVER, name, name))
+    assert found is not None
+    assert found.partition.card_uuid == name
+    assert inventory.find(DeviceId(DRIVER, name, f"{name}-shared")) is None
 
 
 def test_a_node_without_cards_of_a_kind_has_no_pool_for_it() -> None:
