@@ -35,6 +35,7 @@ from tests.kubeletplugin.card_failures import (
 )
 from tests.kubeletplugin.deviceplugin.node import RESOURCE, offering_node
 from tests.kubeletplugin.harness import Machine
+from tests.kubeletplugin.test_rolling_update import instance
 from tests.kubeletplugin.wait import until
 
 # The states of a card, with the taints of its device then
@@ -282,3 +283,18 @@ async def test_a_lost_card_of_which_containers_have_extended_resources_is_listed
             await kubelet.wait_list(RESOURCE, 2, healthy=0)
             hardware.repair()
             assert sorted(await kubelet.wait_list(RESOURCE, 2, healthy=2)) == ids
+
+
+async def test_a_plugin_that_takes_over_while_a_card_is_lost_goes_on_with_its_taint() -> None:
+    with node() as (made, hardware):
+        async with instance(made, "old") as old:
+            await prepare(old)
+            hardware.remove("GPU-0")
+            hardware.report("FPGA-0")
+            await until(lambda: taints(made, LOST) == {EVICTING, UNKNOWN})
+            before = await read_facts(old)
+            made.cluster.published.clear()
+            made.cluster.reported.clear()
+            async with instance(made, "new") as new:
+                await until(lambda: taints(made, LOST) == {EVICTING, UNKNOWN})
+                assert await read_facts(new) == before

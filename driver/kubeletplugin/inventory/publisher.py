@@ -99,9 +99,9 @@ class DevicePublisher:
         cards. ``boot_id`` is the ID of this boot; empty: all records are of it.
 
         ``on_discovered`` is awaited with all cards, by backend, and with those that claims have and that discovery
-        misses, before their devices are computed; ``on_card_change``
-        is called with the UUID of a card on which something else than its health has changed, and ``report`` with type,
-        reason and message of an event about the node.
+        misses, before their devices are computed; ``on_card_change`` is called with the UUID of a card on which
+        something else than its health has changed, and ``report`` with type, reason and message of an event about the
+        node.
         """
         self._target = target
         self._card_executor = card_executor
@@ -348,13 +348,13 @@ class DevicePublisher:
         return held
 
     def _restore(self, card_uuid: str, devices: Sequence[PreparedDevice], target: PublishTarget) -> Card | None:
-        """Return a card from what is known of it, else from the records of its ``devices``; None: it has no name.
+        """Return a card as it was discovered last, else one of its ``devices`` alone; None: it cannot be published.
 
-        What was known of the card counts only where it has the devices, and can be published by this version.
+        What is known of the card counts only where it has the devices, and this version can publish it.
         """
         parts = [RecordedDevice(name=one.share.id.device, partition=from_card_part(one.part)) for one in devices]
-        seen, recorded = self._seen.get(card_uuid), self._recorded_cards and self._recorded_cards.cards.get(card_uuid)
-        card = seen or (from_card_record(recorded) if recorded else None)
+        recorded = None if self._recorded_cards is None else self._recorded_cards.cards.get(card_uuid)
+        card = self._seen.get(card_uuid) or (None if recorded is None else from_card_record(recorded))
         if card is not None and has_devices(card, parts) and is_describable(card, target.vocabularies):
             return card
         card = rebuild_card(parts)
