@@ -445,6 +445,7 @@ class NodePlugin:
             records=self._prepared,
             executor=self._executor,
             surveyor=self._surveyor,
+            hardware=self._hardware,
             restrictions=self._restrictions,
             publisher=self.publisher,
             status_writer=self._status_writer,

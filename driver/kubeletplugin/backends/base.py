@@ -349,6 +349,18 @@ class NumberedBackend(Protocol):
 
 
 @runtime_checkable
+class RestoringBackend(Protocol):
+    """A backend that sets up more for a device than surveys show, in files that another program may remove."""
+
+    def restore(self, handle: Handle) -> bool:
+        """Set up again what ``prepare`` has set up beside the device and is gone; returns whether there was any.
+
+        The device itself stays as it is. Raises what keeps it from being read or set up.
+        """
+        ...
+
+
+@runtime_checkable
 class DescribedBackend(Protocol):
     """A backend whose hardware administrators describe by objects of the cluster (``Family.description_kinds``)."""
 

@@ -32,6 +32,7 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
     Journal,
     NumberedBackend,
     RequestEditor,
+    RestoringBackend,
 )
 from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
 from kerf_dra.driver.kubeletplugin.backends.ownership import BEFORE, check_free, find_ours, list_before
@@ -125,6 +126,20 @@ class HardwareExecutor:
         async with self._card_executor.lock(device.part.card_uuid) as card:
             handle = await card.call(f"numbers of {device.share.id.device}", backend.renumber, device.handle)
         return msgspec.structs.replace(device, handle=handle)
+
+    def has_restorable(self, devices: Iterable[PreparedDevice]) -> bool:
+        """Whether the backend of any of ``devices`` can set up again what is gone beside them."""
+        return any(isinstance(self._card_executor.backend(device.backend), RestoringBackend) for device in devices)
+
+    async def restore_device(self, device: PreparedDevice) -> bool:
+        """Set up again what is gone beside a prepared device; returns whether anything was. Raises what its backend
+        raises.
+        """
+        backend = self._card_executor.backend(device.backend)
+        if device.handle is None or not isinstance(backend, RestoringBackend):
+            return False
+        async with self._card_executor.lock(device.part.card_uuid) as card:
+            return await card.call(f"restore of {device.share.id.device}", backend.restore, device.handle)
 
     def identify(self, devices: Iterable[PreparedDevice]) -> list[PreparedIdentity]:
         """Return what prepared ``devices`` are, in their order, by their handles. Raises what backends raise."""

@@ -35,7 +35,7 @@ _MAX_MESSAGE: Final = 256
 """Characters of a message about a device: the kubelet accepts 1024 bytes (KEP-4680), and one has at most four."""
 
 
-_GONE: Final = "it is gone: its card was reset, or another program removed it or cut the card: delete the pod"
+_GONE: Final = "it is gone: its card was reset, or another program removed it or cut the card; see the Node's events"
 """The message about a device that a survey no longer finds."""
 
 

@@ -236,6 +236,16 @@ class NvidiaBackend:
             self._sharing.take_back(card.uuid, folder)
         card.abandon(device.partition, found)
 
+    def restore(self, handle: Handle) -> bool:
+        """Request the device's daemon of MPS again where the request, or the record of it, is gone."""
+        known = HANDLES.decode(handle)
+        if known.sharing != "Mps" or not known.sharing_folder:
+            return False
+        limits = ClientLimits(
+            active_thread_percentage=known.active_thread_percentage, pinned_memory_mib=known.pinned_memory_mib
+        )
+        return self._sharing.restore_mps(known.card, DaemonFolder(Path(known.sharing_folder)), limits)
+
     def _list_shared_folders(
         self, device: AllocatedDevice, journal: Journal, found: FoundPartition | None
     ) -> Iterator[DaemonFolder]:

@@ -1,5 +1,7 @@
 """Makes partitions of prepared claims again that another program has destroyed, or has their pods start elsewhere.
 
+What a backend has set up beside a device is set up again, too, such as the request for a daemon of MPS.
+
 Each survey of a card says which partitions of claims it lacks (``inventory.surveys``); ``repair_decision`` says what
 follows. The record is *started* before the card is changed, so that a release finds whatever the repair has made; the
 record of a repair that failed is as it was. What an interrupted one left, the next process finishes.
@@ -14,6 +16,7 @@ from msgspec.structs import replace
 
 from kerf_dra.api.model.names import ShareId
 from kerf_dra.api.model.prepared import PreparedClaim, PreparedDevice
+from kerf_dra.driver.kubeletplugin.claims.hardware import HardwareExecutor
 from kerf_dra.driver.kubeletplugin.claims.repair.file_repairer import REPAIRS
 from kerf_dra.driver.kubeletplugin.claims.repair.number_repairer import NumberRepairer
 from kerf_dra.driver.kubeletplugin.claims.repair.prepared_records import PreparedRecords
@@ -28,6 +31,7 @@ from kerf_dra.driver.kubeletplugin.inventory.surveyor import HardwareSurveyor
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.partitions.records import from_card_part
 from kerf_dra.driver.runtime.notifier import Notifier
+from kerf_dra.driver.runtime.problem_log import ProblemLog
 
 _log = logging.getLogger(__name__)
 
@@ -45,6 +49,7 @@ class DeviceRepairer:
         records: PreparedRecords,
         executor: StepExecutor,
         surveyor: HardwareSurveyor,
+        hardware: HardwareExecutor,
         restrictions: DeviceRestrictions,
         publisher: DevicePublisher,
         status_writer: DeviceStatusWriter,
@@ -56,6 +61,8 @@ class DeviceRepairer:
         self._records = records
         self._executor = executor
         self._surveyor = surveyor
+        self._hardware = hardware
+        self._problems = ProblemLog(_log)
         self._surveys = restrictions.surveys
         self._unusable = restrictions.unusable
         self._publisher = publisher
@@ -94,6 +101,26 @@ class DeviceRepairer:
             if Repair.MAKE in decisions.values() and not given_up:
                 await self._make_again(record)
             await self._numbers.repair(record, surveyed)
+            on_cards = [device for device in record.devices if device.part.card_uuid in surveyed]
+            if self._hardware.has_restorable(on_cards):
+                await self._restore(record)
+
+    async def _restore(self, record: PreparedClaim) -> None:
+        """Have set up again what surveys do not show."""
+        uid = record.claim.uid
+        error = await self._records.run_alone(record, "restore devices", self._restore_devices)
+        if error is None:
+            self._problems.clear(uid)
+        else:
+            reason = str(error) or repr(error)
+            self._problems.note(uid, f"claim {record.claim}: what its devices need cannot be set up again: {reason}")
+
+    async def _restore_devices(self, uid: str) -> None:
+        record = self._records.find(uid)
+        for device in () if record is None else record.ready_devices:
+            if await self._hardware.restore_device(device):
+                REPAIRS.labels(self._driver, "sharing").inc()
+                _log.warning("what %s is shared by was removed, and is set up again", device.share.id.device)
 
     def _count_losses(self, record: PreparedClaim, surveyed: Collection[str]) -> list[PreparedDevice]:
         """Count one more survey of each device on ``surveyed`` cards; returns those that are lost."""
@@ -190,5 +217,6 @@ class DeviceRepairer:
         """Forget claims that are released, with their taints."""
         for key in [key for key in self._losses if key[0] not in uids]:
             del self._losses[key]
+        self._problems.keep(uids)
         if self._unusable.keep_only(uids):
             self._publisher.request_refresh()

@@ -1,6 +1,7 @@
 """The records of what containers may be using, and the right to work on one of them alone."""
 
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -72,7 +73,7 @@ class PreparedRecords:
     ) -> Exception | None:
         """Run ``work`` on the record's UID while nothing else works on it; returns the error that it raised.
 
-        The error is not that of the flight, which would log it at each try.
+        The error is not that of the flight, which would log it at each try. A plugin that stops does no such work.
         """
         errors: list[Exception] = []
 
@@ -85,9 +86,6 @@ class PreparedRecords:
 
         uid = record.claim.uid
         flights = self._resources if record.resource else self._claims
-        try:
-            with logs.context(claim=str(record.claim), claim_uid=uid):
-                await flights.do(uid, verb, run, uid)
-        except KerfError as error:  # the plugin stops
-            return error
+        with logs.context(claim=str(record.claim), claim_uid=uid), suppress(KerfError):  # the plugin stops
+            await flights.do(uid, verb, run, uid)
         return errors[0] if errors else None

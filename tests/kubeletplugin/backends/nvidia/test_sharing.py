@@ -21,6 +21,7 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
     HardwareRefusedError,
     HealthChange,
     HealthState,
+    RestoringBackend,
 )
 from kerf_dra.driver.kubeletplugin.backends.nvidia.sharing import DeviceSharing
 from kerf_dra.driver.mps.documents import DaemonFolder, UnreadableDocumentError
@@ -118,6 +119,38 @@ def test_cards_say_what_they_can_do(node: Node) -> None:
 
 
 # MPS
+
+
+@pytest.mark.parametrize("removed", [("request.json",), ("request.json", "sharing.json"), ("sharing.json",)], ids=str)
+def test_what_another_program_removes_of_a_device_with_mps_is_set_up_again_for_all_its_claims(
+    removed: tuple[str, ...], mps_node: Node
+) -> None:
+    """The daemon ended with its request, and the clients of both claims failed until the last claim had ended."""
+    node = mps_node
+    first, second = node.share("first", gpu_config("Mps"), computePercent="20"), node.share("second", gpu_config("Mps"))
+    handles = [node.plugin.prepare(one) for one in (first, second)]
+    backend = node.plugin.backend
+    assert isinstance(backend, RestoringBackend)
+    assert [backend.restore(handle) for handle in handles] == [False, False], "nothing is gone"
+    for name in removed:
+        (node.folder(handles[0]).path / name).unlink()
+    assert True in [backend.restore(handle) for handle in handles]
+    assert [backend.restore(handle) for handle in handles] == [False, False]
+    assert node.ask(handles[0], "get_default_active_thread_percentage").strip() == "100.0"
+    for one in (first, second):
+        node.plugin.release(one)
+    assert node.folder(handles[0]).read_state() is None
+
+
+def test_a_folder_of_sharing_that_is_not_mounted_proves_nothing(mps_node: Node) -> None:
+    node = mps_node
+    handle = node.plugin.prepare(node.share("first", gpu_config("Mps")))
+    backend = node.plugin.backend
+    assert isinstance(backend, RestoringBackend)
+    node.sharing.rename(node.sharing.with_name("away"))
+    with pytest.raises(UnreadableDocumentError, match="mount its file system"):
+        backend.restore(handle)
+    node.sharing.with_name("away").rename(node.sharing)
 
 
 def test_claims_share_a_card_by_mps_each_with_its_limits_and_the_last_restores_the_mode(mps_node: Node) -> None:

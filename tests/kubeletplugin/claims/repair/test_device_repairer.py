@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from kerf_dra.api.model.prepared import ClaimState
-from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError, CardSurvey, HardwareBusyError
+from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError, CardSurvey, Handle, HardwareBusyError
 from kerf_dra.driver.kubeletplugin.claims.repair.repair_decision import TRIES
 from kerf_dra.driver.partitions.geometry import Partition, Placement
 from tests.fakes.cards import fpga, gpu
@@ -39,6 +39,22 @@ class Hardware(FakeBackend):
             self.empty_surveys -= 1
             return CardSurvey(card_uuid=card_uuid)
         return super().survey(card_uuid)
+
+
+class RestoringHardware(Hardware):
+    """Cards whose devices need something besides, which a test may remove."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_set_up: dict[str, bool] = {}
+        self.error: Exception | None = None
+
+    def restore(self, handle: Handle) -> bool:
+        if self.error is not None:
+            raise self.error
+        was_gone = not self.is_set_up.get(handle["device"], True)
+        self.is_set_up[handle["device"]] = True
+        return was_gone
 
 
 @pytest.fixture
@@ -200,6 +216,34 @@ async def test_a_repair_that_the_end_of_the_process_interrupts_is_finished_by_th
         assert made is not None
         assert (record.state, (record.devices[0].handle or {})["serial"]) == (ClaimState.PREPARED, made.serial)
         assert f'={made.serial}"' in node.cdi_file("first").read_text()
+
+
+async def test_what_a_device_needs_besides_is_set_up_again_for_claims_that_are_prepared(tmp_path: Path) -> None:
+    node = Node(tmp_path, backend=RestoringHardware())
+    async with node.running() as plugin:
+        await prepare_both(node)
+        node.backend.is_set_up = {FIRST: False, SECOND: True}
+        await anyio.sleep(2 * SURVEYS_S)
+        assert node.backend.is_set_up == {FIRST: True, SECOND: True}
+        record = node.record("first")
+        assert record is not None
+        await plugin.preparer.unprepare_claim(record.claim)
+        node.backend.is_set_up = {FIRST: False}
+        await anyio.sleep(2 * SURVEYS_S)
+        assert node.backend.is_set_up == {FIRST: False, SECOND: True}, "nobody needs it any more"
+
+
+async def test_what_cannot_be_set_up_again_is_logged_once_and_keeps_nothing_else_from_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = Node(tmp_path, backend=RestoringHardware())
+    async with node.running():
+        await prepare_both(node)
+        node.backend.error = OSError("EIO")
+        destroy(node, SECOND)
+        await anyio.sleep(LONG_S)
+        assert len([one for one in caplog.messages if "cannot be set up again: EIO" in one]) == 2, "one for each claim"
+        assert node.made(SECOND) is not None
 
 
 async def test_shares_of_a_destroyed_partition_get_one_partition_again(node: Node) -> None:

@@ -108,6 +108,15 @@ async def test_a_full_folder_in_the_place_of_a_file_is_kept_and_reported(node: N
         assert (node.cdi_file("first") / "theirs").is_file()
 
 
+async def test_a_plugin_that_stops_writes_nothing_and_reports_nothing(node: Node) -> None:
+    async with node.running() as plugin:
+        await node.prepare("first", FIRST)
+        await plugin.preparer.drain(0)
+        node.cdi_file("first").unlink()
+        await anyio.sleep(5 * SURVEYS_S)
+        assert (node.cdi_file("first").exists(), node.events("ClaimFilesNotWritten")) == (False, [])
+
+
 async def test_what_is_released_while_its_file_is_away_gets_none_back(node: Node) -> None:
     async with node.running() as plugin:
         first = await node.prepare("first", FIRST)

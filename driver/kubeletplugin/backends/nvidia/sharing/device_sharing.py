@@ -9,6 +9,7 @@ good as none: a boot ends modes, time slices and daemons.
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -124,6 +125,20 @@ class DeviceSharing:
             self._set_mode(card_uuid, record, ComputeMode.EXCLUSIVE_PROCESS)
             self._start_daemon(folder, record)
 
+    def restore_mps(self, card_uuid: str, folder: DaemonFolder, limits: ClientLimits) -> bool:
+        """Have a device shared by MPS again, for a claim with ``limits``, where another program has removed what says
+        so; returns whether it has.
+
+        Raises UnreadableDocumentError where nothing can be said, and what ``set_up`` raises.
+        """
+        folder.check_root()
+        record = self._read(folder)
+        is_complete = record is not None and folder.read_request() is not None
+        if self.folder(folder.device) != folder or (record is not None and is_complete and _keeps(record, limits)):
+            return False
+        self.set_up(card_uuid, folder.device, GpuSharing(strategy="Mps"), limits)
+        return True
+
     def take_back_others(self, card_uuid: str, device_uuid: str, sharing: GpuSharing, limits: ClientLimits) -> None:
         """Take back what is set up for a device otherwise than for a claim that has it alone, by ``sharing`` and with
         ``limits``: a claim whose record was lost left it, and its limits would hold for this one.
@@ -174,12 +189,7 @@ class DeviceSharing:
                 pinned_memory_mib=limits.pinned_memory_mib,
             )
         else:
-            both = widen(
-                limits,
-                ClientLimits(
-                    active_thread_percentage=there.active_thread_percentage, pinned_memory_mib=there.pinned_memory_mib
-                ),
-            )
+            both = widen(limits, _limits_of(there))
             record = msgspec.structs.replace(
                 there,
                 active_thread_percentage=both.active_thread_percentage,
@@ -240,6 +250,18 @@ class DeviceSharing:
                     f"{folder.device} is held by its MPS control daemon: {_explain(folder, reason)}"
                 )
             self._wait(_POLL_S)
+
+
+def _limits_of(record: SharingRecord) -> ClientLimits:
+    return ClientLimits(
+        active_thread_percentage=record.active_thread_percentage, pinned_memory_mib=record.pinned_memory_mib
+    )
+
+
+def _keeps(record: SharingRecord, limits: ClientLimits) -> bool:
+    """Whether a daemon by ``record`` lets clients have what ``limits`` let them have."""
+    there = _limits_of(record)
+    return widen(replace(limits, share_memory_bytes=None), there) == there
 
 
 def _explain(folder: DaemonFolder, reason: str) -> str:
