@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 REPAIRS: Final = metrics.counter(
     "kerf_repairs_total",
-    "Repairs of prepared claims under running pods: files written again, devices made again.",
+    "Repairs under running pods: files (written), devices (partitions made), numbers (of nodes), sharing (by MPS).",
     ["driver", "what"],
 )
 _LIMIT_S: Final = 300.0
