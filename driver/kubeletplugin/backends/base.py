@@ -341,7 +341,7 @@ class NumberedBackend(Protocol):
     """
 
     def renumber(self, handle: Handle) -> Handle:
-        """Return ``handle`` with the device nodes that its device has now; an equal one where they are the same.
+        """Return ``handle`` with the device nodes that its device has now.
 
         Reads the hardware, and changes nothing. Raises CardAbsentError, and whatever keeps it from being read.
         """

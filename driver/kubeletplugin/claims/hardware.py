@@ -118,13 +118,18 @@ class HardwareExecutor:
 
     async def renumber_device(self, device: PreparedDevice) -> PreparedDevice:
         """Return a prepared device with the numbers that the kernel gives its device nodes now. Raises what its backend
-        raises; a device of a backend whose nodes have no such numbers is returned as it is.
+        raises.
+
+        It is returned as it is where all of its nodes are still its own: another version of Kerf may write handles that
+        say more of the same device, or have more nodes of it.
         """
         backend = self._card_executor.backend(device.backend)
         if device.handle is None or not isinstance(backend, NumberedBackend):
             return device
         async with self._card_executor.lock(device.part.card_uuid) as card:
             handle = await card.call(f"numbers of {device.share.id.device}", backend.renumber, device.handle)
+        if _list_nodes(backend.edits(device.handle)) <= _list_nodes(backend.edits(handle)):
+            return device
         return msgspec.structs.replace(device, handle=handle)
 
     def has_restorable(self, devices: Iterable[PreparedDevice]) -> bool:
@@ -312,6 +317,11 @@ def _bequeath(own: DeviceJournal, heirs: Sequence[DeviceJournal]) -> None:
         if BEFORE not in heir.notes:
             heir.write(**own.notes)
     own.clear()
+
+
+def _list_nodes(edits: ContainerEdits) -> set[tuple[str, str]]:
+    """Return the device nodes of a container, each with that of the host."""
+    return {(node.path, node.host_path or node.path) for node in edits.device_nodes}
 
 
 @contextmanager

@@ -2,12 +2,17 @@
 
 from pathlib import Path
 
+from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.kubeletplugin.backends.base import NumberedBackend
+from kerf_dra.driver.partitions.geometry import Partition
+from kerf_dra.driver.testing.nvml import CardDescription
+from kerf_dra.driver.testing.plugin import PluginStandIn
 from tests.fakes.dfl import NEEDS_COMPILER
 from tests.fakes.intel import IntelMachine
 from tests.kubeletplugin.backends.dfl.machine import DflNode
 from tests.kubeletplugin.backends.fpga.node import FpgaNode
 from tests.kubeletplugin.backends.intel.test_backend import FIRST, SECOND, allocated, prepare, two_cards
+from tests.kubeletplugin.backends.nvidia.machine import NvidiaMachineUnderTest
 from tests.kubeletplugin.backends.slots.machine import SlotsNode
 from tests.kubeletplugin.backends.xrt.machine import XrtNode
 
@@ -28,6 +33,24 @@ def test_two_intel_cards_whose_numbers_are_swapped_are_found_by_their_pci_addres
     assert (known.renumber(second)["number"], known.renumber(second)["render"]) == (1, 129)
     machine.swap_numbers(FIRST, SECOND)
     assert (known.renumber(first), known.renumber(second)) == (first, second)
+
+
+@NEEDS_COMPILER
+def test_a_card_of_nvidia_is_found_by_its_uuid(tmp_path: Path) -> None:
+    cards = (CardDescription(model="a100-40gb", minor_after_reset=5), CardDescription(model="a100-40gb"))
+    plugin = PluginStandIn(NvidiaMachineUnderTest(tmp_path, *cards), GPU)
+    backend = plugin.backend
+    assert isinstance(backend, NumberedBackend)
+    handles = [
+        plugin.prepare(plugin.allocate(Partition(kind="gpu", card_uuid=card.uuid), name))
+        for card, name in zip(plugin.cards, ("first", "second"), strict=True)
+    ]
+    plugin.machine.hardware.reset_card(0)  # type: ignore[attr-defined]
+    found = [{node.path for node in backend.edits(backend.renumber(handle)).device_nodes} for handle in handles]
+    assert ["/dev/nvidia5" in nodes for nodes in found] == [True, False]
+    assert ["/dev/nvidia0" in nodes for nodes in found] == [False, False]
+    assert backend.renumber(handles[1]) == handles[1]
+    plugin.close()
 
 
 @NEEDS_COMPILER

@@ -236,6 +236,12 @@ class NvidiaBackend:
             self._sharing.take_back(card.uuid, folder)
         card.abandon(device.partition, found)
 
+    def renumber(self, handle: Handle) -> Handle:
+        known = HANDLES.decode(handle)
+        card = self._card(known.card)
+        now = card.renumber(known)
+        return HANDLES.encode(now if known.gpu is None else self._add_nodes(now, card.reading.pci_address))
+
     def restore(self, handle: Handle) -> bool:
         """Request the device's daemon of MPS again where the request, or the record of it, is gone."""
         known = HANDLES.decode(handle)

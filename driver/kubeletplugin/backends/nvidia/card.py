@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from msgspec import structs
+
 from kerf_dra.driver.families.gpu.geometry import gpu_geometry
 from kerf_dra.driver.families.gpu.model import GpuModel
 from kerf_dra.driver.kubeletplugin.backends.base import (
@@ -112,6 +114,15 @@ class NvidiaCard:
             is_stand_in=is_stand_in,
             is_static=found is not None and found.is_static,
         )
+
+    def renumber(self, handle: NvidiaHandle) -> NvidiaHandle:
+        """Return the handle with the minor number of the card and the capabilities of its instance as of now."""
+        minor = self.library.read_minor(self.uuid)
+        capabilities = handle.capabilities
+        if handle.instance is not None:
+            found = self.system.find_capabilities(minor, handle.instance, handle.compute_instance)
+            capabilities = capabilities if found is None else found
+        return structs.replace(handle, minor=minor, capabilities=capabilities)
 
     def unprepare(self, handle: NvidiaHandle) -> None:
         """Remove the GPU instance, if it is still the handle's: the same id may be another's by now."""

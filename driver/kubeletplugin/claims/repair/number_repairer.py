@@ -91,7 +91,7 @@ class NumberRepairer:
         if classify_record(record, self._boot_id) is not RecordState.PREPARED:
             return []
         now = [await self._hardware.renumber_device(device) for device in record.devices]
-        return [device for device, was in zip(now, record.devices, strict=True) if device.handle != was.handle]
+        return [device for device, was in zip(now, record.devices, strict=True) if device is not was]
 
     async def _renumber(self, uid: str) -> None:
         """Have record and file name the nodes of now, and taint what a container may have open by its old node."""

@@ -125,6 +125,17 @@ async def test_the_taint_outlives_the_process_and_ends_with_the_claim(node: Node
         assert node.taints(FIRST) == []
 
 
+async def test_a_handle_that_another_version_would_write_otherwise_is_not_touched(node: Node) -> None:
+    """All pods of a node would have been evicted after an update of Kerf."""
+    async with node.running():
+        await prepare_both(node)
+        before = [node.record(name) for name in ("first", "second")]
+        node.backend.answers = [{"number": number, "later": 7} for number in (1, 2)] * 9
+        await anyio.sleep(5 * SURVEYS_S)
+        assert [node.record(name) for name in ("first", "second")] == before
+        assert (node.taints(FIRST), node.events("DeviceNodesRenumbered")) == ([], [])
+
+
 @pytest.mark.parametrize(
     "answer", [{"number": 9}, CardAbsentError("it is away"), HardwareBusyError("EIO"), OSError("EIO")], ids=repr
 )
