@@ -132,6 +132,13 @@ class EditsFromTheCard(AcmeBackend):
         return super().edits(handle) + ContainerEdits(env=(f"PARTITIONS={count}",))
 
 
+class RenumbersWhatStays(AcmeBackend):
+    """Finds other device nodes than the card has."""
+
+    def renumber(self, handle: Handle) -> Handle:
+        return {**handle, "nodes": []}
+
+
 class GivesTheManagement(AcmeBackend):
     """Lets containers partition the card."""
 
@@ -247,6 +254,7 @@ BROKEN = {
     AnswersAnything: "test_preparing_again_gives_the_same_handle_also_in_the_next_process",
     HandlesObjects: "test_handles_are_json_objects",
     NamesTheCard: "test_a_handle_names_the_uuid_that_the_survey_shows",
+    RenumbersWhatStays: "test_device_nodes_that_the_kernel_has_not_renumbered_are_what_the_handle_has",
     EditsFromTheCard: "test_a_handle_gives_the_same_edits_at_any_time_and_in_every_process",
     GivesTheManagement: "test_edits_are_valid_cdi_and_no_container_may_manage_a_card",
     InvalidEdits: "test_edits_are_valid_cdi_and_no_container_may_manage_a_card",
