@@ -234,6 +234,27 @@ async def test_a_permission_that_is_missing_for_long_is_warned_of_once(
     assert warning.getMessage().startswith("cannot follow nodes: GET /api/v1/nodes: ")
 
 
+async def test_a_permission_that_is_withdrawn_and_given_again_costs_no_change(
+    server: MemoryServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("a", "b"):
+        server.put("nodes", node(name))
+    followed = Followed(server)
+    async with anyio.create_task_group() as group:
+        group.start_soon(followed.informer.run)
+        await followed.informer.wait_synced()
+        server.faults.append(failing(answering(403, "Forbidden"), method="GET"))
+        server.cut()
+        server.remove("nodes", "a")
+        await anyio.sleep(HOUR_S)
+        assert sorted(ref.name for ref in followed.informer.store.refs()) == ["a", "b"], "what was read stays"
+        server.faults.clear()
+        await anyio.sleep(2 * 60)
+        assert [ref.name for ref in followed.informer.store.refs()] == ["b"]
+        group.cancel_scope.cancel()
+    assert caplog.text.count("cannot follow nodes") <= 2
+
+
 async def test_a_server_that_ends_every_watch_at_once_is_not_asked_in_a_hot_loop(server: MemoryServer) -> None:
     informer = Followed(server).informer
 

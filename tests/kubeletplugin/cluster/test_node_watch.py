@@ -14,8 +14,9 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from kerf_dra.api.core.v1 import EVENTS, NODES, Node, NodeStatus, NodeSystemInfo
-from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, EVENTS, NODES, Node, NodeStatus, NodeSystemInfo
+from kerf_dra.api.kerf.v1alpha1 import DEVICE_PLUGIN, RESOURCE_CLASSES, ResourceClassObject, ResourceClassStatus
+from kerf_dra.api.model.metadata import Condition, ObjectMeta
 from kerf_dra.api.model.names import DriverName
 from kerf_dra.api.resource.v1 import KINDS
 from kerf_dra.api.resource.v1alpha2 import KINDS as CLASSIC_KINDS
@@ -39,6 +40,7 @@ from tests.attack.twisted_server import TwistedServer
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import NODE
 from tests.runtime.virtual_time import VIRTUAL_TIME
+from tools.generate import crds
 
 LOOK_S = LOOKS.limit_s * (1 + LOOKS.jitter) + 10
 """Longer than from one look at the Node to what follows from the next."""
@@ -201,6 +203,43 @@ async def test_what_the_plugin_decides_by_is_noticed_when_it_changes(
         await change(place)
         await anyio.sleep(LOOK_S)
         assert noticed.is_set() == is_changed
+
+
+async def test_a_label_of_the_node_decides_which_resources_it_offers() -> None:
+    """The labels were those of the plugin's start."""
+    async with living_node() as place:
+        for document in crds.documents():
+            await place.admin.apply(CUSTOM_RESOURCE_DEFINITIONS, document, field_manager="admin")
+        plugin = {"resource": "kerf.dev/small", "perNode": 1}
+        spec = {"device": "gpu", "nodes": {"matchLabels": {"rack": "r1"}}, "devicePlugin": plugin}
+        held = await place.admin.create(
+            RESOURCE_CLASSES, ResourceClassObject(metadata=ObjectMeta(name="small"), spec=spec)
+        )
+        is_free = Condition(
+            type=DEVICE_PLUGIN,
+            status="True",
+            reason="NameIsFree",
+            message="",
+            observed_generation=held.metadata.generation,
+            last_transition_time="2026-01-01T00:00:00Z",
+        )
+        status = ResourceClassStatus(conditions=(is_free,))
+        await place.admin.update(RESOURCE_CLASSES, replace(held, status=status), subresource="status")
+        await anyio.sleep(120)
+
+        def offered() -> list[tuple[str, list[str]]]:
+            found = {name: cluster.target.plugin_resources for name, cluster in place.clusters.items()}
+            return [(name, [one.name for one in resources]) for name, resources in found.items()]
+
+        assert offered() == [(GPU.name, []), (FPGA.name, [])]
+        place.changes.clear()
+        await place.patch_node({"metadata": {"labels": {"rack": "r1"}}})
+        await anyio.sleep(LOOK_S)
+        assert offered() == [(GPU.name, ["kerf.dev/small"]), (FPGA.name, [])]
+        assert place.changes == [GPU.name]
+        await place.patch_node({"metadata": {"labels": {"rack": None}}})
+        await anyio.sleep(LOOK_S)
+        assert offered() == [(GPU.name, []), (FPGA.name, [])]
 
 
 async def test_whether_the_kubelet_lists_claims_follows_its_version() -> None:
