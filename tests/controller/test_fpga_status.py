@@ -25,6 +25,7 @@ from kerf_dra.driver.controller.fpga_status import (
 from kerf_dra.driver.controller.structured.fpga_objects import FpgaStatusWriter
 from kerf_dra.driver.families.fpga.refused_images import format_refusals, parse_refusals
 from kerf_dra.driver.kube.http.errors import NotFoundError
+from kerf_dra.driver.kube.http.write_history import UndoneWriteError
 from tests.fakes.dfl.machine import AES_ID, INTERFACE, build_document
 
 NOW: Final = datetime(2026, 11, 23, 4, tzinfo=UTC)
@@ -196,6 +197,8 @@ class MemoryClient:
         self.objects = {(one["kind"], one["metadata"]["name"]): one for one in objects}
         self.is_defined = True
         self.writes: list[str] = []
+        self.undone: set[str] = set()
+        """What another program undoes each time."""
 
     async def list(self, kind: Any) -> Any:
         await anyio.lowlevel.checkpoint()
@@ -206,6 +209,8 @@ class MemoryClient:
 
     async def patch(self, kind: Any, name: str, patch: JsonObject, **_: Any) -> Any:
         await anyio.lowlevel.checkpoint()
+        if f"{kind.kind} {name}" in self.undone:
+            raise UndoneWriteError(f"PATCH {name}", 3, 30)
         self.writes.append(f"{kind.kind} {name}")
         held = self.objects[kind.kind, name]
         held["status"] = {field: value for field, value in patch["status"].items() if value is not None}
@@ -230,3 +235,11 @@ def test_without_the_definitions_nothing_is_written() -> None:
     client.is_defined = False
     anyio.run(FpgaStatusWriter(client, tuple, interval_s=1, now=lambda: NOW).write)
     assert client.writes == []
+
+
+def test_an_object_that_another_program_writes_keeps_no_other_from_being_written() -> None:
+    client = MemoryClient(to_document(shell()), to_document(image()))
+    client.undone = {"FpgaShell lab"}
+    writer = FpgaStatusWriter(client, tuple, interval_s=1, now=lambda: NOW)
+    anyio.run(writer.write)
+    assert client.writes == ["FpgaImage aes"]

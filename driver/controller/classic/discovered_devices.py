@@ -45,6 +45,7 @@ from kerf_dra.driver.families.shared.objects import Discovery, FoundDevice, join
 from kerf_dra.driver.families.shared.users import name_resources
 from kerf_dra.driver.kube.http.client import Client, PatchType
 from kerf_dra.driver.kube.http.errors import ConflictError, ForbiddenError, NotFoundError
+from kerf_dra.driver.kube.http.write_history import UndoneWriteError
 from kerf_dra.driver.kube.patches import if_unchanged, replace_by_merge
 from kerf_dra.driver.kube.store import Store
 from kerf_dra.driver.runtime.problem_log import ProblemLog
@@ -199,6 +200,6 @@ class DiscoveredDeviceKeeper:
             _log.debug("%s", error)
         except ForbiddenError:
             raise
-        except PermanentError as error:
+        except (PermanentError, UndoneWriteError) as error:
             self._refused.add(str(error))
             self._problems.note(str(error), str(error))  # it names the object

@@ -6,6 +6,7 @@ resource be offered: claims are allocated from NodeInventories, which list whole
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
@@ -16,6 +17,7 @@ from kerf_dra.api.wire import Kind, ObjectList, to_builtins
 from kerf_dra.driver.controller.repeated_writes import write_repeatedly
 from kerf_dra.driver.controller.settings import NAME
 from kerf_dra.driver.kube.http.errors import ForbiddenError, NotFoundError
+from kerf_dra.driver.kube.http.write_history import UndoneWriteError
 
 REASON: Final = "ClassicDRA"
 """The reason of the conditions."""
@@ -69,7 +71,8 @@ class UnusedClassReporter:
             return
         metadata = {"name": held.metadata.name, "resourceVersion": held.metadata.resource_version}
         value = {"metadata": metadata, "status": to_builtins(status)}
-        await self._client.apply(RESOURCE_CLASSES, value, field_manager=NAME, subresource="status")
+        with suppress(UndoneWriteError):  # another program writes this one: the others go on
+            await self._client.apply(RESOURCE_CLASSES, value, field_manager=NAME, subresource="status")
 
 
 def build_status(held: ResourceClassObject, *, now: datetime) -> ResourceClassStatus:

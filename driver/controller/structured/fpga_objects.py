@@ -21,6 +21,7 @@ from kerf_dra.driver.families.fpga.descriptions import Descriptions
 from kerf_dra.driver.families.fpga.geometry import fpga_geometry
 from kerf_dra.driver.kube.http.client import PatchType
 from kerf_dra.driver.kube.http.errors import ForbiddenError, NotFoundError
+from kerf_dra.driver.kube.http.write_history import UndoneWriteError
 
 _KINDS: Final[tuple[Kind[Any], ...]] = (FPGA_SHELLS, FPGA_IMAGES)
 
@@ -108,5 +109,5 @@ class FpgaStatusWriter:
                 subresource="status",
                 field_manager=NAME,
             )
-        except NotFoundError:
-            return  # deleted meanwhile
+        except (NotFoundError, UndoneWriteError):
+            return  # deleted meanwhile, or another program writes it: the others go on

@@ -1,6 +1,6 @@
 """What the controller writes of discovered devices where nodes count their users."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ from kerf_dra.driver.controller.classic.discovered_devices import DiscoveredDevi
 from kerf_dra.driver.kube.http.client import Client, PatchType
 from kerf_dra.driver.kube.http.credentials import Access
 from kerf_dra.driver.kube.http.errors import NotFoundError
+from kerf_dra.driver.kube.http.transport import HttpRequest
+from kerf_dra.driver.kube.http.write_history import UndoneWriteError
 from kerf_dra.driver.kube.store import Store
 from kerf_dra.driver.local.apiserver import ApiServer
 from tests.kube.memory_server import MemoryServer, answering, failing
@@ -181,8 +183,13 @@ async def test_what_is_invalid_is_told_and_stays(devices: Devices) -> None:
     assert 'DiscoveryConfiguration "cameras" does not exist' in held.status.conditions[0].message
 
 
+@pytest.mark.parametrize(
+    "refuse",
+    [answering(422, "Invalid"), lambda request: UndoneWriteError(str(request), 3, 30)],
+    ids=["refused", "undone by another program"],
+)
 async def test_what_the_server_refuses_for_good_is_told_once_and_again_when_the_device_was_gone(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, refuse: Callable[[HttpRequest], Exception]
 ) -> None:
     caplog.set_level("WARNING")  # whatever a test before has set
     server = MemoryServer()
@@ -191,7 +198,7 @@ async def test_what_the_server_refuses_for_good_is_told_once_and_again_when_the_
         "discoveryconfigurations", {"metadata": {"name": "cameras"}, "spec": {"discoveryHandler": {"name": "x"}}}
     )
     device = {"configurationName": "cameras", "deviceID": "rtsp://10.0.0.7", "shared": True, "nodes": ["n1"]}
-    server.faults.append(failing(answering(422, "Invalid"), method="PATCH", name="discovereddevices"))
+    server.faults.append(failing(refuse, method="PATCH", name="discovereddevices"))
     keeper = DiscoveredDeviceKeeper(server.client(), nodes=Store(), interval_s=30, now=lambda: NOON)
     for times in (1, 2):
         server.put("discovereddevices", {"metadata": {"name": CAMERA}, "spec": device})

@@ -13,6 +13,7 @@ from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.api.wire import ListMeta, ObjectList
 from kerf_dra.driver.controller.classic.unused_classes import UnusedClassReporter, build_status
 from kerf_dra.driver.kube.http.errors import UnreachableError
+from kerf_dra.driver.kube.http.write_history import UndoneWriteError
 from tests.controller.classic.cluster import ClassicCluster, eventually
 from tests.runtime.virtual_time import VIRTUAL_TIME
 
@@ -79,3 +80,19 @@ async def test_classes_are_looked_at_once_an_interval_also_after_a_failure_and_w
         await reporter.run()
     assert classes.lists == 5
     assert len(classes.writes) == 1
+
+
+async def test_a_class_that_another_program_writes_keeps_no_other_from_being_written() -> None:
+    class Contested(Classes):
+        async def list(self, kind: Any) -> ObjectList[Any]:
+            other = ResourceClassObject(metadata=ObjectMeta(name="contested", generation=1), spec=OFFER)
+            return ObjectList(metadata=ListMeta(), items=(other, self.held))
+
+        async def apply(self, kind: Any, value: JsonObject, *, field_manager: str, subresource: str = "") -> Any:
+            if value["metadata"]["name"] == "contested":
+                raise UndoneWriteError("PATCH contested", 3, 30)
+            return await super().apply(kind, value, field_manager=field_manager, subresource=subresource)
+
+    classes = Contested()
+    await UnusedClassReporter(classes, interval_s=30, now=lambda: NOON)._write()
+    assert [value["metadata"]["name"] for value in classes.writes] == ["small"]

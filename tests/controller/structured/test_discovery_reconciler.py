@@ -16,6 +16,7 @@ from kerf_dra.driver.controller.settings import NAME
 from kerf_dra.driver.controller.structured.discovery.reconciler import DiscoveryReconciler
 from kerf_dra.driver.kube.assume_cache import AssumeCache
 from kerf_dra.driver.kube.http.transport import HttpRequest
+from kerf_dra.driver.kube.http.write_history import UndoneWriteError
 from kerf_dra.driver.kube.informer import Informer
 from tests.kube.memory_server import Fault, MemoryServer, answering, failing, unreachable
 from tests.runtime.virtual_time import VIRTUAL_TIME
@@ -111,6 +112,16 @@ class Cluster:
         """Have somebody change an object."""
         held = self.find(collection, name)
         self.server.put(collection, {**held, "spec": {**held["spec"], **spec}})
+
+
+def undoing(name: str) -> Fault:
+    """Refuse that an object of this name is created, as one that another program has deleted each time."""
+
+    def refuse(request: HttpRequest) -> Exception | None:
+        is_named = request.method == "POST" and f'"{name}"' in f"{request.body!r}"
+        return UndoneWriteError(str(request), 3, 30) if is_named else None
+
+    return refuse
 
 
 def refusing(name: str) -> Fault:
@@ -281,8 +292,9 @@ async def test_a_class_of_somebody_else_is_left_as_it_is_and_the_configuration_s
         (failing(answering(403, "Forbidden"), method="POST", name="resourceslices"), set(), "cannot be published"),
         (failing(unreachable, method="POST", name="resourceslices"), set(), "cannot be published"),
         (refusing(SLICE), {OTHER_SLICE}, SLICE),
+        (undoing(SLICE), {OTHER_SLICE}, SLICE),
     ],
-    ids=["all may not be written", "the server is gone", "one is refused for good"],
+    ids=["all may not be written", "the server is gone", "one is refused for good", "another program undoes one"],
 )
 async def test_a_write_that_fails_is_said_once_and_tried_again(
     fault: Fault, written: set[str], message: str, caplog: pytest.LogCaptureFixture

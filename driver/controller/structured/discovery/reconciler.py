@@ -45,6 +45,7 @@ from kerf_dra.driver.kube.assume_cache import AssumeCache
 from kerf_dra.driver.kube.definitions import wait_until_readable
 from kerf_dra.driver.kube.http.client import Client, PatchType
 from kerf_dra.driver.kube.http.errors import AlreadyExistsError, ConflictError, ForbiddenError, NotFoundError
+from kerf_dra.driver.kube.http.write_history import UndoneWriteError
 from kerf_dra.driver.kube.informer import Informer
 from kerf_dra.driver.kube.patches import replace_by_merge
 from kerf_dra.driver.kube.store import ObjectChange, Store
@@ -281,7 +282,8 @@ class DiscoveryReconciler:
     async def _try(self, name: str, write: Any) -> None:  # noqa: ANN401  (a coroutine)
         """Await a write; one that came too late is planned anew when the watch shows why.
 
-        What the server refuses for good is logged once, and does not keep other objects from being written.
+        What the server refuses for good, or another program undoes, is logged once, and does not keep other objects
+        from being written.
         """
         self._tried.add(name)
         try:
@@ -289,6 +291,8 @@ class DiscoveryReconciler:
             self._problems.clear(name)
         except (AlreadyExistsError, NotFoundError, ConflictError) as error:
             _log.debug("%s: %s", name, error)
+        except UndoneWriteError as error:
+            self._problems.note(name, f"{name}: {error}")
         except ForbiddenError:
             raise
         except TransientError:
