@@ -28,7 +28,7 @@ from kerf_dra.driver.diagnostics.extended_resources.discovered_devices import (
 from kerf_dra.driver.diagnostics.extended_resources.offered_resources import find_offered, offers_resources
 from kerf_dra.driver.diagnostics.node_fit import sum_requests
 from kerf_dra.driver.diagnostics.runtime_messages import find_device_failure
-from kerf_dra.driver.kube.discovery import ClassicFeatures, discover, discover_classic
+from kerf_dra.driver.kube.discovery import ClassicFeatures, discover, discover_classic, prove_absence
 from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.http.errors import ForbiddenError, NotFoundError
 
@@ -190,12 +190,12 @@ class _Reader:
             self.unreadable += (f"{kind.kind} {ref}" for ref in listed.unreadable)
 
     async def read_optional(self, field: str, kind: Kind[Any], field_selector: str = "") -> None:
-        """Read a list of a kind that may not be installed, or that the user may not read."""
+        """Read a list of a kind that may not be installed, or that the user may not read. Raises ApiError."""
         self.lists[field] = ()
         try:
             await self.read(field, kind, field_selector)
         except NotFoundError:
-            pass  # Kerf's API is not installed: nothing of Kerf's is there
+            await prove_absence(self._client, kind)  # Kerf's API is not installed: nothing of Kerf's is there
         except ForbiddenError as error:
             self.forbidden_lists[kind.plural] = str(error)
 

@@ -5,7 +5,8 @@ uses a Lease; an *event* is a Kubernetes Event.
 
 Data flow: ``http.client`` sends calls and reads watches, ``watch_decoder`` makes values of the answers by ``api``'s
 kinds, ``informer`` follows them into a ``store`` and calls its event handler. ``slice_plan`` (pure) and
-``slice_publisher`` reconcile ResourceSlices; ``discovery`` says what a cluster serves.
+``slice_publisher`` reconcile ResourceSlices; ``discovery`` says what a cluster serves, and ``api_changes`` notices when
+that changes. ``http.write_history`` refuses for a while what another program undoes each time it is written.
 
 Never imported here: the allocator, partitions, or any program. Nothing here knows what an object means to Kerf.
 """

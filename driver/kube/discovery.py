@@ -104,9 +104,11 @@ async def prove_absence(client: Client, kind: Kind[Any]) -> None:
 
     Raises UnexpectedAnswerError when discovery does not prove that, and ApiError.
     """
-    path = f"/apis/{kind.api_version}"
+    group, version = f"/apis/{kind.group}", f"/apis/{kind.api_version}"
     try:
-        served = kind.plural in await _read_names(client, path, "resources", "name")
+        served, path = kind.version in await _read_names(client, group, "versions", "version"), group
+        if served:
+            served, path = kind.plural in await _read_names(client, version, "resources", "name"), version
     except NotFoundError:
         await _prove_group_absence(client, kind.group)
         return

@@ -73,6 +73,35 @@ async def test_running_pods_do_not_notice_a_restart_of_the_kubelet_and_slices_co
     await namespace.wait_running("q")
 
 
+async def test_slices_are_those_of_the_node_that_is_there_after_it_was_deleted_and_registered_again(
+    namespace: Namespace, cluster: Cluster
+) -> None:
+    """Those with the UID of the deleted Node were created and garbage-collected until the plugin was started again."""
+
+    async def owners() -> set[str]:
+        slices = await namespace.api.list(pods.RESOURCE, "ResourceSlice")
+        return {owner["uid"] for one in slices for owner in one["metadata"].get("ownerReferences", ())}
+
+    node = await namespace.api.get("v1", "Node", NODE)
+    await cluster.processes.stop(f"{NODE}-kubelet")
+    await namespace.api.delete("v1", "Node", NODE)
+
+    async def are_gone() -> bool:
+        return node["metadata"]["uid"] not in await owners()
+
+    await eventually("the slices of the deleted Node are garbage-collected", are_gone, but=owners)
+    cluster.start_kubelet(NODE)
+    await cluster.wait_node_ready(namespace.api, NODE)
+    new = (await namespace.api.get("v1", "Node", NODE))["metadata"]["uid"]
+
+    async def is_owner() -> bool:
+        return await owners() == {new}
+
+    await eventually("the new Node owns the slices", is_owner, but=owners)
+    await small_pods(namespace, "p")
+    await namespace.wait_running("p")
+
+
 async def test_running_pods_do_not_notice_a_restart_of_containerd(namespace: Namespace, cluster: Cluster) -> None:
     await small_pods(namespace, "p")
     before, cut = await namespace.wait_running("p"), namespace.node.gpu_partitions

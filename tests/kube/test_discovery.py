@@ -3,7 +3,8 @@ from typing import Any
 import pytest
 
 from kerf_dra.api.errors import UnsupportedError
-from kerf_dra.driver.kube.discovery import discover, discover_any, discover_classic
+from kerf_dra.api.kerf.v1alpha1 import RESOURCE_CLASSES
+from kerf_dra.driver.kube.discovery import discover, discover_any, discover_classic, prove_absence
 from kerf_dra.driver.kube.http.errors import NotFoundError, ServerError, UnexpectedAnswerError
 from tests.kube.memory_server import MemoryServer, answering, failing
 from tests.runtime.virtual_time import VIRTUAL_TIME
@@ -154,3 +155,21 @@ async def test_versions_of_another_form_are_no_answer(entries: Any) -> None:
     server.json[GROUP] = {"versions": entries}
     with pytest.raises(UnexpectedAnswerError, match="versions of the answer have no version"):
         await discover_any(server.client())
+
+
+@pytest.mark.parametrize(
+    "documents",
+    [
+        {"/apis": {"groups": [{"name": "apps"}]}},
+        {"/apis/kerf.dev": {"versions": [{"version": "v1"}]}, "/apis": {"groups": [{"name": "kerf.dev"}]}},
+        {
+            "/apis/kerf.dev": {"versions": [{"version": "v1alpha1"}]},
+            "/apis/kerf.dev/v1alpha1": {"resources": [{"name": "fpgashells"}]},
+        },
+    ],
+    ids=["no such group", "no such version", "no such kind"],
+)
+async def test_what_discovery_lacks_is_not_served(documents: dict[str, Any]) -> None:
+    server = MemoryServer(json=documents)
+    server.faults.append(lambda request: None if request.path in documents else PAGE_404)
+    await prove_absence(server.client(), RESOURCE_CLASSES)

@@ -129,11 +129,15 @@ async def test_a_server_that_keeps_no_taints_evicts_nobody_by_them(
 @pytest.mark.parametrize(
     "documents",
     [
-        {"/apis/kerf.dev/v1alpha1": {"resources": [{"name": "resourceclasses"}]}},
+        {
+            "/apis/kerf.dev": {"versions": [{"version": "v1alpha1"}]},
+            "/apis/kerf.dev/v1alpha1": {"resources": [{"name": "resourceclasses"}]},
+        },
+        {"/apis/kerf.dev": {"versions": [{"version": "v1alpha1"}]}, "/apis": {"groups": [{"name": "kerf.dev"}]}},
         {"/apis": {"groups": [{"name": "apps"}, {"name": "kerf.dev"}]}},
         {},
     ],
-    ids=["a kind that is served", "a group that is served", "nothing but 404"],
+    ids=["a kind that is served", "a version that is served", "a group that is served", "nothing but 404"],
 )
 @pytest.mark.parametrize("anyio_backend", [VIRTUAL_TIME], ids=["virtual time"])
 async def test_a_404_that_discovery_does_not_confirm_withdraws_no_shares(
