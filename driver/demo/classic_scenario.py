@@ -44,6 +44,7 @@ from kerf_dra.driver.demo.environment import (
     find_packaged_folder,
     open_demo_cluster,
 )
+from kerf_dra.driver.demo.manifest_warnings import report_warnings
 from kerf_dra.driver.demo.manifests import Manifest
 from kerf_dra.driver.demo.observation import CardState, build_pod_report, device_key
 from kerf_dra.driver.demo.pod_runner import Explain, ScenarioError
@@ -62,6 +63,7 @@ from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.local.cluster import LocalCluster
 from kerf_dra.driver.partitions.device_names import parse_device_name
 from kerf_dra.driver.runtime.yaml_file import parse_manifests
+from kerf_dra.driver.scheduling.ineffective_fields import find_ineffective_fields
 
 _POLICIES: Final = tuple(
     identity_kind(
@@ -200,6 +202,10 @@ class ClassicScenario(DemoCluster):
         self.display.say("")
         draw_cluster(self.display, await self._cards(pods), pods)
         show_containers(self.display, pods)
+        running = {pod.ref for pod in pods}
+        found = (await self.client.list(PODS)).items
+        of_pods = {str(pod.ref): find_ineffective_fields(pod, {}) for pod in found if str(pod.ref) in running}
+        report_warnings(self.display, self.report, self.manifests, of_pods)
         await self.display.hold()
 
     async def _ask(self, names: Sequence[str], *, is_last: bool) -> set[str]:

@@ -225,8 +225,9 @@ def _named_claims(body: JsonObject) -> Iterator[tuple[str, str, str]]:
     elif body.get("kind") != "Pod":
         return
     for index, entry in enumerate(_list(spec.get("resourceClaims"))):
+        source = _mapping(_mapping(entry).get("source"))  # has the names until Kubernetes 1.30
         for field, kind in _CLAIM_FIELDS.items():
-            name = _mapping(entry).get(field)
+            name = _mapping(entry).get(field, source.get(field))
             if isinstance(name, str):
                 yield f"{path}.resourceClaims[{index}].{field}", kind, name
 

@@ -6,9 +6,10 @@ from typing import Final
 
 import anyio
 
-from kerf_dra.api.model.names import ObjectRef, list_names
+from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.driver.demo.cluster_picture import Explanation, count, show_containers, show_explanation, show_pods
-from kerf_dra.driver.demo.manifests import Manifest, find_ineffective_objects
+from kerf_dra.driver.demo.manifest_warnings import report_warnings
+from kerf_dra.driver.demo.manifests import Manifest
 from kerf_dra.driver.demo.pod_runner import KEPT, PodRunner
 from kerf_dra.driver.demo.report import PodReport, WaitingReport
 from kerf_dra.driver.demo.scenario import open_cluster
@@ -115,19 +116,8 @@ class OwnManifests(PodRunner):
             self.display.say("")
             self.draw_cluster()
             show_containers(self.display, pods)
-        self._warn(pods)
-
-    def _warn(self, pods: Sequence[PodReport]) -> None:
-        """Show and report what of the manifests is legal and has no effect; of waiting pods `kerf why` has said it."""
-        found: dict[str, list[str]] = {}
-        for pod in pods:
-            for text in self.environment.find_warnings(pod):
-                found.setdefault(text, []).append(pod.ref)
-        self.report.warnings += find_ineffective_objects(self.manifests)
-        self.report.warnings += [f"pod {list_names(refs)}: {text}" for text, refs in found.items()]
-        for warning in self.report.warnings:
-            self.display.say("")
-            self.display.say(f"warning: {warning}")
+        of_pods = {pod.ref: self.environment.find_warnings(pod) for pod in pods}
+        report_warnings(self.display, self.report, self.manifests, of_pods)
 
 
 def _is_alike(earlier: WaitingReport, explanation: Explanation) -> bool:
