@@ -118,6 +118,23 @@ GPU_LISTED = {**LISTED, "nvidia.com/gpu": "8"}
             id="all in use",
         ),
         pytest.param(
+            [LISTED],
+            {"cpu": "1e300", "memory": "1e390"},
+            [],
+            [
+                f"Insufficient cpu: the pod requests 1{'0' * 300}, and no node has more than 64",
+                f"Insufficient memory: the pod requests {10**390 // 2**60}Ei, and no node has more than 512Gi",
+            ],
+            id="more than a float holds",
+        ),
+        pytest.param(
+            [{**LISTED, "memory": "123456789Ki"}],
+            {"memory": "200Gi"},
+            [],
+            ["Insufficient memory: the pod requests 200Gi, and no node has more than 117Gi"],
+            id="an odd amount",
+        ),
+        pytest.param(
             [{**LISTED, "pods": "1"}],
             {},
             [("node-1", {})],

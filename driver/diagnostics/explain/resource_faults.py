@@ -72,5 +72,6 @@ def _round(amount: Quantity) -> str:
         for number, suffix in enumerate(_LARGE):
             unit = 1024 ** (len(_LARGE) + 1 - number)
             if int(amount) >= unit:
-                return f"{int(amount) / unit:.3g}{suffix}"
+                hundredths = int(amount) * 100 // unit  # whole numbers, because no float holds the largest quantities
+                return f"{hundredths // 100 if hundredths >= 10_000 else format(hundredths / 100, '.3g')}{suffix}"
     return str(int(amount)) if amount.is_integer else str(amount)
