@@ -198,9 +198,24 @@ def _find_dangling_references(manifests: Sequence[Manifest]) -> Iterator[str]:
         for path, kind, name in _named_claims(manifest.body):
             if (kind, manifest.namespace, name) not in made:
                 yield f"{manifest}: {path}: no {kind} {name} in namespace {manifest.namespace} is given"
+        yield from (f"{manifest}: {problem}" for problem in _find_unknown_container_claims(manifest.body))
         for path, name in named_classes(manifest.body):
             if name not in classes:
                 yield f"{manifest}: {path}: no ResourceClass or DeviceClass {name} is given"
+
+
+def _find_unknown_container_claims(body: JsonObject) -> Iterator[str]:
+    """Yield a problem for each container that names a claim which its pod does not have: the API server refuses it."""
+    spec, path = _find_pod_spec(body)
+    entries = [str(_mapping(entry).get("name")) for entry in _list(spec.get("resourceClaims"))]
+    for field in ("initContainers", "containers"):
+        for number, container in enumerate(_list(spec.get(field))):
+            claims = _list(_mapping(_mapping(container).get("resources")).get("claims"))
+            for index, claim in enumerate(claims):
+                if (name := _mapping(claim).get("name")) not in entries:
+                    known = f"the pod has {', '.join(entries)}" if entries else "the pod has none"
+                    where = f"{path}.{field}[{number}].resources.claims[{index}].name"
+                    yield f"{where}: no claim {name} is in {path}.resourceClaims; {known}"
 
 
 def find_ineffective_objects(manifests: Sequence[Manifest]) -> Iterator[str]:
@@ -217,13 +232,17 @@ def find_ineffective_objects(manifests: Sequence[Manifest]) -> Iterator[str]:
             )
 
 
+def _find_pod_spec(body: JsonObject) -> tuple[Mapping[str, Any], str]:
+    """Return the spec of the pods that a document stands for, and its path; empty: it stands for none."""
+    spec = _mapping(body.get("spec"))
+    if body.get("kind") in _WORKLOADS:
+        return _mapping(_mapping(spec.get("template")).get("spec")), "spec.template.spec"
+    return (spec if body.get("kind") == "Pod" else {}), "spec"
+
+
 def _named_claims(body: JsonObject) -> Iterator[tuple[str, str, str]]:
     """Yield path, kind and name of every claim and template that a pod refers to."""
-    spec, path = _mapping(body.get("spec")), "spec"
-    if body.get("kind") in _WORKLOADS:
-        spec, path = _mapping(_mapping(spec.get("template")).get("spec")), "spec.template.spec"
-    elif body.get("kind") != "Pod":
-        return
+    spec, path = _find_pod_spec(body)
     for index, entry in enumerate(_list(spec.get("resourceClaims"))):
         source = _mapping(_mapping(entry).get("source"))  # has the names until Kubernetes 1.30
         for field, kind in _CLAIM_FIELDS.items():

@@ -22,17 +22,14 @@ class NodeFit:
         }
         self._used = {each.node: _restore(each) for each in state.requested or ()}
         self._backed = classes_by_resource(state.classes)
+        self.listed = frozenset(name for amounts in self._allocatable.values() for name in amounts)
+        """The resources that nodes list."""
         self._largest: dict[str, tuple[Quantity, Quantity]] = {}
 
     @property
     def is_judged(self) -> bool:
         """Whether the amounts of any node are known, and what its pods request."""
         return bool(self._allocatable)
-
-    @property
-    def listed(self) -> frozenset[str]:
-        """The resources that nodes list."""
-        return frozenset(name for amounts in self._allocatable.values() for name in amounts)
 
     def find_shortages(self, requests: Amounts, node: str) -> list[Shortage]:
         """Return what ``node`` has too little of for one more pod with ``requests``."""

@@ -160,3 +160,17 @@ def test_what_no_pod_uses_and_no_node_offers_here_is_found(tmp_path: Path) -> No
         f"{file}: document 4: ResourceClaim stray: no pod uses it, so nothing gets its devices",
     ]
     assert not [*find_ineffective_objects(load_manifests([write(tmp_path, CLASS, TEMPLATE, POD)]))]
+
+
+def test_a_container_that_names_no_claim_of_its_pod_is_found_before_anything_starts(tmp_path: Path) -> None:
+    """The API server refuses such a pod, and the whole demo once ended with its answer and logs."""
+    misspelt = POD.replace("claims: [{name: gpu}]", "claims: [{name: gpus}]")
+    file = write(tmp_path, CLASS, TEMPLATE, misspelt)
+    with pytest.raises(BadManifestsError) as raised:
+        load_manifests([file])
+    assert raised.value.lines == (
+        (
+            f"{file}: document 3: Pod p: spec.containers[0].resources.claims[0].name: no claim gpus is in "
+            "spec.resourceClaims; the pod has gpu"
+        ),
+    )
