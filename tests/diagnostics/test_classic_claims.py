@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from kerf_dra.api.core.v1 import ClaimSource, Event, ObjectReference, Pod, PodResourceClaim, PodSpec, PodStatus
@@ -322,6 +323,14 @@ def test_a_running_pod_waits_for_nothing() -> None:
     answer = explain(cluster(allocated(), pod("node-1", phase="Running")))
     assert (answer.verdict, answer.causes) == (Verdict.HAS_DEVICES, ())
     assert answer.claims[0].devices == (f"{DRIVER}/node-1/gpu/gpu-0",)
+
+
+def test_a_claim_that_no_container_uses_is_a_warning_until_its_pod_is_deleted() -> None:
+    [warning] = explain(cluster(allocated(), pod("node-1", phase="Running"))).warnings
+    assert "no container uses claim gpu" in warning
+    going = pod("node-1", phase="Running")
+    metadata = msgspec.structs.replace(going.metadata, deletion_timestamp="2026-11-21T07:59:00Z")
+    assert not explain(cluster(allocated(), msgspec.structs.replace(going, metadata=metadata))).warnings
 
 
 def test_right_parameters_and_those_of_other_vendors_are_no_cause() -> None:

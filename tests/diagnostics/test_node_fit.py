@@ -281,6 +281,18 @@ def test_the_commands_say_in_one_line_that_cpu_is_not_judged(
     assert max(map(len, out)) <= 80
 
 
+@pytest.mark.parametrize("arguments", [["why", "pod/p"], ["why", "pods"], ["frag"]], ids=" ".join)
+def test_what_is_about_pods_is_not_answered_where_pods_may_not_be_listed(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dump = tmp_path / "dump.json"
+    dump.write_bytes(encode_dump(replace(gpu_cluster(), forbidden_lists={"pods": "403 pods is forbidden"})))
+    assert main([*arguments, "--from", str(dump)]) == 3
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert f"`kerf {arguments[0]}` needs the pods of the cluster, which could not be read: 403" in said.err
+
+
 async def test_the_collector_sums_what_all_pods_request(tmp_path: Path) -> None:
     async with served_cluster(tmp_path) as (server, client):
         node = Node(metadata=ObjectMeta(name="n"), status=NodeStatus(allocatable=quantities(LISTED)))
