@@ -88,6 +88,13 @@ def test_a_pod_fits_where_enough_is_free_and_init_containers_run_before(waiting:
     assert report.fitting_nodes == fits
 
 
+def test_a_sidecar_keeps_what_it_has_beside_the_containers() -> None:
+    waiting = limited("p", 1, init=1)
+    [sidecar] = (replace(each, restart_policy="Always") for each in waiting.spec.init_containers)
+    beside = replace(waiting, spec=replace(waiting.spec, init_containers=(sidecar,)))
+    assert why(offering(beside, node_1=1, node_2=2)).fitting_nodes == ("node-2",)
+
+
 def test_of_a_resource_that_no_node_may_offer_the_classs_condition_is_told() -> None:
     report = why(offering(limited("p"), refusal=REFUSAL))
     assert report.verdict is Verdict.BLOCKED

@@ -13,6 +13,7 @@ from kerf_dra.api.kerf.v1alpha1 import DEVICE_PLUGIN, ResourceClassObject
 from kerf_dra.api.model.names import list_names
 from kerf_dra.api.model.quantity import Quantity
 from kerf_dra.driver.diagnostics.cluster_state import OfferedResource
+from kerf_dra.driver.scheduling.resource_fit import pod_requests
 
 
 def find_offered(classes: Iterable[ResourceClassObject], nodes: Iterable[NodeSetup]) -> Iterator[OfferedResource]:
@@ -102,14 +103,8 @@ class ResourceUse:
 
 
 def count_wanted(pod: Pod, is_meant: Callable[[str], bool]) -> Mapping[str, int]:
-    """Return how many a pod needs at a time of each resource that ``is_meant``: init containers run before others."""
-    found: Counter[str] = Counter()
-    for container in pod.spec.containers:
-        found.update(_find_limits(container.resources.limits, is_meant))
-    for container in pod.spec.init_containers:
-        for name, amount in _find_limits(container.resources.limits, is_meant).items():
-            found[name] = max(found[name], amount)
-    return found
+    """Return how many a pod needs at a time of each resource that ``is_meant``."""
+    return {name: int(amount) for name, amount in pod_requests(pod).items() if is_meant(name)}
 
 
 def read_amount(text: str | None) -> int:
@@ -118,7 +113,3 @@ def read_amount(text: str | None) -> int:
         return int(Quantity(text or "0"))
     except InvalidQuantityError:
         return 0
-
-
-def _find_limits(limits: Mapping[str, Quantity], is_meant: Callable[[str], bool]) -> Mapping[str, int]:
-    return {name: int(amount) for name, amount in limits.items() if is_meant(name) and int(amount)}
