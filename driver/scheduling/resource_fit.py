@@ -12,8 +12,7 @@ whose pods request 5.
 """
 
 from collections import Counter
-from collections.abc import Container as Set
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
@@ -44,8 +43,6 @@ class Shortage:
 
     resource: str
     requested: Quantity
-    used: Quantity
-    """What the pods of the node request."""
     allocatable: Quantity
 
     def __str__(self) -> str:
@@ -91,7 +88,7 @@ def pod_requests(pod: Pod) -> dict[str, Quantity]:
 
 
 def find_shortages(
-    requests: Amounts, allocatable: Amounts, used: NodeRequests, backed: Set[str] = frozenset()
+    requests: Amounts, allocatable: Amounts, used: NodeRequests, backed: Container[str] = frozenset()
 ) -> list[Shortage]:
     """Return of which resources a node has too little left for one more pod with ``requests``.
 
@@ -105,8 +102,7 @@ def find_shortages(
             continue
         taken = used.pods * NANO if name == PODS else used.nano[name]
         if requested.nano > total.nano - taken:
-            in_use = _quantity(name, taken)
-            short.append(Shortage(resource=name, requested=requested, used=in_use, allocatable=total))
+            short.append(Shortage(resource=name, requested=requested, allocatable=total))
     return short
 
 
@@ -119,11 +115,9 @@ class _CountedPod(NamedTuple):
 class RequestLedger:
     """What the pods of each node request, while pods come and go."""
 
-    def __init__(self, pods: Iterable[Pod] = ()) -> None:
+    def __init__(self) -> None:
         self._nodes: dict[str, NodeRequests] = {}
         self._pods: dict[ObjectRef, _CountedPod] = {}
-        for pod in pods:
-            self.set_pod(pod)
 
     def set_pod(self, pod: Pod, node: str = "") -> None:
         """Count ``pod`` on its node, or on ``node``, to which it has just been bound; a finished one not at all.

@@ -27,6 +27,13 @@ def one(name: str, policy: str = "", *, limits: dict[str, str] | None = None, **
     return {"name": name, "resources": resources, **({"restartPolicy": policy} if policy else {})}
 
 
+def count(*pods: Pod) -> RequestLedger:
+    ledger = RequestLedger()
+    for each in pods:
+        ledger.set_pod(each)
+    return ledger
+
+
 def amounts(found: Mapping[str, Quantity]) -> dict[str, str]:
     return {name: str(amount) for name, amount in found.items()}
 
@@ -125,8 +132,8 @@ NODE = {"cpu": Quantity("4"), "memory": Quantity("8Gi"), "pods": Quantity("2"), 
 def test_a_node_that_lacks_something_says_what(
     wanted: dict[str, Any], running: list[dict[str, Any]], said: list[str]
 ) -> None:
-    ledger = RequestLedger(
-        pod(f"r{number}", node="n", containers=[one("c", **requests)]) for number, requests in enumerate(running)
+    ledger = count(
+        *(pod(f"r{number}", node="n", containers=[one("c", **requests)]) for number, requests in enumerate(running))
     )
     requests = pod_requests(pod(containers=[one("c", **wanted)]))
     found = find_shortages(requests, NODE, ledger.of_node("n"), {"backed.example/x"})
@@ -142,7 +149,7 @@ def test_a_resource_that_the_node_lists_is_judged_although_a_class_backs_it() ->
 
 def test_pods_count_on_their_node_until_they_finish_or_go() -> None:
     first, second = (pod(name, node="n", containers=[one("c", cpu="1")]) for name in ("first", "second"))
-    ledger = RequestLedger([first, second, pod("elsewhere", node="m", containers=[one("c", cpu="7")])])
+    ledger = count(first, second, pod("elsewhere", node="m", containers=[one("c", cpu="7")]))
     ledger.set_pod(second)  # seen again
     ledger.set_pod(pod("waiting", containers=[one("c", cpu="9")]))
     assert (ledger.of_node("n").pods, ledger.of_node("n").nano["cpu"]) == (2, 2 * 10**9)
