@@ -142,6 +142,7 @@ async def test_the_embedded_cluster_is_checked_and_what_it_does_not_serve_is_sai
         "container-runtime": "warning",
         "other-drivers": "ok",
         "device-plugins": "ok",
+        "double-allocation": "ok",
         "extended-resources": "ok",
         "clock": "ok",
     }

@@ -138,6 +138,7 @@ async def read_cluster(
             reviews=await read_or_unread(_review_accounts(client, accounts.namespace, needed)),
             nodes=await read_or_unread(_list_nodes(client)),
             slices=() if is_classic else await read_or_unread(list_slices(client)),
+            claims=() if is_classic else await read_or_unread(_list_structured_claims(client)),
             classes=await read_or_unread(_list_classes(client)),
             own_drivers=frozenset(family.driver for family in installed_families().values()),
             skew_s=connection.skew_s,
@@ -187,6 +188,11 @@ async def _list_claims(client: Client) -> Sequence[ListResult[ResourceClaim] | L
         return [await client.list_all(classic.resource.claims)]
     api = await discover(client)
     return [await client.list_all(api.resource.resource_claims)]
+
+
+async def _list_structured_claims(client: Client) -> Sequence[ResourceClaim]:
+    """Return the claims of all namespaces where the scheduler allocates. Raises UnsupportedError and ApiError."""
+    return (await client.list_all((await discover(client)).resource.resource_claims)).items
 
 
 async def read_or_unread(reading: Awaitable[T]) -> T | Unread:

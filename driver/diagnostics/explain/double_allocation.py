@@ -1,24 +1,38 @@
 """Hardware that several claims hold although only one can: two schedulers, or a scheduler with a fault, gave it twice.
 
-Three kinds are found: one device for two claims, shares of a device that sum up to more than its capacity (KEP-5075),
-and partitions that together consume more of a shared counter than there is (KEP-4815). Of the claims that are
-involved one stays: one whose pod has started, else the one that was allocated first.
+Four kinds are found: one device for two claims, shares of a device that sum up to more than its capacity (KEP-5075),
+partitions that together consume more of a shared counter than there is (KEP-4815), and a device beside one that was cut
+from it, by their UUIDs (``device_parts``). Of the claims that are involved one stays: one whose pod has started, else
+the one that was allocated first.
 """
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
+from kerf_dra.api.core.v1 import Node
 from kerf_dra.api.model.allocations import DeviceRequestAllocationResult
 from kerf_dra.api.model.claims import ResourceClaim
 from kerf_dra.api.model.devices import Device
+from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.api.model.names import DeviceId, ObjectRef, list_names
+from kerf_dra.driver.allocation.explain.holders import PoolKey
 from kerf_dra.driver.allocation.semantics.allocated_state import PoolId
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex, pods_of
+from kerf_dra.driver.diagnostics.device_parts import find_given_parts
 from kerf_dra.driver.diagnostics.explain.device_faults import find_device
 from kerf_dra.driver.diagnostics.explain.next_steps import delete_command
 from kerf_dra.driver.diagnostics.explain.pod_status import has_started
 from kerf_dra.driver.diagnostics.explain.report import Cause, CauseCode
+
+_ONE_SCHEDULER: Final = "run one scheduler only for pods with such claims"
+"""What prevents that one hardware is given twice."""
+_SEPARATE: Final = (
+    "its driver does not count what they share, so no scheduler sees it: have classes select either cards or parts of "
+    "cards, and keep nodes with both apart"
+)
+"""What prevents it where a device and a part of it are published without shared counters."""
 
 
 @dataclass(slots=True)
@@ -44,6 +58,34 @@ def find_double_allocations(cluster: ClusterIndex, claims: Sequence[ResourceClai
                 if len(involved) > 1 and involved not in seen:
                     seen.add(involved)
                     yield _cause(cluster, claim, result, sorted(involved), what)
+        yield from _given_parts(cluster, claim, seen)
+
+
+def _given_parts(cluster: ClusterIndex, claim: ResourceClaim, seen: set[frozenset[ObjectRef]]) -> Iterator[Cause]:
+    """Yield a cause for each set of claims with ``claim``, where one has a device and one has a part of it."""
+    for pool in {(result.driver, result.pool): result for result in _results(claim)}.values():
+        beside = _pools_beside(cluster, pool)
+        slices = (slice_ for each in beside for slice_ in cluster.slices.newest_of_pool(PoolId(*each)))
+        for given in find_given_parts(cluster.claims_by_pool.find(beside), slices):
+            involved = frozenset((given.part_of, given.whole_of))
+            if claim.ref in involved and involved not in seen:
+                seen.add(involved)
+                result = next(each for each in _results(claim) if each.id in (given.part, given.whole))
+                what = f"device {given.part} is a part of device {given.whole} (parentUUID)"
+                yield _cause(cluster, claim, result, sorted(involved), what, _SEPARATE)
+
+
+def _results(claim: ResourceClaim) -> Sequence[DeviceRequestAllocationResult]:
+    return claim.status.allocation.devices.results if claim.status.allocation else ()
+
+
+def _pools_beside(cluster: ClusterIndex, result: DeviceRequestAllocationResult) -> list[PoolKey]:
+    """Return the pools, of any driver, that may have the hardware of a device: those of its node."""
+    own = PoolId(result.driver, result.pool)
+    published = cluster.slices.newest_of_pool(own)
+    node = published[0].spec.node_name if published else None
+    beside = cluster.pools(Node(metadata=ObjectMeta(name=node))) if node else frozenset()
+    return sorted({own, *beside})
 
 
 def _conflicts(
@@ -109,8 +151,16 @@ def _cause(
     result: DeviceRequestAllocationResult,
     involved: Sequence[ObjectRef],
     what: str,
+    remedy: str = _ONE_SCHEDULER,
 ) -> Cause:
     others = [str(ref) for ref in involved if ref != claim.ref]
+    if not others:
+        return Cause(
+            code=CauseCode.DOUBLE_ALLOCATION,
+            message=f"claim {claim.ref} has the same hardware twice: {what}",
+            next_step=f"have the claim or its template ask for one of them; {remedy}",
+            objects=(f"device {result.id}", f"claim {claim.ref}"),
+        )
     stays = min(involved, key=lambda ref: (not _runs(cluster, ref), _allocated_at(cluster.claims[ref]), ref))
     ending = [ref for ref in involved if ref != stays]
     pods = [pod for ref in ending for pod in pods_of(cluster.claims[ref])]
@@ -119,7 +169,7 @@ def _cause(
     return Cause(
         code=CauseCode.DOUBLE_ALLOCATION,
         message=f"claim {claim.ref} and claim {list_names(others)} have the same hardware: {what}",
-        next_step=f"{steps}: claim {stays}, {why}, keeps it; run one scheduler only for pods with such claims",
+        next_step=f"{steps}: claim {stays}, {why}, keeps it; {remedy}",
         objects=(f"device {result.id}", *(f"claim {ref}" for ref in involved), *(f"pod {pod}" for pod in pods)),
     )
 

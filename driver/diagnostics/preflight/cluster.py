@@ -8,9 +8,12 @@ from typing import Final, NamedTuple
 
 from kerf_dra.api.core.v1 import CustomResourceDefinition, NodeSetup
 from kerf_dra.api.kerf.v1alpha1 import ResourceClassObject
+from kerf_dra.api.model.claims import ResourceClaim
 from kerf_dra.api.model.devices import ResourceSlice
 from kerf_dra.api.resource.registry import VERSIONS
 from kerf_dra.driver.diagnostics.extended_resources.offered_resources import find_offered
+from kerf_dra.driver.diagnostics.preflight.allocations import CHECK as ALLOCATIONS
+from kerf_dra.driver.diagnostics.preflight.allocations import check_allocations
 from kerf_dra.driver.diagnostics.preflight.container_runtime import CHECK as RUNTIME
 from kerf_dra.driver.diagnostics.preflight.container_runtime import check_versions
 from kerf_dra.driver.diagnostics.preflight.other_drivers import PLUGINS, check_device_plugins, check_drivers
@@ -103,6 +106,8 @@ class ClusterFacts:
     nodes: Sequence[NodeSetup] | Unread
     slices: Sequence[ResourceSlice] | Unread
     """Those of all drivers."""
+    claims: Sequence[ResourceClaim] | Unread
+    """Those of all namespaces; empty where drivers allocate."""
     classes: Sequence[ResourceClassObject] | Unread
     """Kerf's ResourceClasses."""
     own_drivers: frozenset[str]
@@ -288,6 +293,15 @@ def _check_other_drivers(facts: ClusterFacts) -> Iterator[CheckResult]:
     yield from check_device_plugins(facts.nodes, published)
 
 
+def _check_allocations(facts: ClusterFacts) -> Iterator[CheckResult]:
+    if facts.is_classic or isinstance(facts.slices, Unread):
+        return  # slices that cannot be read are said by the check of other drivers
+    if isinstance(facts.claims, Unread):
+        yield unread(ALLOCATIONS, "ResourceClaims", facts.claims)
+        return
+    yield from check_allocations(facts.claims, facts.slices)
+
+
 def _check_extended_resources(facts: ClusterFacts) -> Iterator[CheckResult]:
     if isinstance(facts.classes, Unread):
         yield unread(_RESOURCES, "ResourceClasses", facts.classes)
@@ -347,6 +361,7 @@ _CHECKS: Final[Sequence[Callable[[ClusterFacts], Iterator[CheckResult]]]] = (
     _check_permissions,
     _check_nodes,
     _check_other_drivers,
+    _check_allocations,
     _check_extended_resources,
     _check_clock,
 )

@@ -75,6 +75,7 @@ CLUSTER: Final = ClusterFacts(
     reviews=(AccountReview(account="kerf-system/kerf-controller", needed=NEEDED, denied=frozenset()),),
     nodes=(node(),),
     slices=(CARD,),
+    claims=(),
     classes=(),
     own_drivers=frozenset({GPU}),
     skew_s=0.3,

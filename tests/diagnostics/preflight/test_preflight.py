@@ -133,6 +133,7 @@ CLUSTERS: Sequence[tuple[dict[str, Any], str]] = [
     ({"nodes": (node(kubelet="v1.32.2"),)}, "warning kubelet-version: node-1: kubelet v1.32.2 lets no two plugins"),
     ({"nodes": (node(kubelet="?"),)}, "warning kubelet-version: node-1: '?' is not a version"),
     ({"slices": FORBIDDEN}, "warning other-drivers: ResourceSlices cannot be read"),
+    ({"claims": FORBIDDEN}, "warning double-allocation: ResourceClaims cannot be read"),
     (
         {"slices": (CARD, published("gpu.nvidia.com", {"gpu.nvidia.com/uuid": "GPU-1"}))},
         "problem other-drivers: driver gpu.nvidia.com publishes the same cards as Kerf on node-1 (such as gpu-1)",
