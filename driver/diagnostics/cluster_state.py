@@ -1,6 +1,7 @@
 """A snapshot of the objects of a cluster that diagnostics need: the content of a dump."""
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
@@ -14,6 +15,20 @@ from kerf_dra.api.model.claims import DeviceClass, ResourceClaim, ResourceClaimT
 from kerf_dra.api.model.classic import ClassicClaim, ClassicClass, ClassicTemplate, PodSchedulingContext
 from kerf_dra.api.model.devices import DeviceTaintRule, ResourceSlice
 from kerf_dra.api.model.quantity import Quantity
+
+NODE_REASONS: Final = frozenset(
+    {
+        "InUseOutsideKerf",
+        "CardInQuarantine",
+        "CardModeUnavailable",
+        "CardsNotDiscovered",
+        "PartitionGone",
+        "SharesNotPublished",
+        "CardFree",
+        "CardsDiscovered",
+    }
+)
+"""The reasons of events about nodes that a snapshot keeps: why plugins of Kerf withhold devices, and that they end."""
 
 
 class ClassicState(Value):

@@ -19,15 +19,14 @@ from kerf_dra.api.kerf.v1alpha1 import RESOURCE_CLASSES
 from kerf_dra.api.model.metadata import share_texts
 from kerf_dra.api.wire import Kind, projected_kind
 from kerf_dra.driver.allocation.pools.interned_slices import CompactSlice, InternedSlices, SliceCompactor
-from kerf_dra.driver.diagnostics.cluster_state import ClassicState, ClusterState, PluginPodState
-from kerf_dra.driver.diagnostics.explain.node_events import NODE_REASONS
+from kerf_dra.driver.diagnostics.cluster_state import NODE_REASONS, ClassicState, ClusterState, PluginPodState
+from kerf_dra.driver.diagnostics.devices.runtime_messages import find_device_failure
 from kerf_dra.driver.diagnostics.extended_resources.discovered_devices import (
     DiscoveredDeviceUse,
     find_discovered,
 )
 from kerf_dra.driver.diagnostics.extended_resources.offered_resources import find_offered, offers_resources
 from kerf_dra.driver.diagnostics.node_fit import sum_requests
-from kerf_dra.driver.diagnostics.runtime_messages import find_device_failure
 from kerf_dra.driver.kube.discovery import ClassicFeatures, discover, discover_classic, prove_absence
 from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.http.errors import ForbiddenError, NotFoundError

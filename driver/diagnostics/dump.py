@@ -55,7 +55,7 @@ from kerf_dra.api.model.metadata import Condition, ObjectMeta, ObjectT
 from kerf_dra.api.wire import dec_hook, enc_hook
 from kerf_dra.driver.allocation.pools.interned_slices import InternedSlices
 from kerf_dra.driver.diagnostics.cluster_state import ClassicState, ClusterState
-from kerf_dra.driver.diagnostics.runtime_messages import find_device_failure
+from kerf_dra.driver.diagnostics.devices.runtime_messages import find_device_failure
 
 API_VERSION: Final = "kerf.dev/v1alpha1"
 KIND: Final = "ClusterDump"

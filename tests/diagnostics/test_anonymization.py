@@ -18,13 +18,13 @@ from kerf_dra.driver.diagnostics.anonymization import anonymize
 from kerf_dra.driver.diagnostics.anonymization.pseudonyms import Pseudonyms, SnapshotWords, is_public
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
 from kerf_dra.driver.diagnostics.cluster_state import ClusterState
+from kerf_dra.driver.diagnostics.devices.runtime_messages import find_device_failure
 from kerf_dra.driver.diagnostics.dump import decode_dump, encode_dump, redact
-from kerf_dra.driver.diagnostics.explain.kubelet_messages import classify_message, is_runtime_failure
+from kerf_dra.driver.diagnostics.explain.events.kubelet_messages import classify_message, is_runtime_failure
 from kerf_dra.driver.diagnostics.explain.why import explain_claim, explain_pod
 from kerf_dra.driver.diagnostics.explain.workload_pods import explain_workload
 from kerf_dra.driver.diagnostics.frag import measure_fragmentation
 from kerf_dra.driver.diagnostics.plan import plan_workloads
-from kerf_dra.driver.diagnostics.runtime_messages import find_device_failure
 from tests.fakes.cluster_states import (
     allocate_claims,
     claim,

@@ -2,9 +2,13 @@
 
 import pytest
 
-from kerf_dra.driver.diagnostics.explain.kubelet_messages import classify_message, is_plugin_away, is_runtime_failure
+from kerf_dra.driver.diagnostics.devices.runtime_messages import find_cdi_names, find_device_failure
+from kerf_dra.driver.diagnostics.explain.events.kubelet_messages import (
+    classify_message,
+    is_plugin_away,
+    is_runtime_failure,
+)
 from kerf_dra.driver.diagnostics.explain.report import CauseCode
-from kerf_dra.driver.diagnostics.runtime_messages import find_cdi_names, find_device_failure
 from tests.fakes.kubelet_texts import DEVICE_TEXTS, KILL_TEXTS, OTHER_TEXTS, PREPARE_TEXTS
 
 

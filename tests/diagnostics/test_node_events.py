@@ -5,8 +5,7 @@ import pytest
 from kerf_dra.api.core.v1 import Event, ObjectReference, Taint
 from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
-from kerf_dra.driver.diagnostics.cluster_state import ClusterState
-from kerf_dra.driver.diagnostics.explain.node_events import NODE_REASONS
+from kerf_dra.driver.diagnostics.cluster_state import NODE_REASONS, ClusterState
 from kerf_dra.driver.diagnostics.explain.report import WhyReport
 from kerf_dra.driver.diagnostics.explain.why import explain_pod
 from tests.fakes.cluster_states import claim, device_class, node, pod, replace, slices, state

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from kerf_dra.driver.diagnostics.runtime_messages import DeviceFailure
+from kerf_dra.driver.diagnostics.devices.runtime_messages import DeviceFailure
 
 SOCKET: Final = "/var/lib/kubelet/plugins/gpu.kerf.dev/dra.sock"
 

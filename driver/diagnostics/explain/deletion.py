@@ -13,7 +13,7 @@ from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.api.model.names import ObjectRef, list_names
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
 from kerf_dra.driver.diagnostics.explain.device_faults import absent_step, why_absent, why_silent
-from kerf_dra.driver.diagnostics.explain.kubelet_messages import is_plugin_away, is_runtime_failure
+from kerf_dra.driver.diagnostics.explain.events.kubelet_messages import is_plugin_away, is_runtime_failure
 from kerf_dra.driver.diagnostics.explain.next_steps import merge_causes
 from kerf_dra.driver.diagnostics.explain.pod_start import check_node_of_pod
 from kerf_dra.driver.diagnostics.explain.pod_status import HeldClaim, events_about, running_containers

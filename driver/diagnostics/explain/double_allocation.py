@@ -20,7 +20,7 @@ from kerf_dra.api.model.names import DeviceId, ObjectRef, list_names
 from kerf_dra.driver.allocation.explain.holders import PoolKey
 from kerf_dra.driver.allocation.semantics.allocated_state import PoolId
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex, pods_of
-from kerf_dra.driver.diagnostics.device_parts import find_given_parts
+from kerf_dra.driver.diagnostics.devices.device_parts import find_given_parts
 from kerf_dra.driver.diagnostics.explain.device_faults import find_device
 from kerf_dra.driver.diagnostics.explain.next_steps import delete_command
 from kerf_dra.driver.diagnostics.explain.pod_status import has_started

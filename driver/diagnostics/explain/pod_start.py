@@ -14,10 +14,10 @@ from kerf_dra.api.model.claims import ResourceClaim
 from kerf_dra.api.model.metadata import Condition
 from kerf_dra.api.model.names import list_names
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
-from kerf_dra.driver.diagnostics.explain.container_devices import find_container_faults, find_unhealthy_devices
 from kerf_dra.driver.diagnostics.explain.device_faults import find_device_faults, find_driver_faults
 from kerf_dra.driver.diagnostics.explain.double_allocation import find_double_allocations
-from kerf_dra.driver.diagnostics.explain.kubelet_messages import classify_message
+from kerf_dra.driver.diagnostics.explain.events.container_devices import find_container_faults, find_unhealthy_devices
+from kerf_dra.driver.diagnostics.explain.events.kubelet_messages import classify_message
 from kerf_dra.driver.diagnostics.explain.next_steps import merge_causes, recreate_step
 from kerf_dra.driver.diagnostics.explain.pod_status import HeldClaim, events_about, has_started, waiting_containers
 from kerf_dra.driver.diagnostics.explain.report import Cause, CauseCode, Verdict

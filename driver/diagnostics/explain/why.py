@@ -30,9 +30,9 @@ from kerf_dra.driver.diagnostics.explain.class_faults import (
 )
 from kerf_dra.driver.diagnostics.explain.classic_claims import explain_classic_claim, explain_classic_pod
 from kerf_dra.driver.diagnostics.explain.deletion import check_claim_deletion, check_pod_deletion, verdict_of_deletion
+from kerf_dra.driver.diagnostics.explain.events.node_events import find_withheld_cards
 from kerf_dra.driver.diagnostics.explain.next_steps import merge_causes, misfit_causes, recreate_step
 from kerf_dra.driver.diagnostics.explain.node_check import InvalidClaimsError, NodeCheck, check_node, group_nodes
-from kerf_dra.driver.diagnostics.explain.node_events import find_withheld_cards
 from kerf_dra.driver.diagnostics.explain.pod_claims import (
     PodClaims,
     describe_claim,

@@ -5,7 +5,7 @@ from typing import Final
 
 from kerf_dra.api.model.claims import ResourceClaim
 from kerf_dra.api.model.devices import ResourceSlice
-from kerf_dra.driver.diagnostics.device_parts import find_given_parts
+from kerf_dra.driver.diagnostics.devices.device_parts import find_given_parts
 from kerf_dra.driver.diagnostics.preflight.results import CheckResult, ok, problem
 
 CHECK: Final = "double-allocation"

@@ -10,15 +10,15 @@ from typing import Final
 from kerf_dra.api.core.v1 import ContainerStateTerminated, ContainerStatus, Pod, ResourceHealth
 from kerf_dra.api.model.names import list_names
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
-from kerf_dra.driver.diagnostics.explain.next_steps import recreate_step
-from kerf_dra.driver.diagnostics.explain.pod_status import HeldClaim, container_statuses, events_about
-from kerf_dra.driver.diagnostics.explain.report import Cause, CauseCode
-from kerf_dra.driver.diagnostics.runtime_messages import (
+from kerf_dra.driver.diagnostics.devices.runtime_messages import (
     START_REASONS,
     DeviceFailure,
     find_cdi_names,
     find_device_failure,
 )
+from kerf_dra.driver.diagnostics.explain.next_steps import recreate_step
+from kerf_dra.driver.diagnostics.explain.pod_status import HeldClaim, container_statuses, events_about
+from kerf_dra.driver.diagnostics.explain.report import Cause, CauseCode
 
 RUNTIME_FAILED: Final = ("Failed", "FailedCreatePodSandBox")
 """The kubelet's reasons of events that quote the container runtime."""

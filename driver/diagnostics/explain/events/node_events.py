@@ -33,8 +33,6 @@ _ENDS: Final[Mapping[str, frozenset[str]]] = {
     "CardsDiscovered": frozenset({"CardsNotDiscovered"}),
 }
 """The problems of a card or backend that an event ends."""
-NODE_REASONS: Final = frozenset((*_PROBLEMS, *_ENDS))
-"""The reasons of events about nodes that diagnostics read."""
 _SUBJECT: Final = re.compile(r"card \S+ \((?P<uuid>[^)]+)\)|card (?P<bare>\S+)|backend (?P<backend>\S+)")
 """How the messages name their subject: a card with its UUID, by its UUID alone, or a backend."""
 
