@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import pytest
 
+from kerf_dra.driver.diagnostics.explain.report import Verdict
 from tests.e2e.why_audit import Stage, find_flaws, find_stays
 
 CAUSE: Final = {"code": "preparing", "message": "no fault is found", "next_step": "wait some seconds"}
@@ -34,6 +35,10 @@ STAGES: Final[Mapping[str, tuple[dict[str, Any], Stage | None]]] = {
     "a pod whose container is being created": (pod(node="node-1", waits="ContainerCreating"), None),
     "a pod whose container has no image": (pod(node="node-1", waits="ErrImagePull"), Stage.STARTING),
     "a pod that runs": (pod(node="node-1", phase="Running"), None),
+    "a pod of which a container has no CDI file any more": (
+        pod(node="node-1", phase="Running", waits="CreateContainerError"),
+        Stage.FAILING,
+    ),
     "a pod that is being deleted": (pod(node="node-1", phase="Running", is_deleted=True), Stage.ENDING),
     "a pod that has ended": (pod(node="node-1", phase="Succeeded", is_deleted=True), None),
     "a pod without devices": (pod(has_devices=False), None),
@@ -41,7 +46,7 @@ STAGES: Final[Mapping[str, tuple[dict[str, Any], Stage | None]]] = {
 
 
 @pytest.mark.parametrize(("document", "stage"), STAGES.values(), ids=STAGES.keys())
-def test_pods_with_devices_that_wait_start_or_end_are_found(document: dict[str, Any], stage: Stage | None) -> None:
+def test_pods_with_devices_that_wait_start_fail_or_end_are_found(document: dict[str, Any], stage: Stage | None) -> None:
     assert [stay.stage for stay in find_stays([document])] == ([stage] if stage else [])
 
 
@@ -65,3 +70,10 @@ FLAWS: Final[Mapping[str, tuple[list[dict[str, str]], bool, list[str]]]] = {
 @pytest.mark.parametrize(("causes", "is_long", "flaws"), FLAWS.values(), ids=FLAWS.keys())
 def test_what_a_report_lacks_is_told(causes: list[dict[str, str]], is_long: bool, flaws: list[str]) -> None:
     assert [*find_flaws({"causes": causes}, is_long=is_long)] == flaws
+
+
+@pytest.mark.parametrize("verdict", Verdict)
+def test_of_a_pod_that_does_not_run_no_report_may_say_that_all_is_well(verdict: Verdict) -> None:
+    good = {"verdict": verdict, "causes": [{**CAUSE, "code": "driver-absent"}]}
+    flaws = ["all is well, of a pod that does not run"] if verdict is Verdict.HAS_DEVICES else []
+    assert [*find_flaws(good, is_long=False)] == flaws

@@ -2,8 +2,8 @@
 
 The pods of all namespaces are listed every second. One that has waited for a node, started or ended for some seconds is
 asked about, by ``kerf why pods`` as a user asks; each answer must have a reason code of the documented list and a next
-step. A pod that stays is asked about again: then ``preparing``, which says that nothing was found, is no answer any
-more.
+step, and none may say that all is well of a pod that does not run. A pod that stays is asked about again: then
+``preparing``, which says that nothing was found, is no answer any more.
 """
 
 import json
@@ -36,11 +36,18 @@ _EMPTY: Final = frozenset({CauseCode.PREPARING})
 """Codes that name no reason: right for a moment, and not for a pod that stays."""
 
 
+_ABOUT_TO_START: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
+"""The kubelet's reasons for containers that wait for nothing of their own."""
+_WELL: Final = frozenset({"has-devices"})
+"""The verdicts that all is well, which no pod has that does not run."""
+
+
 class Stage(StrEnum):
     """What a pod with devices is doing."""
 
     WAITING = "waiting for a node"
     STARTING = "starting"
+    FAILING = "on a node, with a container that does not run"
     ENDING = "ending"
 
 
@@ -55,7 +62,7 @@ class Stay:
 
 
 def find_stays(pods: Sequence[Document]) -> Iterator[Stay]:
-    """Yield the pods with devices that wait, start or end."""
+    """Yield the pods with devices that wait, start, fail or end."""
     for pod in pods:
         metadata = pod["metadata"]
         if stage := _stage_of(pod):
@@ -70,7 +77,7 @@ def _stage_of(pod: Document) -> Stage | None:
     if "deletionTimestamp" in pod["metadata"]:
         return Stage.ENDING
     if status.get("phase") != "Pending":
-        return None
+        return Stage.FAILING if _waiting_reasons(status) - _ABOUT_TO_START else None
     if "nodeName" not in spec:
         return Stage.WAITING
     return None if _is_creating(status) else Stage.STARTING
@@ -81,13 +88,19 @@ def _is_creating(status: Document) -> bool:
     is_ready = any(
         one["type"] == "PodReadyToStartContainers" and one["status"] == "True" for one in status.get("conditions", ())
     )
+    return is_ready and _waiting_reasons(status) <= _ABOUT_TO_START
+
+
+def _waiting_reasons(status: Document) -> set[str]:
+    """Return why containers wait."""
     containers = (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ()))
-    waits = {one["state"]["waiting"].get("reason", "") for one in containers if "waiting" in one.get("state", {})}
-    return is_ready and waits <= {"", "ContainerCreating", "PodInitializing"}
+    return {one["state"]["waiting"].get("reason", "") for one in containers if "waiting" in one.get("state", {})}
 
 
 def find_flaws(report: Document, *, is_long: bool) -> Iterator[str]:
-    """Yield what a user misses in the report on a pod that waits or ends; ``is_long``: has done so for LONG_S."""
+    """Yield what a user misses in the report on a pod that does not run or ends; ``is_long``: for LONG_S now."""
+    if report.get("verdict") in _WELL:
+        yield "all is well, of a pod that does not run"
     codes = {cause["code"] for cause in report["causes"]}
     if not codes:
         yield "no reason"
@@ -195,7 +208,8 @@ class WhyAudit:
             report = reports.get(stay.name)
             if report is not None:
                 self.answers.append(report)
-                flaws = [*find_flaws(report, is_long=age_s >= LONG_S * load_factor())]
+                has_moved_on = report["verdict"] in _WELL and stay not in still
+                flaws = [] if has_moved_on else [*find_flaws(report, is_long=age_s >= LONG_S * load_factor())]
             else:
                 flaws = ["kerf why knows no such pod"] if stay in still else []
             self.flaws += (f"pod {namespace}/{stay.name}, {stay.stage}: {flaw}; {report}" for flaw in flaws)
