@@ -248,8 +248,8 @@ def _relevant(events: Iterable[Event], pods: Iterable[Pod]) -> Iterator[Event]:
 def _is_relevant(event: Event, pods: Container[str]) -> bool:
     """Whether an event says something of devices; ``pods`` are the UIDs of those that use some."""
     about = event.involved_object
-    if about.kind == "Node":
-        return event.reason in NODE_REASONS
+    if about.kind == "Node":  # which is in no namespace: a tenant's event can only be about one in the tenant's own
+        return event.reason in NODE_REASONS and about.namespace in ("", "default")
     if event.reason != _FAILED:
         return about.uid in pods
     component = event.source.component or event.reporting_component
