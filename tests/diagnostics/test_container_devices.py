@@ -175,6 +175,16 @@ def test_an_earlier_failure_of_a_container_that_runs_does_not_count() -> None:
     assert (answer.verdict, answer.causes) == (Verdict.HAS_DEVICES, ())
 
 
+@pytest.mark.parametrize("started", [False, True], ids=["before Kubernetes 1.29", "with a sandbox"])
+def test_each_container_is_told_once_by_what_it_waits_for(started: bool) -> None:
+    image, devices = waits("ImagePullBackOff"), waits("CreateContainerError", CDI)
+    now = two_claims(container("a", waiting=image), container("b", waiting=devices), started=started)
+    answer = explain(now)
+    assert answer.verdict is Verdict.CANNOT_START
+    assert [cause.code for cause in answer.causes] == ["device-injection-failed", "container-waiting"]
+    assert "container a waits: ImagePullBackOff" in answer.causes[1].message
+
+
 def test_a_sandbox_that_cannot_get_devices_is_a_fault_before_any_container_is_there() -> None:
     now = replace(two_claims(started=False), events=(runtime_event(CDI, "FailedCreatePodSandBox"),))
     answer = explain(now)

@@ -16,7 +16,11 @@ from kerf_dra.api.model.names import list_names
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
 from kerf_dra.driver.diagnostics.explain.device_faults import find_device_faults, find_driver_faults
 from kerf_dra.driver.diagnostics.explain.double_allocation import find_double_allocations
-from kerf_dra.driver.diagnostics.explain.events.container_devices import find_container_faults, find_unhealthy_devices
+from kerf_dra.driver.diagnostics.explain.events.container_devices import (
+    find_container_faults,
+    find_failing_containers,
+    find_unhealthy_devices,
+)
 from kerf_dra.driver.diagnostics.explain.events.kubelet_messages import classify_message
 from kerf_dra.driver.diagnostics.explain.next_steps import merge_causes, recreate_step
 from kerf_dra.driver.diagnostics.explain.pod_status import HeldClaim, events_about, has_started, waiting_containers
@@ -91,27 +95,29 @@ def check_running(
     cluster: ClusterIndex, pod: Pod, claims: Sequence[HeldClaim], found: Sequence[ResourceClaim]
 ) -> tuple[Cause, ...]:
     """Return what a pod that has started should know: containers that wait, and faults of its devices."""
-    failing = tuple(find_container_faults(cluster, pod, claims))
-    waiting = tuple(
-        Cause(
-            code=CauseCode.CONTAINER_WAITING,
-            message=f"the devices are prepared, and container {name} waits: {reason}",
-            next_step=f"kubectl describe pod {pod.metadata.name} -n {pod.metadata.namespace}, not about devices",
-            objects=(f"pod {pod.ref}",),
-            is_fault=False,
-        )
-        for name, reason in waiting_containers(pod).items()
-        if not failing
-    )
     return merge_causes(
         (
-            *failing,
+            *find_container_faults(cluster, pod, claims),
             *find_unhealthy_devices(pod, claims),
             *find_device_faults(cluster, claims),
             *find_double_allocations(cluster, found),
-            *waiting,
+            *_check_waiting(cluster, pod),
         )
     )
+
+
+def _check_waiting(cluster: ClusterIndex, pod: Pod) -> Iterator[Cause]:
+    """Yield a cause for each container that waits for something other than its devices."""
+    failing = find_failing_containers(cluster, pod)
+    for name, reason in waiting_containers(pod).items():
+        if name not in failing:
+            yield Cause(
+                code=CauseCode.CONTAINER_WAITING,
+                message=f"the devices are prepared, and container {name} waits: {reason}",
+                next_step=f"kubectl describe pod {pod.metadata.name} -n {pod.metadata.namespace}, not about devices",
+                objects=(f"pod {pod.ref}",),
+                is_fault=False,
+            )
 
 
 def check_start(
@@ -145,10 +151,10 @@ def check_start(
         else:
             said = f"{causes[index].message}; {failure.message}"
             causes[index] = replace(causes[index], message=said)
-    waits = waiting_containers(pod)
-    if not (failures or waits or any(cause.is_fault for cause in causes)):
+    waiting = tuple(_check_waiting(cluster, pod))
+    if not (failures or waiting or any(cause.is_fault for cause in causes)):
         causes += _waits_beside_devices(cluster, pod) or (_preparing(cluster, pod, claims),)
-    return merge_causes((*causes, *(check_running(cluster, pod, (), ()) if waits else ())))
+    return merge_causes((*causes, *waiting))
 
 
 def verdict_of_start(pod: Pod, causes: Sequence[Cause]) -> tuple[Verdict, str]:

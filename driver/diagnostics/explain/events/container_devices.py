@@ -4,7 +4,7 @@ The kubelet has prepared the claims then. What a runtime says of a container is 
 started again in the state before, or in an event; the health is what the driver reports to the kubelet (KEP-4680).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from kerf_dra.api.core.v1 import ContainerStateTerminated, ContainerStatus, Pod, ResourceHealth
@@ -17,7 +17,12 @@ from kerf_dra.driver.diagnostics.devices.runtime_messages import (
     find_device_failure,
 )
 from kerf_dra.driver.diagnostics.explain.next_steps import recreate_step
-from kerf_dra.driver.diagnostics.explain.pod_status import HeldClaim, container_statuses, events_about
+from kerf_dra.driver.diagnostics.explain.pod_status import (
+    HeldClaim,
+    container_statuses,
+    events_about,
+    running_containers,
+)
 from kerf_dra.driver.diagnostics.explain.report import Cause, CauseCode
 
 RUNTIME_FAILED: Final = ("Failed", "FailedCreatePodSandBox")
@@ -45,8 +50,7 @@ def find_container_faults(
 
     ``alternatives`` are other nodes that fit.
     """
-    found = dict(_failing_containers(cluster, pod))
-    for name, message in found.items():
+    for name, message in find_failing_containers(cluster, pod).items():
         kind = find_device_failure(message)
         assert kind is not None, "only such messages are found"
         used = _claims_of(pod, name, claims)
@@ -96,22 +100,22 @@ def _unhealthy(pod: Pod) -> Iterator[tuple[str, ResourceHealth]]:
             yield from ((resource.name, each) for each in resource.resources if each.health == "Unhealthy")
 
 
-def _failing_containers(cluster: ClusterIndex, pod: Pod) -> Iterator[tuple[str, str]]:
-    """Yield the containers that do not run because of their devices, with the runtime's message.
+def find_failing_containers(cluster: ClusterIndex, pod: Pod) -> Mapping[str, str]:
+    """Return the runtime's message of each container that does not run because of its devices, by name.
 
     The name is empty for the sandbox of the pod.
     """
     statuses = container_statuses(pod)
-    found = [(each.name, message) for each in statuses if (message := _message_of(each))]
-    yield from found
+    found = {each.name: message for each in statuses if (message := _message_of(each))}
     if found or (statuses and all(each.state.running is not None for each in statuses)):
-        return
+        return found
     for event in events_about(cluster, pod, *RUNTIME_FAILED):
         if find_device_failure(event.message):
-            waiting = [each.name for each in statuses if each.state.running is None]
+            running = running_containers(pod)
+            names = [each.name for each in (*statuses, *pod.spec.containers) if each.name not in running]
             is_sandbox = event.reason != RUNTIME_FAILED[0]
-            yield "" if is_sandbox else next(iter(waiting), pod.spec.containers[0].name), event.message
-            return
+            return {"" if is_sandbox else next(iter(names), ""): event.message}
+    return {}
 
 
 def _message_of(status: ContainerStatus) -> str:
