@@ -11,10 +11,17 @@ from kerf_dra.api.core.v1 import Affinity, NodeAffinity, PodSchedulingGate, Tain
 from kerf_dra.api.model.claims import (
     CapacityRequirements,
     DeviceConstraint,
+    DeviceRequest,
     ResourceClaimTemplate,
     ResourceClaimTemplateSpec,
 )
-from kerf_dra.api.model.devices import DeviceTaint, DeviceTaintRule, DeviceTaintRuleSpec, DeviceTaintSelector
+from kerf_dra.api.model.devices import (
+    DeviceTaint,
+    DeviceTaintRule,
+    DeviceTaintRuleSpec,
+    DeviceTaintSelector,
+    ResourceSlice,
+)
 from kerf_dra.api.model.metadata import Condition, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
 from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.api.model.quantity import Quantity
@@ -452,3 +459,29 @@ def test_where_ending_a_claim_helps_it_is_still_waited_for() -> None:
     answer = explain_requests(full_cluster(2), "7g-80gb")
     assert answer.remedies
     assert all("wait until" in cause.next_step for cause in answer.causes)
+
+
+def test_nodes_that_differ_only_in_what_is_free_of_a_device_are_one_group() -> None:
+    """A cluster of shared devices had a group for each node."""
+    names = ("node-1", "node-2", "node-3")
+    shared = [_share_cards(each) for name in names for each in slices(name)]
+    now = state(*map(node, names), published=shared)
+    for name, amount in zip(names, ("70Gi", "60Gi", "50Gi"), strict=True):
+        now = allocate_claims(now, claim(name, _some_memory(amount)), on=name)
+    answer = explain_requests(now, _some_memory("40Gi"))
+    [group] = answer.groups
+    assert group.nodes == names
+    [miss] = group.reasons[0].near_misses
+    assert {"memory >= 40Gi (as requested)", "clients >= 48 (no amount is requested: all of it)"} < {
+        unmet.condition for unmet in miss.unmet
+    }
+
+
+def _some_memory(amount: str) -> DeviceRequest:
+    return request("gpu", "whole", capacity=CapacityRequirements(requests={"memory": Quantity(amount)}))
+
+
+def _share_cards(published: ResourceSlice) -> ResourceSlice:
+    """Return the slice with devices that several claims may share."""
+    devices = tuple(replace(each, allow_multiple_allocations=True) for each in published.spec.devices)
+    return replace(published, spec=replace(published.spec, devices=devices))

@@ -23,6 +23,8 @@ from kerf_dra.driver.allocation.semantics.capacity import (
 
 SOURCE: Final = "capacity"
 """The source of the conditions that amounts are."""
+FREE: Final = "free"
+"""The name of the amount that is left of a device, beside its total."""
 
 
 def find_short_devices(
@@ -72,7 +74,7 @@ def _find_short(
         left = total.nano - taken.get(name, 0)
         if needed.is_allowed and needed.amount.nano <= left:
             continue
-        values = ("free", str(Quantity.of_nano(left, total.family))), ("total", str(total))
+        values = (FREE, str(Quantity.of_nano(left, total.family))), ("total", str(total))
         yield FailedCondition(SOURCE, _describe(name, needed, capacity[name]), values), left
 
 

@@ -8,6 +8,7 @@ from kerf_dra.api.core.v1 import Node, Pod
 from kerf_dra.api.errors import PermanentError
 from kerf_dra.api.model.claims import ResourceClaim
 from kerf_dra.driver.allocation import DoesNotFit, Failed, Fits, Obstacle
+from kerf_dra.driver.allocation.explain.amounts import FREE
 from kerf_dra.driver.allocation.explain.diagnosis import RELEASABLE, Diagnosis
 from kerf_dra.driver.allocation.explain.near_misses import NearMissGroup
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
@@ -173,9 +174,13 @@ def _in_the_way(node: Node, diagnoses: Iterable[Diagnosis]) -> Iterator[BlockedC
 
 
 def _without_names(reason: NodeReason) -> object:
-    """Return what the reasons of equal nodes have in common."""
-    misses = tuple(
-        (miss.devices, tuple((one.source, one.condition, *sorted(one.has.items())) for one in miss.unmet))
-        for miss in reason.near_misses
-    )
+    """Return what the reasons of equal nodes have in common: of amounts not how much is free there now."""
+    misses = tuple(dict.fromkeys(map(_without_free, reason.near_misses)))
     return reason.claim, reason.request, reason.obstacle, reason.message, misses, reason.taints
+
+
+def _without_free(miss: NearMiss) -> object:
+    unmet = tuple(
+        (one.source, one.condition, *sorted(item for item in one.has.items() if item[0] != FREE)) for one in miss.unmet
+    )
+    return unmet if any(FREE in one.has for one in miss.unmet) else (miss.devices, unmet)

@@ -112,9 +112,9 @@ def find_failing_containers(cluster: ClusterIndex, pod: Pod) -> Mapping[str, str
     for event in events_about(cluster, pod, *RUNTIME_FAILED):
         if find_device_failure(event.message):
             running = running_containers(pod)
-            names = [each.name for each in (*statuses, *pod.spec.containers) if each.name not in running]
+            names = (*(each.name for each in statuses), *(each.name for each in pod.spec.containers))
             is_sandbox = event.reason != RUNTIME_FAILED[0]
-            return {"" if is_sandbox else next(iter(names), ""): event.message}
+            return {"" if is_sandbox else next((name for name in names if name not in running), ""): event.message}
     return {}
 
 
