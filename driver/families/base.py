@@ -125,6 +125,8 @@ class Family:
     """The attributes of all its devices, by name; names without a domain belong to the driver's."""
     capacities: Mapping[str, str]
     """The capacities of all its devices: their descriptions by name."""
+    divided: tuple[str, ...] = ()
+    """Those that shares of a device may divide: the first that the device has any of. Empty: it is not known here."""
     minimums: tuple[str, ...] = ()
     """The capacities of which a class may set a minimum (``spec.minimum``)."""
     class_fields: frozenset[str] = frozenset()
@@ -180,8 +182,10 @@ class Family:
                 f"{properties} attributes and capacities; at most {MAX_PROPERTIES - FREE_PROPERTIES} are possible, so "
                 f"that {FREE_PROPERTIES} of Kubernetes' {MAX_PROPERTIES} stay free",
             )
-        if unknown := sorted({*self.minimums} - {*self.capacities}):
-            raise InvalidFamilyError(self.name, f"minimums {', '.join(unknown)} are not its capacities")
+        if unknown := sorted({*self.minimums, *self.divided} - {*self.capacities}):
+            raise InvalidFamilyError(
+                self.name, f"minimums, or what is divided, {', '.join(unknown)} are not its capacities"
+            )
         if unknown := sorted(self.class_fields - CLASS_FIELDS):
             raise InvalidFamilyError(self.name, f"class fields {', '.join(unknown)} do not exist")
         needed = _SELECTED_ATTRIBUTES | {_ATTRIBUTE_OF[field] for field in self.class_fields if field in _ATTRIBUTE_OF}

@@ -34,6 +34,10 @@ _DIVIDED_POLICIES: Final = {
     v.CAPACITY_COMPUTE_UNIT_PERCENT: CapacityRequestPolicy(
         default=Quantity(100), valid_range=CapacityRange(min=Quantity(1), step=Quantity(1))
     ),
+    # Ten claims that name no amount share a card without memory: as few as a person would let share a display's GPU.
+    v.CAPACITY_MILLICORES: CapacityRequestPolicy(
+        default=Quantity(100), valid_range=CapacityRange(min=Quantity(1), step=Quantity(1))
+    ),
 }
 """The policies of divided capacities that are not bytes."""
 _COUNTED_POLICIES: Final = {

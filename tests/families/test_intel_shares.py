@@ -24,7 +24,7 @@ from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.api.model.quantity import Quantity
 from kerf_dra.driver.allocation import AllocatedState, Budget, Features, Fits, NodeView, PoolIndex, allocate
 from kerf_dra.driver.families.gpu_intel import GPU_INTEL
-from kerf_dra.driver.families.gpu_intel.catalog import intel_gpus
+from kerf_dra.driver.families.gpu_intel.catalog import describe_card, intel_gpus
 from kerf_dra.driver.families.gpu_intel.geometry import intel_geometry
 from kerf_dra.driver.partitions.geometry import Card
 from kerf_dra.driver.partitions.pool_compiler import SliceLayout, compile_pool
@@ -32,7 +32,11 @@ from kerf_dra.driver.partitions.publish_order import publish_order
 from kerf_dra.driver.partitions.shared_devices import order_shared_partitions
 
 DRIVER: Final = GPU_INTEL.driver
-MODELS: Final = {gpu.id: gpu for gpu in intel_gpus()}
+INTEGRATED: Final = describe_card(0x7D55, 0, 1)
+"""Graphics in a processor, without memory of its own."""
+UNKNOWN: Final = describe_card(0x0BD5, 0, 2)
+"""A card of two tiles whose driver does not state its memory."""
+MODELS: Final = {gpu.id: gpu for gpu in (*intel_gpus(), INTEGRATED)} | {"unknown": UNKNOWN}
 
 
 def inventory(model: str, cards: int) -> PoolIndex:
@@ -139,3 +143,33 @@ def test_tiles_of_a_card_are_used_up_before_another_card_is_opened() -> None:
     tiles = f'{EXCLUSIVE} && device.attributes["{DRIVER}"].profile == "1t"'
     first, second, third, fourth = (device.split("-1t-")[0] for (device,) in give_out(pools, tiles, [{}] * 5))
     assert first == second != third == fourth
+
+
+@pytest.mark.parametrize(
+    ("requests", "given"),
+    [
+        ([{"millicores": "200"}] * 6, 5),
+        ([{"millicores": "500"}, {"millicores": "501"}], 1),
+        ([{}] * 11, 10),
+        ([{"millicores": "1000"}, {"millicores": "1"}], 1),
+        ([{"millicores": "0"}], 1),
+        ([{"memory": "1Gi"}], 0),
+    ],
+    ids=str,
+)
+def test_a_card_without_memory_is_shared_by_millicores(requests: list[dict[str, str]], given: int) -> None:
+    """Nobody could share a processor's graphics: shares divided the memory, of which it has none. A share of nothing is
+    rounded up to the least one.
+    """
+    assert len(give_out(inventory("0x7d55", 1), SHARED, requests)) == given
+
+
+def test_the_second_card_is_shared_once_the_first_is_full() -> None:
+    found = give_out(inventory("0x7d55", 2), SHARED, [{"millicores": "500"}] * 5)
+    assert found == [("gpu-intel-0-shared",)] * 2 + [("gpu-intel-1-shared",)] * 2
+
+
+def test_tiles_of_a_card_whose_memory_is_not_known_are_shared_by_their_part_of_its_millicores() -> None:
+    tile = f'device.attributes["{DRIVER}"].shared && device.attributes["{DRIVER}"].profile == "1t"'
+    found = give_out(inventory("unknown", 1), tile, [{"millicores": "250"}] * 5)
+    assert [device for (device,) in found] == ["gpu-intel-0-1t-at-0-shared"] * 2 + ["gpu-intel-0-1t-at-1-shared"] * 2

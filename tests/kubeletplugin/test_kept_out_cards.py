@@ -18,6 +18,7 @@ from kerf_dra.driver.kubeletplugin.inventory.restrictions import (
     KeptOutCards,
     KnownAllocations,
     OrphanedDevices,
+    UnusableDevices,
 )
 from kerf_dra.driver.kubeletplugin.inventory.surveys import SurveyTracker
 from kerf_dra.driver.partitions.slice_limits import SliceLayout
@@ -241,6 +242,7 @@ def test_a_node_inventory_has_every_device_of_a_drained_card_tainted_and_no_othe
         surveys=SurveyTracker(driver=DRIVER),
         refusals=RefusalTracker(driver=DRIVER, now=lambda: 0),
         allocated=allocated,
+        unusable=UnusableDevices(driver=DRIVER),
         kept_out=kept_out,
     )
     target = PublishTarget(driver=DriverName(DRIVER), node=NODE, layout=layout, vocabularies=VOCABULARIES)

@@ -71,6 +71,8 @@ class Requirement:
     """The condition in CEL."""
     capacity: str = ""
     """The capacity of which the requirement is a minimum; empty: it is not a minimum."""
+    divided: tuple[str, ...] = ()
+    """The capacities of which a device must have one to meet it ever: shares divide it."""
     needs_support: bool = False
     """Whether it is about what hardware can do, not about which device it is: while no device published can, whatever
     its size, claims of the class would wait in vain."""
@@ -205,6 +207,7 @@ def _requirements(
             field=_ALLOCATION,
             wants=_IN_SHARES if is_shared else "exclusive allocation",
             cel=selectors.attribute_is(family, v.ATTRIBUTE_SHARED, is_shared),
+            divided=family.divided if is_shared else (),
         )
     yield from _host_requirements(spec, of_family)
     if spec.nodes is not None and spec.nodes != NodeChoice():

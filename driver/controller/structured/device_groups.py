@@ -190,6 +190,7 @@ class DeviceGroupIndex:
             *[attributes[name].string if name in attributes else None for name in _TEXTS],
             *[attributes[name].value if name in attributes else None for name in self._booleans[family.driver]],
             *[capacity[name].value.nano if name in capacity else None for name in family.minimums],
+            *[name in capacity and bool(capacity[name].value) for name in family.divided],
         )
         kind = self._known.get(key)
         if kind is None:

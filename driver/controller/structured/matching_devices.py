@@ -65,6 +65,8 @@ class Mismatch(NamedTuple):
     message: str
     field: str = ""
     """The field of the class that no device satisfies; empty: no field is at fault."""
+    is_final: bool = False
+    """Whether none of these devices can ever satisfy it."""
 
 
 def explain_mismatch(
@@ -82,17 +84,27 @@ def explain_mismatch(
         matches = compile_selector(requirement.cel) if requirement.field else lambda _driver, _device: True
         meeting = [group for group in left if matches(group.driver, group.device)]
         if not meeting:
-            return Mismatch(_mismatch_message(requirement, met, left), requirement.field)
+            is_final = bool(requirement.divided) and not any(_has_any(group, requirement.divided) for group in left)
+            return Mismatch(_mismatch_message(requirement, met, left, is_final=is_final), requirement.field, is_final)
         left = meeting
         met.append(requirement)
     return Mismatch("devices match now")
 
 
-def _mismatch_message(missed: Requirement, met: Sequence[Requirement], left: Sequence[DeviceGroup]) -> str:
+def _has_any(group: DeviceGroup, capacities: Iterable[str]) -> bool:
+    held = group.kind.device.capacity
+    return any(name in held and held[name].value for name in capacities)
+
+
+def _mismatch_message(
+    missed: Requirement, met: Sequence[Requirement], left: Sequence[DeviceGroup], *, is_final: bool
+) -> str:
     those = ", ".join(requirement.wants for requirement in met if requirement.field)
     total = sum(group.total for group in left)
     with_those = f" with {those}" if those else ""
     message = f"{missed.field}: none of the {total} published devices{with_those} has {missed.wants}"
+    if is_final:
+        message += f", and none can have it: shares divide {' or '.join(missed.divided)}, of which they have nothing"
     if missed.capacity:
         largest = max(
             (group.kind.device_type for group in left), key=lambda each: (each.size(missed.capacity), str(each))

@@ -157,7 +157,7 @@ class ClassReconciler:
             unsupported = find_unsupported(compiled, published.groups(), self._compile_selector)
         except KerfError as error:
             return MatchCount(devices=None, reason=str(error))
-        is_awaited = compiled.is_awaited(mismatch.field)
+        is_awaited = compiled.is_awaited(mismatch.field) and not mismatch.is_final
         return MatchCount(devices=devices, reason=mismatch.message, unsupported=unsupported, is_awaited=is_awaited)
 
     def _record_event(self, held: ResourceClassObject, event: ClassEvent) -> None:

@@ -65,6 +65,7 @@ FPGA: Final = Family(
             v.CAPACITY_COMPUTE_UNIT_PERCENT: "The function's compute units, each of which is 100.",
         }
     ),
+    divided=("computeUnitPercent",),
     minimums=("slots", "lut", "dsp"),
     class_fields=frozenset({"minimum", "function", "allocation", "config"}),
     configurations=MappingProxyType({"FpgaConfig": FpgaConfig}),

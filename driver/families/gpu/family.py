@@ -74,6 +74,7 @@ GPU: Final = Family(
             "clients": "The processes that MPS serves on the device at a time; a share takes one unless it names more.",
         }
     ),
+    divided=("memory",),
     minimums=("memory", "computeSlices"),
     class_fields=frozenset({"profile", "minimum", "sharing", "allocation", "config"}),
     configurations=MappingProxyType({"GpuConfig": GpuConfig}),

@@ -50,6 +50,7 @@ GPU_INTEL: Final = Family(
             "tiles": "Tiles (stacks) of the card.",
         }
     ),
+    divided=("memory", "millicores"),
     minimums=("memory", "tiles"),
     class_fields=frozenset({"profile", "minimum", "allocation", "config"}),
     configurations=MappingProxyType({"IntelGpuConfig": IntelGpuConfig}),

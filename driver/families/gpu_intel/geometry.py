@@ -29,7 +29,11 @@ _MODELS: Final = 256
 
 @lru_cache(maxsize=_MODELS)
 def intel_geometry(gpu: IntelGpu) -> Geometry:
-    """Return the geometry of ``gpu``: the same object as long as it is in use."""
+    """Return the geometry of ``gpu``: the same object as long as it is in use.
+
+    Shares divide its memory. Graphics in a processor have none of their own, and not every driver states a card's:
+    then shares divide its time, in millicores.
+    """
     return Geometry(
         kind=KIND,
         model=gpu.id,
@@ -37,7 +41,7 @@ def intel_geometry(gpu: IntelGpu) -> Geometry:
         units=gpu.tiles,
         specs=order_specs(_specs(gpu)),
         attributes=(("productName", Attribute.of(gpu.product)), ("series", Attribute.of(gpu.series))),
-        shareable=v.CAPACITY_MEMORY,
+        shareable=v.CAPACITY_MEMORY if gpu.memory_bytes else v.CAPACITY_MILLICORES,
     )
 
 

@@ -6,6 +6,9 @@ import pytest
 from kerf_dra.api.kerf.v1alpha1 import MatchingDevices
 from kerf_dra.api.model.devices import ResourceSlice
 from kerf_dra.api.resource.v1 import KINDS
+from kerf_dra.driver.families.gpu_intel.catalog import describe_card
+from kerf_dra.driver.families.gpu_intel.geometry import intel_geometry
+from kerf_dra.driver.partitions.geometry import Card
 from tests.fakes.published_slices import fpgas, gpus, slices
 
 from .cluster import Cluster, verdicts
@@ -133,3 +136,28 @@ def _renamed(published: ResourceSlice, old: str, new: str) -> ResourceSlice:
     """Driver branch 61x prints other names for the profiles of a GB300 than 59x, which the tables follow."""
     text = msgspec.json.encode(KINDS.resource_slices.encode(published))
     return KINDS.resource_slices.decode(text.replace(f'"{old}"'.encode(), f'"{new}"'.encode()))
+
+
+async def test_a_class_in_shares_of_what_shares_cannot_divide_says_so() -> None:
+    """A function without compute units: the condition promised shares within seconds, for ever."""
+    cluster = Cluster()
+    cluster.publish(*slices("n1", fpgas("quad", count=2)))
+    cluster.put_class("shares", {"device": "fpga", "function": "aes-gcm", "allocation": "Shared"})
+    await cluster.settle("shares")
+    condition = cluster.condition("shares", "Matching")
+    assert (condition.status, condition.reason) == ("False", "NothingMatches")
+    assert condition.message.endswith(
+        "has shared allocation, and none can have it: shares divide computeUnitPercent, of which they have nothing"
+    )
+
+
+async def test_a_class_in_shares_of_graphics_without_memory_waits_and_matches() -> None:
+    cluster = Cluster()
+    cards = [Card(uuid=f"INTEL-{n}", index=n, geometry=intel_geometry(describe_card(0x7D55, 0, 1))) for n in range(2)]
+    cluster.publish(*slices("n1", cards))
+    cluster.put_class("shares", {"device": "gpu-intel", "cut": "Whole", "allocation": "Shared"})
+    await cluster.settle("shares")
+    assert cluster.condition("shares", "Matching").reason == "NotOfferedYet"
+    cluster.publish(*slices("n1", cards, shareable=frozenset({None}), generation=2))
+    await cluster.settle("shares")
+    assert cluster.condition("shares", "Matching").reason == "DevicesMatch"

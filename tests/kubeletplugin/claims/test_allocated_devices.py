@@ -282,7 +282,7 @@ def test_any_device_of_a_claim_conflicts_with_any_device_of_any_other() -> None:
         others = [record("beside", *beside[:1]), record("other", beside[1], one)]
         with pytest.raises(DeviceInUseError) as raised:
             check_conflicts(wanted, others, NAMESPACE)
-        assert raised.value.holder == others[1].claim
+        assert raised.value.holders == (others[1].claim,)
         assert str(one.share.id) in str(raised.value)
 
 

@@ -8,7 +8,12 @@ from kerf_dra.api.model.devices import DeviceTaint
 from kerf_dra.api.model.names import DeviceId
 from kerf_dra.driver.kubeletplugin.backends.base import CardSurvey, FoundPartition
 from kerf_dra.driver.kubeletplugin.inventory.refusals import RefusalTracker
-from kerf_dra.driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, KnownAllocations, OrphanedDevices
+from kerf_dra.driver.kubeletplugin.inventory.restrictions import (
+    DeviceRestrictions,
+    KnownAllocations,
+    OrphanedDevices,
+    UnusableDevices,
+)
 from kerf_dra.driver.kubeletplugin.inventory.surveys import SurveyTracker
 from kerf_dra.driver.partitions.geometry import Partition, Placement
 from tests.fakes.cards import gpu
@@ -31,6 +36,7 @@ def restrictions() -> DeviceRestrictions:
         surveys=SurveyTracker(driver=DRIVER),
         refusals=RefusalTracker(driver=DRIVER, now=lambda: 0),
         allocated=KnownAllocations({}),
+        unusable=UnusableDevices(driver=DRIVER),
     )
 
 

@@ -276,6 +276,18 @@ def test_a_share_says_how_much_of_the_card_it_has(machine: IntelMachine) -> None
     assert f"KERF_MILLICORES_{name}" not in variables(known.edits(unlimited))
 
 
+def test_a_share_of_graphics_without_memory_says_how_many_millicores_it_has(machine: IntelMachine) -> None:
+    for number, address in enumerate((FIRST, SECOND)):
+        machine.add_card(number, address, INTEGRATED, driver="i915", render=128 + number)
+    known = backend(machine, card0=[])
+    first, second = known.discover()
+    assert {first.geometry.shareable, second.geometry.shareable} == {"millicores"}, "one states none, one nothing"
+    (handle,) = prepare(known, allocated(first, None, consumed={"millicores": "200"}))
+    found = variables(known.edits(handle))
+    assert [value for name, value in found.items() if name.startswith("KERF_MILLICORES")] == ["200"]
+    assert not any(name.startswith("KERF_MEMORY_LIMIT") for name in found)
+
+
 # Faults
 
 
