@@ -7,6 +7,7 @@ import pytest
 
 from kerf_dra.api.model.devices import Device
 from kerf_dra.api.model.names import ClaimRef, DriverName
+from kerf_dra.driver.kubeletplugin.backends.base import CardChange, HealthState
 from kerf_dra.driver.kubeletplugin.backends.card_selection import CardSelection
 from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice
 from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, build_device_set
@@ -227,6 +228,22 @@ async def test_an_extended_resource_has_no_more_of_the_card_than_containers_have
             node.kubelet.end("one")
             listed = await node.kubelet.wait_list(RESOURCE, 4)
             assert not [each for each in listed if each.startswith("gpu-1")]
+
+
+async def test_what_an_administrator_does_with_the_card_is_no_alarm(caplog: pytest.LogCaptureFixture) -> None:
+    """It is bound to another driver for a virtual machine, for example, and is lost to its backend."""
+    with machine() as node:
+        keep_out(node, SECOND)
+        async with node.plugin():
+            await until(lambda: "gpu-0" in published(node))
+            node.backend.cards = [card for card in node.backend.cards if card.uuid != "GPU-1"]
+            for card_uuid in ("GPU-1", "GPU-0"):
+                node.backend.tell(CardChange(card_uuid=card_uuid))
+                node.backend.report(card_uuid, "it fell off the bus", state=HealthState.LOST)
+            await until(lambda: bool(published(node)["gpu-0"].taints))
+            assert metrics.REGISTRY.get_sample_value("kerf_unhealthy_devices", {"driver": DRIVER}) == 1
+    said = [entry.getMessage() for entry in caplog.records]
+    assert [message for message in said if "is lost" in message] == ["card GPU-0 is lost: it fell off the bus"]
 
 
 @pytest.mark.parametrize("layout", [SliceLayout.SPLIT, SliceLayout.COMBINED])

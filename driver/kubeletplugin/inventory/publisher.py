@@ -181,7 +181,8 @@ class DevicePublisher:
             self._problems.note("inventory", f"the devices cannot be published: {error}")
         else:
             self._problems.clear("inventory")
-        _UNHEALTHY.labels(self._settings.driver_name).set(len(self._health_tracker.unhealthy))
+        unhealthy = [part for part in self._health_tracker.unhealthy if not self._is_kept_out(part[0])]
+        _UNHEALTHY.labels(self._settings.driver_name).set(len(unhealthy))
         self._metrics.update(self.cards, self._find_use())
         self.refreshed.notify()
 
@@ -272,12 +273,17 @@ class DevicePublisher:
                 if isinstance(event, HealthChange):
                     self._apply_health_change(event)
                 elif isinstance(event, CardChange):
-                    self._on_card_change(event.card_uuid)
+                    if not self._is_kept_out(event.card_uuid):
+                        self._on_card_change(event.card_uuid)
                 else:
                     self.request_refresh()
 
+    def _is_kept_out(self, card_uuid: str) -> bool:
+        """Whether nothing of a card is published, because an administrator uses it for something else."""
+        return self._restrictions is not None and self._restrictions.kept_out.is_unpublished(card_uuid)
+
     def _apply_health_change(self, change: HealthChange) -> None:
-        if self._health_tracker.update(change):
+        if self._health_tracker.update(change) and not self._is_kept_out(change.card_uuid):
             _log.warning(
                 "card %s%s is %s%s",
                 change.card_uuid,

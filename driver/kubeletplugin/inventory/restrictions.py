@@ -107,6 +107,8 @@ class KeptOutCards:
         self._found: dict[str, Sequence[Card]] = {}
         self._drained: dict[str, Card] = {}
         """Those that are drained, by UUID, as of the last ``select``."""
+        self._kept: set[str] = set()
+        """The UUIDs of all that are or were kept out: one may go when it is bound to another driver."""
         self._has_listed = False
 
     @property
@@ -140,6 +142,7 @@ class KeptOutCards:
         """Take note of what ``backend`` has discovered, and return what of it is to be published."""
         self._found[backend] = found
         kept = {card.uuid: card for card in self._list_kept(backend)}
+        self._kept |= kept.keys()
         drained = {uuid: card for uuid, card in kept.items() if self._allocated.holds_any(card)}
         self._drained = {uuid: card for uuid, card in self._drained.items() if uuid not in kept} | drained
         return [card for card in found if card.uuid not in kept or card.uuid in drained]
@@ -147,6 +150,10 @@ class KeptOutCards:
     def note_list(self) -> None:
         """Note that it was asked which devices claims have."""
         self._has_listed = True
+
+    def is_unpublished(self, card_uuid: str) -> bool:
+        """Whether a card is kept out and not drained, also one that is not there any more."""
+        return card_uuid in self._kept and card_uuid not in self._drained
 
     def is_withheld(self, card_uuid: str, device: DeviceId) -> bool:
         """Whether a device of a card that is drained is not published: no claim has it."""

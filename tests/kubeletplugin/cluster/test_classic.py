@@ -125,7 +125,9 @@ async def test_an_api_server_that_hangs_keeps_no_plugin_from_ending(anyio_backen
     server.put("nodeinventories", {"metadata": {"name": "node-1-gpu.kerf.dev"}})
     features = ClassicFeatures(kubernetes=(1, 30), resource=KINDS)
     async with anyio.create_task_group() as tasks:
-        cluster = ClassicCluster(server.client(), features, NodeWatch(server.client(), node()), settings(), now=lambda: NOON)
+        cluster = ClassicCluster(
+            server.client(), features, NodeWatch(server.client(), node()), settings(), now=lambda: NOON
+        )
         tasks.start_soon(cluster.run, lambda: None)
         await anyio.sleep(1)
         server.faults.append(hanging)
