@@ -10,7 +10,7 @@ from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.cdi import ContainerEdits
 from kerf_dra.driver.kubeletplugin.backends.base import Handle
-from tests.fakes.claims import CONSUMER, NAMESPACE, claim
+from tests.fakes.claims import CONSUMER, NAMESPACE, claim, result
 from tests.fakes.hardware import FakeBackend
 from tests.fakes.kubelet import ClaimError
 from tests.kubeletplugin.deviceplugin.node import RESOURCE, offering_node
@@ -24,6 +24,13 @@ class MaskingBackend(FakeBackend):
     def request_edits(self, handles: Sequence[Handle]) -> ContainerEdits:
         names = sorted(str(handle["device"]) for handle in handles if "-at-" in str(handle["device"]))
         return ContainerEdits(env=(f"MASK={'+'.join(names)}",)) if names else ContainerEdits()
+
+
+class LimitingBackend(FakeBackend):
+    """A backend that says how much memory each device has, as those for GPUs do of shares."""
+
+    def edits(self, handle: Handle) -> ContainerEdits:
+        return ContainerEdits(env=("KERF_DEVICE_X=uuid", "KERF_MEMORY_LIMIT_X=64"))
 
 
 @pytest.fixture
@@ -100,3 +107,15 @@ async def test_a_container_with_several_devices_of_a_resource_gets_one_variable_
             await node.kubelet.wait_list(RESOURCE, 2)
             answer = await node.kubelet.allocate(RESOURCE, FIRST, SECOND)
             assert answer.envs["MASK"] == f"{FIRST}+{SECOND}"
+
+
+async def test_two_shares_of_one_device_give_their_container_two_amounts(node: Machine) -> None:
+    """It had the amount of one of them, under one name."""
+    node.backend = LimitingBackend(node.backend.cards, node.backend.file)
+    shares = [result(f"{FIRST}-shared", share=name, request=name) for name in ("one", "other")]
+    held = node.cluster.add(claim("both", *shares))
+    async with node.plugin():
+        assert await node.kubelet.prepare(held)
+        written = node.cdi_spec(held.uid)
+        assert [written.count(f"{name}=") for name in ("KERF_MEMORY_LIMIT_X", "KERF_MEMORY_LIMIT_X_2")] == [1, 1]
+        assert written.count("KERF_DEVICE_X=uuid") == 2
