@@ -22,6 +22,7 @@ import anyio
 from kerf_dra.api.model.times import format_unix_time
 from kerf_dra.driver.kubeletplugin.backends.base import (
     Backend,
+    BusReader,
     CardAbsentError,
     CardChange,
     CardSurvey,
@@ -29,6 +30,7 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
     HardwareBusyError,
     HardwareRefusedError,
     HealthChange,
+    UnlistedCard,
 )
 from kerf_dra.driver.kubeletplugin.backends.survey_validation import survey_card
 from kerf_dra.driver.partitions.geometry import Card
@@ -277,6 +279,17 @@ class CardExecutor:
         cards = tuple(await self._call_backend(backend_name, "discover", self._discovery_timeout_s, discover))
         self._units.update((card.uuid, card.units) for card in cards)
         return cards
+
+    async def list_unlisted(self, backend_name: str, cards: Sequence[Card]) -> Sequence[UnlistedCard]:
+        """Return the cards on the bus that are none of ``cards``, where a backend can say so.
+
+        Raises what the backend raises, and HardwareBusyError when it does not answer.
+        """
+        backend = self.backend(backend_name)
+        if not isinstance(backend, BusReader):
+            return ()
+        operation, limit_s = "list_unlisted", self._discovery_timeout_s
+        return await self._call_backend(backend_name, operation, limit_s, backend.list_unlisted, cards)
 
     async def wait_for_events(self, backend_name: str) -> Sequence[HealthChange | CardChange | DiscoveryChange]:
         """Wait for a backend's events for at most a minute, from the moment that ``discover`` has opened it.

@@ -124,6 +124,7 @@ class DevicePublisher:
         """The cards of this process as they were discovered last, with nothing loaded, by UUID."""
         self._record_problems = ProblemLog(_log)
         self._problems = ProblemLog(_log, logging.ERROR)
+        self._unlisted = {name: ProblemLog(_log) for name in card_executor.backends}
         self._unknown_cards = ProblemLog(_log)
         self._kept_out = ProblemLog(_log, logging.INFO)
         self._metrics = CardMetrics(settings.driver_name, settings.node_name)
@@ -308,10 +309,23 @@ class DevicePublisher:
             problem = f"backend {name} cannot discover its cards: {error}"
             if self._problems.note(name, problem):
                 self._report("Warning", "CardsNotDiscovered", problem)
+            await self._log_unlisted(name, ())
         else:
             if self._problems.clear(name):
                 self._report("Normal", "CardsDiscovered", f"backend {name} has discovered its cards: {len(found)}")
             self._found[name] = found
+            await self._log_unlisted(name, found)
+
+    async def _log_unlisted(self, name: str, found: Sequence[Card]) -> None:
+        """Log once which cards on the bus the backend does not list, where nobody seems to want it so."""
+        try:
+            unlisted = await self._card_executor.list_unlisted(name, found)
+        except Exception as error:  # noqa: BLE001  (as above)
+            _log.debug("backend %s cannot say which cards are on the bus: %r", name, error)
+            return
+        self._unlisted[name].replace(
+            f"no card for claims: {card}; {card.next_step}" for card in unlisted if not card.is_expected
+        )
 
     def _list_missed(self) -> list[HeldCard]:
         """List the cards that claims have and that discovery misses, as they were when they were discovered last."""

@@ -14,7 +14,7 @@ from kerf_dra.api.model.devices import Attribute
 from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
 from kerf_dra.api.model.recorded_cards import CardRecord
 from kerf_dra.driver.families.gpu import GPU
-from kerf_dra.driver.kubeletplugin.backends.base import CardChange, HealthChange, HealthState
+from kerf_dra.driver.kubeletplugin.backends.base import CardChange, HealthChange, HealthState, UnlistedCard
 from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
 from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from kerf_dra.driver.kubeletplugin.inventory.publisher import MAX_SETTLE_S, SETTLE_S, DevicePublisher
@@ -55,8 +55,10 @@ class AskedBackend(FakeBackend):
 class Node:
     """Two backends, one with a GPU and one with an FPGA."""
 
-    def __init__(self, min_interval_s: float = 0.0, retry: Backoff = AT_ONCE) -> None:
-        self.gpus = AskedBackend([gpu(0)])
+    def __init__(
+        self, min_interval_s: float = 0.0, retry: Backoff = AT_ONCE, backend: type[AskedBackend] = AskedBackend
+    ) -> None:
+        self.gpus = backend([gpu(0)])
         self.fpgas = FakeBackend([fpga(0)])
         self.health_tracker = DeviceHealthTracker(driver=DRIVER, now=lambda: 0, clock=anyio.current_time)
         self.cluster = FakeCluster()
@@ -346,3 +348,38 @@ async def test_a_card_that_another_version_has_described_otherwise_is_published_
     found = node.publisher.devices.find(held.share.id)
     assert found is not None
     assert (found.partition, found.attributes["model"].string) == (from_card_part(held.part), model)
+
+
+class BusBackend(AskedBackend):
+    """A backend that knows of cards on the bus that it does not list."""
+
+    def __init__(self, cards: Sequence[Card]) -> None:
+        super().__init__(cards)
+        self.unlisted = [
+            UnlistedCard(
+                pci_address=f"0000:0{number}:00.0",
+                pci_id="10de:2330",
+                driver=driver,
+                problem=f"{driver} has it",
+                next_step="bind it",
+                is_expected=is_expected,
+            )
+            for number, (driver, is_expected) in enumerate({"nouveau": False, "vfio-pci": True}.items(), start=1)
+        ]
+
+    def list_unlisted(self, cards: Sequence[Card]) -> Sequence[UnlistedCard]:
+        assert all(card.uuid for card in cards)
+        return self.unlisted
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError("driver not loaded")])
+async def test_a_card_on_the_bus_that_the_backend_does_not_list_is_logged_once(
+    error: Exception | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where the backend fails because of it; a card for a virtual machine is as it should be."""
+    node = Node(backend=BusBackend)
+    node.gpus.discovery_error = error
+    for _ in range(2):
+        await node.publisher.refresh()
+    said = [entry.getMessage() for entry in caplog.records if "no card for claims" in entry.message]
+    assert said == ["no card for claims: 0000:01:00.0 (10de:2330): nouveau has it; bind it"]
