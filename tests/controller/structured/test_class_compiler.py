@@ -90,6 +90,7 @@ NPU: Final = replace(
     driver=DriverName("npu.acme.example"),
     attributes={name: GPU.attributes[name] for name in ("cut", "model", "uuid", "node")},
     capacities={"cores": "Cores."},
+    divided=(),
     minimums=("cores",),
     class_fields=frozenset({"minimum"}),
     geometries=tuple,
