@@ -351,7 +351,7 @@ def test_cards_that_are_kept_out_are_named_with_the_claims_that_have_some_of_the
     assert not re.search(r"^gpu-[01]-", out, re.MULTILINE)
     family = json.loads(run(capsys, choice, "--family=gpu", *excluded, "-o", "json")[1])["families"][0]
     assert [card["uuid"] for card in family["cards"]] == [third]
-    assert [(each["uuid"], each["holders"]) for each in family["keptOut"]] == [
+    assert [(each["uuid"], each["holders"]) for each in family["kept_out"]] == [
         (first, []),
         (second, ["default/training"]),
     ]

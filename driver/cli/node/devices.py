@@ -407,8 +407,8 @@ def _document(found: FamilyDevices) -> dict[str, Any]:
         "holders": found.holders,
         "pool": found.pool,
         "unlisted": found.unlisted,
-        "keptOut": [
-            {"uuid": each.card.uuid, "pciAddress": each.card.pci_bus_id, "reason": each.reason, "holders": each.holders}
+        "kept_out": [
+            {"uuid": each.card.uuid, "pci_address": each.card.pci_bus_id, "reason": each.reason, "holders": each.holders}
             for each in found.kept_out
         ],
     }

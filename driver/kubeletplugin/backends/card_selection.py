@@ -95,10 +95,21 @@ class CardSelection:
         return ""
 
     def list_unknown(self, cards: Iterable[Card]) -> Sequence[str]:
-        """Return the entries that are none of ``cards``, as they were written."""
-        known = {each for card in cards for each in _list_ids(card)}
-        return [text for entries in (self.include, self.exclude) for id_, text in entries.items() if id_ not in known]
+        """Return the entries that are none of ``cards``, as they were written, with a card that may be meant."""
+        known = [each for card in cards for each in _list_ids(card) if each]
+        return [
+            f"{text} ({near} is one)" if (near := _find_near(id_, known)) else text
+            for entries in (self.include, self.exclude)
+            for id_, text in entries.items()
+            if id_ not in known
+        ]
 
 
 def _list_ids(card: Card) -> tuple[str, ...]:
     return (card.uuid.casefold(), normalize_pci_address(card.pci_bus_id) or card.pci_bus_id)
+
+
+def _find_near(id_: str, known: Iterable[str]) -> str:
+    """Return the identity of a card of which ``id_`` is another function, or the beginning of the UUID; empty: none."""
+    begin = id_[: -len("0")] if normalize_pci_address(id_) else id_
+    return next((each for each in known if each.startswith(begin)), "")

@@ -73,6 +73,17 @@ def test_entries_that_are_no_cards_are_known_as_they_were_written() -> None:
     assert selection.list_unknown([FIRST, SECOND]) == ["GPU-Typo", "9b:00.0"]
 
 
+def test_an_entry_that_is_nearly_a_card_names_that() -> None:
+    """An Alveo card is its user function; lspci shows the management function first. NVIDIA's tools take the beginning
+    of a UUID.
+    """
+    selection = CardSelection.of([], ["0000:1b:00.1", "GPU-2e78"])
+    assert selection.list_unknown([FIRST, SECOND]) == [
+        "0000:1b:00.1 (0000:1b:00.0 is one)",
+        f"GPU-2e78 ({SECOND.uuid.casefold()} is one)",
+    ]
+
+
 def test_a_card_of_a_backend_that_is_not_chosen_is_refused() -> None:
     with pytest.raises(BackendUnavailableError, match=r"card xrt=3b:00\.1 is of a backend that is not chosen"):
         select_cards([BackendChoice(name="nvidia"), BackendChoice(name="dfl")], (), [CardEntry("xrt", "3b:00.1")])
