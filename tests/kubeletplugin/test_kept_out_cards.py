@@ -22,6 +22,7 @@ from kerf_dra.driver.kubeletplugin.inventory.restrictions import (
     UnusableDevices,
 )
 from kerf_dra.driver.kubeletplugin.inventory.surveys import SurveyTracker
+from kerf_dra.driver.local.apiserver import ApiServerSettings
 from kerf_dra.driver.partitions.slice_limits import SliceLayout
 from kerf_dra.driver.runtime import metrics
 from tests.fakes.cards import gpu
@@ -29,6 +30,7 @@ from tests.fakes.claims import DRIVER, NODE, VOCABULARIES, claim
 from tests.kubeletplugin.deviceplugin.node import RESOURCE, offering_node
 from tests.kubeletplugin.harness import Machine, machine
 from tests.kubeletplugin.records import device, record
+from tests.kubeletplugin.test_with_the_embedded_cluster import running, site
 from tests.kubeletplugin.wait import until
 
 HELD, OTHER = "gpu-1-2g-2gb-at-0", "gpu-0-2g-2gb-at-0"
@@ -271,3 +273,32 @@ def test_a_node_inventory_has_every_device_of_a_drained_card_tainted_and_no_othe
     assert inputs.taints.keys() == names
     [pool] = devices.pools
     assert {each.name for content in pool.slices for each in content.devices if each.name in names} == {HELD}
+
+
+async def test_an_api_server_shows_a_drained_card_until_its_claim_ends_and_nothing_of_it_afterwards() -> None:
+    """With an API server, simulated hardware and a kubelet over real sockets."""
+    held, beside = "gpu-0-3g-40gb-at-0", "gpu-1-3g-40gb-at-0"
+    async with site(ApiServerSettings()) as place:
+        async with running(place):
+            await place.until_published(held)
+            await place.until_published(beside)
+            ref = await place.allocated(claim("training", held))
+            await place.kubelet.prepare(ref)
+            [uuid] = {
+                each.attributes["uuid"].string or ""
+                for one in await place.complete_slices()
+                for each in one.spec.devices
+                if each.name == "gpu-0"
+            }
+        choice = replace(place.settings.plugins[0].backends[0], cards=CardSelection.of(exclude=[uuid.upper()]))
+        place.change(survey_interval_s=0.05, backends=(choice,))
+        async with running(place):
+            await place.until_published(held, without="gpu-0")
+            assert {name for name in await place.published() if name.startswith("gpu-0")} == {held}
+            await place.kubelet.unprepare(ref)
+            await place.client.delete(place.kinds.resource_claims, ref.name, ref.namespace)
+            await place.until_published(beside, without=held)
+            slices = await place.complete_slices()
+            names = {counters.name for one in slices for counters in one.spec.shared_counters}
+            assert "gpu-1" in names
+            assert "gpu-0" not in names

@@ -408,7 +408,12 @@ def _document(found: FamilyDevices) -> dict[str, Any]:
         "pool": found.pool,
         "unlisted": found.unlisted,
         "kept_out": [
-            {"uuid": each.card.uuid, "pci_address": each.card.pci_bus_id, "reason": each.reason, "holders": each.holders}
+            {
+                "uuid": each.card.uuid,
+                "pci_address": each.card.pci_bus_id,
+                "reason": each.reason,
+                "holders": each.holders,
+            }
             for each in found.kept_out
         ],
     }
