@@ -362,3 +362,24 @@ def test_what_names_no_card_is_bad_input(capsys: pytest.CaptureFixture[str], bac
     code, _, err = run(capsys, backend, f"--exclude-card={card}")
     assert code == 2
     assert "Invalid value for '--exclude-card'" in err
+
+
+def test_a_card_on_the_bus_that_is_kept_out_needs_no_driver_and_is_no_unknown_one(
+    capsys: pytest.CaptureFixture[str], two_gpus: str
+) -> None:
+    """An administrator has excluded it, and bound it to another driver."""
+    code, out, err = run(capsys, two_gpus, "--exclude-card=intel=04:00.0", "-o", "json")
+    assert (code, err) == (0, "")
+    assert [card["is_expected"] for card in json.loads(out)["families"][0]["unlisted"]] == [True, True]
+    out = run(capsys, two_gpus, "--include-card=intel=03:00.0", "-o", "json")[1]
+    assert [card["is_expected"] for card in json.loads(out)["families"][0]["unlisted"]] == [True, True]
+    out = run(capsys, two_gpus, "--include-card=intel=INTEL-a", "-o", "json")[1]
+    assert [card["is_expected"] for card in json.loads(out)["families"][0]["unlisted"]] == [True, False]
+
+
+def test_cards_are_kept_out_by_the_environment_too(
+    capsys: pytest.CaptureFixture[str], two_gpus: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERF_DEVICES_EXCLUDE_CARDS", "intel=GPU-a intel=GPU-b")
+    err = run(capsys, two_gpus)[2]
+    assert [line.split()[1] for line in err.splitlines()] == ["intel=GPU-a", "intel=GPU-b"]

@@ -84,8 +84,8 @@ def command(
     node_name: str,
     families: tuple[str, ...],
     backends: tuple[BackendChoice, ...],
-    included: tuple[CardEntry, ...],
-    excluded: tuple[CardEntry, ...],
+    include_cards: tuple[CardEntry, ...],
+    exclude_cards: tuple[CardEntry, ...],
     kubeconfig: Path | None,
     kubelet_root: Path,
     state_dir: Path | None,
@@ -127,7 +127,7 @@ def command(
             list_attributes=list_attributes,
             early_load_s=early_load,
         )
-        for choice in choose_families(families, select_cards(backends, included, excluded))
+        for choice in choose_families(families, select_cards(backends, include_cards, exclude_cards))
     )
     settings = ProcessSettings(
         node_name=node_name, plugins=plugins, kubeconfig=kubeconfig, probes_address=probes_address

@@ -41,7 +41,7 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
     InstallingBackend,
     UnlistedCard,
 )
-from kerf_dra.driver.kubeletplugin.backends.card_selection import CardEntry
+from kerf_dra.driver.kubeletplugin.backends.card_selection import CardEntry, mark_kept_out
 from kerf_dra.driver.kubeletplugin.backends.ownership import came_later
 from kerf_dra.driver.kubeletplugin.backends.registry import (
     BackendChoice,
@@ -141,8 +141,8 @@ class DiscoveryFailedError(KerfError):
 def command(
     families: tuple[str, ...],
     backends: tuple[BackendChoice, ...],
-    included: tuple[CardEntry, ...],
-    excluded: tuple[CardEntry, ...],
+    include_cards: tuple[CardEntry, ...],
+    exclude_cards: tuple[CardEntry, ...],
     kubelet_root: Path,
     state_dir: Path | None,
     node_name: str,
@@ -160,7 +160,7 @@ def command(
     """
     found: list[FamilyDevices] = []
     problems: list[str] = []
-    for choice in choose_families(families, select_cards(backends, included, excluded)):
+    for choice in choose_families(families, select_cards(backends, include_cards, exclude_cards)):
         try:
             each = find_devices(choice, node_name, state_folder(choice.family, kubelet_root, state_dir))
         except Exception as error:  # noqa: BLE001  (backends are third parties': the others are shown)
@@ -201,8 +201,10 @@ def find_devices(choice: FamilyChoice, node_name: str, state: Path) -> FamilyDev
     with ExitStack() as opened:
         for chosen, backend in zip(choice.backends, load_backends(choice.family, choice.backends), strict=True):
             found = _open_and_discover(backend, opened)
-            unlisted += _list_unlisted(backend, found, problems)
-            unknown += (f"{chosen.name}={text}" for text in chosen.cards.list_unknown(found))
+            on_bus = _list_unlisted(backend, found, problems)
+            unlisted += (mark_kept_out(card, chosen.cards) for card in on_bus)
+            addresses = [card.pci_address for card in on_bus]
+            unknown += (f"{chosen.name}={text}" for text in chosen.cards.list_unknown(found, addresses))
             kept_out += ((card, reason) for card in found if (reason := chosen.cards.find_reason(card)))
             for card in found:
                 if chosen.cards.find_reason(card):

@@ -134,14 +134,14 @@ def card_options(command: Command) -> Command:
     """Add ``--include-card`` and ``--exclude-card``, repeatable."""
     include = option(
         "--include-card",
-        "included",
+        "include_cards",
         type=CardParameter(),
         multiple=True,
         help="Publish only these cards of the backend, by UUID or PCI address. Repeatable. [default: all]",
     )
     exclude = option(
         "--exclude-card",
-        "excluded",
+        "exclude_cards",
         type=CardParameter(),
         multiple=True,
         help="Keep a card out, e.g. nvidia=0000:3b:00.0: claims that have some of it end as usual. Repeatable.",

@@ -5,11 +5,12 @@ added, removed or fails.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from kerf_dra.api.errors import PermanentError
+from kerf_dra.driver.kubeletplugin.backends.base import UnlistedCard
 from kerf_dra.driver.kubeletplugin.backends.pci_devices import normalize_pci_address
 from kerf_dra.driver.partitions.geometry import Card
 
@@ -94,15 +95,32 @@ class CardSelection:
             return "only other cards are included"
         return ""
 
-    def list_unknown(self, cards: Iterable[Card]) -> Sequence[str]:
-        """Return the entries that are none of ``cards``, as they were written, with a card that may be meant."""
+    def keeps_out(self, address: str) -> bool:
+        """Whether a card is kept out of which only the PCI address is known, as the kernel writes it: it is not where a
+        UUID is included, which may be the card's.
+        """
+        is_other = bool(self.include) and address not in self.include and all(map(normalize_pci_address, self.include))
+        return address in self.exclude or is_other
+
+    def list_unknown(self, cards: Iterable[Card], on_bus: Collection[str] = ()) -> Sequence[str]:
+        """Return the entries that are none of ``cards``, as they were written, with a card that may be meant.
+
+        ``on_bus`` are the PCI addresses of cards that the backend does not list: they are there.
+        """
         known = [each for card in cards for each in _list_ids(card) if each]
         return [
             f"{text} ({near} is one)" if (near := _find_near(id_, known)) else text
             for entries in (self.include, self.exclude)
             for id_, text in entries.items()
-            if id_ not in known
+            if id_ not in known and id_ not in on_bus
         ]
+
+
+def mark_kept_out(card: UnlistedCard, selection: CardSelection) -> UnlistedCard:
+    """Return ``card`` as one that is as it should be, where it is kept out anyway."""
+    if not selection.keeps_out(card.pci_address):
+        return card
+    return replace(card, is_expected=True, next_step="nothing need be done, as the card is kept out")
 
 
 def _list_ids(card: Card) -> tuple[str, ...]:

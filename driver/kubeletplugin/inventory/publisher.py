@@ -323,9 +323,10 @@ class DevicePublisher:
         except Exception as error:  # noqa: BLE001  (as above)
             _log.debug("backend %s cannot say which cards are on the bus: %r", name, error)
             return
-        self._unlisted[name].replace(
-            f"no card for claims: {card}; {card.next_step}" for card in unlisted if not card.is_expected
-        )
+        if self._restrictions is not None:
+            unlisted = self._restrictions.kept_out.note_unlisted(name, unlisted)
+        wanted = [card for card in unlisted if not card.is_expected]
+        self._unlisted[name].replace(f"no card for claims: {card}; {card.next_step}" for card in wanted)
 
     def _list_missed(self) -> list[HeldCard]:
         """List the cards that claims have and that discovery misses, as they were when they were discovered last."""

@@ -9,6 +9,7 @@ from kerf_dra.api.model.device_attributes import kept_out_taint_key
 from kerf_dra.api.model.devices import DeviceTaint
 from kerf_dra.api.model.names import DeviceId, ShareId
 from kerf_dra.api.model.prepared import PreparedClaim
+from kerf_dra.driver.kubeletplugin.backends.base import UnlistedCard
 from kerf_dra.driver.kubeletplugin.backends.card_selection import CardSelection
 from kerf_dra.driver.kubeletplugin.inventory.refusals import RefusalTracker
 from kerf_dra.driver.kubeletplugin.inventory.reservations import Reservations
@@ -107,6 +108,8 @@ class KeptOutCards:
         self._found: dict[str, Sequence[Card]] = {}
         self._drained: dict[str, Card] = {}
         """Those that are drained, by UUID, as of the last ``select``."""
+        self._on_bus: dict[str, Collection[str]] = {}
+        """The PCI addresses of cards that a backend does not list."""
         self._kept: set[str] = set()
         """The UUIDs of all that are or were kept out: one may go when it is bound to another driver."""
         self._has_listed = False
@@ -135,7 +138,7 @@ class KeptOutCards:
             "card is to come later"
             for name, cards in self._found.items()
             if name in self._selections
-            for text in self._selections[name].list_unknown(cards)
+            for text in self._selections[name].list_unknown(cards, self._on_bus.get(name, ()))
         ]
 
     def select(self, backend: str, found: Sequence[Card]) -> list[Card]:
@@ -146,6 +149,12 @@ class KeptOutCards:
         drained = {uuid: card for uuid, card in kept.items() if self._allocated.holds_any(card)}
         self._drained = {uuid: card for uuid, card in self._drained.items() if uuid not in kept} | drained
         return [card for card in found if card.uuid not in kept or card.uuid in drained]
+
+    def note_unlisted(self, backend: str, cards: Sequence[UnlistedCard]) -> Sequence[UnlistedCard]:
+        """Take note of the cards on the bus that ``backend`` does not list; return those that are not kept out."""
+        self._on_bus[backend] = [card.pci_address for card in cards]
+        selection = self._selections.get(backend, CardSelection())
+        return [card for card in cards if not selection.keeps_out(card.pci_address)]
 
     def note_list(self) -> None:
         """Note that it was asked which devices claims have."""

@@ -16,8 +16,10 @@ from kerf_dra.api.model.recorded_cards import CardRecord
 from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.kubeletplugin.backends.base import CardChange, HealthChange, HealthState, UnlistedCard
 from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
+from kerf_dra.driver.kubeletplugin.backends.card_selection import CardSelection
 from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from kerf_dra.driver.kubeletplugin.inventory.publisher import MAX_SETTLE_S, SETTLE_S, DevicePublisher
+from kerf_dra.driver.kubeletplugin.inventory.restrictions import KeptOutCards, KnownAllocations
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.partitions.geometry import Card, Partition
 from kerf_dra.driver.partitions.recorded_cards import to_card_record
@@ -383,3 +385,14 @@ async def test_a_card_on_the_bus_that_the_backend_does_not_list_is_logged_once(
         await node.publisher.refresh()
     said = [entry.getMessage() for entry in caplog.records if "no card for claims" in entry.message]
     assert said == ["no card for claims: 0000:01:00.0 (10de:2330): nouveau has it; bind it"]
+
+
+def test_a_card_on_the_bus_that_is_excluded_is_neither_unknown_nor_missed() -> None:
+    unlisted = BusBackend([]).unlisted
+    selection = CardSelection.of(exclude=["0000:01:00.0", "0000:09:00.0"])
+    kept_out = KeptOutCards(KnownAllocations({}), {"gpus": selection}, driver=DRIVER)
+    kept_out.select("gpus", [gpu(0), gpu(1)])
+    assert [card.driver for card in kept_out.note_unlisted("gpus", unlisted)] == ["vfio-pci"]
+    assert [message.split(",")[0] for message in kept_out.unknown] == [
+        f"{DRIVER}: backend gpus has no card 0000:09:00.0"
+    ]
