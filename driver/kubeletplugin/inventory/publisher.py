@@ -29,7 +29,7 @@ from kerf_dra.driver.kubeletplugin.inventory.devices import (
 )
 from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker, HeldCard, find_lost
 from kerf_dra.driver.kubeletplugin.inventory.reservations import ReservationContext, list_in_use
-from kerf_dra.driver.kubeletplugin.inventory.restrictions import DeviceRestrictions
+from kerf_dra.driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, KeptOutCards
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.partitions.device_attributes import is_describable
 from kerf_dra.driver.partitions.device_names import card_name
@@ -173,6 +173,7 @@ class DevicePublisher:
             self._cards.setdefault(held.backend, []).append(held.card)
         taken = _list_taken(self._records.values())
         if self._restrictions is not None:
+            self._report_kept_out(self._restrictions.kept_out)
             self._reserve(self._restrictions)
         try:
             self.devices = build_device_set(
@@ -188,18 +189,19 @@ class DevicePublisher:
         self.refreshed.notify()
 
     def _select_cards(self) -> Mapping[str, Sequence[Card]]:
-        """Return the discovered cards that are published, by backend, and report those that are kept out."""
-        restrictions = self._restrictions
-        if restrictions is None:
+        """Return the discovered cards that are published, by backend."""
+        if self._restrictions is None:
             return self._found
-        selected = {name: restrictions.kept_out.select(name, found) for name, found in self._found.items()}
-        self._unknown_cards.replace(restrictions.kept_out.unknown)
-        messages = restrictions.kept_out.describe()
+        return {name: self._restrictions.kept_out.select(name, found) for name, found in self._found.items()}
+
+    def _report_kept_out(self, kept_out: KeptOutCards) -> None:
+        """Log and report what is new of the cards that are kept out, and which entries are no cards."""
+        self._unknown_cards.replace(kept_out.unknown)
+        messages = kept_out.describe()
         self._kept_out.keep(messages)
         for card_uuid, message in messages.items():
             if self._kept_out.note(card_uuid, message):
                 self._report("Normal", "CardKeptOut", message)
-        return selected
 
     def _find_use(self) -> CardUse:
         restrictions = self._restrictions
@@ -317,7 +319,7 @@ class DevicePublisher:
             await self._log_unlisted(name, found)
 
     async def _log_unlisted(self, name: str, found: Sequence[Card]) -> None:
-        """Log once which cards on the bus the backend does not list, where nobody seems to want it so."""
+        """Log once which cards on the bus the backend does not list, where that does not look intended."""
         try:
             unlisted = await self._card_executor.list_unlisted(name, found)
         except Exception as error:  # noqa: BLE001  (as above)

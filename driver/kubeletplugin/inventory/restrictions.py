@@ -114,6 +114,11 @@ class KeptOutCards:
         """The UUIDs of all that are or were kept out: one may go when it is bound to another driver."""
         self._has_listed = False
 
+    @classmethod
+    def none(cls) -> "KeptOutCards":
+        """Return that of a node where no card is kept out."""
+        return cls(KnownAllocations({}), {}, driver="")
+
     @property
     def cards(self) -> Mapping[str, Sequence[Card]]:
         """The cards that are kept out and not drained, by backend."""
@@ -242,7 +247,7 @@ class DeviceRestrictions:
     orphaned: OrphanedDevices
     unusable: UnusableDevices
     reservations: Reservations = field(default_factory=Reservations)
-    kept_out: KeptOutCards = field(default_factory=lambda: KeptOutCards(KnownAllocations({}), {}, driver=""))
+    kept_out: KeptOutCards = field(default_factory=KeptOutCards.none)
 
     @property
     def has_taints(self) -> bool:
