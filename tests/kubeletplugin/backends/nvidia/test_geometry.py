@@ -87,6 +87,8 @@ def test_of_models_with_one_pci_id_the_one_with_the_cards_profiles_is_taken() ->
         ("NVIDIA GB300", "31c2", 257000, UNKNOWN_MODEL),
         ("NVIDIA GB300 288GB", "2941", 288 * 1024, UNKNOWN_MODEL),
         ("NVIDIA GB300", "2941", 189471, UNKNOWN_MODEL),
+        ("NVIDIA GB300", "2941", 284208, UNKNOWN_MODEL),
+        ("NVIDIA H200", "232c", 143771, UNKNOWN_MODEL),
         ("NVIDIA GB200", "2941", 189471, "gb200-186gb"),
         ("NVIDIA GB200", "2941", 192526, "gb200-189gb"),
         ("NVIDIA B300 SXM6 AC", "3182", 275040, "b300-269gb"),
