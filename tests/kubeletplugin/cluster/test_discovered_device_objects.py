@@ -1,5 +1,8 @@
 """On Kubernetes 1.29 to 1.31 a node follows the discovered devices that it may see, and the configurations."""
 
+from itertools import product
+from typing import Any
+
 import anyio
 import pytest
 
@@ -20,12 +23,16 @@ def anyio_backend() -> tuple[str, dict[str, object]]:
 async def test_a_node_follows_its_own_devices_and_shared_ones_and_no_others() -> None:
     """In a cluster of a thousand nodes each followed the devices of all."""
     server = MemoryServer()
-    server.put("discoveryconfigurations", {"metadata": {"name": "cams"}, "spec": {"discoveryHandler": {"name": "x"}}})
+    spec: dict[str, Any]
+    for configuration in ("cams", "mics"):
+        spec = {"discoveryHandler": {"name": "x"}}
+        server.put("discoveryconfigurations", {"metadata": {"name": configuration}, "spec": spec})
     expected = set()
-    for node, shared in (("n1", False), ("n2", False), ("n2", True)):
-        name = device_name("cams", "a", node=None if shared else node)
+    places = (("n1", False), ("n2", False), ("n2", True))
+    for configuration, (node, shared) in product(("cams", "mics"), places):
+        name = device_name(configuration, "a", node=None if shared else node)
         metadata = {"name": name, "labels": make_labels(node, shared=shared)}
-        spec = {"configurationName": "cams", "deviceID": "a", "shared": shared, "nodes": [node]}
+        spec = {"configurationName": configuration, "deviceID": "a", "shared": shared, "nodes": [node]}
         server.put("discovereddevices", {"metadata": metadata, "spec": spec})
         if shared or node == "n1":
             expected.add(name)

@@ -3,11 +3,13 @@
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from kerf_dra.api.model.devices import DeviceTaint
 from kerf_dra.api.model.names import DeviceId
 from kerf_dra.driver.kubeletplugin.backends.base import CardSurvey, FoundPartition
 from kerf_dra.driver.kubeletplugin.inventory.refusals import RefusalTracker
+from kerf_dra.driver.kubeletplugin.inventory.reservations import list_in_use
 from kerf_dra.driver.kubeletplugin.inventory.restrictions import (
     DeviceRestrictions,
     KnownAllocations,
@@ -50,6 +52,20 @@ def test_every_device_of_every_orphaned_claim_is_tainted_until_that_claim_is_the
     assert not orphaned.discard(BOTH.claim.uid)
     assert [orphaned.build_taints(part(start)) for start in (0, 2)] == [(), ORPHANED]
     assert set(orphaned.claim_uids) == {OTHER.claim.uid}
+
+
+def test_what_containers_have_is_listed_by_each_extended_resource() -> None:
+    records = [
+        replace(record("a", device("gpu-0-1g-1gb-at-0")), resource="kerf.dev/small"),
+        replace(record("b", device("gpu-0-1g-1gb-at-1", start=1)), resource="kerf.dev/small"),
+        replace(record("c", *BOTH.devices), resource="kerf.dev/other"),
+        record("a claim"),
+    ]
+    placements = {resource: [each.placement for each in found] for resource, found in list_in_use(records).items()}
+    assert placements == {
+        "kerf.dev/small": [Placement(0, 1), Placement(1, 1)],
+        "kerf.dev/other": [Placement(0, 1), Placement(0, 1)],
+    }
 
 
 def _hold(made: DeviceRestrictions) -> None:
