@@ -124,9 +124,9 @@ def undoing(name: str) -> Fault:
     return refuse
 
 
-def refusing(name: str) -> Fault:
-    """Refuse for good that an object of this name is created."""
-    refuse = answering(422, "Invalid")
+def refusing(name: str, code: int = 422, reason: str = "Invalid") -> Fault:
+    """Refuse that an object of this name is created, for good unless another answer is given."""
+    refuse = answering(code, reason)
     return lambda request: refuse(request) if request.method == "POST" and f'"{name}"' in f"{request.body!r}" else None
 
 
@@ -232,6 +232,14 @@ async def test_what_the_server_keeps_otherwise_is_not_written_again() -> None:
         assert cluster.count_writes() == before + 1, "the slice"
 
 
+async def test_a_successor_writes_nothing_that_is_there_already() -> None:
+    cluster = Cluster()
+    async with cluster.controller():
+        before = cluster.count_writes()
+    async with cluster.controller():
+        assert cluster.count_writes() == before
+
+
 async def test_a_slice_that_the_server_keeps_otherwise_is_not_written_again() -> None:
     cluster = Cluster()
 
@@ -313,6 +321,21 @@ async def test_a_write_that_fails_is_said_once_and_tried_again(
         cluster.server.faults.clear()
         await anyio.sleep(RETRY_S)
         assert cluster.names("resourceslices") == {SLICE, OTHER_SLICE}
+
+
+@pytest.mark.parametrize(("code", "reason"), [(404, "NotFound"), (409, "AlreadyExists"), (409, "Conflict")])
+async def test_a_write_that_comes_too_late_is_no_failure_and_keeps_no_other_waiting(
+    code: int, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    cluster = Cluster()
+    cluster.configure("printers")
+    cluster.see("printers", "n1")
+    for name, written in ((SLICE, {OTHER_SLICE}), (OTHER_SLICE, {SLICE, OTHER_SLICE})):
+        cluster.server.faults = [refusing(name, code, reason)]
+        async with cluster.controller():
+            assert cluster.names("resourceslices") == written
+    assert [record for record in caplog.records if "shared.kerf.dev" in record.message] == []
 
 
 async def test_what_was_refused_of_a_device_that_is_gone_is_forgotten(caplog: pytest.LogCaptureFixture) -> None:
