@@ -1,11 +1,13 @@
 """Claims of Kubernetes 1.31: the claim says who allocates, has several named requests, and parameters of its own."""
 
 import pytest
+from msgspec.structs import replace
 
 from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.classic import ClassicClaim, ClassicClaimSpec, ClassicClass, ClassicRequest
-from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.metadata import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
 from kerf_dra.api.resource.v1alpha3 import KINDS
+from kerf_dra.driver.controller.classic.allocator import only_node
 from kerf_dra.driver.controller.classic.claims import ClaimPlan, plan_claim
 from kerf_dra.driver.controller.classic.reconcile_result import Requeue
 from kerf_dra.driver.controller.classic.scheduling_contexts import ContextPlan, plan_context
@@ -54,6 +56,22 @@ def test_every_device_is_for_a_request_that_the_claim_has(builder: ClusterBuilde
     assert [result["request"] for result in results] == ["small", "two", "two"]
     assert len({result["device"] for result in results}) == 3
     assert {(result["driver"], result["pool"]) for result in results} == {(DRIVER, "n1/gpu")}
+
+
+def test_an_immediate_claim_keeps_to_the_nodes_of_all_its_classes(builder: ClusterBuilder) -> None:
+    for name, labels in (("n2", {"rack": "b"}), ("n3", {"row": "c"}), ("n4", {"rack": "b", "row": "c"})):
+        builder.node(name, labels=labels)
+    for name, key, value in (("rack-b", "rack", "b"), ("row-c", "row", "c")):
+        term = NodeSelectorTerm(match_expressions=(NodeSelectorRequirement(key=key, operator="In", values=(value,)),))
+        builder.resource_class(name, {}, suitable_nodes=NodeSelector(node_selector_terms=(term,)))
+    named = [ClassicRequest(name=name, class_name=name) for name in ("rack-b", "row-c")]
+    for requests in (named, named[::-1]):
+        held = claim(*requests)
+        held = replace(held, spec=replace(held.spec, immediate=True))
+        builder.put_claim(held)
+        found = plan_claim(held, builder.view)
+        assert found.allocation is not None
+        assert found.allocation.allocation.node_selector == only_node("n4")
 
 
 def test_the_claim_says_who_allocates_whatever_its_class(builder: ClusterBuilder) -> None:

@@ -8,12 +8,17 @@ import pytest
 
 from kerf_dra.api.kerf.node_inventory import NODE_INVENTORIES
 from kerf_dra.api.model.devices import Attribute, DeviceTaint
-from kerf_dra.driver.controller.classic.node_model import InventoryError, build_node_model
+from kerf_dra.driver.controller.classic.node_model import (
+    InventoryError,
+    NodeInventoryModel,
+    build_node_model,
+    join_node_models,
+)
 from kerf_dra.driver.families.fpga.geometry import fpga_geometry
 from kerf_dra.driver.families.registry import BUILT_IN
 from kerf_dra.driver.kubeletplugin.backends.simulated.example_shells import shells
 from kerf_dra.driver.partitions.geometry import Card, Geometry, Placement
-from tests.controller.classic.hardware import fpga, gpu, inventory
+from tests.controller.classic.hardware import fpga, gpu, inventories, inventory
 from tests.partitions.layouts import scattered
 from tests.partitions.test_layouts import EVERY_WAY
 
@@ -75,6 +80,19 @@ def test_cards_of_one_model_share_one_geometry() -> None:
     first, second = build_node_model(inventory("n1", gpu("n1", 0), gpu("n1", 1)).spec).cards
     assert first.unit_map is second.unit_map
     assert len(inventory("n1", gpu("n1", 0), gpu("n1", 1)).spec.geometries) == 1
+
+
+def test_nodes_of_two_drivers_are_alike_only_if_all_their_cards_are() -> None:
+    def join(*models: str) -> NodeInventoryModel:
+        cards = [gpu("n1", index, model) for index, model in enumerate(models)]
+        of_drivers = inventories("n1", *cards, fpga("n1", 0, "quad"), fpga("n1", 1, "quad"))
+        return join_node_models([build_node_model(each.spec) for each in of_drivers])
+
+    pair = join("h100-80gb-sxm", "a30-24gb")
+    assert [card.name for card in pair.cards] == ["gpu-0", "gpu-1", "fpga-0", "fpga-1"]
+    assert pair.hardware is join("h100-80gb-sxm", "a30-24gb").hardware
+    for other in (join("h100-80gb-sxm", "h100-80gb-sxm"), join("a30-24gb", "a30-24gb"), join("h100-80gb-sxm")):
+        assert other.hardware is not pair.hardware
 
 
 def test_an_inventory_with_a_geometry_that_contradicts_itself_is_refused() -> None:
