@@ -19,6 +19,7 @@ from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.metadata import Condition, ObjectMeta
 from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.cli.cluster.why import render_report
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
 from kerf_dra.driver.diagnostics.cluster_state import ClusterState, OfferedResource
 from kerf_dra.driver.diagnostics.explain.report import Verdict, WhyReport
@@ -68,6 +69,16 @@ def test_why_says_of_each_node_how_many_there_are_and_who_has_them() -> None:
         ("extended-resource", f"on node-2: {SMALL}: the pod asks for 1, and the node has none"),
     ]
     assert "raise devicePlugin.perNode" in report.causes[0].next_step
+
+
+def test_a_pod_with_limits_and_a_claim_is_not_told_to_wait_below_that_no_claim_would_help() -> None:
+    """A pod of a class's limits waits for pods to end, of which the end of claims says nothing."""
+    both = limited("p", claims=("c",))
+    report = why(replace(offering(both, limited("a", 2, on="node-1"), node_1=2), claims=(claim("c", "1g-10gb"),)))
+    assert {cause.code for cause in report.causes} == {"extended-resource"}
+    text = "\n".join(render_report(report))
+    assert "wait until a pod that has some ends" in " ".join(text.split())
+    assert "would not fit either" not in text
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from kerf_dra.api.model.metadata import Condition, NodeSelector, NodeSelectorReq
 from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.api.model.quantity import Quantity
 from kerf_dra.driver.allocation import Budget, Fits
+from kerf_dra.driver.cli.cluster.why import render_report
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
 from kerf_dra.driver.diagnostics.cluster_state import ClusterState
 from kerf_dra.driver.diagnostics.errors import QueryError
@@ -485,3 +486,11 @@ def _share_cards(published: ResourceSlice) -> ResourceSlice:
     """Return the slice with devices that several claims may share."""
     devices = tuple(replace(each, allow_multiple_allocations=True) for each in published.spec.devices)
     return replace(published, spec=replace(published.spec, devices=devices))
+
+
+def test_requests_with_one_obstacle_are_one_paragraph() -> None:
+    report = explain_requests(gpu_cluster(), "3g-40gb", "3g-40gb", "3g-40gb")
+    assert [reason.request for reason in report.groups[0].reasons] == ["r0", "r1", "r2"]
+    text = " ".join("\n".join(render_report(report)).split())
+    assert text.count("can be served alone") == 1
+    assert "claim default/wanted, request r0, r1, r2: can be served alone" in text

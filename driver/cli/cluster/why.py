@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from textwrap import wrap
 from typing import Final, NamedTuple
@@ -36,6 +37,7 @@ from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
 from kerf_dra.driver.diagnostics.explain.report import (
     BlockedCard,
     Cause,
+    CauseCode,
     ClaimState,
     NearMiss,
     NodeGroup,
@@ -65,6 +67,10 @@ _EXITS: Final = {
 }
 _ABOUT_NODES: Final = frozenset({Verdict.FITS, Verdict.DOES_NOT_FIT, Verdict.UNDECIDED})
 """The answers for which it counts what nodes have left of CPU and memory."""
+_NOT_CLAIMS: Final = frozenset(
+    {CauseCode.EXTENDED_RESOURCE, CauseCode.DISCOVERED_DEVICE_FULL, CauseCode.DISCOVERED_DEVICE_UNLISTED}
+)
+"""The reasons that go away when pods end that hold devices by no claim: nothing is known of what claims would help."""
 _WORST_FIRST: Final = (EXIT_DOES_NOT_FIT, EXIT_NO_ANSWER, 0)
 """The exit codes of several pods: a certain no is worse than no answer."""
 _COLORS: Final = {0: "green", EXIT_DOES_NOT_FIT: "red", EXIT_NO_ANSWER: "yellow"}
@@ -276,7 +282,9 @@ def reason_lines(answer: WhyReport, width: int = _WIDTH, *, is_wide: bool = Fals
     for group in answer.groups:
         yield ""
         yield from _group(group, width, is_wide=is_wide)
-    if answer.verdict is Verdict.DOES_NOT_FIT and answer.groups and answer.claims:  # limits alone hold no claims
+    codes = {reason.obstacle for group in answer.groups for reason in group.reasons}
+    is_about_claims = answer.claims and not codes & _NOT_CLAIMS  # limits alone hold no claims
+    if answer.verdict is Verdict.DOES_NOT_FIT and answer.groups and is_about_claims:
         yield ""
         yield from _remedies(answer)
 
@@ -285,7 +293,7 @@ def _group(group: NodeGroup, width: int, *, is_wide: bool) -> Iterator[str]:
     cards = sys.maxsize if is_wide else _CARDS
     nodes = list_names(group.nodes, sys.maxsize if is_wide else _NODES)
     yield click.style(f"{format_count(len(group.nodes), 'node')}: {nodes}", bold=True)
-    for reason in group.reasons:
+    for reason in _join_requests(group.reasons):
         yield from _wrapped(f"{_where(reason)}{reason.message}", width, "  ", "    ")
         for miss in reason.near_misses:
             yield from _near_miss(miss, width)
@@ -294,6 +302,16 @@ def _group(group: NodeGroup, width: int, *, is_wide: bool) -> Iterator[str]:
         yield from _wrapped(described, width, "    ", "      ")
     if len(group.in_the_way) > cards:
         yield f"    and {format_count(len(group.in_the_way) - cards, 'card')} more; --output wide has them all"
+
+
+def _join_requests(reasons: Sequence[NodeReason]) -> Iterator[NodeReason]:
+    """Yield the reasons, those once that differ only in the request."""
+    alike: dict[object, tuple[NodeReason, list[str]]] = {}
+    for reason in reasons:
+        key: object = id(reason) if reason.near_misses else replace(reason, request="")  # misses cannot be hashed
+        alike.setdefault(key, (reason, []))[1].append(reason.request)
+    for reason, requests in alike.values():
+        yield replace(reason, request=", ".join(requests))
 
 
 def _where(reason: NodeReason) -> str:

@@ -64,7 +64,7 @@ def find_container_faults(
             if name
             else f"the pod's sandbox cannot get its devices{what}: {message}",
             next_step=_STEPS[kind].format(
-                device=names[0] if names else "VENDOR/CLASS=NAME",
+                device=names[0] if names else "DEVICE (kerf cdi devices lists them)",
                 node=pod.spec.node_name,
                 recreate=recreate_step(pod, alternatives),
                 drivers=list_names(drivers) or "the devices",
