@@ -207,3 +207,26 @@ async def test_what_the_server_refuses_for_good_is_told_once_and_again_when_the_
         assert [CAMERA in message for message in caplog.messages] == [True] * times
         server.remove("discovereddevices", CAMERA)
         await keeper.write()
+
+
+@pytest.mark.parametrize(("code", "reason"), [(404, "NotFound"), (409, "Conflict")])
+async def test_a_write_that_comes_too_late_follows_the_next_time(
+    code: int, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    server = MemoryServer()
+    server.put("nodes", {"metadata": {"name": "n1"}})
+    server.put(
+        "discoveryconfigurations", {"metadata": {"name": "cameras"}, "spec": {"discoveryHandler": {"name": "x"}}}
+    )
+    device = {"configurationName": "cameras", "deviceID": "rtsp://10.0.0.7", "shared": True, "nodes": ["n1"]}
+    server.put("discovereddevices", {"metadata": {"name": CAMERA}, "spec": device})
+    server.faults.append(failing(answering(code, reason), method="PATCH", name="discovereddevices"))
+    keeper = DiscoveredDeviceKeeper(server.client(), nodes=Store(), interval_s=30, now=lambda: NOON)
+    await keeper.write()
+    assert "status" not in server.objects["discovereddevices", "", CAMERA]
+    server.faults.clear()
+    for _ in range(2):
+        await keeper.write()
+    assert server.objects["discovereddevices", "", CAMERA]["status"]["conditions"]
+    assert caplog.messages == []
