@@ -7,7 +7,7 @@ suffixes, so a result for one set of suffixes in use is computed once and cached
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
@@ -22,6 +22,7 @@ from kerf_dra.api.kerf.node_inventory import (
     InventoryPlacement,
     NodeInventorySpec,
 )
+from kerf_dra.api.model.device_attributes import ATTRIBUTE_MODEL
 from kerf_dra.api.model.semver import version_numbers
 from kerf_dra.driver.partitions.device_names import card_name, device_name, parse_device_name
 from kerf_dra.driver.partitions.geometry import (
@@ -177,18 +178,28 @@ def _first_repeated(names: Iterable[str]) -> str | None:
 
 
 def _card(card: InventoryCard, geometries: Mapping[tuple[str, str], Geometry]) -> Card:
+    attributes = {attribute.name: attribute.value for attribute in card.attributes}
+    geometry, model = geometries[card.kind, card.model], attributes.get(ATTRIBUTE_MODEL)
+    if model is not None and model.string and model.string != geometry.model:
+        geometry = _name_model(geometry, model.string)
     return Card(
         uuid=card.uuid,
         index=card.index,
-        geometry=geometries[card.kind, card.model],
+        geometry=geometry,
         pci_bus_id=card.pci_bus_id,
         pcie_root=card.pcie_root,
         numa_node=card.numa_node,
         driver_version=card.driver_version,
-        attributes={attribute.name: attribute.value for attribute in card.attributes},
+        attributes=attributes,
         loaded={_placement(loaded): loaded.function for loaded in card.loaded},
         layout=card.layout,
     )
+
+
+@lru_cache(maxsize=256)  # as below
+def _name_model(geometry: Geometry, model: str) -> Geometry:
+    """Return the geometry with the model of its cards, from which its name in the inventory differs by a number."""
+    return replace(geometry, model=model)
 
 
 @lru_cache(maxsize=256)  # as many as unit maps are kept: nodes of one kind share one object

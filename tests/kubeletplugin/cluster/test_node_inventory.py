@@ -20,7 +20,9 @@ def test_cards_of_one_model_that_are_cut_differently_have_a_geometry_each() -> N
     ]
     spec = build_inventory_spec("gpu.kerf.dev", "node-1", cards, {}, ready=True, renewed_at="")
     assert [geometry.model for geometry in spec.geometries] == ["unknown", "unknown#2"]
-    read = [node_card.card for node_card in build_node_model(spec).cards]
-    assert [card.geometry.specs for card in read] == [card.geometry.specs for card in cards]
+    node_cards = build_node_model(spec).cards
+    read = [node_card.card for node_card in node_cards]
+    assert [card.geometry for card in read] == [card.geometry for card in cards]
+    assert {node_card.model for node_card in node_cards} == {"unknown"}
     models = {card_attributes(card, "node-1", GPU.vocabulary)[ATTRIBUTE_MODEL].value for card in read}
     assert models == {"unknown"}
