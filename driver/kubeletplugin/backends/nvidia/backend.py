@@ -28,6 +28,7 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
     Handle,
     HardwareBusyError,
     HardwareHeldError,
+    HardwareRefusedError,
     HealthChange,
     Journal,
     UnlistedCard,
@@ -150,9 +151,13 @@ class NvidiaBackend:
     def discover(self) -> Sequence[Card]:
         found: list[Card] = []
         undescribed: dict[str, str] = {}
+        owners: dict[int, str] = {}
         for reading in self._library.list_cards():
             try:
-                found.append(self._describe(reading))
+                card = self._describe(reading)
+                if (owner := owners.setdefault(card.index, card.uuid)) != card.uuid:
+                    raise HardwareRefusedError(f"its number {card.index} is that of card {owner}")
+                found.append(card)
             except KerfError as error:  # the other cards are there all the same
                 undescribed[reading.uuid] = str(error)
                 if self._undescribed.get(reading.uuid) != str(error):

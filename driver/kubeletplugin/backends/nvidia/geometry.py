@@ -6,6 +6,8 @@ reference with which the card is compared. A card is a model of the table by its
 that fits none is the model ``unknown``.
 """
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from typing import Final
@@ -20,6 +22,8 @@ _MEMORY_TOLERANCE: Final = 0.03
 """The share by which the total memory of one model may differ: drivers before R510 report 1.3 % less of an A30, and
 products of one name or PCI device id differ by 15 % and more (cards of one memory size but for a board revision, as
 GB200 with 186 and 189 GB, are told apart by their profiles)."""
+_NAME: Final = re.compile(r"(?=.{1,32}$)[0-9a-z]+([.+-][0-9a-z]+)*")
+"""What a profile may be called, as ``1g.24gb+me.all``: it is part of its devices' names, which are DNS labels."""
 _GIB: Final = 2**30
 _MIB: Final = 2**20
 _AMOUNTS: Final = ("compute_slices", "memory_bytes", "multiprocessors", "engines", "placements", "max_instances")
@@ -34,19 +38,16 @@ def build_model(
     A card that the table does not have gets the model ``unknown``; it differs in nothing.
     """
     known = find_table_model(card, readings, table)
-    if known is None:
-        return _from_card_alone(card, readings), ()
     reported = {(one.enum, one.id): one for one in readings if one.placements}
-    if not reported:
+    if known is not None and not reported:
         if not readings:
             return replace(known, memory_bytes=card.memory_bytes or known.memory_bytes, profiles=()), ()
         return known, ("the driver does not report placements now, those of the table are used",)
-    profiles = sorted(
-        (_profile(one, _same_profile(known, one)) for one in reported.values()),
-        key=lambda profile: (profile.placements[0].size, profile.compute_slices),
-    )
-    differences = tuple(_find_differences(known, profiles))
-    model = replace(known, profiles=tuple(profiles), memory_bytes=card.memory_bytes or known.memory_bytes)
+    profiles, unnamed = _name_profiles([*reported.values()], known)
+    if known is None:
+        return _from_card_alone(card, profiles), unnamed
+    differences = (*unnamed, *_find_differences(known, profiles))
+    model = replace(known, profiles=profiles, memory_bytes=card.memory_bytes or known.memory_bytes)
     return (model if differences or model != known else known), differences
 
 
@@ -89,13 +90,7 @@ def describe_unknown_model(card: CardReading, model: GpuModel) -> str:
     )
 
 
-def _from_card_alone(card: CardReading, readings: Sequence[ProfileReading]) -> GpuModel:
-    profiles = tuple(
-        sorted(
-            (_profile(one, None) for one in readings if one.placements),
-            key=lambda profile: (profile.placements[0].size, profile.compute_slices),
-        )
-    )
+def _from_card_alone(card: CardReading, profiles: tuple[Profile, ...]) -> GpuModel:
     units = max((place.start + place.size for one in profiles for place in one.placements), default=1)
     largest = {one.name: max((getattr(p.engines, one.name) for p in profiles), default=0) for one in fields(Engines)}
     whole = Engines(**largest)
@@ -124,12 +119,42 @@ def _find_exclusive(profiles: Sequence[Profile], whole: Engines, card: Placement
             yield engine.name
 
 
-def _same_profile(known: GpuModel, reading: ProfileReading) -> Profile | None:
-    return next((one for one in known.profiles if one.gi_profile_enum == reading.enum), None)
+def _name_profiles(
+    readings: Sequence[ProfileReading], known: GpuModel | None
+) -> tuple[tuple[Profile, ...], tuple[str, ...]]:
+    """Return the profiles, the smallest first, and what is wrong with the names of some, in words.
+
+    A profile that has no name of its own (``_choose_name``) is left out: its devices could not be told from another's.
+    """
+    times = Counter(reading.name for reading in readings)
+    unusable = {one.id for one in readings if times[one.name] > 1 or not _NAME.fullmatch(one.name)}
+    found: dict[str, Profile] = {}
+    problems: list[str] = []
+    for reading in sorted(readings, key=lambda one: one.id in unusable):
+        name = reading.name if reading.id not in unusable else _choose_name(reading, _same_profile(known, reading))
+        if not name or name in found:
+            problems.append(f"profile {reading.id} is left out, because it is called {(name or reading.name)!r}")
+            continue
+        if reading.name not in ("", name):
+            problems.append(f"profile {reading.id} is called {reading.name!r}, which is taken for {name}")
+        found[name] = _profile(reading, name)
+    profiles = sorted(found.values(), key=lambda profile: (profile.placements[0].size, profile.compute_slices))
+    return tuple(profiles), tuple(problems)
 
 
-def _profile(reading: ProfileReading, known: Profile | None) -> Profile:
-    name = reading.name or (known.name if known else f"{reading.compute_slices}g.{_nominal(reading)}gb")
+def _choose_name(reading: ProfileReading, known: Profile | None) -> str:
+    """Return a name for a profile whose own is empty, that of several, or no part of a device's name; empty: none."""
+    if known is not None:
+        return known.name
+    return "" if reading.name else f"{reading.compute_slices}g.{_nominal(reading)}gb"
+
+
+def _same_profile(known: GpuModel | None, reading: ProfileReading) -> Profile | None:
+    profiles = known.profiles if known else ()
+    return next((one for one in profiles if one.gi_profile_enum == reading.enum), None)
+
+
+def _profile(reading: ProfileReading, name: str) -> Profile:
     return Profile(
         name=name,
         gi_profile_id=reading.id,

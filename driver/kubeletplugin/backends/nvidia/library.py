@@ -216,8 +216,12 @@ class NvmlLibrary(NvmlSession):
             raise self._to_error(nvml, name, nvml.NVMLError(activation), self.generation)
 
     def read_compute_mode(self, card_uuid: str) -> ComputeMode:
-        """Return which processes may use the card."""
-        return ComputeMode(self._call("nvmlDeviceGetComputeMode", self._handle(card_uuid)))
+        """Return which processes may use the card. Raises HardwareRefusedError for a mode that Kerf does not know."""
+        mode = self._call("nvmlDeviceGetComputeMode", self._handle(card_uuid))
+        try:
+            return ComputeMode(mode)
+        except ValueError:
+            raise HardwareRefusedError(f"nvmlDeviceGetComputeMode: {mode} is no mode that Kerf knows") from None
 
     def set_compute_mode(self, card_uuid: str, mode: ComputeMode) -> None:
         """Set which processes may use the card from now on; a boot ends it."""

@@ -143,6 +143,57 @@ def test_a_card_that_differs_wins_and_the_differences_are_named() -> None:
     assert differences == (f"it has no {second.name}", f"{first.name} differs in multiprocessors")
 
 
+H100 = gpu_model("h100-80gb-sxm")
+
+
+def renamed(names: dict[str, str]) -> list[ProfileReading]:
+    return [replace(one, name=names.get(one.name, one.name)) for one in profiles_of(H100)]
+
+
+@pytest.mark.parametrize(
+    ("names", "problems"),
+    [
+        ({"1g.10gb": "x y"}, ["profile 19 is called 'x y', which is taken for 1g.10gb"]),
+        ({"1g.10gb": "1G.10GB"}, ["profile 19 is called '1G.10GB', which is taken for 1g.10gb"]),
+        ({"1g.10gb": "1" * 33}, [f"profile 19 is called '{'1' * 33}', which is taken for 1g.10gb"]),
+        ({"1g.10gb": "1g.20gb"}, ["profile 19 is called '1g.20gb', which is taken for 1g.10gb"]),
+        (dict.fromkeys(["1g.10gb", "1g.20gb", "7g.80gb"], ""), []),
+    ],
+)
+def test_a_name_that_no_device_can_have_or_that_several_profiles_have_gives_way_to_the_tables(
+    names: dict[str, str], problems: list[str]
+) -> None:
+    """A name with a space, or two profiles of one name, kept all cards of the node from being published."""
+    built, differences = build_model(card_of(H100), renamed(names), MODELS)
+    assert {one.name: one.placements for one in built.profiles} == {one.name: one.placements for one in H100.profiles}
+    assert [*differences] == problems
+
+
+@pytest.mark.parametrize(
+    ("names", "left", "problems"),
+    [
+        ({"1g.10gb": "x y"}, {"1g.10gb"}, ["profile 19 is left out, because it is called 'x y'"]),
+        (
+            {"1g.10gb": "1g.20gb"},
+            {"1g.10gb", "1g.20gb"},
+            [f"profile {id_} is left out, because it is called '1g.20gb'" for id_ in (19, 15)],
+        ),
+        (
+            {"1g.10gb": "", "1g.10gb+me": ""},
+            {"1g.10gb+me"},
+            ["profile 20 is left out, because it is called '1g.10gb'"],
+        ),
+    ],
+)
+def test_a_profile_of_an_unknown_card_that_has_no_name_of_its_own_is_left_out(
+    names: dict[str, str], left: set[str], problems: list[str]
+) -> None:
+    card = card_of(H100, product="NVIDIA X1", pci_device_id="ffff")
+    built, differences = build_model(card, renamed(names), MODELS)
+    assert {one.name for one in H100.profiles} - {one.name for one in built.profiles} == left
+    assert sorted(differences) == sorted(problems)
+
+
 def test_a_card_that_no_table_has_is_described_by_itself() -> None:
     model = gpu_model("h100-80gb-sxm")
     card = card_of(model, product="NVIDIA X1 Super", pci_device_id="ffff")

@@ -19,15 +19,16 @@ from kerf_dra.driver.kubeletplugin.backends.nvidia import NvidiaBackend
 from kerf_dra.driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
 from kerf_dra.driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
 from kerf_dra.driver.kubeletplugin.backends.nvidia.nvml.session import NvmlUnavailableError
+from kerf_dra.driver.kubeletplugin.backends.nvidia.readings import ComputeMode
 from kerf_dra.driver.partitions.geometry import Card
-from kerf_dra.driver.testing.nvml import NvidiaMachine
+from kerf_dra.driver.testing.nvml import CardDescription, NvidiaMachine
 from kerf_dra.driver.testing.nvml.layout import compiler_definitions
 from kerf_dra.driver.testing.nvml.library import SONAME, compile_library
 from kerf_dra.driver.testing.nvml.machine import MACHINE_VARIABLE
 from kerf_dra.driver.testing.plugin import PluginStandIn
 from tests.fakes.nvml import NEEDS_COMPILER
 from tests.fakes.nvml_functions import READS
-from tests.kubeletplugin.backends.nvidia.machine import NvidiaMachineUnderTest
+from tests.kubeletplugin.backends.nvidia.machine import H100, NvidiaMachineUnderTest
 from tools.generate.nvml_functions import ROOT, SOURCE
 
 pytestmark = NEEDS_COMPILER
@@ -268,6 +269,67 @@ def test_a_card_without_a_uuid_is_left_out_and_named_by_its_number_once(
     (card,) = discover_often(backend)
     assert card.index == 1
     assert messages(caplog) == ["GPU 0 does not answer: nvmlDeviceGetUUID: the answer is empty"]
+
+
+def test_two_cards_of_one_number_keep_no_other_from_being_offered(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Their devices have the same names: no card of the node was published."""
+    machine = NvidiaMachineUnderTest(tmp_path, *3 * [CardDescription(model=H100)])
+    with machine.hardware._state() as state:
+        state.cards[1].minor = 0
+    backend = machine.open_backend()
+    backend.open()
+    first, third = discover_often(backend)
+    assert (first.index, third.index) == (0, 2)
+    (line,) = messages(caplog)
+    assert line.endswith(f"cannot be described: its number 0 is that of card {first.uuid}")
+
+
+def test_a_mode_that_kerf_does_not_know_is_an_error_of_its_card(tmp_path: Path) -> None:
+    machine = NvidiaMachineUnderTest(tmp_path)
+    with machine.hardware._state() as state:
+        state.cards[0].compute_mode = 9
+    machine.choose()
+    library = NvmlLibrary(machine.hardware.driver_root)
+    library.open()
+    first, second = library.list_cards()
+    with pytest.raises(HardwareRefusedError, match="nvmlDeviceGetComputeMode: 9 is no mode"):
+        library.read_compute_mode(first.uuid)
+    assert library.read_compute_mode(second.uuid) is ComputeMode.DEFAULT
+    library.close()
+
+
+class OverflowingBindings:
+    """The bindings, whose list of processes has more rows than they have made room for."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "nvmlDeviceGetComputeRunningProcesses_v3":
+            return self._list_processes
+        return getattr(pynvml, name)
+
+    def _list_processes(self, handle: Any) -> list[Any]:
+        room = (pynvml.c_nvmlProcessInfo_v3_t * 5)()
+        return [room[number] for number in range(6)]
+
+
+class OverflowingLibrary(NvmlLibrary):
+    """NVML that lists more processes than it counts."""
+
+    def _bindings(self) -> Any:
+        super()._bindings()
+        return OverflowingBindings()
+
+
+def test_processes_that_were_not_counted_are_an_error_of_the_call(tmp_path: Path) -> None:
+    machine = NvidiaMachineUnderTest(tmp_path)
+    machine.choose()
+    library = OverflowingLibrary(machine.hardware.driver_root)
+    library.open()
+    card = library.list_cards()[0]
+    with pytest.raises(HardwareBusyError, match="nvmlDeviceGetComputeRunningProcesses_v3: NVML lists more than"):
+        library.list_processes(card.uuid)
+    library.close()
 
 
 def test_a_problem_that_comes_back_is_named_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

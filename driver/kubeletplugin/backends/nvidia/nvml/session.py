@@ -112,6 +112,8 @@ class NvmlSession:
             raise self._to_error(nvml, name, error, generation) from error
         except UnicodeDecodeError as error:
             raise HardwareRefusedError(f"{name}: the answer is not text: {error}") from error
+        except (LookupError, MemoryError) as error:  # the bindings make room for what NVML counts
+            raise HardwareBusyError(f"{name}: NVML lists more than it has counted, or can have: {error}") from error
 
     def _report_lacking(self, nvml: Any, name: str, error: Any) -> None:  # noqa: ANN401
         """Log once that the library does not have a function, or the version of its structure that is asked for."""
