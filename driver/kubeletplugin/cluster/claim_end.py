@@ -61,13 +61,18 @@ class Source(StrEnum):
 def find_end(claim: AnyClaim | None, record: PreparedClaim, uid: str) -> ClaimEnd | None:
     """Return why ``claim`` no longer needs the devices of ``record``; None: it does, as far as the API server says.
 
-    ``uid`` is that of the claim that has, or had, these devices.
+    ``uid`` is that of the claim that has, or had, these devices. It is not the record's own where the claim was
+    allocated otherwise since: then the claim has these devices again only if it has no others beside them.
     """
     if claim is None or claim.metadata.uid != uid:
         return ClaimEnd.ABSENT
     allocation = claim.status.allocation
     allocated = {result.share for result in allocation.devices.results} if allocation is not None else set()
-    if allocation is None or not allocated.issuperset(device.share for device in record.devices):
+    held = {device.share for device in record.devices}
+    if allocation is None or not held <= allocated:
+        return ClaimEnd.TAKEN
+    drivers = {share.id.driver for share in held}
+    if record.claim.uid != uid and held != {share for share in allocated if share.id.driver in drivers}:
         return ClaimEnd.TAKEN
     return None if claim.status.reserved_for else ClaimEnd.UNRESERVED
 

@@ -66,13 +66,19 @@ async def test_what_a_claim_had_before_it_was_allocated_otherwise_is_kept_for_a_
         assert core.cluster.reported == []
 
 
-async def test_a_claim_that_needs_a_part_of_what_it_had_before_gets_it_after_a_minute(tmp_path: Path) -> None:
-    """The pod that waits for it is listed by the kubelet, too, which says nothing of what was before."""
+@pytest.mark.parametrize("wanted", [("gpu-0",), (SLICE, "gpu-1")], ids=["the card of its part", "its part and more"])
+async def test_a_claim_that_needs_some_of_what_it_had_before_gets_it_after_a_minute(
+    wanted: tuple[str, ...], tmp_path: Path
+) -> None:
+    """The pod that waits for it is listed by the kubelet, too, which says nothing of what was before.
+
+    With its part and more, the part counted as the claim's for good (schedule 91001).
+    """
     async with plugin_core(tmp_path, FakeCluster()) as core:
         held = core.cluster.add(claim("training", SLICE))
         await core.preparer.prepare_claim(held)
         core.uses.uses = USED
-        core.cluster.add(claim("training", "gpu-0"))
+        core.cluster.add(claim("training", *wanted))
         for at in (0, GRACE_S - 1):
             with pytest.raises(DeviceInUseError):
                 await core.preparer.prepare_claim(held)
@@ -81,7 +87,7 @@ async def test_a_claim_that_needs_a_part_of_what_it_had_before_gets_it_after_a_m
             assert set(core.backend.made) == {SLICE}
         await look(core, GRACE_S)
         await core.preparer.prepare_claim(held)
-        assert set(core.backend.made) == {"gpu-0"}
+        assert set(core.backend.made) == {*wanted}
         assert core.cluster.reported == []
 
 

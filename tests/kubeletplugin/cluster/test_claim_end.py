@@ -51,6 +51,23 @@ def test_when_a_claim_has_ended(there: ResourceClaim | None, expected: ClaimEnd 
     assert find_end(there, record(), "uid-of-training") is expected
 
 
+@pytest.mark.parametrize(
+    ("there", "expected"),
+    [
+        (claim("training", SLICE), None),
+        (claim("training", SLICE, "gpu-1"), ClaimEnd.TAKEN),
+        (claim("training", "gpu-1"), ClaimEnd.TAKEN),
+        (claim("training"), ClaimEnd.TAKEN),
+    ],
+    ids=["the same again", "the same and more", "another", "none"],
+)
+def test_what_a_claim_had_before_ends_unless_it_has_just_that_again(
+    there: ResourceClaim, expected: ClaimEnd | None
+) -> None:
+    """It had the same device and another one: nothing released the first, and no prepare succeeded any more."""
+    assert find_end(there, record("training-aside-1"), "uid-of-training") is expected
+
+
 def at(version: str, *devices: str, is_reserved: bool = True, uid: str = "") -> ResourceClaim:
     """The claim at a resource version."""
     made = claim("training", *devices, is_reserved=is_reserved, uid=uid)
