@@ -4,6 +4,6 @@ A container that restarts gets what the claim's CDI file names; the kubelet does
 another program takes away under a running pod comes back without a call: ``file_repairer`` writes files of claims
 again, ``device_repairer`` makes lost partitions again where their place is free, as ``repair_decision`` (pure) says,
 ``number_repairer`` follows the numbers that the kernel gives device nodes. All work on a claim by its single flight
-(``prepared_records``), so never beside its prepare or unprepare, and only on a proof: a list of what is on the card that
-has succeeded, twice.
+(``prepared_records``), so never beside its prepare or unprepare, and only on a proof: a list of what is on the card
+that has succeeded, twice.
 """
