@@ -45,7 +45,18 @@ _FILE_READS: Final = frozenset({"_stamp", "_stamp_all", "find_pod_processes"})
 """The functions of the plugin that look at claims' files, and at processes."""
 _WAIT: Final = "wait_for_events"
 _CALLS: Final = frozenset(
-    {"open", "discover", "survey_card", "renumber", "restore", "run_prepare", "run_release", "close", _WAIT}
+    {
+        "open",
+        "discover",
+        "list_unlisted",
+        "survey_card",
+        "renumber",
+        "restore",
+        "run_prepare",
+        "run_release",
+        "close",
+        _WAIT,
+    }
 )
 """The calls to hardware by their functions. When the function of a wait was not found, each wait took a moment in place
 of EVENTS_S, and a schedule four times the processor."""

@@ -53,6 +53,9 @@ takes its partitions with it. Ordering and publishing would keep the processor f
 MAX_SETTLE_S: Final = 1.0
 """Wait at most this long after the first change, however fast claims come: the scheduler's first back-off for a pod
 that found no device."""
+BUS_S: Final = 600.0
+"""Read the bus after this long though its cards are the same: that costs a file for each PCI function, and a card is
+bound to another driver by hand."""
 
 _log = logging.getLogger(__name__)
 
@@ -124,6 +127,8 @@ class DevicePublisher:
         """The cards of this process as they were discovered last, with nothing loaded, by UUID."""
         self._record_problems = ProblemLog(_log)
         self._problems = ProblemLog(_log, logging.ERROR)
+        self._bus_reads: dict[str, tuple[frozenset[str], float]] = {}
+        """The addresses of a backend's cards when the bus was read last, and when that was."""
         self._unlisted = {name: ProblemLog(_log) for name in card_executor.backends}
         self._unknown_cards = ProblemLog(_log)
         self._kept_out = ProblemLog(_log, logging.INFO)
@@ -319,7 +324,15 @@ class DevicePublisher:
             await self._log_unlisted(name, found)
 
     async def _log_unlisted(self, name: str, found: Sequence[Card]) -> None:
-        """Log once which cards on the bus the backend does not list, where that does not look intended."""
+        """Log once which cards on the bus the backend does not list, where that does not look intended.
+
+        The bus is read when other cards are discovered than before, and otherwise every BUS_S seconds.
+        """
+        addresses = frozenset(card.pci_bus_id for card in found)
+        before, read_at = self._bus_reads.get(name, (None, -math.inf))
+        if addresses == before and anyio.current_time() - read_at < BUS_S:
+            return
+        self._bus_reads[name] = (addresses, anyio.current_time())
         try:
             unlisted = await self._card_executor.list_unlisted(name, found)
         except Exception as error:  # noqa: BLE001  (as above)

@@ -18,7 +18,7 @@ from kerf_dra.driver.kubeletplugin.backends.base import CardChange, HealthChange
 from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
 from kerf_dra.driver.kubeletplugin.backends.card_selection import CardSelection
 from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
-from kerf_dra.driver.kubeletplugin.inventory.publisher import MAX_SETTLE_S, SETTLE_S, DevicePublisher
+from kerf_dra.driver.kubeletplugin.inventory.publisher import BUS_S, MAX_SETTLE_S, SETTLE_S, DevicePublisher
 from kerf_dra.driver.kubeletplugin.inventory.restrictions import KeptOutCards, KnownAllocations
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.partitions.geometry import Card, Partition
@@ -357,6 +357,7 @@ class BusBackend(AskedBackend):
 
     def __init__(self, cards: Sequence[Card]) -> None:
         super().__init__(cards)
+        self.bus_reads = 0
         self.unlisted = [
             UnlistedCard(
                 pci_address=f"0000:0{number}:00.0",
@@ -371,6 +372,7 @@ class BusBackend(AskedBackend):
 
     def list_unlisted(self, cards: Sequence[Card]) -> Sequence[UnlistedCard]:
         assert all(card.uuid for card in cards)
+        self.bus_reads += 1
         return self.unlisted
 
 
@@ -396,3 +398,21 @@ def test_a_card_on_the_bus_that_is_excluded_is_neither_unknown_nor_missed() -> N
     assert [message.split(",")[0] for message in kept_out.unknown] == [
         f"{DRIVER}: backend gpus has no card 0000:09:00.0"
     ]
+
+
+async def test_the_bus_is_read_when_cards_change_and_now_and_then() -> None:
+    """It was read after each change of a claim: a file for each PCI function of the machine."""
+    node = Node(backend=BusBackend)
+    backend = node.gpus
+    assert isinstance(backend, BusBackend)
+
+    async def refresh(times: int) -> int:
+        for _ in range(times):
+            await node.publisher.refresh()
+        return backend.bus_reads
+
+    assert await refresh(3) == 1
+    backend.cards = [gpu(0), gpu(1)]
+    assert await refresh(3) == 2
+    await anyio.sleep(BUS_S)
+    assert await refresh(3) == 3
