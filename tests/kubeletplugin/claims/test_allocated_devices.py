@@ -274,6 +274,12 @@ def test_who_is_in_the_way(wanted: PreparedDevice, held: PreparedDevice, conflic
     assert "held by claim default/other," in str(raised.value)
 
 
+def test_a_container_that_has_the_device_as_an_extended_resource_is_named_by_the_resource() -> None:
+    other = replace_struct(record("x", device()), resource="kerf.dev/small")
+    with pytest.raises(DeviceInUseError, match=r"a container as kerf\.dev/small"):
+        check_conflicts([device()], [other], NAMESPACE)
+
+
 def test_any_device_of_a_claim_conflicts_with_any_device_of_any_other() -> None:
     wanted = [device("gpu-0-1g-1gb-at-0"), device("gpu-1-1g-1gb-at-0", card="GPU-1")]
     beside = device("gpu-0-1g-1gb-at-2", start=2), device("gpu-1-1g-1gb-at-2", card="GPU-1", start=2)

@@ -147,6 +147,20 @@ async def test_every_claim_that_the_kubelet_lists_is_in_use() -> None:
     assert await users.list_used() == {"uid-of-first", "uid-of-second"}
 
 
+async def test_a_process_on_a_device_that_claims_share_is_that_of_none_in_particular() -> None:
+    async def list_uses() -> Sequence[ClaimUse]:
+        return []
+
+    one, other = (record(name, device(share=name)) for name in ("one", "other"))
+    surveys = SurveyTracker(driver=DRIVER)
+    found = FoundPartition(id="gi-1", profile=None, placement=Placement(0, 1), in_use=True)
+    surveys.update(gpu(0), CardSurvey(card_uuid="GPU-0", partitions=(found,)), (one, other), BOOT, later)
+    for records, user in (([one, other], None), ([one], "a process uses gpu-0-1g-1gb-at-0")):
+        by_uid = {each.claim.uid: each for each in records}
+        users = ClaimUsers(records=by_uid, surveys=surveys, list_uses=list_uses, cluster=FakeCluster())
+        assert await users.find_user(one) == user
+
+
 @pytest.mark.parametrize("used", ["GPU-0", "GPU-1"])
 async def test_a_process_on_any_device_of_a_claim_uses_it(used: str) -> None:
     async def list_uses() -> Sequence[ClaimUse]:

@@ -224,6 +224,15 @@ async def test_a_load_that_fails_is_tried_again_before_the_pod_goes_elsewhere(tm
         assert fixture.to_reported_devices() == [("crypto", LOADED, "the devices of the claim are ready")]
 
 
+async def test_one_failure_in_vain_is_enough_to_send_the_pod_elsewhere(tmp_path: Path) -> None:
+    async with early_preparation(tmp_path) as fixture:
+        fixture.core.backend.fail("prepare", OTHER, HardwareBusyError("busy"))
+        fixture.core.backend.fail("prepare", FUNCTION, PermanentError("the image is for another shell"))
+        fixture.allocate(waiting("both", OTHER, FUNCTION))
+        await until(lambda: bool(fixture.cluster.written))
+        assert {condition for _, condition, _ in fixture.to_reported_devices()} == {FAILED}
+
+
 async def test_patience_has_an_end(tmp_path: Path) -> None:
     async with early_preparation(tmp_path, retry_s=0) as fixture:
         fixture.core.backend.fail("prepare", FUNCTION, HardwareBusyError("busy"))

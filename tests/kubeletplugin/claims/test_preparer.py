@@ -22,18 +22,20 @@ OTHER = "gpu-1"
 async def test_what_was_ready_is_kept_when_the_rest_of_its_claim_cannot_be_made_again(tmp_path: Path) -> None:
     """A container may run with it."""
     async with plugin_core(tmp_path, FakeCluster()) as core:
-        held = core.cluster.add(claim("training", SLICE, OTHER))
+        held = core.cluster.add(claim("training", SLICE, "gpu-0-1g-1gb-at-1", OTHER))
         prepared = await core.preparer.prepare_claim(held)
-        ready, gone = prepared.devices
-        core.backend.remove_by_hand(core.backend.made[OTHER].serial)
-        core.checkpoint.put(replace(prepared, state=ClaimState.STARTED, devices=(ready, replace(gone, handle=None))))
+        ready, *gone = prepared.devices
+        for device in gone:
+            core.backend.remove_by_hand(core.backend.made[device.share.id.device].serial)
+        lost = [replace(device, handle=None) for device in gone]
+        core.checkpoint.put(replace(prepared, state=ClaimState.STARTED, devices=(ready, *lost)))
         core.backend.fail("prepare", OTHER, PermanentError("the card has no memory left"))
         with pytest.raises(DevicesFailedError, match="the card has no memory left"):
             await core.preparer.prepare_claim(held)
         assert set(core.backend.made) == {SLICE}
         record = core.checkpoint.get(held.uid)
         assert record is not None
-        assert [device.handle for device in record.devices] == [ready.handle, None]
+        assert [device.handle for device in record.devices] == [ready.handle, None, None]
 
 
 async def test_a_release_that_fails_for_two_reasons_does_not_pass_for_one_that_waits_for_a_card(
