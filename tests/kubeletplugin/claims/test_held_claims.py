@@ -19,12 +19,13 @@ async def test_allocated_devices_of_this_node_are_found_and_claims_that_cannot_g
     held_claims = HeldClaims(cluster=cluster, driver=DRIVER, surveys=surveys, devices=lambda: NODE_DEVICES)
     cluster.add(claim("held", "gpu-0-1g-1gb-at-0"))
     cluster.add(claim("free", "gpu-1"))
+    cluster.add(claim("watching", result("gpu-0-monitor", admin=True)))  # which may watch what others hold
     cluster.add(claim("pending"))
     cluster.add(claim("of-others", result("gpu-0", driver="other.example")))
     for _ in range(2):
         found = await held_claims.list_allocated()
         assert found is not None
-        assert {device.device for device in found} == {"gpu-0-1g-1gb-at-0", "gpu-1"}
+        assert {device.device for device in found} == {"gpu-0-1g-1gb-at-0", "gpu-1", "gpu-0-monitor"}
     assert cluster.reported == [
         ("ResourceClaim", "held", "InUseOutsideKerf", "gpu-0-1g-1gb-at-0: in use outside of Kerf: 2g.2gb at 0")
     ]
