@@ -151,6 +151,21 @@ async def test_a_pod_with_an_owner_is_evicted_after_the_third_refusal_and_not_be
     ]
 
 
+async def test_what_is_busy_at_each_of_three_calls_is_refused_at_the_third() -> None:
+    """Nothing is held, so that no look in between finds the claim due."""
+    node = Node()
+    held, other = (node.add(name, DEPLOYMENT, start=start) for name, start in (("web", 0), ("other", 1)))
+    async with running(node):
+        for _ in range(REFUSALS):
+            assert (node.effect(0), node.effect(1)) == ("", "")
+            node.refuse(held, times=1, error=HardwareBusyError("busy"))
+            await anyio.wait_all_tasks_blocked()
+        assert (node.effect(0), node.effect(1)) == ("NoExecute", "")
+        node.refuse(other, times=1, error=HardwareBusyError("busy"), start=1)
+        await anyio.wait_all_tasks_blocked()
+    assert node.effect(1) == ""
+
+
 async def test_what_was_told_of_one_device_is_not_told_again_with_the_next_one() -> None:
     node = Node()
     held = node.add("web", DEPLOYMENT)
