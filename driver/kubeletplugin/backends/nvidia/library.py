@@ -115,6 +115,7 @@ class NvmlLibrary(NvmlSession):
                 continue
             if reading.uuid in found:
                 problems[index] = f"GPU {index} is left out: NVML lists {reading.uuid} twice"
+                doubt = doubt or HardwareBusyError(problems[index])  # it is some other card
                 continue
             handles[reading.uuid] = handle
             found[reading.uuid] = reading

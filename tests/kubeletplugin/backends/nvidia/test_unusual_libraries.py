@@ -18,7 +18,7 @@ from kerf_dra.driver.kubeletplugin.backends.base import HardwareBusyError, Hardw
 from kerf_dra.driver.kubeletplugin.backends.nvidia import NvidiaBackend
 from kerf_dra.driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
 from kerf_dra.driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
-from kerf_dra.driver.kubeletplugin.backends.nvidia.nvml.session import NvmlUnavailableError
+from kerf_dra.driver.kubeletplugin.backends.nvidia.nvml.session import NvmlFailedError
 from kerf_dra.driver.kubeletplugin.backends.nvidia.readings import ComputeMode
 from kerf_dra.driver.partitions.geometry import Card
 from kerf_dra.driver.testing.nvml import CardDescription, NvidiaMachine
@@ -113,7 +113,7 @@ def test_a_library_that_cannot_count_its_cards_is_refused_by_name(code: str, tmp
 def test_a_library_that_does_not_say_its_version_is_refused_with_the_functions_name(code: str, tmp_path: Path) -> None:
     machine = NvidiaMachineUnderTest(tmp_path)
     machine.hardware.add_fault(UNOPENED, error=OLDER[code], times=None)
-    with pytest.raises(NvmlUnavailableError, match="nvmlSystemGetDriverVersion: "):
+    with pytest.raises(NvmlFailedError, match="nvmlSystemGetDriverVersion: "):
         machine.open_backend().open()
 
 
@@ -205,6 +205,8 @@ def test_a_library_that_counts_or_lists_cards_wrongly_has_those_that_are_there(
     assert len(discover_often(backend)) == cards
     (line,) = messages(caplog)
     assert line.startswith(named)
+    with pytest.raises(HardwareBusyError, match="may be one that cannot be read"):
+        backend.survey("GPU-that-is-not-listed")
 
 
 def test_a_count_of_cards_that_no_machine_has_is_refused(tmp_path: Path) -> None:
