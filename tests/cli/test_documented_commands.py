@@ -137,6 +137,7 @@ RUN_ELSEWHERE: Final[Mapping[str, str]] = {
 }
 """The tests that run a command, or what it does, on a cluster or with programs."""
 PAGES_RUN_ELSEWHERE: Final[Mapping[str, str]] = {
+    "docs/another-driver.md": "tests/oracle/drivers/test_drivers_in_go.py",
     "docs/install.md": "tests/installation/test_installation.py",
     "docs/metrics.md": "tests/cli/test_documented_commands.py::test_the_alerts_become_an_object_of_the_operator",
 }

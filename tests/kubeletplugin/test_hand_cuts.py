@@ -169,11 +169,19 @@ async def test_a_pod_that_eviction_does_not_help_is_named(kubernetes: tuple[int,
         await until_devices(place, lambda found: ("refused", "NoSchedule") in taints(found, OVERLAPPED))
 
 
+async def until_lost(place: Site, card: str) -> None:
+    def is_lost(found: dict[str, Device]) -> bool:
+        names = [name for name in found if name.startswith(card)]
+        return all(("unhealthy", "NoExecute") in taints(found, name) for name in names)
+
+    await until_devices(place, is_lost)
+
+
 @asynccontextmanager
 async def away(place: Site, card: str) -> AsyncIterator[None]:
-    """The card is not there, and its devices are no longer published."""
+    """The card is not there: of its devices, what a claim has is published as lost, and nothing else."""
     place.write_hardware("faults", {"absent": [card]})
-    await until_devices(place, lambda found: card not in found)
+    await until_lost(place, card)
     yield
     place.write_hardware("faults", {})
 
@@ -243,7 +251,8 @@ async def test_a_card_that_is_away_at_the_start_and_comes_back_with_what_a_delet
             await place.kubelet.prepare(held)
         place.write_hardware("faults", {"absent": ["gpu-1"]})
         async with running(place):
-            await place.until_published("gpu-0", without=device)
+            await place.until_published("gpu-0")
+            await until_lost(place, "gpu-1")
             await place.kubelet.unprepare(held)
             await place.client.delete(place.kinds.resource_claims, held.name, held.namespace)
             place.write_hardware("faults", {})

@@ -425,9 +425,9 @@ def _find_withdrawn(
     A device that a claim has in its allocation stays: without it the scheduler would count its counters as free, and
     nothing would evict the claim's pod (kubernetes/kubernetes#140802).
     """
-    kept_out = None if restrictions is None else restrictions.kept_out
-    if restrictions is None or kept_out is None or not (restrictions.surveys.has_held or kept_out.drained):
+    if restrictions is None or not (restrictions.surveys.has_held or restrictions.kept_out.drained):
         return frozenset()
+    kept_out = restrictions.kept_out
     by_uuid = {card.uuid: card for card in cards}
     pool = pool_name(target.node, cards[0].kind)
     named = ((device_name(by_uuid[partition.card_uuid], partition), partition) for partition in partitions)

@@ -157,7 +157,9 @@ async def test_a_process_on_a_device_that_claims_share_is_that_of_none_in_partic
     surveys.update(gpu(0), CardSurvey(card_uuid="GPU-0", partitions=(found,)), (one, other), BOOT, later)
     for records, user in (([one, other], None), ([one], "a process uses gpu-0-1g-1gb-at-0")):
         by_uid = {each.claim.uid: each for each in records}
-        users = ClaimUsers(records=by_uid, surveys=surveys, list_uses=list_uses, cluster=FakeCluster())
+        users = ClaimUsers(
+            records=by_uid, surveys=surveys, list_uses=list_uses, cluster=FakeCluster(), start=start_thread
+        )
         assert await users.find_user(one) == user
 
 
