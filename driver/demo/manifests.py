@@ -28,8 +28,10 @@ Checks = Mapping[tuple[str, str], Check]
 
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 """Suffixes of manifests in a directory, as for ``kubectl apply -f DIR``."""
-_QUANTITY_MAPS: Final = frozenset({"limits", "requests"})
+_QUANTITY_MAPS: Final = frozenset({"limits", "requests", "overhead", "capacity"})
 """Maps of quantities, in which a bare number is allowed; the client's models require strings."""
+_QUANTITIES: Final = frozenset({"sizeLimit", "divisor"})
+"""Fields that are a quantity."""
 _ORDER: Final = (
     "Namespace",
     "ServiceAccount",
@@ -325,8 +327,13 @@ def _check_parameters(body: JsonObject, keys: tuple[str, ...]) -> Iterator[Probl
 
 def _is_number_as_quantity(found: Mapping[str, Any]) -> bool:
     location, given = found["loc"], found["input"]
-    in_map = len(location) > 1 and location[-2] in _QUANTITY_MAPS
-    return in_map and found["type"] == "string_type" and isinstance(given, int | float) and not isinstance(given, bool)
+    is_quantity = location[-1] in _QUANTITIES or (len(location) > 1 and location[-2] in _QUANTITY_MAPS)
+    return (
+        is_quantity
+        and found["type"] == "string_type"
+        and isinstance(given, int | float)
+        and not isinstance(given, bool)
+    )
 
 
 def _path(location: Iterable[str | int]) -> str:

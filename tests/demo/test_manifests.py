@@ -49,6 +49,11 @@ def test_what_others_refer_to_is_applied_first(tmp_path: Path) -> None:
     assert [manifest.kind for manifest in load_manifests([file])] == ["ResourceClass", "ResourceClaimTemplate", "Pod"]
 
 
+def test_quantities_may_be_bare_numbers_as_on_a_real_api_server(tmp_path: Path) -> None:
+    pod = POD + "  overhead: {cpu: 1, memory: 1048576}\n  volumes: [{name: v, emptyDir: {sizeLimit: 1024}}]\n"
+    assert len(load_manifests([write(tmp_path, pod, TEMPLATE, CLASS)])) == 3
+
+
 def test_a_directory_stands_for_its_manifests(tmp_path: Path) -> None:
     write(tmp_path, POD, name="b.yaml")
     write(tmp_path, TEMPLATE, CLASS, name="a.yml")

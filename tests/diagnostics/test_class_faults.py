@@ -97,6 +97,7 @@ def test_every_obstacle_has_a_next_step() -> None:
         CauseCode.NODE_FILTER,
         CauseCode.EXTENDED_RESOURCE,
         CauseCode.INSUFFICIENT_RESOURCE,
+        CauseCode.NODE_TOO_SMALL,
         CauseCode.RESOURCE_NOT_OFFERED,
         CauseCode.DISCOVERED_DEVICE_UNSEEN,
         CauseCode.DISCOVERED_DEVICE_FULL,

@@ -166,6 +166,16 @@ def test_nodes_with_the_same_shortage_are_one_group_whatever_else_runs_there() -
     assert "left on a node is 3)" in group.reasons[0].message
 
 
+@pytest.mark.parametrize(
+    ("cpu", "waits"), [("9", True), ("65", False)], ids=["more than is left", "more than there is"]
+)
+def test_only_a_pod_that_others_keep_from_its_node_is_told_to_wait(cpu: str, waits: bool) -> None:
+    """It was told so, too, where no node has as much as it requests."""
+    running = requesting("r", on="node-1", cpu="60")
+    report = why(judged(LISTED, pods=(requesting("p", "gpu", cpu=cpu), running), claims=(claim("gpu", "1g-10gb"),)))
+    assert any("wait" in cause.next_step for cause in report.causes) is waits
+
+
 def test_a_pod_goes_where_there_is_room_and_finished_pods_leave_theirs() -> None:
     done = replace(requesting("done", on="node-2", cpu="64"), status=replace(pod("x").status, phase="Succeeded"))
     running = requesting("r", on="node-1", cpu="64")
@@ -209,7 +219,7 @@ def test_three_copies_of_what_no_node_has_wait() -> None:
     [unplaced] = answer.unplaced
     assert unplaced.copies == 3
     assert {reason.obstacle for reason in unplaced.why.groups[0].reasons} == {
-        "insufficient-resource",
+        "node-too-small",
         "resource-not-offered",
     }
 

@@ -30,6 +30,7 @@ _STEPS: Final[Mapping[ReasonCode, str]] = {
     CauseCode.EXTENDED_RESOURCE: "wait until a pod that has some ends, or raise devicePlugin.perNode of the "
     "ResourceClass that offers it; the events ResourceNotOffered of a node say why it has fewer",
     CauseCode.INSUFFICIENT_RESOURCE: "have the pod request less, wait until pods of the node end, or add a node",
+    CauseCode.NODE_TOO_SMALL: "have the pod request less, or add a node that has as much",
     CauseCode.RESOURCE_NOT_OFFERED: "correct the name in limits, or have the pod name a claim instead: `kerf claim` "
     "writes one, and `kerf migrate -f` converts limits of the device plugins of NVIDIA, Intel and Akri",
     CauseCode.DISCOVERED_DEVICE_UNSEEN: "let the pod run on a node that sees one, or correct the name: kubectl get "

@@ -81,6 +81,8 @@ class CauseCode(StrEnum):
     """Nobody gives the extended resource of a ResourceClass, or of discovered devices."""
     INSUFFICIENT_RESOURCE = "insufficient-resource"
     """A node has too little CPU, memory or another counted resource left for the pod, or as many pods as it may."""
+    NODE_TOO_SMALL = "node-too-small"
+    """A node has less CPU, memory or another counted resource than the pod requests, however few pods it has."""
     RESOURCE_NOT_OFFERED = "resource-not-offered"
     """No node and no class offers an extended resource that the pod requests."""
     DISCOVERED_DEVICE_UNSEEN = "discovered-device-unseen"

@@ -39,7 +39,9 @@ def _reason(cluster: ClusterIndex, shortage: Shortage) -> NodeReason:
     if "/" in name and name not in cluster.node_fit.listed:
         said = "; ".join((f"no node offers {name}", *_suggest(cluster, name)))
         return _build(CauseCode.RESOURCE_NOT_OFFERED, f"{shortage}: {said}")
-    return _build(CauseCode.INSUFFICIENT_RESOURCE, f"{shortage}: {_describe(cluster, shortage)}")
+    is_too_small = name != PODS and shortage.requested > shortage.allocatable
+    code = CauseCode.NODE_TOO_SMALL if is_too_small else CauseCode.INSUFFICIENT_RESOURCE
+    return _build(code, f"{shortage}: {_describe(cluster, shortage)}")
 
 
 def _describe(cluster: ClusterIndex, shortage: Shortage) -> str:
