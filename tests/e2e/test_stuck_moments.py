@@ -24,7 +24,9 @@ _RESTARTED_S = 5
 def pod_that_restarts(name: str, template: str) -> Document:
     """Return a pod whose container ends by itself again and again."""
     pod = pods.pod(name, {"gpu": pods.by_template(template)})
-    pod["spec"]["containers"][0]["command"] = ["/bin/sh", "-c", f"sleep {_RESTARTED_S}"]
+    command = pods.REPORT_COMMAND.replace("sleep 1000000 & wait", f"sleep {_RESTARTED_S}")
+    assert command != pods.REPORT_COMMAND
+    pod["spec"]["containers"][0]["command"] = ["/bin/sh", "-c", command]
     return pod
 
 
@@ -54,11 +56,13 @@ async def test_a_container_whose_cdi_file_is_gone_is_a_fault_of_its_claim(
         await kerf.start_plugin(namespace.node.name)
 
 
-async def test_a_partition_that_another_program_has_removed_is_a_fault_of_a_running_pod(
+async def test_a_partition_that_another_program_has_replaced_is_a_fault_of_a_running_pod(
     cluster: Cluster, namespace: Namespace
 ) -> None:
+    """It cannot be made again, and the pod, whose claim tolerates that, is not evicted."""
     half = await namespace.resource_class("half", device="gpu", profile="3g.40gb")
-    await namespace.template("half", pods.exactly("gpu", half))
+    tolerated = {"key": "gpu.kerf.dev/unusable", "operator": "Exists", "effect": "NoExecute"}
+    await namespace.template("half", pods.exactly("gpu", half, tolerations=[tolerated]))
     await namespace.create_pods("half", "p")
     await namespace.wait_running("p")
     [(card, _, start)] = namespace.node.gpu_partitions
@@ -67,9 +71,10 @@ async def test_a_partition_that_another_program_has_removed_is_a_fault_of_a_runn
     async def is_unhealthy() -> bool:
         return any(state == "Unhealthy" for state, _ in await health(namespace, "p"))
 
-    await eventually("the kubelet reports the device as unhealthy", is_unhealthy)
-    cause = await cause_of(cluster, namespace, "p", "device-unhealthy", "devices-failed")
-    assert "kubectl delete pod p" in cause["next_step"]
+    with namespace.node.cut_by_hand(card, "1g.10gb", start=start, size=1):
+        await eventually("the kubelet reports the device as unhealthy", is_unhealthy)
+        cause = await cause_of(cluster, namespace, "p", "device-unhealthy", "devices-failed")
+        assert "kubectl delete pod p" in cause["next_step"]
 
 
 async def test_a_card_that_is_withdrawn_is_named_to_the_pod_that_finds_no_device(
@@ -77,7 +82,12 @@ async def test_a_card_that_is_withdrawn_is_named_to_the_pod_that_finds_no_device
 ) -> None:
     whole = await namespace.resource_class("whole", device="gpu", cut="Whole")
     await namespace.template("whole", pods.exactly("gpu", whole))
+
+    async def is_withdrawn() -> bool:
+        return "gpu-0" not in await namespace.published_devices()
+
     with namespace.node.cut_by_hand("gpu-0", "3g.40gb", start=0, size=4):
+        await eventually("the card is withdrawn", is_withdrawn)
         await namespace.create_pods("whole", "p")
         cause = await cause_of(cluster, namespace, "p", "hardware-held", "does-not-fit")
         assert "in use outside of Kerf" in cause["message"]
