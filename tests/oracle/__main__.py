@@ -3,8 +3,9 @@
 Without a KIND all run. Each kind is a folder beside this file with the tests that compare the results of a program in
 Go with Kerf's. They need Go and, for the first build, its module proxy; ``nvidia`` also needs root, runc and a C
 compiler, because it makes device nodes, mounts and containers. ``drivers`` runs Kubernetes' example of a DRA driver on
-Kerf's demo cluster; it is left out of the short form, as its first build takes minutes. ``prometheus`` and ``xrt`` need
-no Go: their judges are promtool, which is taken from Debian's package where there is none, and Debian's libxrt1.
+Kerf's demo cluster, ``monitors`` runs nvitop, gpustat and the bindings of Rust on the stand-in for NVML; both are left
+out of the short form, as they download and build. ``prometheus`` and ``xrt`` need no Go: their judges are promtool,
+which is taken from Debian's package where there is none, and Debian's libxrt1.
 """
 
 import argparse
@@ -22,6 +23,7 @@ CASES: Final[Mapping[str, int]] = {
     "cel": 5000,
     "drivers": 1,  # drivers of others run, nothing is generated
     "helm": 1,  # the chart is rendered, nothing is generated
+    "monitors": 1,  # programs of others run, nothing is generated
     "nvidia": 300,
     "prometheus": 1,  # as for the chart
     "protobuf": 200,  # objects of each kind in each version
@@ -39,8 +41,8 @@ SHORT: Final[Mapping[str, int]] = {
     "xrt": 40,
 }
 """The same, of the short form that judges every change: with all builds cached, about half a minute for all kinds."""
-_WITHOUT_GO: Final = frozenset({"prometheus", "xrt"})
-"""Their judges come in Debian's packages."""
+_WITHOUT_GO: Final = frozenset({"monitors", "prometheus", "xrt"})
+"""Their judges are no programs in Go."""
 
 
 def main(arguments: Sequence[str]) -> int:

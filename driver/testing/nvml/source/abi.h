@@ -74,6 +74,10 @@ typedef struct {
 } nvmlMemory_t;
 
 typedef struct {
+    unsigned long long bar1Total, bar1Free, bar1Used;
+} nvmlBAR1Memory_t;
+
+typedef struct {
     unsigned version;
     unsigned long long total, reserved, free, used;
 } nvmlMemory_v2_t;

@@ -262,6 +262,37 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v
     LEAVE(NVML_SUCCESS);
 }
 
+/* The bytes of the window through which the host sees a device's memory: a power of two, as PCI sizes windows, that the
+ * card's memory fits into; an instance has its memory slices' part but one MiB (MIG User Guide: of 65536 MiB a 3g.20gb
+ * has 32767). */
+static unsigned long long measure_window(const struct found *found) {
+    unsigned long long bytes = MIB;
+    unsigned slices = 0;
+    while (bytes < found->card->memory_bytes)
+        bytes *= 2;
+    if (!found->gpu_instance)
+        return bytes;
+    for (unsigned i = 0; i < found->card->n_profiles; i++) {
+        const struct profile *profile = &found->card->profiles[i];
+        for (unsigned j = 0; j < profile->n_placements; j++) {
+            unsigned end = profile->placements[j].start + profile->placements[j].size;
+            slices = end > slices ? end : slices;
+        }
+    }
+    const struct profile *own = &found->card->profiles[found->gpu_instance->profile];
+    return bytes / slices * own->placements[found->gpu_instance->placement].size - MIB;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *memory) {
+    struct found found;
+    ENTER();
+    NEEDS(memory);
+    LEAVE_ON_ERROR(find_device(device, &found));
+    *memory = (nvmlBAR1Memory_t){.bar1Total = measure_window(&found)};
+    memory->bar1Free = memory->bar1Total;
+    LEAVE(NVML_SUCCESS);
+}
+
 EXPORT nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor) {
     struct found found;
     ENTER();

@@ -27,7 +27,6 @@
     F(nvmlDeviceGetApplicationsClock, NVML_ERROR_NOT_SUPPORTED) \
     F(nvmlDeviceGetAttributes, NVML_ERROR_NOT_SUPPORTED) \
     F(nvmlDeviceGetAutoBoostedClocksEnabled, NVML_ERROR_NOT_SUPPORTED) \
-    F(nvmlDeviceGetBAR1MemoryInfo, NVML_ERROR_NOT_SUPPORTED) \
     F(nvmlDeviceGetBBXTimeData_v1, NVML_ERROR_FUNCTION_NOT_FOUND) \
     F(nvmlDeviceGetBankRemapperStatus_v1, NVML_ERROR_FUNCTION_NOT_FOUND) \
     F(nvmlDeviceGetBoardId, NVML_ERROR_NOT_SUPPORTED) \
