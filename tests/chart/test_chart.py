@@ -152,3 +152,15 @@ def test_every_manifest_is_of_the_chart() -> None:
     folders = ("manifests", "nvidia", "fpga", "intel", "discovered", "early-loading", "classic", "crds")
     found = {f"{folder}/{path.name}" for folder in folders for path in (ROOT / "deploy" / folder).glob("*.yaml")}
     assert found == {*MANIFESTS}
+
+
+@pytest.mark.parametrize("manifest", [name for name in MANIFESTS if name.endswith("kubelet-plugin.yaml")])
+def test_a_plugin_whose_root_is_read_only_has_a_folder_for_copies_of_its_checkpoint(manifest: str) -> None:
+    """``kerf check node`` as an init container failed on each restart of its pod: there was no folder for the copy."""
+    documents = yaml.safe_load_all((ROOT / "deploy" / manifest).read_text())
+    [pod] = [each["spec"]["template"]["spec"] for each in documents if each["kind"] == "DaemonSet"]
+    [container] = pod["containers"]
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+    [folder] = [mount["name"] for mount in container["volumeMounts"] if mount["mountPath"] == "/tmp"]
+    [volume] = [volume for volume in pod["volumes"] if volume["name"] == folder]
+    assert "emptyDir" in volume

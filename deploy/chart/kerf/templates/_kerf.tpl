@@ -170,6 +170,8 @@
           mountPath: {{ $.root.Values.cdiFolder }}
         - name: hardware
           mountPath: /etc/kerf
+        - name: scratch # copies of a checkpoint, which `kerf check` and `kerf checkpoint show` read
+          mountPath: /tmp
 {{- if hasKey $.profile.backends "simulated" }}
         - name: simulated # what is on the simulated cards
           mountPath: {{ $.root.Values.stateFolder }}/{{ $.profile.name }}
