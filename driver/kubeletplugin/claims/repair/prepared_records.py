@@ -1,9 +1,10 @@
 """The records of what containers may be using, and the right to work on one of them alone."""
 
+import logging
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from kerf_dra.api.errors import KerfError
 from kerf_dra.api.model.names import ClaimRef
@@ -12,6 +13,8 @@ from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint, is_set_a
 from kerf_dra.driver.kubeletplugin.claims.transitions import RecordState, classify_record
 from kerf_dra.driver.runtime import logs
 from kerf_dra.driver.runtime.concurrency import SingleFlight
+
+_log: Final = logging.getLogger(__name__)
 
 Flights: TypeAlias = SingleFlight[str, PreparedClaim | None]
 """The single flight of records, by UID."""
@@ -45,7 +48,7 @@ class PreparedRecords:
         """
         for uid, record in self._checkpoint.records.items():
             is_started = record.state is ClaimState.STARTED and record.boot_id == self._boot_id
-            if is_started and not is_set_aside(uid) and find_file(record.claim).exists():
+            if is_started and not is_set_aside(uid) and _is_there(find_file(record.claim)):
                 self._interrupted.add(uid)
 
     def note_interrupted(self, uid: str) -> None:
@@ -89,3 +92,12 @@ class PreparedRecords:
         with logs.context(claim=str(record.claim), claim_uid=uid), suppress(KerfError):  # the plugin stops
             await flights.do(uid, verb, run, uid)
         return errors[0] if errors else None
+
+
+def _is_there(path: Path) -> bool:
+    """Whether a file is there; one that cannot be seen is not: the claim's next prepare finishes what was begun."""
+    try:
+        return path.exists()
+    except OSError as error:
+        _log.warning("a repair that was interrupted, if it was one, is left to the next prepare: %s", error)
+        return False
