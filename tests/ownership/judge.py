@@ -148,6 +148,8 @@ class Judge:
     not get as the plugin died: they may have it."""
     _late_losses: dict[str, set[Partition]] = field(default_factory=dict)
     """The places of such partitions that were taken away."""
+    _remade: set[str] = field(default_factory=set)
+    """What the plugin has made in place of what was taken away from claims."""
 
     @property
     def holders(self) -> frozenset[str]:
@@ -304,8 +306,9 @@ class Judge:
 
     @_judge.register
     def _(self, event: Disappeared) -> Iterator[tuple[Rule, str, frozenset[str]]]:
-        gone = self._partitions.pop(event.partition)
         holders = [(claim, hold) for claim, hold in self._all_holds() if event.partition in hold.places.values()]
+        whole = {claim for claim, hold in holders if self._is_whole(hold)}
+        gone = self._partitions.pop(event.partition)
         if event.by is not Actor.PLUGIN:
             self._taken_away[gone.place] = self._number
             for _, hold in holders:
@@ -317,6 +320,9 @@ class Judge:
         if gone.by is Actor.HAND:
             yield Rule.FOREIGN_KEPT, f"the plugin has removed {event.partition}", _names(gone.place)
         for claim, hold in holders:
+            if event.partition in self._remade and claim not in whole:
+                hold.is_bereft = True  # what was begun again could not be finished: nothing can run with it
+                continue
             if not self._may_be_taken(claim, hold, event.at):
                 message = f"the plugin has removed {event.partition}, which claim {claim} holds"
                 yield Rule.KEPT, message, _names(gone.place) | {claim}
@@ -351,10 +357,17 @@ class Judge:
             for held, known in hold.places.items()
             if _shape(held) == _shape(place) and known not in self._partitions
         ]
+        if lost:
+            self._remade.add(identity)
         for hold, held in lost:
             hold.places[held] = identity
             hold.is_bereft = not self._partitions.keys() >= {*hold.places.values()} - {None}
         return bool(late or lost)
+
+    def _is_whole(self, hold: _Hold) -> bool:
+        """Whether all that a claim holds is there, and has a name by which a container gets it."""
+        found = [self._partitions.get(identity) for identity in hold.places.values() if identity is not None]
+        return all(one is not None and one.uuid for one in found)
 
     def _note_made(self, call: _Call) -> None:
         """Note what a call has made whose answer the kubelet never gets."""

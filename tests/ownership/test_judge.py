@@ -182,6 +182,12 @@ RIGHT_ONES = {
     .remove("one", HAND)
     .make("two", LEFT)
     .rest("a"),
+    "what is made again and cannot be finished is taken back": held()
+    .remove("one", HAND)
+    .appear("two", LEFT)
+    .remove("two")
+    .make("three", LEFT)
+    .rest("a"),
     "a boot ends all holds": held()
     .add(Died(at=0))
     .remove("one", MACHINE)
