@@ -148,6 +148,8 @@ class Judge:
     not get as the plugin died: they may have it."""
     _late_losses: dict[str, set[Partition]] = field(default_factory=dict)
     """The places of such partitions that were taken away."""
+    _unanswered: dict[str, set[tuple[object, ...]]] = field(default_factory=dict)
+    """What claims held whose unprepare the plugin may never have got, so that it may make it again, by claim."""
     _remade: set[str] = field(default_factory=set)
     """What the plugin has made in place of what was taken away from claims."""
 
@@ -222,8 +224,9 @@ class Judge:
         self._calls[event.call] = call
         hold = self._holds.get(claim)
         if event.operation is Operation.UNPREPARE:
+            ended = [each for each in (hold, self._left.pop(claim, None)) if each is not None]
+            self._unanswered[claim] = {_shape(place) for each in ended for place in each.places}
             self._earlier.pop(claim, None)
-            self._left.pop(claim, None)
             self._late.pop(claim, None)
             self._late_losses.pop(claim, None)
         elif hold is not None and hold.is_bereft:
@@ -242,6 +245,8 @@ class Judge:
         if call.operation is not Operation.PREPARE:
             if event.outcome is Outcome.DONE:  # it waits for what was begun for the claim before it
                 self._given_up.pop(call.claim, None)
+            if event.outcome is not Outcome.UNKNOWN:
+                self._unanswered.pop(call.claim, None)
             self._forget(call.claim)
             return
         if event.outcome is Outcome.UNKNOWN:
@@ -277,6 +282,7 @@ class Judge:
         self._left.clear()
         self._late.clear()
         self._late_losses.clear()
+        self._unanswered.clear()
         self._used.clear()
         yield from ()
 
@@ -362,7 +368,7 @@ class Judge:
         for hold, held in lost:
             hold.places[held] = identity
             hold.is_bereft = not self._partitions.keys() >= {*hold.places.values()} - {None}
-        return bool(late or lost)
+        return bool(late or lost or any(_shape(place) in shapes for shapes in self._unanswered.values()))
 
     def _is_whole(self, hold: _Hold) -> bool:
         """Whether all that a claim holds is there, and has a name by which a container gets it."""
