@@ -147,7 +147,7 @@ class Judge:
     """What was made for claims in prepares whose answer the kubelet did not wait for, or, where pods use the claim, did
     not get as the plugin died: they may have it."""
     _late_losses: dict[str, set[Partition]] = field(default_factory=dict)
-    """The places of such partitions that were taken away."""
+    """The places of such partitions: what is taken away there may be made again."""
     _unanswered: dict[str, set[tuple[object, ...]]] = field(default_factory=dict)
     """What claims held whose unprepare the plugin may never have got, so that it may make it again, by claim."""
     _remade: set[str] = field(default_factory=set)
@@ -252,6 +252,7 @@ class Judge:
         if event.outcome is Outcome.UNKNOWN:
             self._given_up[call.claim] = call
             self._note_made(call)
+            self._late_losses.setdefault(call.claim, set()).update(*call.allocations)
             return
         if not any(other.claim == call.claim for other in self._calls.values()):
             self._given_up.pop(call.claim, None)
