@@ -42,6 +42,7 @@ POLLS: Final = {
     "kubeletplugin/fault_points/mps_daemons.py": "a daemon of MPS is asked for by a file of another process",
     "kubeletplugin/test_hand_cuts.py": "the API server is asked as its clients ask it; hardware is a file",
     "kubeletplugin/backends/nvidia/test_devices.py": "the API server is asked as its clients ask it",
+    "kubeletplugin/backends/nvidia/test_lost_cards.py": "the plugin makes partitions again by itself",
     "kubeletplugin/backends/nvidia/test_plugin_health.py": "an Xid that nobody hears is lost: it is reported again",
     "kubeletplugin/test_with_the_embedded_cluster.py": "the API server is asked as its clients ask it",
     "kubeletplugin/wait.py": "what the plugin does by itself is seen in files and stand-ins",

@@ -35,7 +35,7 @@ BUILD_TIMEOUT_S: Final = 900
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> NvidiaMachine:
     """Two cards that are cut alike, and one that is not."""
-    cards = [*(CardDescription(model=model) for model in CARDS), CardDescription(model=CARDS[0])]
+    cards = (*(CardDescription(model=model) for model in CARDS), CardDescription(model=CARDS[0]))
     made = NvidiaMachine.create(tmp_path_factory.mktemp("machine"), MachineDescription(cards=cards))
     with open_nvml(made):
         for index in range(len(CARDS)):
