@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kerf_dra.api.errors import KerfError
+from kerf_dra.api.model.base import JsonObject
 from kerf_dra.cdi import ContainerEdits, Device, Kind, Spec, validate
 from kerf_dra.driver.families.base import Family
 from kerf_dra.driver.kubeletplugin.backends.base import (
@@ -419,13 +420,7 @@ class BackendContract(ReleaseContract):
         record = plugin.allocate(partition, "user")
         handle = plugin.prepare(record)
         plugin.machine.take_away(partition.card_uuid)
-        assert partition.card_uuid not in {card.uuid for card in plugin.backend.discover()}
-        for call in (
-            lambda: plugin.backend.survey(partition.card_uuid),
-            lambda: plugin.backend.unprepare(handle),
-        ):
-            with pytest.raises(CardAbsentError):
-                call()
+        _check_absent(plugin.backend, partition.card_uuid, handle)
         plugin.machine.bring_back(partition.card_uuid)
         plugin.restart()
         plugin.release(record)
@@ -438,13 +433,7 @@ class BackendContract(ReleaseContract):
         handle = plugin.prepare(record)
         plugin.machine.take_away(partition.card_uuid)
         plugin.restart()
-        assert partition.card_uuid not in {card.uuid for card in plugin.backend.discover()}
-        for call in (
-            lambda: plugin.backend.survey(partition.card_uuid),
-            lambda: plugin.backend.unprepare(handle),
-        ):
-            with pytest.raises(CardAbsentError):
-                call()
+        _check_absent(plugin.backend, partition.card_uuid, handle)
         plugin.machine.bring_back(partition.card_uuid)
         plugin.restart()
         plugin.release(record)
@@ -555,6 +544,14 @@ class BackendContract(ReleaseContract):
 
     def _forbidden(self) -> tuple[str, ...]:
         return (*_MANAGEMENT, *self.management_nodes)
+
+
+def _check_absent(backend: Backend, card_uuid: str, handle: JsonObject) -> None:
+    """Check that a card is not discovered, and that neither a survey nor a release says anything of it."""
+    assert card_uuid not in {card.uuid for card in backend.discover()}
+    for call in (lambda: backend.survey(card_uuid), lambda: backend.unprepare(handle)):
+        with pytest.raises(CardAbsentError):
+            call()
 
 
 def _is_killed(call: Callable[[DeviceRecord], object], record: DeviceRecord) -> bool:

@@ -51,7 +51,7 @@ class Case(msgspec.Struct, frozen=True):
     lost: tuple[str, ...]
     boots: bool = False
     evicts: bool = True
-    """Whether a taint says so: of a card that is replaced, only the kubelet is told."""
+    """Whether a taint says so: a card that is replaced is reported to the kubelet only."""
 
 
 FAULTS: dict[str, Callable[[Hardware], None]] = {

@@ -1,4 +1,4 @@
-"""A controller asks until it knows what its API server serves, and ends when nobody says so for too long."""
+"""A controller asks until it knows what its API server serves, and ends when it has had no answer for too long."""
 
 import anyio
 import pytest

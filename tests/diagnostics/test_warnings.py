@@ -1,4 +1,4 @@
-"""`kerf why` and `kerf plan` warn of what is legal in a pod and its claims, and gives nobody anything."""
+"""`kerf why` and `kerf plan` warn of what is legal in a pod and its claims, and has no effect."""
 
 import json
 from pathlib import Path

@@ -70,7 +70,7 @@ class IntelMachine:
         return device
 
     def swap_numbers(self, one: str, other: str) -> None:
-        """Give the node numbers of two cards, by PCI address, to one another, as drivers do that are bound anew."""
+        """Give the node numbers of two cards, by PCI address, to one another, as drivers do that are bound again."""
         devices = self.root / "sys/devices/pci0000:00"
         (devices / one / "drm").rename(devices / "drm")
         (devices / other / "drm").rename(devices / one / "drm")

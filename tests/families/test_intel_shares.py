@@ -158,8 +158,8 @@ def test_tiles_of_a_card_are_used_up_before_another_card_is_opened() -> None:
     ids=str,
 )
 def test_a_card_without_memory_is_shared_by_millicores(requests: list[dict[str, str]], given: int) -> None:
-    """Nobody could share a processor's graphics: shares divided the memory, of which it has none. A share of nothing is
-    rounded up to the least one.
+    """A processor's graphics could not be shared: shares divided the memory, of which it has none. A share of nothing
+    is rounded up to the least one.
     """
     assert len(give_out(inventory("0x7d55", 1), SHARED, requests)) == given
 

@@ -2,10 +2,10 @@
 
 A claim *holds* its devices from the answer of its prepare until the kubelet asks for its unprepare, or the node boots:
 in between its containers may use them, also while no process of the plugin runs. Two things end a hold without that.
-The hardware is taken away by a reset, or by somebody's hand: then the containers have nothing left, until the plugin
-makes it again at its place, as it may without a call. And the API server
-has said for ``grace_s`` seconds that the claim has ended, or has other devices, while the kubelet lists no pod that
-uses it: then the plugin may take the devices back by itself.
+The hardware is taken away by a reset, or by a person: then the containers have nothing left, until the plugin makes it
+again at its place, as it may without a call. And the API server has said for ``grace_s`` seconds that the claim has
+ended, or has other devices, while the kubelet lists no pod that uses it: then the plugin may take the devices back by
+itself.
 
 A claim may be allocated otherwise while its containers run with what it had before: the kubelet, once it was restarted,
 calls for its claims again, and a call says neither for which pod nor for which devices. Such a call ends nothing. But

@@ -1,4 +1,4 @@
-"""What is legal in a pod and its claims, and gives nobody anything, is found."""
+"""What is legal in a pod and its claims, and has no effect, is found."""
 
 from collections.abc import Sequence
 

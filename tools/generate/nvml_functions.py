@@ -2,8 +2,8 @@
 
 They are those that the bindings for Python (nvidia-ml-py, as installed) and for Go (``go_nvml.json``) call, without
 those that the sources of the stand-in define. Only names are taken over: what a function is for, and its parameters,
-make no difference to a program that is told that the card does not support it. A test generates the file into another
-folder and compares.
+make no difference to a program that gets the answer that the card does not support it. A test generates the file into
+another folder and compares.
 """
 
 import inspect

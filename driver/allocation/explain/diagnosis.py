@@ -87,7 +87,7 @@ def _diagnosis(problem: AllocationProblem, holder_index: HolderIndex, finding: F
 def _blockers(problem: AllocationProblem, holder_index: HolderIndex, finding: Finding) -> tuple[Blocker, ...]:
     """Return what is not free of the devices of ``finding``: a device with shares is not in use, but partly taken.
 
-    Where a constraint is the obstacle, a device that can be shared and has room for the request is in nobody's way.
+    Where a constraint is the obstacle, a device that can be shared and has room for the request does not count.
     """
     shared = finding.devices & problem.node_devices.shared & problem.node_devices.shareable
     is_constraint = finding.obstacle is Obstacle.CONSTRAINT

@@ -1,7 +1,7 @@
 """Finds loops of writes: what Kerf writes again and again because another program undoes it each time.
 
 Two programs that want different things of one object (two drivers of one name, a GitOps tool that has an old copy, a
-webhook, a garbage collector) would write for ever, as fast as they are told of each other's changes. A program does not
+webhook, a garbage collector) would write for ever, as fast as they see each other's changes. A program does not
 write what is there, so the same write of the same object, three times in a row, was undone. From then on it is refused
 for a while, longer each time, before it is sent: its writer tries again by itself, as after any failure, and an event
 (``report_undone_writes``) says what goes on. What differs between two writes only by resource versions, generations or

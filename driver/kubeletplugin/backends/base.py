@@ -337,7 +337,7 @@ class RequestEditor(Protocol):
 @runtime_checkable
 class NumberedBackend(Protocol):
     """A backend whose device nodes have numbers of the kernel, such as ``/dev/dri/card0``: these are no identity, also
-    within a boot. A driver that is bound anew may give a card's number to another card.
+    within a boot. A driver that is bound again may give a card's number to another card.
     """
 
     def renumber(self, handle: Handle) -> Handle:

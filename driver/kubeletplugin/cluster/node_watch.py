@@ -1,6 +1,6 @@
 """The Node that the plugin runs on, read again while it runs.
 
-A Node may be deleted and created again under its name (``kubectl delete node``, a kubelet that registers anew): it is
+A Node may be deleted and created again under its name (``kubectl delete node``, a kubelet that registers again): it is
 another one then, and what the old one owned is garbage-collected, slices and inventories with its UID included, however
 often they are created. Labels of a Node and the version of its kubelet change, too. The plugin may only read Nodes, so
 it asks at intervals, and at once where a slice has been removed.
@@ -89,7 +89,7 @@ class NodeWatch:
         if found.metadata.uid != before.metadata.uid:
             message = (
                 f"Node {found.metadata.name} was deleted and created again (UID {found.metadata.uid}, before "
-                f"{before.metadata.uid}): its devices are published anew, owned by the new Node"
+                f"{before.metadata.uid}): its devices are published again, owned by the new Node"
             )
             _log.warning("%s", message)
             events.report(node_reference(found), type="Normal", reason="NodeReplaced", message=message)

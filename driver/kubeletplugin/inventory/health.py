@@ -50,7 +50,7 @@ class HeldCard(NamedTuple):
     replaced_by: str = ""
     """The UUID of a card that has its PCI address; empty: none has."""
     is_name_taken: bool = False
-    """Whether another card has its name: drivers number their cards anew when they are loaded."""
+    """Whether another card has its name: drivers number their cards when they are loaded."""
 
     @property
     def can_be_published(self) -> bool:

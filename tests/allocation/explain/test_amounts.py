@@ -1,4 +1,4 @@
-"""Amounts that a device lacks are told as the scheduler computes them: with defaults, rounding, and what is taken."""
+"""Amounts that a device lacks are those that the scheduler computes: with defaults, rounding, and what is taken."""
 
 from typing import Any
 

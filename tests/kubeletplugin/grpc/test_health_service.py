@@ -92,7 +92,7 @@ async def test_a_claim_that_was_given_an_ill_device_is_still_prepared_because_th
 
 
 async def test_a_card_that_vanished_without_a_word_of_its_backend_is_left_by_its_pods_and_then_withdrawn() -> None:
-    """It was withdrawn at once: then nobody evicts its pods (kubernetes/kubernetes#140802)."""
+    """It was withdrawn at once: then its pods are not evicted (kubernetes/kubernetes#140802)."""
     with machine() as node:
         held = node.cluster.add(claim("training", SLICE))
         async with node.plugin():

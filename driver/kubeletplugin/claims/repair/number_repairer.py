@@ -1,6 +1,6 @@
 """Follows the numbers that the kernel gives device nodes: ``cardN``, ``renderDN``, ``dfl-port.N``, ``uioN``.
 
-They are no identity, also within a boot: where drivers are bound anew, the numbers of two cards may be swapped, and a
+They are no identity, also within a boot: where drivers are bound again, the numbers of two cards may be swapped, and a
 container that opens its node by path uses the other claim's card. After each survey of a card the nodes of its claims
 are read and compared with the handles. Where they differ, and a second reading says the same, the record gets the new
 numbers, then the CDI file; then the device is tainted, because a running container has the old node until it ends.

@@ -99,7 +99,7 @@ def reload(node: NvidiaNode) -> None:
 async def test_what_befalls_cards_while_no_plugin_runs_is_shown_as_if_one_had_run(
     fault: Callable[[NvidiaNode], None], lost: set[str], repair: Callable[[NvidiaNode], None]
 ) -> None:
-    """The devices were withdrawn without a taint, and the kubelet was told that they were healthy."""
+    """The devices were withdrawn without a taint, and reported to the kubelet as healthy."""
 
     def is_shown() -> bool:
         found = taints(node)
@@ -120,7 +120,7 @@ async def test_what_befalls_cards_while_no_plugin_runs_is_shown_as_if_one_had_ru
         async with starting(node, root) as kubelet:
             repair(node)
             await until(lambda: FIRST in taints(node) and not any(taints(node).values()))
-            # A driver that is loaded anew has lost all partitions, until the plugin has made them again.
+            # A driver that is loaded again has lost all partitions, until the plugin has made them again.
             while (facts := await read_facts(node, kubelet)).health[FIRST] != HEALTHY:  # noqa: ASYNC110  (as `until`)
                 await anyio.sleep(0.01)
             assert (facts.health, facts.unhealthy) == ({FIRST: HEALTHY, SECOND: HEALTHY}, 0)

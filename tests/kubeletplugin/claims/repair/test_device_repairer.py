@@ -75,7 +75,7 @@ async def prepare_both(node: Node) -> None:
 
 
 async def test_a_destroyed_partition_is_made_again_and_record_and_file_name_the_new_one(node: Node) -> None:
-    """The container restarted for ever on nodes that were gone, until somebody deleted its pod."""
+    """The container restarted for ever on nodes that were gone, until a person deleted its pod."""
     async with node.running():
         await prepare_both(node)
         second, file = node.record("second"), node.cdi_file("second").read_bytes()
@@ -230,7 +230,7 @@ async def test_what_a_device_needs_besides_is_set_up_again_for_claims_that_are_p
         await plugin.preparer.unprepare_claim(record.claim)
         node.backend.is_set_up = {FIRST: False}
         await anyio.sleep(2 * SURVEYS_S)
-        assert node.backend.is_set_up == {FIRST: False, SECOND: True}, "nobody needs it any more"
+        assert node.backend.is_set_up == {FIRST: False, SECOND: True}, "no claim needs it any more"
 
 
 async def test_what_cannot_be_set_up_again_is_logged_once_and_keeps_nothing_else_from_it(
