@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kerf_dra.driver.local.apiserver.meta.protobuf_messages import message_types
 from tests.local.apiserver.api_client import APPLY, JSON_PATCH, MERGE, STRATEGIC, TABLE, Api, Cluster
 
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -213,6 +214,24 @@ async def test_a_body_in_protobuf_is_read_where_its_kind_is_known(api: Api) -> N
     assert (await api.post(MAPS, map_m, content_type=typed)).body["metadata"]["name"] == "m"
     assert (await api.post(MAPS, map_m.replace(b"ConfigMap", b"ConfigMop"), content_type=typed)).status == 415
     assert (await api.post(MAPS, b"x", content_type=typed)).status == 400
+
+
+def nested_claim(levels: int) -> bytes:
+    """A claim in protobuf with parameters of so many levels; their JSON is made as text, which has no limit."""
+    claim: Any = message_types()["resource.v1.ResourceClaim"].make()
+    claim.metadata.name = f"c-{levels}"
+    opaque = claim.spec.devices.config.add().DeviceConfiguration.opaque
+    opaque.driver, opaque.parameters.raw = "gpu.example.com", b'{"x":' + b"[" * levels + b"]" * levels + b"}"
+    wrapper: Any = message_types()["Unknown"].make(raw=claim.SerializeToString())
+    wrapper.typeMeta.apiVersion, wrapper.typeMeta.kind = "resource.k8s.io/v1", "ResourceClaim"
+    return b"k8s\x00" + bytes(wrapper.SerializeToString())
+
+
+@pytest.mark.parametrize(("levels", "status"), [(10, 201), (150, 400), (200_000, 400)])
+async def test_parameters_in_protobuf_have_no_more_levels_than_in_json(levels: int, status: int, api: Api) -> None:
+    """Those of 150 levels were stored, and code that walks over them has a stack for 100."""
+    answer = await api.post(CLAIMS, nested_claim(levels), content_type="application/vnd.kubernetes.protobuf")
+    assert answer.status == status, answer.body
 
 
 async def test_a_client_that_prefers_protobuf_gets_it_of_objects_and_lists_and_json_of_all_else(api: Api) -> None:

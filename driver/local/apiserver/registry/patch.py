@@ -80,8 +80,9 @@ def _decode(body: bytes, content_type: str) -> JsonValue:
     """Decode a body of at most MAX_LEVELS levels; kube-apiserver takes 10,000, where this process has a stack."""
     try:
         if content_type == protobuf.MEDIA_TYPE:
-            return protobuf.decode(body)
-        document = _decode_yaml(body) if "yaml" in content_type else msgspec.json.decode(body)
+            document: JsonValue = protobuf.decode(body)
+        else:
+            document = _decode_yaml(body) if "yaml" in content_type else msgspec.json.decode(body)
         check_levels(document)
         return document
     except RecursionError as error:
