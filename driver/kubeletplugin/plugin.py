@@ -451,6 +451,7 @@ class NodePlugin:
             status_writer=self._status_writer,
             numbers=self._make_number_repairer(),
             cluster=self._cluster,
+            suspects=self.preparer.suspects,
         )
 
     def _list_cards(self) -> Mapping[str, Card]:

@@ -293,7 +293,7 @@ class Judge:
     def _(self, event: Appeared) -> Iterator[tuple[Rule, str, frozenset[str]]]:
         self._partitions[event.partition] = _Partition(place=event.place, by=event.by, appeared=self._number)
         is_asked_for = any(event.place in places for call in self._all_calls() for places in call.allocations)
-        if event.by is Actor.PLUGIN and not self._restore(event.partition, event.place) and not is_asked_for:
+        if event.by is Actor.PLUGIN and not self._restore(event) and not is_asked_for:
             yield Rule.ASKED_FOR, f"{event.partition} appeared, and no claim asks for it", _names(event.place)
         if event.by is Actor.PLUGIN:
             for call in self._given_up.values():
@@ -350,24 +350,25 @@ class Judge:
             if hold is None or hold.is_bereft:
                 yield Rule.NOTHING_LOST, f"claim {claim} has no devices", frozenset({claim})
 
-    def _restore(self, identity: str, place: Partition) -> bool:
+    def _restore(self, event: Appeared) -> bool:
         """Give a partition that the plugin has made to the claims that have lost theirs at its place; returns whether
-        there are any.
+        there are any. A claim that has ended for the grace gets nothing again.
         """
+        identity, place = event.partition, event.place
         late = [claim for claim, lost in self._late_losses.items() if place in lost]
         for claim in late:
             self._late.setdefault(claim, set()).add(identity)
-        holds = [hold for _, hold in self._all_holds()] + [*self._left.values()]
+        held = [hold for claim, hold in self._all_holds() if not self._may_be_taken(claim, hold, event.at)]
         lost = [
-            (hold, held)
-            for hold in holds
-            for held, known in hold.places.items()
-            if _shape(held) == _shape(place) and known not in self._partitions
+            (hold, own)
+            for hold in (*held, *self._left.values())
+            for own, known in hold.places.items()
+            if _shape(own) == _shape(place) and known not in self._partitions
         ]
         if lost:
             self._remade.add(identity)
-        for hold, held in lost:
-            hold.places[held] = identity
+        for hold, own in lost:
+            hold.places[own] = identity
             hold.is_bereft = not self._partitions.keys() >= {*hold.places.values()} - {None}
         return bool(late or lost or any(_shape(place) in shapes for shapes in self._unanswered.values()))
 

@@ -3,7 +3,7 @@
 What a backend has set up beside a device is set up again, too, such as the request for a daemon of MPS.
 
 Each survey of a card says which partitions of claims it lacks (``inventory.surveys``); ``repair_decision`` says what
-follows. The record is *started* before the card is changed, so that a release finds whatever the repair has made; the
+follows. A claim that the API server shows as ended is left to garbage collection. The record is *started* before the card is changed, so that a release finds whatever the repair has made; the
 record of a repair that failed is as it was. What an interrupted one left, the next process finishes.
 """
 
@@ -16,7 +16,9 @@ from msgspec.structs import replace
 
 from kerf_dra.api.model.names import ShareId
 from kerf_dra.api.model.prepared import PreparedClaim, PreparedDevice
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import claim_uid_of
 from kerf_dra.driver.kubeletplugin.claims.hardware import HardwareExecutor
+from kerf_dra.driver.kubeletplugin.claims.preparer import SuspectClaims
 from kerf_dra.driver.kubeletplugin.claims.repair.file_repairer import REPAIRS
 from kerf_dra.driver.kubeletplugin.claims.repair.number_repairer import NumberRepairer
 from kerf_dra.driver.kubeletplugin.claims.repair.prepared_records import PreparedRecords
@@ -25,6 +27,7 @@ from kerf_dra.driver.kubeletplugin.claims.status_writer import DeviceStatusWrite
 from kerf_dra.driver.kubeletplugin.claims.steps import ClaimContext, StepExecutor
 from kerf_dra.driver.kubeletplugin.claims.transitions import ACQUIRE
 from kerf_dra.driver.kubeletplugin.cluster.base import Cluster
+from kerf_dra.driver.kubeletplugin.cluster.claim_end import find_end
 from kerf_dra.driver.kubeletplugin.inventory.publisher import DevicePublisher
 from kerf_dra.driver.kubeletplugin.inventory.restrictions import DeviceRestrictions
 from kerf_dra.driver.kubeletplugin.inventory.surveyor import HardwareSurveyor
@@ -55,6 +58,7 @@ class DeviceRepairer:
         status_writer: DeviceStatusWriter,
         numbers: NumberRepairer,
         cluster: Cluster,
+        suspects: SuspectClaims,
     ) -> None:
         self._driver = settings.driver_name
         self._interval_s = settings.survey_interval_s
@@ -69,6 +73,7 @@ class DeviceRepairer:
         self._status_writer = status_writer
         self._numbers = numbers
         self._cluster = cluster
+        self._suspects = suspects
         self._losses: dict[tuple[str, ShareId], Loss] = {}
         """By claim UID and share."""
         self._surveyed: set[str] = set()
@@ -151,9 +156,12 @@ class DeviceRepairer:
             _log.warning("claim %s: a lost partition cannot be made again: %s", record.claim, str(error) or repr(error))
 
     async def _make_lost(self, uid: str) -> None:
-        """Make again what a fresh survey does not find either. Raises KerfError, also where it cannot be surveyed."""
+        """Make again what a fresh survey does not find either, unless the claim has ended.
+
+        Raises KerfError, also where a card cannot be surveyed, or the API server does not show the claim.
+        """
         record = self._records.find(uid)
-        if record is None:
+        if record is None or await self._has_ended(record):
             return
         await self._surveyor.survey_now({device.part.card_uuid for device in record.devices if not device.admin_access})
         lost = [device for device in record.devices if self._is_lost(record, device)]
@@ -178,6 +186,20 @@ class DeviceRepairer:
             for device in lost:
                 self._surveyor.request(device.part.card_uuid)
         self._report_made(record, lost)
+
+    async def _has_ended(self, record: PreparedClaim) -> bool:
+        """Whether the API server shows that the claim needs no devices; then garbage collection looks for the proof.
+
+        Raises KerfError when the API server does not answer: the next survey asks again.
+        """
+        if record.resource:
+            return False
+        claim = await self._cluster.read_claim(record.claim)
+        end = find_end(claim, record, claim_uid_of(record.claim.uid))
+        if end is not None:
+            self._suspects.add(record.claim)
+            _log.info("claim %s: a lost partition is not made again: %s, says the API server", record.claim, end)
+        return end is not None
 
     def _count_try(self, uid: str, device: PreparedDevice) -> None:
         loss = self._losses.setdefault((uid, device.share), Loss())

@@ -6,8 +6,10 @@ import anyio
 import pytest
 
 from kerf_dra.api.model.prepared import ClaimState
+from kerf_dra.driver.kube.http.errors import UnreachableError
 from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError, CardSurvey, Handle, HardwareBusyError
 from kerf_dra.driver.kubeletplugin.claims.repair.repair_decision import TRIES
+from kerf_dra.driver.kubeletplugin.cluster.claim_end import ANSWERS_ALONE
 from kerf_dra.driver.partitions.geometry import Partition, Placement
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import DRIVER, result
@@ -17,6 +19,8 @@ from tests.runtime.virtual_time import VIRTUAL_TIME
 
 UNUSABLE = (f"{DRIVER}/unusable", "gone", "NoExecute")
 LONG_S = 20 * SURVEYS_S
+PROOF_S = 2 * ANSWERS_ALONE * 60
+"""Longer than the end of a claim takes to be proven, where the kubelet lists no claims."""
 
 
 @pytest.fixture
@@ -192,6 +196,43 @@ async def test_a_claim_that_is_being_unprepared_is_not_touched(node: Node) -> No
         await plugin.preparer.unprepare_claim(record.claim)
         await anyio.sleep(LONG_S)
         assert (node.record("first"), node.made(FIRST)) == (None, None)
+
+
+@pytest.mark.parametrize("is_running", [True, False], ids=["while the plugin runs", "while none runs"])
+async def test_a_partition_that_is_lost_is_not_made_again_for_a_claim_that_has_ended(
+    is_running: bool, node: Node
+) -> None:
+    """The next process made it for a claim that was deleted meanwhile, and removed it when that was proven."""
+    async with node.running():
+        await prepare_both(node)
+        if is_running:
+            end_first_claim(node)
+            await anyio.sleep(PROOF_S)
+    if not is_running:
+        end_first_claim(node)
+    async with node.running():
+        await anyio.sleep(PROOF_S)
+        assert node.record("first") is None, "its end is proven"
+        assert node.backend.calls.count(("prepare", FIRST)) == 1
+        assert node.made(SECOND) is not None
+
+
+def end_first_claim(node: Node) -> None:
+    del node.cluster.claims["default", "first"]
+    destroy(node)
+
+
+async def test_whether_a_claim_has_ended_is_asked_again_until_the_api_server_answers(node: Node) -> None:
+    async with node.running():
+        await prepare_both(node)
+        destroy(node)
+        node.cluster.errors["first"] = UnreachableError("GET claim", "connection refused")
+        await anyio.sleep(LONG_S)
+        assert node.made(FIRST) is None
+        assert node.taints(FIRST) == [], "nothing was tried"
+        del node.cluster.errors["first"]
+        await anyio.sleep(3 * SURVEYS_S)
+        assert node.made(FIRST) is not None
 
 
 @pytest.mark.parametrize("is_made", [False, True], ids=["before it was made", "after it was made"])
