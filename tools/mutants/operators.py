@@ -46,8 +46,12 @@ _ARITHMETIC: Final[Mapping[type[ast.operator], tuple[str, str]]] = {
 }
 _LEFT_ALONE_CALLS: Final = frozenset(("_log", "_log_failure", "log", "logging", "assert_never"))
 """Calls through these names say something in the log, and nothing else happens, or are there for a checker of types."""
-_KEPT_DECORATORS: Final = ("override", "overload", "abstractmethod", "dataclass", "staticmethod", "total_ordering")
-"""Without them a checker of types, not a test, finds the fault, or nothing can run."""
+_KEPT_DECORATORS: Final = (
+    *("override", "overload", "abstractmethod", "dataclass", "staticmethod", "total_ordering"),
+    *("cache", "lru_cache"),
+)
+"""Without them a checker of types, not a test, finds the fault, or nothing can run; caches of pure functions save time,
+which no test judges."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
 from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError, CardSurvey, FoundPartition, HardwareBusyError
 from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
+from kerf_dra.driver.kubeletplugin.inventory.health import HeldCard
 from kerf_dra.driver.kubeletplugin.inventory.refusals import RefusalTracker
 from kerf_dra.driver.kubeletplugin.inventory.restrictions import (
     DeviceRestrictions,
@@ -385,6 +386,16 @@ async def test_a_card_on_which_a_call_hangs_gets_no_claims_until_it_answers() ->
         await anyio.wait_all_tasks_blocked()
         assert not node.restrictions.surveys.quarantine
         assert node.reasons[-1] == "CardFree"
+
+
+async def test_cards_that_discovery_misses_are_surveyed_with_the_others_unless_another_card_is_in_their_place() -> None:
+    node = Node()
+    missed = [
+        HeldCard(gpu(2), "fake", frozenset()),
+        HeldCard(gpu(3), "fake", frozenset(), replaced_by="GPU-1"),
+    ]
+    await node.surveyor.meet({"fake": await node.executor.discover("fake")}, missed)
+    assert node.backend.surveyed == ["GPU-0", "GPU-1", "GPU-2"]
 
 
 def _at(card: Card, other: Card) -> Card:
