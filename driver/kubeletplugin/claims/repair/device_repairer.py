@@ -3,8 +3,9 @@
 What a backend has set up beside a device is set up again, too, such as the request for a daemon of MPS.
 
 Each survey of a card says which partitions of claims it lacks (``inventory.surveys``); ``repair_decision`` says what
-follows. A claim that the API server shows as ended is left to garbage collection. The record is *started* before the card is changed, so that a release finds whatever the repair has made; the
-record of a repair that failed is as it was. What an interrupted one left, the next process finishes.
+follows. A claim that the API server shows as ended is left to garbage collection. The record is *started* before the
+card is changed, so that a release finds whatever the repair has made; the record of a repair that failed is as it was.
+What an interrupted one left, the next process finishes.
 """
 
 import logging
