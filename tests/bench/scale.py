@@ -8,7 +8,7 @@ processor, as other processes may use it, too.
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
@@ -24,6 +24,8 @@ DECODED: Final = 100
 """Nodes whose decoded slices are held: they take 100 MB."""
 DIAGNOSED: Final = 3000
 COMMANDS: Final[Mapping[str, Sequence[str]]] = {"why": ("why", "pod", WAITING), "frag": ("frag",)}
+ORDERS: Final[Mapping[bool, str]] = {False: "", True: ", each in an order of its own"}
+"""How rows are called of clusters whose nodes have some orders of devices in common, and of shuffled ones."""
 NODE_GOAL: Final = "<= 40 KB"
 BARE: Final = "lists read and decoded"
 _BARE: Final = """
@@ -102,33 +104,31 @@ def _measure_decoded(folder: Path) -> float:
     return (many - few) * 1024 / (DECODED - 1)
 
 
-def _measure_commands(folder: Path) -> list[Row]:
-    rows: list[Row] = []
+def _measure_commands(folder: Path) -> Iterator[Row]:
     kubeconfig = folder / "kubeconfig"
-    with serving_large_cluster(DIAGNOSED, CARDS, kubeconfig) as url:
-        for name, arguments in COMMANDS.items():
-            say(f"kerf {name} of {DIAGNOSED} nodes with {CARDS} H100")
+    for shuffled, order in ORDERS.items():
+        with serving_large_cluster(DIAGNOSED, CARDS, kubeconfig, shuffled=shuffled) as url:
             bare = _run("-c", _BARE, url)
-            usage = _run("-m", "kerf_dra.driver.cli", *arguments, "--kubeconfig", str(kubeconfig))
-            rows += [
-                Row(
-                    name=f"kerf {name}, {DIAGNOSED} nodes x {CARDS} H100",
+            for name, arguments in COMMANDS.items():
+                title = f"kerf {name}, {DIAGNOSED} nodes x {CARDS} H100{order}"
+                say(title)
+                usage = _run("-m", "kerf_dra.driver.cli", *arguments, "--kubeconfig", str(kubeconfig))
+                yield Row(
+                    name=title,
                     unit="s",
                     samples=[usage.seconds],
                     baseline_name=BARE,
                     baseline=[bare.seconds],
                     goal="ratio 10",
-                ),
-                Row(
+                )
+                yield Row(
                     name="  its memory",
                     unit="MB",
                     samples=[usage.peak_mib],
                     baseline_name=BARE,
                     baseline=[bare.peak_mib],
                     goal="<= 400 MB",
-                ),
-            ]
-    return rows
+                )
 
 
 def _run(*arguments: str) -> Usage:

@@ -4,13 +4,15 @@ Slices, nodes and claims are texts that the server makes of templates when they 
 them. All other kinds are those of ``tests/kube/memory_server.py``, so a controller can lead there and write.
 
 Each node is like one of several models of nodes: its partitions are taken in a different order, so its slices list
-their devices in a different order, too. ``python -m tests.kube.large_cluster NODES CARDS`` prints the URL.
+their devices in a different order, too. With ``shuffled`` each node has orders of its own, of everything that has an
+order. ``python -m tests.kube.large_cluster NODES CARDS [shuffled]`` prints the URL.
 """
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from subprocess import PIPE, Popen
@@ -36,6 +38,7 @@ from kerf_dra.driver.partitions.publish_order import publish_order
 from kerf_dra.driver.partitions.slice_limits import SliceLayout
 from tests.fakes.cluster_states import CLASSES, card
 from tests.kube.memory_server import MemoryServer
+from tests.kube.shuffled_slices import shuffle_slices
 
 MODELS: Final = 16
 """How many nodes differ in the order of their devices: those of a cluster in use have some dozen orders in common."""
@@ -49,6 +52,15 @@ WAITING: Final = "waiting"
 """The pod, and its claim of a whole card, that fit nowhere: each card has a claim."""
 _CLAIMS_PATH: Final = "/apis/resource.k8s.io/v1/resourceclaims"
 _PODS_PATH: Final = "/api/v1/pods"
+_SLICES_PATH: Final = "/apis/resource.k8s.io/v1/resourceslices"
+_NODES_PATH: Final = "/api/v1/nodes"
+_LIST_KINDS: Final = {
+    _NODES_PATH: ("v1", "NodeList"),
+    _PODS_PATH: ("v1", "PodList"),
+    _CLAIMS_PATH: ("resource.k8s.io/v1", "ResourceClaimList"),
+    _SLICES_PATH: ("resource.k8s.io/v1", "ResourceSliceList"),
+}
+"""The version and kind of each list, without which a client takes it for no answer."""
 _NODE: Final = "node-00000"
 """The name of the node of the templates; those of nodes have as many characters."""
 _UID: Final = "0b6f5b33-2f7d-4b3a-8c39-7a1c5d"
@@ -191,9 +203,11 @@ def _node(name: str) -> bytes:
 class LargeCluster:
     """The API server."""
 
-    def __init__(self, nodes: int, cards: int) -> None:
+    def __init__(self, nodes: int, cards: int, *, shuffled: bool = False) -> None:
         self._nodes = nodes
-        self._templates = [NodeTemplate.build(cards, seed) for seed in range(MODELS)]
+        self._templates = [NodeTemplate.build(cards, seed) for seed in range(min(nodes, MODELS))]
+        self._decoded = [[msgspec.json.decode(one) for one in each.slices] for each in self._templates]
+        self._shuffled = shuffled
         self._memory = MemoryServer()
         self._memory.json = {
             "/version": {"major": "1", "minor": "37", "gitVersion": "v1.37.0"},
@@ -206,8 +220,8 @@ class LargeCluster:
         for device_class in CLASSES:
             self._memory.put("deviceclasses", KINDS.device_classes.encode(device_class))
         self._lists: Mapping[str, Callable[[int], Sequence[bytes]]] = {
-            "/api/v1/nodes": lambda number: (_node(_name(number)),),
-            "/apis/resource.k8s.io/v1/resourceslices": lambda number: self._template(number).slices,
+            _NODES_PATH: lambda number: (_node(_name(number)),),
+            _SLICES_PATH: self._slices,
             _CLAIMS_PATH: lambda number: self._template(number).claims,
             _PODS_PATH: lambda number: self._template(number).pods,
         }
@@ -217,7 +231,12 @@ class LargeCluster:
         }
 
     def _template(self, number: int) -> NodeTemplate:
-        return self._templates[number % MODELS]
+        return self._templates[number % len(self._templates)]
+
+    def _slices(self, number: int) -> Sequence[bytes]:
+        if self._shuffled:
+            return list(shuffle_slices(self._decoded[number % len(self._decoded)], Random(number)))
+        return self._template(number).slices
 
     def _items(self, path: str, number: int) -> Sequence[bytes]:
         """Return the objects of a node; those of the node after the last one are on no node."""
@@ -268,16 +287,17 @@ class LargeCluster:
                 more = f"{number}-{skipped + len(found)}"
                 break
             skipped = 0
-        metadata = msgspec.json.encode({"resourceVersion": "100", "continue": more})
-        return b'{"metadata":' + metadata + b',"items":[' + b",".join(items) + b"]}"
+        api_version, kind = _LIST_KINDS[path]
+        head = {"apiVersion": api_version, "kind": kind, "metadata": {"resourceVersion": "100", "continue": more}}
+        return msgspec.json.encode(head)[:-1] + b',"items":[' + b",".join(items) + b"]}"
 
 
 def _name(number: int) -> str:
     return f"node-{number:05}"
 
 
-async def _serve(nodes: int, cards: int) -> None:
-    cluster = LargeCluster(nodes, cards)
+async def _serve(nodes: int, cards: int, *, shuffled: bool) -> None:
+    cluster = LargeCluster(nodes, cards, shuffled=shuffled)
     app = web.Application(client_max_size=2**24)
     app.router.add_route("*", "/{path:.*}", cluster.handle)
     runner = web.AppRunner(app, access_log=None)
@@ -290,9 +310,10 @@ async def _serve(nodes: int, cards: int) -> None:
 
 
 @contextmanager
-def serving_large_cluster(nodes: int, cards: int, kubeconfig: Path) -> Iterator[str]:
+def serving_large_cluster(nodes: int, cards: int, kubeconfig: Path, *, shuffled: bool = False) -> Iterator[str]:
     """Serve a cluster from another process until the end of the context; ``kubeconfig`` is written. Yields the URL."""
-    command = [sys.executable, "-m", "tests.kube.large_cluster", str(nodes), str(cards)]
+    options = ["shuffled"] if shuffled else []
+    command = [sys.executable, "-m", "tests.kube.large_cluster", str(nodes), str(cards), *options]
     with Popen(command, stdout=PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -317,4 +338,4 @@ def _kubeconfig(url: str) -> JsonObject:
 
 
 if __name__ == "__main__":
-    anyio.run(_serve, int(sys.argv[1]), int(sys.argv[2]))
+    anyio.run(partial(_serve, int(sys.argv[1]), int(sys.argv[2]), shuffled="shuffled" in sys.argv[3:]))
