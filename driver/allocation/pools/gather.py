@@ -8,11 +8,12 @@ Example: of a pool with ``resourceSliceCount`` 2 a slice of generation 1 and one
 is being updated: it is incomplete, and nothing is allocated from it.
 """
 
+from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import Literal
+from typing import Final, Literal
 from weakref import WeakValueDictionary
 
 from kerf_dra.api.model.devices import Attribute, CounterSet, Device, DeviceTaint, DeviceTaintRuleSpec
@@ -24,6 +25,10 @@ from kerf_dra.driver.allocation.semantics.allocated_state import PoolId
 from kerf_dra.driver.allocation.semantics.counters import PackedCounters, pack_counters
 from kerf_dra.driver.allocation.semantics.matching import Selectors, node_matches
 from kerf_dra.driver.allocation.semantics.outcomes import Features, NodeView
+
+_MAX_RECENT_VIEWS: Final = 256
+"""The number of views that are kept for their next use. The nodes of a cluster in use have some dozen orders of devices
+in common, so 256 nodes have nearly all of them; and as many templates of eight GPUs, of 100 KB each, take 25 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +117,19 @@ class PublishedDevice:
 
 
 class TemplateInterner:
-    """The pool templates that are in use."""
+    """The pool templates that are in use, among them those of the views that were used last."""
 
     def __init__(self) -> None:
         self._known: WeakValueDictionary[Hashable, PoolTemplate] = WeakValueDictionary()
+        self._recent: OrderedDict[PoolView, None] = OrderedDict()
+        """The views that were used last; the latest one last."""
+
+    def keep(self, view: PoolView) -> None:
+        """Keep a view, and its template, until as many others have been used as are kept."""
+        self._recent[view] = None
+        self._recent.move_to_end(view)
+        if len(self._recent) > _MAX_RECENT_VIEWS:
+            self._recent.popitem(last=False)
 
     def intern(
         self,
@@ -193,7 +207,7 @@ def _taints(device: Device, rules: Iterable[DeviceTaintRuleSpec]) -> tuple[Devic
 
 
 class Pool:
-    """All slices of a pool, of every generation. Nodes that see the same slices share one view."""
+    """All slices of a pool, of every generation. Nodes that see the same slices share one view while it is in use."""
 
     def __init__(
         self,
@@ -208,7 +222,7 @@ class Pool:
         self.is_shared = any(not slice_.node_name for slice_ in self.slices)
         self._rules = rules
         self._template_interner = template_interner
-        self._views: dict[Hashable, PoolView | None] = {}
+        self._views: WeakValueDictionary[Hashable, PoolView] = WeakValueDictionary()
 
     @cached_property
     def _is_of_one_node(self) -> bool:
@@ -220,9 +234,11 @@ class Pool:
         if not (self._is_of_one_node and node.name in self.nodes):
             visible = sum(1 << index for index, slice_ in enumerate(self.slices) if _is_for(slice_, node))
         key = (visible, features.partitionable_devices, features.compatibility_groups)
-        if key not in self._views:
-            self._views[key] = self._view([each for each in self.slices if _is_for(each, node)], features)
-        return self._views[key]
+        view = self._views.get(key) or self._view([each for each in self.slices if _is_for(each, node)], features)
+        if view is not None:
+            self._views[key] = view
+            self._template_interner.keep(view)
+        return view
 
     def _view(self, usable: Sequence[PublishedSlice], features: Features) -> PoolView | None:
         usable = [slice_ for slice_ in usable if _is_understood(slice_, features)]

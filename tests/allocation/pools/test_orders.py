@@ -9,6 +9,7 @@ import tracemalloc
 from collections.abc import Sequence
 from random import Random
 from typing import Final
+from weakref import ref
 
 import msgspec
 import pytest
@@ -17,7 +18,8 @@ from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.devices import Attribute, Device, ResourceSlice
 from kerf_dra.api.model.names import DeviceId
 from kerf_dra.api.resource.v1 import KINDS
-from kerf_dra.driver.allocation import AllocatedState
+from kerf_dra.driver.allocation import AllocatedState, NodeView, PoolIndex
+from kerf_dra.driver.allocation.pools.gather import PoolView
 from kerf_dra.driver.allocation.pools.interned_slices import InternedSlices
 from tests.allocation.builders import ALL_FEATURES, DRIVER, claim, decide, device, partitioned, request, slice_
 from tests.fakes.published_slices import gpus, slices
@@ -25,6 +27,8 @@ from tests.kube.shuffled_slices import shuffle_slices
 
 NODE_KIB: Final = 24
 """The memory of the interned slices of a node with eight H100; decoded they take 900 KiB."""
+RECENT: Final = 256
+"""The most views that stay in memory while nothing uses them."""
 
 
 def orders_of(node: str, cards: int, seeds: Sequence[int]) -> list[bytes]:
@@ -108,3 +112,41 @@ def test_the_counter_that_a_message_names_does_not_depend_on_the_order_of_counte
     outcomes = [decide(each, claim(request("r")), allocated=taken) for each in (pool, [*map(reverse_members, pool)])]
     assert outcomes[0] == outcomes[1]
     assert "cores of gpu-0" in str(outcomes[0])
+
+
+def nodes_with_orders(count: int) -> tuple[PoolIndex, list[NodeView]]:
+    """Nodes with six equal devices each, in an order of its own."""
+    nodes = [NodeView(name=f"n{number}", labels={}) for number in range(count)]
+    names = "abcdef"
+    published = (
+        slice_(
+            *(device(each) for each in Random(number).sample(names, len(names))),
+            name=node.name,
+            pool=node.name,
+            node_name=node.name,
+        )
+        for number, node in enumerate(nodes)
+    )
+    return PoolIndex.build(published), nodes
+
+
+def view(index: PoolIndex, node: NodeView) -> PoolView:
+    [found] = index.views(node, ALL_FEATURES)
+    return found
+
+
+def test_templates_are_forgotten_after_as_many_views_of_other_orders_as_are_kept() -> None:
+    index, nodes = nodes_with_orders(2 * RECENT)
+    templates = [ref(view(index, node).template) for node in nodes]
+    alive = [template() is not None for template in templates]
+    assert len({*map(id, filter(None, (template() for template in templates)))}) <= RECENT
+    assert all(alive[RECENT:])
+    assert not all(alive[:RECENT])
+
+
+def test_a_view_in_use_is_the_only_one_of_its_pool_even_after_many_others() -> None:
+    index, nodes = nodes_with_orders(2 * RECENT)
+    first = view(index, nodes[0])
+    for node in nodes[1:]:
+        view(index, node)
+    assert view(index, nodes[0]) is first
