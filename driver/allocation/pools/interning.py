@@ -16,6 +16,7 @@ import sys
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from operator import itemgetter
 from typing import Final, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
@@ -238,7 +239,7 @@ def _device_key(device: Device) -> Hashable:
 
 
 def _sorted_items(members: Mapping[str, ValueT]) -> list[tuple[str, ValueT]]:
-    return [(name, members[name]) for name in sorted(members)]
+    return sorted(members.items(), key=itemgetter(0))
 
 
 def _pack_numbers(numbers: Sequence[int]) -> Sequence[int]:
