@@ -19,10 +19,10 @@ PATIENCE_S = 600.0
 
 
 @asynccontextmanager
-async def counting_controller(nodes: int, cards: int, folder: Path) -> AsyncIterator[int]:
+async def counting_controller(nodes: int, cards: int, folder: Path, *, shuffled: bool = False) -> AsyncIterator[int]:
     """Run a controller until the end of the context; yields the number of its process when it has counted all nodes."""
     kubeconfig = folder / "kubeconfig"
-    with serving_large_cluster(nodes, cards, kubeconfig), _running_controller(kubeconfig) as process:
+    with serving_large_cluster(nodes, cards, kubeconfig, shuffled=shuffled), _running_controller(kubeconfig) as process:
         async with Client(await load_access(kubeconfig), user_agent="kerf-test/1") as client:
             with anyio.fail_after(PATIENCE_S):
                 while not await _has_counted(client, nodes):
