@@ -4,8 +4,8 @@
 cards are a file that all processes map under a lock (``layout``): several processes see the same cards, and one that is
 killed leaves what a driver would leave. The file is made from Kerf's table of models (``description``); beside it lie
 the driver's ``/proc``, ``/dev`` and root (``driver_tree``). ``library`` compiles; ``machine`` makes a machine and has
-what befalls one: faults, delays, processes, errors, cards that go, reboots. ``mps_control`` is a program of the
-driver's root. See docs/testing-without-gpus.md.
+what befalls one: faults, delays, processes, errors, cards that go, reboots. ``mps_control`` and ``smi`` are programs
+of the driver's root. See docs/testing-without-gpus.md.
 """
 
 from kerf_dra.driver.testing.nvml.description import CardDescription, MachineDescription, UnsuitableDescriptionError

@@ -73,6 +73,8 @@ class CardDescription:
     is_mig_on: bool = False
     is_passthrough: bool = False
     """Whether the machine is a virtual one, whose driver cannot reset the card."""
+    is_persistent: bool = True
+    """Whether persistence mode is on after a boot, as where nvidia-persistenced is a service of the machine."""
     product: str = ""
     """The product's name; empty: the model's."""
     pci_device_id: str = ""
@@ -143,7 +145,8 @@ def _fill_card(row: CardLayout, number: int, minor: int, card: CardDescription, 
         cuda_major=int(major),
         cuda_minor=int(less),
         brand=_BRAND,
-        is_persistent=1,
+        is_persistent=card.is_persistent,
+        is_persistent_at_load=card.is_persistent,
         numa_node=number % _SOCKETS,
         memory_node=_SOCKETS + number if has_own_node else -1,
         pci_bus=_FIRST_BUS[number % _SOCKETS] + number // _SOCKETS,

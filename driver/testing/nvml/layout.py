@@ -82,7 +82,8 @@ class CardLayout(Structure):
             for name in (
                 *("presence", "mig_switch", "is_passthrough", "mig_current", "mig_pending"),
                 *("minor", "minor_after_reset"),
-                *("architecture", "cuda_major", "cuda_minor", "brand", "compute_mode", "is_persistent"),
+                *("architecture", "cuda_major", "cuda_minor", "brand", "compute_mode"),
+                *("is_persistent", "is_persistent_at_load"),
             )
         ),
         ("numa_node", c_int32),

@@ -331,7 +331,7 @@ def _end_driver(state: StateLayout) -> None:
         if card.presence == _LOST:
             card.presence = _PRESENT
         is_on = card.mig_pending if card.mig_switch == _NEEDS_RESET else 0
-        assign(card, mig_current=is_on, mig_pending=is_on)
+        assign(card, mig_current=is_on, mig_pending=is_on, is_persistent=card.is_persistent_at_load)
     for process in state.processes:
         process.pid = 0
     for event in state.events:

@@ -20,7 +20,12 @@ def create(number: int, *places: int) -> None:
         print(json.dumps([pynvml.nvmlGpuInstanceGetInfo(instance).id, pynvml.nvmlDeviceGetUUID(device)]), flush=True)
 
 
+def hold(number: int) -> None:
+    print(pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(number)), flush=True)
+    sys.stdin.read()
+
+
 if __name__ == "__main__":
     pynvml.nvmlInit()
-    {"create": create}[sys.argv[1]](*map(int, sys.argv[2:]))
+    {"create": create, "hold": hold}[sys.argv[1]](*map(int, sys.argv[2:]))
     pynvml.nvmlShutdown()

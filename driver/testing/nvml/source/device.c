@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "handles.h"
+#include "openers.h"
 
 #define MIB (1024ull * 1024)
 
@@ -100,6 +101,7 @@ static nvmlReturn_t give_card(const struct card *card, nvmlDevice_t *device) {
         return NVML_ERROR_NOT_FOUND;
     if (card->presence == LOST)
         return NVML_ERROR_GPU_IS_LOST;
+    open_card(card);
     *device = card_handle(card);
     return NVML_SUCCESS;
 }
@@ -344,15 +346,6 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryAffinity(nvmlDevice_t device, unsigned si
         LEAVE(NVML_ERROR_INVALID_ARGUMENT);
     memset(nodes, 0, size * sizeof *nodes);
     nodes[node / bits] = 1ul << node % bits;
-    LEAVE(NVML_SUCCESS);
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t device, unsigned *is_on) {
-    struct found found;
-    ENTER();
-    NEEDS(is_on);
-    LEAVE_ON_ERROR(find_card(device, &found));
-    *is_on = found.card->is_persistent;
     LEAVE(NVML_SUCCESS);
 }
 

@@ -242,7 +242,6 @@
     F(nvmlDeviceSetNvLinkUtilizationControl, NVML_ERROR_NOT_SUPPORTED) \
     F(nvmlDeviceSetNvlinkBwMode, NVML_ERROR_NOT_SUPPORTED) \
     F(nvmlDeviceSetNvlinkBwModeAsync_v1, NVML_ERROR_FUNCTION_NOT_FOUND) \
-    F(nvmlDeviceSetPersistenceMode, NVML_ERROR_NOT_SUPPORTED) \
     F(nvmlDeviceSetPowerManagementLimit, NVML_ERROR_NOT_SUPPORTED) \
     F(nvmlDeviceSetPowerManagementLimit_v2, NVML_ERROR_NOT_SUPPORTED) \
     F(nvmlDeviceSetPowerMizerMode_v1, NVML_ERROR_NOT_SUPPORTED) \

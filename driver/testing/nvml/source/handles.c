@@ -2,6 +2,8 @@
 
 #include <stddef.h>
 
+#include "openers.h"
+
 enum kind { CARD = 1, MIG = 2, GPU_INSTANCE = 3, COMPUTE_INSTANCE = 4 };
 
 /* From the lowest bit: kind 4, card 8, GPU instance 8, compute instance 8, serial 32. */
@@ -34,8 +36,11 @@ static nvmlReturn_t decode(uintptr_t handle, unsigned kinds, struct found *found
     if (!(kinds & 1u << kind) || number >= machine->n_cards || gi >= MAX_GPU_INSTANCES || ci >= MAX_COMPUTE_INSTANCES)
         return NVML_ERROR_INVALID_ARGUMENT;
     found->card = &machine->cards[number];
-    if (found->card->presence != PRESENT)
+    if (found->card->presence != PRESENT) {
+        close_card(found->card);
         return NVML_ERROR_GPU_IS_LOST;
+    }
+    open_card(found->card);
     if (kind == CARD)
         return NVML_SUCCESS;
     found->gpu_instance = &found->card->instances[gi];

@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "openers.h"
 #include "tree.h"
 
 /* The variable that names the machine's folder. Without it the folder is the one in whose driver root the library is:
@@ -58,6 +59,7 @@ void machine_path(char *path, unsigned long size, const char *format, ...) {
 }
 
 static void unmap(void) {
+    close_cards();
     if (machine)
         munmap(machine, sizeof *machine);
     if (file >= 0)

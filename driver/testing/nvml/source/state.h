@@ -68,7 +68,8 @@ struct gpu_instance { /* at the index that is its id */
 struct card {
     uint32_t presence, mig_switch, is_passthrough, mig_current, mig_pending;
     uint32_t minor, minor_after_reset;
-    uint32_t architecture, cuda_major, cuda_minor, brand, compute_mode, is_persistent;
+    uint32_t architecture, cuda_major, cuda_minor, brand, compute_mode;
+    uint32_t is_persistent, is_persistent_at_load; /* persistence mode, and as it is when the driver is loaded */
     int32_t numa_node, memory_node; /* memory_node: the NUMA node of the card's own memory; -1: it is none */
     uint32_t pci_domain, pci_bus, pci_device, pci_device_id, pci_subsystem_id;
     uint32_t remapped_correctable, remapped_uncorrectable, remap_pending, remap_failed;
