@@ -6,6 +6,7 @@ is opened.
 
 import ctypes
 import shutil
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -30,6 +31,14 @@ def open_nvml(machine: NvidiaMachine) -> Iterator[None]:
         yield
     finally:
         pynvml.nvmlShutdown()
+
+
+def run_smi(machine: NvidiaMachine, *arguments: str) -> tuple[int, str]:
+    """Run nvidia-smi of the machine, and return its exit code and what it prints."""
+    program = machine.driver_root / "usr/bin/nvidia-smi"
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=240, check=False)
+    assert done.stderr == ""
+    return done.returncode, done.stdout
 
 
 def end_sessions() -> None:

@@ -1,6 +1,6 @@
 """The state file of the stand-in as ctypes structures: those of ``source/state.h``, whose compiler compares sizes."""
 
-from ctypes import Array, Structure, c_char, c_int32, c_uint8, c_uint32, c_uint64, sizeof
+from ctypes import Array, Structure, c_char, c_double, c_int32, c_uint8, c_uint32, c_uint64, sizeof
 from typing import Any, ClassVar, Final
 
 MAX_CARDS: Final = 16
@@ -13,6 +13,7 @@ MAX_PROCESSES: Final = 64
 MAX_EVENTS: Final = 64
 MAX_FAULTS: Final = 16
 MAX_MINORS: Final = 32
+GPM_METRICS: Final = 5
 UUID_SIZE: Final = 48
 MAGIC: Final = 0x6B66766D
 EVERY_CALL: Final = 0xFFFFFFFF
@@ -64,12 +65,23 @@ class ComputeInstanceLayout(Structure):
     _fields_: ClassVar = [(name, c_uint32) for name in ("exists", "profile", "start", "size", "serial")]
 
 
+class ActivityLayout(Structure):
+    """How much of a card or instance is used."""
+
+    _fields_: ClassVar = [
+        ("since_us", c_uint64),
+        ("percent", c_double * GPM_METRICS),
+        ("used_us", c_double * GPM_METRICS),
+    ]
+
+
 class GpuInstanceLayout(Structure):
     """A GPU instance."""
 
     _fields_: ClassVar = [
         *((name, c_uint32) for name in ("exists", "profile", "placement", "serial")),
         ("compute", ComputeInstanceLayout * MAX_COMPUTE_INSTANCES),
+        ("activity", ActivityLayout),
     ]
 
 
@@ -99,9 +111,10 @@ class CardLayout(Structure):
         ),
         ("engines", EnginesLayout),
         ("exclusive", EnginesLayout),
-        ("n_profiles", c_uint32),
-        ("serial", c_uint32),
+        *((name, c_uint32) for name in ("n_profiles", "serial", "gpu_percent", "memory_percent", "resets")),
         ("memory_bytes", c_uint64),
+        ("energy_mj", c_uint64),
+        ("activity", ActivityLayout),
         ("uuid", c_char * UUID_SIZE),
         ("name", c_char * 96),
         ("profiles", ProfileLayout * MAX_PROFILES),
@@ -115,6 +128,7 @@ class ProcessLayout(Structure):
 
     _fields_: ClassVar = [
         *((name, c_uint32) for name in ("pid", "card", "gpu_instance", "compute_instance")),
+        *((name, c_uint32) for name in ("sm_percent", "memory_percent")),
         ("memory_bytes", c_uint64),
     ]
 
@@ -162,6 +176,7 @@ class StateLayout(Structure):
         ),
         ("cuda_version", c_int32),
         ("event_serial", c_uint64),
+        ("clock_us", c_uint64),
         *((name, c_char * 32) for name in ("driver_version", "kernel_version", "nvml_version")),
         ("processes", ProcessLayout * MAX_PROCESSES),
         ("events", EventLayout * MAX_EVENTS),

@@ -2,10 +2,11 @@
 
 import fcntl
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from ctypes import sizeof
-from dataclasses import dataclass
+from ctypes import addressof, memset, sizeof
+from dataclasses import astuple, dataclass
 from enum import IntEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -55,6 +56,22 @@ class InstanceOnCard:
     start: int
     uuid: str
     """The UUID of the MIG device of its first compute instance; empty: it has none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpmActivity:
+    """The use of a card or of a GPU instance, in percent of the time, by GPM's metrics in the order of ``gpm.c``."""
+
+    graphics: float = 0.0
+    """NVML_GPM_METRIC_GRAPHICS_UTIL: whether anything runs."""
+    sm: float = 0.0
+    """NVML_GPM_METRIC_SM_UTIL: the multiprocessors that are busy."""
+    occupancy: float = 0.0
+    """NVML_GPM_METRIC_SM_OCCUPANCY: the warps that are resident, of those that there could be."""
+    tensor: float = 0.0
+    """NVML_GPM_METRIC_ANY_TENSOR_UTIL: the tensor cores that are busy."""
+    dram: float = 0.0
+    """NVML_GPM_METRIC_DRAM_BW_UTIL: the bandwidth of the memory."""
 
 
 class NvidiaMachine:
@@ -188,13 +205,55 @@ class NvidiaMachine:
                 gpu_instance=gpu_instance,
                 compute_instance=compute_instance,
                 memory_bytes=memory_bytes,
+                sm_percent=0,
+                memory_percent=0,
             )
+
+    def set_process_use(
+        self, pid: int, *, memory_bytes: int | None = None, sm_percent: int = 0, memory_percent: int = 0
+    ) -> None:
+        """Let a process use this much from now on: of the card's memory (None: as before), and of the time of its
+        multiprocessors and of its memory, which NVML reports of cards that are not in MIG mode.
+        """
+        with self._state() as state:
+            for process in state.processes:
+                if process.pid == pid:
+                    assign(process, sm_percent=sm_percent, memory_percent=memory_percent)
+                    process.memory_bytes = process.memory_bytes if memory_bytes is None else memory_bytes
 
     def end_process(self, pid: int) -> None:
         with self._state() as state:
             for process in state.processes:
                 if process.pid == pid:
                     process.pid = 0
+
+    # Use and energy
+
+    def set_utilization(self, card: int, *, gpu_percent: int, memory_percent: int) -> None:
+        """Let the card's utilization rates be these, which NVML reports of cards that are not in MIG mode."""
+        with self._state() as state:
+            assign(state.cards[card], gpu_percent=gpu_percent, memory_percent=memory_percent)
+
+    def set_activity(self, card: int, activity: GpmActivity, *, gpu_instance: int | None = None) -> None:
+        """Let the card, or one of its GPU instances, be used this much from now on, as GPM measures it."""
+        with self._state() as state:
+            row = state.cards[card]
+            used = row.activity if gpu_instance is None else row.instances[gpu_instance].activity
+            now_us = _read_clock(state)
+            for metric, percent in enumerate(astuple(activity)):
+                used.used_us[metric] += used.percent[metric] / 100 * max(0, now_us - used.since_us)
+                used.percent[metric] = percent
+            used.since_us = now_us
+
+    def add_energy(self, card: int, joules: float) -> None:
+        """Let the card use this energy."""
+        with self._state() as state:
+            state.cards[card].energy_mj += round(joules * 1000)
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass for GPM's samples; from the first call on the machine's clock moves by this only."""
+        with self._state() as state:
+            state.clock_us = _read_clock(state) + round(seconds * 1_000_000)
 
     # Events and errors
 
@@ -325,6 +384,11 @@ def _add_event(state: StateLayout, card: int, xid: int, gpu_instance: int, compu
     )
 
 
+def _read_clock(state: StateLayout) -> int:
+    """Return the machine's time in microseconds, as ``now_us`` of ``session.c``."""
+    return int(state.clock_us) or time.time_ns() // 1000
+
+
 def _end_driver(state: StateLayout) -> None:
     for card in state.cards[: state.n_cards]:
         _clear(card)
@@ -340,9 +404,9 @@ def _end_driver(state: StateLayout) -> None:
 
 
 def _clear(card: CardLayout) -> None:
-    """Remove the instances and what else a reset ends."""
+    """Remove the instances and what else a reset ends: as ``reset_card`` of ``reset.c``."""
     for instance in card.instances:
-        instance.exists = 0
-        for compute in instance.compute:
-            compute.exists = 0
-    assign(card, compute_mode=0, remap_pending=0, recovery_action=0)
+        memset(addressof(instance), 0, sizeof(instance))
+    memset(addressof(card.activity), 0, sizeof(card.activity))
+    assign(card, compute_mode=0, remap_pending=0, recovery_action=0, resets=card.resets + 1)
+    assign(card, gpu_percent=0, memory_percent=0, energy_mj=0)

@@ -1,4 +1,5 @@
-"""Monitors and bindings of others on the stand-in for NVML: each shows every card and MIG device with name and memory.
+"""Monitors and bindings of others on the stand-in for NVML: each shows every card and MIG device with name and memory,
+and monitors show how much of a card is used.
 
 ``nvitop`` and ``gpustat`` are installed from PyPI, each into an environment with the bindings that it asks for;
 ``nvml-wrapper``, the bindings of Rust, is built by cargo into a program that prints what it reads.
@@ -28,6 +29,8 @@ MIB: Final = 1 << 20
 CARDS: Final = ("h100-80gb-sxm", "a100-40gb")
 PARTITIONS: Final = ((19, 0, 1), (19, 1, 1), (9, 4, 4))
 """Profile id, start and size of the MIG devices of each card, which leave a part of it free."""
+WHOLE: Final = 2
+"""The number of the card that is not cut, which this process uses: monitors show only processes that there are."""
 BUILD_TIMEOUT_S: Final = 900
 """Downloads included, on a slow machine."""
 
@@ -43,6 +46,9 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> NvidiaMachine:
             pynvml.nvmlDeviceSetMigMode(card, 1)
             for profile, start, size in PARTITIONS:
                 fill_gpu_instance(create_gpu_instance(card, profile, start, size))
+    made.set_utilization(WHOLE, gpu_percent=37, memory_percent=12)
+    made.start_process(WHOLE, os.getpid(), memory_bytes=4 << 30)
+    made.set_process_use(os.getpid(), sm_percent=35, memory_percent=11)
     return made
 
 
@@ -97,6 +103,20 @@ def test_a_monitor_shows_each_card_with_its_name_and_memory_and_its_mig_devices(
     assert [name for name, _, _ in shown] == [name for name, _ in expected]
     in_mib = [float(amount) * (1024 if unit == "GiB" else 1) for _, amount, unit in shown]
     assert in_mib == pytest.approx([memory for _, memory in expected], rel=1e-3)
+
+
+def test_a_monitor_shows_how_much_of_a_card_is_used_and_by_which_process(monitor: Path, machine: NvidiaMachine) -> None:
+    if monitor.name == "gpustat":
+        card = json.loads(run(machine, str(monitor), "--json"))["gpus"][WHOLE]
+        (process,) = card["processes"]
+        assert (card["utilization.gpu"], card["memory.used"]) == (37, 4096)
+        assert (process["pid"], process["gpu_memory_usage"]) == (os.getpid(), 4096)
+        return
+    text = run(machine, str(monitor), "--once", "--no-unicode")
+    assert re.findall(r"4096MiB / .*\| +(\d+)% ", text) == ["37"], text
+    (line,) = (one for one in text.splitlines() if f" {os.getpid()} " in one)
+    assert "4096MiB" in line
+    assert " 35 " in line
 
 
 def test_the_bindings_of_rust_read_what_those_of_python_read(machine: NvidiaMachine, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from kerf_dra.driver.testing.nvml import CardDescription, NvidiaMachine
 from kerf_dra.driver.testing.nvml.machine import MACHINE_VARIABLE
-from tests.fakes.nvml import NEEDS_COMPILER, open_nvml
+from tests.fakes.nvml import NEEDS_COMPILER, open_nvml, run_smi
 from tests.fakes.nvml_calls import create_gpu_instance, fill_gpu_instance, list_gpu_instances
 from tests.testing.nvml.conftest import MakeMachine
 
@@ -23,14 +23,6 @@ H100 = "h100-80gb-sxm"
 A100 = "a100-40gb"
 FIRST, SECOND = "00000000:01:00.0", "00000000:81:00.0"
 IN_USE = f"The following GPUs could not be reset:\n  GPU {FIRST}: In use by another client\n\n1 device is currently"
-
-
-def run(machine: NvidiaMachine, *arguments: str) -> tuple[int, str]:
-    """Run the program of the machine, and return its exit code and what it prints."""
-    program = machine.driver_root / "usr/bin/nvidia-smi"
-    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=240, check=False)
-    assert done.stderr == ""
-    return done.returncode, done.stdout
 
 
 @contextmanager
@@ -72,7 +64,7 @@ def read_uuids(machine: NvidiaMachine) -> list[str]:
 def test_a_list_has_each_card_and_its_mig_devices(machine: NvidiaMachine) -> None:
     first, second = read_uuids(machine)
     small, large = sorted(machine.list_instances(), key=lambda one: one.profile)
-    code, printed = run(machine, "-L")
+    code, printed = run_smi(machine, "-L")
     assert code == 0
     assert printed.splitlines() == [
         f"GPU 0: NVIDIA H100 80GB HBM3 (UUID: {first})",
@@ -103,20 +95,22 @@ def test_a_list_has_each_card_and_its_mig_devices(machine: NvidiaMachine) -> Non
     ],
 )
 def test_fields_of_cards_are_queried_as_csv(machine: NvidiaMachine, form: str, lines: list[str]) -> None:
-    code, printed = run(machine, "--query-gpu=index,name,memory.total,mig.mode.current,pci.bus_id", f"--format={form}")
+    code, printed = run_smi(
+        machine, "--query-gpu=index,name,memory.total,mig.mode.current,pci.bus_id", f"--format={form}"
+    )
     assert (code, printed.splitlines()) == (0, lines)
 
 
 def test_a_card_is_chosen_by_its_index_uuid_or_address(machine: NvidiaMachine) -> None:
     _, second = read_uuids(machine)
     for name in ("1", second, SECOND):
-        assert run(machine, "--query-gpu=uuid", "--format=csv,noheader", "-i", name) == (0, f"{second}\n")
+        assert run_smi(machine, "--query-gpu=uuid", "--format=csv,noheader", "-i", name) == (0, f"{second}\n")
 
 
 def test_what_a_card_does_not_have_is_not_available(make_machine: MakeMachine) -> None:
     machine = make_machine(CardDescription(model=H100, is_mig_capable=False))
     query = ("--query-gpu=mig.mode.current,mig.mode.pending,persistence_mode", "--format=csv,noheader")
-    assert run(machine, *query) == (0, "[N/A], [N/A], Enabled\n")
+    assert run_smi(machine, *query) == (0, "[N/A], [N/A], Enabled\n")
 
 
 @pytest.mark.parametrize(
@@ -136,7 +130,7 @@ def test_a_wrong_argument_is_refused_and_changes_nothing(
     machine: NvidiaMachine, arguments: list[str], code: int, said: str
 ) -> None:
     before = (machine.folder / "state").read_bytes()
-    exit_code, printed = run(machine, *arguments)
+    exit_code, printed = run_smi(machine, *arguments)
     assert (exit_code, printed.startswith(said)) == (code, True), printed
     assert (machine.folder / "state").read_bytes() == before
 
@@ -145,14 +139,14 @@ def test_the_program_is_for_its_own_machine_whatever_the_variable_says(
     machine: NvidiaMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(MACHINE_VARIABLE, "/nowhere")
-    assert run(machine, "-L")[0] == 0
+    assert run_smi(machine, "-L")[0] == 0
 
 
 def test_without_a_driver_the_program_says_why(machine: NvidiaMachine) -> None:
     machine.unload_driver()
-    assert run(machine, "-L") == (9, "Failed to initialize NVML: Driver Not Loaded\n")
+    assert run_smi(machine, "-L") == (9, "Failed to initialize NVML: Driver Not Loaded\n")
     (machine.library_folder / "libnvidia-ml.so.1").unlink()
-    code, printed = run(machine, "-L")
+    code, printed = run_smi(machine, "-L")
     assert (code, printed.startswith("NVIDIA-SMI couldn't find libnvidia-ml.so library")) == (12, True)
 
 
@@ -160,12 +154,14 @@ def test_without_a_driver_the_program_says_why(machine: NvidiaMachine) -> None:
 
 
 def test_persistence_mode_is_set_for_the_chosen_card_until_the_driver_is_loaded_again(machine: NvidiaMachine) -> None:
-    assert run(machine, "-pm", "1", "-i", "1") == (0, f"Enabled persistence mode for GPU {SECOND}.\nAll done.\n")
-    assert run(machine, "-pm", "1", "-i", "1")[1].startswith(f"Persistence mode is already Enabled for GPU {SECOND}.")
+    assert run_smi(machine, "-pm", "1", "-i", "1") == (0, f"Enabled persistence mode for GPU {SECOND}.\nAll done.\n")
+    assert run_smi(machine, "-pm", "1", "-i", "1")[1].startswith(
+        f"Persistence mode is already Enabled for GPU {SECOND}."
+    )
     query = ("--query-gpu=persistence_mode", "--format=csv,noheader")
-    assert run(machine, *query) == (0, "Disabled\nEnabled\n")
+    assert run_smi(machine, *query) == (0, "Disabled\nEnabled\n")
     machine.reload_driver()
-    assert run(machine, *query) == (0, "Disabled\nDisabled\n")
+    assert run_smi(machine, *query) == (0, "Disabled\nDisabled\n")
 
 
 def test_a_service_of_the_machine_sets_persistence_mode_at_each_boot(make_machine: MakeMachine) -> None:
@@ -189,7 +185,7 @@ def test_a_reset_of_a_card_at_rest_ends_its_instances_and_takes_its_pending_mode
         pynvml.nvmlDeviceSetMigMode(pynvml.nvmlDeviceGetHandleByIndex(0), 0)
     machine.remap_rows(0, uncorrectable=1, is_pending=True)
     machine.set_recovery_action(0, pynvml.NVML_GPU_RECOVERY_ACTION_GPU_RESET)
-    assert run(machine, "--gpu-reset", "-i", "0") == (0, f"GPU {FIRST} was successfully reset.\nAll done.\n")
+    assert run_smi(machine, "--gpu-reset", "-i", "0") == (0, f"GPU {FIRST} was successfully reset.\nAll done.\n")
     with open_nvml(machine):
         card = pynvml.nvmlDeviceGetHandleByIndex(0)
         assert pynvml.nvmlDeviceGetMigMode(card) == [0, 0]
@@ -199,35 +195,35 @@ def test_a_reset_of_a_card_at_rest_ends_its_instances_and_takes_its_pending_mode
 
 def test_a_reset_is_refused_while_a_process_computes_on_the_card(machine: NvidiaMachine) -> None:
     machine.start_process(0, 4711, gpu_instance=2, compute_instance=0)
-    code, printed = run(machine, "-r", "-i", "0")
+    code, printed = run_smi(machine, "-r", "-i", "0")
     assert (code, printed.startswith(IN_USE)) == (255, True)
     machine.end_process(4711)
-    assert run(machine, "-r", "-i", "0")[0] == 0
+    assert run_smi(machine, "-r", "-i", "0")[0] == 0
 
 
 def test_a_reset_is_refused_while_persistence_mode_is_on(machine: NvidiaMachine) -> None:
     """NVIDIA/NVSentinel#1690: it counts as a process that has the card open."""
-    run(machine, "-pm", "1", "-i", "0")
-    code, printed = run(machine, "-r", "-i", "0")
+    run_smi(machine, "-pm", "1", "-i", "0")
+    code, printed = run_smi(machine, "-r", "-i", "0")
     assert (code, printed.startswith(IN_USE)) == (255, True)
     assert len(machine.list_instances()) == 2
-    run(machine, "-pm", "0", "-i", "0")
-    assert run(machine, "-r", "-i", "0")[0] == 0
+    run_smi(machine, "-pm", "0", "-i", "0")
+    assert run_smi(machine, "-r", "-i", "0")[0] == 0
 
 
 def test_a_reset_is_refused_while_another_process_has_a_handle_of_the_card(machine: NvidiaMachine) -> None:
     with hold(machine, 0):
-        code, printed = run(machine, "-r")
+        code, printed = run_smi(machine, "-r")
         assert code == 255
         assert printed.startswith(f"GPU {SECOND} was successfully reset.\n{IN_USE}")
-    assert run(machine, "-r")[0] == 0
+    assert run_smi(machine, "-r")[0] == 0
 
 
 def test_a_process_that_was_killed_has_no_card_open(machine: NvidiaMachine) -> None:
     with hold(machine, 0) as process:
         process.send_signal(signal.SIGKILL)
         process.wait(timeout=240)
-        assert run(machine, "-r", "-i", "0")[0] == 0
+        assert run_smi(machine, "-r", "-i", "0")[0] == 0
 
 
 def test_the_node_of_a_card_that_a_process_has_open_shows_in_proc(machine: NvidiaMachine) -> None:
@@ -245,25 +241,28 @@ def test_a_process_keeps_a_card_open_whose_number_has_changed(make_machine: Make
         card = pynvml.nvmlDeviceGetHandleByIndex(0)
         assert pynvml.nvmlDeviceSetMigMode(card, 1) == pynvml.NVML_SUCCESS
         assert pynvml.nvmlDeviceGetMinorNumber(card) == 3
-        assert run(machine, "-r")[0] == 255
-    assert run(machine, "-r")[0] == 0
+        assert run_smi(machine, "-r")[0] == 255
+    assert run_smi(machine, "-r")[0] == 0
 
 
 def test_a_card_that_fell_off_the_bus_is_not_reset(machine: NvidiaMachine) -> None:
     first, _ = read_uuids(machine)
     machine.drop_card(0)
     reason = "GPU is lost.  Reboot the system to recover this GPU"
-    assert run(machine, "-r", "-i", first) == (15, f"Unable to determine the device handle for GPU {first}: {reason}\n")
+    assert run_smi(machine, "-r", "-i", first) == (
+        15,
+        f"Unable to determine the device handle for GPU {first}: {reason}\n",
+    )
 
 
 def test_a_card_of_a_virtual_machine_cannot_be_reset(make_machine: MakeMachine) -> None:
     machine = make_machine(CardDescription(model=A100, is_passthrough=True, is_persistent=False))
-    assert run(machine, "-r") == (3, f"Resetting GPU {FIRST} is not supported.\n")
+    assert run_smi(machine, "-r") == (3, f"Resetting GPU {FIRST} is not supported.\n")
 
 
 def test_a_reset_that_fails_changes_nothing(machine: NvidiaMachine) -> None:
     machine.add_fault("kerfResetCard", error=pynvml.NVML_ERROR_UNKNOWN)
-    assert run(machine, "-r", "-i", "0") == (999 & 0xFF, f"GPU {FIRST} could not be reset: Unknown Error\n")
+    assert run_smi(machine, "-r", "-i", "0") == (999 & 0xFF, f"GPU {FIRST} could not be reset: Unknown Error\n")
     with open_nvml(machine):
         assert {*list_gpu_instances(pynvml.nvmlDeviceGetHandleByIndex(0))} == {2, 7}
-    assert run(machine, "-r", "-i", "0")[0] == 0
+    assert run_smi(machine, "-r", "-i", "0")[0] == 0

@@ -46,8 +46,10 @@ enum {
     NVML_EVENT_DOUBLE_BIT_ECC = 0x2,
     NVML_EVENT_XID = 0x8,
     NVML_EVENT_MIG_CONFIG_CHANGE = 0x100,
+    NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION = 83,
     NVML_FI_DEV_GET_GPU_RECOVERY_ACTION = 230,
     NVML_VALUE_TYPE_UNSIGNED_INT = 1,
+    NVML_VALUE_TYPE_UNSIGNED_LONG_LONG = 3,
     NVML_GPU_VIRTUALIZATION_MODE_NONE = 0,
     NVML_GPU_VIRTUALIZATION_MODE_PASSTHROUGH = 1,
 };
@@ -62,6 +64,7 @@ typedef struct opaque_device *nvmlDevice_t;
 typedef struct opaque_gpu_instance *nvmlGpuInstance_t;
 typedef struct opaque_compute_instance *nvmlComputeInstance_t;
 typedef struct event_set *nvmlEventSet_t;
+typedef struct gpm_sample *nvmlGpmSample_t;
 
 typedef struct {
     char busIdLegacy[16];
@@ -87,6 +90,37 @@ typedef struct {
     unsigned long long usedGpuMemory;
     unsigned gpuInstanceId, computeInstanceId;
 } nvmlProcessInfo_t;
+
+typedef struct {
+    unsigned gpu, memory;
+} nvmlUtilization_t;
+
+typedef struct {
+    unsigned pid;
+    unsigned long long timeStamp;
+    unsigned smUtil, memUtil, encUtil, decUtil;
+} nvmlProcessUtilizationSample_t;
+
+typedef struct {
+    unsigned version, isSupportedDevice;
+} nvmlGpmSupport_t;
+
+typedef struct {
+    const char *shortName, *longName, *unit;
+} nvmlGpmMetricInfo_t;
+
+typedef struct {
+    unsigned metricId;
+    nvmlReturn_t nvmlReturn;
+    double value;
+    nvmlGpmMetricInfo_t metricInfo;
+} nvmlGpmMetric_t;
+
+typedef struct {
+    unsigned version, numMetrics;
+    nvmlGpmSample_t sample1, sample2;
+    nvmlGpmMetric_t metrics[]; /* as many as the caller's version of NVML has */
+} nvmlGpmMetricsGet_t;
 
 typedef struct {
     unsigned multiprocessorCount, sharedCopyEngineCount, sharedDecoderCount, sharedEncoderCount, sharedJpegCount,

@@ -417,10 +417,11 @@ EXPORT nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvm
     NEEDS(values);
     LEAVE_ON_ERROR(find_card(device, &found));
     for (int i = 0; i < count; i++) {
-        int is_known = values[i].fieldId == NVML_FI_DEV_GET_GPU_RECOVERY_ACTION;
+        int is_energy = values[i].fieldId == NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION;
+        int is_known = is_energy || values[i].fieldId == NVML_FI_DEV_GET_GPU_RECOVERY_ACTION;
         values[i].nvmlReturn = is_known ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
-        values[i].valueType = NVML_VALUE_TYPE_UNSIGNED_INT;
-        values[i].value.ullVal = is_known ? found.card->recovery_action : 0;
+        values[i].valueType = is_energy ? NVML_VALUE_TYPE_UNSIGNED_LONG_LONG : NVML_VALUE_TYPE_UNSIGNED_INT;
+        values[i].value.ullVal = !is_known ? 0 : is_energy ? found.card->energy_mj : found.card->recovery_action;
     }
     LEAVE(NVML_SUCCESS);
 }

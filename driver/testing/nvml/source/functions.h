@@ -154,7 +154,6 @@
     F(nvmlDeviceGetPowerSource, NVML_ERROR_NOT_SUPPORTED) \
     F(nvmlDeviceGetPowerState, NVML_ERROR_NOT_SUPPORTED) \
     F(nvmlDeviceGetPowerUsage, NVML_ERROR_NOT_SUPPORTED) \
-    F(nvmlDeviceGetProcessUtilization, NVML_ERROR_NOT_SUPPORTED) \
     F(nvmlDeviceGetProcessesUtilizationInfo, NVML_ERROR_NOT_SUPPORTED) \
     F(nvmlDeviceGetRemappedRows_v2, NVML_ERROR_FUNCTION_NOT_FOUND) \
     F(nvmlDeviceGetRepairStatus, NVML_ERROR_NOT_SUPPORTED) \
@@ -181,9 +180,7 @@
     F(nvmlDeviceGetTopologyCommonAncestor, NVML_ERROR_NOT_SUPPORTED) \
     F(nvmlDeviceGetTopologyNearestGpus, NVML_ERROR_NOT_SUPPORTED) \
     F(nvmlDeviceGetTotalEccErrors, NVML_ERROR_NOT_SUPPORTED) \
-    F(nvmlDeviceGetTotalEnergyConsumption, NVML_ERROR_NOT_SUPPORTED) \
     F(nvmlDeviceGetUnrepairableMemoryFlag_v1, NVML_ERROR_FUNCTION_NOT_FOUND) \
-    F(nvmlDeviceGetUtilizationRates, NVML_ERROR_NOT_SUPPORTED) \
     F(nvmlDeviceGetVbiosVersion, NVML_ERROR_NOT_SUPPORTED) \
     F(nvmlDeviceGetVgpuCapabilities, NVML_ERROR_NOT_SUPPORTED) \
     F(nvmlDeviceGetVgpuHeterogeneousMode, NVML_ERROR_NOT_SUPPORTED) \
@@ -270,13 +267,7 @@
     F(nvmlGetVgpuCompatibility, NVML_ERROR_NOT_SUPPORTED) \
     F(nvmlGetVgpuDriverCapabilities, NVML_ERROR_NOT_SUPPORTED) \
     F(nvmlGetVgpuVersion, NVML_ERROR_NOT_SUPPORTED) \
-    F(nvmlGpmMetricsGet, NVML_ERROR_NOT_SUPPORTED) \
-    F(nvmlGpmMigSampleGet, NVML_ERROR_NOT_SUPPORTED) \
-    F(nvmlGpmQueryDeviceSupport, NVML_ERROR_NOT_SUPPORTED) \
     F(nvmlGpmQueryIfStreamingEnabled, NVML_ERROR_NOT_SUPPORTED) \
-    F(nvmlGpmSampleAlloc, NVML_ERROR_NOT_SUPPORTED) \
-    F(nvmlGpmSampleFree, NVML_ERROR_NOT_SUPPORTED) \
-    F(nvmlGpmSampleGet, NVML_ERROR_NOT_SUPPORTED) \
     F(nvmlGpmSetStreamingEnabled, NVML_ERROR_NOT_SUPPORTED) \
     F(nvmlGpuInstanceGetActiveVgpus, NVML_ERROR_NOT_SUPPORTED) \
     F(nvmlGpuInstanceGetCreatableVgpus, NVML_ERROR_NOT_SUPPORTED) \

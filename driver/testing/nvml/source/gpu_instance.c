@@ -7,6 +7,7 @@
 
 #include "handles.h"
 #include "processes.h"
+#include "reset.h"
 
 static int has_instances(const struct card *card) {
     for (int i = 0; i < MAX_GPU_INSTANCES; i++)
@@ -50,10 +51,8 @@ EXPORT nvmlReturn_t nvmlDeviceSetMigMode(nvmlDevice_t device, unsigned mode, nvm
         *activation = NVML_ERROR_RESET_REQUIRED;
     } else {
         card->mig_current = mode;
-        if (card->mig_switch == NEEDS_RESET) { /* the driver resets the card by itself */
-            card->minor = card->minor_after_reset;
-            card->compute_mode = 0;
-        }
+        if (card->mig_switch == NEEDS_RESET) /* the driver resets the card by itself */
+            reset_card(card);
     }
     end_change();
     LEAVE(NVML_SUCCESS);

@@ -1,5 +1,7 @@
 /* Persistence mode, and the reset of a card. */
 
+#include "reset.h"
+
 #include <string.h>
 
 #include "handles.h"
@@ -25,6 +27,17 @@ EXPORT nvmlReturn_t nvmlDeviceSetPersistenceMode(nvmlDevice_t device, unsigned m
     LEAVE(NVML_SUCCESS);
 }
 
+void reset_card(struct card *card) {
+    memset(card->instances, 0, sizeof card->instances);
+    card->mig_current = card->mig_pending;
+    card->minor = card->minor_after_reset;
+    card->compute_mode = card->remap_pending = card->recovery_action = 0;
+    card->gpu_percent = card->memory_percent = 0;
+    card->energy_mj = 0;
+    card->activity = (struct activity){0};
+    card->resets++;
+}
+
 /* Persistence mode keeps a card open, as a process does. */
 static int is_in_use(const struct card *card) {
     return card->is_persistent || has_process(card, NO_INSTANCE, NO_INSTANCE) || is_open_elsewhere(card);
@@ -42,10 +55,7 @@ EXPORT nvmlReturn_t kerfResetCard(nvmlDevice_t device) {
     if (is_in_use(card))
         LEAVE(NVML_ERROR_IN_USE);
     begin_change(card);
-    memset(card->instances, 0, sizeof card->instances);
-    card->mig_current = card->mig_pending;
-    card->minor = card->minor_after_reset;
-    card->compute_mode = card->remap_pending = card->recovery_action = 0;
+    reset_card(card);
     end_change();
     LEAVE(NVML_SUCCESS);
 }

@@ -245,3 +245,11 @@ void add_event(const struct card *card, uint64_t type, uint64_t data, unsigned g
                                                           .type = type,
                                                           .data = data};
 }
+
+uint64_t now_us(void) {
+    struct timespec now;
+    if (machine->clock_us)
+        return machine->clock_us;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}

@@ -22,6 +22,9 @@ void end_change(void);
 /* Enter an event of a card, or of one of its GPU instances, for the sets of all processes. */
 void add_event(const struct card *card, uint64_t type, uint64_t data, unsigned gpu_instance);
 
+/* Microseconds since 1970, or what a control has set the machine's clock to. */
+uint64_t now_us(void);
+
 /* The path of a file of the machine, such as "proc/driver/nvidia". */
 void machine_path(char *path, unsigned long size, const char *format, ...) __attribute__((format(printf, 3, 4)));
 

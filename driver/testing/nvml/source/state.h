@@ -19,6 +19,7 @@ enum {
     MAX_EVENTS = 64,
     MAX_FAULTS = 16,
     MAX_MINORS = 32,
+    GPM_METRICS = 5,
 };
 
 #define MAGIC 0x6b66766du
@@ -59,10 +60,17 @@ struct compute_instance {
     uint32_t serial;
 };
 
+/* How much of a card or instance is used, for each metric of gpm.c: how much since a time, and for how long before. */
+struct activity {
+    uint64_t since_us;
+    double percent[GPM_METRICS], used_us[GPM_METRICS];
+};
+
 struct gpu_instance { /* at the index that is its id */
     uint32_t exists, profile, placement; /* indexes into the card's profiles, and its placements */
     uint32_t serial;
     struct compute_instance compute[MAX_COMPUTE_INSTANCES];
+    struct activity activity;
 };
 
 struct card {
@@ -77,7 +85,10 @@ struct card {
     uint32_t compute_slices, multiprocessors;
     struct engines engines, exclusive; /* exclusive: not 0 for those that instances compete for */
     uint32_t n_profiles, serial;
-    uint64_t memory_bytes;
+    uint32_t gpu_percent, memory_percent; /* utilization rates */
+    uint32_t resets;
+    uint64_t memory_bytes, energy_mj;
+    struct activity activity;
     char uuid[UUID_SIZE], name[96];
     struct profile profiles[MAX_PROFILES];
     struct gpu_instance instances[MAX_GPU_INSTANCES];
@@ -87,6 +98,7 @@ struct card {
 struct process {
     uint32_t pid; /* 0: unused */
     uint32_t card, gpu_instance, compute_instance;
+    uint32_t sm_percent, memory_percent; /* what it uses of the multiprocessors, and of the memory's bandwidth */
     uint64_t memory_bytes;
 };
 
@@ -118,6 +130,7 @@ struct state {
     uint32_t n_cards;
     int32_t cuda_version;
     uint64_t event_serial;
+    uint64_t clock_us; /* 0: the clock is that of the machine that this runs on */
     char driver_version[32], kernel_version[32], nvml_version[32];
     struct process processes[MAX_PROCESSES];
     struct event events[MAX_EVENTS];
