@@ -9,10 +9,12 @@ programs of the driver's root. See docs/testing-without-gpus.md.
 """
 
 from kerf_dra.driver.testing.nvml.description import CardDescription, MachineDescription, UnsuitableDescriptionError
+from kerf_dra.driver.testing.nvml.layout import NVSWITCH
 from kerf_dra.driver.testing.nvml.library import NoCompilerError, build_library
 from kerf_dra.driver.testing.nvml.machine import Death, GpmActivity, InstanceOnCard, NvidiaMachine
 
 __all__ = [
+    "NVSWITCH",
     "CardDescription",
     "Death",
     "GpmActivity",

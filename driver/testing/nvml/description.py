@@ -15,6 +15,8 @@ from kerf_dra.driver.testing.nvml.layout import (
     MAX_COMPUTE_INSTANCES,
     MAX_GPU_INSTANCES,
     MAX_MINORS,
+    MAX_NVLINKS,
+    NVSWITCH,
     CardLayout,
     EnginesLayout,
     ProfileLayout,
@@ -56,7 +58,7 @@ _NAMESPACE: Final = uuid.UUID("5b1c7a52-3a0c-5e8a-9d5b-0f2b6f0a7d11")
 
 
 class UnsuitableDescriptionError(PermanentError):
-    """A description names more cards than the stand-in has, or two with one minor number."""
+    """A description names more cards than the stand-in has, two with one minor number, or NVLinks that end nowhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +83,8 @@ class CardDescription:
     """The PCI device id, four hexadecimal digits; empty: the model's first."""
     memory_bytes: int | None = None
     """The total memory; None: the model's."""
+    nvlinks: tuple[int, ...] = ()
+    """Where each NVLink ends: at the card with this number on the machine, or at a switch (``NVSWITCH``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +109,7 @@ def build_state(description: MachineDescription) -> StateLayout:
         raise UnsuitableDescriptionError(f"the stand-in has at most {MAX_CARDS} cards, with minor numbers below 32")
     if len({*minors}) < len(minors):
         raise UnsuitableDescriptionError(f"two cards have one minor number: {minors}")
+    _check_nvlinks(description.cards)
     state = StateLayout(magic=MAGIC, is_loaded=1, loads=1, is_tree_stale=1)
     assign(
         state,
@@ -117,6 +122,17 @@ def build_state(description: MachineDescription) -> StateLayout:
     for number, card in enumerate(description.cards):
         _fill_card(state.cards[number], number, minors[number], card, description.seed)
     return state
+
+
+def _check_nvlinks(cards: tuple[CardDescription, ...]) -> None:
+    """Check that each link between two cards is one of both. Raises UnsuitableDescriptionError."""
+    for number, card in enumerate(cards):
+        if len(card.nvlinks) > MAX_NVLINKS:
+            raise UnsuitableDescriptionError(f"card {number} has {len(card.nvlinks)} NVLinks of at most {MAX_NVLINKS}")
+        for remote in {*card.nvlinks} - {NVSWITCH}:
+            is_other = 0 <= remote < len(cards) and remote != number
+            if not is_other or card.nvlinks.count(remote) != cards[remote].nvlinks.count(number):
+                raise UnsuitableDescriptionError(f"card {number} has NVLinks to {remote}, which does not have as many")
 
 
 def find_instance_id(model: GpuModel, placement: Placement) -> int:
@@ -157,7 +173,10 @@ def _fill_card(row: CardLayout, number: int, minor: int, card: CardDescription, 
         memory_bytes=model.memory_bytes if card.memory_bytes is None else card.memory_bytes,
         uuid=f"GPU-{card_uuid}",
         name=card.product or model.product,
+        n_nvlinks=len(card.nvlinks),
     )
+    for link, remote in zip(row.nvlinks, card.nvlinks, strict=False):
+        assign(link, is_on=1, remote=remote)
     _fill_engines(row.engines, model.engines)
     assign(row.exclusive, **dict.fromkeys(model.exclusive_engines, 1))
     if card.is_mig_capable:

@@ -14,6 +14,9 @@ MAX_EVENTS: Final = 64
 MAX_FAULTS: Final = 16
 MAX_MINORS: Final = 32
 GPM_METRICS: Final = 5
+MAX_NVLINKS: Final = 18
+NVSWITCH: Final = -1
+"""``NvlinkLayout.remote`` of a link to a switch."""
 UUID_SIZE: Final = 48
 MAGIC: Final = 0x6B66766D
 EVERY_CALL: Final = 0xFFFFFFFF
@@ -85,6 +88,12 @@ class GpuInstanceLayout(Structure):
     ]
 
 
+class NvlinkLayout(Structure):
+    """An NVLink of a card."""
+
+    _fields_: ClassVar = [("is_on", c_uint32), ("remote", c_int32)]
+
+
 class CardLayout(Structure):
     """A card."""
 
@@ -112,6 +121,8 @@ class CardLayout(Structure):
         ("engines", EnginesLayout),
         ("exclusive", EnginesLayout),
         *((name, c_uint32) for name in ("n_profiles", "serial", "gpu_percent", "memory_percent", "resets")),
+        ("n_nvlinks", c_uint32),
+        ("nvlinks", NvlinkLayout * MAX_NVLINKS),
         ("memory_bytes", c_uint64),
         ("energy_mj", c_uint64),
         ("activity", ActivityLayout),

@@ -255,6 +255,11 @@ class NvidiaMachine:
         with self._state() as state:
             state.clock_us = _read_clock(state) + round(seconds * 1_000_000)
 
+    def set_nvlink(self, card: int, link: int, *, is_on: bool) -> None:
+        """Let a link of the card be up or down. The end at another card is a link of its own."""
+        with self._state() as state:
+            state.cards[card].nvlinks[link].is_on = is_on
+
     # Events and errors
 
     def report_xid(

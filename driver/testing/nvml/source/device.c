@@ -209,12 +209,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned *mino
     LEAVE(NVML_SUCCESS);
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci) {
-    struct found found;
-    ENTER();
-    NEEDS(pci);
-    LEAVE_ON_ERROR(find_card(device, &found));
-    const struct card *card = found.card;
+void describe_pci(const struct card *card, nvmlPciInfo_t *pci) {
     *pci = (nvmlPciInfo_t){.domain = card->pci_domain,
                            .bus = card->pci_bus,
                            .device = card->pci_device,
@@ -223,6 +218,14 @@ EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *
     snprintf(pci->busIdLegacy, sizeof pci->busIdLegacy, "%04X:%02X:%02X.0", card->pci_domain & 0xffff,
              card->pci_bus & 0xff, card->pci_device & 0xff);
     snprintf(pci->busId, sizeof pci->busId, "%08X:%02X:%02X.0", card->pci_domain, card->pci_bus, card->pci_device);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci) {
+    struct found found;
+    ENTER();
+    NEEDS(pci);
+    LEAVE_ON_ERROR(find_card(device, &found));
+    describe_pci(found.card, pci);
     LEAVE(NVML_SUCCESS);
 }
 

@@ -119,17 +119,12 @@
     F(nvmlDeviceGetMultiGpuBoard, NVML_ERROR_NOT_SUPPORTED) \
     F(nvmlDeviceGetNumFans, NVML_ERROR_NOT_SUPPORTED) \
     F(nvmlDeviceGetNumGpuCores, NVML_ERROR_NOT_SUPPORTED) \
-    F(nvmlDeviceGetNvLinkCapability, NVML_ERROR_NOT_SUPPORTED) \
     F(nvmlDeviceGetNvLinkErrorCounter, NVML_ERROR_NOT_SUPPORTED) \
     F(nvmlDeviceGetNvLinkInfo, NVML_ERROR_NOT_SUPPORTED) \
-    F(nvmlDeviceGetNvLinkRemoteDeviceType, NVML_ERROR_NOT_SUPPORTED) \
     F(nvmlDeviceGetNvLinkRemotePciInfo, NVML_ERROR_NOT_SUPPORTED) \
-    F(nvmlDeviceGetNvLinkRemotePciInfo_v2, NVML_ERROR_NOT_SUPPORTED) \
-    F(nvmlDeviceGetNvLinkState, NVML_ERROR_NOT_SUPPORTED) \
     F(nvmlDeviceGetNvLinkTelemetrySamples_v1, NVML_ERROR_FUNCTION_NOT_FOUND) \
     F(nvmlDeviceGetNvLinkUtilizationControl, NVML_ERROR_NOT_SUPPORTED) \
     F(nvmlDeviceGetNvLinkUtilizationCounter, NVML_ERROR_NOT_SUPPORTED) \
-    F(nvmlDeviceGetNvLinkVersion, NVML_ERROR_NOT_SUPPORTED) \
     F(nvmlDeviceGetNvlinkBwMode, NVML_ERROR_NOT_SUPPORTED) \
     F(nvmlDeviceGetNvlinkSupportedBwModes, NVML_ERROR_NOT_SUPPORTED) \
     F(nvmlDeviceGetOfaUtilization, NVML_ERROR_NOT_SUPPORTED) \

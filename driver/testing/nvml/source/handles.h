@@ -29,4 +29,7 @@ nvmlReturn_t find_mig(nvmlDevice_t handle, struct found *found);
 nvmlReturn_t find_gpu_instance(nvmlGpuInstance_t handle, struct found *found);
 nvmlReturn_t find_compute_instance(nvmlComputeInstance_t handle, struct found *found);
 
+/* Say where a card is on the PCI bus. */
+void describe_pci(const struct card *card, nvmlPciInfo_t *pci);
+
 #endif

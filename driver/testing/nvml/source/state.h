@@ -20,6 +20,7 @@ enum {
     MAX_FAULTS = 16,
     MAX_MINORS = 32,
     GPM_METRICS = 5,
+    MAX_NVLINKS = 18, /* NVML_NVLINK_MAX_LINKS of NVML 13.0 */
 };
 
 #define MAGIC 0x6b66766du
@@ -73,6 +74,11 @@ struct gpu_instance { /* at the index that is its id */
     struct activity activity;
 };
 
+struct nvlink {
+    uint32_t is_on;
+    int32_t remote; /* index of the card at its other end; -1: a switch */
+};
+
 struct card {
     uint32_t presence, mig_switch, is_passthrough, mig_current, mig_pending;
     uint32_t minor, minor_after_reset;
@@ -86,7 +92,8 @@ struct card {
     struct engines engines, exclusive; /* exclusive: not 0 for those that instances compete for */
     uint32_t n_profiles, serial;
     uint32_t gpu_percent, memory_percent; /* utilization rates */
-    uint32_t resets;
+    uint32_t resets, n_nvlinks;
+    struct nvlink nvlinks[MAX_NVLINKS];
     uint64_t memory_bytes, energy_mj;
     struct activity activity;
     char uuid[UUID_SIZE], name[96];
