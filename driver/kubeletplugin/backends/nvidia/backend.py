@@ -365,6 +365,7 @@ class NvidiaBackend:
     def _describe(self, reading: CardReading) -> Card:
         """Return the card that is published, and remember how its calls are made."""
         model, differences = build_model(reading, self._library.read_profiles(reading.uuid), gpu_models())
+        geometry = gpu_geometry(model)  # before the card is believed where it differs from the table
         if not reading.product:
             self._warn_once(f"card {reading.uuid} reports no product name: its productName is empty")
         if model.id == UNKNOWN_MODEL:
@@ -384,7 +385,7 @@ class NvidiaBackend:
         return Card(
             uuid=reading.uuid,
             index=index,
-            geometry=gpu_geometry(model),
+            geometry=geometry,
             pci_bus_id=reading.pci_address,
             pcie_root=self._system.find_pcie_root(reading.pci_address),
             numa_node=self._system.read_numa_node(reading.pci_address),

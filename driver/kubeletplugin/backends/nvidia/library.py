@@ -19,7 +19,7 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
     HardwareRefusedError,
     OutdatedProcessError,
 )
-from kerf_dra.driver.kubeletplugin.backends.nvidia.nvml.session import NvmlSession, decode_text, is_answer
+from kerf_dra.driver.kubeletplugin.backends.nvidia.nvml.session import NvmlSession, is_answer, read_text
 from kerf_dra.driver.kubeletplugin.backends.nvidia.readings import (
     CardReading,
     ComputeMode,
@@ -31,6 +31,7 @@ from kerf_dra.driver.kubeletplugin.backends.nvidia.readings import (
     ProfileReading,
 )
 from kerf_dra.driver.partitions.geometry import Placement
+from kerf_dra.driver.partitions.slice_limits import MAX_COUNTERS
 
 AnswerT = TypeVar("AnswerT")
 
@@ -49,6 +50,9 @@ _MOST_CARDS: Final = 1024
 """Far above what a machine has: a library that counts more is not believed, or each of them would be asked for."""
 _MOST_PLACEMENTS: Final = 256
 """Far above the twelve that a profile was seen to have; a larger count is not believed, and no memory taken for it."""
+_MOST_UNITS: Final = MAX_COUNTERS - 7
+"""The most memory slices of a card: each has a counter, as its memory, its multiprocessors and five kinds of engines
+have. A card with more could not be published, nor any other beside it; twelve are the most that were seen."""
 _LIST_TRIES: Final = 3
 """Times that instances are listed until none has gone while it was read: others make and remove one now and then."""
 
@@ -423,7 +427,7 @@ class NvmlLibrary(NvmlSession):
         return ProfileReading(
             enum=enum,
             id=info.id,
-            name=decode_text(info.name).removeprefix("MIG ") if version >= _OLDEST_NAMED else "",
+            name=read_text(info, "name").removeprefix("MIG ") if version >= _OLDEST_NAMED else "",
             compute_slices=info.sliceCount,
             memory_bytes=info.memorySizeMB * _MIB,
             multiprocessors=info.multiprocessorCount,
@@ -448,7 +452,11 @@ class NvmlLibrary(NvmlSession):
         rows = (self._bindings().c_nvmlGpuInstancePlacement_t * count.value)()
         if self._call(name, handle, profile_id, rows, ctypes.byref(count)) is None:
             raise HardwareBusyError(f"NVML counts {count.value} placements of profile {profile_id}, and lists none")
-        yield from (Placement(row.start, row.size) for row in _take(name, rows, count.value))
+        for row in _take(name, rows, count.value):
+            if not row.size or row.start + row.size > _MOST_UNITS:
+                place = f"{row.size} memory slices at {row.start}"
+                raise HardwareRefusedError(f"{name}: NVML places profile {profile_id} on {place}")
+            yield Placement(row.start, row.size)
 
     def _read_gpu_instances(self, card_uuid: str, profile_id: int | None) -> list[GpuInstanceReading] | None:
         """Return the GPU instances of all profiles, or of one; None: one has gone while it was read."""

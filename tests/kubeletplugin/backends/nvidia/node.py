@@ -19,6 +19,7 @@ from kerf_dra.driver.families.gpu.catalog import gpu_model
 from kerf_dra.driver.kubeletplugin.backends.base import CardChange, HealthChange
 from kerf_dra.driver.kubeletplugin.backends.nvidia import NvidiaBackend
 from kerf_dra.driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
+from kerf_dra.driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
 from kerf_dra.driver.testing.nvml import CardDescription, MachineDescription, NvidiaMachine
 from kerf_dra.driver.testing.nvml.demonstration import StandInBackend, open_backend
 from tests.fakes.claims import claim
@@ -42,9 +43,9 @@ class QuickBackend(NvidiaBackend):
     opens = waits = 0
     """How often it was to be opened, and to wait for events."""
 
-    def __init__(self, machine: NvidiaMachine, cdi_hook: str = "") -> None:
+    def __init__(self, machine: NvidiaMachine, cdi_hook: str = "", *, library: NvmlLibrary | None = None) -> None:
         config = NvidiaConfig(driver_root=str(machine.driver_root), system_root=str(machine.folder), cdi_hook=cdi_hook)
-        super().__init__(config, wait=lambda delay_s: None)
+        super().__init__(config, library=library, wait=lambda delay_s: None)
         self._machine = machine
 
     def open(self) -> None:

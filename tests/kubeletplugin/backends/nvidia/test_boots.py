@@ -9,6 +9,7 @@ import pytest
 
 from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.kubeletplugin.backends.base import OutdatedProcessError
+from kerf_dra.driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
 from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice
 from kerf_dra.driver.kubeletplugin.handover import InstanceLock
 from kerf_dra.driver.kubeletplugin.instance import Instance, acquire_free_lock
@@ -27,9 +28,11 @@ CLAIM = claim("training", "gpu-0-1g-20gb-at-0")
 
 
 @asynccontextmanager
-async def serving(node: NvidiaNode, root: Path) -> AsyncIterator[tuple[FakeKubelet, QuickBackend]]:
-    """A whole plugin with its sockets, whose backend is opened by itself, as it can be."""
-    backend = QuickBackend(node.machine)
+async def serving(
+    node: NvidiaNode, root: Path, library: NvmlLibrary | None = None
+) -> AsyncIterator[tuple[FakeKubelet, QuickBackend]]:
+    """A whole plugin with its sockets, whose backend is opened by itself, as it can be; with another library."""
+    backend = QuickBackend(node.machine, library=library)
     settings = Settings(
         node_name=NODE,
         family=GPU,

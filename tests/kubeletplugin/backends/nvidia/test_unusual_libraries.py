@@ -21,8 +21,9 @@ from kerf_dra.driver.kubeletplugin.backends.nvidia.library import NvmlLibrary
 from kerf_dra.driver.kubeletplugin.backends.nvidia.nvml.session import NvmlFailedError
 from kerf_dra.driver.kubeletplugin.backends.nvidia.readings import ComputeMode
 from kerf_dra.driver.partitions.geometry import Card
+from kerf_dra.driver.partitions.pool_compiler import SliceLayout, compile_pool
 from kerf_dra.driver.testing.nvml import CardDescription, NvidiaMachine
-from kerf_dra.driver.testing.nvml.layout import compiler_definitions
+from kerf_dra.driver.testing.nvml.layout import assign, compiler_definitions
 from kerf_dra.driver.testing.nvml.library import SONAME, compile_library
 from kerf_dra.driver.testing.nvml.machine import MACHINE_VARIABLE
 from kerf_dra.driver.testing.plugin import PluginStandIn
@@ -352,3 +353,80 @@ def test_a_profile_without_a_name_has_the_tables(tmp_path: Path) -> None:
     backend.open()
     first, second = backend.discover()
     assert {spec.profile for spec in first.geometry.specs} == {spec.profile for spec in second.geometry.specs}
+
+
+@pytest.mark.parametrize("name", [b"\xff\xfe", b"1g.20gb\xff", b"a b", b"1g\n20gb"])
+def test_a_profile_whose_name_is_no_name_has_the_tables_and_that_is_said(
+    name: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The structures of the bindings raise an error for what is no UTF-8: discovery ended, and all cards were gone."""
+    machine = NvidiaMachineUnderTest(tmp_path)
+    with machine.hardware._state() as state:
+        state.cards[0].profiles[2].name = name
+    backend = machine.open_backend()
+    backend.open()
+    first, second = discover_often(backend)
+    assert {spec.profile for spec in first.geometry.specs} == {spec.profile for spec in second.geometry.specs}
+    (line,) = messages(caplog)
+    assert "which is taken for 1g.20gb" in line
+    assert line.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("start", "size", "named"),
+    [
+        (2**31 - 1, 2, "2 memory slices at 2147483647"),
+        (0, 2**32 - 1, "4294967295 memory slices at 0"),
+        (24, 2, "2 memory slices at 24"),
+        (0, 0, "0 memory slices at 0"),
+    ],
+)
+@pytest.mark.parametrize("product", [b"NVIDIA H100 80GB HBM3", b"NVIDIA X1"], ids=["known", "unknown"])
+def test_a_placement_that_no_card_has_leaves_its_card_out_at_once(
+    product: bytes, start: int, size: int, named: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A set of so many memory slices took seconds and a quarter of a gigabyte, and a card of an unknown model with more
+    than its counters can hold kept all others out of the pool.
+    """
+    machine = NvidiaMachineUnderTest(tmp_path)
+    with machine.hardware._state() as state:
+        state.cards[0].name = product
+        assign(state.cards[0].profiles[2].placements[0], start=start, size=size)
+    backend = machine.open_backend()
+    backend.open()
+    (card,) = discover_often(backend)
+    assert card.index == 1
+    (line,) = messages(caplog)
+    assert line.endswith(f"nvmlDeviceGetGpuInstancePossiblePlacements: NVML places profile 15 on {named}")
+
+
+@pytest.mark.parametrize("units", [9, 12, 25])
+def test_a_card_of_an_unknown_model_with_as_many_memory_slices_as_can_be_is_published_beside_others(
+    units: int, tmp_path: Path
+) -> None:
+    machine = NvidiaMachineUnderTest(tmp_path)
+    with machine.hardware._state() as state:
+        assign(state.cards[0], name=b"NVIDIA X1", pci_device_id=0x123410DE)
+        assign(state.cards[0].profiles[2].placements[0], start=units - 2)
+        for row in state.cards[0].profiles:
+            assign(row.engines, copy=1, decoders=1, encoders=1, jpeg=1, ofa=1)
+    backend = machine.open_backend()
+    backend.open()
+    cards = discover_often(backend)
+    assert cards[0].geometry.units == units
+    for layout in SliceLayout:
+        compiled = compile_pool("node-1", "node-1", cards, vocabulary=GPU.vocabulary, layout=layout)
+        assert {partition.card_uuid for partition in compiled.partitions.values()} == {card.uuid for card in cards}
+        first, _ = (one for slice_ in compiled.pool.slices for one in slice_.shared_counters)
+        assert len(first.counters) == units + 7  # memory, multiprocessors and five kinds of engines
+
+
+def test_a_driver_whose_version_is_no_text_is_refused_by_name_and_nvml_is_closed(tmp_path: Path) -> None:
+    """Otherwise the opening would stay behind: NVML counts how often it is opened."""
+    machine = NvidiaMachineUnderTest(tmp_path)
+    with machine.hardware._state() as state:
+        state.driver_version = state.kernel_version = b"\xff"
+    with pytest.raises(NvmlFailedError, match=r"^nvmlSystemGetDriverVersion: the answer is not text: "):
+        machine.open_backend().open()
+    with pytest.raises(pynvml.NVMLError_Uninitialized):
+        pynvml.nvmlShutdown()

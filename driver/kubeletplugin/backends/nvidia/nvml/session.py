@@ -161,6 +161,8 @@ class NvmlSession:
                 f"NVML cannot be opened{where}: {function}: {error}; is NVIDIA's driver loaded, and driverRoot where "
                 "its files are?"
             ) from error
+        except UnicodeDecodeError as error:
+            raise NvmlFailedError(f"{function}: the answer is not text: {error}") from error
         self.generation += 1
         return pynvml
 
@@ -214,20 +216,29 @@ def is_answer(nvml: Any, function: str, error: Any) -> bool:  # noqa: ANN401
     return _is_one_of(nvml, error, find_answers(function))
 
 
-def decode_text(text: bytes | str) -> str:
+def read_text(structure: Any, name: str) -> str:  # noqa: ANN401
+    """Return a text of one of NVML's structures, with a mark in place of what is no text.
+
+    The structures of the bindings raise an error for one that is not UTF-8, past all handling of calls.
+    """
+    return _decode_text(ctypes.Structure.__getattribute__(structure, name))
+
+
+def _decode_text(text: bytes | str) -> str:
     """Return a text of NVML, which some versions of the bindings leave as bytes."""
     return text.decode(errors="replace") if isinstance(text, bytes) else text
 
 
 def _read_version(nvml: Any) -> str:  # noqa: ANN401  (the bindings have no types)
-    """Return the driver's version of NVML that was just opened. Raises NVMLError, and ends NVML then.
+    """Return the driver's version of NVML that was just opened. Raises NVMLError or UnicodeDecodeError, and ends NVML
+    then.
 
     NVML counts how often it is opened, and works with a driver that was loaded anew only once it was closed as often:
     so what fails after the opening ends it.
     """
     try:
-        return decode_text(nvml.nvmlSystemGetDriverVersion())
-    except nvml.NVMLError:
+        return _decode_text(nvml.nvmlSystemGetDriverVersion())
+    except (nvml.NVMLError, UnicodeDecodeError):
         with suppress(nvml.NVMLError):
             nvml.nvmlShutdown()
         raise
