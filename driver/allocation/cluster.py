@@ -27,6 +27,7 @@ from kerf_dra.api.model.devices import DeviceTaintRule, ResourceSlice
 from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.driver.allocation.allocator import allocate, try_allocate
 from kerf_dra.driver.allocation.pools.index import PoolIndex
+from kerf_dra.driver.allocation.pools.interned_slices import CompactSlice, pool_id_of
 from kerf_dra.driver.allocation.pools.node_devices import OPTIONAL_OPERATIONS, NodeDevices
 from kerf_dra.driver.allocation.search.problem import AllocationProblem, RequestSpec
 from kerf_dra.driver.allocation.semantics.allocated_state import AllocatedStateTracker, PoolId
@@ -57,6 +58,17 @@ class NoFittingNode:
 
 
 ClusterOutcome: TypeAlias = NodeAllocation | NoFittingNode | Failed
+
+
+class EqualAllocations(NamedTuple):
+    """The devices that a pod would get on each of several equal nodes."""
+
+    nodes: tuple[str, ...]
+    """The names of the nodes."""
+    node_devices: NodeDevices
+    """The devices of one of these nodes, before the allocation."""
+    results: tuple[AllocationResult, ...]
+    """One result for each claim, on that node."""
 
 
 class _SimpleRequest(NamedTuple):
@@ -126,13 +138,13 @@ class ClusterAllocator:
         if self._nodes.pop(name, None) is not None:
             self._is_ordered = False
 
-    def set_slice(self, slice_: ResourceSlice) -> None:
+    def set_slice(self, slice_: ResourceSlice | CompactSlice) -> None:
         """Add a slice, or replace the one of that name."""
-        self._set_pool_index(self.pool_index.with_slice(slice_), [PoolId.of(slice_)])
+        self._set_pool_index(self.pool_index.with_slice(slice_), [pool_id_of(slice_)])
 
-    def remove_slice(self, slice_: ResourceSlice) -> None:
+    def remove_slice(self, slice_: ResourceSlice | CompactSlice) -> None:
         """Remove the slice of that name and pool."""
-        self._set_pool_index(self.pool_index.without_slice(slice_), [PoolId.of(slice_)])
+        self._set_pool_index(self.pool_index.without_slice(slice_), [pool_id_of(slice_)])
 
     def set_taint_rules(self, rules: Iterable[DeviceTaintRule]) -> None:
         """Replace all taint rules."""
@@ -196,6 +208,24 @@ class ClusterAllocator:
         """The names of all nodes on which ``place`` could find devices."""
         attempts = self._attempts(claims, classes, str, budget, nodes)
         return self._names_of(sum(attempt.equal for attempt in attempts if isinstance(attempt.outcome, Fits)))
+
+    def allocate_on_each(
+        self,
+        claims: Sequence[ResourceClaim],
+        classes: Mapping[str, DeviceClass],
+        *,
+        budget: Budget,
+        nodes: frozenset[str],
+    ) -> Iterator[EqualAllocations]:
+        """Yield what all ``claims`` of one pod would get on each of ``nodes`` that has devices for them.
+
+        Nodes and claims must not change before the last result is read. A permanent failure ends the results.
+        """
+        for node, outcome, equal in self._attempts(claims, classes, str, budget, nodes):
+            if isinstance(outcome, Fits):
+                yield EqualAllocations(tuple(self._names_of(equal)), self._node_devices[node.name], outcome.results)
+            elif isinstance(outcome, Failed) and outcome.kind == "fatal":
+                return
 
     def allocate_on(
         self,

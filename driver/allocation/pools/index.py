@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from kerf_dra.api.model.devices import DeviceTaintRule, DeviceTaintRuleSpec, ResourceSlice
 from kerf_dra.driver.allocation.pools.gather import Pool, PoolView, TemplateInterner
-from kerf_dra.driver.allocation.pools.interned_slices import InternedSlices
+from kerf_dra.driver.allocation.pools.interned_slices import CompactSlice, InternedSlices, pool_id_of
 from kerf_dra.driver.allocation.pools.interning import PublishedSlice, SliceInterner
 from kerf_dra.driver.allocation.semantics.allocated_state import PoolId
 from kerf_dra.driver.allocation.semantics.outcomes import Features, NodeView
@@ -54,13 +54,14 @@ class PoolIndex:
             templates,
         )
 
-    def with_slice(self, changed: ResourceSlice) -> "PoolIndex":
+    def with_slice(self, changed: ResourceSlice | CompactSlice) -> "PoolIndex":
         """Return an index with one slice added, or replaced by name."""
-        return self._with_pool(PoolId.of(changed), [*self._others(changed), self._slices.intern(changed)])
+        published = changed.published if isinstance(changed, CompactSlice) else self._slices.intern(changed)
+        return self._with_pool(pool_id_of(changed), [*self._others(changed), published])
 
-    def without_slice(self, removed: ResourceSlice) -> "PoolIndex":
+    def without_slice(self, removed: ResourceSlice | CompactSlice) -> "PoolIndex":
         """Return an index without the slice of that name and pool."""
-        return self._with_pool(PoolId.of(removed), self._others(removed))
+        return self._with_pool(pool_id_of(removed), self._others(removed))
 
     def with_taint_rules(self, taint_rules: Iterable[DeviceTaintRule]) -> "PoolIndex":
         """Return an index with these taint rules in place of all others."""
@@ -87,8 +88,8 @@ class PoolIndex:
         views = [view for id_ in sorted(ids) if (view := self._pools[id_].view(node, features)) is not None]
         return sorted(views, key=lambda view: view.template.device_sets.conditional != 0)
 
-    def _others(self, slice_: ResourceSlice) -> list[PublishedSlice]:
-        pool = self._pools.get(PoolId.of(slice_))
+    def _others(self, slice_: ResourceSlice | CompactSlice) -> list[PublishedSlice]:
+        pool = self._pools.get(pool_id_of(slice_))
         return [each for each in pool.slices if each.name != slice_.metadata.name] if pool else []
 
     def _with_pool(self, id_: PoolId, slices: Sequence[PublishedSlice]) -> "PoolIndex":

@@ -40,6 +40,11 @@ class CompactSlice(Object):
         return ResourceSlice(metadata=self.metadata, spec=spec)
 
 
+def pool_id_of(slice_: ResourceSlice | CompactSlice) -> PoolId:
+    """Return the pool of a slice in either form."""
+    return slice_.pool_id if isinstance(slice_, CompactSlice) else PoolId.of(slice_)
+
+
 class SliceCompactor:
     """Turns slices into their interned form, one by one."""
 
