@@ -402,8 +402,30 @@ class CustomResourceDefinition(Object):
         )
 
 
+class ServiceSpec(Value):
+    """The address of a service."""
+
+    cluster_ip: str = msgspec.field(default="", name="clusterIP")
+    """The virtual address; empty: it is not assigned yet, ``None``: the service has none."""
+
+
+class Service(Object):
+    """A service, reduced to its address."""
+
+    spec: ServiceSpec = ServiceSpec()
+
+
+class Secret(Object):
+    """A secret."""
+
+    data: dict[str, str] = {}
+    """The values in base64, by key."""
+
+
 PODS: Kind[Pod] = identity_kind(Pod, group="", version="v1", plural="pods", namespaced=True)
 BINDINGS: Kind[Binding] = identity_kind(Binding, group="", version="v1", plural="pods", namespaced=True)
+SERVICES: Kind[Service] = identity_kind(Service, group="", version="v1", plural="services", namespaced=True)
+SECRETS: Kind[Secret] = identity_kind(Secret, group="", version="v1", plural="secrets", namespaced=True)
 NODES: Kind[Node] = identity_kind(Node, group="", version="v1", plural="nodes", namespaced=False)
 NODE_SETUPS: Kind[NodeSetup] = identity_kind(
     NodeSetup, group="", version="v1", plural="nodes", namespaced=False, kind="Node"

@@ -41,6 +41,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "why": "Say why a pod or a claim waits for devices, and what would help.",
     "plan": "Say what would be placed where, and how much more would fit.",
     "frag": "Say how fragmented the cards are, and what to recreate for a large partition.",
+    "placement": "Have kube-scheduler prefer the nodes where a pod's partitions take least from others.",
     "gather": "Write what why, plan and frag read to one file.",
     "families": "List the installed families of devices, their attributes and capacities.",
     "rbac": "Print the permissions of the kubelet plugin for the drivers of families.",
@@ -52,7 +53,7 @@ COMMANDS: Final[Mapping[str, str]] = {
 }
 _PACKAGES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("controller", "kubelet-plugin", "mps-daemons"), "daemons."),
-    **dict.fromkeys(("why", "plan", "frag", "gather", "migrate"), "cluster."),
+    **dict.fromkeys(("why", "plan", "frag", "placement", "gather", "migrate"), "cluster."),
     **dict.fromkeys(("devices", "checkpoint"), "node."),
     **dict.fromkeys(("claim", "families", "rbac", "models"), "catalog."),
 }

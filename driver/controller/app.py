@@ -67,6 +67,8 @@ async def _run_generation(
     if isinstance(features, ClassicFeatures):
         from kerf_dra.driver.controller.classic.app import ClassicController  # the other generation is not imported
 
+        if settings.extender is not None:
+            _log.warning("the scheduler extender is disabled: on this Kubernetes, Kerf's controller allocates itself")
         await ClassicController(client, features, settings).run()
     else:
         from kerf_dra.driver.controller.structured.app import StructuredController

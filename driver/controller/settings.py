@@ -13,6 +13,16 @@ LEASE: Final = ObjectRef("kerf-system", "kerf-controller")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExtenderSettings:
+    """Settings of the scheduler extender."""
+
+    address: str
+    """The address host:port at which kube-scheduler reaches it."""
+    certificates: Path
+    """The folder with ``tls.crt`` and ``tls.key``, of the server, and ``ca.crt``, the authority of its clients."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Settings of one controller process."""
 
@@ -44,3 +54,5 @@ class Settings:
     library has the same."""
     probes: str = ":8080"
     """The address host:port of /healthz, /readyz and /metrics."""
+    extender: ExtenderSettings | None = None
+    """The scheduler extender, in clusters where kube-scheduler allocates; None: it is disabled."""

@@ -11,6 +11,7 @@ is dropped all the same, and it is the first that is likely to be done.
 """
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -46,10 +47,23 @@ class ConnectionLimiter:
         return handler
 
     @asynccontextmanager
-    async def listen(self, host: str | None, port: int, *, backlog: int = _BACKLOG) -> AsyncIterator[tuple[Any, ...]]:
-        """Listen inside of this context; its value is the first socket's address. Raises OSError when it is taken."""
+    async def listen(
+        self,
+        host: str | None,
+        port: int,
+        *,
+        backlog: int = _BACKLOG,
+        tls: ssl.SSLContext | None = None,
+        handshake_s: float | None = None,
+    ) -> AsyncIterator[tuple[Any, ...]]:
+        """Listen inside of this context; its value is the first socket's address. Raises OSError when it is taken.
+
+        With ``tls`` a handshake may take ``handshake_s`` seconds (None: asyncio's 60).
+        """
         loop = asyncio.get_running_loop()
-        listening = await loop.create_server(self, host, port, backlog=backlog)
+        listening = await loop.create_server(
+            self, host, port, backlog=backlog, ssl=tls, ssl_handshake_timeout=handshake_s
+        )
         try:
             yield listening.sockets[0].getsockname()
         finally:

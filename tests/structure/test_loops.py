@@ -83,6 +83,12 @@ DRIVEN: Final = {
 }
 """The endless loops by module and function, and a test module on the virtual clock that drives each."""
 NOT_DRIVEN: Final = {
+    "driver/controller/structured/placement/extender_server.py: ExtenderServer._wait_for_change": (
+        "each round waits for a thread, which takes real time"
+    ),
+    "driver/controller/structured/placement/extender_server.py: ExtenderServer.serve": (
+        "each round waits for new certificates"
+    ),
     "driver/demo/environment.py: DemoEnvironment.wait_for": "waits for other processes, as long as its caller says",
     "driver/demo/own_manifests.py: OwnManifests._wait": "waits for other processes, until a person stops it",
     "driver/kubeletplugin/discovery_handlers/remote_handlers.py: RegistrationServer.run": (

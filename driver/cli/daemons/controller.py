@@ -8,7 +8,14 @@ from pathlib import Path
 import click
 
 from kerf_dra.api.model.names import ObjectRef
-from kerf_dra.driver.cli.options import AddressParameter, SubdomainParameter, access_option, logging_options, option
+from kerf_dra.driver.cli.options import (
+    DIRECTORY,
+    AddressParameter,
+    SubdomainParameter,
+    access_option,
+    logging_options,
+    option,
+)
 from kerf_dra.driver.runtime import lifecycle, logs
 from kerf_dra.driver.runtime.logs import Format
 
@@ -26,6 +33,17 @@ from kerf_dra.driver.runtime.logs import Format
 @option(
     "--probes-address", type=AddressParameter(), default=":8080", help="Serve /healthz, /readyz and /metrics there."
 )
+@option(
+    "--extender-address",
+    type=AddressParameter(),
+    help="Serve the scheduler extender there, over HTTPS (Kubernetes 1.32 and later). [default: it is disabled]",
+)
+@option(
+    "--extender-certificates",
+    type=DIRECTORY,
+    help="With --extender-address: the folder with tls.crt and tls.key, of the server, and ca.crt, the authority of "
+    "clients.",
+)
 @logging_options
 def command(
     kubeconfig: Path | None,
@@ -33,18 +51,29 @@ def command(
     lease_namespace: str,
     lease_name: str,
     probes_address: str,
+    extender_address: str | None,
+    extender_certificates: Path | None,
     log_level: str,
     log_format: Format,
 ) -> int:
-    """Run the cluster's controller, until SIGTERM: compile ResourceClasses to DeviceClasses, and keep these."""
-    from kerf_dra.driver.controller import app
-    from kerf_dra.driver.controller.settings import Settings
+    """Run the cluster's controller, until SIGTERM: compile ResourceClasses to DeviceClasses, and keep these.
 
+    With --extender-address every replica also scores nodes for kube-scheduler (`kerf placement config`).
+    """
+    from kerf_dra.driver.controller import app
+    from kerf_dra.driver.controller.settings import ExtenderSettings, Settings
+
+    if (extender_address is None) is not (extender_certificates is None):
+        raise click.UsageError("--extender-address and --extender-certificates need one another")
+    extender = None
+    if extender_address is not None and extender_certificates is not None:
+        extender = ExtenderSettings(address=extender_address, certificates=extender_certificates)
     settings = Settings(
         kubeconfig=kubeconfig,
         identity=identity or f"{socket.gethostname()}-{os.getpid()}",
         lease=ObjectRef(lease_namespace, lease_name),
         probes=probes_address,
+        extender=extender,
     )
     logs.configure(level=log_level, format=log_format)
     return lifecycle.run(partial(app.run, settings))

@@ -13,7 +13,7 @@
 import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 
@@ -24,7 +24,7 @@ from kerf_dra.api.model.devices import ResourceSlice
 from kerf_dra.api.wire import projected_kind
 from kerf_dra.driver.controller.candidate import run_candidate
 from kerf_dra.driver.controller.projections import LABELED_NODES, share_selected_nodes
-from kerf_dra.driver.controller.settings import NAME, Settings
+from kerf_dra.driver.controller.settings import NAME, ExtenderSettings, Settings
 from kerf_dra.driver.controller.structured.device_groups import DeviceGroupIndex, GroupedSlice
 from kerf_dra.driver.controller.structured.discovery.reconciler import DiscoveryReconciler
 from kerf_dra.driver.controller.structured.event_handlers import ClassCaches, ClassEventHandlers
@@ -42,6 +42,9 @@ from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.informer import AnyInformer, Informer
 from kerf_dra.driver.kube.store import ObjectChange
 from kerf_dra.driver.runtime.work_queue import WorkQueue
+
+if TYPE_CHECKING:
+    from kerf_dra.driver.controller.structured.placement.app import PlacementExtender
 
 _DISCOVERY_SETTLE_S: Final = 0.2
 """Seconds from a change of discovered devices to what is written for it: nodes that see the same one write together."""
@@ -118,6 +121,9 @@ class StructuredController:
             retry_s=settings.recount_s,
             now=lambda: datetime.now(UTC),
         )
+        self._placement: PlacementExtender | None = None
+        if settings.extender is not None:
+            self._placement = _make_extender(client, features, settings.extender, self._nodes, self._device_classes)
         fpga_slices = self._slices.get(FPGA.name)
         self._fpga_status = FpgaStatusWriter(
             client,
@@ -135,8 +141,13 @@ class StructuredController:
             **{f"resourceslices of {name}": informer for name, informer in self._slices.items()},
             f"resourceslices of {SHARED.name}": self._shared_slices,
             "nodes": self._nodes,
+            **(self._placement.informers if self._placement is not None else {}),
         }
-        await run_candidate(self._client, self._settings, self._events, informers, self._lead)
+        async with anyio.create_task_group() as group:
+            if self._placement is not None:
+                group.start_soon(self._placement.run)  # in every replica: the scheduler may ask any
+            await run_candidate(self._client, self._settings, self._events, informers, self._lead)
+            group.cancel_scope.cancel()
 
     async def _lead(self) -> None:
         """Work as the leader, without end."""
@@ -166,6 +177,8 @@ class StructuredController:
     def _on_node(self, change: ObjectChange[Node]) -> None:
         self._event_handlers.on_node(change)
         self._discovery.on_node(change)
+        if self._placement is not None:
+            self._placement.index.on_node(change)
 
     async def _resync(self) -> None:
         while True:
@@ -176,6 +189,18 @@ class StructuredController:
 def _select(family: Family) -> str:
     """Return the field selector of a family's slices: one driver at a time, because selectors know no "or"."""
     return f"spec.driver={family.driver}"
+
+
+def _make_extender(
+    client: Client,
+    features: ApiFeatures,
+    settings: ExtenderSettings,
+    nodes: Informer[Node],
+    device_classes: Informer[DeviceClass],
+) -> "PlacementExtender":
+    from kerf_dra.driver.controller.structured.placement.app import PlacementExtender  # the allocator loads CEL
+
+    return PlacementExtender(client, features, settings, nodes=nodes, device_classes=device_classes)
 
 
 def _compile_selector(expression: str) -> DevicePredicate:
