@@ -1,12 +1,16 @@
 """The chart, rendered by Helm itself: lint, versions of Kubernetes, values, and the manifests of ``deploy/``."""
 
+import base64
+import ssl
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from kerf_dra.driver.cli.cluster.placement import CLIENT_SECRET, SERVICE
 from tools.helm.chart import CHART, MANIFESTS, NAMESPACE, ROOT, Helm, RefusedError, documents, profile, render
 
 pytestmark = pytest.mark.oracle
@@ -22,6 +26,7 @@ EVERYTHING: Mapping[str, Any] = {
     "proxy": {"httpsProxy": "http://proxy.example:3128", "noProxy": ["10.0.0.0/8", ".lab"]},
     "log": {"level": "debug", "format": "text"},
     "controller": {"nodeSelector": {"a": "b"}, "tolerations": [{"operator": "Exists"}]},
+    "extender": {"enabled": True, "clusterIP": "10.96.0.77"},
     "plugin": {"check": True},
     "mpsDaemons": {"enabled": True},
     "networkPolicy": {"enabled": True},
@@ -245,3 +250,60 @@ def test_writers_of_descriptions_are_those_whom_the_values_name(helm: Helm) -> N
     )
     with pytest.raises(RefusedError, match="fpgaDescriptions"):
         conditions({"users": ['ada"]) || true || ("']})
+
+
+def test_server_and_client_of_the_extender_know_one_another_by_the_certificates_of_the_chart(
+    helm: Helm, tmp_path: Path
+) -> None:
+    found = {one["metadata"]["name"]: one for one in documents(helm.template({"extender": {"enabled": True}}))}
+    for side in ("server", "client"):
+        (tmp_path / side).mkdir()
+        for name, value in found[f"kerf-extender-{side}"]["data"].items():
+            (tmp_path / side / name).write_bytes(base64.b64decode(value))
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.verify_mode = ssl.CERT_REQUIRED
+    client = ssl.create_default_context()
+    for side, context in (("server", server), ("client", client)):
+        context.load_cert_chain(tmp_path / side / "tls.crt", tmp_path / side / "tls.key")
+        context.load_verify_locations(tmp_path / side / "ca.crt")
+    assert shake_hands(server, client, f"kerf-extender.{NAMESPACE}.svc") == "kube-scheduler"
+
+
+def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> str:
+    """The common name of the client's certificate, as the server sees it, when both sides accept one another."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    serving = server.wrap_bio(to_server, to_client, server_side=True)
+    asking = client.wrap_bio(to_client, to_server, server_hostname=name)
+    for _ in range(5):
+        for side in (asking, serving):
+            with suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+    certificate: Any = serving.getpeercert()
+    return dict(pair for part in certificate["subject"] for pair in part)["commonName"]
+
+
+def test_the_extender_is_off_unless_a_value_says_so(helm: Helm) -> None:
+    assert "extender" not in helm.template({})
+
+
+def test_certificates_of_ones_own_are_in_secrets_that_the_chart_does_not_make(helm: Helm) -> None:
+    rendered = helm.template({"extender": {"enabled": True, "createCertificates": False}})
+    assert [one["kind"] for one in documents(rendered) if one["kind"] == "Secret"] == []
+    assert CLIENT_SECRET not in rendered
+    (pod,) = (pod for name, pod in workloads(rendered) if name == "kerf-controller")
+    assert [one["secret"]["secretName"] for one in pod["volumes"]] == ["kerf-extender-server"]
+
+
+def test_the_service_of_the_extender_leads_to_its_port_in_the_controller(helm: Helm) -> None:
+    rendered = helm.template(EVERYTHING)
+    (service,) = (one for one in documents(rendered) if one["metadata"]["name"] == SERVICE and one["kind"] == "Service")
+    (pod,) = (pod for name, pod in workloads(rendered) if name == service["spec"]["selector"]["app.kubernetes.io/name"])
+    ports = {port["name"]: port["containerPort"] for port in pod["containers"][0]["ports"]}
+    assert service["spec"]["clusterIP"] == "10.96.0.77"
+    assert (
+        f"--extender-address=$(POD_IP):{ports[service['spec']['ports'][0]['targetPort']]}"
+        in (pod["containers"][0]["args"])
+    )
+    policies = [one for one in documents(rendered) if one["kind"] == "NetworkPolicy"]
+    opened = {port["port"] for one in policies for rule in one["spec"]["ingress"] for port in rule["ports"]}
+    assert opened == set(ports.values())
