@@ -1,18 +1,22 @@
-"""The offline bound beside KEEP and the repacking policy, on the same requests.
+"""The offline bound beside KEEP, the repacking policy and the choices of a scheduler, on the same requests.
+
+The scheduler chooses among nodes with one card each, by default, by MostAllocated, or with Kerf's scheduler extender.
 
 All begin on empty cards, and the first requests do not count. The bound is worked out for requests in one run and for
 memory slices in another; each figure comes from its own run.
 """
 
 from collections.abc import Sequence
+from random import Random
 from statistics import mean
 from typing import Final, NamedTuple
 
-from tests.bench import offline_optimum, policies, repack_policy
+from tests.bench import node_choice, offline_optimum, policies, repack_policy
 from tests.partitions import loss_system
 from tests.partitions.loss_system import MEMORY_SLICES, Accepted, Request
 
-HEADER: Final = ("WHAT", "KEEP", "REPACKED", "BOUND")
+_CHOICES: Final = (node_choice.least_allocated, node_choice.most_allocated, node_choice.by_extender)
+HEADER: Final = ("WHAT", "LEAST ALLOCATED", "MOST ALLOCATED", "EXTENDER", "KEEP", "REPACKED", "BOUND")
 SEEDS: Final = range(3)
 REQUESTS: Final = 3_000
 WARM_UP: Final = 1_000
@@ -26,6 +30,9 @@ WINDOW_S: Final = 60.0
 class Limits(NamedTuple):
     """What each schedule accepts of the same requests."""
 
+    least_allocated: Accepted
+    most_allocated: Accepted
+    extender: Accepted
     kept: Accepted
     repacked: Accepted
     bound: Accepted
@@ -48,10 +55,12 @@ def limits(cards: int, mix: str, load: float, seed: int, count: int = REQUESTS, 
         loss_system.replay(policy, requests, cards=cards, warm_up=warm_up)
         for policy in (policies.keep(), repack_policy.repacked())
     )
+    chosen = (node_choice.OnNodes(1, node_choice.by_publish_order, choose, Random(seed)) for choose in _CHOICES)
+    on_nodes = [loss_system.replay(policy, requests, cards=cards, warm_up=warm_up) for policy in chosen]
     counted = requests[warm_up:]
     by_requests = _bound(counted, cards, [1] * len(counted))
     by_slices = _bound(counted, cards, [MEMORY_SLICES[each.profile] for each in counted])
-    return Limits(kept, repacked, Accepted(by_requests, by_slices))
+    return Limits(*on_nodes, kept, repacked, Accepted(by_requests, by_slices))
 
 
 def _bound(requests: Sequence[Request], cards: int, worth: Sequence[int]) -> float:

@@ -1,9 +1,10 @@
-"""The loss system on several nodes, where the node is chosen without regard to devices: a model without a cluster.
+"""The loss system on several nodes, where the scheduler chooses the node: a model without a cluster.
 
 kube-scheduler keeps the nodes on which a claim fits, scores them by the CPU and memory that pods request, and takes one
 of the best: Kubernetes 1.30 at random, 1.37 mostly the first of its own list (kubernetes/kubernetes#141024). On
 that node it takes the first device that matches, in published order. So Kerf's publish order chooses the place on a
-node, and never the node. ``tests/bench/placement_cluster.py`` runs the same requests through a real kube-scheduler.
+node, and never the node, unless the scheduler extender adds its scores. ``tests/bench/placement_cluster.py`` runs the
+same requests through a real kube-scheduler.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -11,8 +12,11 @@ from random import Random
 from statistics import mean
 from typing import Final, NamedTuple, TypeAlias
 
+from kerf_dra.driver.controller.structured.placement.node_scores import score_nodes
+from kerf_dra.driver.controller.structured.placement.placement_value import NodeRank
 from kerf_dra.driver.partitions.geometry import Card, Partition
-from kerf_dra.driver.partitions.publish_order import publish_order
+from kerf_dra.driver.partitions.publish_order import LoadState, publish_order, rank_placement
+from kerf_dra.driver.partitions.unit_map import get_unit_map
 from tests.partitions import loss_system
 from tests.partitions.loss_system import MEMORY_SLICES, Accepted
 
@@ -29,7 +33,10 @@ class Candidate(NamedTuple):
     number: int
     """Its position in the order of names."""
     held: int
-    """Memory slices in use. Where pods request CPU and memory in proportion, scores depend on nothing else."""
+    """Memory slices in use. Where pods request CPU and memory in proportion, the scheduler's own scores depend on
+    nothing else."""
+    rank: NodeRank = NodeRank(0, 0)
+    """The rank of the first device there, by which the extender scores nodes."""
 
 
 Choice: TypeAlias = Callable[[Sequence[Candidate], Random], Candidate]
@@ -58,6 +65,21 @@ def most_allocated(candidates: Sequence[Candidate], random: Random) -> Candidate
     return random.choice([each for each in candidates if each.held == held])
 
 
+def by_extender(candidates: Sequence[Candidate], random: Random) -> Candidate:
+    """The choice of kube-scheduler by default, with the scores of Kerf's scheduler extender.
+
+    With the weight 10 one step of the extender counts 100, more than LeastAllocated can differ among nodes with room.
+    """
+    scores = score_nodes(map(str, range(len(candidates))), {str(at): each.rank for at, each in enumerate(candidates)})
+    best = max(scores.values())
+    return least_allocated([candidates[int(at)] for at, score in scores.items() if score == best], random)
+
+
+def keep(candidates: Sequence[Candidate], _: Random) -> Candidate:
+    """The choice of KEEP over all cards, where each node has one."""
+    return min(candidates, key=lambda each: (each.rank, each.number))
+
+
 Order: TypeAlias = Callable[[Sequence[Card], Collection[Partition]], Mapping[str, Partition]]
 """The first free device of each profile on a node, in the order in which the node's devices are published."""
 
@@ -78,7 +100,7 @@ def by_publish_order(cards: Sequence[Card], taken: Collection[Partition]) -> Map
     return found
 
 
-CHOICES: Final[Sequence[Choice]] = (first_by_name, at_random, least_allocated, most_allocated)
+CHOICES: Final[Sequence[Choice]] = (first_by_name, at_random, least_allocated, most_allocated, by_extender)
 _FEW: Final = 8
 """Cards of which more seeds are affordable, and needed."""
 _REMEMBERED: Final = 20_000
@@ -105,7 +127,7 @@ class OnNodes:
         for number, held in enumerate(nodes):
             first = self._on_node(number, cards, frozenset(held))
             if profile in first:
-                fitting[Candidate(number, slices(held))] = first[profile]
+                fitting[Candidate(number, slices(held), _rank(cards, held, first[profile]))] = first[profile]
         return fitting[self._choose(list(fitting), self._random)] if fitting else None
 
     def _on_node(self, number: int, cards: Sequence[Card], held: frozenset[Partition]) -> Mapping[str, Partition]:
@@ -115,6 +137,17 @@ class OnNodes:
                 self._first.clear()
             self._first[key] = self._order(cards[number * self._cards : (number + 1) * self._cards], held)
         return self._first[key]
+
+
+def _rank(cards: Sequence[Card], held: Collection[Partition], given: Partition) -> NodeRank:
+    """The rank of ``given`` on its card, one of ``cards``."""
+    card = next(card for card in cards if card.uuid == given.card_uuid)
+    unit_map = get_unit_map(card)
+    spec = unit_map.find(given)
+    assert spec is not None
+    free = unit_map.free([each for each in held if each.card_uuid == card.uuid])
+    rank = rank_placement(unit_map, spec, free, LoadState())
+    return NodeRank(rank.loss, rank.free)
 
 
 def slices(partitions: Collection[Partition]) -> int:
@@ -144,15 +177,21 @@ class Nodes(NamedTuple):
 
 USUAL: Final = (Nodes(8, 1), Nodes(2, 4), Nodes(25, 4))
 """The first two have the eight cards of the other tables."""
-HEADER: Final = ("WHAT", "DEVICES", *(each.__name__.replace("_", " ").upper() for each in CHOICES))
+HEADER: Final = (
+    "WHAT",
+    "DEVICES",
+    *(each.__name__.removeprefix("by_").replace("_", " ").upper() for each in CHOICES),
+    "KEEP",
+)
 DEVICES: Final[Mapping[str, Order]] = {"by name": by_name, "Kerf's order": by_publish_order}
 
 
 def rows(nodes: Nodes) -> Iterator[tuple[str, ...]]:
-    """For each mix and each order of devices."""
+    """For each mix and each order of devices; KEEP is one policy over all cards."""
     for mix in MIXES:
+        kept = _mean(Nodes(nodes.number * nodes.cards, 1), mix, by_publish_order, keep)
         for name, order in DEVICES.items():
-            means = [_mean(nodes, mix, order, choose) for choose in CHOICES]
+            means = [*(_mean(nodes, mix, order, choose) for choose in CHOICES), kept]
             texts = [f"{each.requests:.1f} ({each.slices:.1f})" for each in means]
             yield f"{nodes}, {mix}, load {LOAD}", name, *texts
 

@@ -11,6 +11,7 @@ from kerf_dra.api.model.devices import ResourcePool, ResourceSlice, ResourceSlic
 from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.driver.allocation import Budget, ClusterAllocator, Features, NodeAllocation, NodeView, PoolIndex
+from kerf_dra.driver.controller.structured.placement.placement_value import NodeRank
 from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.partitions.geometry import Card, Partition
 from kerf_dra.driver.partitions.pool_compiler import CompiledPool, compile_pool
@@ -24,9 +25,11 @@ from tests.bench.node_choice import (
     Nodes,
     OnNodes,
     at_random,
+    by_extender,
     by_name,
     by_publish_order,
     first_by_name,
+    keep,
     least_allocated,
     most_allocated,
 )
@@ -110,18 +113,29 @@ def test_where_one_node_has_all_cards_nobody_chooses(choose: Choice) -> None:
     assert played(OnNodes(4, by_publish_order, choose, Random(0))) == played(published_order)
 
 
+def test_keep_over_nodes_with_one_card_is_the_publish_order_of_one_node_with_all_cards() -> None:
+    assert played(OnNodes(1, by_publish_order, keep, Random(0))) == played(published_order)
+
+
 def test_first_fit_of_nodes_with_one_card_is_first_fit_of_all_cards() -> None:
     policy = OnNodes(1, by_name, first_by_name, Random(0))
     assert played(policy) == played(loss_system.first_fit)
 
 
 def test_a_choice_takes_any_of_the_best() -> None:
-    candidates = [Candidate(0, 4), Candidate(1, 2), Candidate(2, 4), Candidate(3, 2)]
+    candidates = [
+        Candidate(0, 4, NodeRank(2, 8)),
+        Candidate(1, 2, NodeRank(1, 8)),
+        Candidate(2, 4, NodeRank(1, 6)),
+        Candidate(3, 2, NodeRank(1, 6)),
+        Candidate(4, 2, NodeRank(1, 6)),
+    ]
     expected: Mapping[Choice, set[int]] = {
         first_by_name: {0},
-        at_random: {0, 1, 2, 3},
-        least_allocated: {1, 3},
+        at_random: {0, 1, 2, 3, 4},
+        least_allocated: {1, 3, 4},
         most_allocated: {0, 2},
+        by_extender: {3, 4},
     }
     random = Random(0)
     for choose in CHOICES:

@@ -2,14 +2,12 @@
 
 import json
 import ssl
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import aiohttp
 import anyio
 import pytest
-from anyio.streams.tls import TLSStream
 
 from kerf_dra.driver.controller.structured.placement.extender_server import (
     MAX_BODY_BYTES,
@@ -19,9 +17,15 @@ from kerf_dra.driver.controller.structured.placement.extender_server import (
 )
 from tests.controller.structured.placement.certificates import Certificates, make_certificates
 from tests.controller.structured.placement.cluster import Cluster, body, claim_for, pod
-
-SERVER_NAME = "kerf-extender.kerf-system.svc"
-LONG_S = 60.0
+from tests.controller.structured.placement.served_extender import (
+    HEAD,
+    LONG_S,
+    SERVER_NAME,
+    ask,
+    connected,
+    make_context,
+    serving,
+)
 
 
 @pytest.fixture(scope="module")
@@ -47,58 +51,9 @@ def cluster() -> Cluster:
     return made
 
 
-@asynccontextmanager
-async def serving(
-    cluster: Cluster, folder: Path, *, body_s: float = LONG_S, reload_s: float = LONG_S
-) -> AsyncIterator[int]:
-    """The port of the extender over ``cluster``."""
-    server = ExtenderServer(cluster.extender, folder, body_s=body_s, reload_s=reload_s)
-    async with anyio.create_task_group() as group:
-        yield await group.start(server.serve, "127.0.0.1:0")
-        group.cancel_scope.cancel()
-
-
-def context(server: Certificates, client: Certificates | None) -> ssl.SSLContext:
-    """What a client has: the authority of ``server``, and a certificate of ``client``'s."""
-    made = ssl.create_default_context(cafile=str(server.server / "ca.crt"))
-    if client is not None:
-        made.load_cert_chain(client.client / "tls.crt", client.client / "tls.key")
-    return made
-
-
-async def ask(
-    port: int,
-    tls: ssl.SSLContext | None,
-    data: bytes,
-    *,
-    method: str = "POST",
-    path: str = "/prioritize",
-) -> tuple[int, str]:
-    """One request: its status and the text of the answer."""
-    scheme = "http" if tls is None else "https"
-    async with (
-        aiohttp.ClientSession() as session,
-        session.request(
-            method, f"{scheme}://127.0.0.1:{port}{path}", data=data, ssl=tls or False, server_hostname=SERVER_NAME
-        ) as answer,
-    ):
-        return answer.status, await answer.text()
-
-
-@asynccontextmanager
-async def connected(port: int, tls: ssl.SSLContext) -> AsyncIterator[TLSStream]:
-    async with await anyio.connect_tcp(
-        "127.0.0.1", port, ssl_context=tls, tls_hostname=SERVER_NAME, tls_standard_compatible=False
-    ) as stream:
-        yield stream
-
-
-HEAD = "POST /prioritize HTTP/1.1\r\nHost: kerf\r\nContent-Length: {}\r\n\r\n"
-
-
 async def test_a_scheduler_with_a_certificate_gets_scores(cluster: Cluster, certificates: Certificates) -> None:
     async with serving(cluster, certificates.server) as port:
-        status, text = await ask(port, context(certificates, certificates), body(pod("new"), "a", "c"))
+        status, text = await ask(port, make_context(certificates, certificates), body(pod("new"), "a", "c"))
     assert (status, json.loads(text)) == (200, [{"Host": "a", "Score": 10}, {"Host": "c", "Score": 9}])
 
 
@@ -108,7 +63,7 @@ async def test_a_connection_of_the_scheduler_serves_one_request_after_the_other(
     sent = body(pod("new"), "a")
     async with (
         serving(cluster, certificates.server) as port,
-        connected(port, context(certificates, certificates)) as stream,
+        connected(port, make_context(certificates, certificates)) as stream,
     ):
         for _ in range(3):
             await stream.send(HEAD.format(len(sent)).encode() + sent)
@@ -119,11 +74,11 @@ async def test_a_connection_of_the_scheduler_serves_one_request_after_the_other(
 async def test_who_has_no_certificate_of_the_authority_is_not_let_in(
     cluster: Cluster, certificates: Certificates, others: Certificates, client: str
 ) -> None:
-    tls = context(certificates, None if client == "none" else others)
+    tls = make_context(certificates, None if client == "none" else others)
     async with serving(cluster, certificates.server) as port:
         with pytest.raises((aiohttp.ClientError, ssl.SSLError, ConnectionError)):
             await ask(port, tls, body(pod("new"), "a", "c"))
-        status, _ = await ask(port, context(certificates, certificates), body(pod("new"), "a"))
+        status, _ = await ask(port, make_context(certificates, certificates), body(pod("new"), "a"))
     assert status == 200
 
 
@@ -145,7 +100,7 @@ async def test_without_tls_nothing_is_answered(cluster: Cluster, certificates: C
 async def test_what_is_no_request_for_scores_is_refused(
     cluster: Cluster, certificates: Certificates, method: str, path: str, sent: bytes, expected: int
 ) -> None:
-    tls = context(certificates, certificates)
+    tls = make_context(certificates, certificates)
     async with serving(cluster, certificates.server) as port:
         status, text = await ask(port, tls, sent, method=method, path=path)
         assert (status, text.count("\n")) == (expected, 1)
@@ -156,7 +111,7 @@ async def test_what_is_no_request_for_scores_is_refused(
 async def test_a_body_of_10_mb_is_refused_before_it_is_read(
     cluster: Cluster, certificates: Certificates, framing: str
 ) -> None:
-    tls = context(certificates, certificates)
+    tls = make_context(certificates, certificates)
     size, sent = 10 * 2**20, MAX_BODY_BYTES + 1
     chunked = f"POST /prioritize HTTP/1.1\r\nHost: kerf\r\nTransfer-Encoding: chunked\r\n\r\n{size:x}\r\n"
     async with serving(cluster, certificates.server) as port:
@@ -171,7 +126,7 @@ async def test_a_body_of_10_mb_is_refused_before_it_is_read(
 async def test_a_body_that_does_not_arrive_ends_its_request(cluster: Cluster, certificates: Certificates) -> None:
     async with (
         serving(cluster, certificates.server, body_s=0.05) as port,
-        connected(port, context(certificates, certificates)) as stream,
+        connected(port, make_context(certificates, certificates)) as stream,
     ):
         await stream.send(HEAD.format(100).encode() + b'{"Pod"')
         assert (await stream.receive()).startswith(b"HTTP/1.1 408")
@@ -181,7 +136,7 @@ async def test_a_thousand_requests_at_once_are_answered_or_refused(
     cluster: Cluster, certificates: Certificates
 ) -> None:
     """Those that are refused get no score, and the scheduler ignores that."""
-    tls = context(certificates, certificates)
+    tls = make_context(certificates, certificates)
     statuses: list[int] = []
     async with serving(cluster, certificates.server) as port:
         url = f"https://127.0.0.1:{port}/prioritize"
@@ -201,7 +156,7 @@ async def test_a_thousand_requests_at_once_are_answered_or_refused(
 
 
 async def test_more_requests_than_are_read_at_once_are_refused(cluster: Cluster, certificates: Certificates) -> None:
-    tls = context(certificates, certificates)
+    tls = make_context(certificates, certificates)
     sent = body(pod("new"), "a")
     async with serving(cluster, certificates.server) as port:
         async with anyio.create_task_group() as group:
@@ -235,14 +190,14 @@ async def test_new_certificates_are_served_once_they_can_be_used(
     folder.mkdir()
     _copy(certificates.server, folder)
     async with serving(cluster, folder, reload_s=0.01) as port:
-        assert (await ask(port, context(certificates, certificates), body(pod("new"), "a")))[0] == 200
+        assert (await ask(port, make_context(certificates, certificates), body(pod("new"), "a")))[0] == 200
         (folder / "tls.key").write_bytes(b"no key")
-        assert (await ask(port, context(certificates, certificates), body(pod("new"), "a")))[0] == 200
+        assert (await ask(port, make_context(certificates, certificates), body(pod("new"), "a")))[0] == 200
         _copy(others.server, folder)
         with anyio.fail_after(LONG_S):
-            while not await _is_served(port, context(others, others)):
+            while not await _is_served(port, make_context(others, others)):
                 pass
-        assert not await _is_served(port, context(certificates, certificates))
+        assert not await _is_served(port, make_context(certificates, certificates))
 
 
 def _copy(source: Path, folder: Path) -> None:

@@ -1,0 +1,115 @@
+"""Whoever reaches the port of the scheduler extender gets no score, and keeps the scheduler from none."""
+
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+
+import aiohttp
+import anyio
+import pytest
+
+from kerf_dra.driver.controller.structured.placement.extender_server import MAX_BODY_BYTES
+from tests.controller.structured.placement.certificates import Certificates, make_certificates
+from tests.controller.structured.placement.cluster import Cluster, body, claim_for, pod
+from tests.controller.structured.placement.served_extender import (
+    HEAD,
+    LONG_S,
+    ask,
+    connected,
+    make_context,
+    serving,
+)
+
+SILENT = 200
+"""More connections than the server keeps of those that send nothing."""
+LARGE = body(pod("new"), "a").replace(b'"p"', b'"' + b"p" * 10 * 2**20 + b'"')
+DEEP = b'{"Pod": {"spec": {"containers": ' + b"[" * 100_000 + b"]" * 100_000 + b'}}, "NodeNames": ["a"]}'
+BODIES: Mapping[str, bytes] = {
+    "a body of 10 MB": LARGE,
+    "a body nested 100,000 levels deep": DEEP,
+    "a body that is no JSON": b"\xff" * 1000,
+    "a pod of another shape": b'{"Pod": {"spec": {"containers": {"a": 1}}}, "NodeNames": ["a"]}',
+}
+
+
+async def send_without_certificate(port: int, ours: Certificates, _others: Certificates) -> None:
+    with pytest.raises((aiohttp.ClientError, ssl.SSLError, ConnectionError)):
+        await ask(port, make_context(ours, None), body(pod("new"), "a"))
+
+
+async def send_with_another_authoritys(port: int, ours: Certificates, others: Certificates) -> None:
+    with pytest.raises((aiohttp.ClientError, ssl.SSLError, ConnectionError)):
+        await ask(port, make_context(ours, others), body(pod("new"), "a"))
+
+
+async def send_without_tls(port: int, _ours: Certificates, _others: Certificates) -> None:
+    with pytest.raises((aiohttp.ClientError, ConnectionError)):
+        await ask(port, None, body(pod("new"), "a"))
+
+
+async def connect_silently(port: int, _ours: Certificates, _others: Certificates) -> None:
+    """The connections are still open when the scheduler's own comes; closing them is the server's affair."""
+    streams = [await anyio.connect_tcp("127.0.0.1", port) for _ in range(SILENT)]
+    assert len(streams) == SILENT
+    for stream in streams:
+        with suppress(OSError):
+            await stream.aclose()
+
+
+async def send_half_a_body(port: int, ours: Certificates, _others: Certificates) -> None:
+    async with connected(port, make_context(ours, ours)) as stream:
+        await stream.send(HEAD.format(MAX_BODY_BYTES).encode() + b'{"Pod"')
+
+
+CLIENTS: Mapping[str, Callable[[int, Certificates, Certificates], Awaitable[None]]] = {
+    "no client certificate": send_without_certificate,
+    "a certificate of another authority": send_with_another_authoritys,
+    "no TLS": send_without_tls,
+    "silent connections": connect_silently,
+    "half a body": send_half_a_body,
+}
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("tls") / "ours")
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("tls") / "others")
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    made = Cluster()
+    for name in "ac":
+        made.add_node(name)
+    made.allocate(claim_for("4g.40gb", "held"), "a")
+    made.set_claim(claim_for("1g.10gb", "new"))
+    made.index.build()
+    return made
+
+
+async def check_served(port: int, ours: Certificates) -> None:
+    with anyio.fail_after(LONG_S):
+        status, text = await ask(port, make_context(ours, ours), body(pod("new"), "a", "c"))
+    assert (status, text) == (200, '[{"Host":"a","Score":10},{"Host":"c","Score":9}]')
+
+
+@pytest.mark.parametrize("kind", CLIENTS)
+async def test_a_client_that_is_no_scheduler_gets_no_score(
+    cluster: Cluster, ours: Certificates, others: Certificates, kind: str
+) -> None:
+    async with serving(cluster, ours.server) as port:
+        await CLIENTS[kind](port, ours, others)
+        await check_served(port, ours)
+
+
+@pytest.mark.parametrize("kind", BODIES)
+async def test_a_body_that_is_no_request_is_refused(cluster: Cluster, ours: Certificates, kind: str) -> None:
+    async with serving(cluster, ours.server) as port:
+        with suppress(aiohttp.ClientError, ConnectionError):  # refused before all of it was sent
+            status, _ = await ask(port, make_context(ours, ours), BODIES[kind])
+            assert status in {400, 413}
+        await check_served(port, ours)
