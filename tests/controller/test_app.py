@@ -1,33 +1,47 @@
 """The whole controller against an embedded API server: caches, queue, leader election, garbage collection."""
 
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import anyio
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from kerf_dra.api.core.v1 import CUSTOM_RESOURCE_DEFINITIONS, EVENTS, LEASES, NODES, Node
 from kerf_dra.api.kerf.fpga_objects import FPGA_IMAGES, FPGA_SHELLS
 from kerf_dra.api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
+from kerf_dra.api.model.allocations import (
+    AllocationResult,
+    DeviceAllocationResult,
+    DeviceRequestAllocationResult,
+    ResourceClaimStatus,
+)
 from kerf_dra.api.model.claims import DeviceClass
 from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.api.resource.v1 import KINDS
 from kerf_dra.driver.controller.app import run
-from kerf_dra.driver.controller.settings import Settings
+from kerf_dra.driver.controller.settings import ExtenderSettings, Settings
 from kerf_dra.driver.kube.http.client import Client, PatchType
 from kerf_dra.driver.kube.http.config import load_access
 from kerf_dra.driver.kube.http.errors import InvalidError, NotFoundError
 from kerf_dra.driver.kube.leader_election import LeaseSettings
 from kerf_dra.driver.local.apiserver import ApiServer
 from kerf_dra.driver.runtime.metrics import REGISTRY
+from tests.allocation.builders import class_
+from tests.controller.structured.placement.certificates import make_certificates
+from tests.controller.structured.placement.cluster import body, claim_for, pod
+from tests.controller.structured.placement.served_extender import ask, make_context
 from tests.fakes.dfl.machine import AES_ID, INTERFACE, build_document
 from tests.fakes.published_slices import gpus, slices
 from tools.generate import crds
+from tools.realcluster.paths import free_port
 
 PATIENCE_S = 120.0
 """For something that takes some ten milliseconds, on a busy machine."""
@@ -45,7 +59,7 @@ class EmbeddedCluster:
         self.resync_s = 600.0
 
     @asynccontextmanager
-    async def controller(self, identity: str = "one") -> AsyncIterator[None]:
+    async def controller(self, identity: str = "one", extender: ExtenderSettings | None = None) -> AsyncIterator[None]:
         settings = Settings(
             kubeconfig=self.kubeconfig,
             identity=identity,
@@ -56,6 +70,7 @@ class EmbeddedCluster:
             orphan_check_s=self.orphan_check_s,
             resync_s=self.resync_s,
             probes="127.0.0.1:0",
+            extender=extender,
         )
         async with anyio.create_task_group() as group:
             group.start_soon(run, settings)
@@ -291,3 +306,47 @@ async def test_a_program_that_undoes_what_the_controller_writes_is_reported_and_
         assert await reports() == ["small"]
         assert reverted <= 5
         group.cancel_scope.cancel()
+
+
+async def test_each_replica_scores_nodes_by_what_is_published_and_allocated(
+    cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    """The leader and the one that stands by; without the extender nobody listens at its address."""
+    certificates = make_certificates(tmp_path / "tls")
+    tls = make_context(certificates, certificates)
+    claims = {name: claim_for(profile, name) for name, profile in (("held", "4g.40gb"), ("new", "1g.10gb"))}
+    await cluster.admin.create(KINDS.device_classes, class_())
+    for node in ("n1", "n2"):
+        await cluster.admin.create(NODES, Node(metadata=ObjectMeta(name=node)))
+        for one in slices(node, gpus("h100-80gb-sxm")):
+            await cluster.admin.create(KINDS.resource_slices, one)
+    ports = [free_port(), free_port()]
+    first, second = (ExtenderSettings(address=f"127.0.0.1:{port}", certificates=certificates.server) for port in ports)
+    sent = body(pod("new"), "n1", "n2")
+
+    async def scores(port: int) -> dict[str, int] | None:
+        try:
+            status, text = await ask(port, tls, sent)
+        except aiohttp.ClientConnectorError:
+            return None
+        assert status == 200
+        return {each["Host"]: each["Score"] for each in json.loads(text)}
+
+    async with cluster.controller("one", first), cluster.controller("two", second):
+        for port in ports:
+            await eventually(lambda port=port: _is(scores(port), {"n1": 0, "n2": 0}))
+        await cluster.admin.create(KINDS.resource_claims, claims["new"])
+        for port in ports:
+            await eventually(lambda port=port: _is(scores(port), {"n1": 10, "n2": 10}))
+        held = await cluster.admin.create(KINDS.resource_claims, claims["held"])
+        given = DeviceRequestAllocationResult(
+            request="r", driver="gpu.kerf.dev", pool="n2/gpu", device="gpu-0-4g-40gb-at-0"
+        )
+        allocation = AllocationResult(devices=DeviceAllocationResult(results=(given,)))
+        allocated = replace(held, status=ResourceClaimStatus(allocation=allocation))
+        await cluster.admin.update(KINDS.resource_claims, allocated, subresource="status")
+        for port in ports:
+            await eventually(lambda port=port: _is(scores(port), {"n1": 9, "n2": 10}))
+        await cluster.admin.delete(NODES, "n2")
+        for port in ports:
+            await eventually(lambda port=port: _is(scores(port), {"n1": 10, "n2": 0}))
