@@ -55,12 +55,19 @@ def limits(cards: int, mix: str, load: float, seed: int, count: int = REQUESTS, 
         loss_system.replay(policy, requests, cards=cards, warm_up=warm_up)
         for policy in (policies.keep(), repack_policy.repacked())
     )
-    chosen = (node_choice.OnNodes(1, node_choice.by_publish_order, choose, Random(seed)) for choose in _CHOICES)
-    on_nodes = [loss_system.replay(policy, requests, cards=cards, warm_up=warm_up) for policy in chosen]
+    least, most, extender = (
+        loss_system.replay(
+            node_choice.OnNodes(1, node_choice.by_publish_order, choose, Random(seed)),
+            requests,
+            cards=cards,
+            warm_up=warm_up,
+        )
+        for choose in _CHOICES
+    )
     counted = requests[warm_up:]
     by_requests = _bound(counted, cards, [1] * len(counted))
     by_slices = _bound(counted, cards, [MEMORY_SLICES[each.profile] for each in counted])
-    return Limits(*on_nodes, kept, repacked, Accepted(by_requests, by_slices))
+    return Limits(least, most, extender, kept, repacked, Accepted(by_requests, by_slices))
 
 
 def _bound(requests: Sequence[Request], cards: int, worth: Sequence[int]) -> float:

@@ -332,12 +332,13 @@ async def test_each_replica_scores_nodes_by_what_is_published_and_allocated(
         assert status == 200
         return {each["Host"]: each["Score"] for each in json.loads(text)}
 
+    async def are_scored(**expected: int) -> bool:
+        return [await scores(port) for port in ports] == [expected, expected]
+
     async with cluster.controller("one", first), cluster.controller("two", second):
-        for port in ports:
-            await eventually(lambda port=port: _is(scores(port), {"n1": 0, "n2": 0}))
+        await eventually(partial(are_scored, n1=0, n2=0))
         await cluster.admin.create(KINDS.resource_claims, claims["new"])
-        for port in ports:
-            await eventually(lambda port=port: _is(scores(port), {"n1": 10, "n2": 10}))
+        await eventually(partial(are_scored, n1=10, n2=10))
         held = await cluster.admin.create(KINDS.resource_claims, claims["held"])
         given = DeviceRequestAllocationResult(
             request="r", driver="gpu.kerf.dev", pool="n2/gpu", device="gpu-0-4g-40gb-at-0"
@@ -345,8 +346,6 @@ async def test_each_replica_scores_nodes_by_what_is_published_and_allocated(
         allocation = AllocationResult(devices=DeviceAllocationResult(results=(given,)))
         allocated = replace(held, status=ResourceClaimStatus(allocation=allocation))
         await cluster.admin.update(KINDS.resource_claims, allocated, subresource="status")
-        for port in ports:
-            await eventually(lambda port=port: _is(scores(port), {"n1": 9, "n2": 10}))
+        await eventually(partial(are_scored, n1=9, n2=10))
         await cluster.admin.delete(NODES, "n2")
-        for port in ports:
-            await eventually(lambda port=port: _is(scores(port), {"n1": 10, "n2": 0}))
+        await eventually(partial(are_scored, n1=10, n2=0))

@@ -185,9 +185,9 @@ class Cluster:
         }[name](self._plan)
         self.processes.start(name, command)
 
-    async def configure_scheduler(self, profiles: Sequence[Document]) -> None:
-        """Start the scheduler anew with these profiles (KubeSchedulerConfiguration)."""
-        document = documents.scheduler(self.paths.kubeconfig("scheduler"), profiles)
+    async def configure_scheduler(self, profiles: Sequence[Document], extenders: Sequence[Document] = ()) -> None:
+        """Start the scheduler again with these profiles and extenders (KubeSchedulerConfiguration)."""
+        document = documents.scheduler(self.paths.kubeconfig("scheduler"), profiles, extenders)
         self.paths.scheduler_config.write_text(yaml.safe_dump(document))
         await self.processes.stop("scheduler")
         self.start_part("scheduler")

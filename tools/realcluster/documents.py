@@ -38,14 +38,17 @@ def tokens(by_user: Mapping[str, str], nodes: Mapping[str, str]) -> str:
     return "\n".join(rows) + "\n"
 
 
-def scheduler(access: Path, profiles: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """KubeSchedulerConfiguration with these profiles; ``access``: its kubeconfig."""
+def scheduler(
+    access: Path, profiles: Sequence[Mapping[str, Any]], extenders: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
+    """KubeSchedulerConfiguration with these profiles and extenders; ``access``: its kubeconfig."""
     return {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
         "clientConnection": {"kubeconfig": str(access), "qps": 5000, "burst": 5000},
         "leaderElection": {"leaderElect": False},
         "profiles": list(profiles),
+        **({"extenders": list(extenders)} if extenders else {}),
     }
 
 

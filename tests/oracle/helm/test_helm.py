@@ -279,7 +279,7 @@ def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> st
             with suppress(ssl.SSLWantReadError):
                 side.do_handshake()
     certificate: Any = serving.getpeercert()
-    return dict(pair for part in certificate["subject"] for pair in part)["commonName"]
+    return str(dict(pair for part in certificate["subject"] for pair in part)["commonName"])
 
 
 def test_the_extender_is_off_unless_a_value_says_so(helm: Helm) -> None:
