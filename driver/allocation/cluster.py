@@ -16,7 +16,7 @@ Example: of 500 equal nodes 3 are full and the others empty. A pod is tried on o
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -321,18 +321,28 @@ class ClusterAllocator:
         if len(self._failed) > _MAX_FAILED_PODS:
             self._failed.popitem(last=False)
 
-    def _refresh(self) -> None:
+    def refresh(self, most: int) -> bool:
+        """Compute the state of up to ``most`` changed nodes now, and return whether others are left.
+
+        The next pod is tried after all of them are computed anyway; a caller that must not block for long does it in
+        parts before.
+        """
+        self._refresh(most)
+        return bool(self._stale)
+
+    def _refresh(self, most: int | None = None) -> None:
         if not self._is_ordered:
             self._assign_positions()
         changed = 0
-        for name in self._stale & self._nodes.keys():
+        self._stale.intersection_update(self._nodes)
+        for name in list(islice(self._stale, most)):
+            self._stale.remove(name)
             self._node_devices.pop(name, None)
             self._leave_state(name)
             state = self._states[name] = self._state(self._nodes[name])
             bit = 1 << self._positions[name]
             self._nodes_by_state[state] = self._nodes_by_state.get(state, 0) | bit
             changed |= bit
-        self._stale.clear()
         if changed:
             self._failed = OrderedDict([(pod, failed & ~changed) for pod, failed in self._failed.items()])
 

@@ -187,6 +187,8 @@ def test_a_cluster_that_changes_places_as_if_each_node_were_asked_anew(seed: int
     both = Both()
     for step in range(40):
         node = f"n-{random.randint(0, 4)}"
+        if random.random() < 0.3:
+            both.cluster.refresh(random.randint(0, 2))
         match random.randint(0, 9):
             case 0:
                 both.set_node(node, random.choice("ab"))
@@ -329,6 +331,32 @@ def test_a_node_on_which_the_budget_ran_out_is_named_and_not_remembered() -> Non
         {"n-0": Undecided("steps", 1), "n-1": Undecided("steps", 1)}
     )
     assert isinstance(cluster.place([asked], CLASSES, share_id=str, budget=TWO), NodeAllocation)
+
+
+def test_changed_nodes_are_worked_out_in_parts_and_only_these() -> None:
+    cluster = alike(5)
+    assert [cluster.refresh(2) for _ in range(4)] == [True, True, False, False]
+    cluster.set_slice(node_slices("n-1", 1)[0])
+    cluster.remove_node("n-4")
+    assert [cluster.refresh(1) for _ in range(2)] == [False, False]
+    placement = cluster.place([ASKED["any device"]], CLASSES, share_id=str, budget=BUDGET)
+    assert isinstance(placement, NodeAllocation)
+
+
+def test_what_each_node_would_give_is_found_once_for_equal_nodes() -> None:
+    cluster, asked = alike(4), ASKED["any device"]
+    placed = cluster.place([asked], CLASSES, share_id=str, budget=BUDGET)
+    assert isinstance(placed, NodeAllocation)
+    cluster.set_claim(replace(asked, status=ResourceClaimStatus(allocation=placed.results[0])))
+    offered = frozenset({"n-0", "n-1", "n-3", "unknown"})
+    found = list(cluster.allocate_on_each([asked], CLASSES, budget=BUDGET, nodes=offered))
+    assert sorted(each.nodes for each in found) == [("n-0",), ("n-1", "n-3")]
+    for each in found:
+        result = each.results[0].devices.results[0]
+        expected = cluster.allocate_on(each.nodes[0], [asked], CLASSES, share_id=str, budget=BUDGET)
+        assert isinstance(expected, Fits)
+        assert result.device == expected.results[0].devices.results[0].device
+    assert list(cluster.allocate_on_each([MANY], CLASSES, budget=BUDGET, nodes=offered)) == []
 
 
 def test_only_the_nodes_that_are_offered_are_tried() -> None:

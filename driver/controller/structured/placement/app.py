@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
+import anyio.lowlevel
+
 from kerf_dra.api.core.v1 import Node
 from kerf_dra.api.model.claims import DeviceClass, ResourceClaim
 from kerf_dra.api.wire import projected_kind
@@ -67,5 +69,7 @@ class PlacementExtender:
         for informer in self._used:
             await informer.wait_synced()
         self.index.build()
+        while self.index.refresh():
+            await anyio.lowlevel.checkpoint()
         server = ExtenderServer(SchedulerExtender(self.index), self._settings.certificates)
         await server.serve(self._settings.address)

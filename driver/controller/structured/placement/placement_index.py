@@ -25,6 +25,9 @@ from kerf_dra.driver.scheduling.node_filter import node_view
 _BUDGET: Final = Budget(steps=2_000)
 """The limit of the search on one node, some 20 ms: claims of real pods need some dozens of steps, and a pod whose
 devices are harder to find is scheduled without a score."""
+_REFRESHED: Final = 50
+"""The nodes that are worked out at once, each in less than half a millisecond on an idle machine: the leader's other
+work in the same event loop waits for it."""
 
 
 class PlacementIndex:
@@ -57,6 +60,10 @@ class PlacementIndex:
             nodes=map(node_view, self._nodes.values()),
             claims=self._claims.values(),
         )
+
+    def refresh(self) -> bool:
+        """Work out some nodes that have changed, in some 20 ms, and return whether others are left."""
+        return self._allocator is not None and self._allocator.refresh(_REFRESHED)
 
     def on_slice(self, change: ObjectChange[CompactSlice]) -> None:
         """Apply the change of a slice; one that moved to another pool leaves the former one."""
