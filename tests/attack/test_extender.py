@@ -1,4 +1,4 @@
-"""Whoever reaches the port of the scheduler extender gets no score, and keeps the scheduler from none."""
+"""Clients that reach the port of the scheduler extender get no score, and keep the scheduler from none."""
 
 import ssl
 from collections.abc import Awaitable, Callable, Mapping

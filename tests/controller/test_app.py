@@ -311,7 +311,7 @@ async def test_a_program_that_undoes_what_the_controller_writes_is_reported_and_
 async def test_each_replica_scores_nodes_by_what_is_published_and_allocated(
     cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:
-    """The leader and the one that stands by; without the extender nobody listens at its address."""
+    """The leader and the one that stands by follow claims and nodes."""
     certificates = make_certificates(tmp_path / "tls")
     tls = make_context(certificates, certificates)
     claims = {name: claim_for(profile, name) for name, profile in (("held", "4g.40gb"), ("new", "1g.10gb"))}

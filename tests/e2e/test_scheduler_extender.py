@@ -1,4 +1,4 @@
-"""kube-scheduler asks Kerf's extender for scores, and schedules by its own where nobody answers.
+"""kube-scheduler asks Kerf's extender for scores, and schedules by its own where it gets no answer.
 
 The nodes have no kubelet: a pod is judged by where the scheduler binds it.
 """

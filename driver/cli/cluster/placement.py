@@ -42,8 +42,8 @@ def command() -> None:
 def config(namespace: str, url: str | None, kubeconfig: Path | None, context: str | None) -> int:
     """Print the part of kube-scheduler's configuration that calls the extender, for a KubeSchedulerConfiguration.
 
-    It contains the private key of the client: whoever has it may ask for scores. The chart must be installed with
-    extender.enabled.
+    It contains the private key of the client: every program that has it may ask for scores. The chart must be
+    installed with extender.enabled.
 
     Exit code 3: the Service or the Secret cannot be read.
     """
