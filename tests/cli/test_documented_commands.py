@@ -87,6 +87,13 @@ RUN_ELSEWHERE: Final[Mapping[str, str]] = {
     "kerf gather --output-file dump.json.gz": (
         f"{_QUESTIONS}::test_every_question_is_answered_by_the_cluster_and_alike_by_its_dump"
     ),
+    "helm upgrade kerf deploy/chart/kerf -n kerf-system --reuse-values --set extender.enabled=true": (
+        "tests/oracle/helm/test_helm.py"
+        "::test_server_and_client_of_the_extender_know_one_another_by_the_certificates_of_the_chart"
+    ),
+    "kerf placement config > extender.yaml": (
+        "tests/cli/test_placement.py::test_the_fragment_has_the_address_and_the_certificates_of_the_cluster"
+    ),
     "kerf check uninstall": "tests/cli/test_check.py::test_a_cluster_with_claims_of_kerfs_may_not_lose_it",
     "kerf fpga images": _FPGA,
     "kerf fpga shells": _FPGA,
