@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tools.realcluster.versions import CONTAINERD, EXAMPLE_DRIVER, KUEUE, KubernetesVersion
+from tools.realcluster.versions import CONTAINERD, EXAMPLE_DRIVER, KUEUE, NVIDIA_DRIVER, KubernetesVersion
 
 SOURCES: Final = Path(__file__).parent / "kube"
 _HELM_SOURCES: Final = Path(__file__).parents[1] / "helm"
@@ -28,12 +28,16 @@ _KUEUE: Final = "sigs.k8s.io/kueue"
 _KUEUE_MODULES: Final = "kueue.mod"
 """Its sums are Kueue's own ``go.sum``: the checksum database does not know all of the modules that Kueue requires."""
 _EXAMPLE_DRIVER: Final = "sigs.k8s.io/dra-example-driver"
+_NVIDIA_DRIVER: Final = "sigs.k8s.io/dra-driver-nvidia-gpu"
+_NVIDIA_DRIVER_MODULES: Final = "dra-driver-nvidia-gpu.mod"
+"""Its own ``go.mod`` names a pre-release of Kubernetes, and a tag of go-nvfm, that the module proxy does not have."""
 _VERSION_PACKAGE: Final = "k8s.io/component-base/version"
 _COLD_KUBERNETES: Final = "9 minutes on two cores with empty caches, else half a minute"
 _COLD_CONTAINERD: Final = "3 minutes on two cores with empty caches, else seconds"
 _COLD_KUEUE: Final = "17 minutes on two busy cores with empty caches, else seconds"
 _COLD_HELM: Final = "3 minutes on two busy cores with empty caches, else seconds"
 _COLD_EXAMPLE_DRIVER: Final = "4 minutes on two busy cores with empty caches, else seconds"
+_COLD_NVIDIA_DRIVER: Final = "7 minutes on two cores with empty caches, else seconds"
 _SAY_S: Final = 30.0
 """Seconds between two lines of progress when stderr is not a terminal."""
 _TAIL: Final = 20
@@ -121,6 +125,23 @@ def build_example_driver() -> Path:
             common = ["-C", str(sources), "-v", "-trimpath", "-mod=readonly", "-ldflags=-s -w"]
             command = ["build", *common, "-o", str(folder / program.name), "./cmd/dra-example-kubeletplugin"]
             _run(f"building dra-example-driver {EXAMPLE_DRIVER} ({_COLD_EXAMPLE_DRIVER})", command, _environment())
+    return program
+
+
+def build_nvidia_driver() -> Path:
+    """Return the kubelet plugin of NVIDIA's DRA driver, unmodified, built if needed; it loads NVML by cgo.
+
+    Raises BuildError when a Go command fails.
+    """
+    modules = SOURCES / _NVIDIA_DRIVER_MODULES
+    key = _key([_go_version(), modules.read_text(), modules.with_suffix(".sum").read_text()])
+    program = cache() / f"dra-driver-nvidia-gpu-{NVIDIA_DRIVER}-{key}" / "gpu-kubelet-plugin"
+    if not program.exists():
+        common = ["-trimpath", "-mod=readonly", f"-modfile={_NVIDIA_DRIVER_MODULES}", "-ldflags=-s -w"]
+        with _create_atomically(program.parent) as folder:
+            command = ["build", "-v", *common, "-o", str(folder / program.name), f"{_NVIDIA_DRIVER}/cmd/{program.name}"]
+            subject = f"building NVIDIA's DRA driver {NVIDIA_DRIVER} ({_COLD_NVIDIA_DRIVER})"
+            _run(subject, command, {**_environment(), "CGO_ENABLED": "1"})
     return program
 
 

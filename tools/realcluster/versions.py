@@ -13,6 +13,8 @@ CONTAINERD: Final = "2.4.2"
 """One containerd for every release: CDI is always on in it."""
 EXAMPLE_DRIVER: Final = "0.4.0"
 """The release of kubernetes-sigs/dra-example-driver, which the benchmark runs beside Kerf."""
+NVIDIA_DRIVER: Final = "0.5.0"
+"""The release of kubernetes-sigs/dra-driver-nvidia-gpu whose slices and instances are compared with Kerf's."""
 KUEUE: Final = "0.19.0"
 """The first release that counts quota by counters of partitionable devices by default (KEP-2941). ``kube/kueue.mod``
 names it, too."""
