@@ -119,6 +119,20 @@ def test_a_larger_profile_never_has_less(model: GpuModel) -> None:
                     assert all(map(le, engines(small), engines(large))), (small.name, large.name)
 
 
+@pytest.mark.parametrize("model", [one for one in gpu_models() if one.memory_bytes], ids=by_id)
+def test_two_partitions_have_no_more_memory_than_one_that_takes_their_place(model: GpuModel) -> None:
+    """The estimate for 3g of a GH200 144G was less than two 2g: with counters of memory as large as the 7g's, as
+    NVIDIA's DRA driver has them, a 3g and four 1g did not fit on it.
+    """
+    memory: dict[int, list[int]] = {}
+    for profile in model.profiles:
+        memory.setdefault(profile.placements[0].size, []).append(profile.memory_bytes)
+    pairs = [(size, 2 * size) for size in memory if 2 * size in memory]
+    assert pairs
+    for size, double in pairs:
+        assert 2 * max(memory[size]) <= min(memory[double]), (size, double)
+
+
 def test_aliases_name_models_and_nothing_twice() -> None:
     names = [*ROWS, *(alias for row in ROWS.values() for alias in row["aliases"])]
     assert len(names) == len(set(names))
@@ -194,8 +208,14 @@ def twin(row: dict[str, Any], cut: str) -> int:
     return memory
 
 
+def twice_the_half(row: dict[str, Any], cut: str) -> int:
+    half: int = row["profiles"][{"3g": "2g", "4g": "2g", "7g": "3g"}[cut]]["memory_mib"]
+    return 2 * half
+
+
 RULES: dict[str, Any] = {
     "memory-share": memory_share,
+    "twice-the-half": twice_the_half,
     "twin": twin,
     "multiprocessor-share": multiprocessor_share,
     "zero-where-unknown": lambda row, cut: 0,
