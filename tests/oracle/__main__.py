@@ -1,11 +1,12 @@
 """``python -m tests.oracle [KIND …] [--cases N | --short]``: generated cases, judged by reference implementations.
 
-Without a KIND all run. Each kind is a folder beside this file with the tests that compare the results of a program in
+Without a KIND all run. Each kind has a folder beside this file with the tests that compare the results of a program in
 Go with Kerf's. They need Go and, for the first build, its module proxy; ``nvidia`` also needs root, runc and a C
-compiler, because it makes device nodes, mounts and containers. ``drivers`` runs Kubernetes' example of a DRA driver on
-Kerf's demo cluster, ``monitors`` runs nvitop, gpustat and the bindings of Rust on the stand-in for NVML; both are left
-out of the short form, as they download and build. ``prometheus`` and ``xrt`` need no Go: their judges are promtool,
-which is taken from Debian's package where there is none, and Debian's libxrt1.
+compiler, because it makes device nodes, mounts and containers. ``nvidia-driver``, which needs root and a C compiler,
+too, runs NVIDIA's DRA driver beside Kerf's plugin, with all models in the long form only. ``drivers`` runs Kubernetes'
+example of a DRA driver on Kerf's demo cluster, ``monitors`` runs nvitop, gpustat and the bindings of Rust on the
+stand-in for NVML; both are left out of the short form, as they download and build. ``prometheus`` and ``xrt`` need no
+Go: their judges are promtool, which is taken from Debian's package where there is none, and Debian's libxrt1.
 """
 
 import argparse
@@ -25,6 +26,7 @@ CASES: Final[Mapping[str, int]] = {
     "helm": 1,  # the chart is rendered, nothing is generated
     "monitors": 1,  # programs of others run, nothing is generated
     "nvidia": 300,
+    "nvidia-driver": 40,  # sequences of calls for each model
     "prometheus": 1,  # as for the chart
     "protobuf": 200,  # objects of each kind in each version
     "xrt": 2000,
@@ -36,11 +38,12 @@ SHORT: Final[Mapping[str, int]] = {
     "cel": 200,
     "helm": 1,
     "nvidia": 10,
+    "nvidia-driver": 5,
     "prometheus": 1,
     "protobuf": 5,
     "xrt": 40,
 }
-"""The same, of the short form that judges every change: with all builds cached, about half a minute for all kinds."""
+"""The same, of the short form that judges every change: with all builds cached, about a minute for all kinds."""
 _WITHOUT_GO: Final = frozenset({"monitors", "prometheus", "xrt"})
 """Their judges are no programs in Go."""
 
@@ -62,7 +65,8 @@ def main(arguments: Sequence[str]) -> int:
         parser.error("the judges are written in Go, and there is no go on the PATH: install it (https://go.dev/dl)")
     cases = SHORT if parsed.short else CASES
     chosen = [kind for kind in chosen if kind in cases or kind in parsed.kind]
-    return max(_run_comparisons(here / kind, parsed.cases or cases.get(kind, 1), rest) for kind in chosen)
+    folders = {kind: here / kind.replace("-", "_") for kind in chosen}
+    return max(_run_comparisons(folders[kind], parsed.cases or cases.get(kind, 1), rest) for kind in chosen)
 
 
 def _run_comparisons(folder: Path, cases: int, arguments: Sequence[str]) -> int:

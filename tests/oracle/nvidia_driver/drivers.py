@@ -1,0 +1,227 @@
+"""NVIDIA's DRA driver and Kerf's plugin, each a process on a stand-in machine of its own, on one embedded API server.
+
+Both machines have the same cards, with the same UUIDs. Each driver is registered by a kubelet of its own, and has a
+node of its own.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import anyio
+
+from kerf_dra.api.core.v1 import NODES, Node
+from kerf_dra.api.model.devices import ResourceSliceSpec
+from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.resource.kinds import ResourceKinds
+from kerf_dra.driver.kube.discovery import discover
+from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.config import load_access
+from kerf_dra.driver.local.apiserver import ApiServer, ApiServerSettings
+from kerf_dra.driver.testing.nvml import CardDescription, MachineDescription, NvidiaMachine
+from tests.fakes.kubelet import FakeKubelet
+
+NVIDIA: Final = "gpu.nvidia.com"
+KERF: Final = "gpu.kerf.dev"
+_LONGEST_S: Final = 60.0
+"""The limit for a start and for what is published then, which take seconds, on a machine that is busy as well."""
+_POLL_S: Final = 0.02
+_REQUESTS_PER_SECOND: Final = 1000
+"""Its client sends 5 requests a second by default, with which each claim would take 0.2 s."""
+
+
+class DriverEndedError(Exception):
+    """A driver's process has ended instead of registering; the message has the last line of its log."""
+
+
+@dataclass(eq=False)
+class Driver:
+    """A DRA driver: its process, which may end and start again, and what outlives it."""
+
+    name: str
+    """The name of the DRA driver."""
+    folder: Path
+    machine: NvidiaMachine
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    kubelet: FakeKubelet
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def node(self) -> str:
+        return self.folder.name
+
+    @property
+    def cdi_dir(self) -> Path:
+        return self.folder / "cdi"
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "log").read_text()
+
+    async def start(self) -> None:
+        """Start the process, and register it with the kubelet. Raises DriverEndedError."""
+        self.process = process = self._launch()
+        with anyio.fail_after(_LONGEST_S):
+            while not self.kubelet.sockets:  # noqa: ASYNC110  (a directory sets no event)
+                if process.poll() is not None:
+                    raise DriverEndedError(f"{self.name} has ended: {self.log.splitlines()[-1]}")
+                await anyio.sleep(_POLL_S)
+            await self.kubelet.register()
+
+    async def stop(self, *, kill: bool = False) -> None:
+        """End the process, which keeps what it has prepared."""
+        process, self.process = self.process, None
+        if process is not None:
+            process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
+            await anyio.to_thread.run_sync(process.wait, _LONGEST_S)
+            for socket in self.kubelet.sockets:  # which a killed process leaves
+                socket.unlink(missing_ok=True)
+
+    def _launch(self) -> "subprocess.Popen[bytes]":
+        with (self.folder / "log").open("ab") as log:
+            environment = {**os.environ, **self.environment}
+            return subprocess.Popen(self.command, stdout=log, stderr=log, env=environment)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Both drivers and their cluster."""
+
+    client: Client
+    kinds: ResourceKinds
+    nvidia: Driver
+    kerf: Driver
+
+    @property
+    def drivers(self) -> tuple[Driver, Driver]:
+        return self.nvidia, self.kerf
+
+    async def read_pools(self, driver: Driver) -> Collection[ResourceSliceSpec]:
+        """Return the driver's slices, once each of its pools is complete."""
+        with anyio.fail_after(_LONGEST_S):
+            while True:
+                slices = (await self.client.list(self.kinds.resource_slices)).items
+                specs = [one.spec for one in slices if one.spec.driver == driver.name]
+                if specs and _are_complete(specs):
+                    return specs
+                await anyio.sleep(_POLL_S)
+
+
+def _are_complete(specs: Sequence[ResourceSliceSpec]) -> bool:
+    """Whether every pool has all slices of its newest generation, and no others."""
+    pools = [one.pool for one in specs]
+    newest = {pool.name: max(each.generation for each in pools if each.name == pool.name) for pool in pools}
+    return all(
+        pool.generation == newest[pool.name]
+        and pool.resource_slice_count == sum(each.name == pool.name for each in pools)
+        for pool in pools
+    )
+
+
+@asynccontextmanager
+async def two_drivers(program: Path, model: str, root: Path) -> AsyncIterator[Pair]:
+    """NVIDIA's driver, whose kubelet plugin is ``program``, and Kerf's, on equal machines with cards of ``model``."""
+    server = ApiServer(settings=ApiServerSettings())
+    async with AsyncExitStack() as stack:
+        tasks = await stack.enter_async_context(anyio.create_task_group())
+        await tasks.start(server.serve)
+        kubeconfig = root / "kubeconfig"
+        kubeconfig.write_text(json.dumps(server.kubeconfig()))
+        async with Client(await load_access(kubeconfig), user_agent="kerf-oracle/1") as client:
+            nvidia = _nvidia_driver(program, _make_folder(root / "nvidia"), model, kubeconfig)
+            kerf = _kerf_driver(_make_folder(root / "kerf"), model, kubeconfig)
+            pair = Pair(client, (await discover(client)).resource, nvidia, kerf)
+            try:
+                for driver in pair.drivers:
+                    await client.create(NODES, Node(metadata=ObjectMeta(name=driver.node)))
+                    await driver.start()
+                yield pair
+            finally:
+                with anyio.CancelScope(shield=True):
+                    for driver in pair.drivers:
+                        await driver.stop(kill=True)
+        tasks.cancel_scope.cancel()
+
+
+def _make_folder(folder: Path) -> Path:
+    for name in ("cdi", "kubelet/device-plugins", "kubelet/plugins"):
+        (folder / name).mkdir(parents=True)
+    return folder
+
+
+def _make_machine(folder: Path, model: str) -> NvidiaMachine:
+    cards = tuple(CardDescription(model=model, is_mig_on=is_mig_on) for is_mig_on in (True, False))
+    return NvidiaMachine.create(folder / "machine", MachineDescription(cards=cards))
+
+
+def _nvidia_driver(program: Path, folder: Path, model: str, kubeconfig: Path) -> Driver:
+    """NVIDIA's driver. It reads ``/proc/driver`` and ``/sys`` at fixed paths: in its mount namespace these are the
+    machine's."""
+    machine = _make_machine(folder, model)
+    options = {
+        "node-name": folder.name,
+        "image-name": "none",
+        "kubeconfig": kubeconfig,
+        "kube-api-qps": _REQUESTS_PER_SECOND,
+        "kube-api-burst": _REQUESTS_PER_SECOND,
+        "cdi-root": folder / "cdi",
+        "container-driver-root": machine.driver_root,
+        "nvidia-cdi-hook-path": "/usr/bin/nvidia-cdi-hook",
+        "nvidia-driver-root": machine.driver_root,
+        "kubelet-registrar-directory-path": folder / "kubelet/plugins_registry",
+        "kubelet-plugins-directory-path": folder / "kubelet/plugins",
+        "feature-gates": "DynamicMIG=true",
+        "v": 6,
+    }
+    binds = " && ".join(f"mount --bind {machine.folder}{path} {path}" for path in ("/proc/driver", "/sys"))
+    return Driver(
+        name=NVIDIA,
+        folder=folder,
+        machine=machine,
+        command=[
+            *("unshare", "--mount", "sh", "-c", f'{binds} && exec "$@"', "sh", str(program)),
+            *(f"--{option}={value}" for option, value in options.items()),
+        ],
+        environment={**machine.environment(), "ALT_PROC_DEVICES_PATH": str(machine.folder / "proc/devices")},
+        kubelet=FakeKubelet(folder / "kubelet", driver=NVIDIA),
+    )
+
+
+def _kerf_driver(folder: Path, model: str, kubeconfig: Path) -> Driver:
+    """Kerf's plugin, as it runs on a node with cards: without a mark that the hardware is a stand-in's."""
+    machine = _make_machine(folder, model)
+    config = {
+        "driverRoot": str(machine.driver_root),
+        "systemRoot": str(machine.folder),
+    }
+    (folder / "nvidia.yaml").write_text(json.dumps(config))
+    options = {
+        "node-name": folder.name,
+        "backend": f"nvidia={folder / 'nvidia.yaml'}",
+        "kubeconfig": kubeconfig,
+        "kubelet-root": folder / "kubelet",
+        "device-plugins-dir": folder / "kubelet/device-plugins",
+        "cdi-dir": folder / "cdi",
+        "probes-address": "127.0.0.1:0",
+        "publish-min-interval": 0.01,
+        "log-format": "text",
+    }
+    return Driver(
+        name=KERF,
+        folder=folder,
+        machine=machine,
+        command=[
+            *(sys.executable, "-m", "kerf_dra.driver.cli", "kubelet-plugin"),
+            *(f"--{option}={value}" for option, value in options.items()),
+        ],
+        environment=machine.environment(),
+        kubelet=FakeKubelet(folder / "kubelet", driver=KERF),
+    )
