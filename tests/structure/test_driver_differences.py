@@ -39,7 +39,7 @@ def test_a_row_says_who_differs_how_who_is_right_and_by_which_source(row: KnownD
 
 def test_the_table_is_of_the_release_that_is_built_and_names_each_difference_once() -> None:
     assert TABLE.version == f"v{NVIDIA_DRIVER}"
-    assert date.fromisoformat(TABLE.date)
+    assert str(date.fromisoformat(TABLE.date)) == TABLE.date
     assert set(Counter(row.what for row in TABLE.differences).values()) == {1}
 
 

@@ -6,16 +6,18 @@ node of its own.
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import anyio
+import pynvml
 
 from kerf_dra.api.core.v1 import NODES, Node
 from kerf_dra.api.model.devices import ResourceSliceSpec
@@ -27,9 +29,13 @@ from kerf_dra.driver.kube.http.config import load_access
 from kerf_dra.driver.local.apiserver import ApiServer, ApiServerSettings
 from kerf_dra.driver.testing.nvml import CardDescription, MachineDescription, NvidiaMachine
 from tests.fakes.kubelet import FakeKubelet
+from tests.fakes.nvml import open_nvml
 
 NVIDIA: Final = "gpu.nvidia.com"
 KERF: Final = "gpu.kerf.dev"
+_MIG_MODES: Final = (True, False)
+"""Whether MIG mode is on, of each card of a machine. Two cards are the fewest with which a partition can be on the
+wrong one."""
 _LONGEST_S: Final = 60.0
 """The limit for a start and for what is published then, which take seconds, on a machine that is busy as well."""
 _POLL_S: Final = 0.02
@@ -70,7 +76,7 @@ class Driver:
         """Start the process, and register it with the kubelet. Raises DriverEndedError."""
         self.process = process = self._launch()
         with anyio.fail_after(_LONGEST_S):
-            while not self.kubelet.sockets:  # noqa: ASYNC110  (a directory sets no event)
+            while not self.kubelet.sockets:
                 if process.poll() is not None:
                     raise DriverEndedError(f"{self.name} has ended: {self.log.splitlines()[-1]}")
                 await anyio.sleep(_POLL_S)
@@ -84,6 +90,29 @@ class Driver:
             await anyio.to_thread.run_sync(process.wait, _LONGEST_S)
             for socket in self.kubelet.sockets:  # which a killed process leaves
                 socket.unlink(missing_ok=True)
+
+    async def restart(self, *, kill: bool) -> None:
+        """End the process and start it again, after an administrator has made the first card ready for partitions.
+
+        NVIDIA's driver reads the MIG mode of cards at its start alone: with the mode off then it fails to unprepare all
+        but the last partition of a card, which would show in every sequence.
+        """
+        await self.stop(kill=kill)
+        if not any(one.card == 0 for one in self.machine.list_instances()):
+            switch_mode(self.machine, 0, is_on=True)
+        await self.start()
+
+    async def renew(self) -> None:
+        """Start the process as on a new node: its files and all instances are gone."""
+        await self.stop(kill=True)
+        for folder in (self.folder / "kubelet/plugins", self.cdi_dir):
+            shutil.rmtree(folder)
+            folder.mkdir()
+        self.machine.clear_faults()
+        for card, is_on in enumerate(_MIG_MODES):
+            self.machine.reset_card(card)
+            switch_mode(self.machine, card, is_on=is_on)
+        await self.start()
 
     def _launch(self) -> "subprocess.Popen[bytes]":
         with (self.folder / "log").open("ab") as log:
@@ -103,6 +132,12 @@ class Pair:
     @property
     def drivers(self) -> tuple[Driver, Driver]:
         return self.nvidia, self.kerf
+
+    async def renew(self) -> None:
+        """Give both drivers a new node, except Kerf's where nothing is left: its start takes seconds."""
+        await self.nvidia.renew()
+        if self.kerf.machine.list_instances() or any(self.kerf.cdi_dir.iterdir()):
+            await self.kerf.renew()
 
     async def read_pools(self, driver: Driver) -> Collection[ResourceSliceSpec]:
         """Return the driver's slices, once each of its pools is complete."""
@@ -126,6 +161,16 @@ def _are_complete(specs: Sequence[ResourceSliceSpec]) -> bool:
     )
 
 
+def switch_mode(machine: NvidiaMachine, card: int, *, is_on: bool) -> None:
+    """Switch a card's MIG mode as an administrator does, with a reset where it takes one."""
+    with open_nvml(machine):
+        handle = pynvml.nvmlDeviceGetHandleByIndex(card)
+        with suppress(pynvml.NVMLError_NotSupported):
+            pynvml.nvmlDeviceSetMigMode(handle, int(is_on))
+            if pynvml.nvmlDeviceGetMigMode(handle)[0] != int(is_on):
+                machine.reset_card(card)
+
+
 @asynccontextmanager
 async def two_drivers(program: Path, model: str, root: Path) -> AsyncIterator[Pair]:
     """NVIDIA's driver, whose kubelet plugin is ``program``, and Kerf's, on equal machines with cards of ``model``."""
@@ -136,8 +181,11 @@ async def two_drivers(program: Path, model: str, root: Path) -> AsyncIterator[Pa
         kubeconfig = root / "kubeconfig"
         kubeconfig.write_text(json.dumps(server.kubeconfig()))
         async with Client(await load_access(kubeconfig), user_agent="kerf-oracle/1") as client:
-            nvidia = _nvidia_driver(program, _make_folder(root / "nvidia"), model, kubeconfig)
-            kerf = _kerf_driver(_make_folder(root / "kerf"), model, kubeconfig)
+            hook = root / "nvidia-cdi-hook"
+            hook.write_text("#!/bin/true\n")  # nothing runs it
+            hook.chmod(0o755)
+            nvidia = _nvidia_driver(program, _make_folder(root / "nvidia"), model, kubeconfig, hook)
+            kerf = _kerf_driver(_make_folder(root / "kerf"), model, kubeconfig, hook)
             pair = Pair(client, (await discover(client)).resource, nvidia, kerf)
             try:
                 for driver in pair.drivers:
@@ -158,11 +206,11 @@ def _make_folder(folder: Path) -> Path:
 
 
 def _make_machine(folder: Path, model: str) -> NvidiaMachine:
-    cards = tuple(CardDescription(model=model, is_mig_on=is_mig_on) for is_mig_on in (True, False))
+    cards = tuple(CardDescription(model=model, is_mig_on=is_mig_on) for is_mig_on in _MIG_MODES)
     return NvidiaMachine.create(folder / "machine", MachineDescription(cards=cards))
 
 
-def _nvidia_driver(program: Path, folder: Path, model: str, kubeconfig: Path) -> Driver:
+def _nvidia_driver(program: Path, folder: Path, model: str, kubeconfig: Path, hook: Path) -> Driver:
     """NVIDIA's driver. It reads ``/proc/driver`` and ``/sys`` at fixed paths: in its mount namespace these are the
     machine's."""
     machine = _make_machine(folder, model)
@@ -174,7 +222,7 @@ def _nvidia_driver(program: Path, folder: Path, model: str, kubeconfig: Path) ->
         "kube-api-burst": _REQUESTS_PER_SECOND,
         "cdi-root": folder / "cdi",
         "container-driver-root": machine.driver_root,
-        "nvidia-cdi-hook-path": "/usr/bin/nvidia-cdi-hook",
+        "nvidia-cdi-hook-path": hook,
         "nvidia-driver-root": machine.driver_root,
         "kubelet-registrar-directory-path": folder / "kubelet/plugins_registry",
         "kubelet-plugins-directory-path": folder / "kubelet/plugins",
@@ -195,13 +243,10 @@ def _nvidia_driver(program: Path, folder: Path, model: str, kubeconfig: Path) ->
     )
 
 
-def _kerf_driver(folder: Path, model: str, kubeconfig: Path) -> Driver:
+def _kerf_driver(folder: Path, model: str, kubeconfig: Path, hook: Path) -> Driver:
     """Kerf's plugin, as it runs on a node with cards: without a mark that the hardware is a stand-in's."""
     machine = _make_machine(folder, model)
-    config = {
-        "driverRoot": str(machine.driver_root),
-        "systemRoot": str(machine.folder),
-    }
+    config = {"driverRoot": str(machine.driver_root), "systemRoot": str(machine.folder), "cdiHook": str(hook)}
     (folder / "nvidia.yaml").write_text(json.dumps(config))
     options = {
         "node-name": folder.name,
