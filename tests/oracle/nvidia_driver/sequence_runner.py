@@ -56,7 +56,8 @@ class SequenceRunner:
         for number, step in enumerate(steps, start=1):
             subject = f"{self.name}, step {number}: {step}"
             await self._take(subject, step)
-            self._compare_machines(subject)
+            if step != EndProcess():  # each driver frees what the process kept at a time of its own
+                self._compare_machines(subject)
         for refs in self.refs.values():
             for ref in refs:
                 await self.pair.client.delete(self.pair.kinds.resource_claims, ref.name, ref.namespace)
