@@ -4,12 +4,8 @@ The example of Kubernetes is built from its module. It sends slices and reads cl
 in protobuf, as every driver does that uses ``k8s.io/dynamic-resource-allocation``.
 """
 
-import os
-import signal
 import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -17,15 +13,14 @@ from typing import Final
 import pytest
 
 from tests.e2e.wait import eventually
+from tests.oracle.drivers.demo_cluster import NODE, RESOURCE, kept_cluster, list_devices
 from tools.realcluster.api import Api, Document
 from tools.realcluster.builds import build_example_driver
 
 pytestmark = pytest.mark.oracle
 
 DRIVER: Final = "gpu.example.com"
-NODE: Final = "node-1"
 DEVICES: Final = 2
-RESOURCE: Final = "resource.k8s.io/v1"
 OBJECTS: Final[list[Document]] = [
     {
         "apiVersion": RESOURCE,
@@ -55,23 +50,6 @@ OBJECTS: Final[list[Document]] = [
 
 
 @contextmanager
-def kept_cluster() -> Iterator[Path]:
-    """``kerf demo --keep`` with one node; yields its folder."""
-    with tempfile.TemporaryDirectory(prefix="kd", dir="/tmp") as folder:  # short: unix sockets lie in it
-        example = Path(__file__).parents[3] / "deploy/examples/gpu-whole"
-        command = [sys.executable, "-m", "kerf_dra.driver.cli", "demo", "--keep", "--nodes=1", "-f", str(example)]
-        environment = {**os.environ, "TMPDIR": folder}
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as demo:
-            try:
-                assert demo.stdout is not None
-                line = next(line for line in demo.stdout if "export KUBECONFIG=" in line)
-                yield Path(line.partition("=")[2].strip()).parent
-            finally:
-                demo.send_signal(signal.SIGINT)
-                demo.communicate(timeout=60)
-
-
-@contextmanager
 def example_driver(program: Path, root: Path) -> Iterator[None]:
     node = root / NODE
     options = {
@@ -98,10 +76,8 @@ async def test_a_driver_in_go_publishes_and_prepares_on_the_demos_cluster_and_le
     with kept_cluster() as root, example_driver(program, root):
         async with Api(root / "kubeconfig") as api:
 
-            async def published() -> list[str]:
-                slices = await api.list(RESOURCE, "ResourceSlice")
-                mine = [one["spec"] for one in slices if one["spec"]["driver"] == DRIVER]
-                return [device["name"] for spec in mine for device in spec["devices"]]
+            async def published() -> Sequence[str]:
+                return await list_devices(api, DRIVER)
 
             async def running() -> bool:
                 pods = [await api.get("v1", "Pod", name, "default") for name in ("first", "second")]

@@ -74,7 +74,7 @@ class Driver:
 
     async def start(self) -> None:
         """Start the process, and register it with the kubelet. Raises DriverEndedError."""
-        self.process = process = self._launch()
+        process = self.launch()
         with anyio.fail_after(_LONGEST_S):
             while not self.kubelet.sockets:
                 if process.poll() is not None:
@@ -114,10 +114,12 @@ class Driver:
             switch_mode(self.machine, card, is_on=is_on)
         await self.start()
 
-    def _launch(self) -> "subprocess.Popen[bytes]":
+    def launch(self) -> "subprocess.Popen[bytes]":
+        """Start the process alone: a kubelet that is there registers it."""
         with (self.folder / "log").open("ab") as log:
             environment = {**os.environ, **self.environment}
-            return subprocess.Popen(self.command, stdout=log, stderr=log, env=environment)
+            self.process = subprocess.Popen(self.command, stdout=log, stderr=log, env=environment)
+        return self.process
 
 
 @dataclass(frozen=True)
@@ -181,11 +183,8 @@ async def two_drivers(program: Path, model: str, root: Path) -> AsyncIterator[Pa
         kubeconfig = root / "kubeconfig"
         kubeconfig.write_text(json.dumps(server.kubeconfig()))
         async with Client(await load_access(kubeconfig), user_agent="kerf-oracle/1") as client:
-            hook = root / "nvidia-cdi-hook"
-            hook.write_text("#!/bin/true\n")  # nothing runs it
-            hook.chmod(0o755)
-            nvidia = _nvidia_driver(program, _make_folder(root / "nvidia"), model, kubeconfig, hook)
-            kerf = _kerf_driver(_make_folder(root / "kerf"), model, kubeconfig, hook)
+            nvidia = nvidia_driver(program, _make_folder(root / "nvidia"), model, kubeconfig)
+            kerf = _kerf_driver(_make_folder(root / "kerf"), model, kubeconfig)
             pair = Pair(client, (await discover(client)).resource, nvidia, kerf)
             try:
                 for driver in pair.drivers:
@@ -210,9 +209,19 @@ def _make_machine(folder: Path, model: str) -> NvidiaMachine:
     return NvidiaMachine.create(folder / "machine", MachineDescription(cards=cards))
 
 
-def _nvidia_driver(program: Path, folder: Path, model: str, kubeconfig: Path, hook: Path) -> Driver:
-    """NVIDIA's driver. It reads ``/proc/driver`` and ``/sys`` at fixed paths: in its mount namespace these are the
-    machine's."""
+def _write_hook(folder: Path) -> Path:
+    """Write a program that stands for nvidia-cdi-hook, which no container runs."""
+    hook = folder / "nvidia-cdi-hook"
+    hook.write_text("#!/bin/true\n")
+    hook.chmod(0o755)
+    return hook
+
+
+def nvidia_driver(program: Path, folder: Path, model: str, kubeconfig: Path) -> Driver:
+    """NVIDIA's driver on a new machine in ``folder``, which is called as its node and has its kubelet's folder.
+
+    The driver reads ``/proc/driver`` and ``/sys`` at fixed paths: in its mount namespace these are the machine's.
+    """
     machine = _make_machine(folder, model)
     options = {
         "node-name": folder.name,
@@ -222,7 +231,7 @@ def _nvidia_driver(program: Path, folder: Path, model: str, kubeconfig: Path, ho
         "kube-api-burst": _REQUESTS_PER_SECOND,
         "cdi-root": folder / "cdi",
         "container-driver-root": machine.driver_root,
-        "nvidia-cdi-hook-path": hook,
+        "nvidia-cdi-hook-path": _write_hook(folder),
         "nvidia-driver-root": machine.driver_root,
         "kubelet-registrar-directory-path": folder / "kubelet/plugins_registry",
         "kubelet-plugins-directory-path": folder / "kubelet/plugins",
@@ -243,10 +252,14 @@ def _nvidia_driver(program: Path, folder: Path, model: str, kubeconfig: Path, ho
     )
 
 
-def _kerf_driver(folder: Path, model: str, kubeconfig: Path, hook: Path) -> Driver:
+def _kerf_driver(folder: Path, model: str, kubeconfig: Path) -> Driver:
     """Kerf's plugin, as it runs on a node with cards: without a mark that the hardware is a stand-in's."""
     machine = _make_machine(folder, model)
-    config = {"driverRoot": str(machine.driver_root), "systemRoot": str(machine.folder), "cdiHook": str(hook)}
+    config = {
+        "driverRoot": str(machine.driver_root),
+        "systemRoot": str(machine.folder),
+        "cdiHook": str(_write_hook(folder)),
+    }
     (folder / "nvidia.yaml").write_text(json.dumps(config))
     options = {
         "node-name": folder.name,
