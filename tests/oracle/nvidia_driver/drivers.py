@@ -36,8 +36,10 @@ KERF: Final = "gpu.kerf.dev"
 _MIG_MODES: Final = (True, False)
 """Whether MIG mode is on, of each card of a machine. Two cards are the fewest with which a partition can be on the
 wrong one."""
-_LONGEST_S: Final = 60.0
-"""The limit for a start and for what is published then, which take seconds, on a machine that is busy as well."""
+CARDS: Final = len(_MIG_MODES)
+_LONGEST_S: Final = 300.0
+"""The limit for a start and for what is published then, which take a second or two: a start took more than a minute where
+two dozen other processes wanted the cores."""
 _POLL_S: Final = 0.02
 _REQUESTS_PER_SECOND: Final = 1000
 """Its client sends 5 requests a second by default, with which each claim would take 0.2 s."""
@@ -91,15 +93,16 @@ class Driver:
             for socket in self.kubelet.sockets:  # which a killed process leaves
                 socket.unlink(missing_ok=True)
 
-    async def restart(self, *, kill: bool) -> None:
-        """End the process and start it again, after an administrator has made the first card ready for partitions.
+    async def restart(self, *, kill: bool, unused_cards: Collection[int]) -> None:
+        """End the process and start it again, after an administrator has switched the MIG mode of unused cards as it
+        was at first.
 
-        NVIDIA's driver reads the MIG mode of cards at its start alone: with the mode off then it fails to unprepare all
-        but the last partition of a card, which would show in every sequence.
+        NVIDIA's driver reads the mode at its start alone: with the mode off then it fails to unprepare all but the last
+        partition of a card, which would show in every sequence.
         """
         await self.stop(kill=kill)
-        if not any(one.card == 0 for one in self.machine.list_instances()):
-            switch_mode(self.machine, 0, is_on=True)
+        for card in unused_cards:
+            switch_mode(self.machine, card, is_on=_MIG_MODES[card])
         await self.start()
 
     async def renew(self) -> None:

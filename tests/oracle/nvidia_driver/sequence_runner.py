@@ -17,7 +17,7 @@ from tests.fakes.nvml import open_nvml
 from tests.fakes.nvml_calls import create_gpu_instance, fill_gpu_instance, placements
 from tests.oracle.nvidia_driver.containers import compare_containers, list_claims, read_containers
 from tests.oracle.nvidia_driver.differences import Comparison, compare_mappings
-from tests.oracle.nvidia_driver.drivers import Driver, Pair, switch_mode
+from tests.oracle.nvidia_driver.drivers import CARDS, Driver, Pair, switch_mode
 from tests.oracle.nvidia_driver.published_devices import WHOLE, Place, PublishedDevices
 from tests.oracle.nvidia_driver.sequences import (
     EndProcess,
@@ -73,8 +73,11 @@ class SequenceRunner:
             case Unprepare(name):
                 await self._unprepare(subject, name)
             case Restart(is_killed):
+                used = {self._number(place) for places in self.places.values() for place in places}
                 for driver in self.pair.drivers:
-                    await driver.restart(kill=is_killed)
+                    instances = {one.card for one in driver.machine.list_instances()}
+                    unused = set(range(CARDS)) - used - instances
+                    await driver.restart(kill=is_killed, unused_cards=unused)
             case _:
                 for driver in self.pair.drivers:
                     self._change_machine(driver.machine, step)

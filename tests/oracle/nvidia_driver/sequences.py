@@ -108,10 +108,20 @@ class SequenceGenerator:
             yield self._unprepare()
 
     def _choose(self) -> Step:
-        choices = [self._prepare, self._prepare, self._prepare, self._restart]
+        choices = [self._prepare, self._prepare, self._prepare]
+        choices += [] if self._is_a_card_out_of_mig_mode() else [self._restart]
         choices += [self._prepare_again, self._unprepare, self._unprepare] if self.held else []
         choices += [self._unprepare_again] if self.ended else []
         return self.random.choice(choices)()
+
+    def _is_a_card_out_of_mig_mode(self) -> bool:
+        """Whether a claim has a card whole that gets several partitions at other times: NVIDIA's driver reads the MIG
+        mode at its start alone, and would not unprepare these partitions."""
+        return any(
+            place.profile == WHOLE and place.card not in self.single_partition_cards
+            for places in self.held.values()
+            for place in places
+        )
 
     def _prepare(self) -> Step:
         taken = [place for places in self.held.values() for place in places]

@@ -53,6 +53,8 @@ async def _run_sequences(
         random = Random(f"{model} {number}")
         generator = SequenceGenerator(random, published, places, single_partition_cards=frozenset({second}))
         yield await SequenceRunner(pair, published, f"sequence {number}").run(generator.generate())
+        if any(driver.machine.list_instances() for driver in pair.drivers):
+            await pair.renew()  # what is left would show in the next sequences, too
     for situation, steps in list_situations(places, failing, (first, second)):
         await pair.renew()
         yield await SequenceRunner(pair, published, situation, situation).run(steps)
