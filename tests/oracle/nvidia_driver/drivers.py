@@ -38,8 +38,8 @@ _MIG_MODES: Final = (True, False)
 wrong one."""
 CARDS: Final = len(_MIG_MODES)
 _LONGEST_S: Final = 300.0
-"""The limit for a start and for what is published then, which take a second or two: a start took more than a minute where
-two dozen other processes wanted the cores."""
+"""The limit for a start and for what is published then, which take a second or two: a start took more than a minute
+where two dozen other processes wanted the cores."""
 _POLL_S: Final = 0.02
 _REQUESTS_PER_SECOND: Final = 1000
 """Its client sends 5 requests a second by default, with which each claim would take 0.2 s."""
