@@ -23,6 +23,7 @@ from kerf_dra.cdi.catalog import Catalog
 from kerf_dra.cdi.container_edits import OCISpec
 from kerf_dra.cdi.description import describe_device
 from kerf_dra.cdi.document.decoder import Document, read
+from kerf_dra.cdi.document.document_tree import MAX_BYTES
 from kerf_dra.cdi.document.encoder import to_document_unchecked, to_json, to_yaml
 from kerf_dra.cdi.document.schema import schema
 from kerf_dra.cdi.errors import CDIError, Finding, InvalidNameError
@@ -189,7 +190,7 @@ def _validate(arguments: _Arguments) -> Iterator[CommandResult]:
 
 
 def _document(path: Path, arguments: _Arguments) -> Document:
-    data = sys.stdin.buffer.read() if path == _STDIN else read_file(path)
+    data = _read_input(path)
     if isinstance(data, Finding):
         return Document(spec=None, findings=(data,))
     return read(data, semantics=None if arguments.strict else arguments.semantics)
@@ -231,13 +232,23 @@ def _is_name(device: object) -> bool:
 
 
 def _oci_spec(path: Path) -> OCISpec:
+    data = _read_input(path)
+    if isinstance(data, Finding):
+        raise UnreadableError(f"{path}: no OCI spec: {data.message}")
+    if len(data) > MAX_BYTES:
+        raise UnreadableError(f"{path}: no OCI spec: it has more than {MAX_BYTES} bytes")
     try:
-        oci = json.loads(sys.stdin.buffer.read() if path == _STDIN else path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
+        oci = json.loads(data)
+    except (ValueError, RecursionError) as error:
         raise UnreadableError(f"{path}: no OCI spec: {error}") from error
     if not isinstance(oci, dict):
         raise UnreadableError(f"{path}: no OCI spec: it is no JSON object")
     return oci
+
+
+def _read_input(path: Path) -> bytes | Finding:
+    """Return the content of a file, or of standard input, up to a byte more than is accepted."""
+    return sys.stdin.buffer.read(MAX_BYTES + 1) if path == _STDIN else read_file(path)
 
 
 def _document_answer(document: OCISpec) -> CommandResult:

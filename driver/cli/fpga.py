@@ -131,6 +131,9 @@ def verify(files: tuple[Path, ...], folder: Path | None, keys: tuple[Path, ...])
     Documents that are given together are judged together: an image needs the shell with its interface. With --images
     the files that they name are checked, with --key their signatures.
     """
+    odd = [file for file in files if not (file.is_file() or file.is_dir())]
+    if odd:
+        raise InvalidDocumentError(str(odd[0]), [Problem("", "is neither a regular file nor a folder")])
     folders = [file for file in files if file.is_dir()]
     images = [file for file in files if file not in folders and _is_image(file)]
     problems = [*_verify_documents([file for file in files if file not in (*folders, *images)], folder, keys)]
@@ -265,6 +268,7 @@ def _read_header(read_at: ReadAt, size: int) -> ImageHeader:
 
 def _verify_documents(files: Sequence[Path], folder: Path | None, keys: Sequence[Path]) -> Iterator[str]:
     from kerf_dra.driver.kubeletplugin.backends.fpga.descriptions import read_description_file
+    from kerf_dra.driver.runtime.documents.input_file import describe_read_error
     from kerf_dra.driver.runtime.yaml_file import NotYamlError
 
     found: list[Description] = []
@@ -272,7 +276,7 @@ def _verify_documents(files: Sequence[Path], folder: Path | None, keys: Sequence
         try:
             found.append(Description(str(file), read_description_file(file)))
         except (OSError, NotYamlError) as error:
-            raise InvalidDocumentError(str(file), [Problem("", str(error))]) from error
+            raise InvalidDocumentError(str(file), [Problem("", describe_read_error(error))]) from error
     descriptions = build_descriptions(found)
     yield from descriptions.problems
     for source, document in found:
@@ -289,7 +293,7 @@ def _verify_files(document: JsonObject, folder: Path | None, keys: Sequence[Path
     from kerf_dra.driver.kubeletplugin.backends.fpga.images.files import ImageFiles
     from kerf_dra.driver.kubeletplugin.backends.fpga.images.signatures import KeyRing
 
-    ring = KeyRing({key.name: key.read_text(encoding="utf-8", errors="replace") for key in keys})
+    ring = KeyRing({key.name: _read_key(key) for key in keys})
     decoded = decode_fpga_object(document)
     references: list[ImageReference] = (
         list_references(decoded.spec) if isinstance(decoded, FpgaImage) else list_blank_references(decoded.spec)
@@ -309,6 +313,15 @@ def _verify_files(document: JsonObject, folder: Path | None, keys: Sequence[Path
         else:
             what = "its signature is right; its bytes were not looked at" if keys else "it was not looked at"
             print_text(f"  {reference.name}: {what}")
+
+
+def _read_key(file: Path) -> str:
+    from kerf_dra.driver.runtime.documents.input_file import describe_read_error, read_file
+
+    try:
+        return read_file(file).decode("utf-8", "replace")
+    except OSError as error:
+        raise InvalidDocumentError(str(file), [Problem("", describe_read_error(error))]) from error
 
 
 def _verify_image(file: Path) -> Iterator[str]:

@@ -15,11 +15,11 @@ from kerf_dra.api.kerf.classic_parameters import CLAIM_PARAMETERS, CLASS_PARAMET
 from kerf_dra.api.kerf.decoder import decode_device_config, decode_resource_class
 from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase
 from kerf_dra.api.model.base import JsonObject
-from kerf_dra.api.model.json_limits import check_levels
 from kerf_dra.api.model.names import is_dns_subdomain
 from kerf_dra.api.model.printable_text import to_one_line
 from kerf_dra.driver.families.class_validation import check_class
 from kerf_dra.driver.families.registry import installed_families
+from kerf_dra.driver.runtime.documents.input_file import describe_read_error, read_file
 from kerf_dra.driver.runtime.yaml_file import NotYamlError, parse_manifests
 
 Check = Callable[[JsonObject], Iterable[Problem]]
@@ -156,19 +156,14 @@ def _files(path: Path, lines: list[str]) -> Iterator[Path]:
 
 def _documents(file: Path, lines: list[str]) -> Iterator[Manifest]:
     try:
-        documents = parse_manifests(file.read_text(encoding="utf-8"))
-    except (NotYamlError, OSError, UnicodeDecodeError) as error:
-        lines.append(f"{file}: cannot be read: {error}")
+        documents = parse_manifests(read_file(file))
+    except (NotYamlError, OSError) as error:
+        lines.append(f"{file}: cannot be read: {describe_read_error(error)}")
         return
     for number, document in enumerate(documents, start=1):
         for body in _items(document):
             if isinstance(body, dict):
-                try:
-                    check_levels(body)
-                except ValueError as error:
-                    lines.append(f"{file}: document {number}: {error}")
-                else:
-                    yield Manifest(file=file, document=number, body=body)
+                yield Manifest(file=file, document=number, body=body)
             elif body is not None:
                 lines.append(f"{file}: document {number}: is a {type(body).__name__}, not an object")
 

@@ -60,8 +60,12 @@ from kerf_dra.driver.diagnostics.devices.runtime_messages import find_device_fai
 API_VERSION: Final = "kerf.dev/v1alpha1"
 KIND: Final = "ClusterDump"
 
+MAX_BYTES: Final = 2**31
+"""The most bytes of a dump, unpacked: those of 8,000 nodes with eight GPUs each."""
 _GZIP: Final = b"\x1f\x8b"
 """The first bytes of gzip data (RFC 1952)."""
+_GZIP_HEADER: Final = 16
+"""What zlib's window bits are raised by for data with the header of gzip (``zlib.decompressobj``)."""
 _LEVEL: Final = 4
 """The compression level: slices are repetitive, and higher levels take three times as long to save a tenth."""
 _SCHEDULER: Final = "PodScheduled"
@@ -113,14 +117,13 @@ def _encode_value(value: object) -> object:
 def decode_dump(data: bytes, subject: str) -> ClusterState:
     """Return the state in a dump, compressed or not. Raises InvalidDocumentError for ``subject`` when it is no dump."""
     try:
-        dump = _DECODER.decode(gzip.decompress(data) if data.startswith(_GZIP) else data)
+        dump = _DECODER.decode(_unpack(data) if data.startswith(_GZIP) else data)
         slices = InternedSlices.of(map(_SLICE_DECODER.decode, dump.state.slices))
     except (
         msgspec.DecodeError,
         InvalidQuantityError,
         UnicodeDecodeError,
         RecursionError,
-        OSError,
         EOFError,
         zlib.error,
     ) as error:
@@ -130,6 +133,15 @@ def decode_dump(data: bytes, subject: str) -> ClusterState:
         raise InvalidDocumentError(subject, [Problem("", message)])
     fields = {name: getattr(dump.state, name) for name in ClusterState.__struct_fields__}
     return ClusterState(**{**fields, "slices": slices})
+
+
+def _unpack(data: bytes, max_bytes: int = MAX_BYTES) -> bytes:
+    """Unpack gzip up to ``max_bytes``: a few MB may stand for terabytes. Raises EOFError and zlib.error."""
+    unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | _GZIP_HEADER)
+    unpacked = unpacker.decompress(data, max_bytes)
+    if not unpacker.eof:
+        raise EOFError(f"it is cut short, or has more than {max_bytes} bytes")
+    return unpacked
 
 
 def redact(state: ClusterState) -> ClusterState:

@@ -15,6 +15,7 @@ import yaml
 from kerf_dra.cdi import ContainerEdits, Device, DeviceNode, Hook, IntelRdt, Kind, Mount, NetDevice, Spec, Store
 from kerf_dra.cdi.cli import main
 from kerf_dra.cdi.description import describe_device
+from kerf_dra.cdi.document.document_tree import MAX_BYTES
 
 GPU = Kind(vendor="acme.io", class_name="gpu")
 
@@ -181,6 +182,16 @@ def test_resolving_replaces_the_names_among_the_devices(cdi: Cdi, oci: Path) -> 
     resolved = json.loads(out)
     assert resolved["linux"]["devices"] == [{"path": "/x"}]
     assert resolved["process"]["env"] == ["GPU_b=1"]
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "-", "FILE"])
+def test_what_has_no_end_is_no_oci_spec(
+    cdi: Cdi, tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b" " * (MAX_BYTES + 1))))
+    (tmp_path / "FILE").write_bytes(b" " * (MAX_BYTES + 1))
+    status, _ = cdi("resolve", str(tmp_path / path) if path == "FILE" else path)
+    assert status == 2
 
 
 @pytest.mark.parametrize("content", ["{}", '{"linux": null}', '{"linux": {"devices": [5, {}, {"path": 5}]}}'])

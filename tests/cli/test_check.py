@@ -65,6 +65,24 @@ def levels(document: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a = " + "[" * 5000, "a line of more than 4096 characters"),
+        ("a = " + "[\n" * 5000, "nested too deeply"),
+        ("a.b = 1\n" * 40_000, "has more than 262144 bytes"),
+        ("a" + ".a" * 100_000 + " = 1", "a line of more than 4096 characters"),
+    ],
+)
+def test_a_configuration_of_containerd_without_bottom_or_end_is_a_warning(
+    folder: Path, capsys: pytest.CaptureFixture[str], text: str, says: str
+) -> None:
+    (folder / "config.toml").write_text(text)
+    code, document = run(capsys, *arguments(folder))
+    (found,) = (one for one in document["checks"] if one["check"] == "container-runtime")
+    assert (code, found["level"], says in json.dumps(found)) == (0, "warning", True)
+
+
 def test_a_node_is_checked_without_a_cluster_and_nothing_is_made(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

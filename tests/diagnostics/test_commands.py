@@ -156,6 +156,15 @@ def test_plan_tells_why_something_would_wait(run: Run, dump: str, manifests: str
     assert "it would fit if these claims ended:" in out
 
 
+def test_a_directory_with_links_to_itself_is_read_once(run: Run, idle: str, manifests: str, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name in ("a.yaml", "b.yaml"):
+        (folder / name).symlink_to(folder)
+    (folder / "pods.yaml").write_text(Path(manifests).read_text())
+    assert run("plan", "-f", str(folder), "--from", idle) == run("plan", "-f", manifests, "--from", idle)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -1,5 +1,6 @@
 """A dump has everything that diagnostics need, and nothing that is secret."""
 
+import gzip
 import json
 
 import msgspec
@@ -39,7 +40,7 @@ from kerf_dra.api.model.metadata import Condition, ObjectMeta
 from kerf_dra.api.model.quantity import Quantity
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
 from kerf_dra.driver.diagnostics.cluster_state import ClassicState, ClusterState
-from kerf_dra.driver.diagnostics.dump import decode_dump, encode_dump, redact
+from kerf_dra.driver.diagnostics.dump import _unpack, decode_dump, encode_dump, redact
 from kerf_dra.driver.diagnostics.explain.why import explain_claim
 from tests.fakes.cluster_states import CLASSES, allocate_claims, claim, gpu_cluster, node, pod, replace, slices, state
 
@@ -234,3 +235,10 @@ def test_fields_of_later_versions_are_passed_over() -> None:
 def test_what_is_no_dump_is_refused_with_the_name_of_the_file(data: bytes) -> None:
     with pytest.raises(InvalidDocumentError, match=r"^some-file: "):
         decode_dump(data, "some-file")
+
+
+def test_a_dump_is_unpacked_up_to_a_limit_only() -> None:
+    data = gzip.compress(b"[" * 1000)
+    assert _unpack(data, max_bytes=1000) == b"[" * 1000
+    with pytest.raises(EOFError, match="has more than 999 bytes"):
+        _unpack(data, max_bytes=999)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import anyio.to_thread
 
@@ -34,6 +34,12 @@ from kerf_dra.driver.kubeletplugin.grpc.server import SocketError, check_path
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.partitions.device_names import card_name
 from kerf_dra.driver.runtime.boot import BootUnknownError, read_boot_id
+from kerf_dra.driver.runtime.documents.input_file import describe_read_error, read_regular_file
+
+_MAX_CONFIG_BYTES: Final = 2**18
+"""The most bytes of containerd's configuration: twenty times what distributions write."""
+_MAX_LINE: Final = 4096
+"""The most characters of a line: the effort for a dotted key grows with the square of its length."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,11 +137,16 @@ def _read_folder(path: Path, use: str) -> FolderFacts:
 
 def _read_runtime_config(path: Path) -> Mapping[str, Any] | Unread | None:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        text = read_regular_file(path, max_bytes=_MAX_CONFIG_BYTES).decode()
+        if max(map(len, text.splitlines()), default=0) > _MAX_LINE:
+            return Unread(reason=f"it has a line of more than {_MAX_LINE} characters")
+        return tomllib.loads(text)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        return Unread(reason=str(error))
+        return Unread(reason=describe_read_error(error))
+    except RecursionError:
+        return Unread(reason="it is nested too deeply")
 
 
 def _read_hardware(choices: Sequence[FamilyChoice], plugins: Sequence[Settings]) -> tuple[HardwareFacts, ...]:

@@ -13,7 +13,6 @@ from kerf_dra.api.kerf.v1alpha1 import ResourceClass
 from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.claims import DeviceClass
 from kerf_dra.api.model.devices import ResourceSlice
-from kerf_dra.api.model.json_limits import check_levels
 from kerf_dra.api.model.names import DriverName
 from kerf_dra.driver.cli.cluster.why import reason_lines
 from kerf_dra.driver.cli.options import option
@@ -45,6 +44,7 @@ from kerf_dra.driver.diagnostics.explain.report import Verdict
 from kerf_dra.driver.diagnostics.plan import Headroom, PlacedCopy, PlanReport, plan_workloads
 from kerf_dra.driver.diagnostics.workload import read_workloads
 from kerf_dra.driver.families.registry import installed_families
+from kerf_dra.driver.runtime.documents.input_file import describe_read_error, read_file, read_standard_input
 from kerf_dra.driver.runtime.yaml_file import NotYamlError, parse_manifests
 
 _WIDTH = 80
@@ -138,20 +138,14 @@ def read_documents(path: Path) -> Iterator[JsonObject]:
     """Yield every document of a file, or of the manifests in a directory. Raises InvalidDocumentError."""
     if path.is_dir():
         for file in sorted(each for each in path.iterdir() if each.suffix in {".yaml", ".yml", ".json"}):
-            yield from read_documents(file)
+            if not file.is_dir():  # it may be a link to the directory that it is in
+                yield from read_documents(file)
         return
     try:
-        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
-        bodies = parse_manifests(text)
-    except UnicodeDecodeError as error:
-        raise InvalidDocumentError(str(path), [Problem("", f"is not YAML: {error}")]) from error
-    except NotYamlError as error:
-        raise InvalidDocumentError(str(path), [Problem("", str(error))]) from error
+        bodies = parse_manifests(read_standard_input() if str(path) == "-" else read_file(path))
+    except (OSError, NotYamlError) as error:
+        raise InvalidDocumentError(str(path), [Problem("", describe_read_error(error))]) from error
     for number, body in enumerate(bodies, start=1):
-        try:
-            check_levels(body)
-        except ValueError as error:
-            raise InvalidDocumentError(str(path), [Problem(f"document {number}", str(error))]) from error
         if isinstance(body, dict) and body.get("kind") == "List" and isinstance(body.get("items"), list):
             yield from (item for item in body["items"] if isinstance(item, dict))
         elif isinstance(body, dict):

@@ -17,7 +17,7 @@ import anyio
 import click
 
 from kerf_dra.api.core.v1 import PODS
-from kerf_dra.api.errors import InvalidDocumentError, KerfError, UnsupportedError
+from kerf_dra.api.errors import InvalidDocumentError, KerfError, Problem, UnsupportedError
 from kerf_dra.api.model.names import list_names
 from kerf_dra.driver.allocation import Budget
 from kerf_dra.driver.cli import event_loop
@@ -26,8 +26,10 @@ from kerf_dra.driver.cli.options.names import complete_contexts, complete_namesp
 from kerf_dra.driver.cli.output import EXIT_BAD_INPUT, EXIT_NO_ANSWER, print_text
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
 from kerf_dra.driver.diagnostics.cluster_state import ClusterState
+from kerf_dra.driver.diagnostics.dump import MAX_BYTES as MAX_DUMP_BYTES
 from kerf_dra.driver.diagnostics.dump import decode_dump, redact
 from kerf_dra.driver.diagnostics.errors import QueryError
+from kerf_dra.driver.runtime.documents.input_file import describe_read_error, read_file
 from kerf_dra.driver.runtime.lifecycle import iter_leaf_errors
 
 T = TypeVar("T")
@@ -182,8 +184,15 @@ def read_state(
     if dump is not None:
         if kubeconfig is not None or context is not None:
             raise click.UsageError("--from reads a file; --kubeconfig and --context have no meaning beside it")
-        return StateSource(decode_dump(dump.read_bytes(), str(dump)), "default")
+        return StateSource(decode_dump(_read_dump(dump), str(dump)), "default")
     return event_loop.run(_gather, kubeconfig, context, namespace)
+
+
+def _read_dump(dump: Path) -> bytes:
+    try:
+        return read_file(dump, max_bytes=MAX_DUMP_BYTES)
+    except OSError as error:
+        raise InvalidDocumentError(str(dump), [Problem("", describe_read_error(error))]) from error
 
 
 async def _gather(kubeconfig: Path | None, context: str | None, namespace: str | None) -> StateSource:

@@ -14,6 +14,7 @@ import click
 
 from kerf_dra.api.errors import KerfError
 from kerf_dra.driver.cli import event_loop
+from kerf_dra.driver.runtime.documents.input_file import read_regular_file
 from kerf_dra.driver.runtime.lifecycle import iter_leaf_errors
 from kerf_dra.driver.runtime.yaml_file import NotYamlError, parse_yaml
 
@@ -58,7 +59,7 @@ def complete_contexts(context: click.Context, _parameter: click.Parameter, incom
 
 def _read_contexts(file: Path) -> Iterator[str]:
     try:
-        document = parse_yaml(file.read_bytes())
+        document = parse_yaml(read_regular_file(file))
     except (OSError, NotYamlError):
         return
     contexts = document.get("contexts") if isinstance(document, Mapping) else None

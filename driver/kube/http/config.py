@@ -13,6 +13,7 @@ import anyio.to_thread
 
 from kerf_dra.driver.kube.http.credentials import Access
 from kerf_dra.driver.kube.http.errors import AccessError
+from kerf_dra.driver.runtime.documents.input_file import read_regular_file
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where the kubelet mounts a pod's ``token``, ``ca.crt`` and ``namespace``."""
@@ -63,7 +64,7 @@ def in_cluster(environ: Mapping[str, str], service_account: Path = SERVICE_ACCOU
     namespace = service_account / "namespace"
     return Access(
         server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
-        namespace=namespace.read_text().strip() if namespace.is_file() else "default",
+        namespace=read_regular_file(namespace).decode().strip() if namespace.is_file() else "default",
         ca=service_account / "ca.crt",
         token=token,
     )

@@ -16,6 +16,7 @@ import anyio
 import anyio.to_thread
 
 from kerf_dra.driver.kube.http.errors import AccessError
+from kerf_dra.driver.runtime.documents.input_file import read_regular_file
 from kerf_dra.driver.runtime.https.proxy import HttpsProxy
 
 REREAD_S: Final = 60.0
@@ -132,18 +133,27 @@ def _tls_part(material: _Material | None) -> tuple[bytes | None, ...]:
 
 def _read_files(access: Access) -> _Material:
     try:
-        token = access.token.read_text().strip() if isinstance(access.token, Path) else access.token or ""
-        if isinstance(access.token, Path) and not token:
-            raise AccessError(f"the token file {access.token} is empty")
         return _Material(
-            ca=_read_pem(access.ca), certificate=_read_pem(access.certificate), key=_read_pem(access.key), token=token
+            ca=_read_pem(access.ca),
+            certificate=_read_pem(access.certificate),
+            key=_read_pem(access.key),
+            token=_read_token(access.token),
         )
     except OSError as error:
         raise AccessError(f"cannot read {error.filename}: {error.strerror}") from error
 
 
+def _read_token(token: Path | str | None) -> str:
+    if not isinstance(token, Path):
+        return token or ""
+    text = read_regular_file(token).decode(errors="replace").strip()
+    if not text:
+        raise AccessError(f"the token file {token} is empty")
+    return text
+
+
 def _read_pem(pem: Pem | None) -> bytes | None:
-    return pem.read_bytes() if isinstance(pem, Path) else pem
+    return read_regular_file(pem) if isinstance(pem, Path) else pem
 
 
 def _context(access: Access, material: _Material) -> ssl.SSLContext:

@@ -18,6 +18,7 @@ import msgspec
 from kerf_dra.api.errors import Problem
 from kerf_dra.driver.kube.http.credentials import Access, CredentialPlugin, Pem
 from kerf_dra.driver.kube.http.errors import AccessError
+from kerf_dra.driver.runtime.documents.input_file import read_file
 from kerf_dra.driver.runtime.https.proxy import HttpsProxy, InvalidProxyError, find_proxy, parse_proxy
 from kerf_dra.driver.runtime.yaml_file import NotYamlError, parse_yaml
 
@@ -207,7 +208,7 @@ def _find_proxy(entry: _EntryReader, cluster: _Cluster, environ: Mapping[str, st
 
 def _parse(path: Path) -> _Config:
     try:
-        document = parse_yaml(path.read_bytes(), _Config, _Cluster, _User, _Context)
+        document = parse_yaml(read_file(path), _Config, _Cluster, _User, _Context)
         return msgspec.convert({} if document is None else document, _Config)
     except OSError as error:
         raise AccessError(f"cannot read kubeconfig {path}: {error.strerror}") from error

@@ -7,6 +7,7 @@ import msgspec
 
 from kerf_dra.api.errors import InvalidDocumentError, Problem
 from kerf_dra.api.kerf.v1alpha1 import Strict
+from kerf_dra.driver.runtime.documents.input_file import describe_read_error, read_file
 from kerf_dra.driver.runtime.yaml_file import NotYamlError, parse_yaml
 
 ConfigT = TypeVar("ConfigT", bound=Strict)
@@ -32,6 +33,6 @@ def read_config(path: Path | None, type_: type[ConfigT]) -> ConfigT:
     if path is None:
         return type_()
     try:
-        return msgspec.convert(parse_yaml(path.read_bytes(), type_) or {}, type=type_)
+        return msgspec.convert(parse_yaml(read_file(path), type_) or {}, type=type_)
     except (OSError, NotYamlError, msgspec.ValidationError) as error:
-        raise InvalidDocumentError(str(path), [Problem("", str(error))]) from error
+        raise InvalidDocumentError(str(path), [Problem("", describe_read_error(error))]) from error

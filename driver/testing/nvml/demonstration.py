@@ -23,6 +23,7 @@ from kerf_dra.driver.kubeletplugin.backends.nvidia.config import NvidiaConfig
 from kerf_dra.driver.kubeletplugin.backends.nvidia.mig_mode import MigPolicy
 from kerf_dra.driver.partitions.device_attributes import mark_simulated
 from kerf_dra.driver.partitions.geometry import Card
+from kerf_dra.driver.runtime.documents.input_file import describe_read_error, read_file
 from kerf_dra.driver.runtime.yaml_file import NotYamlError, parse_yaml
 from kerf_dra.driver.testing.nvml.description import CardDescription, MachineDescription
 from kerf_dra.driver.testing.nvml.machine import NvidiaMachine
@@ -85,9 +86,9 @@ def open_backend(config: Path | None) -> StandInBackend:
             f"the backend nvidia-fake needs a document that says which cards to make, such as {_EXAMPLE}"
         )
     try:
-        document = msgspec.convert(parse_yaml(config.read_bytes(), StandInConfig, StandInCards), type=StandInConfig)
+        document = msgspec.convert(parse_yaml(read_file(config), StandInConfig, StandInCards), type=StandInConfig)
     except (OSError, NotYamlError, msgspec.ValidationError) as error:
-        raise InvalidDocumentError(str(config), [Problem("", str(error))]) from error
+        raise InvalidDocumentError(str(config), [Problem("", describe_read_error(error))]) from error
     folder = (config.parent / document.machine).resolve()
     machine = NvidiaMachine(folder)
     if not machine.exists:

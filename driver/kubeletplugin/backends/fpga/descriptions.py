@@ -27,6 +27,7 @@ from kerf_dra.driver.families.fpga.descriptions import (
     build_descriptions,
 )
 from kerf_dra.driver.families.fpga.refused_images import BLANK, ImageRefusal, format_refusals, qualify_function
+from kerf_dra.driver.runtime.documents.input_file import describe_read_error, read_regular_file
 from kerf_dra.driver.runtime.yaml_file import NotYamlError, parse_yaml
 
 _PATTERN: Final = "*.yaml"
@@ -70,17 +71,13 @@ def read_description_files(folder: Path) -> tuple[list[Description], list[str]]:
         try:
             found.append(Description(file.name, read_description_file(file)))
         except (OSError, NotYamlError) as error:
-            problems.append(f"{file}: {error}")
+            problems.append(f"{file}: {describe_read_error(error)}")
     return found, problems
 
 
 def read_description_file(file: Path) -> object:
     """Read the document of one file. Raises OSError and NotYamlError."""
-    with file.open("rb") as stream:
-        data = stream.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
-        raise NotYamlError(f"has more than {MAX_BYTES} bytes")
-    return _parse(data)
+    return _parse(read_regular_file(file, max_bytes=MAX_BYTES))
 
 
 @lru_cache(maxsize=_KEPT)

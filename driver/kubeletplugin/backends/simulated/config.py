@@ -32,6 +32,7 @@ from kerf_dra.driver.kubeletplugin.backends.simulated.example_shells import desc
 from kerf_dra.driver.kubeletplugin.backends.simulated.steps import HardwareStep
 from kerf_dra.driver.partitions.device_attributes import mark_simulated
 from kerf_dra.driver.partitions.geometry import Card
+from kerf_dra.driver.runtime.documents.input_file import describe_read_error, read_file
 from kerf_dra.driver.runtime.yaml_file import NotYamlError, parse_yaml
 
 _NAMESPACE: Final = uuid.UUID("2a6f0d0e-94c2-5d1b-8c8e-0d7f4d7a1f3b")
@@ -104,12 +105,12 @@ def read_config(path: Path) -> SimulatedConfig:
     type, a model or shell that is not in the catalog, and a file that cannot be read.
     """
     try:
-        document = parse_yaml(path.read_bytes(), SimulatedConfig, GpuCards, FpgaCards)
+        document = parse_yaml(read_file(path), SimulatedConfig, GpuCards, FpgaCards)
         if not isinstance(document, dict) or document.keys().isdisjoint(SimulatedConfig.__struct_fields__):
             raise NotYamlError("is not an object with the fields state and cards")  # nothing of another's file is shown
         config = msgspec.convert(document, type=SimulatedConfig)
     except (OSError, NotYamlError) as error:
-        raise InvalidDocumentError(str(path), [Problem("", str(error))]) from error
+        raise InvalidDocumentError(str(path), [Problem("", describe_read_error(error))]) from error
     except msgspec.ValidationError as error:
         raise InvalidDocumentError(str(path), [_problem(str(error))]) from error
     folder = str((path.parent / config.description_folder).resolve()) if config.description_folder else ""

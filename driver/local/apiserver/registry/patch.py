@@ -9,7 +9,6 @@ from http import HTTPStatus
 from typing import Final
 
 import msgspec
-import yaml
 
 from kerf_dra.api.errors import InvalidDocumentError, UnsupportedError
 from kerf_dra.api.model.base import JsonObject
@@ -29,6 +28,7 @@ from kerf_dra.driver.local.apiserver.meta.status_errors import (
 )
 from kerf_dra.driver.local.apiserver.meta.strategic_merge import apply_strategic_merge_patch
 from kerf_dra.driver.local.apiserver.registry.create_update import UpdateFunction, WriteRequest
+from kerf_dra.driver.runtime.yaml_file import parse_request_body
 
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -87,7 +87,7 @@ def _decode(body: bytes, content_type: str) -> JsonValue:
         return document
     except RecursionError as error:
         raise bad_request(f"the body of the request is nested more than {MAX_LEVELS} levels deep") from error
-    except (ValueError, yaml.YAMLError) as error:  # of msgspec, of Unicode, of ``check_levels``
+    except ValueError as error:  # of msgspec, of Unicode, of the YAML reader, of ``check_levels``
         raise bad_request(f"couldn't get version/kind; json parse error: {error}") from error
     except InvalidDocumentError as error:
         raise bad_request(str(error)) from error
@@ -99,7 +99,8 @@ def _decode_yaml(body: bytes) -> JsonValue:
     """Decode YAML; JSON, which is YAML and what programs send, in a hundredth of the time."""
     with suppress(msgspec.DecodeError):
         return msgspec.json.decode(body)
-    return yaml.safe_load(body)
+    decoded: JsonValue = parse_request_body(body)
+    return decoded
 
 
 def _require_present(write: WriteRequest, current: JsonObject | None) -> JsonObject:
