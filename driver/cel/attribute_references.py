@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from kerf_dra.driver.cel.inlining import has_bind, inline_tokens
-from kerf_dra.driver.cel.lexer import Token, find_closing, tokenize
+from kerf_dra.driver.cel.lexer import MAX_LEVELS, Token, count_levels, find_closing, tokenize
 
 LOOKUP_VARIABLES: Final = {"attributes": "__attributes", "capacity": "__capacity"}
 """The variables that replace ``device.<map>`` in look-ups."""
@@ -76,8 +76,23 @@ class ExpressionAnalysis:
 
 
 def analyze_expression(expression: str) -> ExpressionAnalysis:
-    """Analyze and rewrite ``expression``; the function never fails, because the compiler rejects invalid CEL."""
-    return _Analyzer(inline_tokens(tokenize(expression))).run()
+    """Analyze and rewrite ``expression``; the function never fails, because the compiler rejects invalid CEL.
+
+    One of too many levels, which the compiler rejects too, is not rewritten, and may read anything.
+    """
+    tokens = tokenize(expression)
+    if count_levels(tokens) > MAX_LEVELS:
+        return ExpressionAnalysis(
+            expression=expression,
+            reads=(),
+            is_exact=False,
+            reads_driver=True,
+            reads_sharing=True,
+            domains=frozenset(),
+            names=frozenset(token.text for token in tokens if token.kind == "name"),
+            binds=has_bind(tokens),
+        )
+    return _Analyzer(inline_tokens(tokens)).run()
 
 
 def rewrite_for_cost(expression: str) -> str:

@@ -18,10 +18,14 @@ from kerf_dra.api.errors import PermanentError, UnsupportedError
 from kerf_dra.api.model.devices import Attribute, Capacity, Device
 from kerf_dra.api.model.quantity import Quantity
 from kerf_dra.driver.cel.attribute_references import LOOKUP_VARIABLES, ExpressionAnalysis, Map, Read, analyze_expression
+from kerf_dra.driver.cel.checked_ast import read_checked_expression
+from kerf_dra.driver.cel.cost import MAX_COST, estimate_cost
 from kerf_dra.driver.cel.engine import Engine, load_engine, quantity_message, version_of
 from kerf_dra.driver.cel.environment import STORED, Dialect, get_environment, get_typed_environment
+from kerf_dra.driver.cel.lexer import MAX_LEVELS, count_levels, tokenize
 from kerf_dra.driver.cel.library import TYPED_FUNCTIONS, semver
 from kerf_dra.driver.cel.validators import find_literal_fault
+from kerf_dra.driver.cel.work_bound import MAX_WORK, bound_work
 
 UNSUPPORTED: Final[Mapping[str, str]] = {
     "ip": "IP addresses (ip, isIP)",
@@ -40,13 +44,14 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
     "_>_": "ordering whole numbers against fractions where both types are known; wrap one in dyn()",
     "_>=_": "ordering whole numbers against fractions where both types are known; wrap one in dyn()",
     "()": "nesting of 32 levels or more: of brackets, of ?:, or of operators such as + in a row",
+    "work": "lists, texts or patterns that grow too far: each loop in which they double or repeat counts",
 }
 """The features of Kubernetes' CEL that are missing here, by the name that an expression uses."""
 
 DIFFERENT: Final = (
     "literals of mixed types in one list or map are accepted where a macro's variable is among the elements",
     "macros over attributes are accepted while list attributes are off",
-    "what runs is limited by loop passes (10,000), not by cost; few accepted expressions loop more often",
+    "at run time the limit is one of loop passes (10,000), not of cost; few accepted expressions loop more often",
     "a version compared with a text is unequal, not an error, where the version is not written as an attribute",
     "isInteger holds for every whole quantity, also for one written as a binary fraction (1.5Gi)",
 )
@@ -54,6 +59,10 @@ DIFFERENT: Final = (
 
 _TYPED: Final = frozenset(row.name for row in TYPED_FUNCTIONS)
 """Functions whose result types the engine knows only in the typed environment, which cannot run them."""
+MAX_EXPRESSION_BYTES: Final = 10 * 1024
+"""The most bytes of an expression (``resource.k8s.io/v1`` CELSelectorExpressionMaxLength)."""
+_SHOWN: Final = 80
+"""The characters of an expression that is too long, in its error."""
 _CACHED_EXPRESSIONS: Final = 1024
 """The most compiled expressions kept (20 kB each): more than the classes and hand-written selectors of a cluster."""
 _CACHED_RESULTS: Final = 4096
@@ -87,6 +96,10 @@ class ExpressionCompileError(PermanentError):
         self.expression = expression
         self.reason = reason
         super().__init__(f"CEL expression {expression!r} does not compile: {reason}")
+
+
+class ExpressionCostError(ExpressionCompileError):
+    """An expression is longer, or may cost more, than the API server accepts."""
 
 
 class ExpressionRuntimeError(PermanentError):
@@ -211,34 +224,54 @@ def compile_selector(expression: str, dialect: Dialect = STORED) -> CompiledSele
     Raises ExpressionCompileError when Kubernetes would refuse the expression, UnsupportedExpressionError when only Kerf
     cannot evaluate it.
     """
-    return _compile_selector(expression, dialect)
+    return _unwrap(_compile_selector(expression, dialect))
 
 
 def compile_attribute(expression: str, dialect: Dialect = STORED) -> AttributeExpression:
     """Compile a derived attribute, or return it from a bounded cache. Raises as ``compile_selector`` does."""
-    return _compile_attribute(expression, dialect)
+    return _unwrap(_compile_attribute(expression, dialect))
+
+
+def _unwrap(compiled: ResultT | ExpressionCompileError | UnsupportedExpressionError) -> ResultT:
+    if isinstance(compiled, ExpressionCompileError | UnsupportedExpressionError):
+        raise compiled.with_traceback(None)
+    return compiled
 
 
 @lru_cache(maxsize=_CACHED_EXPRESSIONS)
-def _compile_selector(expression: str, dialect: Dialect) -> CompiledSelector:
-    program, analysis, result = _compile(expression, dialect)
-    if result not in ("BOOL", *_DYNAMIC):
-        raise ExpressionCompileError(expression, f"must evaluate to bool, not {result.lower()}")
+def _compile_selector(
+    expression: str, dialect: Dialect
+) -> CompiledSelector | ExpressionCompileError | UnsupportedExpressionError:
+    """Return the selector, or why there is none: of many devices only the first pays for either."""
+    try:
+        program, analysis, result = _compile(expression, dialect)
+        if result not in ("BOOL", *_DYNAMIC):
+            return ExpressionCompileError(expression, f"must evaluate to bool, not {result.lower()}")
+        _check_effort(expression, dialect, program)
+    except (ExpressionCompileError, UnsupportedExpressionError) as error:
+        return error
     return CompiledSelector(expression, program, analysis)
 
 
 @lru_cache(maxsize=_CACHED_EXPRESSIONS)
-def _compile_attribute(expression: str, dialect: Dialect) -> AttributeExpression:
-    program, analysis, result = _compile(expression, dialect)
+def _compile_attribute(
+    expression: str, dialect: Dialect
+) -> AttributeExpression | ExpressionCompileError | UnsupportedExpressionError:
+    try:
+        program, analysis, result = _compile(expression, dialect)
+        _check_effort(expression, dialect, program)
+    except (ExpressionCompileError, UnsupportedExpressionError) as error:
+        return error
     scalar = result.removeprefix("LIST<").removesuffix(">") if dialect.list_type_attributes else result
     if scalar not in ("BOOL", "INT", "STRING", "kubernetes.Semver", *_DYNAMIC):
         allowed = "string, integer, boolean, semver" + (", or a list of them" if dialect.list_type_attributes else "")
-        raise ExpressionCompileError(expression, f"must evaluate to one of {allowed}, not {result.lower()}")
+        return ExpressionCompileError(expression, f"must evaluate to one of {allowed}, not {result.lower()}")
     return AttributeExpression(expression, program, analysis)
 
 
 def _compile(expression: str, dialect: Dialect) -> tuple[Engine, ExpressionAnalysis, str]:
     """Return the program, its reads and its result type."""
+    _check_size(expression)
     analysis = analyze_expression(expression)
     reserved = next((name for name in sorted(analysis.names) if name.startswith("__") or name == "kubernetes"), None)
     if reserved is not None:
@@ -263,6 +296,25 @@ def _compile(expression: str, dialect: Dialect) -> tuple[Engine, ExpressionAnaly
     if fault is not None:
         raise ExpressionCompileError(expression, fault)
     return program, analysis, types.return_type().name()
+
+
+def _check_size(expression: str) -> None:
+    """Raise before anything is done with an expression of too many bytes or levels."""
+    if len(expression.encode(errors="replace")) > MAX_EXPRESSION_BYTES:
+        reason = f"it has more than {MAX_EXPRESSION_BYTES} bytes, the most that Kubernetes accepts"
+        raise ExpressionCostError(f"{expression[:_SHOWN]} ...", reason)
+    if count_levels(tokenize(expression)) > MAX_LEVELS:
+        raise UnsupportedExpressionError(expression, UNSUPPORTED["()"])
+
+
+def _check_effort(expression: str, dialect: Dialect, program: Engine) -> None:
+    """Raise for an expression that Kubernetes refuses for its cost, or whose evaluation might not end in time."""
+    cost = estimate_cost(expression, dialect)
+    if cost is not None and cost > MAX_COST:
+        reason = f"its estimated cost of {cost} is more than the {MAX_COST} that Kubernetes accepts"
+        raise ExpressionCostError(expression, reason)
+    if bound_work(read_checked_expression(program)) > MAX_WORK:
+        raise UnsupportedExpressionError(expression, UNSUPPORTED["work"])
 
 
 def _type_of(expression: str, dialect: Dialect) -> str | None:

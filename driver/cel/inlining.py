@@ -38,8 +38,8 @@ def inline_tokens(tokens: Sequence[Token]) -> list[Token]:
     inline_bindings: list[Token] = []
     at = 0
     while at < len(tokens):
-        end = find_closing(tokens, at + 3)
-        if _is_bind(tokens, at) and end < len(tokens):
+        end = find_closing(tokens, at + 3) if _is_bind(tokens, at) else len(tokens)
+        if end < len(tokens):
             bound = _inline_call(tokens[at], [inline_tokens(part) for part in split_tokens(tokens[at + 4 : end], ",")])
             inline_bindings += tokens[at : end + 1] if bound is None else bound
             at = end + 1

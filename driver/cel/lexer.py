@@ -1,7 +1,7 @@
 """The tokens of a CEL expression (``github.com/google/cel-spec``, doc/langdef.md, Syntax)."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 _STRING: Final = r"""'{3}(?:[^\\]|\\.)*?'{3}|"{3}(?:[^\\]|\\.)*?"{3}|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\""""
@@ -14,6 +14,8 @@ _TOKEN: Final = re.compile(
     |(?P<end>\Z))""",
     re.DOTALL | re.VERBOSE,
 )
+MAX_LEVELS: Final = 64
+"""The most levels of brackets that are analyzed and given to the engine, which takes half of them."""
 OPENING: Final = frozenset("[({")
 CLOSING: Final = frozenset("])}")
 
@@ -35,6 +37,15 @@ def tokenize(expression: str) -> list[Token]:
         for match in _TOKEN.finditer(expression)
         if match.lastgroup != "end" or match["lead"]
     ]
+
+
+def count_levels(tokens: Iterable[Token]) -> int:
+    """Return the most brackets that are open at once."""
+    deepest = depth = 0
+    for token in tokens:
+        depth += (token.text in OPENING) - (token.text in CLOSING)
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def find_closing(tokens: Sequence[Token], at: int) -> int:

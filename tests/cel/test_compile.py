@@ -74,7 +74,7 @@ TRUE = [
     f'{A}.zones.includes("a") && {A}.model.includes("h100") && {A}.index.includes(3) && !{A}.healthy.includes(1)',
     f'{A}.firmwares.includes(semver("1.0.0")) && {A}.firmwares.all(v, v.isLessThan(semver("2.0.0")))',
     f'"b" in {A}.zones && {A}.zones.exists(zone, zone == "a") && {A}.zones.size() == 2',
-    "[1, 2].sum() == 3 && [2, 1].min() == 1 && ['a', 'b'].max() == 'b' && [1, 2].isSorted() && !['b', 'a'].isSorted()",
+    "[1, 2].sum() == 3 && [2, 1].min() == 1 && [1, 2].max() == 2 && [1, 2].isSorted() && ![2, 1].isSorted()",
     "[1, 2, 2].indexOf(2) == 1 && [1, 2, 2].lastIndexOf(2) == 2 && [1].indexOf(2) == -1",
     "[1, 2].exists(i, v, i == 1 && v == 2) && [1].transformList(i, v, v * 2) == [2] && lists.range(2) == [0, 1]",
     f'sets.contains(["h100", "a100"], [{A}.model]) && sets.equivalent([1, 1], [1])',
@@ -82,7 +82,7 @@ TRUE = [
     f'{A}.model.matches("^h[0-9]+$") && {A}.model.find("[0-9]+") == "100" && "a".find("b") == ""',
     '"a1b22".findAll("[a-z]([0-9]+)") == ["a1", "b22"] && "1 2 3".findAll("[0-9]", 2) == ["1", "2"]',
     r'"f(x)".find("\\(x\\)") == "(x)" && "a(".find("[(]") == "("',
-    '"%d of %s".format([1, "two"]) == "1 of two" && "a-b".split("-") == ["a", "b"] && ["a", "b"].join("+") == "a+b"',
+    '"%d of %s".format([1, "two"]) == "1 of two" && "a-b".split("-") == ["a", "b"]',
     '"abcb".indexOf("b") == 1 && "abcb".indexOf("b", 2) == 3 && "abcb".lastIndexOf("b") == 3',
     '"abcb".lastIndexOf("b", 2) == 1 && "a".indexOf("") == 0 && "a".indexOf("a", 5) == -1',
     '"abc".substring(1) == "bc" && "abc".substring(0, 3) == "abc"',
@@ -167,6 +167,7 @@ def test_what_kubernetes_refuses_does_not_compile(expression: str) -> None:
         ("1.5 > 1", "_>_"),
         ("1u >= 1", "_>=_"),
         ("(" * 33 + "true" + ")" * 33, "()"),
+        ("[[1]]" + ".map(a, a + a)" * 25 + ".size() > 0", "work"),
     ],
 )
 def test_what_this_engine_lacks_is_refused_by_name(expression: str, feature: str) -> None:

@@ -12,8 +12,13 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from kerf_dra.api.model.base import JsonObject
-from kerf_dra.driver.cel.compile import ExpressionCompileError, UnsupportedExpressionError, compile_selector
-from kerf_dra.driver.cel.cost import MAX_COST, estimate_cost
+from kerf_dra.driver.cel.compile import (
+    MAX_EXPRESSION_BYTES,
+    ExpressionCompileError,
+    ExpressionCostError,
+    UnsupportedExpressionError,
+    compile_selector,
+)
 from kerf_dra.driver.local.apiserver.meta.documents import JsonValue, lookup
 from kerf_dra.driver.local.apiserver.meta.names import (
     NameCheck,
@@ -44,7 +49,6 @@ MAX_BINDING_CONDITIONS: Final = 4
 MAX_CONDITIONS: Final = 8
 MAX_OPAQUE_BYTES: Final = 10 * 1024
 """``OpaqueParametersMaxLength``, which also holds for ``status.devices[].data``."""
-_MAX_EXPRESSION_BYTES: Final = 10 * 1024
 """``CELSelectorExpressionMaxLength`` of ``k8s.io/api/resource/v1``."""
 _MAX_DRIVER: Final = 63
 _MAX_POOL: Final = 253
@@ -175,18 +179,18 @@ def validate_selector(item: JsonObject, path: str) -> FieldErrors:
 
 
 def _validate_expression(expression: str, path: str) -> FieldErrors:
-    if len(expression.encode()) > _MAX_EXPRESSION_BYTES:
-        yield too_long(path, _MAX_EXPRESSION_BYTES)
+    if len(expression.encode()) > MAX_EXPRESSION_BYTES:
+        yield too_long(path, MAX_EXPRESSION_BYTES)
         return
     if message := _find_syntax_error(expression):
         yield invalid(path, expression, f"compilation failed: {message}")
         return
     try:
         compile_selector(expression)
-        if (estimate_cost(expression) or 0) > MAX_COST:
-            yield forbidden(path, "too complex, exceeds cost limit")
     except UnsupportedExpressionError:
         pass  # valid in Kubernetes; the allocator reports what it does not support
+    except ExpressionCostError:
+        yield forbidden(path, "too complex, exceeds cost limit")
     except ExpressionCompileError as error:
         yield invalid(path, expression, error.reason)
 
