@@ -202,7 +202,7 @@ async def _gather(kubeconfig: Path | None, context: str | None, namespace: str |
 
     access = await load_access(kubeconfig, context)
     async with Client(access, user_agent="kerf-answers") as client, anyio.create_task_group() as tasks:
-        tasks.start_soon(_report_when_slow, f"reading the cluster at {access.server}")
+        tasks.start_soon(_report_when_slow, f"reading the cluster at {access.address}")
         now = datetime.now(UTC).isoformat(timespec="seconds")
         state = redact(await collect_state(client, lambda: now, namespace or access.namespace))
         tasks.cancel_scope.cancel()

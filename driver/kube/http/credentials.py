@@ -6,6 +6,7 @@ file cannot be read any more, what was read last stays in use: it may still be v
 """
 
 import logging
+import re
 import ssl
 import tempfile
 from dataclasses import dataclass, field
@@ -25,6 +26,9 @@ REREAD_S: Final = 60.0
 _log = logging.getLogger(__name__)
 
 
+_AUTHORITY: Final = re.compile(r"(?P<scheme>(?:[A-Za-z][A-Za-z0-9+.-]*:/+|/*))(?P<authority>[^/?#]*)")
+"""The scheme of a URL and its authority: user, host and port (RFC 3986, 3.2)."""
+
 Pem: TypeAlias = Path | bytes
 """PEM text, or the file that holds it. A file is read again, because certificates are rotated in place."""
 
@@ -38,12 +42,23 @@ class CredentialPlugin:
     context: str
 
 
+def strip_address(url: str) -> str:
+    """Return a URL, which may be none, without what may be secret in it: user, path, query and fragment.
+
+    The embedded API server has its token in the path, and proxies before clusters their users in front of the host.
+    """
+    found = _AUTHORITY.match(url)
+    assert found is not None, "every part of it is optional"
+    is_clear = "@" not in url[found.end() :]  # a password with a slash in it ends before its host
+    return found["scheme"] + (found["authority"].rpartition("@")[2] if is_clear else "...")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
     """How to reach one API server as one user. It holds secrets, which ``repr`` omits."""
 
-    server: str
-    """URL without a slash at its end; may have a path."""
+    server: str = field(repr=False)
+    """URL without a slash at its end; may have a user or a path, which may be secrets."""
     namespace: str = "default"
     """The namespace of the context or the pod."""
     ca: Pem | None = None
@@ -60,6 +75,11 @@ class Access:
     """The plugin that replaces certificate, key and token; None: none does."""
     proxy: HttpsProxy | None = None
     """The proxy to ``server``; None: it is connected to directly."""
+
+    @property
+    def address(self) -> str:
+        """The server for people: its URL without user, path and query."""
+        return strip_address(self.server)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +191,7 @@ def _context(access: Access, material: _Material) -> ssl.SSLContext:
         if material.certificate is not None:
             _load_certificate(context, material.certificate, material.key)
     except (ssl.SSLError, ValueError) as error:
-        raise AccessError(f"unusable certificate or key for {access.server}: {error}") from error
+        raise AccessError(f"unusable certificate or key for {access.address}: {error}") from error
     return context
 
 

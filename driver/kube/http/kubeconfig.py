@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from kerf_dra.api.errors import Problem
-from kerf_dra.driver.kube.http.credentials import Access, CredentialPlugin, Pem
+from kerf_dra.driver.kube.http.credentials import Access, CredentialPlugin, Pem, strip_address
 from kerf_dra.driver.kube.http.errors import AccessError
 from kerf_dra.driver.runtime.documents.input_file import read_file
 from kerf_dra.driver.runtime.https.proxy import HttpsProxy, InvalidProxyError, find_proxy, parse_proxy
@@ -175,7 +175,7 @@ def _combine(
     cluster_entry.refuse(cluster)
     user_entry.refuse(user)
     if not cluster.server.startswith(("https://", "http://")):
-        cluster_entry.problem("server", f"{cluster.server!r} is not an http or https address")
+        cluster_entry.problem("server", f"{strip_address(cluster.server)!r} is not an http or https address")
     return Access(
         server=cluster.server.rstrip("/"),
         namespace=namespace,
@@ -197,12 +197,13 @@ def _find_proxy(entry: _EntryReader, cluster: _Cluster, environ: Mapping[str, st
         if cluster.proxy_url:
             return parse_proxy(cluster.proxy_url)
         server = urlsplit(cluster.server)
+        port = server.port or _HTTPS_PORT  # raises for one that is no number, whatever the scheme
         if server.scheme == "https" and server.hostname:
-            return find_proxy(server.hostname, server.port or _HTTPS_PORT, environ)
+            return find_proxy(server.hostname, port, environ)
     except InvalidProxyError as error:
         entry.problem("proxy-url" if cluster.proxy_url else "server", str(error))
     except ValueError:
-        entry.problem("server", f"{cluster.server!r} has no valid host and port")
+        entry.problem("server", f"{strip_address(cluster.server)!r} has no valid host and port")
     return None
 
 
