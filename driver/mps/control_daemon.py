@@ -5,16 +5,20 @@ daemon and its servers are the processes of these names whose environment has th
 adopted, and ended, also by another process than the one that started it.
 """
 
+import errno
 import os
+import re
 import shutil
 import signal
+import stat
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from kerf_dra.api.model.printable_text import to_one_line
 from kerf_dra.driver.mps.documents import DaemonFolder
 from kerf_dra.driver.mps.driver_programs import DriverProgram, ProgramFailedError
 
@@ -29,6 +33,14 @@ _QUIT_S: Final = 5.0
 _POLL_S: Final = 0.05
 _FOLDER_MODE: Final = 0o755
 """Servers run with the numbers of the clients' users, and have to find their pipes."""
+_LOG_MODE: Final = 0o644
+_NOT_A_FILE: Final = frozenset({errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.ENOENT})
+"""The errors of opening a link, a socket or a pipe, a folder, and what has just gone."""
+_PERCENTAGE: Final = re.compile(r"(?:\d{1,2}|100)(?:\.\d{1,9})?", re.ASCII)
+_NUMBER: Final = re.compile(r"\d{1,10}", re.ASCII)
+"""The number of a process."""
+_MAX_SERVERS: Final = 256
+"""The most servers of a daemon, which has one for each user of its device at a time: more than a node has pods."""
 _LARGEST_LOG: Final = 2**20
 """Bytes of a log before it is turned over: an hour of a talkative server."""
 _ORDINAL: Final = "0"
@@ -75,8 +87,7 @@ class ControlDaemon:
         self._kill_rest()
         self._remove_pipe()
         for path in (self._folder.pipe, self._folder.log):
-            path.mkdir(parents=True, exist_ok=True)
-            path.chmod(_FOLDER_MODE)
+            _make_folder(path)
         self._child = self._program.start("-f")
         self._pid = 0
 
@@ -86,7 +97,7 @@ class ControlDaemon:
         Raises ProgramFailedError, also when the daemon took another percentage.
         """
         percentage = f"{active_thread_percentage}"
-        servers = self._ask("get_server_list").split()
+        servers = self._list_servers()
         self._ask(f"set_default_active_thread_percentage {percentage}")
         for server in servers:
             self._ask(f"set_active_thread_percentage {server} {percentage}")
@@ -102,10 +113,17 @@ class ControlDaemon:
     def check(self) -> float:
         """Return the daemon's active-thread percentage. Raises ProgramFailedError when it does not answer."""
         answer = self._ask("get_default_active_thread_percentage").strip()
-        try:
-            return float(answer)
-        except ValueError as error:
-            raise ProgramFailedError(f"{CONTROL} answers {answer!r:.80} in place of a percentage") from error
+        if not _PERCENTAGE.fullmatch(answer):
+            raise ProgramFailedError(f"{CONTROL} answers {to_one_line(answer)!r:.80} in place of a percentage")
+        return float(answer)
+
+    def _list_servers(self) -> list[str]:
+        """Return the numbers of the daemon's servers, which become parts of commands. Raises ProgramFailedError."""
+        servers = self._ask("get_server_list").split()
+        if len(servers) > _MAX_SERVERS or not all(_NUMBER.fullmatch(server) for server in servers):
+            answer = to_one_line(" ".join(servers))
+            raise ProgramFailedError(f"{CONTROL} answers {answer!r:.80} in place of the numbers of its servers")
+        return servers
 
     def end(self) -> None:
         """End the daemon and its servers; none there is success. Its logs stay.
@@ -121,19 +139,16 @@ class ControlDaemon:
 
     def bound_logs(self) -> None:
         """Keep each log and one turn before it below a size. Raises OSError."""
-        for path in self._folder.log.glob("*.log"):
-            status = path.stat()
-            # The writer keeps its file open, so it is emptied, not moved; its next line may leave a hole before it.
-            if status.st_blocks * 512 > _LARGEST_LOG:
-                with path.open("rb") as log:
-                    log.seek(-min(status.st_size, _LARGEST_LOG), os.SEEK_END)
-                    path.with_suffix(".log.1").write_bytes(log.read(_LARGEST_LOG))
-                os.truncate(path, 0)
+        with suppress(FileNotFoundError), _open_folder(self._folder.log) as folder:
+            with os.scandir(folder) as entries:
+                names = [entry.name for entry in entries if entry.name.endswith(".log")]
+            for name in names:
+                _bound_log(folder, name)
 
     def _ask(self, command: str) -> str:
         answer = self._program.run(commands=f"{command}\n", timeout_s=self._command_s)
         if "unknown" in answer.lower() or "malformed" in answer.lower() or "invalid" in answer.lower():
-            raise ProgramFailedError(f"{CONTROL} refuses {command!r}: {' '.join(answer.split()):.200}")
+            raise ProgramFailedError(f"{CONTROL} refuses {command!r}: {to_one_line(answer):.200}")
         return answer
 
     def _kill_rest(self) -> None:
@@ -185,3 +200,51 @@ class ControlDaemon:
         """Remove the folder of sockets with all that is in it: containers can write there. No link is followed."""
         with suppress(FileNotFoundError):
             shutil.rmtree(self._folder.pipe)
+
+
+def _make_folder(path: Path) -> None:
+    """Make a folder that servers may read. Raises OSError, also where a link or another file has its place."""
+    with suppress(FileExistsError):
+        path.mkdir(parents=True)
+    with _open_folder(path) as folder:
+        os.fchmod(folder, _FOLDER_MODE)
+
+
+@contextmanager
+def _open_folder(path: Path) -> Iterator[int]:
+    """Yield a descriptor of the folder at ``path``. Raises OSError for a link."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _bound_log(folder: int, name: str) -> None:
+    """Keep the end of a log that is too large as the one turn before it, and empty it. Raises OSError.
+
+    Servers write here with the numbers of the containers' users, so whatever is not a file of its own is left alone: a
+    link, or one more name of a file elsewhere.
+    """
+    try:
+        log = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    except OSError as error:
+        if error.errno in _NOT_A_FILE:
+            return
+        raise
+    with os.fdopen(log, "r+b", buffering=0) as stream:
+        status = os.fstat(log)
+        # The writer keeps its file open, so it is emptied, not moved; its next line may leave a hole before it.
+        is_large = status.st_blocks * 512 > _LARGEST_LOG
+        if is_large and stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
+            stream.seek(-min(status.st_size, _LARGEST_LOG), os.SEEK_END)
+            _keep_turn(folder, f"{name}.1", stream.read(_LARGEST_LOG))
+            os.ftruncate(log, 0)
+
+
+def _keep_turn(folder: int, name: str, content: bytes) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=folder)
+    made = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, _LOG_MODE, dir_fd=folder)
+    with os.fdopen(made, "wb") as turn:
+        turn.write(content)

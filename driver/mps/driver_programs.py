@@ -7,18 +7,24 @@ libraries and those of the container that Kerf runs in need not fit one another.
 """
 
 import os
+import selectors
 import subprocess
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from kerf_dra.api.errors import TransientError
+from kerf_dra.api.model.printable_text import to_one_line
 
 _FOLDERS: Final = ("usr/bin", "bin", "usr/local/bin")
 _LIBRARIES: Final = ("lib64", "usr/lib64", "lib", "usr/lib")
 _LINKERS: Final = ("lib64/ld-linux-x86-64.so.2", "lib/ld-linux-aarch64.so.1")
 """The dynamic linkers of the architectures of NVIDIA's driver (System V ABI)."""
+_MAX_OUTPUT: Final = 2**16
+"""Bytes of output that are read: the list of a daemon's servers, or the table of a driver, has a few thousand."""
 _LONGEST: Final = 300
 """Characters of a program's output that an error quotes."""
 
@@ -47,24 +53,30 @@ class DriverProgram:
         """
         subject = " ".join((self.name, *arguments, *commands.split()))
         try:
-            done = subprocess.run(  # noqa: S603  (the driver's own program)
-                [*self._command(), *arguments],
-                input=commands,
-                env=self._environment(),
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=timeout_s,
-                check=False,
-            )
+            code, output, errors = self._run([*self._command(), *arguments], commands, timeout_s)
         except subprocess.TimeoutExpired as error:
             raise ProgramFailedError(f"{subject}: no end after {timeout_s:g} s") from error
         except OSError as error:
             raise ProgramFailedError(f"{subject}: {error.strerror}") from error
-        if done.returncode:
-            said = " ".join((done.stdout + done.stderr).split())
-            raise ProgramFailedError(f"{subject}: exit code {done.returncode}: {said:.{_LONGEST}}")
-        return done.stdout
+        if max(len(output), len(errors)) > _MAX_OUTPUT:
+            raise ProgramFailedError(f"{subject}: more than {_MAX_OUTPUT} bytes of output")
+        printed = output.decode(errors="replace")
+        if code:
+            said = to_one_line(printed + errors.decode(errors="replace"))
+            raise ProgramFailedError(f"{subject}: exit code {code}: {said:.{_LONGEST}}")
+        return printed
+
+    def _run(self, command: list[str], commands: str, timeout_s: float) -> tuple[int, bytes, bytes]:
+        """Return the exit code and both outputs. Raises OSError and subprocess.TimeoutExpired."""
+        pipe = subprocess.PIPE
+        with subprocess.Popen(  # noqa: S603  (the driver's own program)
+            command, env=self._environment(), stdin=pipe, stdout=pipe, stderr=pipe
+        ) as process:
+            try:
+                output, errors = _exchange(process, commands.encode(), time.monotonic() + timeout_s)
+            finally:
+                process.kill()  # one that has ended is not touched
+        return process.returncode, output, errors
 
     def start(self, *arguments: str) -> "subprocess.Popen[bytes]":
         """Start the program in a session of its own, without input and output. Raises ProgramFailedError."""
@@ -112,3 +124,31 @@ class DriverProgram:
         if self.root == Path("/"):
             return False
         return any((self.root / linker).exists() or (self.root / linker).is_symlink() for linker in _LINKERS)
+
+
+def _exchange(process: "subprocess.Popen[bytes]", commands: bytes, end: float) -> tuple[bytes, bytes]:
+    """Give the program its input and return both outputs; the rest of one that is too large is not read.
+
+    Raises subprocess.TimeoutExpired when the program has not ended at ``end``, by the monotonic clock.
+    """
+    assert process.stdin is not None
+    with suppress(BrokenPipeError), process.stdin as given:
+        given.write(commands)  # a pipe holds more than any commands have
+    outputs = (bytearray(), bytearray())
+    with selectors.DefaultSelector() as selector:
+        for stream, output in zip((process.stdout, process.stderr), outputs, strict=True):
+            assert stream is not None
+            selector.register(stream, selectors.EVENT_READ, output)
+        while selector.get_map() and max(map(len, outputs)) <= _MAX_OUTPUT:
+            left = end - time.monotonic()
+            ready = selector.select(left) if left > 0 else []
+            if not ready:
+                raise subprocess.TimeoutExpired(process.args, 0)
+            for key, _ in ready:
+                chunk = os.read(key.fd, _MAX_OUTPUT)
+                key.data.extend(chunk)
+                if not chunk:
+                    selector.unregister(key.fileobj)
+        if not selector.get_map():
+            process.wait(max(0.0, end - time.monotonic()))
+    return bytes(outputs[0]), bytes(outputs[1])
