@@ -154,6 +154,7 @@ async def test_the_embedded_cluster_is_checked_and_what_it_does_not_serve_is_sai
     assert levels(cluster) == {
         "version": "ok",
         "dra-api": "ok",
+        "taint-rules": "ok",
         "feature-gates": "warning",
         "definitions": "warning",
         "permissions": "warning",

@@ -31,7 +31,7 @@ from kerf_dra.api.errors import KerfError
 from kerf_dra.api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
 from kerf_dra.api.model.claims import ResourceClaim
 from kerf_dra.api.model.classic import ClassicClaim
-from kerf_dra.api.model.devices import ResourceSlice
+from kerf_dra.api.model.devices import DeviceTaintRule, ResourceSlice
 from kerf_dra.driver.diagnostics.extended_resources.offered_resources import find_offered
 from kerf_dra.driver.diagnostics.preflight.cluster import (
     CLASSIC_KINDS,
@@ -39,6 +39,7 @@ from kerf_dra.driver.diagnostics.preflight.cluster import (
     ClusterFacts,
     parse_feature_gates,
 )
+from kerf_dra.driver.diagnostics.preflight.memory import OWN_PODS
 from kerf_dra.driver.diagnostics.preflight.permissions import (
     AccountReview,
     Permission,
@@ -140,6 +141,8 @@ async def read_cluster(
             slices=() if is_classic else await read_or_unread(list_slices(client)),
             claims=() if is_classic else await read_or_unread(_list_structured_claims(client)),
             classes=await read_or_unread(_list_classes(client)),
+            taint_rules=() if is_classic else await read_or_unread(_list_taint_rules(client)),
+            pods=await read_or_unread(_list_own_pods(client, accounts.namespace)),
             own_drivers=frozenset(family.driver for family in installed_families().values()),
             skew_s=connection.skew_s,
         )
@@ -188,6 +191,16 @@ async def _list_claims(client: Client) -> Sequence[ListResult[ResourceClaim] | L
         return [await client.list_all(classic.resource.claims)]
     api = await discover(client)
     return [await client.list_all(api.resource.resource_claims)]
+
+
+async def _list_taint_rules(client: Client) -> Sequence[DeviceTaintRule]:
+    """Return the rules of all drivers; none where the API server does not serve them. Raises ApiError."""
+    kind = (await discover(client)).device_taint_rules
+    return () if kind is None else (await client.list(kind)).items
+
+
+async def _list_own_pods(client: Client, namespace: str) -> Sequence[Pod]:
+    return (await client.list(PODS, namespace, label_selector=OWN_PODS)).items
 
 
 async def _list_structured_claims(client: Client) -> Sequence[ResourceClaim]:

@@ -6,16 +6,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from kerf_dra.api.core.v1 import CustomResourceDefinition, NodeSetup
+from kerf_dra.api.core.v1 import CustomResourceDefinition, NodeSetup, Pod
 from kerf_dra.api.kerf.v1alpha1 import ResourceClassObject
 from kerf_dra.api.model.claims import ResourceClaim
-from kerf_dra.api.model.devices import ResourceSlice
+from kerf_dra.api.model.devices import DeviceTaintRule, ResourceSlice
 from kerf_dra.api.resource.registry import VERSIONS
 from kerf_dra.driver.diagnostics.extended_resources.offered_resources import find_offered
 from kerf_dra.driver.diagnostics.preflight.allocations import CHECK as ALLOCATIONS
 from kerf_dra.driver.diagnostics.preflight.allocations import check_allocations
 from kerf_dra.driver.diagnostics.preflight.container_runtime import CHECK as RUNTIME
 from kerf_dra.driver.diagnostics.preflight.container_runtime import check_versions
+from kerf_dra.driver.diagnostics.preflight.memory import CHECK as MEMORY
+from kerf_dra.driver.diagnostics.preflight.memory import check_memory
 from kerf_dra.driver.diagnostics.preflight.other_drivers import PLUGINS, check_device_plugins, check_drivers
 from kerf_dra.driver.diagnostics.preflight.permissions import AccountReview, check_permissions
 from kerf_dra.driver.diagnostics.preflight.results import (
@@ -28,6 +30,8 @@ from kerf_dra.driver.diagnostics.preflight.results import (
     unread,
     warning,
 )
+from kerf_dra.driver.diagnostics.preflight.taint_rules import CHECK as TAINT_RULES
+from kerf_dra.driver.diagnostics.preflight.taint_rules import check_taint_rules
 
 OLDEST: Final = 27
 """The oldest minor version of Kubernetes with DRA that Kerf knows (classic)."""
@@ -72,6 +76,12 @@ class _Gate(NamedTuple):
     is_vital: bool = False
 
 
+_DEPENDENCIES: Final[Mapping[str, str]] = {
+    "DRADeviceBindingConditions": "DRAResourceClaimDeviceStatus",
+    "DRADeviceTaintRules": "DRADeviceTaints",
+}
+"""The gate of DRA that each of these needs (``defaultKubernetesFeatureGateDependencies``); all need the first below."""
+
 _GATES: Final = (
     _Gate("DynamicResourceAllocation", 26, 34, "there are no claims at all", is_vital=True),
     _Gate("DRAPartitionableDevices", 33, 36, "cards are available whole only, not in partitions"),
@@ -110,6 +120,10 @@ class ClusterFacts:
     """Those of all namespaces; empty where drivers allocate."""
     classes: Sequence[ResourceClassObject] | Unread
     """Kerf's ResourceClasses."""
+    taint_rules: Sequence[DeviceTaintRule] | Unread
+    """Those of all drivers; empty where the API server has none."""
+    pods: Sequence[Pod] | Unread
+    """Those of Kerf's programs."""
     own_drivers: frozenset[str]
     """The drivers of the installed families."""
     skew_s: float | None
@@ -192,9 +206,24 @@ def _check_gates(facts: ClusterFacts) -> Iterator[CheckResult]:
                 f"{gate.name} is off: {gate.without}",
                 "enable it on the API server, the scheduler, the controller manager and the kubelets",
             )
+    yield from _check_dependencies(facts.gates)
     if not off:
         by_default = " by default" if isinstance(facts.gates, Unread) else ""
         yield ok("feature-gates", f"all {len(_GATES)} feature gates that Kerf uses are on{by_default}")
+
+
+def _check_dependencies(gates: Mapping[str, bool] | Unread) -> Iterator[CheckResult]:
+    """Yield the gates that contradict each other: releases before the check of dependencies start with them."""
+    if isinstance(gates, Unread):
+        return
+    for gate, needed in _DEPENDENCIES.items():
+        if gates.get(gate) and gates.get(needed) is False:
+            yield warning(
+                "feature-gates",
+                f"{gate} is on, and {needed}, which it needs, is off: it has no effect, and later releases of "
+                "Kubernetes do not start so",
+                f"switch {needed} on as well, or {gate} off, on all components",
+            )
 
 
 def _is_on(gate: _Gate, minor: int, gates: Mapping[str, bool] | Unread) -> bool:
@@ -302,6 +331,25 @@ def _check_allocations(facts: ClusterFacts) -> Iterator[CheckResult]:
     yield from check_allocations(facts.claims, facts.slices)
 
 
+def _check_taint_rules(facts: ClusterFacts) -> Iterator[CheckResult]:
+    if facts.is_classic:
+        return
+    if isinstance(facts.taint_rules, Unread):
+        yield unread(TAINT_RULES, "DeviceTaintRules", facts.taint_rules)
+        return
+    yield from check_taint_rules(facts.taint_rules, facts.own_drivers)
+
+
+def _check_memory(facts: ClusterFacts) -> Iterator[CheckResult]:
+    if facts.is_classic or isinstance(facts.slices, Unread):
+        return  # without slices the number of devices is unknown
+    if isinstance(facts.pods, Unread):
+        yield unread(MEMORY, "pods of Kerf", facts.pods)
+        return
+    devices = sum(len(slice_.spec.devices) for slice_ in facts.slices if slice_.spec.driver in facts.own_drivers)
+    yield from check_memory(facts.pods, devices)
+
+
 def _check_extended_resources(facts: ClusterFacts) -> Iterator[CheckResult]:
     if isinstance(facts.classes, Unread):
         yield unread(_RESOURCES, "ResourceClasses", facts.classes)
@@ -362,6 +410,8 @@ _CHECKS: Final[Sequence[Callable[[ClusterFacts], Iterator[CheckResult]]]] = (
     _check_nodes,
     _check_other_drivers,
     _check_allocations,
+    _check_taint_rules,
+    _check_memory,
     _check_extended_resources,
     _check_clock,
 )

@@ -4,7 +4,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+import msgspec
+
 from kerf_dra.api.core.v1 import (
+    Container,
     CustomResourceDefinition,
     CustomResourceDefinitionSpec,
     CustomResourceDefinitionStatus,
@@ -12,10 +15,24 @@ from kerf_dra.api.core.v1 import (
     NodeSetup,
     NodeSetupStatus,
     NodeSoftware,
+    Pod,
+    PodSpec,
+    ResourceRequirements,
 )
 from kerf_dra.api.kerf.v1alpha1 import ResourceClassObject, ResourceClassStatus
-from kerf_dra.api.model.devices import Attribute, Device, ResourcePool, ResourceSlice, ResourceSliceSpec
+from kerf_dra.api.model.devices import (
+    Attribute,
+    Device,
+    DeviceTaint,
+    DeviceTaintRule,
+    DeviceTaintRuleSpec,
+    DeviceTaintSelector,
+    ResourcePool,
+    ResourceSlice,
+    ResourceSliceSpec,
+)
 from kerf_dra.api.model.metadata import Condition, ObjectMeta
+from kerf_dra.api.model.quantity import Quantity
 from kerf_dra.driver.diagnostics.preflight.cluster import STRUCTURED_KINDS, ClusterFacts
 from kerf_dra.driver.diagnostics.preflight.node import ApiServerFacts, CardFacts, FolderFacts, HardwareFacts, NodeFacts
 from kerf_dra.driver.diagnostics.preflight.permissions import AccountReview, Permission
@@ -63,6 +80,30 @@ def published(driver: str, attributes: Mapping[str, str], node_name: str = "node
     )
 
 
+def taint_rule(name: str, selector: DeviceTaintSelector | None, effect: str = "NoExecute") -> DeviceTaintRule:
+    spec = DeviceTaintRuleSpec(device_selector=selector, taint=DeviceTaint(key="example.com/repair", effect=effect))
+    return DeviceTaintRule(metadata=ObjectMeta(name=name), spec=spec)
+
+
+def controller_pod(memory: str | None) -> Pod:
+    """A pod of the controller with a limit of memory, beside a container with a lower one; None: it has no limit."""
+    limits = {} if memory is None else {"memory": Quantity(memory)}
+    containers = (
+        Container(name="controller", resources=ResourceRequirements(limits=limits)),
+        Container(name="other", resources=ResourceRequirements(limits={"memory": Quantity("1Mi")})),
+    )
+    return Pod(
+        metadata=ObjectMeta(name="kerf-controller-1", namespace="kerf-system"), spec=PodSpec(containers=containers)
+    )
+
+
+def publish_many(devices: int) -> ResourceSlice:
+    """A slice of one card with a number of devices."""
+    (device,) = CARD.spec.devices
+    many = tuple(msgspec.structs.replace(device, name=f"d-{number}") for number in range(devices))
+    return msgspec.structs.replace(CARD, spec=msgspec.structs.replace(CARD.spec, devices=many))
+
+
 CARD: Final = published(GPU, {"uuid": "GPU-1", "resource.kubernetes.io/pciBusID": "0000:65:00.0"})
 
 CLUSTER: Final = ClusterFacts(
@@ -77,6 +118,8 @@ CLUSTER: Final = ClusterFacts(
     slices=(CARD,),
     claims=(),
     classes=(),
+    taint_rules=(taint_rule("some", DeviceTaintSelector(driver=GPU, pool="node-1")),),
+    pods=(controller_pod("1Gi"),),
     own_drivers=frozenset({GPU}),
     skew_s=0.3,
 )

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kerf_dra.api.model.devices import DeviceTaintSelector
 from kerf_dra.driver.diagnostics.preflight.cluster import (
     CLASSIC_KINDS,
     ClusterFacts,
@@ -24,10 +25,13 @@ from tests.diagnostics.preflight.facts import (
     NEEDED,
     NODE,
     SERVER,
+    controller_pod,
     definition,
     node,
     offering_class,
+    publish_many,
     published,
+    taint_rule,
     with_card,
 )
 
@@ -150,6 +154,44 @@ CLUSTERS: Sequence[tuple[dict[str, Any], str]] = [
         {"nodes": (node(allocatable={"nvidia.com/mig-1g.10gb": "7"}),)},
         "warning device-plugins: a device plugin hands out nvidia.com/mig-1g.10gb on node-1",
     ),
+    (
+        {"gates": {"DRADeviceTaintRules": True, "DRADeviceTaints": False}},
+        "warning feature-gates: DRADeviceTaintRules is on, and DRADeviceTaints, which it needs, is off",
+    ),
+    (
+        {"gates": {"DRADeviceBindingConditions": True, "DRAResourceClaimDeviceStatus": False}},
+        "warning feature-gates: DRADeviceBindingConditions is on, and DRAResourceClaimDeviceStatus, which it needs, is",
+    ),
+    ({"taint_rules": FORBIDDEN}, "warning taint-rules: DeviceTaintRules cannot be read: GET /x"),
+    (
+        {"taint_rules": (taint_rule("all", None),)},
+        "problem taint-rules: DeviceTaintRule all has no selector, which means all devices of all drivers: every pod",
+    ),
+    (
+        {"taint_rules": (taint_rule("all", DeviceTaintSelector()),)},
+        "problem taint-rules: DeviceTaintRule all has an empty selector, which means all devices of all drivers: every",
+    ),
+    (
+        {"taint_rules": (taint_rule("all", DeviceTaintSelector(driver="")),)},
+        "problem taint-rules: DeviceTaintRule all has an empty selector, which means all devices of all drivers: every",
+    ),
+    (
+        {"taint_rules": (taint_rule("all", None, "NoSchedule"),)},
+        "warning taint-rules: DeviceTaintRule all has no selector, which means all devices of all drivers: no claim",
+    ),
+    (
+        {"taint_rules": (taint_rule("gpus", DeviceTaintSelector(driver=GPU)),)},
+        f"warning taint-rules: DeviceTaintRule gpus taints all devices of {GPU}: every pod that has one",
+    ),
+    ({"pods": FORBIDDEN}, "warning memory: pods of Kerf cannot be read: GET /x"),
+    (
+        {"pods": (controller_pod("120M"),)},
+        "warning memory: the limit of memory of kerf-controller-1 is 120 MB, and the devices of this cluster (1) need",
+    ),
+    (
+        {"pods": (controller_pod("200M"),), "slices": (publish_many(208 * 1000),)},
+        "warning memory: the limit of memory of kerf-controller-1 is 200 MB, and the devices of this cluster (208000)",
+    ),
     ({"skew_s": None}, "warning clock: the API server's answers have no time"),
     ({"skew_s": -9.0}, "warning clock: the API server's clock is 9 s behind this machine's"),
     ({"skew_s": 75.4}, "problem clock: the API server's clock is 75 s ahead of this machine's"),
@@ -174,6 +216,13 @@ HARMLESS: Sequence[dict[str, Any]] = [
     {"nodes": (node("node-2", allocatable={"nvidia.com/gpu": "8"}), node())},
     {"nodes": (node(runtime="cri-o://1.31.0"),)},
     {"skew_s": 1.0},
+    {"taint_rules": (taint_rule("informs", None, "None"),)},
+    {"taint_rules": (taint_rule("theirs", DeviceTaintSelector(driver="gpu.example.com")),)},
+    {"taint_rules": ()},
+    {"pods": (controller_pod(None),)},
+    {"pods": ()},
+    {"pods": (controller_pod("208M"),), "slices": (publish_many(208 * 1000),)},
+    {"gates": {"DRADeviceTaintRules": False, "DRADeviceTaints": True}},
 ]
 
 
