@@ -39,7 +39,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         served.headers.append(dict(self.headers))
         if (target := served.redirects.get(self.path)) is not None:
             self._answer(302, b"", Location=target)
-        elif self.path in {"/endless", "/slow", "/silent", "/short"}:
+        elif self.path in {"/endless", "/slow", "/silent", "/short", "/trickle", "/trickling-head"}:
             self._misbehave(served)
         elif (content := served.files.get(self.path)) is not None:
             self._answer(200, content)
@@ -54,11 +54,17 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._answer(200, b"x", **{"Content-Length": "10"})
             self.close_connection = True
             return
+        if self.path == "/trickling-head":
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
+            while not served.released.wait(0.01):
+                self.wfile.write(b"x")
         if self.path != "/silent":
             self._answer(200, None)
             self.wfile.write(b"1\r\nx\r\n")
         while self.path == "/endless" and not served.released.is_set():
             self.wfile.write(b"10000\r\n" + bytes(0x10000) + b"\r\n")
+        while self.path == "/trickle" and not served.released.wait(0.01):
+            self.wfile.write(b"1\r\nx\r\n")
         served.released.wait()
 
     def _answer(self, status: int, content: bytes | None, **headers: str) -> None:

@@ -10,7 +10,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import BinaryIO, Final
 from urllib.parse import urljoin, urlsplit
 
@@ -22,11 +22,43 @@ _REDIRECTS: Final = 5
 _REDIRECTED: Final = frozenset({301, 302, 303, 307, 308})
 _SILENCE_S: Final = 30.0
 """The longest time without a byte."""
+_HEAD_S: Final = 30.0
+"""The longest time until a server has answered with a complete head, however it sends it."""
 _CHUNK: Final = 256 * 1024
 
 
 class DownloadError(TransientError):
     """A file cannot be read now; the message says why."""
+
+
+class _Deadlines:
+    """The limits of one fetch: the first that passes says so, and its connection is shut down."""
+
+    def __init__(self) -> None:
+        self.passed = ""
+        """Which limit has passed; empty: none."""
+
+    def check(self) -> None:
+        """Raise DownloadError when a limit has passed."""
+        if self.passed:
+            raise DownloadError(self.passed)
+
+    @contextmanager
+    def within(self, limit_s: float, message: str, connection: http.client.HTTPSConnection) -> Iterator[None]:
+        """Shut ``connection`` down when the block takes longer."""
+
+        def end() -> None:
+            self.passed = self.passed or message
+            with suppress(OSError, AttributeError):
+                connection.sock.shutdown(socket.SHUT_RDWR)
+
+        timer = threading.Timer(limit_s, end)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
 
 class TooLongError(DownloadError):
@@ -42,31 +74,38 @@ def download(
     context: ssl.SSLContext,
     is_stopped: Callable[[], bool] = lambda: False,
     environ: Mapping[str, str] = os.environ,
+    head_s: float = _HEAD_S,
 ) -> None:
     """Write what ``url`` has into ``sink``. Raises DownloadError, and InvalidProxyError for a wrong ``HTTPS_PROXY``.
 
-    ``timeout_s`` is the time for all of it, and for what it is redirected to.
+    ``timeout_s`` is the time for all of it, and for what it is redirected to; ``head_s`` that until a server answers.
+    ``is_stopped`` is asked at each chunk.
     """
-    stop = threading.Event()
+    deadlines = _Deadlines()
     try:
         for _ in range(_REDIRECTS + 1):
-            with _open(url, timeout_s, context, stop, environ) as response:
+            with _open(url, (timeout_s, head_s), context, deadlines, environ) as response:
                 if response.status not in _REDIRECTED:
-                    _copy(response, sink, max_bytes, lambda: is_stopped() or stop.is_set())
+                    _copy(response, sink, max_bytes, lambda: is_stopped() or bool(deadlines.passed))
                     return
                 url = _find_target(url, response.getheader("Location"))
     except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: a host name that is none
-        if stop.is_set():
-            raise DownloadError(f"it took more than {timeout_s:g} s") from error
+        if deadlines.passed:
+            raise DownloadError(deadlines.passed) from error
         raise DownloadError(_describe(error)) from error
     raise DownloadError(f"it is redirected more than {_REDIRECTS} times")
 
 
 @contextmanager
 def _open(
-    url: str, timeout_s: float, context: ssl.SSLContext, stop: threading.Event, environ: Mapping[str, str]
+    url: str,
+    limits: tuple[float, float],
+    context: ssl.SSLContext,
+    deadlines: _Deadlines,
+    environ: Mapping[str, str],
 ) -> Iterator[http.client.HTTPResponse]:
-    """Ask for a URL; after ``timeout_s`` the connection is shut down, and ``stop`` is set."""
+    """Ask for a URL within ``limits``, the seconds for all of it and for the head of the answer."""
+    timeout_s, head_s = limits
     parts = urlsplit(url)
     if parts.scheme != "https" or not parts.hostname:
         raise DownloadError(f"it is redirected to {parts.scheme or 'no'} URL: only https is read")
@@ -76,24 +115,16 @@ def _open(
     connection = http.client.HTTPSConnection(*target, timeout=min(_SILENCE_S, timeout_s), context=context)
     if proxy is not None:
         connection.set_tunnel(parts.hostname, port, proxy.headers)
-
-    def end() -> None:
-        stop.set()
-        with suppress(OSError, AttributeError):
-            connection.sock.shutdown(socket.SHUT_RDWR)
-
-    timer = threading.Timer(timeout_s, end)
-    timer.daemon = True
-    timer.start()
-    try:
-        _connect(connection, proxy)
-        query = f"?{parts.query}" if parts.query else ""
-        headers = {"Accept-Encoding": "identity", "User-Agent": "kerf", "Connection": "close"}
-        connection.request("GET", f"{parts.path or '/'}{query}", headers=headers)
-        yield connection.getresponse()
-    finally:
-        timer.cancel()
-        connection.close()
+    query = f"?{parts.query}" if parts.query else ""
+    headers = {"Accept-Encoding": "identity", "User-Agent": "kerf", "Connection": "close"}
+    with closing(connection), deadlines.within(timeout_s, f"it took more than {timeout_s:g} s", connection):
+        with deadlines.within(head_s, f"the server did not answer within {head_s:g} s", connection):
+            _connect(connection, proxy)
+            connection.request("GET", f"{parts.path or '/'}{query}", headers=headers)
+            response = connection.getresponse()
+        deadlines.check()  # a connection that is shut down ends a head, or a body without a length, as a server does
+        yield response
+        deadlines.check()
 
 
 def _connect(connection: http.client.HTTPSConnection, proxy: HttpsProxy | None) -> None:

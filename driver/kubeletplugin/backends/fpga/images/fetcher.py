@@ -1,7 +1,8 @@
 """The thread that brings described image files into the cache, ahead of their use.
 
 A file that fails is tried again after a while, longer each time; meanwhile the function is not offered, and the reason
-is published. The thread holds nothing that another would wait for, and ends with the process.
+is published. A file that comes slowly gives way to others that are due, so that one server keeps none of another's
+waiting for long. The thread holds nothing that another would wait for, and ends with the process.
 """
 
 import logging
@@ -16,12 +17,17 @@ from kerf_dra.api.errors import KerfError
 from kerf_dra.driver.families.fpga.descriptions import ImageReference
 from kerf_dra.driver.families.fpga.refused_images import ImageRefusal
 from kerf_dra.driver.kubeletplugin.backends.fpga.images.cache import ImageCache, NoRoomError
-from kerf_dra.driver.kubeletplugin.backends.fpga.images.download import TooLongError, download
+from kerf_dra.driver.kubeletplugin.backends.fpga.images.download import DownloadError, TooLongError, download
 
 _FIRST_RETRY_S: Final = 30.0
 _LAST_RETRY_S: Final = 1800.0
 """Between two tries of one file: a server that is back is found soon, and one that is gone gets two requests an hour of
 each node."""
+
+_PACE_S: Final = 30.0
+_LEAST_BYTES: Final = 2**20
+"""What comes at least in each ``_PACE_S`` seconds of a fetch for which others wait: at this pace the largest usual
+image, of 100 MB, would take an hour."""
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +47,21 @@ class _Failure:
     refusal: ImageRefusal
     retry_at: float
     delay_s: float
+
+
+@dataclass(slots=True, kw_only=True)
+class _Pace:
+    """How fast a fetch is: the time and the size at the begin of the present interval."""
+
+    since: float
+    size: int = 0
+
+    def is_slow(self, now: float, size: int) -> bool:
+        """Whether an interval has just ended in which too few bytes came."""
+        if now < self.since + _PACE_S:
+            return False
+        came, self.since, self.size = size - self.size, now, size
+        return came < _LEAST_BYTES
 
 
 class ImageFetcher:
@@ -105,7 +126,8 @@ class ImageFetcher:
         """Fetch what is due; returns the seconds until the next try, None: nothing is to be tried again."""
         with self._lock:
             wanted = [image for image in self._wanted if not self._cache.has(image.sha256)]
-        for image in wanted:
+            wanted.sort(key=lambda image: self._failures[image].delay_s if image in self._failures else 0.0)
+        for image in wanted:  # those that have not failed come first
             failure = self._failures.get(image)
             if self._stopped.is_set() or (failure is not None and failure.retry_at > self._now()):
                 continue
@@ -132,13 +154,20 @@ class ImageFetcher:
         found: list[ImageRefusal] = []
 
         def write(file: BinaryIO) -> None:
+            pace = _Pace(since=self._now())
+
+            def is_to_end() -> bool:
+                if pace.is_slow(self._now(), os.fstat(file.fileno()).st_size) and self._is_other_due(image):
+                    raise DownloadError(f"less than {_LEAST_BYTES} bytes came in {_PACE_S:g} s, and other images wait")
+                return self._stopped.is_set()
+
             download(
                 image.url,
                 file,
                 max_bytes=limit,
                 timeout_s=self._limits.timeout_s,
                 context=self._make_context(),
-                is_stopped=self._stopped.is_set,
+                is_stopped=is_to_end,
             )
 
         def check(descriptor: int) -> None:
@@ -160,6 +189,13 @@ class ImageFetcher:
             return ImageRefusal("FetchFailed", f"image {image.name} cannot be fetched or stored: {error}")
         _log.info("image %s was fetched", image.name)
         return None
+
+    def _is_other_due(self, image: ImageReference) -> bool:
+        """Whether another file is to be fetched now, for which a slow one gives way."""
+        with self._lock:
+            others = [other for other in self._wanted if other != image and not self._cache.has(other.sha256)]
+            failures = [self._failures.get(other) for other in others]
+        return any(failure is None or failure.retry_at <= self._now() for failure in failures)
 
     def _note(self, image: ImageReference, refusal: ImageRefusal | None) -> None:
         with self._lock:

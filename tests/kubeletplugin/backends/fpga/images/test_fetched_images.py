@@ -130,6 +130,11 @@ def test_a_server_that_does_not_go_on_is_given_up(path: str, server: ImageServer
         fetch(server.url(path), timeout_s=0.2)
 
 
+def test_a_server_whose_head_does_not_end_is_given_up_early(server: ImageServer) -> None:
+    with pytest.raises(DownloadError, match=r"did not answer within 0\.2 s"):
+        fetch(server.url("/trickling-head"), head_s=0.2)
+
+
 def test_a_server_without_a_trusted_certificate_is_not_asked(server: ImageServer) -> None:
     asked = len(server.asked)
     with pytest.raises(DownloadError, match="certificate"):
@@ -207,21 +212,39 @@ def test_what_a_killed_process_has_left_is_removed_after_a_day(tmp_path: Path) -
 # Fetcher
 
 
+TRICKLING: Final = (("/trickle", b"slow"), ("/other.gbs", b"other"), ("/later.gbs", b"later"))
+"""Files by path, the first of which trickles."""
+
+
 class Fetching:
     """A fetcher whose thread does not run, on a clock that a test turns."""
 
-    def __init__(self, folder: Path, *, max_bytes: int = 1 << 20, cache_bytes: int = 1 << 20) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        max_bytes: int = 1 << 20,
+        cache_bytes: int = 1 << 20,
+        step_s: float = 0.0,
+        timeout_s: float = 60,
+    ) -> None:
+        """``step_s`` is what the clock goes on by each time it is read."""
         self.now = 0.0
+        self.step_s = step_s
         self.refusal: ImageRefusal | None = None
         self.cache = ImageCache(folder / "cache", cache_bytes)
         self.fetcher = ImageFetcher(
             self.cache,
-            FetchLimits(max_bytes=max_bytes, timeout_s=60),
+            FetchLimits(max_bytes=max_bytes, timeout_s=timeout_s),
             check=self.check,
             make_context=trust_server,
-            now=lambda: self.now,
+            now=self.read_clock,
         )
         self.checked: list[bytes] = []
+
+    def read_clock(self) -> float:
+        self.now += self.step_s
+        return self.now
 
     def check(self, _image: ImageReference, descriptor: int) -> ImageRefusal | None:
         self.checked.append(os.read(descriptor, 1 << 20))
@@ -267,6 +290,25 @@ def test_a_file_that_fails_is_tried_again_after_a_while_and_longer_each_time(
     server.files["/late.gbs"] = CONTENT
     assert node.fetcher.fetch_due() is None
     assert node.cache.has(image.sha256)
+
+
+def test_a_file_that_trickles_gives_way_to_others_and_comes_after_them_the_next_time(
+    server: ImageServer, tmp_path: Path
+) -> None:
+    """One server that sent a byte now and then once kept the images of all others waiting for ten minutes a try."""
+    node = Fetching(tmp_path, step_s=20.0, timeout_s=3.0)
+    slow, other, later = (reference(server.url(path), name) for path, name in TRICKLING)
+    server.files |= dict(TRICKLING[1:])
+    node.fetcher.want([slow, other])
+    node.fetcher.fetch_due()
+    assert (node.cache.has(slow.sha256), node.cache.has(other.sha256)) == (False, True)
+    assert "bytes came in 30 s, and other images wait" in node.fetcher.find_state(slow).message
+    node.now += 3600
+    server.asked.clear()
+    node.fetcher.want([slow, later])
+    node.step_s = 0.0
+    node.fetcher.fetch_due()
+    assert server.asked == ["/later.gbs", "/trickle"]
 
 
 def test_a_file_that_is_refused_is_not_stored_and_the_reason_is_said(server: ImageServer, tmp_path: Path) -> None:
