@@ -6,8 +6,9 @@ with its codec; a *method* (``kerf_dra.api.grpc_method``) is one gRPC method wit
 - Kubernetes API: JSON -> ``Kind.decode`` of ``kerf_dra.api.resource``, ``kerf_dra.api.core`` or ``kerf_dra.api.kerf``
   -> model, and back.
 - Kubelet: protobuf -> ``GrpcMethod`` of ``kerf_dra.api.dra`` or ``kerf_dra.api.registration`` -> model, and back.
-- Plugin's checkpoint: ``kerf_dra.api.checkpoint``. Users' documents of kerf.dev: ``kerf_dra.api.kerf.decoder``.
+- Plugin's checkpoint: ``kerf_dra.api.checkpoint``. Users' documents of kerf.dev: ``kerf_dra.api.kerf.decoder``,
+  of other groups: ``kerf_dra.api.manifests``.
 
-Layers, lowest first: ``errors``, ``model``, ``wire`` and ``grpc_method``, the packages of versions. Nothing in ``api``
-imports ``driver`` or ``cdi``.
+Layers, lowest first: ``errors``, ``model``, ``wire`` and ``grpc_method``, the packages of versions, ``manifests``.
+Nothing in ``api`` imports ``driver`` or ``cdi``.
 """

@@ -100,6 +100,12 @@ class PodSchedulingGate(Value):
     name: str
 
 
+class PodSchedulingGroup(Value):
+    """The PodGroup that the scheduler places the pod with (KEP-4671)."""
+
+    pod_group_name: str = ""
+
+
 class PodSpec(Value):
     """The fields of a pod with claims that scheduler and kubelet need."""
 
@@ -115,6 +121,7 @@ class PodSpec(Value):
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] = ()
     scheduling_gates: tuple[PodSchedulingGate, ...] = ()
+    scheduling_group: PodSchedulingGroup | None = None
     scheduler_name: str = ""
     restart_policy: str = "Always"
     termination_grace_period_seconds: int | None = None

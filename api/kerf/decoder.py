@@ -7,7 +7,7 @@ family has.
 All functions raise InvalidDocumentError with every problem of the document, each with its field path.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -58,6 +58,15 @@ def decode_resource_class(document: JsonObject) -> ResourceClass:
     """Decode the ResourceClass in a manifest."""
     resource_class: ResourceClass = _decode_manifest(document, "ResourceClass", ResourceClass)
     return resource_class
+
+
+def read_resource_class(document: JsonObject) -> tuple[ResourceClass | None, Sequence[Problem]]:
+    """Return a manifest's ResourceClass as far as it can be read, None: not at all, and every problem of its shape.
+
+    Its family may have more to say of what could be read (``kerf_dra.driver.families.class_validation``).
+    """
+    found: tuple[ResourceClass | None, Sequence[Problem]] = _read_manifest(document, "ResourceClass", ResourceClass)
+    return found
 
 
 def decode_fpga_object(document: object) -> FpgaShell | FpgaImage:
@@ -118,13 +127,25 @@ def decode_parameters(parameters: JsonObject, path: str) -> ClassParameters | Cl
 
 
 def _decode_manifest(document: Mapping[str, Any], kind: str, type_: Any) -> Any:  # noqa: ANN401  (as _decode)
+    value, problems = _read_manifest(document, kind, type_)
+    if problems:
+        name = _name_of(document)
+        raise InvalidDocumentError(f'{kind} "{name}"' if name else kind, problems)
+    return value
+
+
+def _read_manifest(document: Mapping[str, Any], kind: str, type_: Any) -> tuple[Any, Sequence[Problem]]:  # noqa: ANN401  (as _decode)
     fields = dict(document)
     found = list(_type_problems(fields.pop("apiVersion", None), fields.pop("kind", None), kind))
-    metadata = fields.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, Mapping) else None
-    if not name:
+    if not _name_of(document):
         found.append(Problem("metadata.name", "is required"))
-    return _decode(fields, type_, subject=f'{kind} "{name}"' if name else kind, path="", found=found)
+    value, problems = _read(fields, type_, "")
+    return value, (*found, *problems)
+
+
+def _name_of(document: Mapping[str, Any]) -> object:
+    metadata = document.get("metadata")
+    return metadata.get("name") if isinstance(metadata, Mapping) else None
 
 
 def _decode_stored(held: DiscoveryConfigurationObject | DiscoveredDeviceObject, type_: Any) -> Any:  # noqa: ANN401  (as _decode)
@@ -134,16 +155,21 @@ def _decode_stored(held: DiscoveryConfigurationObject | DiscoveredDeviceObject, 
     )
 
 
-def _decode(document: JsonObject, type_: Any, *, subject: str, path: str, found: list[Problem] | None = None) -> Any:  # noqa: ANN401  (type_ may be a union, which no type variable can say)
-    checked = check_document(document, type_, path)
-    problems = [*(found or ()), *checked.problems]
-    if checked.cleaned is None:
-        raise InvalidDocumentError(subject, problems)
-    value = convert_document(checked.cleaned, type_)
-    problems += find_broken_rules(value, path, unreadable=[problem.path for problem in checked.problems])
+def _decode(document: JsonObject, type_: Any, *, subject: str, path: str) -> Any:  # noqa: ANN401  (type_ may be a union, which no type variable can say)
+    value, problems = _read(document, type_, path)
     if problems:
         raise InvalidDocumentError(subject, problems)
     return value
+
+
+def _read(document: JsonObject, type_: Any, path: str) -> tuple[Any, Sequence[Problem]]:  # noqa: ANN401  (as _decode)
+    """Return what is valid of a document, None: it cannot be read without the rest, and every problem."""
+    checked = check_document(document, type_, path)
+    if checked.cleaned is None:
+        return None, checked.problems
+    value = convert_document(checked.cleaned, type_)
+    broken = find_broken_rules(value, path, unreadable=[problem.path for problem in checked.problems])
+    return value, (*checked.problems, *broken)
 
 
 def _type_problems(api_version: object, kind: object, wanted: str) -> Iterator[Problem]:

@@ -8,7 +8,7 @@ ignore unknown fields. Quantities in Kerf's documents are sizes and must be more
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -16,6 +16,7 @@ from msgspec import inspect
 
 from kerf_dra.api.errors import InvalidQuantityError, Problem
 from kerf_dra.api.kerf.scalar_types import IDENTIFIER
+from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.api.model.printable_text import replace_unprintable
 from kerf_dra.api.model.quantity import Quantity
 from kerf_dra.api.wire import dec_hook
@@ -45,10 +46,13 @@ class CheckedDocument:
     cleaned: object | None
 
 
-def check_document(document: object, type_: Any, path: str = "") -> CheckedDocument:  # noqa: ANN401  (a struct type or a union)
-    """Validate the JSON value ``document`` at ``path`` against a struct type, or a union of tagged ones."""
+def check_document(document: object, type_: Any, path: str = "", *, is_strict: bool = False) -> CheckedDocument:  # noqa: ANN401  (a struct type or a union)
+    """Validate the JSON value ``document`` at ``path`` against a struct type, or a union of tagged ones.
+
+    ``is_strict``: unknown fields are errors in every struct but metadata, whatever the type says of them.
+    """
     problems: list[Problem] = []
-    cleaned = _walk(document, _type_info(type_), path, problems)
+    cleaned = _walk(document, (_strict_type_info if is_strict else _type_info)(type_), path, problems)
     return CheckedDocument(tuple(problems), None if isinstance(cleaned, _Broken) else cleaned)
 
 
@@ -92,6 +96,27 @@ def join_path(path: str, field: str) -> str:
 
 
 _type_info = lru_cache(maxsize=None)(inspect.type_info)
+
+
+@cache
+def _strict_type_info(type_: Any) -> inspect.Type:  # noqa: ANN401  (as check_document)
+    return _forbid_unknown_fields(_type_info(type_))
+
+
+def _forbid_unknown_fields(node: inspect.Type) -> inspect.Type:
+    """Return ``node`` with strict structs. Metadata has more fields than Kerf's type of it, and stays as it is."""
+    replace = msgspec.structs.replace
+    match node:
+        case inspect.StructType() if node.cls is not ObjectMeta:
+            fields = tuple(replace(each, type=_forbid_unknown_fields(each.type)) for each in node.fields)
+            return replace(node, fields=fields, forbid_unknown_fields=True)
+        case inspect.UnionType():
+            return replace(node, types=tuple(map(_forbid_unknown_fields, node.types)))
+        case inspect.VarTupleType():
+            return replace(node, item_type=_forbid_unknown_fields(node.item_type))
+        case inspect.Metadata():
+            return replace(node, type=_forbid_unknown_fields(node.type))
+    return node
 
 
 def _walk(value: object, node: inspect.Type, path: str, problems: list[Problem]) -> object:

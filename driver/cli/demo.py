@@ -41,7 +41,7 @@ from kerf_dra.driver.demo.environment import (
     open_environment,
 )
 from kerf_dra.driver.demo.interruption import Interruption, run_in_folder
-from kerf_dra.driver.demo.manifests import CLASSIC_CHECKS, BadManifestsError, Manifest, load_manifests
+from kerf_dra.driver.demo.manifests import CLASSIC_CHECKS, STANDARD_INPUT, BadManifestsError, Manifest, load_manifests
 from kerf_dra.driver.demo.own_manifests import OwnManifests
 from kerf_dra.driver.demo.report import Report, to_document
 from kerf_dra.driver.demo.scenario import EXAMPLES, Scenario, close_cluster, show_kept_cluster
@@ -100,9 +100,9 @@ class _Geometry(click.ParamType[object]):
     "-f",
     "--filename",
     "files",
-    type=click.Path(path_type=Path),
+    type=click.Path(allow_dash=True, path_type=Path),
     multiple=True,
-    help="Your own manifests instead of the examples: a file or a directory. Repeatable.",
+    help="Your own manifests instead of the examples: a file, a directory, or standard input (-). Repeatable.",
 )
 @option("--nodes", type=click.IntRange(1, 50), default=2, help="How many nodes.")
 @option(
@@ -198,7 +198,7 @@ def command(
     except BadManifestsError as error:
         for line in error.lines:
             print_text(line, err=True)
-        if not all(file.exists() for file in files):
+        if not all(file == STANDARD_INPUT or file.exists() for file in files):
             click.echo(f"Kerf's own examples are in {find_packaged_folder('examples')}", err=True)
         return EXIT_BAD_INPUT
     return anyio.run(run_in_folder, _DemoRun(settings, manifests, display, output))

@@ -1,25 +1,34 @@
 """The manifests of a demo, read from files and checked before anything is applied.
 
-Core kinds are checked by the official client's models, which know every field; kerf.dev kinds and the opaque parameters
-meant for Kerf by ``kerf_dra.api.kerf``. Every problem of every document is found, each with file, document, kind, name
+Core kinds are checked by the official client's models, which know every field; those of ``resource.k8s.io``, which are
+converted to v1, by ``kerf_dra.api.manifests``; kerf.dev kinds and the opaque parameters meant for Kerf by
+``kerf_dra.api.kerf``. Every problem of every document is found, each with file, document, kind, name
 and path.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
-from kerf_dra.api.errors import InvalidDocumentError, KerfError, Problem, UnsupportedError
+from kerf_dra.api.core.scheduling import GROUP as SCHEDULING
+from kerf_dra.api.core.scheduling import VERSIONS as SCHEDULING_VERSIONS
+from kerf_dra.api.errors import InvalidDocumentError, KerfError, Problem
 from kerf_dra.api.kerf.classic_parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS
-from kerf_dra.api.kerf.decoder import decode_device_config, decode_resource_class
+from kerf_dra.api.kerf.decoder import decode_device_config
 from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase
+from kerf_dra.api.kerf.validation import show_name
+from kerf_dra.api.manifests.claim_documents import convert_to_v1
+from kerf_dra.api.manifests.documents import find_document_problems
 from kerf_dra.api.model.base import JsonObject
-from kerf_dra.api.model.names import is_dns_subdomain
+from kerf_dra.api.model.names import is_dns_subdomain, list_names
 from kerf_dra.api.model.printable_text import to_one_line
-from kerf_dra.driver.families.class_validation import check_class
+from kerf_dra.api.resource.registry import VERSIONS
+from kerf_dra.driver.families.class_validation import find_class_problems
 from kerf_dra.driver.families.registry import installed_families
-from kerf_dra.driver.runtime.documents.input_file import describe_read_error, read_file
+from kerf_dra.driver.kube.client_models import find_model_problems
+from kerf_dra.driver.runtime.documents.input_file import describe_read_error, read_file, read_standard_input
 from kerf_dra.driver.runtime.yaml_file import NotYamlError, parse_manifests
 
 Check = Callable[[JsonObject], Iterable[Problem]]
@@ -28,10 +37,6 @@ Checks = Mapping[tuple[str, str], Check]
 
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 """Suffixes of manifests in a directory, as for ``kubectl apply -f DIR``."""
-_QUANTITY_MAPS: Final = frozenset({"limits", "requests", "overhead", "capacity"})
-"""Maps of quantities, in which a bare number is allowed; the client's models require strings."""
-_QUANTITIES: Final = frozenset({"sizeLimit", "divisor"})
-"""Fields that are a quantity."""
 _ORDER: Final = (
     "Namespace",
     "ServiceAccount",
@@ -53,7 +58,13 @@ _ORDER: Final = (
     "Job",
 )
 """Kinds in the order of application: referenced ones first."""
+STANDARD_INPUT: Final = Path("-")
+"""What stands for standard input, as for kubectl."""
 _NAME: Final = "metadata.name"
+_ALIKE: Final = 0.8
+"""How alike a misspelt kind is to the right one (``difflib``): DaemonSet is not meant as StatefulSet."""
+_MOST_CLASSES: Final = 8
+"""Names of classes in a message: twice as many as Kerf's families have."""
 _WORKLOADS: Final = frozenset({"Deployment", "ReplicaSet", "StatefulSet", "Job"})
 """Kinds that make pods from a template."""
 
@@ -124,7 +135,8 @@ def load_manifests(paths: Iterable[Path], checks: "Checks | None" = None) -> lis
         lines.append(f"no manifest in {', '.join(str(path) for path in paths)}")
     if lines:
         raise BadManifestsError(lines)
-    return sorted(manifests, key=lambda manifest: _ORDER.index(manifest.kind))
+    converted = (replace(manifest, body=convert_to_v1(manifest.body)) for manifest in manifests)
+    return sorted(converted, key=lambda manifest: _ORDER.index(manifest.kind))
 
 
 def find_problems(body: JsonObject, checks: "Checks | None" = None) -> list[Problem]:
@@ -133,8 +145,8 @@ def find_problems(body: JsonObject, checks: "Checks | None" = None) -> list[Prob
     kind, api_version = body.get("kind"), body.get("apiVersion")
     check = checks.get((str(api_version), str(kind)))
     if check is None:
-        known = ", ".join(f"{version} {name}" for version, name in checks)
-        return [Problem("kind", f"{api_version} {kind} is not known here; known are {known}")]
+        found = find_document_problems(body) if checks is _CHECKS else []
+        return found or [_describe_unknown_kind(str(api_version), str(kind), checks)]
     found = list(check(body))
     if not any(problem.path == _NAME for problem in found):
         name = _mapping(body.get("metadata")).get("name")
@@ -145,10 +157,19 @@ def find_problems(body: JsonObject, checks: "Checks | None" = None) -> list[Prob
     return found
 
 
+def _describe_unknown_kind(api_version: str, kind: str, checks: Checks) -> Problem:
+    if versions := [version for version, name in checks if name == kind]:
+        return Problem("apiVersion", f"{show_name(api_version)} has no {kind} that is known here; write {versions[0]}")
+    known = list(dict.fromkeys(name for _, name in checks))
+    close = get_close_matches(kind, known, n=1, cutoff=_ALIKE)
+    advice = f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"
+    return Problem("kind", f"{show_name(api_version)} {show_name(kind)} is not known here; {advice}")
+
+
 def _files(path: Path, lines: list[str]) -> Iterator[Path]:
     if path.is_dir():
         yield from sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES)
-    elif path.exists():
+    elif path == STANDARD_INPUT or path.exists():
         yield path
     else:
         lines.append(f"{path}: there is no such file or directory")
@@ -156,7 +177,7 @@ def _files(path: Path, lines: list[str]) -> Iterator[Path]:
 
 def _documents(file: Path, lines: list[str]) -> Iterator[Manifest]:
     try:
-        documents = parse_manifests(read_file(file))
+        documents = parse_manifests(read_standard_input() if file == STANDARD_INPUT else read_file(file))
     except (NotYamlError, OSError) as error:
         lines.append(f"{file}: cannot be read: {describe_read_error(error)}")
         return
@@ -194,11 +215,24 @@ def _find_dangling_references(manifests: Sequence[Manifest]) -> Iterator[str]:
     for manifest in manifests:
         for path, kind, name in _named_claims(manifest.body):
             if (kind, manifest.namespace, name) not in made:
-                yield f"{manifest}: {path}: no {kind} {name} in namespace {manifest.namespace} is given"
+                missing = f"no {kind} {name} in namespace {manifest.namespace} is given"
+                yield f"{manifest}: {path}: {missing}; {_advise(kind, manifest.namespace, name, made)}"
         yield from (f"{manifest}: {problem}" for problem in _find_unknown_container_claims(manifest.body))
         for path, name in named_classes(manifest.body):
             if name not in classes:
-                yield f"{manifest}: {path}: no ResourceClass or DeviceClass {name} is given"
+                close = get_close_matches(name, classes, n=1)
+                known = f"there is {list_names(sorted(classes), _MOST_CLASSES)}: name one of them, or add the class"
+                advice = f"did you mean {close[0]}?" if close else known
+                yield f"{manifest}: {path}: no ResourceClass or DeviceClass {name} is given; {advice}"
+
+
+def _advise(kind: str, namespace: str, name: str, made: Collection[tuple[str, str, str]]) -> str:
+    """Return what to do about an object that no document defines."""
+    if elsewhere := sorted(other for each, other, same in made if (each, same) == (kind, name)):
+        return f"there is one in namespace {elsewhere[0]}, and pods use those of their own: write one namespace in both"
+    names = [each for found, other, each in made if (found, other) == (kind, namespace)]
+    close = get_close_matches(name, names, n=1) or names[:1]
+    return f"did you mean {close[0]}?" if close else "add it to the documents"
 
 
 def _find_unknown_container_claims(body: JsonObject) -> Iterator[str]:
@@ -255,7 +289,7 @@ def named_classes(body: JsonObject) -> Iterator[tuple[str, str]]:
         spec, path = _mapping(spec.get("spec")), "spec.spec"
     for index, request in enumerate(_list(_mapping(spec.get("devices")).get("requests"))):
         at = f"{path}.devices.requests[{index}]"
-        choices = [(f"{at}.exactly", _mapping(request).get("exactly"))]
+        choices = [(at, request), (f"{at}.exactly", _mapping(request).get("exactly"))]  # v1beta1 has it in the request
         alternatives = _list(_mapping(request).get("firstAvailable"))
         choices += [(f"{at}.firstAvailable[{number}]", choice) for number, choice in enumerate(alternatives)]
         for where, choice in choices:
@@ -270,36 +304,37 @@ _CLAIM_FIELDS: Final = {
 }
 
 
-def _check_class(body: JsonObject) -> Iterator[Problem]:
-    try:
-        decoded = decode_resource_class(body)
-        check_class(f'ResourceClass "{decoded.metadata.name}"', decoded.spec, installed_families())
-    except InvalidDocumentError as error:
-        yield from error.problems
+def _check_class(body: JsonObject) -> Iterable[Problem]:
+    return find_class_problems(body, installed_families())
 
 
-def _check_core(model: str, *configs: tuple[str, ...]) -> Check:
-    """Check against a model of the official client, and Kerf's parameters in the lists that ``configs`` lead to."""
+def _check_core(model: str) -> Check:
+    """Check against a model of the official client."""
 
     def check(body: JsonObject) -> Iterator[Problem]:
-        try:
-            import kubernetes.client
-            from pydantic import ValidationError
-        except ModuleNotFoundError as error:
-            raise UnsupportedError(
-                "manifests of core kinds are checked with the Python package kubernetes, which Kerf's image does not "
-                "have: run the demo where Kerf is installed with pip"
-            ) from error
-        try:
-            getattr(kubernetes.client, model).model_validate(body)
-        except ValidationError as error:
-            for found in error.errors():
-                if not _is_number_as_quantity(found):
-                    yield Problem(_path(found["loc"]), _describe(found))
-        for keys in configs:
-            yield from _check_parameters(body, keys)
+        own = list(find_document_problems(body))
+        spec, path = _find_pod_spec(body)
+        if "schedulingGroup" in spec:
+            own.append(Problem(f"{path}.schedulingGroup", "the demo's scheduler places each pod alone: leave it out"))
+        paths = {problem.path for problem in own}
+        yield from own
+        yield from (problem for problem in find_model_problems(body, model) if problem.path not in paths)
 
     return check
+
+
+def _check_claims(*keys: str) -> Check:
+    """Check a document of ``resource.k8s.io``, and Kerf's parameters in the list that ``keys`` lead to."""
+
+    def check(body: JsonObject) -> Iterator[Problem]:
+        yield from find_document_problems(body)
+        yield from _check_parameters(body, keys)
+
+    return check
+
+
+def _check_group(_body: JsonObject) -> Iterator[Problem]:
+    yield Problem("kind", "PodGroup is not known here: the demo's scheduler places each pod alone, so leave groups out")
 
 
 def _check_parameters(body: JsonObject, keys: tuple[str, ...]) -> Iterator[Problem]:
@@ -320,34 +355,6 @@ def _check_parameters(body: JsonObject, keys: tuple[str, ...]) -> Iterator[Probl
                 yield from error.problems
 
 
-def _is_number_as_quantity(found: Mapping[str, Any]) -> bool:
-    location, given = found["loc"], found["input"]
-    is_quantity = location[-1] in _QUANTITIES or (len(location) > 1 and location[-2] in _QUANTITY_MAPS)
-    return (
-        is_quantity
-        and found["type"] == "string_type"
-        and isinstance(given, int | float)
-        and not isinstance(given, bool)
-    )
-
-
-def _path(location: Iterable[str | int]) -> str:
-    path = ""
-    for part in location:
-        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
-    return path
-
-
-def _describe(found: Mapping[str, Any]) -> str:
-    match found["type"]:
-        case "extra_forbidden":
-            return "unknown field"
-        case "missing":
-            return "is required"
-        case _:
-            return f"{str(found['msg']).removeprefix('Input ')}, not {found['input']!r}"
-
-
 def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
@@ -361,13 +368,14 @@ def _check_nothing(_body: JsonObject) -> Iterator[Problem]:
     yield from ()
 
 
+_CLAIM_CHECKS: Final[Mapping[str, Check]] = {
+    "DeviceClass": _check_claims("spec", "config"),
+    "ResourceClaimTemplate": _check_claims("spec", "spec", "devices", "config"),
+    "ResourceClaim": _check_claims("spec", "devices", "config"),
+}
 _CHECKS: Final[Checks] = {
     ("kerf.dev/v1alpha1", "ResourceClass"): _check_class,
-    ("resource.k8s.io/v1", "DeviceClass"): _check_core("V1DeviceClass", ("spec", "config")),
-    ("resource.k8s.io/v1", "ResourceClaimTemplate"): _check_core(
-        "V1ResourceClaimTemplate", ("spec", "spec", "devices", "config")
-    ),
-    ("resource.k8s.io/v1", "ResourceClaim"): _check_core("ResourceV1ResourceClaim", ("spec", "devices", "config")),
+    **{(f"resource.k8s.io/{version}", kind): check for version in VERSIONS for kind, check in _CLAIM_CHECKS.items()},
     ("v1", "Pod"): _check_core("V1Pod"),
     ("v1", "Namespace"): _check_core("V1Namespace"),
     ("v1", "ConfigMap"): _check_core("V1ConfigMap"),
@@ -378,8 +386,9 @@ _CHECKS: Final[Checks] = {
     ("apps/v1", "ReplicaSet"): _check_core("V1ReplicaSet"),
     ("apps/v1", "StatefulSet"): _check_core("V1StatefulSet"),
     ("batch/v1", "Job"): _check_core("V1Job"),
+    **{(f"{SCHEDULING}/{version}", "PodGroup"): _check_group for version in SCHEDULING_VERSIONS},
 }
-"""The kinds that a demo can apply, and their checks."""
+"""The kinds that a demo can apply, and their checks; and PodGroups, which it refuses."""
 
 _CLASSIC_KINDS: Final = (
     *(("resource.k8s.io/v1alpha2", kind) for kind in ("ResourceClass", "ResourceClaimTemplate", "ResourceClaim")),

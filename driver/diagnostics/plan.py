@@ -124,6 +124,7 @@ def plan_workloads(
     *,
     copies: int = 1,
     passed_over: tuple[str, ...] = (),
+    warnings: Sequence[str] = (),
     track: ProgressTracker = without_progress,
 ) -> PlanReport:
     """Return where ``copies`` of all ``workloads``, in their order, would be placed on the nodes of ``cluster``."""
@@ -155,7 +156,7 @@ def plan_workloads(
         sizes=tuple(_compare_sizes(cluster, after)),
         passed_over=passed_over,
         unheeded=find_unsupported((each.claim for workload in workloads for each in workload.claims), cluster.features),
-        warnings=tuple(planner.find_warnings()),
+        warnings=(*warnings, *planner.find_warnings()),
         unjudged=explain_unjudged(cluster) if any(each.pod for each in workloads) else "",
     )
 

@@ -2,24 +2,28 @@
 
 Pods, objects that create pods from a template, claims and claim templates are read. Classes in the manifests are used
 beside those of the cluster, or in their place. A claim or template that no pod of the manifests uses is a workload of
-its own.
+its own. The claims of a PodGroup are shared by its pods.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from kerf_dra.api.core.v1 import PODS, Node, Pod
+from kerf_dra.api.core.scheduling import GROUP as SCHEDULING
+from kerf_dra.api.core.scheduling import PodGroup, pod_group_kind
+from kerf_dra.api.core.v1 import PODS, Node, Pod, PodResourceClaim
 from kerf_dra.api.errors import InvalidDocumentError, KerfError, Problem
 from kerf_dra.api.kerf.decoder import decode_resource_class
 from kerf_dra.api.kerf.v1alpha1 import ResourceClass
+from kerf_dra.api.manifests.claim_documents import convert_to_v1, is_claim_document
+from kerf_dra.api.manifests.documents import find_document_problems
 from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from kerf_dra.api.model.devices import ResourceSlice
 from kerf_dra.api.model.metadata import ObjectMeta
-from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.model.names import ObjectRef, list_names
 from kerf_dra.api.resource.v1 import KINDS
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
 from kerf_dra.driver.diagnostics.errors import QueryError
@@ -81,6 +85,8 @@ class ParsedManifests:
     """The classes of the manifests, compiled."""
     passed_over: tuple[str, ...]
     """Documents of kinds that have nothing to do with devices."""
+    warnings: tuple[str, ...]
+    """What the answer takes for granted of the cluster."""
 
 
 class _PodTemplate(NamedTuple):
@@ -98,6 +104,7 @@ class _Documents:
     templates: dict[ObjectRef, ResourceClaimTemplate] = field(default_factory=dict)
     classes: list[DeviceClass] = field(default_factory=list)
     resource_classes: list[ResourceClass] = field(default_factory=list)
+    groups: dict[ObjectRef, PodGroup] = field(default_factory=dict)
     passed_over: list[str] = field(default_factory=list)
 
 
@@ -126,38 +133,66 @@ def read_workloads(
     for kind, ref, claim in unused:
         claims = (WorkloadClaim(claim, is_shared=False),)
         workloads.append(Workload(kind=kind, name=ref, replicas=1, pod=None, claims=claims))
-    return ParsedManifests(workloads=tuple(workloads), classes=classes, passed_over=tuple(found.passed_over))
+    return ParsedManifests(
+        workloads=tuple(workloads),
+        classes=classes,
+        passed_over=tuple(found.passed_over),
+        warnings=tuple(_warn_of_group_claims(found.groups)),
+    )
+
+
+def _warn_of_group_claims(groups: Mapping[ObjectRef, PodGroup]) -> Iterator[str]:
+    for ref, group in groups.items():
+        if group.spec.resource_claims:
+            names = list_names([entry.name for entry in group.spec.resource_claims])
+            yield (
+                f"PodGroup {ref}: its pods share its claims ({names}) only where the feature gates GenericWorkload and "
+                "DRAWorkloadResourceClaims are on; elsewhere each pod gets a claim of its own"
+            )
 
 
 def _read(found: _Documents, body: JsonObject, namespace: str) -> None:
     key = str(body.get("apiVersion", "")), str(body.get("kind", ""))
+    group, _, version = key[0].partition("/")
     metadata = body.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
     subject = f"{key[1] or 'document'} {metadata.get('name') or metadata.get('generateName') or '(no name)'}"
     namespaced = {**body, "metadata": {"namespace": namespace, **metadata}}
+    if problems := find_document_problems(body):
+        raise InvalidDocumentError(subject, problems)
     try:
         if key in _REPLICA_FIELDS:
             found.pods.append(_read_pod_template(namespaced, key))
         elif key == ("v1", "Pod"):
             found.pods.append(_PodTemplate("Pod", 1, PODS.decode(msgspec.json.encode(namespaced))))
-        elif key == ("resource.k8s.io/v1", "ResourceClaim"):
-            claim = KINDS.resource_claims.decode(msgspec.json.encode(namespaced))
-            found.claims[claim.ref] = claim
-        elif key == ("resource.k8s.io/v1", "ResourceClaimTemplate"):
-            template = KINDS.resource_claim_templates.decode(msgspec.json.encode(namespaced))
-            found.templates[template.ref] = template
-        elif key == ("resource.k8s.io/v1", "DeviceClass"):
-            found.classes.append(KINDS.device_classes.decode(msgspec.json.encode(body)))
+        elif is_claim_document(body):
+            _read_claim_document(found, body if key[1] == "DeviceClass" else namespaced)
+        elif (group, key[1]) == (SCHEDULING, "PodGroup"):
+            pod_group = pod_group_kind(version).decode(msgspec.json.encode(namespaced))
+            found.groups[pod_group.ref] = pod_group
         elif key == ("kerf.dev/v1alpha1", "ResourceClass"):
             found.resource_classes.append(decode_resource_class(body))
-        elif key[0].startswith("resource.k8s.io/"):
-            raise InvalidDocumentError(subject, [Problem("apiVersion", f"is {key[0]}; write resource.k8s.io/v1")])
         else:
             found.passed_over.append(subject)
     except InvalidDocumentError:
         raise
     except KerfError as error:
         raise InvalidDocumentError(subject, [Problem("", str(error))]) from error
+
+
+def _read_claim_document(found: _Documents, body: JsonObject) -> None:
+    """Read a document of ``resource.k8s.io`` in any version that the API server converts."""
+    converted = convert_to_v1(body)
+    data = msgspec.json.encode(converted)
+    match converted["kind"]:
+        case "ResourceClaim":
+            claim = KINDS.resource_claims.decode(data)
+            found.claims[claim.ref] = claim
+        case "ResourceClaimTemplate":
+            template = KINDS.resource_claim_templates.decode(data)
+            found.templates[template.ref] = template
+        case _:
+            found.classes.append(KINDS.device_classes.decode(data))
 
 
 def _read_pod_template(body: JsonObject, key: tuple[str, str]) -> _PodTemplate:
@@ -191,7 +226,10 @@ def _build_workload(
         else:
             ref = ObjectRef(namespace, entry.resource_claim_template_name or "")
             own = _look_up("ResourceClaimTemplate", ref, {**cluster.templates, **found.templates})
-            claims.append(WorkloadClaim(_claim_of(own, ObjectRef(namespace, entry.name)), is_shared=False))
+            group = _find_group_of(entry, template, found.groups)
+            of_group = f"{group}/{entry.name}"  # no claim of the cluster has a slash in its name
+            own_name = ObjectRef(namespace, entry.name if group is None else of_group)
+            claims.append(WorkloadClaim(_claim_of(own, own_name), is_shared=group is not None))
         used.add(ref)
     extended = expected_claim(pod, classes.values())
     if extended is not None:
@@ -205,6 +243,27 @@ def _build_workload(
         claims=tuple(claims),
         resources=cluster.resource_use.find_wanted(pod),
     )
+
+
+def _find_group_of(entry: PodResourceClaim, template: _PodTemplate, groups: Mapping[ObjectRef, PodGroup]) -> str | None:
+    """Return the PodGroup whose claim a pod's entry stands for: it has one of the same name and template (KEP-5729).
+
+    Raises InvalidDocumentError if it is not known which claims the pod's group has.
+    """
+    pod, membership = template.pod, template.pod.spec.scheduling_group
+    if membership is None or not membership.pod_group_name:
+        return None
+    group = groups.get(ObjectRef(pod.metadata.namespace, membership.pod_group_name))
+    if group is None:
+        message = (
+            f"no PodGroup {membership.pod_group_name} is in the documents, so whether claim {entry.name} is the "
+            "group's or the pod's own is not known: add the PodGroup to the documents"
+        )
+        subject = f"{template.kind} {pod.metadata.name}"
+        raise InvalidDocumentError(subject, [Problem("spec.schedulingGroup.podGroupName", message)])
+    shared = {(each.name, each.resource_claim_template_name) for each in group.spec.resource_claims}
+    is_shared = (entry.name, entry.resource_claim_template_name) in shared
+    return membership.pod_group_name if is_shared else None
 
 
 def _look_up(kind: str, ref: ObjectRef, known: Mapping[ObjectRef, T]) -> T:

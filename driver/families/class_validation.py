@@ -15,10 +15,11 @@ from typing import Final
 import msgspec
 
 from kerf_dra.api.errors import InvalidDocumentError, Problem
-from kerf_dra.api.kerf.decoder import decode_device_config
+from kerf_dra.api.kerf.decoder import decode_device_config, read_resource_class
 from kerf_dra.api.kerf.v1alpha1 import API_VERSION, DeviceConfigBase, ResourceClassSpec
 from kerf_dra.api.kerf.validation import suggest
 from kerf_dra.api.model import device_attributes as v
+from kerf_dra.api.model.base import JsonObject
 from kerf_dra.driver.families.base import CLASS_FIELDS, Family
 
 _UNSET: Final = ResourceClassSpec(device="any")
@@ -71,6 +72,19 @@ def check_class(document: str, spec: ResourceClassSpec, families: Mapping[str, F
     if problems := list(_impossible(required, family)):
         raise InvalidDocumentError(document, problems)
     return FamilyClass(family, config, required)
+
+
+def find_class_problems(document: JsonObject, families: Mapping[str, Family]) -> list[Problem]:
+    """Find every problem of a ResourceClass's manifest: those of its shape, and those that its family has with it."""
+    resource_class, problems = read_resource_class(document)
+    found = list(problems)
+    if resource_class is not None:
+        try:
+            check_class("ResourceClass", resource_class.spec, families)
+        except InvalidDocumentError as error:
+            paths = {problem.path for problem in found}  # a field with a problem was left out, and may seem missing
+            found += (problem for problem in error.problems if problem.path not in paths)
+    return found
 
 
 def _unused_fields(spec: ResourceClassSpec, family: Family) -> Iterator[Problem]:

@@ -1,5 +1,6 @@
 """Manifests are checked before anything is applied, and all problems are reported at once."""
 
+import io
 import sys
 from pathlib import Path
 
@@ -179,3 +180,92 @@ def test_a_container_that_names_no_claim_of_its_pod_is_found_before_anything_sta
             "spec.resourceClaims; the pod has gpu"
         ),
     )
+
+
+FLAT = TEMPLATE.replace("resource.k8s.io/v1", "resource.k8s.io/v1beta1").replace(
+    "exactly: {deviceClassName: small}", "deviceClassName: small"
+)
+
+
+def test_a_manifest_of_any_version_that_the_api_server_converts_is_applied_as_v1(tmp_path: Path) -> None:
+    [flat] = [each for each in load_manifests([write(tmp_path, CLASS, FLAT, POD)]) if each.kind.endswith("Template")]
+    [v1] = [each for each in load_manifests([write(tmp_path, CLASS, TEMPLATE, POD)]) if each.kind.endswith("Template")]
+    assert flat.body["apiVersion"] == "resource.k8s.io/v1"
+    assert flat.body["spec"]["spec"]["devices"] == v1.body["spec"]["spec"]["devices"]
+    missing = write(tmp_path, FLAT.replace("deviceClassName: small", "deviceClassName: big"))
+    assert "spec.spec.devices.requests[0].deviceClassName: no ResourceClass or DeviceClass big" in lines_of(missing)[0]
+
+
+GROUP = "apiVersion: scheduling.k8s.io/v1beta1\nkind: PodGroup\nmetadata: {name: g}\n"
+WITHOUT_ROOM = TEMPLATE.replace("name: small}\nspec", "name: small, namespace: team}\nspec")
+FORMS = {
+    "the form of v1beta1 in v1": (
+        [CLASS, TEMPLATE.replace("exactly: {deviceClassName: small}", "deviceClassName: small")],
+        'requests[0].deviceClassName: unknown field; v1 has it below "exactly": write exactly: {deviceClassName: ...}',
+    ),
+    "a pod in the form of Kubernetes 1.30": (
+        [
+            CLASS,
+            TEMPLATE,
+            POD.replace("resourceClaimTemplateName: small", "source: {resourceClaimTemplateName: small}"),
+        ],
+        "spec.resourceClaims[0].source: unknown field; Kubernetes 1.31 and later have its fields in the entry itself",
+    ),
+    "a misspelt field of a pod": ([POD.replace("image", "imgae")], 'imgae: unknown field; did you mean "image"?'),
+    "a misspelt field in a list of a workload": (
+        ["apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec: {selector: {matchLabel: {}}}\n"],
+        'spec.selector.matchLabel: unknown field; did you mean "matchLabels"?',
+    ),
+    "a misspelt kind": ([POD.replace("Pod", "Podd")], "kind: v1 Podd is not known here; did you mean Pod?"),
+    "another version of a kind": (
+        [POD.replace("v1", "v2")],
+        "apiVersion: v2 has no Pod that is known here; write v1",
+    ),
+    "a version that is not converted": (
+        [TEMPLATE.replace("k8s.io/v1", "k8s.io/v1alpha3")],
+        "is not a version that Kubernetes 1.32 and later convert",
+    ),
+    "a template in another namespace": (
+        [CLASS, WITHOUT_ROOM, POD],
+        (
+            "no ResourceClaimTemplate small in namespace default is given; there is one in namespace team, and pods "
+            "use those of their own: write one namespace in both"
+        ),
+    ),
+    "a misspelt template": (
+        [CLASS, TEMPLATE, POD.replace("TemplateName: small", "TemplateName: smal")],
+        "no ResourceClaimTemplate smal in namespace default is given; did you mean small?",
+    ),
+    "a misspelt class": (
+        [CLASS, TEMPLATE.replace("Name: small", "Name: smal")],
+        "no ResourceClass or DeviceClass smal is given; did you mean small?",
+    ),
+    "a class that only the cluster has": (
+        [TEMPLATE.replace("Name: small", "Name: gold")],
+        "gold is given; there is fpga.kerf.dev, gpu-intel.kerf.dev, gpu.kerf.dev",
+    ),
+    "a group of pods": ([GROUP], "kind: PodGroup is not known here: the demo's scheduler places each pod alone"),
+    "a pod of a group": (
+        [CLASS, TEMPLATE, POD + "  schedulingGroup: {podGroupName: g}\n"],
+        "spec.schedulingGroup: the demo's scheduler places each pod alone: leave it out",
+    ),
+}
+
+
+@pytest.mark.parametrize(("documents", "line"), FORMS.values(), ids=FORMS.keys())
+def test_a_problem_says_what_to_write_instead(tmp_path: Path, documents: list[str], line: str) -> None:
+    assert any(line in told for told in lines_of(write(tmp_path, *documents)))
+
+
+def test_a_field_is_reported_once_by_all_checks_of_a_document(tmp_path: Path) -> None:
+    bad = POD.replace("claims: [{name: gpu}]", "claims: [{nam: gpu}]")
+    paths = [line.split(": ")[3] for line in lines_of(write(tmp_path, CLASS, TEMPLATE, bad)) if "resources" in line]
+    assert paths.count("spec.containers[0].resources.claims[0].nam") == 1
+
+
+def test_manifests_are_read_from_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(POD.encode())))
+    kinds = [each.kind for each in load_manifests([Path("-"), write(tmp_path, CLASS, TEMPLATE)])]
+    assert kinds == ["ResourceClass", "ResourceClaimTemplate", "Pod"]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a: [\n")))
+    assert lines_of(Path("-"))[0].startswith("-: cannot be read: ")

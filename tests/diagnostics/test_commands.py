@@ -1,6 +1,7 @@
 """``kerf why``, ``plan``, ``frag`` and ``gather`` from the command line, on dumps."""
 
 import gzip
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -260,3 +261,45 @@ def test_a_long_answer_tells_how_far_it_is(capsys: pytest.CaptureFixture[str]) -
 def test_compressed_dumps_are_gzip(dump: str) -> None:
     data = Path(dump).read_bytes()
     assert decode_dump(gzip.decompress(data), dump) == decode_dump(data, dump)
+
+
+def test_plan_names_file_document_and_field_of_every_problem_of_every_document(
+    run: Run, dump: str, tmp_path: Path
+) -> None:
+    """A pod in the form of Kubernetes 1.30 was once answered by "there is no ResourceClaimTemplate default/"."""
+    first, second = tmp_path / "class.yaml", tmp_path / "pods.yaml"
+    first.write_text(
+        "{apiVersion: kerf.dev/v1alpha1, kind: ResourceClass, metadata: {name: c}, "
+        "spec: {device: gpu, profil: 1g.10gb, minimum: {mem: 10Gi}}}"
+    )
+    old = {"name": "gpu", "source": {"resourceClaimName": "n"}}
+    second.write_text(
+        yaml.safe_dump_all(
+            [
+                {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "fine"}},
+                {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"resourceClaims": [old]}},
+            ]
+        )
+    )
+    code, out, err = run("plan", "-f", str(first), "-f", str(second), "--from", dump)
+    assert (code, out) == (2, "")
+    assert err.splitlines() == [
+        f'{first}: document 1: ResourceClass c: spec.profil: unknown field; did you mean "profile"?',
+        f'{first}: document 1: ResourceClass c: spec.minimum.mem: is not a size of device: gpu; did you mean "memory"?',
+        (
+            f"{second}: document 2: Pod p: spec.resourceClaims[0].source: unknown field; Kubernetes 1.31 and later "
+            "have its fields in the entry itself: write resourceClaimName: n beside name"
+        ),
+    ]
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+def test_plan_reads_what_claim_prints_in_every_version(
+    run: Run, dump: str, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    _, printed, _ = run("claim", "gpu", "--profile", "1g.10gb", "--class", "1g-10gb", "--api-version", version)
+    monkeypatch.setattr("sys.stdin", io.StringIO(printed))
+    code, out, _ = run("plan", "-f", "-", "--from", dump)
+    assert out.startswith("1 of 1 would wait"), "nothing is left of the card"
+    assert "on node-1: default/c0" in out, "another partition of this size would have to go"
+    assert code == 1

@@ -1,5 +1,6 @@
 """Plans: where workloads would be placed, and how many more would fit."""
 
+import re
 from typing import Any
 
 import pytest
@@ -193,10 +194,13 @@ BAD: dict[str, tuple[Document, type[Exception], str]] = {
         InvalidDocumentError,
         "Pod p: cannot read a Pod of v1",
     ),
-    "another version": (
-        {**template("t", "x"), "apiVersion": "resource.k8s.io/v1beta1"},
+    "a version that no later release converts": (
+        {**template("t", "x"), "apiVersion": "resource.k8s.io/v1alpha3"},
         InvalidDocumentError,
-        "apiVersion: is resource.k8s.io/v1beta1; write resource.k8s.io/v1",
+        (
+            'apiVersion: "resource.k8s.io/v1alpha3" is not a version that Kubernetes 1.32 and later convert (v1, '
+            'v1beta2, v1beta1): write resource.k8s.io/v1, which has the fields of a request below "exactly"'
+        ),
     ),
     "replicas that are no number": (
         {
@@ -224,7 +228,7 @@ BAD: dict[str, tuple[Document, type[Exception], str]] = {
 @pytest.mark.parametrize("case", BAD.values(), ids=BAD.keys())
 def test_bad_documents_are_refused_with_their_names(case: tuple[Document, type[Exception], str]) -> None:
     document, error, message = case
-    with pytest.raises(error, match=message.replace(".", r"\.")):
+    with pytest.raises(error, match=re.escape(message)):
         plan_documents(gpu_cluster(), document)
 
 
@@ -264,3 +268,71 @@ def test_a_plan_is_what_placing_one_after_the_other_gives() -> None:
         if result is not None
     ]
     assert replace(now, claims=()) == gpu_cluster(2, 2)
+
+
+def flat(body: Document) -> Document:
+    """Return a template in the form of v1beta1."""
+    requests = [{"name": each["name"], **each["exactly"]} for each in body["spec"]["spec"]["devices"]["requests"]]
+    spec = {"spec": {"devices": {"requests": requests}}}
+    return {**body, "apiVersion": "resource.k8s.io/v1beta1", "spec": spec}
+
+
+def test_a_plan_is_the_same_in_every_version_that_the_api_server_converts() -> None:
+    wanted = template("t", "3g-40gb", "1g-10gb")
+    expected = devices(plan_documents(gpu_cluster(), wanted, pod("p", by_template("t"))))
+    assert len(expected) == 2
+    for body in (flat(wanted), {**wanted, "apiVersion": "resource.k8s.io/v1beta2"}):
+        assert devices(plan_documents(gpu_cluster(), body, pod("p", by_template("t")))) == expected
+
+
+def pod_group(name: str, *claims: Document) -> Document:
+    entries = [{"name": f"c{index}", **each} for index, each in enumerate(claims)]
+    return {
+        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": name},
+        "spec": {"resourceClaims": entries},
+    }
+
+
+IN_GROUP = {"schedulingGroup": {"podGroupName": "team"}}
+
+
+def test_pods_of_a_group_share_its_claims() -> None:
+    """Each pod of a PodGroup was once planned with a claim of its own, which is another number of devices."""
+    documents = (
+        template("t", "3g-40gb"),
+        pod_group("team", by_template("t")),
+        pod("p", by_template("t"), **IN_GROUP),
+        pod("q", by_template("t"), **IN_GROUP),
+        pod("alone", by_template("t")),
+    )
+    answer = plan_documents(gpu_cluster(), *documents)
+    assert answer.fits
+    of_pods = [(each.demand, [device.claim for device in each.devices]) for each in answer.placed]
+    assert of_pods == [("Pod default/p", ["team/c0"]), ("Pod default/q", []), ("Pod default/alone", ["c0"])]
+
+
+@pytest.mark.parametrize("entry", [{"name": "other", **by_template("t")}, {"name": "c0", **by_template("u")}])
+def test_an_entry_that_its_group_has_not_is_the_pods_own(entry: Document) -> None:
+    pods = [{**pod(name, **IN_GROUP), "spec": {**IN_GROUP, "resourceClaims": [entry]}} for name in "pq"]
+    documents = template("t", "3g-40gb"), template("u", "3g-40gb"), pod_group("team", by_template("t")), *pods
+    answer = plan_documents(gpu_cluster(), *documents)
+    assert [len(each.devices) for each in answer.placed if each.demand.startswith("Pod ")] == [1, 1]
+
+
+def test_a_plan_with_claims_of_groups_says_which_feature_gates_it_takes_for_granted() -> None:
+    cluster = ClusterIndex(gpu_cluster())
+    documents = pod_group("team", by_template("t"), by_name("n")), pod_group("idle")
+    assert parse(cluster, *documents).warnings == (
+        (
+            "PodGroup default/team: its pods share its claims (c0, c1) only where the feature gates GenericWorkload "
+            "and DRAWorkloadResourceClaims are on; elsewhere each pod gets a claim of its own"
+        ),
+    )
+
+
+def test_a_pod_of_an_unknown_group_is_not_planned_with_a_claim_of_its_own() -> None:
+    with pytest.raises(InvalidDocumentError, match="no PodGroup team is in the documents"):
+        plan_documents(gpu_cluster(), template("t", "1g-10gb"), pod("p", by_template("t"), **IN_GROUP))
+    assert plan_documents(gpu_cluster(), named("n", "1g-10gb"), pod("p", by_name("n"), **IN_GROUP)).fits

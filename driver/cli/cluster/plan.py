@@ -4,12 +4,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from textwrap import wrap
+from typing import NamedTuple
 
 import click
 
 from kerf_dra.api.core.v1 import Node
 from kerf_dra.api.errors import InvalidDocumentError, Problem
-from kerf_dra.api.kerf.v1alpha1 import ResourceClass
+from kerf_dra.api.kerf.v1alpha1 import API_VERSION, ResourceClass
+from kerf_dra.api.manifests.documents import find_document_problems
 from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.claims import DeviceClass
 from kerf_dra.api.model.devices import ResourceSlice
@@ -30,6 +32,7 @@ from kerf_dra.driver.cli.options.cluster import (
     with_exit_codes,
 )
 from kerf_dra.driver.cli.output import (
+    EXIT_BAD_INPUT,
     EXIT_DOES_NOT_FIT,
     EXIT_NO_ANSWER,
     OutputFormat,
@@ -37,12 +40,14 @@ from kerf_dra.driver.cli.output import (
     make_printable,
     output_formats,
     print_document,
+    print_text,
 )
 from kerf_dra.driver.controller.device_types import device_type_of, known_device_types
 from kerf_dra.driver.controller.structured.class_compiler import compile_class
 from kerf_dra.driver.diagnostics.explain.report import Verdict
 from kerf_dra.driver.diagnostics.plan import Headroom, PlacedCopy, PlanReport, plan_workloads
 from kerf_dra.driver.diagnostics.workload import read_workloads
+from kerf_dra.driver.families.class_validation import find_class_problems
 from kerf_dra.driver.families.registry import installed_families
 from kerf_dra.driver.runtime.documents.input_file import describe_read_error, read_file, read_standard_input
 from kerf_dra.driver.runtime.yaml_file import NotYamlError, parse_manifests
@@ -86,19 +91,31 @@ def command(
 
     Nothing is created. Exit code 0: everything fits; 1: something does not; 2: bad input; 3: no answer.
     """
-    documents = [document for file in files for document in read_documents(file)]
+    documents = [document for file in files for document in read_placed_documents(file)]
     source = read_state(kubeconfig, context, dump)
     require_scheduler_allocation(source, "plan")
+    if problems := [*_find_problems(documents)]:
+        for line in problems:
+            print_text(line, err=True)
+        return EXIT_BAD_INPUT
     cluster = build_cluster_index(source, deadline_s)
     manifests = read_workloads(
-        cluster, documents, namespace=namespace or source.namespace, compile_classes=compile_classes
+        cluster,
+        [each.body for each in documents],
+        namespace=namespace or source.namespace,
+        compile_classes=compile_classes,
     )
     if not manifests.workloads:
         names = ", ".join(map(str, files))
         raise InvalidDocumentError(names, [Problem("", "asks for nothing: there is no pod, claim or claim template")])
     cluster = cluster.with_classes(manifests.classes).restricted_to(choose_nodes(cluster, nodes))
     answer = plan_workloads(
-        cluster, manifests.workloads, copies=copies, passed_over=manifests.passed_over, track=Progress()
+        cluster,
+        manifests.workloads,
+        copies=copies,
+        passed_over=manifests.passed_over,
+        warnings=manifests.warnings,
+        track=Progress(),
     )
     if output in ("text", "wide"):
         click.echo("\n".join(_lines(make_printable(answer), is_wide=output == "wide")))
@@ -134,12 +151,32 @@ def _exit(answer: PlanReport) -> int:
     return 0 if answer.fits else EXIT_DOES_NOT_FIT
 
 
+class PlacedDocument(NamedTuple):
+    """A document, and where it is."""
+
+    file: Path
+    number: int
+    """1-based within the file; all objects of a List have that of the List."""
+    body: JsonObject
+
+    def __str__(self) -> str:
+        metadata = self.body.get("metadata")
+        names = metadata if isinstance(metadata, dict) else {}
+        name = names.get("name") or names.get("generateName") or "without name"
+        return f"{self.file}: document {self.number}: {self.body.get('kind') or 'no kind'} {name}"
+
+
 def read_documents(path: Path) -> Iterator[JsonObject]:
+    """Yield every document of a file, or of the manifests in a directory. Raises InvalidDocumentError."""
+    return (each.body for each in read_placed_documents(path))
+
+
+def read_placed_documents(path: Path) -> Iterator[PlacedDocument]:
     """Yield every document of a file, or of the manifests in a directory. Raises InvalidDocumentError."""
     if path.is_dir():
         for file in sorted(each for each in path.iterdir() if each.suffix in {".yaml", ".yml", ".json"}):
             if not file.is_dir():  # it may be a link to the directory that it is in
-                yield from read_documents(file)
+                yield from read_placed_documents(file)
         return
     try:
         bodies = parse_manifests(read_standard_input() if str(path) == "-" else read_file(path))
@@ -147,12 +184,21 @@ def read_documents(path: Path) -> Iterator[JsonObject]:
         raise InvalidDocumentError(str(path), [Problem("", describe_read_error(error))]) from error
     for number, body in enumerate(bodies, start=1):
         if isinstance(body, dict) and body.get("kind") == "List" and isinstance(body.get("items"), list):
-            yield from (item for item in body["items"] if isinstance(item, dict))
+            yield from (PlacedDocument(path, number, item) for item in body["items"] if isinstance(item, dict))
         elif isinstance(body, dict):
-            yield body
+            yield PlacedDocument(path, number, body)
         elif body is not None:
             message = f"is a {type(body).__name__}, not an object"
             raise InvalidDocumentError(str(path), [Problem(f"document {number}", message)])
+
+
+def _find_problems(documents: Sequence[PlacedDocument]) -> Iterator[str]:
+    """Yield a line for every problem of every document."""
+    for each in documents:
+        problems = find_document_problems(each.body)
+        if each.body.get("apiVersion") == API_VERSION and each.body.get("kind") == "ResourceClass":
+            problems += find_class_problems(each.body, installed_families())
+        yield from (f"{each}: {problem}" for problem in problems)
 
 
 def _lines(answer: PlanReport, *, is_wide: bool) -> Iterator[str]:
