@@ -16,6 +16,7 @@ from kerf_dra.api.core.workloads import WORKLOADS
 from kerf_dra.api.errors import KerfError
 from kerf_dra.api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
 from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.claims import ResourceClaim
 from kerf_dra.api.model.metadata import Object
 from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.api.resource.v1 import KINDS
@@ -48,6 +49,7 @@ from kerf_dra.driver.local.cluster import ClusterSettings, LocalCluster
 from kerf_dra.driver.runtime.boot import read_boot_id
 from kerf_dra.driver.runtime.yaml_file import parse_manifests
 from kerf_dra.driver.scheduling.ineffective_fields import find_ineffective_fields
+from kerf_dra.driver.scheduling.size_notes import PublishedSizes
 
 _FIELD_MANAGER: Final = "kerf-demo"
 _KINDS: Final[Mapping[str, Kind[Any]]] = {
@@ -390,10 +392,23 @@ class DemoEnvironment(DemoCluster):
         found = self.pods.store.get(ObjectRef(pod.namespace, pod.name))
         if found is None:
             return []
-        refs = {entry: ObjectRef(pod.namespace, name) for entry, name in found.claim_names().items()}
-        claims = {entry: claim for entry, ref in refs.items() if (claim := self.claims.store.get(ref))}
         drivers = {slice_.spec.driver for slice_ in self.slices.store.values()}
-        return [*find_ineffective_fields(found, claims, drivers)]
+        return [*find_ineffective_fields(found, self._find_claims(found), drivers)]
+
+    def find_notes(self, pod: PodReport) -> list[str]:
+        """Return which sizes the pod's claims have got that are hardly meant."""
+        found = self.pods.store.get(ObjectRef(pod.namespace, pod.name))
+        claims = self._find_claims(found) if found is not None else {}
+        sizes = PublishedSizes(tuple(self.slices.store.values()))
+        classes = {class_.metadata.name: class_ for class_ in self.device_classes.store.values()}
+        return [
+            f"claim {entry}, {text}" for entry, claim in claims.items() for text in sizes.find_notes(claim, classes)
+        ]
+
+    def _find_claims(self, pod: Pod) -> dict[str, ResourceClaim]:
+        """Return the claims that the pod has, by the name of their entry."""
+        refs = {entry: ObjectRef(pod.metadata.namespace, name) for entry, name in pod.claim_names().items()}
+        return {entry: claim for entry, ref in refs.items() if (claim := self.claims.store.get(ref))}
 
     def card_states(self) -> tuple[CardState, ...]:
         """Return the cards of the nodes' drivers as their pods use them now."""

@@ -117,7 +117,8 @@ class OwnManifests(PodRunner):
             self.draw_cluster()
             show_containers(self.display, pods)
         of_pods = {pod.ref: self.environment.find_warnings(pod) for pod in pods}
-        report_warnings(self.display, self.report, self.manifests, of_pods)
+        notes = {pod.ref: self.environment.find_notes(pod) for pod in pods}
+        report_warnings(self.display, self.report, self.manifests, of_pods, notes)
 
 
 def _is_alike(earlier: WaitingReport, explanation: Explanation) -> bool:

@@ -138,6 +138,8 @@ class Report:
     """Of the user's ResourceClasses those that are not ready: the controller's message by name."""
     warnings: list[str] = field(default_factory=list)
     """What the user's manifests have that is legal and has no effect."""
+    notes: list[str] = field(default_factory=list)
+    """The sizes that pods get and that are hardly meant."""
     resized: ResizeReport | None = None
     loaded: list[LoadReport] = field(default_factory=list)
     left: LeftoverReport | None = None

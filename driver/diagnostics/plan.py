@@ -32,6 +32,7 @@ from kerf_dra.driver.diagnostics.workload import Workload
 from kerf_dra.driver.scheduling.ineffective_fields import find_ineffective_configurations, find_ineffective_fields
 from kerf_dra.driver.scheduling.node_filter import explain_filter
 from kerf_dra.driver.scheduling.resource_fit import pod_requests
+from kerf_dra.driver.scheduling.size_notes import PublishedSizes
 
 MOST_COUNTED: Final = 1000
 """Copies of a workload that are counted beyond the plan: users need no more exact number than "at least 1000"."""
@@ -114,6 +115,8 @@ class PlanReport:
     """Features that the workloads use and the cluster ignores, each with its feature gate."""
     warnings: tuple[str, ...]
     """What the documents have that is legal and has no effect."""
+    notes: tuple[str, ...]
+    """The sizes that the workloads get and that are hardly meant."""
     unjudged: str
     """Why CPU and memory are not judged; empty: they are, or no pod is planned."""
 
@@ -157,6 +160,7 @@ def plan_workloads(
         passed_over=passed_over,
         unheeded=find_unsupported((each.claim for workload in workloads for each in workload.claims), cluster.features),
         warnings=(*warnings, *planner.find_warnings()),
+        notes=tuple(planner.find_notes()),
         unjudged=explain_unjudged(cluster) if any(each.pod for each in workloads) else "",
     )
 
@@ -275,16 +279,31 @@ class _Planner:
         planned = frozenset(claim.ref for claim in self.allocated)
         return explain_misfit(after, subject, workload.pod, claims, staying=planned, track=track)
 
+    def find_notes(self) -> Iterator[str]:
+        """Yield which sizes of the workloads are hardly meant, with the devices of their first copies."""
+        sizes = PublishedSizes(self._cluster.slices)
+        allocated = {claim.ref: claim for claim in self.allocated}
+        for workload in self._workloads:
+            for claim in self._list_first_claims(workload, allocated):
+                notes = sizes.find_notes(claim, self._cluster.classes)
+                yield from (f"{workload}: claim {claim.metadata.name}, {text}" for text in notes)
+
+    def _list_first_claims(
+        self, workload: Workload, allocated: Mapping[ObjectRef, ResourceClaim]
+    ) -> list[ResourceClaim]:
+        """Return the claims of a workload's first copy under their own names, as they are among ``allocated``."""
+        return [
+            _replace(allocated.get(claim.ref, claim), metadata=each.claim.metadata)
+            for claim, each in zip(self._claims(workload, 1), workload.claims, strict=True)
+        ]
+
     def find_warnings(self) -> Iterator[str]:
         """Yield what the workloads have that has no effect, with the devices of their first copies."""
         drivers = {pool.driver for pool in self._cluster.slices.by_pool}
         allocated = {claim.ref: claim for claim in self.allocated}
         has_pods = any(each.pod for each in self._workloads)
         for workload in self._workloads:
-            claims = [
-                _replace(allocated.get(claim.ref, claim), metadata=each.claim.metadata)
-                for claim, each in zip(self._claims(workload, 1), workload.claims, strict=True)
-            ]
+            claims = self._list_first_claims(workload, allocated)
             if workload.pod is not None:
                 entries = (entry.name for entry in workload.pod.spec.resource_claims)
                 found = [*find_ineffective_fields(workload.pod, dict(zip(entries, claims, strict=False)), drivers)]

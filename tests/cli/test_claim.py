@@ -66,8 +66,8 @@ def expressions(document: Mapping[str, Any]) -> list[str]:
 
 
 def test_a_template_for_a_size_names_the_familys_own_class(run: Run) -> None:
-    code, out, err = run("gpu", "--memory", "18Gi", "--count", "2", "--same-card")
-    assert (code, err) == (0, "")
+    code, out, _ = run("gpu", "--memory", "18Gi", "--count", "2", "--same-card")
+    assert code == 0
     assert yaml.safe_load(out) == {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaimTemplate",
@@ -246,3 +246,65 @@ def test_a_family_of_a_third_party_brings_its_own_words(monkeypatch: pytest.Monk
     for expression in found:
         compile_selector(expression)
     assert devices(yaml.safe_load(out))["requests"][0]["exactly"]["deviceClassName"] == "odd.example.com"
+
+
+def test_a_request_just_above_a_size_is_noted_beside_the_template(run: Run) -> None:
+    """10Gi, 20Gi and 40Gi each took twice the partition whose name has the number, without a word."""
+    code, out, err = run("gpu", "--memory", "20Gi")
+    assert code == 0
+    assert yaml.safe_load(out)["kind"] == "ResourceClaimTemplate", "notes are not part of the document"
+    assert err.splitlines() == [
+        (
+            "note: 20Gi is 0.5 GiB more than a 1g.20gb of a100-80gb has: it takes a 3g.40gb. 19Gi or 20G take the "
+            "1g.20gb; so it is with h100-80gb-sxm, h100-80gb-pcie"
+        ),
+        (
+            "note: 20Gi is 0.5 GiB more than a 3g.20gb of a100-40gb has: it takes a 7g.40gb. 19Gi or 20G take the "
+            "3g.20gb"
+        ),
+    ]
+    _, _, of_model = run("gpu", "--memory", "20Gi", "--model", "h100-80gb-sxm")
+    assert of_model == (
+        "note: 20Gi is 0.4 GiB more than a 1g.20gb of h100-80gb-sxm has: it takes a 3g.40gb. 19Gi or 20G take the "
+        "1g.20gb\n"
+    )
+    assert run("gpu", "--memory", "19Gi", "--model", "h100-80gb-sxm")[2] == ""
+    assert "no device has as much. 79Gi or 80G take the 7g.80gb" in run("gpu", "--memory", "80Gi")[2]
+
+
+@pytest.mark.parametrize(("kind", "field"), [("template", "resourceClaimTemplateName"), ("claim", "resourceClaimName")])
+def test_a_pod_is_printed_whose_container_has_the_devices(run: Run, kind: str, field: str) -> None:
+    """Four names must agree, by hand."""
+    arguments = ("gpu", "--profile", "1g.10gb", "--kind", kind, "--pod", "registry.example/app:1")
+    _, out, _ = run(*arguments)
+    object_, pod = yaml.safe_load_all(out)
+    assert pod["kind"] == "Pod"
+    [entry] = pod["spec"]["resourceClaims"]
+    assert entry == {"name": "gpu", field: object_["metadata"]["name"]}
+    [container] = pod["spec"]["containers"]
+    assert container["image"] == "registry.example/app:1"
+    assert container["resources"]["claims"] == [{"name": entry["name"]}]
+    _, printed, _ = run(*arguments, "-o", "json")
+    whole = json.loads(printed)
+    assert (whole["apiVersion"], whole["kind"], whole["items"]) == ("v1", "List", [object_, pod])
+
+
+def test_devices_may_be_asked_for_on_different_cards(run: Run) -> None:
+    _, out, _ = run("gpu", "--profile", "1g.10gb", "--count", "2", "--distinct-cards")
+    assert devices(yaml.safe_load(out))["constraints"] == [{"distinctAttribute": "gpu.kerf.dev/uuid"}]
+    assert "2 of the smallest free devices of gpu.kerf.dev on different cards" in out
+    assert "constraints" not in devices(yaml.safe_load(run("gpu", "--distinct-cards")[1])), "one device is on one card"
+    code, _, err = run("gpu", "--count", "2", "--same-card", "--distinct-cards")
+    assert code == 2
+    assert "--same-card and --distinct-cards exclude each other" in err
+
+
+def test_several_partitions_come_with_a_note_about_cuda(run: Run) -> None:
+    said = "a process that uses CUDA sees one MIG device"
+    assert said in run("gpu", "--profile", "1g.10gb", "--count", "2")[2]
+    for arguments in (
+        ["gpu", "--profile", "1g.10gb"],
+        ["gpu", "--cut", "whole", "--count", "2"],
+        ["fpga", "--count", "2"],
+    ):
+        assert said not in run(*arguments)[2]

@@ -35,7 +35,6 @@ def test_a_model_is_told_with_its_sources_and_the_rule_of_each_estimate(capsys: 
     assert max(map(len, out.splitlines())) <= 80
     assert out.startswith("Model:        h100-80gb-pcie (gpu)\nProduct:      NVIDIA H100 PCIe\n")
     flat = " ".join(out.split())
-    assert "Partitions: 1g.10gb 1g.10gb+me 1g.20gb 2g.20gb 3g.40gb 4g.40gb 7g.80gb" in flat
     assert "- kubernetes-sigs/dra-driver-nvidia-gpu PR 1018, log: 7g has 114 multiprocessors" in flat
     assert "- multiprocessors of 1g.10gb, 1g.10gb+me, 1g.20gb, 2g.20gb, 3g.40gb, 4g.40gb: the sibling's figure" in flat
     assert "(sibling: h100-80gb-sxm)" in flat
@@ -70,3 +69,27 @@ def test_every_estimate_is_of_a_profile_that_the_model_has() -> None:
     for model in gpu_models():
         parts = {"all", "whole"} | {profile.name for profile in model.profiles}
         assert {one.part for one in figures[model.id].estimated} <= parts
+
+
+def test_the_partitions_of_a_model_are_a_table_with_what_to_ask_for(capsys: pytest.CaptureFixture[str]) -> None:
+    """It listed the names alone: who looked for 20 GB found no size."""
+    _, out, _ = run(capsys, "h100-80gb-sxm")
+    lines = out.splitlines()
+    begin = lines.index("PARTITION   MEMORY   COMPUTE SLICES  MULTIPROCESSORS  PER CARD  UP TO")
+    assert lines[begin + 1 : begin + 9] == [
+        "1g.10gb     9984Mi   1               16               7         9Gi or 10G",
+        "1g.10gb+me  9984Mi   1               16               1         -",
+        "1g.20gb     20096Mi  1               26               4         19Gi or 21G",
+        "2g.20gb     20096Mi  2               32               3         -",
+        "3g.40gb     40448Mi  3               60               2         39Gi or 42G",
+        "4g.40gb     40448Mi  4               64               1         -",
+        "7g.80gb     81152Mi  7               132              1         79Gi or 85G",
+        "whole card  81559Mi  7               132              1         81559Mi",
+    ]
+
+
+@pytest.mark.parametrize("model", [model.id for model in gpu_models()] + [gpu.id for gpu in intel_gpus()])
+def test_the_table_of_every_model_fits_a_terminal(capsys: pytest.CaptureFixture[str], model: str) -> None:
+    _, out, _ = run(capsys, model)
+    assert "PARTITION" in out
+    assert max(map(len, out.splitlines())) <= 80

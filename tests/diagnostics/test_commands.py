@@ -10,6 +10,8 @@ import pytest
 import yaml
 
 from kerf_dra.api.errors import TransientError
+from kerf_dra.api.model.claims import DeviceClassSpec
+from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.driver.cli import main
 from kerf_dra.driver.cli.options.cluster import Progress, with_exit_codes
 from kerf_dra.driver.diagnostics.cluster_state import ClusterState
@@ -83,6 +85,7 @@ def test_why_prints_one_document_for_programs(run: Run, dump: str) -> None:
         "remedies",
         "remedies_searched",
         "warnings",
+        "notes",
     ]
     assert document["verdict"] == "does-not-fit"
     assert document["groups"][0]["reasons"][0]["obstacle"] == "counters"
@@ -191,7 +194,7 @@ def test_a_bad_plan_is_told(
 def test_plan_and_frag_print_documents(run: Run, idle: str, manifests: str) -> None:
     _, out, _ = run("plan", "-f", manifests, "--from", idle, "-o", "json", "--nodes", "node-2")
     document = json.loads(out)
-    about = ["passed_over", "unheeded", "warnings", "unjudged"]
+    about = ["passed_over", "unheeded", "warnings", "notes", "unjudged"]
     assert list(document) == ["fits", "placed", "unplaced", "more", "sizes", *about]
     assert document["placed"][0]["node"] == "node-2"
     _, out, _ = run("frag", "--from", idle, "-o", "yaml")
@@ -303,3 +306,26 @@ def test_plan_reads_what_claim_prints_in_every_version(
     assert out.startswith("1 of 1 would wait"), "nothing is left of the card"
     assert "on node-1: default/c0" in out, "another partition of this size would have to go"
     assert code == 1
+
+
+def test_plan_and_why_note_a_size_that_is_hardly_meant(run: Run, idle: str, tmp_path: Path) -> None:
+    """20Gi took half a card, and nothing said that 19Gi takes a quarter."""
+    _, printed, _ = run("claim", "gpu", "--memory", "20Gi", "--class", "any", "--kind", "claim", "--name", "c")
+    file = tmp_path / "claim.yaml"
+    any_device = "{selectors: [{cel: {expression: 'device.driver == \"gpu.kerf.dev\"'}}]}"
+    kind = "{apiVersion: resource.k8s.io/v1, kind: DeviceClass, metadata: {name: any}"
+    file.write_text(f"{printed}---\n{kind}, spec: {any_device}}}\n")
+    code, out, _ = run("plan", "-f", str(file), "--from", idle)
+    flat = " ".join(out.split())
+    assert code == 0
+    assert "all 1 copy would be placed 3 more" in flat, "a note is no warning"
+    said = "request gpu: 20Gi is 0.4 GiB more than a 1g.20gb of h100-80gb-sxm has: it {} a 3g.40gb. 19Gi or 20G take"
+    assert f"note: ResourceClaim default/c: claim c, {said.format('takes')}" in flat
+    assert max(map(len, out.splitlines()[2:])) <= 80
+    above = 'device.capacity["gpu.kerf.dev"].memory.isGreaterThan(quantity("20Gi"))'
+    waiting = replace(gpu_cluster(), claims=(claim("c", request("gpu", "gpu", above)),))
+    classes = (*waiting.classes, replace(waiting.classes[0], metadata=ObjectMeta(name="gpu"), spec=DeviceClassSpec()))
+    dump = written(replace(waiting, classes=classes), tmp_path / "waiting.json")
+    code, out, _ = run("why", "claim", "c", "--from", dump)
+    assert code == 0
+    assert f"note: claim default/c, {said.format('needs')}" in " ".join(out.split())

@@ -33,13 +33,16 @@ from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.api.model.quantity import Quantity
 from kerf_dra.api.model.semver import parse_version
 from kerf_dra.api.resource.registry import VERSIONS, load_kinds
+from kerf_dra.driver.cli.catalog.claim_notes import describe_near_sizes
 from kerf_dra.driver.cli.options import SubdomainParameter
+from kerf_dra.driver.cli.output import print_text
 from kerf_dra.driver.controller.device_types import DeviceType, largest_of
 from kerf_dra.driver.families import selectors
 from kerf_dra.driver.families.base import Family
 from kerf_dra.driver.families.model_names import UnknownModelError
 from kerf_dra.driver.families.registry import find_families, installed_families
 from kerf_dra.driver.partitions.slice_limits import MAX_VALUE
+from kerf_dra.driver.scheduling.size_notes import DeviceSize
 
 _MAX_COUNT: Final = 32
 """The most devices of a claim (``AllocationResultsMaxSize`` of ``k8s.io/api/resource/v1``)."""
@@ -52,9 +55,16 @@ _LEAST_BYTES: Final = Quantity("1Mi")
 _NOT_OFFERED: Final = frozenset({v.ATTRIBUTE_SHARED, v.ATTRIBUTE_LOADED_FUNCTION, v.ATTRIBUTE_UUID, v.ATTRIBUTE_NODE})
 """Attributes that are no properties to ask for: a class says who gets shares, what is loaded changes, and the others
 name one card or one node. Standard attributes, which have a domain, are for constraints, and may be lists."""
+_CUDA: Final = "cudaComputeCapability"
+"""The attribute of families whose devices are for CUDA."""
 _CUTS: Final = (v.CUT_PARTITION, v.CUT_WHOLE)
 _TEMPLATE: Final = "template"
 _CLAIM: Final = "claim"
+_POD_FIELDS: Final = {_TEMPLATE: "resourceClaimTemplateName", _CLAIM: "resourceClaimName"}
+"""The field of a pod's entry that names an object of each kind."""
+_SAME_CARD: Final = "same-card"
+_DISTINCT_CARDS: Final = "distinct-cards"
+_WHERE: Final = {_SAME_CARD: " on one card", _DISTINCT_CARDS: " on different cards", "": ""}
 
 _Value: TypeAlias = str | int | bool | Quantity
 
@@ -147,7 +157,8 @@ class _DeviceWishes:
     wishes: Sequence[_Wish]
     device_class: str
     count: int
-    is_same_card: bool
+    constraint: str
+    """The option for which cards the devices are on, without the dashes; empty: any."""
 
     @property
     def default_name(self) -> str:
@@ -167,14 +178,46 @@ class _DeviceWishes:
         template = ResourceClaimTemplate(metadata=metadata, spec=ResourceClaimTemplateSpec(spec=spec))
         return kinds.resource_claim_templates.encode(template)
 
+    def build_pod(self, kind: str, name: str, image: str) -> JsonObject:
+        """Return a pod whose only container has the devices of the template or claim ``name``."""
+        entry = {"name": self.family.name, _POD_FIELDS[kind]: name}
+        container = {"name": "main", "image": image, "resources": {"claims": [{"name": self.family.name}]}}
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name},
+            "spec": {"restartPolicy": "Never", "containers": [container], "resourceClaims": [entry]},
+        }
+
+    def find_notes(self) -> Iterator[str]:
+        """Yield what is legal and hardly meant of the amounts and the number of devices."""
+        known = [*_list_known_devices(self.family)]
+        equal = {wish.word.name: wish.value for wish in self.wishes if not wish.word.is_minimum}
+        for wish in self.wishes:
+            if isinstance(wish.value, Quantity):
+                matching = (
+                    each
+                    for each in known
+                    if all(each.attributes.get(name, value) == value for name, value in equal.items())
+                )
+                sizes = (
+                    DeviceSize(each.type.model, each.type.profile, each.type.size(wish.word.name)) for each in matching
+                )
+                yield from describe_near_sizes(wish.value, sizes)
+        if self.count > 1 and equal.get(v.ATTRIBUTE_CUT) != v.CUT_WHOLE and _CUDA in self.family.attributes:
+            yield (
+                "a process that uses CUDA sees one MIG device, whatever its container has: run one process for each "
+                "partition, each with its own CUDA_VISIBLE_DEVICES"
+            )
+
     def explain(self, kind: str, name: str) -> Iterator[str]:
         """Yield the lines of a comment that says what the object asks for and how a pod uses it."""
         pods = "each pod" if kind == _TEMPLATE else "all pods that name it together"
         what = "the smallest free device" if self.count == 1 else f"{self.count} of the smallest free devices"
-        where = " on one card" if self.is_same_card else ""
+        where = _WHERE[self.constraint]
         yield f"For {pods}: {what} of {self.family.driver}{where}{' with' if self.wishes else ''}"
         yield from (f"  {wish}" for wish in self.wishes)
-        field = "resourceClaimTemplateName" if kind == _TEMPLATE else "resourceClaimName"
+        field = _POD_FIELDS[kind]
         yield "In the pod:"
         yield "  resourceClaims:"
         entry = {"name": self.family.name, field: name}  # a name such as 123 or "on" needs quotes
@@ -192,10 +235,14 @@ class _DeviceWishes:
             selectors=selectors.build_selectors(conditions),
             count=self.count if self.count > 1 else None,
         )
-        same = DeviceConstraint(match_attribute=f"{family.driver}/{v.ATTRIBUTE_UUID}")
+        uuid = f"{family.driver}/{v.ATTRIBUTE_UUID}"
+        constraints = {
+            _SAME_CARD: (DeviceConstraint(match_attribute=uuid),),
+            _DISTINCT_CARDS: (DeviceConstraint(distinct_attribute=uuid),),
+        }
         return DeviceClaim(
             requests=(DeviceRequest(name=family.name, exactly=request),),
-            constraints=(same,) if self.is_same_card else (),
+            constraints=constraints.get(self.constraint, ()),
         )
 
 
@@ -239,6 +286,12 @@ def _build_command(family: Family) -> click.Command:
         ),
         click.Option(["--same-card"], is_flag=True, show_envvar=True, help="All devices are on one card."),
         click.Option(
+            ["--distinct-cards"],
+            is_flag=True,
+            show_envvar=True,
+            help="Each device is on a card of its own (feature gate DRAConsumableCapacity, on from Kubernetes 1.36).",
+        ),
+        click.Option(
             ["--class", "device_class"],
             type=SubdomainParameter(),
             show_envvar=True,
@@ -258,6 +311,12 @@ def _build_command(family: Family) -> click.Command:
             help="Name of the object. [default: made from the options]",
         ),
         click.Option(
+            ["--pod", "image"],
+            metavar="IMAGE",
+            show_envvar=True,
+            help="Also print a pod that has the devices, with a container of this image.",
+        ),
+        click.Option(
             ["--api-version"],
             type=click.Choice(VERSIONS),
             default=VERSIONS[0],
@@ -274,30 +333,40 @@ def _build_command(family: Family) -> click.Command:
     def print_claim(
         count: int,
         same_card: bool,
+        distinct_cards: bool,
         device_class: str | None,
         kind: str,
         name: str | None,
+        image: str | None,
         api_version: str,
         output: str,
         **values: _Value | None,
     ) -> None:
+        if same_card and distinct_cards:
+            raise click.UsageError("--same-card and --distinct-cards exclude each other: give one of them")
         given = {key: value for key, value in values.items() if value is not None}
+        constraint = _SAME_CARD if same_card else _DISTINCT_CARDS if distinct_cards else ""
         wishes = [_Wish(word=word, value=given[key]) for key, word in words.items() if key in given]
         claim = _DeviceWishes(
             family=family,
             wishes=_resolve_wishes(family, wishes, words.values(), is_own_class=device_class is None),
             device_class=device_class or family.driver,
             count=count,
-            is_same_card=same_card and count > 1,
+            constraint=constraint if count > 1 else "",
         )
         name = name or claim.default_name
-        document = claim.build_document(kind, name, api_version)
+        documents = [claim.build_document(kind, name, api_version)]
+        if image is not None:
+            documents.append(claim.build_pod(kind, name, image))
+        for note in claim.find_notes():
+            print_text(f"note: {note}", err=True)
         if output == "json":
-            click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+            whole = documents[0] if image is None else {"apiVersion": "v1", "kind": "List", "items": documents}
+            click.echo(json.dumps(whole, indent=2, ensure_ascii=False))
             return
         click.echo("".join(f"# {line}\n" for line in claim.explain(kind, name)), nl=False)
         # No expression is wrapped: in one line it is easier to read and to change.
-        click.echo(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=10_000), nl=False)
+        click.echo(yaml.safe_dump_all(documents, sort_keys=False, allow_unicode=True, width=10_000), nl=False)
 
     return click.Command(
         name=family.name,

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 import click
 
 from kerf_dra.api.wire import to_builtins
+from kerf_dra.driver.cli.catalog.model_table import describe_partitions
 from kerf_dra.driver.cli.output import OutputFormat, format_table, output_formats, print_document
 from kerf_dra.driver.families.base import EVERY, WHOLE, Estimate, ModelFigures
 from kerf_dra.driver.families.model_names import UnknownModelError
@@ -34,7 +35,8 @@ def command(model: str | None, output: OutputFormat) -> None:
     """List the models of cards that the installed families know.
 
     ESTIMATED are the figures that no source gives, of some or all of a model's partitions. With MODEL: its partitions
-    or functions, the sources of all other figures, and how each was estimated. A backend that can ask a card takes the
+    or functions with their sizes, how many a card has of each and the largest request for memory that takes it; the
+    sources of all other figures, and how each was estimated. A backend that can ask a card takes the
     card's own figures.
     """
     models = {name: known for name, known in _read_models().items() if known}
@@ -120,7 +122,8 @@ def _describe(model: _Model) -> str:
         f"Model:        {geometry.model} ({geometry.kind})",
         *(f"{label + ':':<14}{attributes[key]}" for key, label in _ATTRIBUTES.items() if attributes.get(key)),
         f"Units:        {geometry.units} ({geometry.unit})",
-        *_wrap("Partitions:   ", " ".join(_list_parts(geometry))),
+        "",
+        *describe_partitions(geometry),
     ]
     if figures.sources:
         lines += ["", "Sources:", *(line for source in figures.sources for line in _wrap("- ", source))]

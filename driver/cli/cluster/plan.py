@@ -226,11 +226,9 @@ def _lines(answer: PlanReport, *, is_wide: bool) -> Iterator[str]:
         yield format_table(("MODEL", "SIZE", "FREE NOW", "FREE THEN"), rows)
     if answer.unheeded:
         yield f"\nthis cluster ignores {', '.join(answer.unheeded)}: its API server drops the field"
-    for warning in answer.warnings:
+    for text in (*(f"warning: {each}" for each in answer.warnings), *(f"note: {each}" for each in answer.notes)):
         yield ""
-        yield from wrap(
-            f"warning: {warning}", _WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
-        )
+        yield from wrap(text, _WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     if answer.unjudged:
         yield f"\n{answer.unjudged}"
     if answer.passed_over:

@@ -239,9 +239,9 @@ def render_report(answer: WhyReport, width: int = _WIDTH, *, is_wide: bool = Fal
     ):
         yield ""
         yield from _wrapped(f"the scheduler says: {answer.scheduler_says}", width)
-    for warning in answer.warnings:
+    for text in (*(f"warning: {each}" for each in answer.warnings), *(f"note: {each}" for each in answer.notes)):
         yield ""
-        yield from _wrapped(f"warning: {warning}", width)
+        yield from _wrapped(text, width)
 
 
 def _claim(claim: ClaimState) -> Iterator[str]:

@@ -310,6 +310,8 @@ class WhyReport:
     """The number of nodes that were searched for ``remedies``."""
     warnings: tuple[str, ...] = ()
     """What the subject and its claims have that is legal and has no effect."""
+    notes: tuple[str, ...] = ()
+    """The sizes that the subject's claims get, or would get, and that are hardly meant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,6 +52,7 @@ from kerf_dra.driver.diagnostics.explain.report import Cause, CauseCode, Subject
 from kerf_dra.driver.diagnostics.explain.victims import Candidate, find_victims
 from kerf_dra.driver.diagnostics.progress import ProgressTracker, without_progress
 from kerf_dra.driver.scheduling.ineffective_fields import find_ineffective_configurations, find_ineffective_fields
+from kerf_dra.driver.scheduling.size_notes import PublishedSizes
 
 _NODES_INSTEAD: Final = 64
 """Other nodes that are tried for a pod that cannot start on its own: enough for a proposal in large clusters."""
@@ -352,7 +353,14 @@ class _Explainer:
             remedies=victims,
             remedies_searched=searched,
             warnings=tuple(self._find_warnings()),
+            notes=tuple(self._find_notes()),
         )
+
+    def _find_notes(self) -> Iterator[str]:
+        sizes = PublishedSizes(self.cluster.slices)
+        for claim in self.claims.found:
+            notes = sizes.find_notes(claim, self.cluster.classes)
+            yield from (f"claim {claim.ref}, {text}" for text in notes)
 
     def _find_warnings(self) -> Iterator[str]:
         pod, found = self.pod, self.claims.found
