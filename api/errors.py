@@ -13,12 +13,16 @@ Libraries' errors are wrapped where they arise, with their cause chained. Subsys
 what the caller can do.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 _MAX_LISTED: Final = 16
 """Problems that an error's text lists: a person corrects these first, and a log line stays short."""
+
+_BYTES: Final = re.compile(r"(?P<number>[0-9]{1,9}(\.[0-9]{1,9})?) ?(?P<unit>[mgtpMGTP])i?[bB]?")
+"""Bytes as people write them elsewhere, such as 20GB or 20 g."""
 
 
 class KerfError(Exception):
@@ -58,8 +62,11 @@ class InvalidQuantityError(KerfError, ValueError):
 
     def __init__(self, text: object) -> None:
         self.text = text
+        match = _BYTES.fullmatch(str(text)) if isinstance(text, str) else None
+        meant = f"{match['number']}{match['unit'].upper()}" if match else ""
         super().__init__(
             f"{text!r} is not a quantity: write a number with an optional suffix such as 500m, 16, 20Gi or 1e3"
+            + (f"; did you mean {meant} or {meant}i?" if meant else "")
         )
 
 

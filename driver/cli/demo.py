@@ -55,6 +55,7 @@ from kerf_dra.driver.families.gpu.catalog import gpu_model, gpu_models
 from kerf_dra.driver.families.gpu.model import GpuModel
 from kerf_dra.driver.families.model_names import UnknownModelError
 from kerf_dra.driver.kube.http.client import Client
+from kerf_dra.driver.kube.http.errors import InvalidError
 from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice
 from kerf_dra.driver.kubeletplugin.backends.simulated.example_shells import shell, shells
 from kerf_dra.driver.runtime import logs
@@ -240,6 +241,10 @@ class _DemoRun:
         await interruption.pause()
 
     def _fail(self, cluster: DemoCluster, error: KerfError) -> int:
+        if self._settings.files and isinstance(error, InvalidError):  # says all that there is to say
+            self._display.verdict("FAILED The API server refuses a manifest.", is_good=False)
+            print_text(f"kerf demo: {error}", err=True)
+            return EXIT_FAILED
         self._display.verdict("FAILED See the error and the logs.", is_good=False)
         print_text(f"kerf demo: {error}", err=True)
         _show_logs(cluster)

@@ -30,6 +30,7 @@ from kerf_dra.driver.families.registry import installed_families
 from kerf_dra.driver.kube.client_models import find_model_problems
 from kerf_dra.driver.runtime.documents.input_file import describe_read_error, read_file, read_standard_input
 from kerf_dra.driver.runtime.yaml_file import NotYamlError, parse_manifests
+from kerf_dra.driver.scheduling.selector_problems import find_selector_problems
 
 Check = Callable[[JsonObject], Iterable[Problem]]
 Checks = Mapping[tuple[str, str], Check]
@@ -328,6 +329,7 @@ def _check_claims(*keys: str) -> Check:
 
     def check(body: JsonObject) -> Iterator[Problem]:
         yield from find_document_problems(body)
+        yield from find_selector_problems(body)
         yield from _check_parameters(body, keys)
 
     return check

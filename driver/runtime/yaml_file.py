@@ -50,7 +50,16 @@ def parse_manifests(text: str | bytes) -> list[Any]:
     except NotYamlError:
         raise
     except (yaml.YAMLError, ValueError) as error:
-        raise NotYamlError(f"is not YAML: {' '.join(str(error).split())}") from error
+        raise NotYamlError(f"is not YAML: {' '.join(str(error).split())}{_advise(text, error)}") from error
+
+
+def _advise(text: str | bytes, error: Exception) -> str:
+    """Return what to do where the character that cannot be read is a tab, which is no indentation in YAML."""
+    mark = getattr(error, "problem_mark", None)
+    lines = text.splitlines() if mark is not None else []
+    line = lines[mark.line] if mark is not None and mark.line < len(lines) else ""
+    tab = "\t" if isinstance(line, str) else b"\t"
+    return "; it is a tab: indent with spaces" if line[mark.column : mark.column + 1] == tab else ""
 
 
 def parse_request_body(body: bytes) -> Any:  # noqa: ANN401  (whatever is in it)

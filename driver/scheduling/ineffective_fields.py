@@ -46,7 +46,8 @@ def find_ineffective_configurations(name: str, claim: ResourceClaim, drivers: Co
             why = f"driver {each.driver}, and {list_names(sorted(giving))} gives the devices"
         else:
             continue
-        yield f"claim {name}, {each.path}: the parameters are for {why}: they have no effect"
+        step = f"write driver: {min(giving)}, if they are for it, or remove" if giving else "remove"
+        yield f"claim {name}, {each.path}: the parameters are for {why}: they have no effect; {step} the entry"
 
 
 class _Configuration(NamedTuple):

@@ -1,6 +1,7 @@
 """Quantities follow ``k8s.io/apimachinery/pkg/api/resource``."""
 
 import pickle
+import re
 from fractions import Fraction
 
 import pytest
@@ -117,3 +118,18 @@ def test_arbitrary_text_is_a_quantity_or_our_error(text: str) -> None:
         Quantity(text)
     except InvalidQuantityError:
         return
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [("20GB", "20G or 20Gi"), ("20g", "20G or 20Gi"), ("1.5 tib", "1.5T or 1.5Ti"), ("512MiB", "512M or 512Mi")],
+)
+def test_bytes_as_people_write_them_elsewhere_are_named_with_the_suffixes_of_kubernetes(text: str, meant: str) -> None:
+    with pytest.raises(InvalidQuantityError, match=f"; did you mean {re.escape(meant)}\\?$"):
+        Quantity(text)
+
+
+@pytest.mark.parametrize("text", ["20X", "GB", "1gbb", "x20GB"])
+def test_of_other_texts_nothing_is_guessed(text: str) -> None:
+    with pytest.raises(InvalidQuantityError, match=r"such as 500m, 16, 20Gi or 1e3$"):
+        Quantity(text)

@@ -46,6 +46,15 @@ def test_a_name_that_is_like_no_other_is_named_alone() -> None:
     assert answer.message.endswith('selectors[0]: no device has device.attributes["example.com"].xyz')
 
 
+def test_a_name_of_another_driver_is_named_with_the_driver_that_has_it() -> None:
+    """Selectors of one vendor's driver are taken along to another one."""
+    answer = explain('device.attributes["mig.vendor.com"].profile == "1g.10gb"')
+    assert answer.message.endswith(
+        'no device has device.attributes["mig.vendor.com"].profile; devices of gpu.kerf.dev have it: write '
+        'device.attributes["gpu.kerf.dev"].profile'
+    )
+
+
 def test_the_class_is_named_when_it_is_misspelled_there() -> None:
     answer = explain(of_class=f'{DRIVER} && device.attributes["gpu.kerf.dev"].profil == "1g.10gb"')
     assert answer.message == (

@@ -98,7 +98,8 @@ STRAY = {
             [
                 (
                     "Deployment default/d: claim gpu, spec.devices.config[0]: the parameters are for driver "
-                    f"{FOREIGN}, of which no node publishes a device: they have no effect"
+                    f"{FOREIGN}, of which no node publishes a device: they have no effect; write driver: "
+                    "gpu.kerf.dev, if they are for it, or remove the entry"
                 )
             ],
             id="for another driver",

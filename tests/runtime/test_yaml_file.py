@@ -107,6 +107,15 @@ def test_of_a_request_the_first_document_and_of_its_keys_the_last_count() -> Non
         parse_request_body(b"[" * 30_000)
 
 
+@pytest.mark.parametrize("text", ["a:\n\tb: 1\n", b"a:\n  b: 1\n\tc: 2\n"])
+def test_a_tab_is_named_with_what_to_write(text: str | bytes) -> None:
+    with pytest.raises(NotYamlError, match=r"line \d, column 1; it is a tab: indent with spaces$"):
+        parse_manifests(text)
+    with pytest.raises(NotYamlError) as raised:
+        parse_manifests("a: [\n")
+    assert "tab" not in str(raised.value)
+
+
 @given(TREES)
 def test_whatever_has_no_key_twice_is_read_as_pyyaml_reads_it(tree: object) -> None:
     text = yaml.safe_dump_all([tree, tree])

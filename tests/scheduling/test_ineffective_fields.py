@@ -137,19 +137,32 @@ def test_a_claim_that_reaches_no_container_and_a_container_that_reaches_no_claim
 
 
 NOT_PUBLISHED = f"the parameters are for driver {OTHER}, of which no node publishes a device: they have no effect"
-NOT_GIVING = f"the parameters are for driver {OTHER}, and {KERF} gives the devices: they have no effect"
+NOT_GIVING = (
+    f"the parameters are for driver {OTHER}, and {KERF} gives the devices: they have no effect; write driver: {KERF}, "
+    "if they are for it, or remove the entry"
+)
 
 
 @pytest.mark.parametrize(
     ("configured", "published", "said"),
     [
         pytest.param(claim((KERF, ())), {KERF}, [], id="of a driver that publishes"),
-        pytest.param(claim((OTHER, ())), {KERF}, [f"claim c, spec.devices.config[0]: {NOT_PUBLISHED}"], id="of none"),
+        pytest.param(
+            claim((OTHER, ())),
+            {KERF},
+            [f"claim c, spec.devices.config[0]: {NOT_PUBLISHED}; remove the entry"],
+            id="of none",
+        ),
         pytest.param(claim((OTHER, ())), (), [], id="what is published is unknown"),
         pytest.param(
             claim((KERF, ()), (OTHER, ()), results=[("a", KERF), ("b", KERF)]),
             {KERF},
-            [f"claim c, spec.devices.config[1]: {NOT_PUBLISHED}"],
+            [
+                (
+                    f"claim c, spec.devices.config[1]: {NOT_PUBLISHED}; write driver: {KERF}, if they are for it, or "
+                    "remove the entry"
+                )
+            ],
             id="beside one that has an effect",
         ),
         pytest.param(

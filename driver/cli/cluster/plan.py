@@ -11,6 +11,7 @@ import click
 from kerf_dra.api.core.v1 import Node
 from kerf_dra.api.errors import InvalidDocumentError, Problem
 from kerf_dra.api.kerf.v1alpha1 import API_VERSION, ResourceClass
+from kerf_dra.api.manifests.claim_documents import is_claim_document
 from kerf_dra.api.manifests.documents import find_document_problems
 from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.claims import DeviceClass
@@ -51,6 +52,7 @@ from kerf_dra.driver.families.class_validation import find_class_problems
 from kerf_dra.driver.families.registry import installed_families
 from kerf_dra.driver.runtime.documents.input_file import describe_read_error, read_file, read_standard_input
 from kerf_dra.driver.runtime.yaml_file import NotYamlError, parse_manifests
+from kerf_dra.driver.scheduling.selector_problems import find_selector_problems
 
 _WIDTH = 80
 """Columns of sentences, as in ``kerf why``."""
@@ -198,6 +200,8 @@ def _find_problems(documents: Sequence[PlacedDocument]) -> Iterator[str]:
         problems = find_document_problems(each.body)
         if each.body.get("apiVersion") == API_VERSION and each.body.get("kind") == "ResourceClass":
             problems += find_class_problems(each.body, installed_families())
+        if is_claim_document(each.body):
+            problems += find_selector_problems(each.body)
         yield from (f"{each}: {problem}" for problem in problems)
 
 

@@ -202,15 +202,20 @@ def _selectors(
 
 
 def _suggest(read: Read, published: Collection[Read]) -> str:
-    """Return a question after the published name that is meant: the most similar one of the most similar domain."""
+    """Return what is meant: the most similar name of the most similar domain, or the same name of any domain."""
     domain = get_close_matches(read.domain, {known.domain for known in published}, n=1)
     by_id = {
         known.id or "": known
         for known in sorted(published, key=lambda known: known.map == read.map)
         if known.domain in domain
     }
-    near = get_close_matches(read.id or "", by_id, n=1)
-    return f"; did you mean {_path(by_id[near[0]])}?" if near else ""
+    if near := get_close_matches(read.id or "", by_id, n=1):
+        return f"; did you mean {_path(by_id[near[0]])}?"
+    domains = sorted(known.domain for known in published if (known.map, known.id) == (read.map, read.id))
+    if not domains:
+        return ""
+    closest = get_close_matches(read.domain, domains, n=1, cutoff=0)[0]
+    return f"; devices of {list_names(domains)} have it: write {_path(read._replace(domain=closest))}"
 
 
 def _path(read: Read) -> str:
