@@ -21,6 +21,7 @@ from kerf_dra.api.model.metadata import Object
 from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.api.resource.v1 import KINDS
 from kerf_dra.api.wire import Kind, identity_kind
+from kerf_dra.driver.allocation.pools.interned_slices import InternedSlices
 from kerf_dra.driver.demo.hardware import DemoHardware, FoundHardware
 from kerf_dra.driver.demo.observation import (
     CardState,
@@ -398,12 +399,13 @@ class DemoEnvironment(DemoCluster):
     def find_notes(self, pod: PodReport) -> list[str]:
         """Return which sizes the pod's claims have got that are hardly meant."""
         found = self.pods.store.get(ObjectRef(pod.namespace, pod.name))
-        claims = self._find_claims(found) if found is not None else {}
-        sizes = PublishedSizes(tuple(self.slices.store.values()))
+        if found is None:
+            return []
+        claims = self._find_claims(found)
+        sizes = PublishedSizes(InternedSlices.of(tuple(self.slices.store.values())))
         classes = {class_.metadata.name: class_ for class_ in self.device_classes.store.values()}
-        return [
-            f"claim {entry}, {text}" for entry, claim in claims.items() for text in sizes.find_notes(claim, classes)
-        ]
+        notes = (f"claim {entry}, {text}" for entry, each in claims.items() for text in sizes.find_notes(each, classes))
+        return [*notes, *sizes.find_container_notes(found, claims)]
 
     def _find_claims(self, pod: Pod) -> dict[str, ResourceClaim]:
         """Return the claims that the pod has, by the name of their entry."""

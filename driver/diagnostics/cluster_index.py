@@ -23,9 +23,10 @@ from kerf_dra.driver.diagnostics.extended_resources.offered_resources import Res
 from kerf_dra.driver.diagnostics.feature_gates import detect_features
 from kerf_dra.driver.diagnostics.node_fit import NodeFit, add_requests
 from kerf_dra.driver.scheduling.node_filter import node_view
+from kerf_dra.driver.scheduling.size_notes import PublishedSizes
 
 _BUDGET: Final = Budget()
-_SHARED: Final = ("features", "slices", "inventory", "cards", "_slice_pools")
+_SHARED: Final = ("features", "slices", "inventory", "cards", "published_sizes", "_slice_pools")
 """The properties that an index shares with the ones derived from it: features, and what depends on slices only."""
 
 
@@ -140,6 +141,11 @@ class ClusterIndex:
     @cached_property
     def slices(self) -> InternedSlices:
         return InternedSlices.of(self.state.slices)
+
+    @cached_property
+    def published_sizes(self) -> PublishedSizes:
+        """What says of requests which sizes they get that are hardly meant."""
+        return PublishedSizes(self.slices)
 
     @cached_property
     def inventory(self) -> PoolIndex:

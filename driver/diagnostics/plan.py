@@ -32,7 +32,6 @@ from kerf_dra.driver.diagnostics.workload import Workload
 from kerf_dra.driver.scheduling.ineffective_fields import find_ineffective_configurations, find_ineffective_fields
 from kerf_dra.driver.scheduling.node_filter import explain_filter
 from kerf_dra.driver.scheduling.resource_fit import pod_requests
-from kerf_dra.driver.scheduling.size_notes import PublishedSizes
 
 MOST_COUNTED: Final = 1000
 """Copies of a workload that are counted beyond the plan: users need no more exact number than "at least 1000"."""
@@ -281,12 +280,17 @@ class _Planner:
 
     def find_notes(self) -> Iterator[str]:
         """Yield which sizes of the workloads are hardly meant, with the devices of their first copies."""
-        sizes = PublishedSizes(self._cluster.slices)
+        sizes = self._cluster.published_sizes
         allocated = {claim.ref: claim for claim in self.allocated}
         for workload in self._workloads:
-            for claim in self._list_first_claims(workload, allocated):
+            claims = self._list_first_claims(workload, allocated)
+            for claim in claims:
                 notes = sizes.find_notes(claim, self._cluster.classes)
                 yield from (f"{workload}: claim {claim.metadata.name}, {text}" for text in notes)
+            if workload.pod is not None:
+                by_entry = dict(zip((entry.name for entry in workload.pod.spec.resource_claims), claims, strict=False))
+                notes = sizes.find_container_notes(workload.pod, by_entry)
+                yield from (f"{workload}: {text}" for text in notes)
 
     def _list_first_claims(
         self, workload: Workload, allocated: Mapping[ObjectRef, ResourceClaim]

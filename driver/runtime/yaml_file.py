@@ -55,11 +55,12 @@ def parse_manifests(text: str | bytes) -> list[Any]:
 
 def _advise(text: str | bytes, error: Exception) -> str:
     """Return what to do where the character that cannot be read is a tab, which is no indentation in YAML."""
-    mark = getattr(error, "problem_mark", None)
+    mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
     lines = text.splitlines() if mark is not None else []
-    line = lines[mark.line] if mark is not None and mark.line < len(lines) else ""
-    tab = "\t" if isinstance(line, str) else b"\t"
-    return "; it is a tab: indent with spaces" if line[mark.column : mark.column + 1] == tab else ""
+    if mark is None or mark.line >= len(lines):
+        return ""
+    is_tab = lines[mark.line][mark.column : mark.column + 1] in ("\t", b"\t")
+    return "; it is a tab: indent with spaces" if is_tab else ""
 
 
 def parse_request_body(body: bytes) -> Any:  # noqa: ANN401  (whatever is in it)

@@ -1,4 +1,5 @@
 """Sizes that requests get and that are mostly not meant: a little too much is asked for, or a share where none is.
+Also partitions of which a process can use only one.
 
 Vendors name partitions by rounded amounts: a ``1g.20gb`` has 19.6 GiB. A request for 20Gi therefore takes a partition
 of twice the size. A request asks for an amount by ``capacity.requests`` or by a ``quantity`` in a selector of its own
@@ -16,11 +17,14 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from kerf_dra.api.core.v1 import ContainerClaim, Pod
 from kerf_dra.api.errors import InvalidQuantityError
 from kerf_dra.api.model.claims import DeviceClass, DeviceSubRequest, ExactDeviceRequest, ResourceClaim
-from kerf_dra.api.model.devices import Attribute, Device, ResourceSlice
+from kerf_dra.api.model.devices import Device
 from kerf_dra.api.model.names import DeviceId
 from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.allocation.pools.interned_slices import InternedSlices
+from kerf_dra.driver.allocation.semantics.allocated_state import PoolId
 from kerf_dra.driver.allocation.semantics.matching import Selectors, evaluate_selectors, selector_expressions
 
 _NEAR: Final = 8
@@ -34,7 +38,8 @@ _LITERAL: Final = re.compile(r"""quantity\(\s*['"]([^'"]*)['"]\s*\)""")
 _MODEL_NAMES: Final = ("model", "productName")
 """Attributes that name the model of a card, of Kerf's drivers and of NVIDIA's."""
 _PROFILE: Final = "profile"
-_ABSENT: Final = Attribute()
+
+_CUDA: Final = "cudaComputeCapability"
 
 _replace = msgspec.structs.replace
 
@@ -111,9 +116,25 @@ class _Published(NamedTuple):
     device: Device
 
     def size(self, capacity: str) -> DeviceSize:
-        words = {name.rpartition("/")[2]: value.string or "" for name, value in self.device.attributes.items()}
-        model = next((words[name] for name in _MODEL_NAMES if words.get(name)), self.driver)
-        return DeviceSize(model, words.get(_PROFILE, ""), self.device.capacity[capacity].value)
+        model = next((text for name in _MODEL_NAMES if (text := self.read(name))), self.driver)
+        return DeviceSize(model, self.read(_PROFILE), self.device.capacity[capacity].value)
+
+    def read(self, attribute: str) -> str:
+        """Return the string of an attribute of the driver's own domain; empty: there is none."""
+        found = self.device.attributes.get(attribute) or self.device.attributes.get(f"{self.driver}/{attribute}")
+        return (found.string if found is not None else None) or ""
+
+    @property
+    def is_mig(self) -> bool:
+        """Whether it is a partition of a GPU for CUDA, of Kerf's driver or NVIDIA's."""
+        names = {name.rpartition("/")[2] for name in self.device.attributes}
+        return _CUDA in names and bool(self.read(_PROFILE))
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What is equal for all devices of one size."""
+        amounts = tuple((name, each.value.nano) for name, each in self.device.capacity.items())
+        return (self.driver, *map(self.read, (*_MODEL_NAMES, _PROFILE)), amounts)
 
 
 class _Ask(NamedTuple):
@@ -144,7 +165,7 @@ class _Ask(NamedTuple):
 class PublishedSizes:
     """The sizes of published devices, which are listed when the first request names an amount."""
 
-    def __init__(self, slices: Iterable[ResourceSlice]) -> None:
+    def __init__(self, slices: InternedSlices) -> None:
         self._slices = slices
 
     def find_notes(self, claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> Iterator[str]:
@@ -161,17 +182,25 @@ class PublishedSizes:
                     "share of one needs a class of shared devices, such as a ResourceClass with allocation: Shared"
                 )
 
+    def find_container_notes(self, pod: Pod, claims: Mapping[str, ResourceClaim]) -> Iterator[str]:
+        """Yield a sentence about each container with several MIG devices, of which a process can use one.
+
+        ``claims`` are those of the pod by the name of their entry.
+        """
+        for container in (*pod.spec.init_containers, *pod.spec.containers):
+            given = (id_ for used in container.resources.claims for id_ in _list_given(used, claims))
+            partitions = [each for id_ in given for each in self._find(id_) if each.is_mig]
+            if len(partitions) > 1:
+                yield (
+                    f"container {container.name} has {len(partitions)} MIG devices, and a process that uses CUDA sees "
+                    "one: run one process for each, with its own CUDA_VISIBLE_DEVICES"
+                )
+
     @cached_property
     def _candidates(self) -> Sequence[_Published]:
-        """One exclusive device of each driver, model, profile and amounts."""
-        found: dict[object, _Published] = {}
-        for slice_ in self._slices:
-            for device in slice_.spec.devices:
-                if not device.allow_multiple_allocations:
-                    each = _Published(slice_.spec.driver, device)
-                    sizes = tuple((name, each.size(name)) for name in device.capacity)
-                    found.setdefault((each.driver, sizes), each)
-        return tuple(found.values())
+        """One exclusive device of each size."""
+        devices = (_Published(each.spec.driver, device) for each in self._slices for device in each.spec.devices)
+        return tuple({each.kind: each for each in devices if not each.device.allow_multiple_allocations}.values())
 
     def _describe_near(self, ask: _Ask, amount: Quantity, given: Sequence[DeviceId]) -> str:
         """Return the sentence about an amount of a request; empty: it is near no size, or wastes little."""
@@ -185,8 +214,11 @@ class PublishedSizes:
             return ""
         name = max(missed, key=lambda each: each[0].amount)[1]
         smaller = choose_smaller([size for size, capacity in missed if capacity == name])
-        sizes = [self._find(each).size(name) for each in given] or self._find_larger(ask, amount, name)
+        found = [each for id_ in given for each in self._find(id_)]
+        sizes = [each.size(name) for each in found] if given else self._find_larger(ask, amount, name)
         larger = min(sizes, key=lambda each: each.amount, default=None)
+        if given and larger is None:
+            return ""  # what it got is not published any more
         if larger is not None and (larger.amount < amount or not is_waste(amount, larger.amount)):
             return ""  # the amount is a limit from above, or another size has hardly more
         return describe_near_size(amount, smaller, larger, "takes" if given else "needs")
@@ -200,11 +232,18 @@ class PublishedSizes:
             and evaluate_selectors(each.driver, each.device, ask.selectors) is True
         ]
 
-    def _find(self, id_: DeviceId) -> _Published:
-        pool = (each.spec for each in self._slices if (each.spec.driver, each.spec.pool.name) == id_[:2])
-        return next(
-            _Published(spec.driver, device) for spec in pool for device in spec.devices if device.name == id_.device
-        )
+    def _find(self, id_: DeviceId) -> Iterator[_Published]:
+        """Yield the device of this identity, if it is still published."""
+        for each in self._slices.newest_of_pool(PoolId(id_.driver, id_.pool)):
+            yield from (_Published(id_.driver, device) for device in each.spec.devices if device.name == id_.device)
+
+
+def _list_given(used: ContainerClaim, claims: Mapping[str, ResourceClaim]) -> Iterator[DeviceId]:
+    """Yield the devices that a container gets by one entry of its claims."""
+    claim = claims.get(used.name)
+    for result in claim.status.allocation.devices.results if claim and claim.status.allocation else ():
+        if not used.request or result.request_name.request == used.request:
+            yield result.id
 
 
 def _parse_amounts(texts: Iterable[str]) -> Iterator[Quantity]:

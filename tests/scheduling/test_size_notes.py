@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from kerf_dra.api.core.v1 import Container, ContainerClaim, Pod, PodSpec, ResourceRequirements
 from kerf_dra.api.model.allocations import (
     AllocationResult,
     DeviceAllocationResult,
@@ -25,6 +26,7 @@ from kerf_dra.api.model.claims import (
 from kerf_dra.api.model.devices import Attribute, Capacity, Device, ResourcePool, ResourceSlice, ResourceSliceSpec
 from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.driver.allocation.pools.interned_slices import InternedSlices
 from kerf_dra.driver.scheduling.size_notes import PublishedSizes, is_near, suggest_amounts
 
 DRIVER = "gpu.example.com"
@@ -86,7 +88,7 @@ def holding(request: DeviceRequest, result: str, given: str, share: str | None =
 
 
 def notes(claim: ResourceClaim, *slices: ResourceSlice, classes: dict[str, DeviceClass] | None = None) -> list[str]:
-    return [*PublishedSizes(slices or (TWO_CARDS,)).find_notes(claim, classes or of_class())]
+    return [*PublishedSizes(InternedSlices.of(slices or (TWO_CARDS,))).find_notes(claim, classes or of_class())]
 
 
 TWENTY = "request g: 20Gi is 0.4 GiB more than a 1g.20gb of h100 has: it takes a 3g.40gb. 19Gi or 20G take the 1g.20gb"
@@ -198,3 +200,49 @@ def test_only_amounts_of_bytes_are_near() -> None:
     assert is_near(Quantity("20Gi"), Quantity("20096Mi"))
     assert not is_near(Quantity("17"), Quantity("16")), "multiprocessors"
     assert not is_near(Quantity("20Gi"), Quantity("20Gi"))
+
+
+def mig(name: str, profile: str) -> Device:
+    found = device(name, profile, "20096Mi")
+    capability = {"cudaComputeCapability": Attribute(version="9.0.0")}
+    return msgspec.structs.replace(found, attributes={**found.attributes, **capability})
+
+
+def two_devices(*names: str) -> ResourceClaim:
+    requests = tuple(DeviceRequest(name=f"r{index}") for index, _ in enumerate(names))
+    results = tuple(
+        DeviceRequestAllocationResult(request=f"r{index}", driver=DRIVER, pool="n", device=name)
+        for index, name in enumerate(names)
+    )
+    return ResourceClaim(
+        metadata=ObjectMeta(name="c", namespace="default"),
+        spec=ResourceClaimSpec(devices=DeviceClaim(requests=requests)),
+        status=ResourceClaimStatus(allocation=AllocationResult(devices=DeviceAllocationResult(results=results))),
+    )
+
+
+def with_uses(*uses: ContainerClaim) -> Pod:
+    main = Container(name="main", resources=ResourceRequirements(claims=uses))
+    return Pod(metadata=ObjectMeta(name="p"), spec=PodSpec(containers=(main, Container(name="other"))))
+
+
+@pytest.mark.parametrize(
+    ("given", "uses", "count"),
+    [
+        (("m0", "m1"), (ContainerClaim(name="a"),), 2),
+        (("m0", "m1"), (ContainerClaim(name="a", request="r0"),), 0),
+        (("m0", "m1"), (ContainerClaim(name="a", request="r0"), ContainerClaim(name="a", request="r1")), 2),
+        (("m0", "whole"), (ContainerClaim(name="a"),), 0),
+        (("d0", "d1"), (ContainerClaim(name="a"),), 0),
+        (("m0", "gone"), (ContainerClaim(name="a"),), 0),
+    ],
+    ids=["two", "one of them", "by two entries", "beside a whole card", "no CUDA", "one is not published any more"],
+)
+def test_a_container_with_several_mig_devices_is_noted(
+    given: tuple[str, ...], uses: tuple[ContainerClaim, ...], count: int
+) -> None:
+    """Two partitions ran in one container, and its CUDA program saw half of what was asked for."""
+    slice_ = published(*CARD.spec.devices, mig("m0", "a"), mig("m1", "b"), mig("whole", ""))
+    sizes = PublishedSizes(InternedSlices.of([slice_]))
+    found = [*sizes.find_container_notes(with_uses(*uses), {"a": two_devices(*given)})]
+    assert [note.partition(", ")[0] for note in found] == [f"container main has {count} MIG devices"] * (count > 1)

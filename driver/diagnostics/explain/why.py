@@ -5,7 +5,7 @@ with the pod that waits for it: the scheduler allocates all claims of a pod toge
 itself accepts.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -52,7 +52,6 @@ from kerf_dra.driver.diagnostics.explain.report import Cause, CauseCode, Subject
 from kerf_dra.driver.diagnostics.explain.victims import Candidate, find_victims
 from kerf_dra.driver.diagnostics.progress import ProgressTracker, without_progress
 from kerf_dra.driver.scheduling.ineffective_fields import find_ineffective_configurations, find_ineffective_fields
-from kerf_dra.driver.scheduling.size_notes import PublishedSizes
 
 _NODES_INSTEAD: Final = 64
 """Other nodes that are tried for a pod that cannot start on its own: enough for a proposal in large clusters."""
@@ -357,10 +356,16 @@ class _Explainer:
         )
 
     def _find_notes(self) -> Iterator[str]:
-        sizes = PublishedSizes(self.cluster.slices)
+        sizes = self.cluster.published_sizes
         for claim in self.claims.found:
             notes = sizes.find_notes(claim, self.cluster.classes)
             yield from (f"claim {claim.ref}, {text}" for text in notes)
+        if self.pod is not None:
+            yield from sizes.find_container_notes(self.pod, self._claims_by_entry(self.pod))
+
+    def _claims_by_entry(self, pod: Pod) -> Mapping[str, ResourceClaim]:
+        by_name = {claim.metadata.name: claim for claim in self.claims.found}
+        return {entry: by_name[name] for entry, name in pod.claim_names().items() if name in by_name}
 
     def _find_warnings(self) -> Iterator[str]:
         pod, found = self.pod, self.claims.found
@@ -368,9 +373,7 @@ class _Explainer:
             for claim in found:
                 yield from find_ineffective_configurations(claim.metadata.name, claim, self._drivers)
         elif not pod.is_terminating:
-            by_name = {claim.metadata.name: claim for claim in found}
-            claims = {entry: by_name[name] for entry, name in pod.claim_names().items() if name in by_name}
-            yield from find_ineffective_fields(pod, claims, self._drivers)
+            yield from find_ineffective_fields(pod, self._claims_by_entry(pod), self._drivers)
 
 
 def _without_devices(checks: Sequence[NodeCheck]) -> frozenset[str]:
