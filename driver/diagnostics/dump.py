@@ -52,7 +52,8 @@ from kerf_dra.api.model.claims import (
 from kerf_dra.api.model.classic import ClassicClaim, ClassicClaimSpec, ClassicClass, ClassicTemplate
 from kerf_dra.api.model.devices import DeviceTaintRule, ResourceSlice
 from kerf_dra.api.model.metadata import Condition, ObjectMeta, ObjectT
-from kerf_dra.api.wire import dec_hook, enc_hook
+from kerf_dra.api.resource.registry import load_kinds
+from kerf_dra.api.wire import UndecodableObjectError, dec_hook, enc_hook
 from kerf_dra.driver.allocation.pools.interned_slices import InternedSlices
 from kerf_dra.driver.diagnostics.cluster_state import ClassicState, ClusterState
 from kerf_dra.driver.diagnostics.devices.runtime_messages import find_device_failure
@@ -85,9 +86,14 @@ class _Dump(Value, omit_defaults=False):
 
 
 class _RawState(ClusterState):
-    """A state whose slices are not decoded: one at a time is, because all of them may take gigabytes."""
+    """A state whose slices are not decoded: one at a time is, because all of them may take gigabytes.
+
+    Nor are claims and templates, which are looked at again if they are in the form of v1beta1.
+    """
 
     slices: tuple[msgspec.Raw, ...] = msgspec.field(default=(), name="resourceSlices")  # type: ignore[assignment]
+    claims: tuple[msgspec.Raw, ...] = msgspec.field(default=(), name="resourceClaims")  # type: ignore[assignment]
+    templates: tuple[msgspec.Raw, ...] = msgspec.field(default=(), name="resourceClaimTemplates")  # type: ignore[assignment]
 
 
 class _RawDump(Value):
@@ -98,6 +104,10 @@ class _RawDump(Value):
 
 _DECODER: Final = msgspec.json.Decoder(_RawDump, dec_hook=dec_hook)
 _SLICE_DECODER: Final = msgspec.json.Decoder(ResourceSlice, dec_hook=dec_hook)
+_CLAIM_DECODER: Final = msgspec.json.Decoder(ResourceClaim, dec_hook=dec_hook)
+_TEMPLATE_DECODER: Final = msgspec.json.Decoder(ResourceClaimTemplate, dec_hook=dec_hook)
+_WRAPPED: Final = b'"basic"'
+"""The field that has all of a device in v1beta1."""
 
 
 def encode_dump(state: ClusterState, *, compress: bool = False) -> bytes:
@@ -118,9 +128,12 @@ def decode_dump(data: bytes, subject: str) -> ClusterState:
     """Return the state in a dump, compressed or not. Raises InvalidDocumentError for ``subject`` when it is no dump."""
     try:
         dump = _DECODER.decode(_unpack(data) if data.startswith(_GZIP) else data)
-        slices = InternedSlices.of(map(_SLICE_DECODER.decode, dump.state.slices))
+        slices = InternedSlices.of(map(_decode_slice, dump.state.slices))
+        claims, templates = map(_decode_claim, dump.state.claims), map(_decode_template, dump.state.templates)
+        objects = {"slices": slices, "claims": tuple(claims), "templates": tuple(templates)}
     except (
         msgspec.DecodeError,
+        UndecodableObjectError,
         InvalidQuantityError,
         UnicodeDecodeError,
         RecursionError,
@@ -132,7 +145,33 @@ def decode_dump(data: bytes, subject: str) -> ClusterState:
         message = f"is {dump.api_version} {dump.kind}, not {API_VERSION} {KIND}: use the kerf that wrote it"
         raise InvalidDocumentError(subject, [Problem("", message)])
     fields = {name: getattr(dump.state, name) for name in ClusterState.__struct_fields__}
-    return ClusterState(**{**fields, "slices": slices})
+    return ClusterState(**{**fields, **objects})
+
+
+def _decode_claim(raw: msgspec.Raw) -> ResourceClaim:
+    """Decode a claim in the form of v1, or in that of v1beta1, in which tools other than ``kerf gather`` may write."""
+    claim = _CLAIM_DECODER.decode(raw)
+    flat = load_kinds("v1beta1").resource_claims.decode(raw) if not _names_classes(claim.spec) else claim
+    return flat if _names_classes(flat.spec) else claim
+
+
+def _decode_template(raw: msgspec.Raw) -> ResourceClaimTemplate:
+    template = _TEMPLATE_DECODER.decode(raw)
+    is_read = _names_classes(template.spec.spec)
+    flat = template if is_read else load_kinds("v1beta1").resource_claim_templates.decode(raw)
+    return flat if _names_classes(flat.spec.spec) else template
+
+
+def _decode_slice(raw: msgspec.Raw) -> ResourceSlice:
+    slice_ = _SLICE_DECODER.decode(raw)
+    is_bare = not any(device.attributes or device.capacity for device in slice_.spec.devices)
+    return load_kinds("v1beta1").resource_slices.decode(raw) if is_bare and _WRAPPED in bytes(raw) else slice_
+
+
+def _names_classes(spec: ResourceClaimSpec) -> bool:
+    """Whether each request names its classes: else it is in the form of another version, or of a later one."""
+    requests = spec.devices.requests
+    return all(each.first_available or (each.exactly and each.exactly.device_class_name) for each in requests)
 
 
 def _unpack(data: bytes, max_bytes: int = MAX_BYTES) -> bytes:

@@ -23,6 +23,7 @@ from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.claims import (
     DeviceClaimConfiguration,
     DeviceClassConfiguration,
+    DeviceRequest,
     OpaqueDeviceConfiguration,
     ResourceClaimTemplate,
     ResourceClaimTemplateSpec,
@@ -38,6 +39,7 @@ from kerf_dra.api.model.classic import (
 )
 from kerf_dra.api.model.metadata import Condition, ObjectMeta
 from kerf_dra.api.model.quantity import Quantity
+from kerf_dra.api.resource.registry import load_kinds
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
 from kerf_dra.driver.diagnostics.cluster_state import ClassicState, ClusterState
 from kerf_dra.driver.diagnostics.dump import _unpack, decode_dump, encode_dump, redact
@@ -242,3 +244,31 @@ def test_a_dump_is_unpacked_up_to_a_limit_only() -> None:
     assert _unpack(data, max_bytes=1000) == b"[" * 1000
     with pytest.raises(EOFError, match="has more than 999 bytes"):
         _unpack(data, max_bytes=999)
+
+
+def test_a_dump_in_the_form_of_v1beta1_is_read_as_one_in_v1() -> None:
+    """`kerf why` said of a request that names its class that it is empty."""
+    flat = load_kinds("v1beta1")
+    now = replace(gpu_cluster(2), claims=(claim("a", "1g-10gb", "3g-40gb"), claim("b", "1g-20gb")))
+    template = ResourceClaimTemplate(
+        metadata=ObjectMeta(name="t", namespace="default"), spec=ResourceClaimTemplateSpec(spec=now.claims[0].spec)
+    )
+    now = replace(now, templates=(template,))
+    document = json.loads(encode_dump(now))
+    document["state"] |= {
+        "resourceClaims": [flat.resource_claims.encode(each) for each in now.claims],
+        "resourceClaimTemplates": [flat.resource_claim_templates.encode(each) for each in now.templates],
+        "resourceSlices": [flat.resource_slices.encode(each) for each in now.slices],
+    }
+    data = msgspec.json.encode(document, enc_hook=str)
+    assert b'"exactly"' not in data
+    assert b'"basic"' in data
+    assert decode_dump(data, "dump.json") == decode_dump(encode_dump(now), "dump.json")
+
+
+@pytest.mark.parametrize("request_", [{"name": "g"}, {"name": "g", "formOfALaterVersion": {"deviceClassName": "c"}}])
+def test_a_request_of_no_known_form_stays_as_the_model_reads_it(request_: JsonObject) -> None:
+    document = json.loads(encode_dump(replace(gpu_cluster(), claims=(claim("a", "1g-10gb"),))))
+    document["state"]["resourceClaims"][0]["spec"]["devices"]["requests"] = [request_]
+    [read] = decode_dump(msgspec.json.encode(document), "dump.json").claims
+    assert read.spec.devices.requests == (DeviceRequest(name="g"),)
