@@ -54,6 +54,15 @@ def test_a_warning_of_several_pods_is_one_and_names_them(
     assert "".join(shown).count("warning:") == 3
 
 
+def test_a_note_about_sizes_is_no_warning(tmp_path: Path, display: TextDisplay, shown: list[str]) -> None:
+    report = Report()
+    manifests = load_manifests([write(tmp_path, CLASS, TEMPLATE, POD)])
+    notes = {"default/web-1": ["20Gi is much"], "default/web-2": ["20Gi is much"]}
+    report_warnings(display, report, manifests, {}, notes)
+    assert (report.warnings, report.notes) == ([], ["pod default/web-1, default/web-2: 20Gi is much"])
+    assert "note: pod default/web-1, default/web-2: 20Gi is much" in "".join(shown)
+
+
 @pytest.mark.parametrize("is_classic", [True, False])
 def test_manifests_of_which_every_part_is_used_have_no_warning(
     tmp_path: Path, display: TextDisplay, shown: list[str], is_classic: bool

@@ -21,7 +21,12 @@ from kerf_dra.api.kerf.v1alpha1 import (
 )
 from kerf_dra.api.model.names import DriverName
 from kerf_dra.driver.families.base import Family, InvalidFamilyError
-from kerf_dra.driver.families.class_validation import FamilyClass, FamilyNotInstalledError, check_class
+from kerf_dra.driver.families.class_validation import (
+    FamilyClass,
+    FamilyNotInstalledError,
+    check_class,
+    find_class_problems,
+)
 from kerf_dra.driver.families.fpga import FPGA
 from kerf_dra.driver.families.gpu import GPU
 
@@ -212,3 +217,24 @@ def test_the_api_server_knows_the_sizes_and_configurations_of_kerfs_own_families
 def test_a_family_has_what_its_classes_select_by(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidFamilyError, match=f"family 'npu': {message}"):
         replace(NPU, **changes)
+
+
+@pytest.mark.parametrize(
+    ("spec", "paths"),
+    [
+        ({"device": "gpu", "profil": "1g.10gb", "minimum": {"mem": "10Gi"}}, ["spec.profil", "spec.minimum.mem"]),
+        ({"device": "gpu", "minimum": {"memory": "x", "mem": "10Gi"}}, ["spec.minimum.memory", "spec.minimum.mem"]),
+        ({"device": "tpu", "profile": 7}, ["spec.profile"]),
+        ({"device": "npu", "minimum": {"cores": 2}, "colour": 1}, ["spec.colour"]),
+        ({"device": "vpu", "colour": 1}, ["spec.colour", "spec.device"]),
+        ({"profile": "1g.10gb"}, ["spec.device"]),
+        ({"device": "npu", "minimum": {"cores": 2}}, []),
+    ],
+)
+def test_the_problems_of_a_manifest_and_those_of_its_family_are_found_at_once(
+    spec: dict[str, Any], paths: list[str]
+) -> None:
+    """A misspelt field hid that the family has no such minimum."""
+    document = {"apiVersion": API_VERSION, "kind": "ResourceClass", "metadata": {"name": "c"}, "spec": spec}
+    families = {**FAMILIES, "gpu": GPU}
+    assert [problem.path for problem in find_class_problems(document, families)] == paths
