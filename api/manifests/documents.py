@@ -1,4 +1,4 @@
-"""The problems of one document of a built-in kind, in the parts that are about devices."""
+"""The problems of one document of a built-in kind, in the parts that are about devices, and the claims of any kind."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -29,19 +29,19 @@ def _find_group_problems(body: Mapping[str, Any]) -> Iterator[Problem]:
             known = ", ".join(SCHEDULING_VERSIONS)
             yield Problem("apiVersion", f"{quote(body.get('apiVersion'))} has no PodGroup; {SCHEDULING} has {known}")
         yield from find_entry_problems(spec, "spec")
-    for path in _find_claims(spec, "spec") if kind != "PodGroup" else ():
+    for path in find_claim_lists(spec, "spec") if kind != "PodGroup" else ():
         message = f"claims of groups that a {kind} makes are not known before: write the PodGroup with its claims"
         yield Problem(path, message)
 
 
-def _find_claims(value: object, path: str) -> Iterator[str]:
+def find_claim_lists(value: object, path: str) -> Iterator[str]:
     """Yield the path of each list ``resourceClaims`` below ``value``."""
     if isinstance(value, Mapping):
         for name, held in value.items():
             if name == "resourceClaims" and held:
                 yield f"{path}.{name}"
             else:
-                yield from _find_claims(held, f"{path}.{name}")
+                yield from find_claim_lists(held, f"{path}.{name}")
     elif isinstance(value, list):
         for index, held in enumerate(value):
-            yield from _find_claims(held, f"{path}[{index}]")
+            yield from find_claim_lists(held, f"{path}[{index}]")

@@ -109,7 +109,7 @@ class PlanReport:
     more: tuple[Headroom, ...]
     sizes: tuple[SizeChange, ...]
     passed_over: tuple[str, ...]
-    """Documents of kinds that have nothing to do with devices."""
+    """Documents of kinds that are not planned."""
     unheeded: tuple[str, ...]
     """Features that the workloads use and the cluster ignores, each with its feature gate."""
     warnings: tuple[str, ...]

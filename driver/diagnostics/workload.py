@@ -18,7 +18,7 @@ from kerf_dra.api.errors import InvalidDocumentError, KerfError, Problem
 from kerf_dra.api.kerf.decoder import decode_resource_class
 from kerf_dra.api.kerf.v1alpha1 import ResourceClass
 from kerf_dra.api.manifests.claim_documents import convert_to_v1, is_claim_document
-from kerf_dra.api.manifests.documents import find_document_problems
+from kerf_dra.api.manifests.documents import find_claim_lists, find_document_problems
 from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.claims import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from kerf_dra.api.model.devices import ResourceSlice
@@ -84,9 +84,9 @@ class ParsedManifests:
     classes: tuple[DeviceClass, ...]
     """The classes of the manifests, compiled."""
     passed_over: tuple[str, ...]
-    """Documents of kinds that have nothing to do with devices."""
+    """Documents of kinds that are not planned."""
     warnings: tuple[str, ...]
-    """What the answer takes for granted of the cluster."""
+    """Claims of documents that are passed over, and what the answer takes for granted of the cluster."""
 
 
 class _PodTemplate(NamedTuple):
@@ -106,6 +106,7 @@ class _Documents:
     resource_classes: list[ResourceClass] = field(default_factory=list)
     groups: dict[ObjectRef, PodGroup] = field(default_factory=dict)
     passed_over: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
 
 def read_workloads(
@@ -137,7 +138,7 @@ def read_workloads(
         workloads=tuple(workloads),
         classes=classes,
         passed_over=tuple(found.passed_over),
-        warnings=tuple(_warn_of_group_claims(found.groups)),
+        warnings=(*found.warnings, *_warn_of_group_claims(found.groups)),
     )
 
 
@@ -174,6 +175,9 @@ def _read(found: _Documents, body: JsonObject, namespace: str) -> None:
             found.resource_classes.append(decode_resource_class(body))
         else:
             found.passed_over.append(subject)
+            lists = find_claim_lists(body.get("spec"), "spec")
+            message = f"no {key[1]} is planned, so its claims are not counted"
+            found.warnings.extend(f"{subject}: {path}: {message}" for path in lists)
     except InvalidDocumentError:
         raise
     except KerfError as error:

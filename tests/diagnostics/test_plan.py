@@ -336,3 +336,15 @@ def test_a_pod_of_an_unknown_group_is_not_planned_with_a_claim_of_its_own() -> N
     with pytest.raises(InvalidDocumentError, match="no PodGroup team is in the documents"):
         plan_documents(gpu_cluster(), template("t", "1g-10gb"), pod("p", by_template("t"), **IN_GROUP))
     assert plan_documents(gpu_cluster(), named("n", "1g-10gb"), pod("p", by_name("n"), **IN_GROUP)).fits
+
+
+@pytest.mark.parametrize(("version", "kind"), [("apps/v1", "DaemonSet"), ("jobset.example.com/v1", "JobSet")])
+def test_claims_of_a_kind_that_is_not_planned_are_named(version: str, kind: str) -> None:
+    """They were passed over as documents without devices."""
+    spec = {"template": {"spec": {"resourceClaims": [{"name": "c0", **by_template("t")}]}}}
+    document = {"apiVersion": version, "kind": kind, "metadata": {"name": "d"}, "spec": spec}
+    wanted = parse(ClusterIndex(gpu_cluster()), document)
+    assert wanted.passed_over == (f"{kind} d",)
+    assert wanted.warnings == (
+        f"{kind} d: spec.template.spec.resourceClaims: no {kind} is planned, so its claims are not counted",
+    )

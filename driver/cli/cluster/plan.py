@@ -236,7 +236,7 @@ def _lines(answer: PlanReport, *, is_wide: bool) -> Iterator[str]:
     if answer.unjudged:
         yield f"\n{answer.unjudged}"
     if answer.passed_over:
-        yield f"\nwithout devices, passed over: {', '.join(answer.passed_over)}"
+        yield f"\npassed over: {', '.join(answer.passed_over)}"
 
 
 def _placements(placed: Sequence[PlacedCopy], most: int) -> str:
