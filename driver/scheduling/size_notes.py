@@ -198,8 +198,9 @@ class PublishedSizes:
 
     @cached_property
     def _candidates(self) -> Sequence[_Published]:
-        """One exclusive device of each size."""
-        devices = (_Published(each.spec.driver, device) for each in self._slices for device in each.spec.devices)
+        """One exclusive device of each size; slices of many nodes differ in nothing else than names."""
+        slices = self._slices.restore_one_of_each()
+        devices = (_Published(each.spec.driver, device) for each in slices for device in each.spec.devices)
         return tuple({each.kind: each for each in devices if not each.device.allow_multiple_allocations}.values())
 
     def _describe_near(self, ask: _Ask, amount: Quantity, given: Sequence[DeviceId]) -> str:

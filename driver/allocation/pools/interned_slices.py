@@ -124,3 +124,8 @@ class InternedSlices(Sequence[ResourceSlice]):
         """Each different content once: specs whose pool, node name and attribute strings must not be read."""
         interned: dict[InternedSlice, None] = dict.fromkeys(each.published.interned for each in self.compact)
         return tuple(each.spec for each in interned)
+
+    def restore_one_of_each(self) -> Iterator[ResourceSlice]:
+        """Restore the first slice of each different content; others differ from it in attribute strings and names."""
+        first = {each.published.interned: each for each in reversed(self.compact)}
+        return (each.restore() for each in first.values())
