@@ -81,6 +81,12 @@ def decode_fpga_object(document: object) -> FpgaShell | FpgaImage:
     return found
 
 
+def decode_discovery_document(document: JsonObject) -> DiscoveryConfiguration:
+    """Decode the DiscoveryConfiguration in a manifest."""
+    found: DiscoveryConfiguration = _decode_manifest(document, "DiscoveryConfiguration", DiscoveryConfiguration)
+    return found
+
+
 def decode_resource_class_object(held: ResourceClassObject) -> ResourceClass:
     """Decode the spec of a class as the server stores it."""
     subject = f'ResourceClass "{held.metadata.name}"'

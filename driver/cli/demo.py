@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -40,6 +41,7 @@ from kerf_dra.driver.demo.environment import (
     find_packaged_folder,
     open_environment,
 )
+from kerf_dra.driver.demo.hardware import find_manifest_hardware
 from kerf_dra.driver.demo.interruption import Interruption, run_in_folder
 from kerf_dra.driver.demo.manifests import CLASSIC_CHECKS, STANDARD_INPUT, BadManifestsError, Manifest, load_manifests
 from kerf_dra.driver.demo.own_manifests import OwnManifests
@@ -165,7 +167,8 @@ def command(
     `kerf kubelet-plugin` for each node; their hardware is simulated, or that of your own backends. No container is run.
 
     With -f your manifests run: pods, claims, classes, Deployments, StatefulSets, Jobs, ConfigMaps. Of a pod that cannot
-    run, the answer of `kerf why` is shown as soon as it is known, and the others go on.
+    run, the answer of `kerf why` is shown as soon as it is known, and the others go on. Each node has an FPGA with each
+    FpgaShell among them, for which the FpgaImages are, and looks for the devices of DiscoveryConfigurations.
 
     Exit code 0: everything was observed, and nothing is left; 1: a pod of yours does not run, a class of yours is not
     ready, there is nothing to run, or something was wrong. What is legal and has no effect is a warning.
@@ -202,6 +205,7 @@ def command(
         if not all(file == STANDARD_INPUT or file.exists() for file in files):
             click.echo(f"Kerf's own examples are in {find_packaged_folder('examples')}", err=True)
         return EXIT_BAD_INPUT
+    settings = replace(settings, of_manifests=find_manifest_hardware(manifest.body for manifest in manifests))
     return anyio.run(run_in_folder, _DemoRun(settings, manifests, display, output))
 
 

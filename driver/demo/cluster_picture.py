@@ -11,7 +11,8 @@ from typing import Final
 from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.driver.demo.display import Display
 from kerf_dra.driver.demo.observation import CardState, describe_part, device_key, find_users
-from kerf_dra.driver.demo.report import ContainerReport, LeftoverReport, PodReport
+from kerf_dra.driver.demo.report import ContainerReport, DiscoveredDeviceReport, LeftoverReport, PodReport
+from kerf_dra.driver.families.shared import SHARED
 from kerf_dra.driver.partitions.card_picture import DrawnCard
 
 _CONTAINERS: Final = 4
@@ -71,6 +72,14 @@ def draw_cluster(display: Display, cards: Iterable[CardState], pods: Iterable[Po
     display.cards(rows, {key: ", ".join(pod.name for pod in of_device) for key, of_device in users.items()})
 
 
+def show_discovered_devices(display: Display, devices: Sequence[DiscoveredDeviceReport]) -> None:
+    """Show the devices that nodes have found by discovery, with the nodes that see each and its users."""
+    if devices:
+        display.say("")
+        display.say("Nodes have found:")
+        display.items([(device.name, _describe_discovered(device)) for device in devices])
+
+
 def show_pods(display: Display, pods: Sequence[PodReport], took_s: float) -> None:
     """Say which pods run, and what they have."""
     if pods:
@@ -103,8 +112,17 @@ def describe_left(left: LeftoverReport) -> str:
     )
 
 
+def _describe_discovered(device: DiscoveredDeviceReport) -> str:
+    names = ", ".join(ref.rpartition("/")[2] for ref in device.users)
+    used = f"{len(device.users)} of {count(device.capacity, 'user')}"
+    return f"seen by {_join_names(device.nodes)}; {used}{names and f': {names}'}"
+
+
 def _describe_pod(pod: PodReport) -> str:
-    parts = ", ".join(f"{device.device} ({describe_part(device)})" for device in pod.devices)
+    parts = ", ".join(
+        device.device if device.driver == SHARED.driver else f"{device.device} ({describe_part(device)})"
+        for device in pod.devices
+    )
     return f"{pod.node}: {parts or 'no devices'}"
 
 

@@ -14,6 +14,8 @@ import anyio
 from kerf_dra.api.core.v1 import NAMESPACES, NODES, PODS, Pod
 from kerf_dra.api.core.workloads import WORKLOADS
 from kerf_dra.api.errors import KerfError
+from kerf_dra.api.kerf.discovery_objects import DISCOVERED_DEVICES, DISCOVERY_CONFIGURATIONS
+from kerf_dra.api.kerf.fpga_objects import FPGA_IMAGES, FPGA_SHELLS
 from kerf_dra.api.kerf.v1alpha1 import RESOURCE_CLASSES, ResourceClassObject
 from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.claims import ResourceClaim
@@ -22,12 +24,13 @@ from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.api.resource.v1 import KINDS
 from kerf_dra.api.wire import Kind, identity_kind
 from kerf_dra.driver.allocation.pools.interned_slices import InternedSlices
-from kerf_dra.driver.demo.hardware import DemoHardware, FoundHardware
+from kerf_dra.driver.demo.hardware import DemoHardware, FoundHardware, ManifestHardware
 from kerf_dra.driver.demo.observation import (
     CardState,
     build_card_states,
     build_claim_report,
     build_container_report,
+    build_discovered_devices,
     build_node_reports,
     build_pod_report,
     find_owners,
@@ -35,11 +38,18 @@ from kerf_dra.driver.demo.observation import (
     list_published_devices,
 )
 from kerf_dra.driver.demo.processes import Program, run_program
-from kerf_dra.driver.demo.report import ContainerReport, LeftoverReport, NodeReport, PodReport
+from kerf_dra.driver.demo.report import (
+    ContainerReport,
+    DiscoveredDeviceReport,
+    LeftoverReport,
+    NodeReport,
+    PodReport,
+)
 from kerf_dra.driver.families.fpga.shell import Shell
 from kerf_dra.driver.families.gpu.model import GpuModel
 from kerf_dra.driver.families.registry import installed_families
 from kerf_dra.driver.families.selectors import build_device_class
+from kerf_dra.driver.families.shared.objects import name_class
 from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.http.config import load_access
 from kerf_dra.driver.kube.http.errors import NotFoundError
@@ -55,6 +65,7 @@ from kerf_dra.driver.scheduling.size_notes import PublishedSizes
 _FIELD_MANAGER: Final = "kerf-demo"
 _KINDS: Final[Mapping[str, Kind[Any]]] = {
     "Namespace": NAMESPACES,
+    **{kind.kind: kind for kind in (FPGA_SHELLS, FPGA_IMAGES, DISCOVERY_CONFIGURATIONS)},
     "ResourceClass": RESOURCE_CLASSES,
     "DeviceClass": KINDS.device_classes,
     "ResourceClaimTemplate": KINDS.resource_claim_templates,
@@ -96,6 +107,8 @@ class DemoSettings:
     """The user's backends, in place of simulated cards."""
     families: tuple[str, ...] = ()
     """The families that the user has chosen; empty: all that have one of the backends."""
+    of_manifests: ManifestHardware = ManifestHardware()  # noqa: RUF009  (frozen)
+    """The hardware that the user's manifests describe or need."""
     step_timeout_s: float = 120.0
     """Longest wait for any one event: on a loaded machine forty times what it takes."""
 
@@ -105,9 +118,11 @@ class DemoSettings:
         cards: list[JsonObject] = []
         if self.gpus:
             cards.append({"kind": "gpu", "model": self.gpu_model.id, "count": self.gpus})
-        if self.fpgas:
-            cards.append({"kind": "fpga", "shell": self.shell.name, "count": self.fpgas})
-        return DemoHardware(cards=tuple(cards), backends=self.backends, families=self.families)
+        for shell in (self.of_manifests.shells or (self.shell.name,)) if self.fpgas else ():
+            cards.append({"kind": "fpga", "shell": shell, "count": self.fpgas})
+        return DemoHardware(
+            cards=tuple(cards), backends=self.backends, families=self.families, of_manifests=self.of_manifests
+        )
 
     @property
     def node_names(self) -> tuple[str, ...]:
@@ -240,7 +255,7 @@ class DemoCluster:
                     *common,
                     *("--node-name", node),
                     *(text for choice in self.backends[node] for text in ("--backend", str(choice))),
-                    *(text for family in self.settings.families for text in ("--family", family)),
+                    *(text for family in self.settings.hardware.chosen_families for text in ("--family", family)),
                     *("--kubelet-root", str(cluster.kubelet_root(node))),
                     *("--state-dir", str(paths.state(node))),
                     *("--device-plugins-dir", str(cluster.device_plugins_dir(node))),
@@ -286,7 +301,7 @@ async def open_demo_cluster(
             namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kerf-system"}}
             families = () if classic else installed_families().values()
             classes = [KINDS.device_classes.encode(build_device_class(family)) for family in families]
-            await demo.apply([namespace, *classes])
+            await demo.apply([namespace, *classes, *settings.of_manifests.descriptions])
             stack.push_async_callback(demo.stop_programs)
             await demo.start_programs()
             yield demo
@@ -314,6 +329,7 @@ class DemoEnvironment(DemoCluster):
         self.slices = Informer(client, KINDS.resource_slices, on_change=self._on_change)
         self.classes = Informer(client, RESOURCE_CLASSES, on_change=self._on_change)
         self.device_classes = Informer(client, KINDS.device_classes, on_change=self._on_change)
+        self.discovered = Informer(client, DISCOVERED_DEVICES, on_change=self._on_change)
         self.informers: Sequence[Informer[Any]] = (
             self.pods,
             self.nodes,
@@ -321,6 +337,7 @@ class DemoEnvironment(DemoCluster):
             self.slices,
             self.classes,
             self.device_classes,
+            self.discovered,
         )
 
     def _on_change(self, _: object) -> None:
@@ -380,8 +397,19 @@ class DemoEnvironment(DemoCluster):
         return lambda: [class_ for class_ in self.classes.store.values() if class_.metadata.name in names]
 
     def node_reports(self) -> tuple[NodeReport, ...]:
-        slices = self.slices.store.values()
+        """Report the nodes with their cards. Devices that nodes have found by discovery are of no node."""
+        slices = (slice_ for slice_ in self.slices.store.values() if slice_.spec.node_name)
         return build_node_reports(slice_ for slice_ in slices if slice_.spec.driver in self.drivers)
+
+    def discovered_devices(self) -> tuple[DiscoveredDeviceReport, ...]:
+        """Return the devices that nodes have found by discovery, and that claims can get, with their users."""
+        return build_discovered_devices(self.discovered.store.values(), self.slices.store.values(), self.pod_reports())
+
+    def can_claim(self, names: Collection[str]) -> bool:
+        """Whether claims can get all of these discovered devices, each by a class for it and one for any."""
+        published = {slice_.spec.pool.name for slice_ in self.slices.store.values()}
+        classes = {class_.metadata.name for class_ in self.device_classes.store.values()}
+        return published >= {*names} and classes >= {name_class(name) for name in names}
 
     def owners(self, pod: PodReport) -> set[tuple[str, str]]:
         """Return kind and name of each object that has made the pod, its ReplicaSet's Deployment among them."""
@@ -425,9 +453,9 @@ class DemoEnvironment(DemoCluster):
             drivers = self.found_hardware.drivers
             is_published = published >= {(node, driver) for node in self.settings.node_names for driver in drivers}
             return is_published and self._have_all_registered()
-        expected = self.settings.gpus + self.settings.fpgas
+        expected = self.settings.hardware.count_cards()
         complete = [node for node in self.node_reports() if len(node.cards) == expected]
-        return len(complete) == self.settings.nodes
+        return len(complete) == self.settings.nodes and self._have_all_registered()
 
     def _have_all_registered(self) -> bool:
         """Whether every node has the drivers of all families, of which some publish nothing."""

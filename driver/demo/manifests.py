@@ -6,6 +6,7 @@ converted to v1, by ``kerf_dra.api.manifests``; kerf.dev kinds and the opaque pa
 and path.
 """
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -16,7 +17,13 @@ from kerf_dra.api.core.scheduling import GROUP as SCHEDULING
 from kerf_dra.api.core.scheduling import VERSIONS as SCHEDULING_VERSIONS
 from kerf_dra.api.errors import InvalidDocumentError, KerfError, Problem
 from kerf_dra.api.kerf.classic_parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS
-from kerf_dra.api.kerf.decoder import decode_device_config
+from kerf_dra.api.kerf.decoder import (
+    decode_device_config,
+    decode_discovery_document,
+    decode_fpga_object,
+)
+from kerf_dra.api.kerf.discovery_objects import DIGEST_BYTES, DISCOVERY_CONFIGURATIONS
+from kerf_dra.api.kerf.fpga_objects import FPGA_IMAGES, FPGA_SHELLS
 from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase
 from kerf_dra.api.kerf.validation import show_name
 from kerf_dra.api.manifests.claim_documents import convert_to_v1
@@ -25,9 +32,12 @@ from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.names import is_dns_subdomain, list_names
 from kerf_dra.api.model.printable_text import to_one_line
 from kerf_dra.api.resource.registry import VERSIONS
+from kerf_dra.driver.demo.hardware import HARDWARE_KINDS
 from kerf_dra.driver.families.class_validation import find_class_problems
 from kerf_dra.driver.families.registry import installed_families
+from kerf_dra.driver.families.shared.objects import name_class
 from kerf_dra.driver.kube.client_models import find_model_problems
+from kerf_dra.driver.kubeletplugin.discovery_handlers.built_in_handlers import find_details_fault, is_built_in
 from kerf_dra.driver.runtime.documents.input_file import describe_read_error, read_file, read_standard_input
 from kerf_dra.driver.runtime.yaml_file import NotYamlError, parse_manifests
 from kerf_dra.driver.scheduling.selector_problems import find_selector_problems
@@ -48,6 +58,7 @@ _ORDER: Final = (
     "FpgaClassParameters",
     "GpuClaimParameters",
     "FpgaClaimParameters",
+    *HARDWARE_KINDS,
     "ResourceClass",
     "DeviceClass",
     "ResourceClaimTemplate",
@@ -208,11 +219,12 @@ def _find_duplicates(manifests: Sequence[Manifest]) -> Iterator[str]:
 def _find_dangling_references(manifests: Sequence[Manifest]) -> Iterator[str]:
     """Yield problems for names that no document defines: a pod would wait for them for ever.
 
-    The DeviceClasses of the installed families are there without one.
+    The DeviceClasses of the installed families, and those of discovered devices, are there without one.
     """
     made = {(manifest.kind, manifest.namespace, manifest.name) for manifest in manifests}
     classes = {manifest.name for manifest in manifests if manifest.kind in {"ResourceClass", "DeviceClass"}}
     classes |= {family.driver for family in installed_families().values()}
+    discovered = _DiscoveredClasses(manifests)
     for manifest in manifests:
         for path, kind, name in _named_claims(manifest.body):
             if (kind, manifest.namespace, name) not in made:
@@ -220,7 +232,7 @@ def _find_dangling_references(manifests: Sequence[Manifest]) -> Iterator[str]:
                 yield f"{manifest}: {path}: {missing}; {_advise(kind, manifest.namespace, name, made)}"
         yield from (f"{manifest}: {problem}" for problem in _find_unknown_container_claims(manifest.body))
         for path, name in named_classes(manifest.body):
-            if name not in classes:
+            if name not in classes and name not in discovered:
                 close = get_close_matches(name, classes, n=1)
                 known = f"there is {list_names(sorted(classes), _MOST_CLASSES)}: name one of them, or add the class"
                 advice = f"did you mean {close[0]}?" if close else known
@@ -234,6 +246,18 @@ def _advise(kind: str, namespace: str, name: str, made: Collection[tuple[str, st
     names = [each for found, other, each in made if (found, other) == (kind, namespace)]
     close = get_close_matches(name, names, n=1) or names[:1]
     return f"did you mean {close[0]}?" if close else "add it to the documents"
+
+
+class _DiscoveredClasses:
+    """The names of the DeviceClasses that the controller makes for DiscoveryConfigurations, and for their devices."""
+
+    def __init__(self, manifests: Iterable[Manifest]) -> None:
+        names = [re.escape(one.name) for one in manifests if one.kind == DISCOVERY_CONFIGURATIONS.kind]
+        of_any = rf"({'|'.join(names)})(-[0-9a-f]{{{2 * DIGEST_BYTES}}})?" if names else "(?!)"
+        self._pattern = re.compile(of_any + re.escape(name_class("")))
+
+    def __contains__(self, name: str) -> bool:
+        return self._pattern.fullmatch(name) is not None
 
 
 def _find_unknown_container_claims(body: JsonObject) -> Iterator[str]:
@@ -251,11 +275,17 @@ def _find_unknown_container_claims(body: JsonObject) -> Iterator[str]:
 
 
 def find_ineffective_objects(manifests: Sequence[Manifest]) -> Iterator[str]:
-    """Yield a sentence for each claim and template that no pod uses, and each resource that no node offers here."""
+    """Yield a sentence for each claim and template that no pod uses, and for what no node finds or offers here."""
     used = {(kind, each.namespace, name) for each in manifests for _, kind, name in _named_claims(each.body)}
     for manifest in manifests:
         if manifest.kind in _CLAIM_FIELDS.values() and (manifest.kind, manifest.namespace, manifest.name) not in used:
             yield f"{manifest}: no pod uses it, so nothing gets its devices"
+        handler = str(_mapping(_mapping(manifest.body.get("spec")).get("discoveryHandler")).get("name"))
+        if manifest.kind == DISCOVERY_CONFIGURATIONS.kind and not is_built_in(handler):
+            yield (
+                f"{manifest}: spec.discoveryHandler.name: no program registers here as {handler}, so no device is "
+                "found: start yours with --keep (docs/write-a-discovery-handler.md), or use static or debugEcho"
+            )
         offer = _mapping(_mapping(manifest.body.get("spec")).get("devicePlugin"))
         if manifest.kind == "ResourceClass" and offer:
             yield (
@@ -307,6 +337,23 @@ _CLAIM_FIELDS: Final = {
 
 def _check_class(body: JsonObject) -> Iterable[Problem]:
     return find_class_problems(body, installed_families())
+
+
+def _check_fpga_object(body: JsonObject) -> Iterator[Problem]:
+    try:
+        decode_fpga_object(body)
+    except InvalidDocumentError as error:
+        yield from error.problems
+
+
+def _check_discovery(body: JsonObject) -> Iterator[Problem]:
+    try:
+        handler = decode_discovery_document(body).spec.discovery_handler
+    except InvalidDocumentError as error:
+        yield from error.problems
+        return
+    if fault := find_details_fault(handler.name, handler.details):
+        yield Problem("spec.discoveryHandler.details", fault)
 
 
 def _check_core(model: str) -> Check:
@@ -377,6 +424,9 @@ _CLAIM_CHECKS: Final[Mapping[str, Check]] = {
 }
 _CHECKS: Final[Checks] = {
     ("kerf.dev/v1alpha1", "ResourceClass"): _check_class,
+    ("kerf.dev/v1alpha1", FPGA_SHELLS.kind): _check_fpga_object,
+    ("kerf.dev/v1alpha1", FPGA_IMAGES.kind): _check_fpga_object,
+    ("kerf.dev/v1alpha1", DISCOVERY_CONFIGURATIONS.kind): _check_discovery,
     **{(f"resource.k8s.io/{version}", kind): check for version in VERSIONS for kind, check in _CLAIM_CHECKS.items()},
     ("v1", "Pod"): _check_core("V1Pod"),
     ("v1", "Namespace"): _check_core("V1Namespace"),

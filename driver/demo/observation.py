@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kerf_dra.api.core.v1 import Pod
+from kerf_dra.api.kerf.discovery_objects import DiscoveredDeviceObject
 from kerf_dra.api.kerf.v1alpha1 import ResourceClassObject
 from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.claims import ResourceClaim
@@ -22,7 +23,16 @@ from kerf_dra.api.model.device_attributes import (
 from kerf_dra.api.model.devices import Device, ResourceSlice
 from kerf_dra.api.model.names import DeviceId
 from kerf_dra.api.model.quantity import Quantity
-from kerf_dra.driver.demo.report import CardReport, ClaimReport, ContainerReport, DeviceReport, NodeReport, PodReport
+from kerf_dra.driver.demo.report import (
+    CardReport,
+    ClaimReport,
+    ContainerReport,
+    DeviceReport,
+    DiscoveredDeviceReport,
+    NodeReport,
+    PodReport,
+)
+from kerf_dra.driver.families.shared.family import CAPACITY_USERS, SHARED
 from kerf_dra.driver.partitions.device_names import parse_device_name
 
 PublishedDevices = Mapping[DeviceId, Device]
@@ -122,6 +132,24 @@ def _find_layout(layouts: Mapping[str, Mapping[str, str]]) -> tuple[str, tuple[s
 def device_key(pool: str, device: str) -> str:
     """Return what names a device in ``CardState.units``."""
     return f"{pool}/{device}"
+
+
+def build_discovered_devices(
+    held: Iterable[DiscoveredDeviceObject], slices: Iterable[ResourceSlice], pods: Iterable[PodReport]
+) -> tuple[DiscoveredDeviceReport, ...]:
+    """Report the discovered devices that are published, in order of their names, each with the pods that have it."""
+    users = [(device.pool, pod.ref) for pod in pods for device in pod.devices if device.driver == SHARED.driver]
+    published = {id_.pool: device for id_, device in list_published_devices(slices).items()}
+    return tuple(
+        DiscoveredDeviceReport(
+            name=name,
+            nodes=tuple(sorted(one.spec["nodes"])),
+            capacity=int(published[name].capacity[CAPACITY_USERS].value),
+            users=tuple(sorted(ref for pool, ref in users if pool == name)),
+        )
+        for one in sorted(held, key=lambda each: each.metadata.name)
+        if (name := one.metadata.name) in published
+    )
 
 
 def find_users(pods: Iterable[PodReport]) -> dict[str, list[PodReport]]:

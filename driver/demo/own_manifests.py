@@ -1,13 +1,25 @@
 """A user's own manifests in a demo: they run, and what cannot run is explained as soon as that is known."""
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 import anyio
 
+from kerf_dra.api.kerf.discovery_objects import DISCOVERY_CONFIGURATIONS
+from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.names import ObjectRef
-from kerf_dra.driver.demo.cluster_picture import Explanation, count, show_containers, show_explanation, show_pods
+from kerf_dra.driver.demo.cluster_picture import (
+    Explanation,
+    count,
+    show_containers,
+    show_discovered_devices,
+    show_explanation,
+    show_pods,
+)
+from kerf_dra.driver.demo.environment import WaitTimeoutError
+from kerf_dra.driver.demo.hardware import list_expected_devices
 from kerf_dra.driver.demo.manifest_warnings import report_warnings
 from kerf_dra.driver.demo.manifests import Manifest
 from kerf_dra.driver.demo.pod_runner import KEPT, PodRunner
@@ -16,6 +28,9 @@ from kerf_dra.driver.demo.scenario import open_cluster
 
 _ASK_AFTER_S: Final = 1.0
 """Seconds that a pod may wait before `kerf why` is asked: more than the cluster needs to place one that fits."""
+_DISCOVERY_S: Final = 30.0
+"""Seconds to wait for devices that nodes find by discovery, which are published a second or two after their
+configuration: on a loaded machine ten times that."""
 _ASK_AGAIN_S: Final = 0.5
 """Seconds between two questions about a pod for which nothing is certain yet."""
 
@@ -49,11 +64,23 @@ class OwnManifests(PodRunner):
     async def _apply(self) -> None:
         classes = [manifest for manifest in self.manifests if manifest.kind in KEPT]
         await self.environment.apply(manifest.body for manifest in classes)
+        await self._wait_discovered([one.body for one in classes if one.kind == DISCOVERY_CONFIGURATIONS.kind])
         names = {manifest.name for manifest in classes if manifest.kind == "ResourceClass"}
         self.report.refused_classes |= await self.find_refused_classes(names)
         for name, refusal in sorted(self.report.refused_classes.items()):
             self.display.say(f"ResourceClass {name} is not ready: {refusal}")
         await self.environment.apply(manifest.body for manifest in self.manifests if manifest.kind not in KEPT)
+
+    async def _wait_discovered(self, configurations: Sequence[JsonObject]) -> None:
+        """Wait until claims can get the devices that nodes find; of those that never come `kerf why` knows more."""
+        if not configurations:
+            return
+        expected = await list_expected_devices(configurations, self.settings.node_names)
+        self.display.wait(f"{count(len(expected), 'device')} to be found")
+        with suppress(WaitTimeoutError):
+            await self.environment.wait_for(
+                "the discovery of devices", lambda: self.environment.can_claim(expected), timeout_s=_DISCOVERY_S
+            )
 
     async def _wait(self) -> None:
         wanted = sum(manifest.pods for manifest in self.manifests)
@@ -116,6 +143,8 @@ class OwnManifests(PodRunner):
             self.display.say("")
             self.draw_cluster()
             show_containers(self.display, pods)
+        self.report.discovered_devices = self.environment.discovered_devices()
+        show_discovered_devices(self.display, self.report.discovered_devices)
         of_pods = {pod.ref: self.environment.find_warnings(pod) for pod in pods}
         notes = {pod.ref: self.environment.find_notes(pod) for pod in pods}
         report_warnings(self.display, self.report, self.manifests, of_pods, notes)

@@ -12,12 +12,13 @@ from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.driver.demo.cluster_picture import Explanation, count, draw_cluster
 from kerf_dra.driver.demo.display import Display
 from kerf_dra.driver.demo.environment import DemoEnvironment, DemoSettings, WaitTimeoutError
+from kerf_dra.driver.demo.hardware import HARDWARE_KINDS
 from kerf_dra.driver.demo.manifests import Manifest
 from kerf_dra.driver.demo.observation import CardState, find_refusal, is_processed
 from kerf_dra.driver.demo.report import PodReport, Report
 from kerf_dra.driver.kube.http.client import Client
 
-KEPT: Final = ("Namespace", "ResourceClass", "DeviceClass")
+KEPT: Final = ("Namespace", *HARDWARE_KINDS, "ResourceClass", "DeviceClass")
 """Kinds that stay when the objects of a step are deleted."""
 
 

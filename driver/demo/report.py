@@ -84,6 +84,19 @@ class NodeReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DiscoveredDeviceReport:
+    """A device that nodes have found by discovery, and the pods that have it."""
+
+    name: str
+    nodes: tuple[str, ...]
+    """The nodes that see it."""
+    capacity: int
+    """The number of users that it may have at a time."""
+    users: tuple[str, ...]
+    """The pods that have it, ``namespace/name``; one with two shares of it is there twice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResizeReport:
     """The profiles that were allocated together on one card, before and after."""
 
@@ -134,6 +147,8 @@ class Report:
     nodes: Sequence[NodeReport] = ()
     pods: list[PodReport] = field(default_factory=list)
     waiting: list[WaitingReport] = field(default_factory=list)
+    discovered_devices: Sequence[DiscoveredDeviceReport] = ()
+    """The devices that nodes have found by discovery, as they were when the user's pods ran."""
     refused_classes: dict[str, str] = field(default_factory=dict)
     """Of the user's ResourceClasses those that are not ready: the controller's message by name."""
     warnings: list[str] = field(default_factory=list)

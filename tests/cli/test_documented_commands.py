@@ -35,6 +35,7 @@ RUN_HERE: Final[Mapping[str, tuple[int, str]]] = {
     f"kerf plan -f deploy/examples/gpu-by-size --from {_CLUSTER}": (1, "would wait"),
 }
 _DEMO: Final = "tests/flows/test_demo.py"
+_ORIGINS: Final = "tests/flows/test_demo_origins.py"
 _KUBECTL: Final = "tests/contract/test_kubectl.py"
 _QUESTIONS: Final = "tests/flows/test_diagnostics.py"
 _NPU: Final = "tests/testing/test_npu_programs.py"
@@ -124,6 +125,10 @@ RUN_ELSEWHERE: Final[Mapping[str, str]] = {
     ),
     "kubectl apply -f deploy/examples/quota/kueue-queues.yaml -f deploy/examples/quota/kueue-job.yaml": _QUOTA,
     "kubectl get workloads": _QUOTA,
+    "kerf demo -f deploy/examples/discovered-cameras": f"{_ORIGINS}::test_five_replicas_have_two_cameras",
+    "kubectl apply -f deploy/examples/discovered-cameras": (
+        "tests/e2e/test_discovered_devices.py::test_the_example_of_two_cameras_runs_five_replicas"
+    ),
     "kubectl get clusterqueue team -o yaml": _QUOTA,
     "kubectl apply -f deploy/examples/classic/classes.yaml -f deploy/examples/classic/gpu-by-size.yaml": (
         "tests/flows/test_classic_demo.py"

@@ -7,7 +7,8 @@ import pytest
 from kerf_dra.api.kerf.discovery_objects import device_name
 from tests.e2e import pods
 from tests.e2e.conftest import NODE
-from tests.e2e.namespace import Namespace
+from tests.e2e.namespace import GONE_S, Namespace
+from tests.e2e.test_examples import read
 from tests.e2e.wait import eventually
 from tools.realcluster.api import Api, StatusError
 from tools.realcluster.kerf import Hardware, Kerf
@@ -154,3 +155,21 @@ async def test_ak_07_ak_08_several_devices_without_that_are_refused_unless_they_
     await namespace.create_pods("accepted", "p")
     await namespace.wait_running("p")
     assert len({result["device"] for result in await namespace.allocation_results("p")}) == 1
+
+
+async def test_the_example_of_two_cameras_runs_five_replicas(api: Api, namespace: Namespace) -> None:
+    for document in read("discovered-cameras"):
+        await (api if document["kind"] == "DiscoveryConfiguration" else namespace).apply(document)
+
+    async def count_running() -> int:
+        return sum(one["status"].get("phase") == "Running" for one in await api.list("v1", "Pod", namespace.name))
+
+    async def all_run() -> bool:
+        return await count_running() == 5
+
+    async def has_no_pods() -> bool:
+        return not await api.list("v1", "Pod", namespace.name)
+
+    await eventually("all five replicas run", all_run, but=count_running)
+    await api.delete("apps/v1", "Deployment", "viewer", namespace.name)
+    await eventually("the replicas are gone", has_no_pods, within_s=GONE_S)

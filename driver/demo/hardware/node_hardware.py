@@ -1,5 +1,6 @@
 """The hardware of a demo's nodes: simulated cards, or the user's backends, of whose configuration each has a copy."""
 
+import json
 import logging
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,17 +14,21 @@ import yaml
 from kerf_dra.api.errors import KerfError, PermanentError
 from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.names import DriverName
+from kerf_dra.driver.demo.hardware.manifest_hardware import ManifestHardware
 from kerf_dra.driver.families.base import Family
-from kerf_dra.driver.kubeletplugin.backends.base import Backend, BusReader, InstallingBackend
+from kerf_dra.driver.families.shared import SHARED
+from kerf_dra.driver.kubeletplugin.backends.base import Backend, BusReader, DescribedBackend, InstallingBackend
 from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice, choose_families, load_backends
 from kerf_dra.driver.kubeletplugin.backends.simulated import SimulatedBackend
 
 _SIMULATED: Final = "simulated"
-_DISCOVERED: Final = (
-    "nodes find its devices as DiscoveryConfigurations say, which are no manifests of a demo: with --keep, apply them "
-    "by kubectl (docs/discovered-devices.md)"
+_DISCOVERED: Final = "discovered"
+_DESCRIPTIONS: Final = "descriptions"
+"""The folder of FpgaShells and FpgaImages beside the configuration of simulated cards."""
+_NOTHING_TO_FIND: Final = (
+    "nodes find its devices as DiscoveryConfigurations say: give one with -f (docs/discovered-devices.md)"
 )
-"""Why a family has no card before the demo runs whose devices nodes find by discovery."""
+"""Why a family has no device whose devices nodes find by discovery."""
 
 
 class HardwareUnusableError(PermanentError):
@@ -37,7 +42,7 @@ class FoundHardware:
     """What the chosen backends have."""
 
     drivers: frozenset[DriverName]
-    """The drivers of the families that have cards, which the nodes publish."""
+    """The drivers of the families that have cards, which the nodes publish; devices that are discovered come later."""
     lacking: Mapping[DriverName, str] = field(default_factory=dict)
     """The reasons why other families have none, by their drivers."""
 
@@ -52,6 +57,8 @@ class DemoHardware:
     """The user's backends, in place of simulated cards."""
     families: tuple[str, ...] = ()
     """The families that the user has chosen; empty: all that have one of the backends."""
+    of_manifests: ManifestHardware = ManifestHardware()  # noqa: RUF009  (frozen)
+    """The hardware that the user's manifests describe or need."""
 
     def write(self, folder: Path, node: str) -> tuple[BackendChoice, ...]:
         """Write what ``node`` has into ``folder``, and return its backends.
@@ -60,17 +67,44 @@ class DemoHardware:
         cannot be read.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        if not self.backends:
-            document = {"state": ".", "seed": node, "cards": list(self.cards)}
-            config = folder / "cards.yaml"
-            config.write_text(yaml.safe_dump(document, sort_keys=False))
-            return (BackendChoice(name=_SIMULATED, config=config),)
-        return tuple(_copy(choice, folder / choice.name) for choice in self.backends)
+        return tuple(
+            self._write_simulated(folder, node)
+            if choice.name == _SIMULATED and not self.backends
+            else _copy(choice, folder / choice.name)
+            for choice in self._choices
+        )
+
+    @property
+    def chosen_families(self) -> tuple[str, ...]:
+        """The families that the user has chosen, with that of discovered devices if nodes look for some; empty: all."""
+        is_missing = self.of_manifests.discovers and SHARED.name not in self.families
+        return (*self.families, SHARED.name) if self.families and is_missing else self.families
+
+    @property
+    def _choices(self) -> tuple[BackendChoice, ...]:
+        """The backends of every node, before their configurations are written."""
+        own = self.backends or (BackendChoice(name=_SIMULATED),)
+        is_missing = self.of_manifests.discovers and all(choice.name != _DISCOVERED for choice in own)
+        return (*own, BackendChoice(name=_DISCOVERED)) if is_missing else own
+
+    def _write_simulated(self, folder: Path, node: str) -> BackendChoice:
+        document: JsonObject = {"state": ".", "seed": node, "cards": list(self.cards)}
+        if self.of_manifests.descriptions:
+            document["descriptionFolder"] = _DESCRIPTIONS
+            (folder / _DESCRIPTIONS).mkdir(exist_ok=True)
+        for number, description in enumerate(self.of_manifests.descriptions):
+            (folder / _DESCRIPTIONS / f"{number}.yaml").write_text(json.dumps(description))  # YAML has JSON in it
+        config = folder / "cards.yaml"
+        config.write_text(yaml.safe_dump(document, sort_keys=False))
+        return BackendChoice(name=_SIMULATED, config=config)
+
+    def count_cards(self) -> int:
+        """Return the number of a node's simulated cards."""
+        return sum(row["count"] for row in self.cards)
 
     def find_families(self) -> list[Family]:
         """Return the families that the nodes have. Raises KerfError when one is not installed."""
-        chosen = self.backends or (BackendChoice(name=_SIMULATED),)
-        return [choice.family for choice in choose_families(self.families, chosen)]
+        return [choice.family for choice in choose_families(self.chosen_families, self._choices)]
 
     def check(self, backends: Sequence[BackendChoice]) -> FoundHardware:
         """Make a node's backends once, so that a wrong configuration, and cards that are not there, are reported before
@@ -78,26 +112,34 @@ class DemoHardware:
 
         Raises HardwareUnusableError with the reason, in which the user's configuration is named, not its copy.
         """
+        if not self.backends and (faults := self.of_manifests.find_faults()):
+            raise HardwareUnusableError("; ".join(faults))
         try:
             found = self._find_cards(backends)
         except KerfError as error:
             raise HardwareUnusableError(self._name_own_files(str(error), backends)) from error
         lacking = {driver: self._name_own_files(reason, backends) for driver, reason in found.lacking.items()}
-        if not found.drivers and any(reason != _DISCOVERED for reason in lacking.values()):
+        if not found.drivers and any(reason != _NOTHING_TO_FIND for reason in lacking.values()):
             raise HardwareUnusableError("; ".join(f"{driver} has no card: {why}" for driver, why in lacking.items()))
         return replace(found, lacking=lacking)
 
     def _find_cards(self, backends: Sequence[BackendChoice]) -> FoundHardware:
         lacking: dict[DriverName, str] = {}
-        choices = choose_families(self.families, backends)
-        for choice in choices:
+        drivers: set[DriverName] = set()
+        for choice in choose_families(self.chosen_families, backends):
             loaded = load_backends(choice.family, choice.backends)
             if choice.family.is_network_attached:
-                lacking[choice.family.driver] = _DISCOVERED
-            elif self.backends and (reason := _find_why_empty(loaded)):
+                if not self.of_manifests.discovers:
+                    lacking[choice.family.driver] = _NOTHING_TO_FIND
+            elif self.backends and (reason := _find_why_empty(loaded, self._list_descriptions(choice.family))):
                 lacking[choice.family.driver] = reason
-        drivers = {choice.family.driver for choice in choices} - lacking.keys()
+            else:
+                drivers.add(choice.family.driver)
         return FoundHardware(drivers=frozenset(drivers), lacking=lacking)
+
+    def _list_descriptions(self, family: Family) -> list[JsonObject]:
+        kinds = {kind.kind for kind in family.description_kinds}
+        return [one for one in self.of_manifests.descriptions if one["kind"] in kinds]
 
     def _name_own_files(self, message: str, backends: Sequence[BackendChoice]) -> str:
         for copy, own in zip(backends, self.backends, strict=False):
@@ -111,7 +153,7 @@ class DemoHardware:
     def _load(self, backends: Sequence[BackendChoice]) -> list[Backend]:
         return [
             backend
-            for choice in choose_families(self.families, backends)
+            for choice in choose_families(self.chosen_families, backends)
             for backend in load_backends(choice.family, choice.backends)
         ]
 
@@ -139,14 +181,19 @@ def _count_partitions(backend: Backend) -> int:
         backend.close()
 
 
-def _find_why_empty(backends: Sequence[Backend]) -> str:
-    """Return why none of ``backends`` has a card; empty: one has. What they log of it is among the reasons."""
+def _find_why_empty(backends: Sequence[Backend], descriptions: Sequence[JsonObject]) -> str:
+    """Return why none of ``backends`` has a card; empty: one has. What they log of it is among the reasons.
+
+    ``descriptions`` are the objects of the cluster that describe hardware.
+    """
     reasons: list[str] = []
     for backend in backends:
         with _collect_warnings(reasons):
             try:
                 if isinstance(backend, InstallingBackend):
                     backend.look_only()
+                if isinstance(backend, DescribedBackend):
+                    backend.describe(descriptions)
                 backend.open()
                 if backend.discover():
                     return ""

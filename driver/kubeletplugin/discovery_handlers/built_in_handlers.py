@@ -188,6 +188,11 @@ def make_handlers(folder: Path, tree: UdevTree, *, start: Callable[[Work], None]
     return {name: handler.make(folder, tree, start) for name, handler in _HANDLERS.items()}
 
 
+def is_built_in(handler: str) -> bool:
+    """Whether a handler of this name is inside the plugin."""
+    return handler in _HANDLERS
+
+
 def find_details_fault(handler: str, details: str) -> str | None:
     """Return why a handler of the plugin does not take these details; None: it does, or the handler is another one."""
     try:

@@ -49,6 +49,15 @@ def pod_specs(found: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         yield from (one["spec"]["template"]["spec"] for one in of_kind(kind, found).values())
 
 
+def list_offered_resources(found: list[dict[str, Any]]) -> set[str]:
+    """The extended resources that an example offers itself, by classes, device plugins and discovery."""
+    classes = [one["spec"] for one in of_kind("ResourceClass", found).values()]
+    by_name = {spec["extendedResourceName"] for spec in classes if "extendedResourceName" in spec}
+    by_plugin = {spec["devicePlugin"]["resource"] for spec in classes if "devicePlugin" in spec}
+    discovered = of_kind("DiscoveryConfiguration", found).items()
+    return by_name | by_plugin | {f"{one['spec']['extendedResourceDomain']}/{name}" for name, one in discovered}
+
+
 def first_match(document: dict[str, Any], cards: list[Card]) -> Device | None:
     """What a claim for the class gets on an empty node: the first device that matches, in publish order."""
     matches = compile_selector(compiled(document).expression).matches
@@ -85,8 +94,7 @@ def test_an_example_stands_alone(path: Path) -> None:
         for container in spec["containers"]:
             resources = container["resources"]
             assert {claim["name"] for claim in resources.get("claims", [])} <= named
-            offered = {document["spec"].get("extendedResourceName") for document in classes.values()}
-            assert resources.get("limits", {}).keys() <= offered
+            assert resources.get("limits", {}).keys() <= list_offered_resources(found)
             assert resources.keys() & {"claims", "limits"}, "what else would it show?"
 
 

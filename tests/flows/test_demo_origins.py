@@ -1,0 +1,78 @@
+"""``kerf demo -f`` with devices of each origin beside simulated cards, by the examples and their pages."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kerf_dra.driver.demo.environment import find_packaged_folder
+from tests.demo.test_manifest_hardware import IMAGE, SHELLS
+from tests.flows.test_demo import folder, run
+
+__all__ = ["folder"]
+
+FUNCTION = """
+apiVersion: kerf.dev/v1alpha1
+kind: ResourceClass
+metadata: {name: sort}
+spec: {device: fpga, function: sort}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: sort}
+spec: {spec: {devices: {requests: [{name: fpga, exactly: {deviceClassName: sort}}]}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: sorter}
+spec:
+  resourceClaims: [{name: fpga, resourceClaimTemplateName: sort}]
+  containers: [{name: main, image: busybox, resources: {claims: [{name: fpga}]}}]
+"""
+
+
+def run_example(folder: Path, name: str, *arguments: str) -> dict[str, Any]:
+    """Run an example of ``deploy/examples``, all of whose pods run; returns the report."""
+    code, out, err = run(folder, "-f", str(find_packaged_folder("examples") / name), "-o", "json", *arguments)
+    assert (code, err) == (0, "")
+    document: dict[str, Any] = json.loads(out)
+    assert document["left"] == {"partitions": 0, "cdi_files": 0, "checkpoint_records": 0, "claims": 0}
+    return document
+
+
+def page_of(name: str) -> str:
+    return (find_packaged_folder("examples") / name / "README.md").read_text()
+
+
+def test_five_replicas_have_two_cameras(folder: Path) -> None:
+    document = run_example(folder, "discovered-cameras")
+    pods = document["pods"]
+    assert len(pods) == 5
+    page = page_of("discovered-cameras")
+    for device in document["discovered_devices"]:
+        shown = f"{len(device['users'])} of {device['capacity']} users"
+        assert f"{device['name']}  seen by {' and '.join(device['nodes'])}; {shown}" in page
+    used = Counter(pod["claims"][0]["devices"][0]["device"] for pod in pods)
+    assert sorted(used.values()) == [2, 3]
+    assert {pod["container"]["env"]["DEBUG_ECHO_DESCRIPTION"] for pod in pods} == {
+        "rtsp://10.0.0.7",
+        "rtsp://10.0.0.8",
+    }
+    assert {pod["container"]["env"]["RESOLUTION_WIDTH"] for pod in pods} == {"640"}
+    assert {card["kind"] for node in document["nodes"] for card in node["cards"]} == {"gpu", "fpga"}
+
+
+@pytest.mark.long
+def test_a_pod_has_the_function_of_an_image_of_the_users_own(folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text(f"{SHELLS}---{IMAGE}---{FUNCTION}")
+    code, out, err = run(folder, "-f", str(file), "--nodes", "2", "-o", "json")
+    assert (code, err) == (0, "")
+    document = json.loads(out)
+    fpgas = [card["model"] for node in document["nodes"] for card in node["cards"] if card["kind"] == "fpga"]
+    assert Counter(fpgas) == {"lab": 2, "edge": 2}
+    [pod] = document["pods"]
+    [device] = pod["claims"][0]["devices"]
+    assert device["profile"] == "sort"
