@@ -119,11 +119,12 @@ def _describe_discovered(device: DiscoveredDeviceReport) -> str:
 
 
 def _describe_pod(pod: PodReport) -> str:
-    parts = ", ".join(
+    claimed = [
         device.device if device.driver == SHARED.driver else f"{device.device} ({describe_part(device)})"
         for device in pod.devices
-    )
-    return f"{pod.node}: {parts or 'no devices'}"
+    ]
+    counted = [f"{id_} ({resource})" for resource, ids in pod.extended_devices.items() for id_ in ids]
+    return f"{pod.node}: {', '.join([*claimed, *counted]) or 'no devices'}"
 
 
 def describe_free(card: CardState) -> str:

@@ -21,6 +21,7 @@ from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.claims import ResourceClaim
 from kerf_dra.api.model.metadata import Object
 from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.model.quantity import Quantity
 from kerf_dra.api.resource.v1 import KINDS
 from kerf_dra.api.wire import Kind, identity_kind
 from kerf_dra.driver.allocation.pools.interned_slices import InternedSlices
@@ -78,6 +79,8 @@ _KINDS: Final[Mapping[str, Kind[Any]]] = {
     },
 }
 _DEPLOY: Final = "deploy"
+_NO_AMOUNT: Final = Quantity(0)
+"""What a node has of a resource that it does not list."""
 
 DemoT = TypeVar("DemoT", bound="DemoCluster")
 
@@ -445,6 +448,29 @@ class DemoEnvironment(DemoCluster):
         slices = (slice_ for slice_ in self.slices.store.values() if slice_.spec.driver in self.drivers)
         return build_card_states(slices, self.pod_reports())
 
+    def list_shortages(self, offers: Mapping[str, int]) -> list[str]:
+        """Return a sentence for each node that has less of an extended resource than ``offers`` says."""
+        found = [
+            (node.metadata.name, int(node.status.allocatable.get(resource, _NO_AMOUNT)), wanted, resource)
+            for node in sorted(self.nodes.store.values(), key=lambda node: node.metadata.name)
+            for resource, wanted in offers.items()
+        ]
+        return [
+            f"{node} offers {has} of {wanted} {resource}: its event ResourceNotOffered says why (kubectl describe node "
+            f"{node})"
+            for node, has, wanted, resource in found
+            if has < wanted
+        ]
+
+    def has_offers(self) -> bool:
+        """Whether a ResourceClass offers an extended resource by the device plugin interface."""
+        return any(class_.spec.get("devicePlugin") for class_ in self.classes.store.values())
+
+    def list_cdi_files(self) -> list[Path]:
+        """Return the CDI files of all nodes: what is prepared has one."""
+        folders = [self.cluster.cdi_dir(node) for node in self.settings.node_names]
+        return [file for folder in folders if folder.is_dir() for file in folder.iterdir()]
+
     def have_all_published(self) -> bool:
         """Whether every node publishes its cards; of the user's backends, some of each family that has any."""
         if self.settings.backends:
@@ -476,7 +502,9 @@ class DemoEnvironment(DemoCluster):
             for claim in self.claims.store.values()
             if claim.ref == (pod.metadata.namespace, name)
         ]
-        return build_pod_report(pod, claims, self.container_reports(pod))
+        kubelet = self.cluster.kubelets.get(pod.spec.node_name)
+        extended = kubelet.extended_devices(pod) if kubelet else {}
+        return build_pod_report(pod, claims, self.container_reports(pod), extended)
 
 
 @asynccontextmanager

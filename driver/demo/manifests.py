@@ -275,7 +275,7 @@ def _find_unknown_container_claims(body: JsonObject) -> Iterator[str]:
 
 
 def find_ineffective_objects(manifests: Sequence[Manifest]) -> Iterator[str]:
-    """Yield a sentence for each claim and template that no pod uses, and for what no node finds or offers here."""
+    """Yield a sentence for each claim and template that no pod uses, and for what no node finds here."""
     used = {(kind, each.namespace, name) for each in manifests for _, kind, name in _named_claims(each.body)}
     for manifest in manifests:
         if manifest.kind in _CLAIM_FIELDS.values() and (manifest.kind, manifest.namespace, manifest.name) not in used:
@@ -286,12 +286,16 @@ def find_ineffective_objects(manifests: Sequence[Manifest]) -> Iterator[str]:
                 f"{manifest}: spec.discoveryHandler.name: no program registers here as {handler}, so no device is "
                 "found: start yours with --keep (docs/write-a-discovery-handler.md), or use static or debugEcho"
             )
-        offer = _mapping(_mapping(manifest.body.get("spec")).get("devicePlugin"))
-        if manifest.kind == "ResourceClass" and offer:
-            yield (
-                f"{manifest}: spec.devicePlugin: the kubelets here have no device plugin interface, so no node offers "
-                f"{offer.get('resource')}"
-            )
+
+
+def find_offers(manifests: Iterable[Manifest]) -> dict[str, int]:
+    """Return the extended resources that ResourceClasses offer by the device plugin interface, each with its number on
+    a node.
+    """
+    offers = [
+        _mapping(_mapping(one.body.get("spec")).get("devicePlugin")) for one in manifests if one.kind == "ResourceClass"
+    ]
+    return {offer["resource"]: int(offer["perNode"]) for offer in offers if offer}
 
 
 def _find_pod_spec(body: JsonObject) -> tuple[Mapping[str, Any], str]:

@@ -4,6 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from kerf_dra.api.core.v1 import Pod
@@ -188,13 +189,19 @@ def build_container_report(name: str, spec: JsonObject) -> ContainerReport:
     )
 
 
-def build_pod_report(pod: Pod, claims: Iterable[ClaimReport], containers: Sequence[ContainerReport]) -> PodReport:
+def build_pod_report(
+    pod: Pod,
+    claims: Iterable[ClaimReport],
+    containers: Sequence[ContainerReport],
+    extended_devices: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+) -> PodReport:
     return PodReport(
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
         node=pod.spec.node_name,
         phase="Terminating" if pod.is_terminating else pod.status.phase,
         claims=tuple(claims),
+        extended_devices=dict(extended_devices),
         containers=tuple(containers),
     )
 

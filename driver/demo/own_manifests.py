@@ -9,7 +9,7 @@ import anyio
 
 from kerf_dra.api.kerf.discovery_objects import DISCOVERY_CONFIGURATIONS
 from kerf_dra.api.model.base import JsonObject
-from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.model.names import ObjectRef, list_names
 from kerf_dra.driver.demo.cluster_picture import (
     Explanation,
     count,
@@ -21,7 +21,7 @@ from kerf_dra.driver.demo.cluster_picture import (
 from kerf_dra.driver.demo.environment import WaitTimeoutError
 from kerf_dra.driver.demo.hardware import list_expected_devices
 from kerf_dra.driver.demo.manifest_warnings import report_warnings
-from kerf_dra.driver.demo.manifests import Manifest
+from kerf_dra.driver.demo.manifests import Manifest, find_offers
 from kerf_dra.driver.demo.pod_runner import KEPT, PodRunner
 from kerf_dra.driver.demo.report import PodReport, WaitingReport
 from kerf_dra.driver.demo.scenario import open_cluster
@@ -31,6 +31,8 @@ _ASK_AFTER_S: Final = 1.0
 _DISCOVERY_S: Final = 30.0
 """Seconds to wait for devices that nodes find by discovery, which are published a second or two after their
 configuration: on a loaded machine ten times that."""
+_OFFER_S: Final = 15.0
+"""Seconds to wait for extended resources, which nodes list a second or two after their class was accepted."""
 _ASK_AGAIN_S: Final = 0.5
 """Seconds between two questions about a pod for which nothing is certain yet."""
 
@@ -69,6 +71,7 @@ class OwnManifests(PodRunner):
         self.report.refused_classes |= await self.find_refused_classes(names)
         for name, refusal in sorted(self.report.refused_classes.items()):
             self.display.say(f"ResourceClass {name} is not ready: {refusal}")
+        await self._wait_offered()
         await self.environment.apply(manifest.body for manifest in self.manifests if manifest.kind not in KEPT)
 
     async def _wait_discovered(self, configurations: Sequence[JsonObject]) -> None:
@@ -81,6 +84,15 @@ class OwnManifests(PodRunner):
             await self.environment.wait_for(
                 "the discovery of devices", lambda: self.environment.can_claim(expected), timeout_s=_DISCOVERY_S
             )
+
+    async def _wait_offered(self) -> None:
+        """Wait until every node lists the extended resources of classes; not every node need have that many."""
+        if offers := find_offers(self.manifests):
+            self.display.wait(f"nodes to offer {list_names(sorted(offers))}")
+            with suppress(WaitTimeoutError):
+                await self.environment.wait_for(
+                    "extended resources", lambda: not self.environment.list_shortages(offers), timeout_s=_OFFER_S
+                )
 
     async def _wait(self) -> None:
         wanted = sum(manifest.pods for manifest in self.manifests)
@@ -147,6 +159,7 @@ class OwnManifests(PodRunner):
         show_discovered_devices(self.display, self.report.discovered_devices)
         of_pods = {pod.ref: self.environment.find_warnings(pod) for pod in pods}
         notes = {pod.ref: self.environment.find_notes(pod) for pod in pods}
+        self.report.warnings += self.environment.list_shortages(find_offers(self.manifests))
         report_warnings(self.display, self.report, self.manifests, of_pods, notes)
 
 

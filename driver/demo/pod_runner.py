@@ -105,6 +105,17 @@ class PodRunner:
 
         await self.environment.wait_for("the deletion of every pod and claim", all_deleted)
 
+    async def wait_released(self) -> None:
+        """Wait until nodes have released what pods had by the device plugin interface, which has no call for it."""
+        if not (self.environment.has_offers() and self.environment.list_cdi_files()):
+            return
+        self.display.say(
+            "No call of the device plugin interface says that a container has ended: Kerf releases a device that the "
+            "kubelet has listed for no pod for 30 s."
+        )
+        self.display.wait("devices to be released")
+        await self.environment.wait_for("the release of devices", lambda: not self.environment.list_cdi_files())
+
     def pods_now(self, refs: Collection[str]) -> list[PodReport]:
         """Return these pods as they are now. Raises ScenarioError for one that runs without its CDI devices."""
         pods = [pod for pod in self.environment.pod_reports() if pod.ref in refs]

@@ -52,6 +52,8 @@ class PodReport:
     node: str
     phase: str
     claims: tuple[ClaimReport, ...] = ()
+    extended_devices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """What it has by the device plugin interface: device IDs by extended resource."""
     containers: tuple[ContainerReport, ...] = ()
 
     @property

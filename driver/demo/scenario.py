@@ -344,6 +344,7 @@ async def close_cluster(runner: PodRunner, manifests: Sequence[Manifest]) -> Non
     """Delete every pod and stop Kerf's programs. Raises ScenarioError when anything of the claims is left."""
     async with runner.step("Everything is deleted", "end"):
         await runner.delete_everything(manifests)
+        await runner.wait_released()
         await runner.environment.stop_programs()
         left = runner.report.left = runner.environment.count_leftovers()
         runner.display.say(describe_left(left))

@@ -67,7 +67,7 @@ class LocalCluster:
         return self._settings.root / node / "kubelet"
 
     def device_plugins_dir(self, node: str) -> Path:
-        """The folder of the device plugin interface, which these kubelets do not have: it does not exist."""
+        """The folder of the device plugin interface: of the kubelet's socket for registrations, and of plugins' own."""
         return self.kubelet_root(node) / "device-plugins"
 
     def cdi_dir(self, node: str) -> Path:

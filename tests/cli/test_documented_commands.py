@@ -125,6 +125,13 @@ RUN_ELSEWHERE: Final[Mapping[str, str]] = {
     ),
     "kubectl apply -f deploy/examples/quota/kueue-queues.yaml -f deploy/examples/quota/kueue-job.yaml": _QUOTA,
     "kubectl get workloads": _QUOTA,
+    "kerf demo -f deploy/examples/device-plugin": f"{_ORIGINS}::test_a_pod_of_a_device_plugin_has_its_partition",
+    "kubectl apply -f deploy/examples/device-plugin": (
+        "tests/e2e/test_device_plugin.py::test_the_example_runs_a_pod_that_counts_gpus"
+    ),
+    r"kubectl get nodes -o custom-columns=NODE:.metadata.name,GPUS:.status.allocatable.example\\.com/gpu": (
+        "tests/local/test_device_plugins.py::test_the_node_shows_its_devices_and_a_pod_that_cannot_have_one_fails"
+    ),
     "kerf demo -f deploy/examples/discovered-cameras": f"{_ORIGINS}::test_five_replicas_have_two_cameras",
     "kubectl apply -f deploy/examples/discovered-cameras": (
         "tests/e2e/test_discovered_devices.py::test_the_example_of_two_cameras_runs_five_replicas"

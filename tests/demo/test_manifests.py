@@ -8,7 +8,7 @@ import pytest
 
 from kerf_dra.api.errors import UnsupportedError
 from kerf_dra.driver.demo.environment import find_packaged_folder
-from kerf_dra.driver.demo.manifests import BadManifestsError, find_ineffective_objects, load_manifests
+from kerf_dra.driver.demo.manifests import BadManifestsError, find_ineffective_objects, find_offers, load_manifests
 from kerf_dra.driver.demo.scenario import EXAMPLES
 
 CLASS = """
@@ -155,17 +155,21 @@ spec: {device: gpu, profile: 1g.10gb, devicePlugin: {resource: example.com/gpu, 
 """
 
 
-def test_what_no_pod_uses_and_no_node_offers_here_is_found(tmp_path: Path) -> None:
+def test_what_no_pod_uses_is_found(tmp_path: Path) -> None:
     manifests = load_manifests([write(tmp_path, CLASS, TEMPLATE, POD, STRAY, OFFER)])
     file = tmp_path / "objects.yaml"
     assert [*find_ineffective_objects(manifests)] == [
-        (
-            f"{file}: document 5: ResourceClass offered: spec.devicePlugin: the kubelets here have no device plugin "
-            "interface, so no node offers example.com/gpu"
-        ),
         f"{file}: document 4: ResourceClaim stray: no pod uses it, so nothing gets its devices",
     ]
     assert not [*find_ineffective_objects(load_manifests([write(tmp_path, CLASS, TEMPLATE, POD)]))]
+
+
+def test_the_offers_of_classes_are_what_nodes_are_waited_for(tmp_path: Path) -> None:
+    other = OFFER.replace("offered", "other").replace("com/gpu, perNode: 2", "com/mig, perNode: 3")
+    assert find_offers(load_manifests([write(tmp_path, CLASS, OFFER, other)])) == {
+        "example.com/gpu": 2,
+        "example.com/mig": 3,
+    }
 
 
 def test_a_container_that_names_no_claim_of_its_pod_is_found_before_anything_starts(tmp_path: Path) -> None:

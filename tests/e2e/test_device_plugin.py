@@ -2,6 +2,7 @@
 
 from tests.e2e import pods
 from tests.e2e.namespace import Namespace, RunningPod
+from tests.e2e.test_examples import read
 from tests.e2e.wait import eventually
 from tests.e2e.why_audit import ask_why
 from tools.realcluster.cluster import Cluster
@@ -165,3 +166,16 @@ async def test_why_says_how_many_of_a_resource_there_are_and_who_has_them(
     _, report = await ask_why(cluster, "pod/third", "-n", namespace.name)
     assert "reserved" in [cause["code"] for cause in report["causes"]]
     assert made in next(cause["message"] for cause in report["causes"] if cause["code"] == "reserved")
+
+
+async def test_the_example_runs_a_pod_that_counts_gpus(namespace: Namespace) -> None:
+    [class_, pod] = read("device-plugin")
+    await namespace.api.apply(class_)
+    resource = class_["spec"]["devicePlugin"]["resource"]
+    await wait_allocatable(namespace, resource, class_["spec"]["devicePlugin"]["perNode"])
+    await namespace.apply(pod)
+    [device] = (await namespace.wait_running(pod["metadata"]["name"])).main.kerf_devices
+    assert [profile for _, profile, _ in namespace.node.gpu_partitions] == ["1g.10gb"]
+    assert device.startswith("gpu-0-1g-10gb-at-")
+    await namespace.delete_pod(pod["metadata"]["name"])
+    await namespace.api.delete(class_["apiVersion"], class_["kind"], class_["metadata"]["name"])

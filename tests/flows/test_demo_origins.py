@@ -76,3 +76,17 @@ def test_a_pod_has_the_function_of_an_image_of_the_users_own(folder: Path, tmp_p
     [pod] = document["pods"]
     [device] = pod["claims"][0]["devices"]
     assert device["profile"] == "sort"
+
+
+@pytest.mark.long
+def test_a_pod_of_a_device_plugin_has_its_partition(folder: Path) -> None:
+    """It is released at the end, of which no call tells the plugin: the demo waits for it."""
+    document = run_example(folder, "device-plugin", "--nodes", "1")
+    [pod] = document["pods"]
+    [device] = pod["extended_devices"]["example.com/gpu"]
+    assert device.startswith("gpu-0-1g-10gb-at-")
+    assert (pod["claims"], document["warnings"]) == ([], [])
+    environment = pod["container"]["env"]
+    assert environment["KERF_RESOURCE_EXAMPLE_COM_GPU"] == device
+    assert environment[f"KERF_DEVICE_{device.upper().replace('-', '_')}"].startswith("MIG-")
+    assert "/dev/nvidia0" in pod["container"]["device_nodes"]

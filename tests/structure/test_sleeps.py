@@ -47,6 +47,7 @@ POLLS: Final = {
     "kubeletplugin/test_with_the_embedded_cluster.py": "the API server is asked as its clients ask it",
     "kubeletplugin/wait.py": "what the plugin does by itself is seen in files and stand-ins",
     "kubeletplugin/watchdog_process.py": "the kubelet asks again as long as a claim cannot be prepared",
+    "local/test_device_plugins.py": "a socket appears in a directory, which sets no event; the API server is asked",
     "local/test_kubelet.py": "the watcher of a directory sets no event",
     "oracle/nvidia_driver/drivers.py": "drivers are processes that register by a file and publish to an API server",
     "tools/mutants/test_processes.py": "processes are asked whether they have ended",

@@ -2,8 +2,9 @@
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from kerf_dra.api.core.v1 import Container, Pod
@@ -12,6 +13,8 @@ from kerf_dra.cdi import Cache, inject
 
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """The PATH that container runtimes give to images without one."""
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
+"""What a container without devices of device plugins gets of them."""
 
 
 def oci_spec(pod: Pod, container: Container) -> JsonObject:
@@ -39,8 +42,18 @@ class ContainerBundles:
         self._root = root
         self._cache = Cache(cdi_dirs)
 
-    def start(self, pod: Pod, container: Container, cdi_ids: Sequence[str]) -> None:
+    def start(
+        self,
+        pod: Pod,
+        container: Container,
+        cdi_ids: Sequence[str],
+        *,
+        environment: Mapping[str, str] = _NONE,
+        annotations: Mapping[str, str] = _NONE,
+    ) -> None:
         """Write the bundle with the devices in it; one that exists is a running container and stays.
+
+        ``environment`` and ``annotations`` are those that device plugins add.
 
         Raises cdi.CDIError when a device cannot be resolved; nothing is written then.
         """
@@ -48,7 +61,11 @@ class ContainerBundles:
         if (bundle / "config.json").exists():
             return
         self._cache.refresh()
-        spec = inject(self._cache, oci_spec(pod, container), cdi_ids)
+        bare = oci_spec(pod, container)
+        bare["process"]["env"] += [f"{name}={value}" for name, value in environment.items()]
+        if annotations:
+            bare["annotations"] = dict(annotations)
+        spec = inject(self._cache, bare, cdi_ids)
         bundle.mkdir(parents=True, exist_ok=True)
         unfinished = bundle / "config.json.tmp"
         unfinished.write_text(json.dumps(spec, indent=2))

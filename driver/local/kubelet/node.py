@@ -1,7 +1,10 @@
-"""The kubelet stand-in of one node: it registers the node and reconciles the pods that are bound to it."""
+"""The kubelet stand-in of one node: it registers the node and reconciles the pods that are bound to it.
+
+A pod is admitted, with its devices of extended resources, before its claims are prepared and its containers start.
+"""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -17,6 +20,7 @@ from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.api.model.names import ClaimRef, ObjectRef
 from kerf_dra.api.model.prepared import ReportedDevice
 from kerf_dra.api.model.times import format_time
+from kerf_dra.api.podresources.v1 import ClaimUse, PodUses
 from kerf_dra.api.resource.classic import ClassicKinds
 from kerf_dra.api.resource.kinds import ResourceKinds
 from kerf_dra.api.wire import to_builtins
@@ -28,7 +32,16 @@ from kerf_dra.driver.kube.informer import Informer
 from kerf_dra.driver.kube.store import ObjectChange
 from kerf_dra.driver.local.kubelet.claims import NodeClaims
 from kerf_dra.driver.local.kubelet.containers import ContainerBundles
+from kerf_dra.driver.local.kubelet.device_manager import (
+    REJECTED,
+    DeviceManager,
+    PodRejectedError,
+    build_annotations,
+    build_environment,
+)
+from kerf_dra.driver.local.kubelet.device_plugins import DevicePlugins
 from kerf_dra.driver.local.kubelet.plugins import PluginWatcher
+from kerf_dra.driver.local.kubelet.pod_resources import serve_pod_resources
 from kerf_dra.driver.runtime.work_queue import WorkQueue
 
 log = logging.getLogger(__name__)
@@ -81,6 +94,8 @@ class Kubelet:
         self._queue: WorkQueue[ObjectRef] = WorkQueue()
         self._unregistered: WorkQueue[str] = WorkQueue()
         self.plugins = PluginWatcher(settings.root / "plugins_registry", settings.versions, self._driver_changed)
+        self._device_plugins = DevicePlugins(settings.root / "device-plugins")
+        self._devices = DeviceManager(self._device_plugins)
         self._claims = NodeClaims(client, kinds, self.plugins)
         self._started: dict[ObjectRef, Pod] = {}
         self._containers = ContainerBundles(settings.root / "containers", [settings.cdi_dir])
@@ -92,16 +107,35 @@ class Kubelet:
         """Return the devices that drivers prepared for each claim of a pod."""
         return self._claims.devices(pod)
 
+    def extended_devices(self, pod: Pod) -> Mapping[str, tuple[str, ...]]:
+        """Return the devices that a pod has by the device plugin interface, by resource."""
+        return self._devices.list_devices(pod.metadata.uid)
+
     def describe_container(self, pod: JsonObject, name: str) -> str:
         """Return in words what the container of this name would have got, without a name the first; one text."""
         names = [container["name"] for container in pod["spec"].get("containers") or ()]
         return self._containers.describe(pod["metadata"]["uid"], name or names[0])
+
+    def list_uses(self) -> PodUses:
+        """Return the claims and the devices of extended resources that pods use.
+
+        Kubelets list claims from Kubernetes 1.34 on.
+        """
+        claims = () if isinstance(self._kinds, ClassicKinds) else self._list_claim_uses()
+        return PodUses(claims=tuple(claims), devices=self._devices.list_uses())
+
+    def _list_claim_uses(self) -> Iterator[ClaimUse]:
+        for pod in self._pods.store.values():
+            for claim in self._claims.devices(pod):
+                yield ClaimUse(claim=ObjectRef(claim.namespace, claim.name), pod=pod.ref)
 
     async def run(self) -> None:
         await self._wipe_slices()
         await self._register_node()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.plugins.run)
+            tasks.start_soon(self._device_plugins.run)
+            tasks.start_soon(serve_pod_resources, self._settings.root, self.list_uses)
             tasks.start_soon(self._pods.run)
             tasks.start_soon(self._heartbeat)
             tasks.start_soon(partial(self._unregistered.run, self._wipe_if_absent, workers=1))
@@ -128,13 +162,35 @@ class Kubelet:
             raise
 
     async def _start(self, pod: Pod) -> None:
+        try:
+            await self._devices.admit(pod)
+        except PodRejectedError as error:
+            await self._reject(pod, str(error))
+            return
         await self._claims.prepare(pod)
         for container in (*pod.spec.init_containers, *pod.spec.containers):
-            self._containers.start(pod, container, self._claims.cdi_ids(pod, container))
+            allocations = await self._devices.prepare_start(pod, container)
+            cdi_ids = (
+                *self._claims.cdi_ids(pod, container),
+                *(name for one in allocations for name in one.cdi_devices),
+            )
+            self._containers.start(
+                pod,
+                container,
+                tuple(dict.fromkeys(cdi_ids)),
+                environment=build_environment(allocations),
+                annotations=build_annotations(allocations),
+            )
         if pod.status.phase != "Running":
             await self._set_status(pod, _running_status(pod, format_time(self._clock())))
             self._events.report(reference(pod), type="Normal", reason="Started", message="Started the pod's containers")
         self._started[pod.ref] = pod
+
+    async def _reject(self, pod: Pod, message: str) -> None:
+        """Let a pod fail for good that cannot be admitted: only its maker, if it has one, tries again."""
+        self._events.report(reference(pod), type="Warning", reason=REJECTED, message=message)
+        status: JsonObject = {"phase": "Failed", "reason": REJECTED, "message": f"Pod was rejected: {message}"}
+        await self._set_status(pod, status)
 
     async def _terminate(self, pod: Pod) -> None:
         await self._release(pod)
@@ -147,6 +203,7 @@ class Kubelet:
     async def _release(self, pod: Pod) -> None:
         self._containers.stop(pod)
         await self._claims.unprepare(pod)
+        self._devices.remove(pod.metadata.uid)
         self._started.pop(pod.ref, None)
 
     async def _set_status(self, pod: Pod, status: JsonObject) -> None:
@@ -165,8 +222,12 @@ class Kubelet:
         await self._report_ready()
 
     async def _heartbeat(self) -> None:
+        """Report the node as ready at intervals, and whenever device plugins list other devices."""
+        change = self._device_plugins.changed.next_event
         while True:
-            await anyio.sleep(_HEARTBEAT_S)
+            with anyio.move_on_after(_HEARTBEAT_S):
+                await change.wait()
+            change = self._device_plugins.changed.next_event
             try:
                 await self._report_ready()
             except KerfError as error:
@@ -177,8 +238,8 @@ class Kubelet:
         ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "the stand-in is running"}
         status = {
             "conditions": [{**ready, "lastHeartbeatTime": now, "lastTransitionTime": now}],
-            "capacity": _AMOUNTS,
-            "allocatable": _AMOUNTS,
+            "capacity": {**_AMOUNTS, **_print(self._device_plugins.count_capacity())},
+            "allocatable": {**_AMOUNTS, **_print(self._device_plugins.count_allocatable())},
             "nodeInfo": {"bootID": self._settings.boot_id, "kubeletVersion": self._settings.release},
         }
         await self._client.patch(
@@ -208,6 +269,10 @@ class Kubelet:
                 await self._client.delete(kind, slice_.metadata.name, uid=slice_.metadata.uid)
             except NotFoundError:
                 continue
+
+
+def _print(counts: Mapping[str, int]) -> dict[str, str]:
+    return {resource: str(count) for resource, count in counts.items()}
 
 
 def _running_status(pod: Pod, now: str) -> JsonObject:
