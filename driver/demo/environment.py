@@ -462,6 +462,16 @@ class DemoEnvironment(DemoCluster):
             if has < wanted
         ]
 
+    def were_listed(self, refs: Collection[str]) -> bool:
+        """Whether plugins know what each of these pods has by the device plugin interface, those that have anything."""
+        pods = [pod for pod in self.pods.store.values() if str(pod.ref) in refs]
+        kubelets = [(self.cluster.kubelets.get(pod.spec.node_name), pod) for pod in pods]
+        return all(
+            kubelet.was_listed(pod)
+            for kubelet, pod in kubelets
+            if kubelet is not None and kubelet.extended_devices(pod)
+        )
+
     def has_offers(self) -> bool:
         """Whether a ResourceClass offers an extended resource by the device plugin interface."""
         return any(class_.spec.get("devicePlugin") for class_ in self.classes.store.values())

@@ -60,7 +60,9 @@ class OwnManifests(PodRunner):
                 await self._wait()
             if scope.cancelled_caught:
                 await self._ask(self._unknown(), is_last=True)
-            self._show(self.clock() - begin)
+            took_s = self.clock() - begin
+            await self._wait_listed()
+            self._show(took_s)
             await self.display.hold()
 
     async def _apply(self) -> None:
@@ -93,6 +95,13 @@ class OwnManifests(PodRunner):
                 await self.environment.wait_for(
                     "extended resources", lambda: not self.environment.list_shortages(offers), timeout_s=_OFFER_S
                 )
+
+    async def _wait_listed(self) -> None:
+        """Wait until plugins have asked which pods have devices by the device plugin interface, as they do when a
+        container starts: what a pod had that they never saw is kept for an hour.
+        """
+        refs = {pod.ref for pod in self._own_pods() if pod.phase == "Running"}
+        await self.environment.wait_for("an account of devices", lambda: self.environment.were_listed(refs))
 
     async def _wait(self) -> None:
         wanted = sum(manifest.pods for manifest in self.manifests)

@@ -306,7 +306,7 @@ def test_pods_that_would_wait_for_ever_do_not_run_and_are_explained_at_once(fold
         "other": limited("other", **{"hwchiu/test-dev": "1"}),
         "misspelt": limited("misspelt", **{"example.com/gpus": "1"}),
         "large": limited("large", cpu="5000", memory="100Ti"),
-        "offered": limited("offered", **{"kerf.dev/gpu-small": "1"}),
+        "offered": limited("offered", **{"kerf.dev/gpu-small": "3"}),
     }
     offer = {"resource": "kerf.dev/gpu-small", "perNode": 2}
     code, out = run_documents(
@@ -324,7 +324,7 @@ def test_pods_that_would_wait_for_ever_do_not_run_and_are_explained_at_once(fold
     assert "no node offers hwchiu/test-dev" in text
     assert "no node offers example.com/gpus; there is example.com/gpu" in text
     assert "the pod requests 5000, and no node has more than 64" in text
-    assert "the kubelets here have no device plugin interface, so no node offers kerf.dev/gpu-small" in text
+    assert "kerf.dev/gpu-small: the pod asks for 3, and of the node's 2 pods have 0" in text
 
 
 def test_what_is_legal_and_has_no_effect_is_a_warning(folder: Path, tmp_path: Path) -> None:

@@ -315,7 +315,11 @@ async def test_the_account_of_devices_leaves_out_those_of_init_containers(node: 
         await node.devices.admit(pod("one", container("main"), init=(container("first", gpu=1),)))
         assert node.devices.list_uses() == ()
         await node.devices.admit(pod("two"))
+        assert not node.devices.was_listed("two")
         assert node.devices.list_uses() == (DeviceUse(resource=GPU, id="b", pod=ObjectRef("ns", "two")),)
+        assert node.devices.was_listed("two")
+        node.devices.remove("two")
+        assert not node.devices.was_listed("two")
 
 
 @pytest.mark.parametrize("is_required", [True, False])

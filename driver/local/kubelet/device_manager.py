@@ -53,6 +53,8 @@ class DeviceManager:
     def __init__(self, plugins: DevicePlugins) -> None:
         self._plugins = plugins
         self._allocations: dict[_Key, _Allocation] = {}
+        self._listed: set[str] = set()
+        """The UIDs of pods that were in an account of devices (``list_uses``)."""
         self._admission = anyio.Lock()
 
     async def admit(self, pod: Pod) -> None:
@@ -80,6 +82,7 @@ class DeviceManager:
     def remove(self, pod_uid: str) -> None:
         """Forget what a pod has that has ended."""
         self._allocations = {key: held for key, held in self._allocations.items() if key.pod_uid != pod_uid}
+        self._listed.discard(pod_uid)
 
     def list_devices(self, pod_uid: str) -> Mapping[str, tuple[str, ...]]:
         """Return the devices of all containers of a pod, by resource."""
@@ -89,8 +92,13 @@ class DeviceManager:
                 found.setdefault(key.resource, {}).update(dict.fromkeys(held.ids))
         return {resource: tuple(ids) for resource, ids in found.items()}
 
+    def was_listed(self, pod_uid: str) -> bool:
+        """Whether plugins know of a pod what it has: one that ends before is not known to them to have had it."""
+        return pod_uid in self._listed
+
     def list_uses(self) -> tuple[DeviceUse, ...]:
         """Return the devices that containers have; those of init containers are no part of the kubelet's account."""
+        self._listed.update(key.pod_uid for key in self._allocations)
         return tuple(
             DeviceUse(resource=key.resource, id=each, pod=held.pod.ref)
             for key, held in self._allocations.items()

@@ -111,6 +111,10 @@ class Kubelet:
         """Return the devices that a pod has by the device plugin interface, by resource."""
         return self._devices.list_devices(pod.metadata.uid)
 
+    def was_listed(self, pod: Pod) -> bool:
+        """Whether the account that plugins have asked for had the pod's devices of the device plugin interface."""
+        return self._devices.was_listed(pod.metadata.uid)
+
     def describe_container(self, pod: JsonObject, name: str) -> str:
         """Return in words what the container of this name would have got, without a name the first; one text."""
         names = [container["name"] for container in pod["spec"].get("containers") or ()]
