@@ -168,7 +168,8 @@ def command(
 
     With -f your manifests run: pods, claims, classes, Deployments, StatefulSets, Jobs, ConfigMaps. Of a pod that cannot
     run, the answer of `kerf why` is shown as soon as it is known, and the others go on. Each node has an FPGA with each
-    FpgaShell among them, for which the FpgaImages are, and looks for the devices of DiscoveryConfigurations.
+    FpgaShell among them, for which the FpgaImages are, two stand-ins of Intel's GPUs if a manifest names their driver
+    or family, and looks for the devices of DiscoveryConfigurations.
 
     Exit code 0: everything was observed, and nothing is left; 1: a pod of yours does not run, a class of yours is not
     ready, there is nothing to run, or something was wrong. What is legal and has no effect is a warning.

@@ -17,8 +17,8 @@ from kerf_dra.driver.partitions.card_picture import DrawnCard
 
 _CONTAINERS: Final = 4
 """Containers whose devices are shown; a document (``--output json``) has all."""
-_VALUES: Final = "KERF_"
-"""How the environment variables begin that name a container's devices and limits."""
+_VALUES: Final = ("KERF_", "ZE_")
+"""How the environment variables begin that name a container's devices and limits; ``ZE_``: oneAPI Level Zero's."""
 _DEVICE: Final = "KERF_DEVICE_"
 """How those begin that name devices: their values say enough."""
 

@@ -10,6 +10,7 @@ from typing import Final
 from kerf_dra.api.core.v1 import Pod
 from kerf_dra.api.kerf.discovery_objects import DiscoveredDeviceObject
 from kerf_dra.api.kerf.v1alpha1 import ResourceClassObject
+from kerf_dra.api.model.allocations import DeviceRequestAllocationResult
 from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.claims import ResourceClaim
 from kerf_dra.api.model.device_attributes import (
@@ -165,7 +166,8 @@ def find_users(pods: Iterable[PodReport]) -> dict[str, list[PodReport]]:
 def describe_part(device: DeviceReport) -> str:
     """Return what part of a card a device is, such as ``1g.20gb, 19.6 GiB``."""
     memory = f", {device.memory_bytes / _GIB:.1f} GiB" if device.memory_bytes else ""
-    return f"{device.profile or 'the whole card'}{memory}"
+    part = device.profile or "the whole card"
+    return f"a share of {part}{memory}" if device.is_share else f"{part}{memory}"
 
 
 def build_claim_report(claim: ResourceClaim, cdi_ids: Iterable[str], devices: PublishedDevices) -> ClaimReport:
@@ -173,7 +175,7 @@ def build_claim_report(claim: ResourceClaim, cdi_ids: Iterable[str], devices: Pu
     return ClaimReport(
         name=claim.metadata.name,
         uid=claim.metadata.uid,
-        devices=tuple(_device(result.request, result.id, devices.get(result.id)) for result in results),
+        devices=tuple(_device(result, devices.get(result.id)) for result in results),
         cdi_ids=tuple(cdi_ids),
     )
 
@@ -231,16 +233,19 @@ def find_refusal(class_: ResourceClassObject) -> str:
     return next(refusals, "")
 
 
-def _device(request: str, id_: DeviceId, device: Device | None) -> DeviceReport:
-    memory = device.capacity.get(CAPACITY_MEMORY) if device else None
+def _device(result: DeviceRequestAllocationResult, device: Device | None) -> DeviceReport:
+    memory = result.consumed_capacity.get(CAPACITY_MEMORY)
+    if memory is None and device is not None and CAPACITY_MEMORY in device.capacity:
+        memory = device.capacity[CAPACITY_MEMORY].value
     return DeviceReport(
-        request=request,
-        driver=id_.driver,
-        pool=id_.pool,
-        device=id_.device,
+        request=result.request,
+        driver=result.driver,
+        pool=result.pool,
+        device=result.device,
         profile=_profile(device),
-        memory_bytes=(int(memory.value) or None) if memory else None,
+        memory_bytes=None if memory is None else int(memory) or None,
         card=_text(device, ATTRIBUTE_UUID),
+        is_share=result.share_id is not None,
     )
 
 

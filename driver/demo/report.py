@@ -17,9 +17,11 @@ class DeviceReport:
     device: str
     profile: str | None
     memory_bytes: int | None
-    """The device's memory; None where it has none."""
+    """The device's memory, or the share's part of it; None where it has none."""
     card: str
     """The UUID of its card."""
+    is_share: bool = False
+    """Whether other claims may have parts of the same device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -132,6 +132,10 @@ RUN_ELSEWHERE: Final[Mapping[str, str]] = {
     r"kubectl get nodes -o custom-columns=NODE:.metadata.name,GPUS:.status.allocatable.example\\.com/gpu": (
         "tests/local/test_device_plugins.py::test_the_node_shows_its_devices_and_a_pod_that_cannot_have_one_fails"
     ),
+    "kerf demo -f deploy/examples/intel-fractions": f"{_ORIGINS}::test_tiles_have_a_mask_and_shares_their_limits",
+    "kubectl apply -f deploy/examples/intel-fractions": (
+        "tests/e2e/test_intel.py::test_the_example_gives_two_tiles_and_two_shares"
+    ),
     "kerf demo -f deploy/examples/discovered-cameras": f"{_ORIGINS}::test_five_replicas_have_two_cameras",
     "kubectl apply -f deploy/examples/discovered-cameras": (
         "tests/e2e/test_discovered_devices.py::test_the_example_of_two_cameras_runs_five_replicas"

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from kerf_dra.api.kerf.discovery_objects import device_name
+from kerf_dra.api.model.quantity import Quantity
 from kerf_dra.driver.demo.hardware import (
     DemoHardware,
     FoundHardware,
@@ -17,7 +18,7 @@ from kerf_dra.driver.demo.hardware import (
 from kerf_dra.driver.demo.manifests import BadManifestsError, find_ineffective_objects, load_manifests
 from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice, load_backends
 from kerf_dra.driver.runtime.yaml_file import parse_manifests
-from tests.demo.test_manifests import TEMPLATE, write
+from tests.demo.test_manifests import CLASS, TEMPLATE, write
 
 SHELLS: Final = """
 apiVersion: kerf.dev/v1alpha1
@@ -159,6 +160,52 @@ def test_nodes_look_for_the_devices_of_a_configuration(
     assert [choice.name for choice in backends] == names
     assert {family.name for family in hardware.find_families()} == hosted
     assert "shared.kerf.dev" not in found.drivers | found.lacking.keys()
+
+
+INTEL: Final = (
+    "apiVersion: kerf.dev/v1alpha1\nkind: ResourceClass\nmetadata: {name: t}\nspec: {device: gpu-intel, profile: 1t}\n",
+    TEMPLATE.replace("Name: small", "Name: gpu-intel.kerf.dev"),
+    """
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: own}
+spec: {selectors: [{cel: {expression: 'device.driver == "gpu-intel.kerf.dev"'}}]}
+""",
+)
+
+
+@pytest.mark.parametrize("document", INTEL)
+def test_nodes_have_intels_gpus_where_a_manifest_names_their_family_or_driver(tmp_path: Path, document: str) -> None:
+    hardware = DemoHardware(of_manifests=find_manifest_hardware(documents(CLASS, document)))
+    found, backends = check(tmp_path, hardware)
+    assert [choice.name for choice in backends] == ["simulated", "intel"]
+    assert hardware.count_cards() == 2
+    assert "gpu-intel.kerf.dev" in found.drivers
+    [family] = [family for family in hardware.find_families() if family.name == "gpu-intel"]
+    [backend] = load_backends(family, [backends[1]])
+    backend.open()
+    cards = backend.discover()
+    assert [(card.geometry.model, card.geometry.units, card.numa_node) for card in cards] == [
+        ("max-1550", 2, 0),
+        ("max-1550", 2, 1),
+    ]
+    whole = [dict(spec.capacity)["memory"] for spec in cards[0].geometry.specs if spec.profile is None]
+    assert whole == [Quantity("128Gi")]
+    backend.close()
+
+
+@pytest.mark.parametrize("own", [(), ("simulated",)])
+def test_nodes_have_none_of_them_for_other_manifests_and_beside_a_users_own_backends(
+    tmp_path: Path, own: tuple[str, ...]
+) -> None:
+    config = tmp_path / "cards.yaml"
+    config.write_text(yaml.safe_dump({"state": ".", "cards": [{"kind": "gpu", "model": "a30-24gb"}]}))
+    names = CLASS if not own else INTEL[0]
+    hardware = DemoHardware(
+        backends=tuple(BackendChoice(name=name, config=config) for name in own),
+        of_manifests=find_manifest_hardware(documents(names)),
+    )
+    assert [choice.name for choice in hardware.write(tmp_path / "node-1", "node-1")] == ["simulated"]
 
 
 async def test_the_devices_that_nodes_are_to_find_are_those_that_the_handlers_find(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from tests.e2e import pods
 from tests.e2e.container_log import ContainerReport
 from tests.e2e.namespace import Namespace
+from tests.e2e.test_examples import read, wait_compiled
 from tests.e2e.wait import eventually
 from tools.realcluster.kerf import Hardware
 
@@ -161,3 +162,24 @@ async def test_a_pod_with_limits_for_two_tiles_has_one_mask_for_both(namespace: 
     devices = find_devices(told)
     assert len(devices) == 2
     assert told.environment["ZE_AFFINITY_MASK"] == expect_mask(devices)
+
+
+async def test_the_example_gives_two_tiles_and_two_shares(namespace: Namespace) -> None:
+    documents = read("intel-fractions")
+    classes = [one for one in documents if one["kind"] == "ResourceClass"]
+    for document in classes:
+        await namespace.api.apply(document)
+        await wait_compiled(namespace.api, document["metadata"]["name"])
+    await namespace.apply(*(one for one in documents if one["kind"] != "ResourceClass"))
+    names = ("intel-tile-1", "intel-tile-2", "intel-share-1", "intel-share-2")
+    told = {name: (await namespace.wait_running(name)).main for name in names}
+    assert sorted(told[name].environment["ZE_AFFINITY_MASK"] for name in names[:2]) == ["0", "1"]
+    [tiles], [shares] = ({find_devices(told[name])[0][0] for name in pair} for pair in (names[:2], names[2:]))
+    assert tiles != shares
+    for name in names[2:]:
+        assert "ZE_AFFINITY_MASK" not in told[name].environment
+        assert "500" in told[name].environment.values()
+    for name in names:
+        await namespace.delete_pod(name)
+    for document in classes:
+        await namespace.api.delete(document["apiVersion"], document["kind"], document["metadata"]["name"])

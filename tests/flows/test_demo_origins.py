@@ -90,3 +90,26 @@ def test_a_pod_of_a_device_plugin_has_its_partition(folder: Path) -> None:
     assert environment["KERF_RESOURCE_EXAMPLE_COM_GPU"] == device
     assert environment[f"KERF_DEVICE_{device.upper().replace('-', '_')}"].startswith("MIG-")
     assert "/dev/nvidia0" in pod["container"]["device_nodes"]
+
+
+def test_tiles_have_a_mask_and_shares_their_limits(folder: Path) -> None:
+    """RM-02, RM-05: two tiles of one card, and two shares of 500 millicores of the other."""
+    document = run_example(folder, "intel-fractions", "--nodes", "1", "--gpus", "0")
+    cards = [(card["kind"], card["model"]) for card in document["nodes"][0]["cards"]]
+    assert Counter(cards) == {("gpu-intel", "max-1550"): 2, ("fpga", "quad"): 1}
+    pods = {pod["name"]: pod for pod in document["pods"]}
+    held = {name: pod["claims"][0]["devices"][0] for name, pod in pods.items()}
+    assert held["intel-tile-1"]["card"] == held["intel-tile-2"]["card"] != held["intel-share-1"]["card"]
+    assert held["intel-share-1"]["card"] == held["intel-share-2"]["card"]
+    assert [held[name]["is_share"] for name in ("intel-tile-1", "intel-share-1")] == [False, True]
+    assert held["intel-share-1"]["memory_bytes"] == 60 * 2**30
+    page = page_of("intel-fractions")
+    for name, mask in (("intel-tile-1", "0"), ("intel-tile-2", "1")):
+        environment = pods[name]["container"]["env"]
+        assert (environment["ZE_AFFINITY_MASK"], environment["ZE_FLAT_DEVICE_HIERARCHY"]) == (mask, "FLAT")
+        assert f"| {name} | `ZE_AFFINITY_MASK={mask}` |" in page
+    for name in ("intel-share-1", "intel-share-2"):
+        environment = pods[name]["container"]["env"]
+        assert "ZE_AFFINITY_MASK" not in environment
+        limits = {key: value for key, value in environment.items() if key.startswith(("KERF_MEMORY", "KERF_MILLI"))}
+        assert sorted(limits.values()) == ["500", "64424509440"]

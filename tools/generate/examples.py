@@ -23,9 +23,11 @@ from tools.generate.page_block import ROOT, write_page
 __all__ = ["FOLDERS", "ROOT", "generate"]
 
 _EXAMPLES: Final = Path("deploy/examples")
-_OTHERS: Final = frozenset({"classic", "device-plugin", "discovered-cameras", "quota", "resource-classes"})
-"""For other releases, for what nodes list or find once they run, for Kueue, and without pods: they have tests of their
-own."""
+_OTHERS: Final = frozenset(
+    {"classic", "device-plugin", "discovered-cameras", "intel-fractions", "quota", "resource-classes"}
+)
+"""For other releases or cards, for what nodes list or find once they run, for Kueue, and without pods: they have tests
+of their own."""
 FOLDERS: Final = tuple(
     sorted(folder.relative_to(ROOT) for folder in (ROOT / _EXAMPLES).iterdir() if folder.name not in _OTHERS)
 )

@@ -1,8 +1,8 @@
 """The hardware of a demo's nodes.
 
 ``manifest_hardware`` says what the user's manifests describe or need (pure). ``node_hardware`` writes what each node
-has, and says what that is; ``expected_devices`` says what nodes will find by discovery. The package never starts a
-program, and never talks to the cluster.
+has (``intel_cards``: the files of Intel's), and says what that is; ``expected_devices`` says what nodes will find by
+discovery. The package never starts a program, and never talks to the cluster.
 """
 
 from kerf_dra.driver.demo.hardware.expected_devices import list_expected_devices

@@ -14,6 +14,7 @@ import yaml
 from kerf_dra.api.errors import KerfError, PermanentError
 from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.names import DriverName
+from kerf_dra.driver.demo.hardware.intel_cards import CARDS, write_intel_cards
 from kerf_dra.driver.demo.hardware.manifest_hardware import ManifestHardware
 from kerf_dra.driver.families.base import Family
 from kerf_dra.driver.families.shared import SHARED
@@ -23,6 +24,7 @@ from kerf_dra.driver.kubeletplugin.backends.simulated import SimulatedBackend
 
 _SIMULATED: Final = "simulated"
 _DISCOVERED: Final = "discovered"
+_INTEL: Final = "intel"
 _DESCRIPTIONS: Final = "descriptions"
 """The folder of FpgaShells and FpgaImages beside the configuration of simulated cards."""
 _NOTHING_TO_FIND: Final = (
@@ -67,12 +69,12 @@ class DemoHardware:
         cannot be read.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        return tuple(
-            self._write_simulated(folder, node)
-            if choice.name == _SIMULATED and not self.backends
-            else _copy(choice, folder / choice.name)
-            for choice in self._choices
-        )
+        if self.backends:
+            return tuple(_copy(choice, folder / choice.name) for choice in self._choices)
+        documents = {_SIMULATED: self._build_simulated(folder, node)}
+        if self._has_intel_cards:
+            documents[_INTEL] = write_intel_cards(folder / _INTEL)
+        return tuple(_configure(choice, folder, documents.get(choice.name)) for choice in self._choices)
 
     @property
     def chosen_families(self) -> tuple[str, ...]:
@@ -84,23 +86,29 @@ class DemoHardware:
     def _choices(self) -> tuple[BackendChoice, ...]:
         """The backends of every node, before their configurations are written."""
         own = self.backends or (BackendChoice(name=_SIMULATED),)
+        if self._has_intel_cards:
+            own = (*own, BackendChoice(name=_INTEL))
         is_missing = self.of_manifests.discovers and all(choice.name != _DISCOVERED for choice in own)
         return (*own, BackendChoice(name=_DISCOVERED)) if is_missing else own
 
-    def _write_simulated(self, folder: Path, node: str) -> BackendChoice:
+    @property
+    def _has_intel_cards(self) -> bool:
+        """Whether nodes have stand-ins of Intel's GPUs: a user's own backends are all that there is."""
+        return self.of_manifests.has_intel_gpus and not self.backends
+
+    def _build_simulated(self, folder: Path, node: str) -> JsonObject:
+        """Return the configuration of simulated cards; what is described of them is written into ``folder``."""
         document: JsonObject = {"state": ".", "seed": node, "cards": list(self.cards)}
         if self.of_manifests.descriptions:
             document["descriptionFolder"] = _DESCRIPTIONS
             (folder / _DESCRIPTIONS).mkdir(exist_ok=True)
         for number, description in enumerate(self.of_manifests.descriptions):
             (folder / _DESCRIPTIONS / f"{number}.yaml").write_text(json.dumps(description))  # YAML has JSON in it
-        config = folder / "cards.yaml"
-        config.write_text(yaml.safe_dump(document, sort_keys=False))
-        return BackendChoice(name=_SIMULATED, config=config)
+        return document
 
     def count_cards(self) -> int:
-        """Return the number of a node's simulated cards."""
-        return sum(row["count"] for row in self.cards)
+        """Return the number of a node's cards, where they are not those of the user's backends."""
+        return sum(int(row["count"]) for row in self.cards) + (CARDS if self._has_intel_cards else 0)
 
     def find_families(self) -> list[Family]:
         """Return the families that the nodes have. Raises KerfError when one is not installed."""
@@ -156,6 +164,15 @@ class DemoHardware:
             for choice in choose_families(self.chosen_families, backends)
             for backend in load_backends(choice.family, choice.backends)
         ]
+
+
+def _configure(choice: BackendChoice, folder: Path, document: JsonObject | None) -> BackendChoice:
+    """Write the configuration of a backend; None: it needs none."""
+    if document is None:
+        return choice
+    config = folder / f"{choice.name}.yaml"
+    config.write_text(yaml.safe_dump(document, sort_keys=False))
+    return replace(choice, config=config)
 
 
 def _copy(choice: BackendChoice, target: Path) -> BackendChoice:
