@@ -33,6 +33,7 @@ from kerf_dra.api.model.names import is_dns_subdomain, list_names
 from kerf_dra.api.model.printable_text import to_one_line
 from kerf_dra.api.resource.registry import VERSIONS
 from kerf_dra.driver.demo.hardware import HARDWARE_KINDS
+from kerf_dra.driver.demo.unsupported_manifests import ManifestKind, find_missing_programs, find_other_release
 from kerf_dra.driver.families.class_validation import find_class_problems
 from kerf_dra.driver.families.registry import installed_families
 from kerf_dra.driver.families.shared.objects import name_class
@@ -95,6 +96,10 @@ class Manifest:
         return str(self.body.get("kind", ""))
 
     @property
+    def kind_in_file(self) -> ManifestKind:
+        return ManifestKind(self.file, str(self.body.get("apiVersion")), self.kind)
+
+    @property
     def name(self) -> str:
         return str(_mapping(self.body.get("metadata")).get("name", ""))
 
@@ -138,8 +143,15 @@ def load_manifests(paths: Iterable[Path], checks: "Checks | None" = None) -> lis
     for path in paths:
         for file in _files(path, lines):
             manifests += _documents(file, lines)
+    kinds = [manifest.kind_in_file for manifest in manifests]
+    is_classic = checks is not None
+    elsewhere = _CHECKS if is_classic else CLASSIC_CHECKS
+    if misplaced := find_other_release(kinds, checks or _CHECKS, elsewhere, is_classic=is_classic):
+        raise BadManifestsError([misplaced])
+    lines += filter(None, [find_missing_programs(kinds)])
     for manifest in manifests:
-        lines += [f"{manifest}: {problem}" for problem in find_problems(manifest.body, checks)]
+        if not manifest.kind_in_file.needs_other_program:
+            lines += [f"{manifest}: {problem}" for problem in find_problems(manifest.body, checks)]
     lines += _find_duplicates(manifests)
     if checks is None:
         lines += _find_dangling_references(manifests)
