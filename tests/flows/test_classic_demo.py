@@ -71,4 +71,4 @@ def test_a_kind_that_the_classic_cluster_has_not_is_refused_before_it_starts(tmp
     example = EXAMPLES.parent / "gpu-by-size"
     result = CliRunner().invoke(command, ["--classic", "-f", str(example)], standalone_mode=False)
     assert result.return_value == 2
-    assert "resource.k8s.io/v1 ResourceClaimTemplate is not known here" in result.output
+    assert "resource.k8s.io/v1 ResourceClaimTemplate are for Kubernetes 1.32 and later" in result.output

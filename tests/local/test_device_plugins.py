@@ -36,8 +36,8 @@ from kerf_dra.driver.kube.http.config import load_access
 from kerf_dra.driver.kubeletplugin.grpc.pod_resources import PodResourcesClient
 from kerf_dra.driver.kubeletplugin.grpc.server import serving_at, stream, unary
 from kerf_dra.driver.local.cluster import ClusterSettings, LocalCluster
-from kerf_dra.driver.local.kubelet.device_manager import (
-    DeviceManager,
+from kerf_dra.driver.local.kubelet.device_allocations import (
+    DeviceAllocations,
     PodRejectedError,
     build_annotations,
     build_environment,
@@ -159,7 +159,7 @@ class Clock:
 class Node:
     folder: Path
     plugins: DevicePlugins
-    devices: DeviceManager
+    devices: DeviceAllocations
     clock: Clock
 
     async def wait_counts(self, resource: str, capacity: int, allocatable: int) -> None:
@@ -180,7 +180,7 @@ async def node(root: Path) -> AsyncIterator[Node]:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(plugins.run)
         await wait_socket(folder / "kubelet.sock")
-        yield Node(folder, plugins, DeviceManager(plugins), clock)
+        yield Node(folder, plugins, DeviceAllocations(plugins), clock)
         tasks.cancel_scope.cancel()
 
 

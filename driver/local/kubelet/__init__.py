@@ -8,7 +8,7 @@ at start and when a driver stays away. In place of a container it writes the OCI
 Extended resources follow ``pkg/kubelet/cm/devicemanager``: device plugins register at a socket and list devices, which
 are allocated when a pod is admitted, and ``v1.PodResourcesLister`` says what pods have.
 
-``node`` reconciles pods with ``claims`` (prepared claims) over ``plugins`` (registration), ``device_manager``
+``node`` reconciles pods with ``claims`` (prepared claims) over ``plugins`` (registration), ``device_allocations``
 (allocated devices, by ``device_choice``, pure) over ``device_plugins`` (registration and lists), and ``containers``
 (bundles); ``pod_resources`` serves the account of both.
 """

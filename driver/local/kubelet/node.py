@@ -32,9 +32,9 @@ from kerf_dra.driver.kube.informer import Informer
 from kerf_dra.driver.kube.store import ObjectChange
 from kerf_dra.driver.local.kubelet.claims import NodeClaims
 from kerf_dra.driver.local.kubelet.containers import ContainerBundles
-from kerf_dra.driver.local.kubelet.device_manager import (
+from kerf_dra.driver.local.kubelet.device_allocations import (
     REJECTED,
-    DeviceManager,
+    DeviceAllocations,
     PodRejectedError,
     build_annotations,
     build_environment,
@@ -95,7 +95,7 @@ class Kubelet:
         self._unregistered: WorkQueue[str] = WorkQueue()
         self.plugins = PluginWatcher(settings.root / "plugins_registry", settings.versions, self._driver_changed)
         self._device_plugins = DevicePlugins(settings.root / "device-plugins")
-        self._devices = DeviceManager(self._device_plugins)
+        self._devices = DeviceAllocations(self._device_plugins)
         self._claims = NodeClaims(client, kinds, self.plugins)
         self._started: dict[ObjectRef, Pod] = {}
         self._containers = ContainerBundles(settings.root / "containers", [settings.cdi_dir])

@@ -47,7 +47,7 @@ class _Allocation:
     answer: ContainerAllocation = field(default_factory=ContainerAllocation)
 
 
-class DeviceManager:
+class DeviceAllocations:
     """The allocated devices of one node."""
 
     def __init__(self, plugins: DevicePlugins) -> None:
