@@ -408,11 +408,15 @@ class DemoEnvironment(DemoCluster):
         """Return the devices that nodes have found by discovery, and that claims can get, with their users."""
         return build_discovered_devices(self.discovered.store.values(), self.slices.store.values(), self.pod_reports())
 
-    def can_claim(self, names: Collection[str]) -> bool:
-        """Whether claims can get all of these discovered devices, each by a class for it and one for any."""
+    def can_claim(self, expected: Mapping[str, Collection[str]]) -> bool:
+        """Whether these nodes see the discovered devices, each by its name, and claims can get all of the devices."""
+        seen = {one.metadata.name: one.spec.get("nodes") or () for one in self.discovered.store.values()}
         published = {slice_.spec.pool.name for slice_ in self.slices.store.values()}
         classes = {class_.metadata.name for class_ in self.device_classes.store.values()}
-        return published >= {*names} and classes >= {name_class(name) for name in names}
+        return all(
+            name in published and name_class(name) in classes and {*nodes} <= {*seen.get(name, ())}
+            for name, nodes in expected.items()
+        )
 
     def owners(self, pod: PodReport) -> set[tuple[str, str]]:
         """Return kind and name of each object that has made the pod, its ReplicaSet's Deployment among them."""

@@ -211,5 +211,5 @@ def test_nodes_have_none_of_them_for_other_manifests_and_beside_a_users_own_back
 async def test_the_devices_that_nodes_are_to_find_are_those_that_the_handlers_find(tmp_path: Path) -> None:
     onvif = CAMERAS.replace("debugEcho", "onvif").replace("name: cameras", "name: onvif")
     found = await list_expected_devices(documents(CAMERAS, LOCAL, onvif), NODES, root=tmp_path)
-    own = {device_name("local", "usb-1", node=node) for node in NODES}
-    assert found == {"cameras-3f850a", "cameras-aeaaf6"} | own
+    own = {device_name("local", "usb-1", node=node): {node} for node in NODES}
+    assert found == {"cameras-3f850a": {*NODES}, "cameras-aeaaf6": {*NODES}} | own

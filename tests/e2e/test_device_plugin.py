@@ -169,7 +169,7 @@ async def test_why_says_how_many_of_a_resource_there_are_and_who_has_them(
 
 
 async def test_the_example_runs_a_pod_that_counts_gpus(namespace: Namespace) -> None:
-    [class_, pod] = read("device-plugin")
+    [class_, pod] = read("device-plugin", reports=True)
     await namespace.api.apply(class_)
     resource = class_["spec"]["devicePlugin"]["resource"]
     await wait_allocatable(namespace, resource, class_["spec"]["devicePlugin"]["perNode"])

@@ -57,8 +57,11 @@ OUTCOMES: Final[Mapping[str, Outcome]] = {
 }
 
 
-def read(name: str) -> list[Document]:
-    """The documents of an example, with an image that this cluster has."""
+def read(name: str, *, reports: bool = False) -> list[Document]:
+    """The documents of an example, with an image that this cluster has.
+
+    ``reports``: whether its containers report what they see in place of their own commands.
+    """
     found = [
         document
         for file in sorted((DEPLOY / "examples" / name).glob("*.yaml"))
@@ -69,6 +72,7 @@ def read(name: str) -> list[Document]:
             spec = document["spec"] if document["kind"] == "Pod" else document["spec"]["template"]["spec"]
             for container in spec["containers"]:
                 container |= {"image": IMAGE, "imagePullPolicy": "Never"}
+                container |= {"command": ["/bin/sh", "-c", pods.REPORT_COMMAND]} if reports else {}
     return found
 
 

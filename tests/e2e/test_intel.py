@@ -165,7 +165,7 @@ async def test_a_pod_with_limits_for_two_tiles_has_one_mask_for_both(namespace: 
 
 
 async def test_the_example_gives_two_tiles_and_two_shares(namespace: Namespace) -> None:
-    documents = read("intel-fractions")
+    documents = read("intel-fractions", reports=True)
     classes = [one for one in documents if one["kind"] == "ResourceClass"]
     for document in classes:
         await namespace.api.apply(document)

@@ -18,19 +18,20 @@ from kerf_dra.driver.runtime.worker_threads import WorkerThreads
 
 async def list_expected_devices(
     configurations: Iterable[JsonObject], nodes: Sequence[str], *, root: Path = Path("/")
-) -> frozenset[str]:
-    """Return the names of the DiscoveredDevices that ``nodes`` will enter for valid configurations.
+) -> dict[str, set[str]]:
+    """Return the names of the DiscoveredDevices that ``nodes`` will enter for valid configurations, with those nodes.
 
     Nothing is expected of a configuration whose handler is a program of its own, or does not answer. ``root`` is the
     directory below which the machine has ``sys``.
     """
     decoded = [decode_discovery_document(one) for one in configurations]
-    names: set[str] = set()
+    seen_by: dict[str, set[str]] = {}
     async with _open_handlers(root) as handlers:
         for one in decoded:
             if (handler := handlers.get(one.spec.discovery_handler.name)) is not None:
-                names |= await _list_devices(handler, one, nodes)
-    return frozenset(names)
+                for node, device in await _list_devices(handler, one, nodes):
+                    seen_by.setdefault(device, set()).add(node)
+    return seen_by
 
 
 @asynccontextmanager
@@ -44,13 +45,14 @@ async def _open_handlers(root: Path) -> AsyncIterator[dict[str, NodeDiscoveryHan
 
 async def _list_devices(
     handler: NodeDiscoveryHandler, configuration: DiscoveryConfiguration, nodes: Sequence[str]
-) -> set[str]:
+) -> list[tuple[str, str]]:
+    """Return each node with each device that it will see."""
     wanted, name = configuration.spec.discovery_handler, configuration.metadata.name
     lists = handler.discover(DiscoveryRequest(details=wanted.details, properties=wanted.properties))
     try:
         found = await anext(lists)
     except (KerfError, StopAsyncIteration):
-        return set()
+        return []
     finally:
         await lists.aclose()
-    return {device for node in nodes for device in check_devices(name, found, node=node).specs}
+    return [(node, device) for node in nodes for device in check_devices(name, found, node=node).specs]
