@@ -423,6 +423,12 @@ class DemoEnvironment(DemoCluster):
         found = self.pods.store.get(ObjectRef(pod.namespace, pod.name))
         return set(find_owners(found)) if found else set()
 
+    def describe_failure(self, pod: PodReport) -> str:
+        """Return why a pod has failed, as its kubelet says."""
+        found = self.pods.store.get(ObjectRef(pod.namespace, pod.name))
+        said = [found.status.reason, found.status.message] if found else []
+        return ": ".join(filter(None, said)) or "its status does not say why"
+
     def find_warnings(self, pod: PodReport) -> list[str]:
         """Return what the pod and its claims have that is legal and has no effect."""
         found = self.pods.store.get(ObjectRef(pod.namespace, pod.name))

@@ -106,6 +106,7 @@ class OwnManifests(PodRunner):
     async def _wait(self) -> None:
         wanted = sum(manifest.pods for manifest in self.manifests)
         while True:
+            self._note_failed()
             pods, others = self._own_pods(), self._unknown()
             if len(pods) >= wanted and not others:
                 return
@@ -113,6 +114,15 @@ class OwnManifests(PodRunner):
             self.display.wait(f"{running} of {count(wanted, 'pod')} running")
             await self._ask(others)
             await self.environment.wait_changed(_ASK_AGAIN_S)
+
+    def _note_failed(self) -> None:
+        """Show the pods that have failed, such as those that a kubelet has rejected: nothing starts them again."""
+        for pod in self._unknown():
+            if pod.phase == "Failed":
+                why = self.environment.describe_failure(pod)
+                self.answered.add(pod.ref)
+                self.report.waiting.append(WaitingReport(pod=pod.ref, why=(why,)))
+                self.display.say(f"Pod {pod.ref} has failed: {why}")
 
     def _unknown(self) -> list[PodReport]:
         """Return the pods that do not run, and of which it is not known that they will not."""

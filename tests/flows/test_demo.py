@@ -327,6 +327,24 @@ def test_pods_that_would_wait_for_ever_do_not_run_and_are_explained_at_once(fold
     assert "kerf.dev/gpu-small: the pod asks for 3, and of the node's 2 pods have 0" in text
 
 
+def test_a_pod_that_a_kubelet_has_rejected_is_shown_at_once_with_the_kubelets_words(
+    folder: Path, tmp_path: Path
+) -> None:
+    """It was sent to the node past the scheduler; the demo waited for two minutes, and said that it uses no devices."""
+    pod = limited("rejected", **{"kerf.dev/gpu-small": "3"})
+    pod["spec"]["nodeName"] = "node-1"
+    offer = {"resource": "kerf.dev/gpu-small", "perNode": 2}
+    code, out = run_documents(folder, tmp_path, class_("small", profile="1g.10gb", devicePlugin=offer), pod)
+    text = " ".join(out.split())
+    assert code == 1
+    assert (
+        "Pod default/rejected has failed: UnexpectedAdmissionError: Pod was rejected: Allocate failed due to requested "
+        "number of devices unavailable for kerf.dev/gpu-small. Requested: 3, Available: 2, which is unexpected"
+    ) in text
+    assert "FAILED 1 of 1 pods did not run: default/rejected." in text
+    assert "timed out" not in text
+
+
 def test_what_is_legal_and_has_no_effect_is_a_warning(folder: Path, tmp_path: Path) -> None:
     pod = limited("p")
     pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "a"}]
