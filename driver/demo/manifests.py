@@ -29,6 +29,7 @@ from kerf_dra.api.kerf.validation import show_name
 from kerf_dra.api.manifests.claim_documents import convert_to_v1
 from kerf_dra.api.manifests.documents import find_document_problems
 from kerf_dra.api.model.base import JsonObject
+from kerf_dra.api.model.device_attributes import ATTRIBUTE_UUID
 from kerf_dra.api.model.names import is_dns_subdomain, list_names
 from kerf_dra.api.model.printable_text import to_one_line
 from kerf_dra.api.resource.registry import VERSIONS
@@ -36,6 +37,7 @@ from kerf_dra.driver.demo.hardware import HARDWARE_KINDS
 from kerf_dra.driver.demo.unsupported_manifests import ManifestKind, find_missing_programs, find_other_release
 from kerf_dra.driver.families.class_validation import find_class_problems
 from kerf_dra.driver.families.registry import installed_families
+from kerf_dra.driver.families.shared import SHARED
 from kerf_dra.driver.families.shared.objects import name_class
 from kerf_dra.driver.kube.client_models import find_model_problems
 from kerf_dra.driver.kubeletplugin.discovery_handlers.built_in_handlers import find_details_fault, is_built_in
@@ -78,6 +80,8 @@ _ALIKE: Final = 0.8
 """How alike a misspelt kind is to the right one (``difflib``): DaemonSet is not meant as StatefulSet."""
 _MOST_CLASSES: Final = 8
 """Names of classes in a message: twice as many as Kerf's families have."""
+_UNIQUE: Final = f"{SHARED.driver}/{ATTRIBUTE_UUID}"
+"""The attribute that is another one for each discovered device."""
 _WORKLOADS: Final = frozenset({"Deployment", "ReplicaSet", "StatefulSet", "Job"})
 """Kinds that make pods from a template."""
 
@@ -155,6 +159,7 @@ def load_manifests(paths: Iterable[Path], checks: "Checks | None" = None) -> lis
     lines += _find_duplicates(manifests)
     if checks is None:
         lines += _find_dangling_references(manifests)
+        lines += _find_repeated_devices(manifests)
     if not manifests and not lines:
         lines.append(f"no manifest in {', '.join(str(path) for path in paths)}")
     if lines:
@@ -272,6 +277,55 @@ class _DiscoveredClasses:
         return self._pattern.fullmatch(name) is not None
 
 
+def _find_repeated_devices(manifests: Sequence[Manifest]) -> Iterator[str]:
+    """Yield problems for what could get one device of a DiscoveryConfiguration several times, which a cluster refuses.
+
+    The policy ``kerf-unique-devices`` refuses such claims, those among them that the scheduler makes for ``limits``.
+    """
+    for configuration in manifests:
+        spec = _mapping(configuration.body.get("spec"))
+        if configuration.kind != DISCOVERY_CONFIGURATIONS.kind or not spec.get("uniqueDevices", True):
+            continue
+        resource = f"{spec.get('extendedResourceDomain')}/{configuration.name}"
+        must = f"several devices of {configuration.name} must be different (uniqueDevices)"
+        for manifest in manifests:
+            for path in _find_multiple_limits(manifest.body, resource):
+                yield f"{manifest}: {path}: {must}, and limits cannot say this: ask for 1, or by a claim"
+            if path := _find_multiple_requests(manifest.body, name_class(configuration.name)):
+                yield f"{manifest}: {path}: {must}: add the constraint distinctAttribute: {_UNIQUE}"
+
+
+def _find_multiple_limits(body: JsonObject, resource: str) -> Iterator[str]:
+    """Yield the path of each limit of a pod's container for more than one of an extended resource."""
+    spec, path = _find_pod_spec(body)
+    for field in ("initContainers", "containers"):
+        for number, container in enumerate(_list(spec.get(field))):
+            limits = _mapping(_mapping(_mapping(container).get("resources")).get("limits"))
+            if str(limits.get(resource, "1")) not in {"0", "1"}:
+                yield f"{path}.{field}[{number}].resources.limits[{resource}]"
+
+
+def _find_multiple_requests(body: JsonObject, class_name: str) -> str:
+    """Return the path of a claim's requests for several devices of a class that may be the same one; empty: none."""
+    spec, path = _find_claim_spec(body)
+    devices = _mapping(spec.get("devices"))
+    choices = [_mapping(_mapping(request).get("exactly")) for request in _list(devices.get("requests"))]
+    own = [choice for choice in choices if choice.get("deviceClassName") == class_name]
+    is_one = len(own) < 2 and all(
+        one.get("allocationMode", "ExactCount") == "ExactCount" and one.get("count", 1) == 1 for one in own
+    )
+    is_distinct = any(_mapping(one).get("distinctAttribute") == _UNIQUE for one in _list(devices.get("constraints")))
+    return "" if is_one or is_distinct else f"{path}.devices.requests"
+
+
+def _find_claim_spec(body: JsonObject) -> tuple[Mapping[str, Any], str]:
+    """Return the spec of the claims that a document stands for, and its path; empty: it stands for none."""
+    spec = _mapping(body.get("spec"))
+    if body.get("kind") == "ResourceClaimTemplate":
+        return _mapping(spec.get("spec")), "spec.spec"
+    return (spec if body.get("kind") == "ResourceClaim" else {}), "spec"
+
+
 def _find_unknown_container_claims(body: JsonObject) -> Iterator[str]:
     """Yield a problem for each container that names a claim which its pod does not have: the API server refuses it."""
     spec, path = _find_pod_spec(body)
@@ -331,9 +385,7 @@ def _named_claims(body: JsonObject) -> Iterator[tuple[str, str, str]]:
 
 def named_classes(body: JsonObject) -> Iterator[tuple[str, str]]:
     """Yield path and name of every class that a claim or template refers to."""
-    spec, path = _mapping(body.get("spec")), "spec"
-    if body.get("kind") == "ResourceClaimTemplate":
-        spec, path = _mapping(spec.get("spec")), "spec.spec"
+    spec, path = _find_claim_spec(body)
     for index, request in enumerate(_list(_mapping(spec.get("devices")).get("requests"))):
         at = f"{path}.devices.requests[{index}]"
         choices = [(at, request), (f"{at}.exactly", _mapping(request).get("exactly"))]  # v1beta1 has it in the request

@@ -116,6 +116,48 @@ def test_a_configuration_whose_handler_is_a_program_of_its_own_is_a_warning(tmp_
     assert "DiscoveryConfiguration onvif: spec.discoveryHandler.name: no program registers here as onvif" in warning
 
 
+ANY: Final = TEMPLATE.replace("Name: small", "Name: cameras.shared.kerf.dev")
+TWO: Final = ANY.replace("kerf.dev}}", "kerf.dev, count: 2}}")
+ALL: Final = ANY.replace("kerf.dev}}", "kerf.dev, allocationMode: All}}")
+PAIR: Final = ANY.replace("[{name", "[{name: other, exactly: {deviceClassName: cameras.shared.kerf.dev}}, {name")
+DISTINCT: Final = "constraints: [{distinctAttribute: shared.kerf.dev/uuid}], requests"
+AKRI: Final = CAMERAS + "  extendedResourceDomain: akri.sh\n"
+VIEWER: Final = """
+apiVersion: v1
+kind: Pod
+metadata: {name: viewer}
+spec: {containers: [{name: main, image: busybox, resources: {limits: {akri.sh/cameras: 2}}}]}
+"""
+CLAIM_PATH: Final = "spec.spec.devices.requests: several devices of cameras must be different (uniqueDevices): add the"
+
+
+@pytest.mark.parametrize(
+    ("texts", "says"),
+    [
+        ((CAMERAS, ANY), ""),
+        ((CAMERAS, TWO), CLAIM_PATH),
+        ((CAMERAS, ALL), CLAIM_PATH),
+        ((CAMERAS, PAIR), CLAIM_PATH),
+        ((CAMERAS, TWO.replace("requests", DISTINCT)), ""),
+        ((CAMERAS + "  uniqueDevices: false\n", TWO), ""),
+        ((CAMERAS, LOCAL, TWO.replace("cameras", "local")), CLAIM_PATH.replace("cameras", "local")),
+        ((AKRI, VIEWER), "spec.containers[0].resources.limits[akri.sh/cameras]: several devices of cameras must be"),
+        ((AKRI, VIEWER.replace(": 2", ": 1")), ""),
+        ((AKRI + "  uniqueDevices: false\n", VIEWER), ""),
+        ((AKRI, VIEWER.replace("akri.sh", "other.sh")), ""),
+    ],
+)
+def test_what_could_get_one_device_twice_is_refused_as_by_the_policy_of_a_cluster(
+    tmp_path: Path, texts: tuple[str, ...], says: str
+) -> None:
+    """A pod with two cameras in its limits ran in the demo, with one camera twice; a cluster leaves it Pending."""
+    if says:
+        [line] = lines_of(tmp_path, *texts)
+        assert says in line
+    else:
+        assert len(load_manifests([write(tmp_path, *texts)])) == len(texts)
+
+
 def check(tmp_path: Path, hardware: DemoHardware) -> tuple[FoundHardware, tuple[BackendChoice, ...]]:
     backends = hardware.write(tmp_path / "node-1", "node-1")
     return hardware.check(backends), backends
