@@ -35,6 +35,7 @@ from kerf_dra.api.model.claims import (
 )
 from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.api.model.names import ObjectRef
+from kerf_dra.api.podresources.v1 import ClaimUse
 from kerf_dra.api.resource.v1 import KINDS
 from kerf_dra.driver.controller.app import run as run_controller
 from kerf_dra.driver.controller.settings import Settings as ControllerSettings
@@ -204,6 +205,9 @@ async def test_ak_26_ak_27_a_container_gets_what_its_device_and_its_configuratio
         assert variables[f"KERF_DEVICE_CAMERAS_{digest}"] == "usb-1-1"
         assert "/dev/video0" in [device["path"] for device in spec["linux"]["devices"]]
         assert ("/srv", "/models") in [(one["source"], one["destination"]) for one in spec["mounts"]]
+        used = ObjectRef("default", "broker")
+        accounts = {node: kubelet.list_uses().claims for node, kubelet in place.local.kubelets.items()}
+        assert accounts == {**dict.fromkeys(NODE_NAMES, ()), "node-2": (ClaimUse(claim=used, pod=used),)}
 
 
 async def test_capacity_is_one_for_any_device_and_for_this_one() -> None:

@@ -347,13 +347,21 @@ async def test_no_container_starts_whose_plugin_has_gone_for_good(node: Node) ->
         await node.devices.prepare_start(one, one.spec.containers[0])
 
 
+@dataclass
+class Account:
+    uses: PodUses
+
+    def list_uses(self) -> PodUses:
+        return self.uses
+
+
 async def test_plugins_read_the_kubelets_account_at_its_socket(root: Path) -> None:
-    uses = PodUses(devices=(DeviceUse(resource=GPU, id="a", pod=ObjectRef("ns", "one")),))
+    account = Account(PodUses(devices=(DeviceUse(resource=GPU, id="a", pod=ObjectRef("ns", "one")),)))
     socket = root / "pod-resources" / "kubelet.sock"
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(serve_pod_resources, root, lambda: uses)
+        tasks.start_soon(serve_pod_resources, root, account)
         await wait_socket(socket)
-        assert await PodResourcesClient(socket).list_device_uses() == uses.devices
+        assert await PodResourcesClient(socket).list_device_uses() == account.uses.devices
         tasks.cancel_scope.cancel()
 
 

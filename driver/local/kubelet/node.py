@@ -139,7 +139,7 @@ class Kubelet:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.plugins.run)
             tasks.start_soon(self._device_plugins.run)
-            tasks.start_soon(serve_pod_resources, self._settings.root, self.list_uses)
+            tasks.start_soon(serve_pod_resources, self._settings.root, self)
             tasks.start_soon(self._pods.run)
             tasks.start_soon(self._heartbeat)
             tasks.start_soon(partial(self._unregistered.run, self._wipe_if_absent, workers=1))

@@ -1,8 +1,7 @@
 """The kubelet's account of what pods use (``v1.PodResourcesLister``), served to the plugins of the node."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import anyio
 
@@ -13,11 +12,19 @@ SOCKET: Final = Path("pod-resources") / "kubelet.sock"
 """The socket of the service below the kubelet's root."""
 
 
-async def serve_pod_resources(root: Path, list_uses: Callable[[], PodUses]) -> None:
-    """Serve the account that ``list_uses`` returns, below the kubelet's ``root``, until cancelled."""
+class PodAccount(Protocol):
+    """The object that knows what pods use."""
+
+    def list_uses(self) -> PodUses:
+        """Return the claims and the devices of extended resources that pods use now."""
+        ...
+
+
+async def serve_pod_resources(root: Path, account: PodAccount) -> None:
+    """Serve ``account`` below the kubelet's ``root``, until cancelled."""
 
     async def answer(_: None) -> PodUses:
-        return list_uses()
+        return account.list_uses()
 
     async with serving(root / SOCKET, unary(LIST, answer)):
         await anyio.sleep_forever()
