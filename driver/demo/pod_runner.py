@@ -27,6 +27,11 @@ _RECHECK_S: Final = 3.0
 demo, and counts again a second after that."""
 
 
+_RELEASE_S: Final = 400.0
+"""Seconds for the release of what pods had by the device plugin interface: it takes 45 to 60, some of which plugins
+wait, and on a loaded machine several times that."""
+
+
 class ScenarioError(KerfError):
     """Something was observed that must not be, or was not observed."""
 
@@ -114,7 +119,9 @@ class PodRunner:
             "kubelet has listed for no pod for 30 s."
         )
         self.display.wait("devices to be released")
-        await self.environment.wait_for("the release of devices", lambda: not self.environment.list_cdi_files())
+        await self.environment.wait_for(
+            "the release of devices", lambda: not self.environment.list_cdi_files(), timeout_s=_RELEASE_S
+        )
 
     def pods_now(self, refs: Collection[str]) -> list[PodReport]:
         """Return these pods as they are now. Raises ScenarioError for one that runs without its CDI devices."""
