@@ -83,13 +83,22 @@ class _Configuration(Strict):
 
 
 def find_configurations(documents: Sequence[JsonObject]) -> frozenset[str]:
-    """Return the names of the Configurations and DiscoveryConfigurations among ``documents``."""
+    """Return the names of the Configurations, as in resources, and DiscoveryConfigurations among ``documents``."""
     return frozenset(
-        name_of(document)
+        resource_name(name_of(document))
         for document in documents
-        if (document.get("kind") == "Configuration" and _is_akris(document))
+        if (document.get("kind") == "Configuration" and is_akris(document))
         or document.get("kind") == DISCOVERY_CONFIGURATIONS.kind
     )
+
+
+def resource_name(name: str) -> str:
+    """Return the name of a Configuration or an Instance in Akri's extended resources.
+
+    >>> resource_name("my.cameras")
+    'my-cameras'
+    """
+    return name.replace(".", "-").replace("/", "-")
 
 
 def find_configuration(name: str, configurations: frozenset[str]) -> str | None:
@@ -105,8 +114,8 @@ def find_configuration(name: str, configurations: frozenset[str]) -> str | None:
 def migrate_akri_objects(documents: Sequence[JsonObject], find_fault: FindFault) -> Iterator[MigrationResult]:
     """Yield a DiscoveryConfiguration for each Configuration of Akri, and remarks on what has no counterpart."""
     converted: set[str] = set()
-    for document in filter(_is_akris, documents):
-        kind, subject, name = document.get("kind"), _subject(document), name_of(document)
+    for document in filter(is_akris, documents):
+        kind, subject, name = document.get("kind"), subject_of(document), resource_name(name_of(document))
         if kind == "Instance":
             yield leave_out(
                 subject, "nodes find its device again, as a DiscoveredDevice: kubectl get discovereddevices"
@@ -114,9 +123,7 @@ def migrate_akri_objects(documents: Sequence[JsonObject], find_fault: FindFault)
         elif kind != "Configuration":
             yield leave_out(subject, f"kerf knows the kinds Configuration and Instance of {_VERSION}")
         elif name in converted:
-            yield leave_out(
-                subject, "another namespace has one of its name, and here they have no namespaces: rename it"
-            )
+            yield leave_out(subject, f"another one is {name} here, without namespaces: rename it")
         else:
             try:
                 result = _migrate_configuration(document, find_fault)
@@ -131,7 +138,7 @@ def migrate_akri_objects(documents: Sequence[JsonObject], find_fault: FindFault)
 
 def _migrate_configuration(document: JsonObject, find_fault: FindFault) -> MigrationResult:
     """Raises InvalidDocumentError when the Configuration is not one, or when what it says cannot be said in Kerf."""
-    subject, name = _subject(document), name_of(document)
+    subject, name = subject_of(document), resource_name(name_of(document))
     checked = check_document(document, _Configuration)
     if checked.problems:
         raise InvalidDocumentError(_VERSION, checked.problems)
@@ -155,8 +162,13 @@ def _migrate_configuration(document: JsonObject, find_fault: FindFault) -> Migra
         "metadata": {"name": name},
         "spec": spec,
     }
-    remarks = (f"{subject}: {remark}" for remark in (*_handler_remarks(wanted), *_broker_remarks(name, read.spec)))
-    return MigrationResult(documents=(made,), remarks=tuple(remarks))
+    left = (*_properties_left(wanted), *_brokers_left(name, read.spec))
+    remarks = (*_name_remarks(document, name), *_handler_remarks(wanted))
+    return MigrationResult(
+        documents=(made,),
+        remarks=tuple(f"{subject}: {remark}" for remark in remarks),
+        left=tuple(f"{subject}: {each}" for each in left),
+    )
 
 
 def _handler_remarks(wanted: _DiscoveryHandlerInfo) -> Iterator[str]:
@@ -179,11 +191,19 @@ def _handler_remarks(wanted: _DiscoveryHandlerInfo) -> Iterator[str]:
                 f"{where}: the plugin has no handler {wanted.name}, and Akri's cannot be used: nodes find nothing "
                 f"until a handler of yours registers by this name ({_WRITE_A_HANDLER})"
             )
+
+
+def _name_remarks(document: JsonObject, name: str) -> Iterator[str]:
+    if name_of(document) != name:
+        yield f"metadata.name: becomes {name}, as Akri names its resources"
+
+
+def _properties_left(wanted: _DiscoveryHandlerInfo) -> Iterator[str]:
     for each in wanted.discovery_properties:
         if each.value_from is not None:
             yield (
-                f"{where}.discoveryProperties: {each.name}: left out: plugins read no Secrets and ConfigMaps: mount "
-                f"{_source(each.value_from)} into the handler"
+                f"spec.discoveryHandler.discoveryProperties: {each.name}: left out: plugins read no Secrets and "
+                f"ConfigMaps: mount {_source(each.value_from)} into the handler"
             )
 
 
@@ -196,7 +216,7 @@ def _source(source: _ValueSource) -> str:
     return " and ".join(found) or "it"
 
 
-def _broker_remarks(name: str, spec: _ConfigurationSpec) -> Iterator[str]:
+def _brokers_left(name: str, spec: _ConfigurationSpec) -> Iterator[str]:
     brokers = spec.broker_spec or _BrokerSpec()
     pods = {"spec.brokerPodSpec": spec.broker_pod_spec, "spec.brokerSpec.brokerPodSpec": brokers.broker_pod_spec}
     convert = f"with {DOMAIN}/{name} in place of {{{{PLACEHOLDER}}}} in its limits, and convert it: kerf migrate -f"
@@ -221,7 +241,8 @@ def _broker_remarks(name: str, spec: _ConfigurationSpec) -> Iterator[str]:
         )
 
 
-def _is_akris(document: JsonObject) -> bool:
+def is_akris(document: JsonObject) -> bool:
+    """Whether a document is an object of Akri's API group."""
     return str(document.get("apiVersion")).partition("/")[0] == DOMAIN
 
 
@@ -231,7 +252,7 @@ def name_of(document: JsonObject) -> str:
     return str(metadata.get("name", "")) if isinstance(metadata, dict) else ""
 
 
-def _subject(document: JsonObject) -> str:
+def subject_of(document: JsonObject) -> str:
     """Return the object's kind and name, with its namespace if it has another one than the default."""
     metadata = document.get("metadata")
     namespace = metadata.get("namespace", "default") if isinstance(metadata, dict) else "default"

@@ -45,10 +45,13 @@ _VERSION_NUMBERS: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigrationResult:
-    """The documents to apply to the new cluster, and remarks on settings without an equivalent."""
+    """The documents to apply to the new cluster, and what their reader should know of the conversion."""
 
     documents: tuple[JsonObject, ...]
     remarks: tuple[str, ...] = ()
+    """What to do or to check beside applying the documents."""
+    left: tuple[str, ...] = ()
+    """What is not in the documents, or not converted in them, each with the reason."""
 
 
 def migrate_class(template: ClassicClass, parameters: ClassParameters) -> MigrationResult:
@@ -68,11 +71,12 @@ def migrate_class(template: ClassicClass, parameters: ClassParameters) -> Migrat
     if isinstance(parameters, FpgaClassParametersSpec) and (parameters.release or parameters.timeout_seconds):
         spec["config"] = _fpga_config(parameters.release, parameters.timeout_seconds)
     documents = [_resource_class(name, spec)]
-    remarks = list(_class_remarks(name, template, parameters))
+    left = tuple(_class_settings_left(name, template, parameters))
+    remarks = tuple(_class_remarks(name, parameters))
     if isinstance(parameters, GpuClassParametersSpec) and parameters.allow_whole and parameters.cut != "Whole":
         whole = {key: value for key, value in spec.items() if key not in _SIZE} | {"cut": "Whole"}
         documents.append(_resource_class(f"{name}-whole", whole))
-    return MigrationResult(documents=tuple(documents), remarks=tuple(remarks))
+    return MigrationResult(documents=tuple(documents), remarks=remarks, left=left)
 
 
 def migrate_template(template: ClassicTemplate, parameters: ClaimParameters | None) -> MigrationResult:
@@ -98,12 +102,12 @@ def migrate_template(template: ClassicTemplate, parameters: ClaimParameters | No
         "metadata": {key: value for key, value in metadata.items() if value},
         "spec": {"spec": {"devices": devices}},
     }
-    return MigrationResult(documents=(document,), remarks=tuple(_template_remarks(template)))
+    return MigrationResult(documents=(document,), left=tuple(_template_settings_left(template)))
 
 
 def leave_out(subject: str, reason: str) -> MigrationResult:
     """Return the result for an object that is not migrated."""
-    return MigrationResult(documents=(), remarks=(f"{subject}: left out: {reason}",))
+    return MigrationResult(documents=(), left=(f"{subject}: left out: {reason}",))
 
 
 def report_unreadable(subject: str, error: InvalidDocumentError | LookupError) -> MigrationResult:
@@ -128,7 +132,7 @@ def _fpga_config(release: str | None, timeout_seconds: int | None) -> JsonObject
     return config_to_parameters(config)
 
 
-def _class_remarks(name: str, template: ClassicClass, parameters: ClassParameters) -> Iterator[str]:
+def _class_settings_left(name: str, template: ClassicClass, parameters: ClassParameters) -> Iterator[str]:
     subject = f"ResourceClass {name}"
     if template.suitable_nodes is not None:
         yield f"{subject}: suitableNodes has no equivalent: choose nodes by spec.nodes"
@@ -138,6 +142,10 @@ def _class_remarks(name: str, template: ClassicClass, parameters: ClassParameter
         yield f"{subject}: minDriverVersion: {parameters.min_driver_version}: only the first three numbers are compared"
     if parameters.claims_may_override:
         yield f"{subject}: claimsMayOverride has no equivalent: a claim's configuration always comes after its class's"
+
+
+def _class_remarks(name: str, parameters: ClassParameters) -> Iterator[str]:
+    subject = f"ResourceClass {name}"
     if isinstance(parameters, GpuClassParametersSpec) and parameters.monitor:
         taint = monitor_taint_key(GPU.driver)
         yield (
@@ -152,7 +160,7 @@ def _has_only_minimum(parameters: GpuClassParametersSpec) -> bool:
     return parameters.profile is None and parameters.cut != "Whole" and not parameters.monitor
 
 
-def _template_remarks(template: ClassicTemplate) -> Iterator[str]:
+def _template_settings_left(template: ClassicTemplate) -> Iterator[str]:
     if template.spec.spec.immediate:
         yield (
             f"ResourceClaimTemplate {template.ref}: allocationMode: Immediate has no equivalent: devices are allocated "

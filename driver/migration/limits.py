@@ -6,8 +6,10 @@ the extender, becomes a remark where a claim says it in another way.
 """
 
 import copy
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -18,11 +20,23 @@ from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.device_attributes import ATTRIBUTE_UUID
 from kerf_dra.api.model.quantity import Quantity
 from kerf_dra.api.wire import to_builtins
-from kerf_dra.driver.families.counted_resources import INTEL, NVIDIA_GPU, NVIDIA_MIG
+from kerf_dra.driver.families.counted_resources import (
+    INTEL,
+    INTEL_CARDS,
+    INTEL_PARTS,
+    find_mig_profile,
+    is_convertible,
+)
 from kerf_dra.driver.families.shared import SHARED
 from kerf_dra.driver.families.shared.objects import name_class
 from kerf_dra.driver.migration.akri import DOMAIN, find_configuration, name_of
 from kerf_dra.driver.migration.classic import REQUEST, V1, MigrationResult, leave_out
+from kerf_dra.driver.migration.extended_resources import (
+    describe_unconverted,
+    find_extended_resources,
+    is_independent,
+    is_known_profile,
+)
 
 _TEMPLATES: Final[Mapping[str, Sequence[str]]] = {
     "Pod": (),
@@ -31,15 +45,24 @@ _TEMPLATES: Final[Mapping[str, Sequence[str]]] = {
     "StatefulSet": ("spec", "template"),
     "DaemonSet": ("spec", "template"),
     "Job": ("spec", "template"),
+    "ReplicationController": ("spec", "template"),
+    "PodTemplate": ("template",),
     "CronJob": ("spec", "jobTemplate", "spec", "template"),
 }
 """Where the pod is in objects of a kind."""
-_INTEL_CARDS: Final = (f"{INTEL}i915", f"{INTEL}xe")
-_INTEL_PARTS: Final = (f"{INTEL}millicores", f"{INTEL}memory.max", f"{INTEL}tiles")
-_MONITORING: Final = (f"{INTEL}i915_monitoring", f"{INTEL}xe_monitoring")
+WORKLOADS: Final = tuple(_TEMPLATES)
+"""The kinds whose pods are converted."""
+_VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
+"""The variable by which NVIDIA's container runtime adds cards."""
+_LABELS: Final = ("nvidia.com/", "gpu.intel.com/", "akri.sh/")
+"""The labels of nodes that the systems set which Kerf takes the place of."""
 _GAS: Final = "gas-"
 _GAS_DECISIONS: Final = frozenset({"gas-ts", "gas-container-cards", "gas-container-tiles"})
-"""What the extender itself wrote: the scheduler decides it anew."""
+"""What the extender itself wrote: the scheduler decides it again."""
+_OTHER_SCHEDULERS: Final = re.compile(
+    r"(nvidia\.com|hami\.io|volcano\.sh|nos\.nebuly\.com)/.*|gpu-(fraction|memory)(-.*)?"
+)
+"""Annotations of pods by which users of HAMi, Volcano, nos and KAI choose cards or parts of them."""
 _GAS_WISHES: Final[Mapping[str, str]] = {
     "gas-allow": 'name the cards by a selector, such as device.attributes["resource.kubernetes.io"].pciBusID',
     "gas-deny": 'leave the cards out by a selector, such as device.attributes["resource.kubernetes.io"].pciBusID',
@@ -103,8 +126,10 @@ class _Conversion:
     subject: str
     offered: Mapping[str, str]
     configurations: frozenset[str]
+    by_dra: Mapping[str, str]
     classes: dict[str, JsonObject] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
 
     def want(self, name: str, count: int, capacity: JsonObject | None = None, **spec: str) -> _Wish:
         """Return a request for devices of a class, which is made."""
@@ -128,94 +153,186 @@ def find_offered(documents: Sequence[JsonObject]) -> Mapping[str, str]:
     return found
 
 
+def find_offered_by_dra(documents: Sequence[JsonObject]) -> Mapping[str, str]:
+    """Return the class of each extended resource for which Kubernetes itself makes claims (KEP-5004)."""
+    found: dict[str, str] = {}
+    for document in documents:
+        spec = document.get("spec")
+        if document.get("kind") in ("ResourceClass", "DeviceClass") and isinstance(spec, dict):
+            found[str(spec.get("extendedResourceName"))] = f"{document['kind']} {name_of(document)}"
+    return found
+
+
 def migrate_workload(
-    document: JsonObject, offered: Mapping[str, str], configurations: frozenset[str] = frozenset()
+    document: JsonObject,
+    offered: Mapping[str, str],
+    configurations: frozenset[str] = frozenset(),
+    by_dra: Mapping[str, str] = MappingProxyType({}),
 ) -> MigrationResult | None:
     """Return the classes, the templates and the workload with claims in place of its ``limits`` of devices.
 
     ``offered`` are the classes that offer resources of their own, ``configurations`` the known Configurations of Akri
-    and those that were made of them. None: it has no such limits. A workload that cannot be read is left out.
+    and those that were made of them, ``by_dra`` the classes for whose resources Kubernetes makes claims. A container
+    with a resource that cannot be converted stays as it is. None: the document is no pod and has none. A workload that
+    cannot be read, or that has nothing to convert, is left out.
     """
-    kind = str(document.get("kind"))
-    if kind not in _TEMPLATES:
-        return None
     workload = copy.deepcopy(document)
-    pod: Any = workload
-    for step in _TEMPLATES[kind]:
-        pod = pod.get(step) if isinstance(pod, dict) else None
-    spec = pod.get("spec") if isinstance(pod, dict) else None
-    if not isinstance(spec, dict):
+    pod = _find_pod(workload)
+    if pod is None:
         return None
-    subject = f"{kind} {name_of(document)}"
+    subject = f"{document.get('kind')} {name_of(document)}"
     try:
         own = msgspec.convert(workload.get("metadata") or {}, _Metadata)
         msgspec.convert(pod, _Pod)
     except msgspec.ValidationError as error:
         return leave_out(subject, str(error))
-    metadata: JsonObject = workload.get("metadata") or {}
     name = own.name or own.generate_name.rstrip("-")
-    conversion = _Conversion(f"{kind} {name}", offered, configurations)
+    conversion = _Conversion(f"{document.get('kind')} {name}", offered, configurations, by_dra)
+    spec: JsonObject = pod["spec"]
     templates: list[JsonObject] = []
-    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
-        try:
-            wishes = list(_take_limits(container, conversion))
-        except InvalidQuantityError as error:
-            return leave_out(subject, f"container {container['name']}: {error}")
-        if not wishes:
-            continue
-        template = f"{name}-{container['name']}"
-        templates.append(_template(template, own.namespace, wishes))
-        entry = {"name": container["name"], "resourceClaimTemplateName": template}
-        spec.setdefault("resourceClaims", []).append(entry)
-        container["resources"].setdefault("claims", []).append({"name": container["name"]})
+    for container in _containers(spec):
+        if wishes := list(_take_limits(container, conversion)):
+            template = f"{name}-{container['name']}"
+            templates.append(_template(template, own.namespace, wishes))
+            _name_claim(spec, container, template)
+    conversion.left += (
+        f"{conversion.subject}: {path}: left as it is: {describe_unconverted(resource)}"
+        for path, resource in find_extended_resources(_without_containers(workload, pod))
+    )
+    metadata: JsonObject = workload.get("metadata") or {}
     for held in {id(each): each for each in (metadata, pod.get("metadata") or {})}.values():
         _take_annotations(held, conversion)
-    if not templates and not conversion.remarks:
+    left, remarks = tuple(conversion.left), tuple(conversion.remarks)
+    if not templates:
+        why = "none of its containers is converted" if left else "its containers have no limits of devices"
+        return MigrationResult(documents=(), left=(*left, f"{subject}: left out: {why}{_describe_claims(spec)}"))
+    if not name:
+        return leave_out(subject, "metadata.name: is required, because the claim template is named by it")
+    remarks += tuple(f"{conversion.subject}: {remark}" for remark in _scheduling_remarks(spec))
+    documents = (*conversion.classes.values(), *templates, workload)
+    return MigrationResult(documents=documents, remarks=remarks, left=left)
+
+
+def _find_pod(workload: JsonObject) -> JsonObject | None:
+    """Return the pod, or the template of one, of a document of a known kind that has a spec for it."""
+    kind = str(workload.get("kind"))
+    if kind not in _TEMPLATES:
         return None
-    documents = (*conversion.classes.values(), *templates, workload) if templates else ()
-    return MigrationResult(documents=documents, remarks=tuple(conversion.remarks))
+    pod: Any = workload
+    for step in _TEMPLATES[kind]:
+        pod = pod.get(step) if isinstance(pod, dict) else None
+    return pod if isinstance(pod, dict) and isinstance(pod.get("spec"), dict) else None
+
+
+def _containers(spec: JsonObject) -> Iterator[JsonObject]:
+    """Yield the containers of a pod that may have devices; those that ``kubectl debug`` adds may not."""
+    yield from (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
+
+
+def _without_containers(workload: JsonObject, pod: JsonObject) -> JsonObject:
+    """Return ``workload`` with all that may count devices but the containers of its ``pod``."""
+    rest = {key: value for key, value in pod["spec"].items() if key not in ("containers", "initContainers")}
+    outer: JsonObject = {key: value for key, value in workload.items() if key not in ("spec", "template")}
+    return {**outer, "spec": rest}
+
+
+def _name_claim(spec: JsonObject, container: JsonObject, template: str) -> None:
+    """Have ``container`` use a claim of ``template``, by a name that no other claim of the pod has."""
+    claims = spec.get("resourceClaims") or []
+    taken = {each.get("name") for each in claims}
+    name = container["name"]
+    while name in taken:
+        name += "-device"
+    spec["resourceClaims"] = [*claims, {"name": name, "resourceClaimTemplateName": template}]
+    container["resources"]["claims"] = [*(container["resources"].get("claims") or ()), {"name": name}]
+
+
+def _describe_claims(spec: JsonObject) -> str:
+    names = [str(each.get("name")) for each in spec.get("resourceClaims") or ()]
+    return f", and it names claims already: {', '.join(names)}" if names else ""
+
+
+def _scheduling_remarks(spec: JsonObject) -> Iterator[str]:
+    """Yield what else in a pod may keep it from its claims, or give it more than they do."""
+    scheduler = spec.get("schedulerName")
+    if scheduler not in (None, "default-scheduler"):
+        yield f"schedulerName: {scheduler}: must allocate claims as kube-scheduler does, or leave it out"
+    selected = spec.get("nodeSelector")
+    for label in sorted(map(str, selected)) if isinstance(selected, dict) else ():
+        if label.startswith(_LABELS):
+            yield f"nodeSelector: {label}: keep what sets this label, or choose models by the class (spec.models)"
+    for container in _containers(spec):
+        variables = container.get("env")
+        for variable in variables if isinstance(variables, list) else ():
+            if isinstance(variable, dict) and variable.get("name") == _VISIBLE:
+                yield (
+                    f"container {container['name']}: env {_VISIBLE}: NVIDIA's container runtime adds the cards that it "
+                    "names to those of the claim: remove it"
+                )
 
 
 def _take_limits(container: JsonObject, conversion: _Conversion) -> Iterator[_Wish]:
-    """Yield what a container counts of devices, and remove it."""
+    """Yield what a container counts of devices, and remove it; nothing of a container that stays as it is."""
     resources = container.get("resources")
-    limits = resources.get("limits") if isinstance(resources, dict) else None
-    if not isinstance(resources, dict) or not isinstance(limits, dict):
+    if not isinstance(resources, dict):
         return
-    where = f"{conversion.subject}, container {container.get('name')}"
-    intel = {name: Quantity(str(limits[name])) for name in (*_INTEL_CARDS, *_INTEL_PARTS) if name in limits}
-    taken = set(intel)
-    for name, amount in limits.items():
-        count = int(Quantity(str(amount))) if "/" in name and name not in intel else 0
-        if name in conversion.offered:
-            class_name = conversion.offered[name]
-            conversion.remarks.append(
-                f"{where}: {name}: remove devicePlugin from ResourceClass {class_name} once no pod asks for it any more"
-            )
-            yield _Wish(class_name, count)
-        elif name == NVIDIA_GPU:
-            yield conversion.want("gpu-whole", count, device="gpu", cut="Whole")
-        elif match := NVIDIA_MIG.fullmatch(name):
-            profile = match[1].replace(".me", "+me")
-            class_name = f"gpu-{match[1].replace('.', '-')}"
-            yield conversion.want(class_name, count, device="gpu", profile=profile)
-        elif name.startswith(f"{DOMAIN}/"):
-            yield _want_discovered(name, count, where, conversion)
-        elif name in _MONITORING:
-            conversion.remarks.append(
-                f"{where}: {name}: make a class with cut: Monitor; its claims need adminAccess, in a namespace that is "
-                "labeled for it (docs/admin-access.md)"
-            )
-        else:
-            continue
-        taken.add(name)
+    where = f"{conversion.subject}, container {container['name']}"
+    limits: JsonObject = resources.get("limits") or {}
+    names = [name for _, name in find_extended_resources(resources)]
+    faults = {name: fault for name in names if (fault := _find_fault(name, limits, conversion))}
+    blocking = [name for name in faults if not is_independent(name) and name not in conversion.by_dra]
+    taken = [] if blocking else [name for name in names if name not in faults]
+    for name in names:
+        if name not in taken:
+            why = faults.get(name, f"a container is converted as a whole, and {', '.join(blocking)} is not")
+            conversion.left.append(f"{where}: resources.limits.{name}: left as it is: {why}")
+    amounts = {name: Quantity(str(limits[name])) for name in taken}
+    for name in taken:
+        if name not in (*INTEL_CARDS, *INTEL_PARTS):
+            yield _want(name, int(amounts[name]), where, conversion)
+    intel = {name: amounts[name] for name in taken if name in (*INTEL_CARDS, *INTEL_PARTS)}
     yield from _want_intel(intel, where, conversion)
-    for kept in ("limits", "requests"):
-        amounts = resources.get(kept)
-        if isinstance(amounts, dict):
-            resources[kept] = {name: amount for name, amount in amounts.items() if name not in taken}
-            if not resources[kept]:
-                del resources[kept]
+    for field_ in ("limits", "requests") if taken else ():
+        if isinstance(resources.get(field_), dict):
+            resources[field_] = {name: amount for name, amount in resources[field_].items() if name not in taken}
+            if not resources[field_]:
+                del resources[field_]
+
+
+def _find_fault(name: str, limits: JsonObject, conversion: _Conversion) -> str | None:
+    """Return why an extended resource of a container is not converted; None: it can be."""
+    if name in conversion.by_dra:
+        return f"Kubernetes makes a claim of it, by extendedResourceName of {conversion.by_dra[name]}"
+    profile = find_mig_profile(name)
+    is_known = name in conversion.offered or (is_convertible(name) and (profile is None or is_known_profile(profile)))
+    if not is_known:
+        return describe_unconverted(name)
+    if name not in limits:
+        return "requests has it, and limits does not: Kubernetes refuses such a pod"
+    try:
+        amount = Quantity(str(limits[name]))
+    except InvalidQuantityError as error:
+        return str(error)
+    if not amount.is_integer or amount < Quantity(1):
+        return f"{limits[name]} is no number of devices: write a whole number from 1 on, or remove it"
+    return None
+
+
+def _want(name: str, count: int, where: str, conversion: _Conversion) -> _Wish:
+    """Return the request for devices that an extended resource counts."""
+    if name in conversion.offered:
+        class_name = conversion.offered[name]
+        conversion.remarks.append(
+            f"{where}: {name}: remove devicePlugin from ResourceClass {class_name} once no pod asks for it any more"
+        )
+        return _Wish(class_name, count)
+    if name.startswith(f"{DOMAIN}/"):
+        return _want_discovered(name, count, where, conversion)
+    profile = find_mig_profile(name)
+    if profile is None:
+        return conversion.want("gpu-whole", count, device="gpu", cut="Whole")
+    suffix = profile.translate({ord(each): "-" for each in ".+"})
+    return conversion.want(f"gpu-{suffix}", count, device="gpu", profile=profile)
 
 
 def _want_discovered(resource: str, count: int, where: str, conversion: _Conversion) -> _Wish:
@@ -243,7 +360,7 @@ def _want_intel(limits: Mapping[str, Quantity], where: str, conversion: _Convers
     """Yield the request for Intel's cards, tiles or shares: amounts were sums over the cards that were counted."""
     if not limits:
         return
-    cards = sum(int(limits[name]) for name in _INTEL_CARDS if name in limits) or 1
+    cards = sum(int(limits[name]) for name in INTEL_CARDS if name in limits) or 1
     tiles = int(limits.get(f"{INTEL}tiles", Quantity(0)))
     memory = limits.get(f"{INTEL}memory.max")
     millicores = limits.get(f"{INTEL}millicores")
@@ -267,15 +384,22 @@ def _want_intel(limits: Mapping[str, Quantity], where: str, conversion: _Convers
 
 
 def _take_annotations(metadata: JsonObject, conversion: _Conversion) -> None:
-    """Remove the annotations of the scheduler extender, with a remark for each that a user wrote."""
+    """Remove the annotations of Intel's scheduler extender; name what users wrote there and for other schedulers."""
     annotations = metadata.get("annotations")
     if not isinstance(annotations, dict):
         return
-    for name in sorted(each for each in annotations if str(each).startswith(_GAS)):
-        value = annotations.pop(name)
-        if name not in _GAS_DECISIONS:
-            step = _GAS_WISHES.get(name, "it has no equivalent that is known")
-            conversion.remarks.append(f"{conversion.subject}: annotation {name}: {value}: left out: {step}")
+    for name in sorted(map(str, annotations)):
+        value = annotations[name]
+        if name.startswith(_GAS):
+            del annotations[name]
+            if name not in _GAS_DECISIONS:
+                step = _GAS_WISHES.get(name, "it has no equivalent that is known")
+                conversion.left.append(f"{conversion.subject}: annotation {name}: {value}: left out: {step}")
+        elif _OTHER_SCHEDULERS.fullmatch(name):
+            conversion.left.append(
+                f"{conversion.subject}: annotation {name}: {value}: left as it is: the scheduler of another project "
+                "reads it, and no claim does: have the claim say it (docs/asking-for-devices.md)"
+            )
     if not annotations:
         del metadata["annotations"]
 

@@ -142,7 +142,7 @@ RUN: Final[Sequence[tuple[Sequence[str], int, str]]] = [
     (["check", "node"], 0, "no --backend is named"),
     (["check", "cluster"], 3, "no way to an API server"),
     (["checkpoint", "show", "--state-dir", "state"], 1, "there is no checkpoint in"),
-    (["migrate", "-f", str(ROOT / "deploy/examples/extended-resource")], 0, ""),
+    (["migrate", "-f", str(ROOT / "deploy/examples/extended-resource")], 1, "by extendedResourceName of ResourceClass"),
     (
         ["fpga", "verify", str(ROOT / "driver/kubeletplugin/backends/simulated/examples/quad.json")],
         1,

@@ -35,7 +35,7 @@ def converted(*documents: JsonObject) -> tuple[list[JsonObject], list[str]]:
     """The documents and the remarks, without the one that is always there."""
     results = list(migrate_akri_objects(documents, find_details_fault))
     found = [document for result in results for document in result.documents]
-    remarks = [remark for result in results for remark in result.remarks]
+    remarks = [remark for result in results for remark in (*result.remarks, *result.left)]
     assert ("remove Akri before you apply" in "".join(remarks[-1:])) is bool(found)
     return found, remarks[:-1] if found else remarks
 
@@ -165,7 +165,7 @@ def test_ak_25_a_broker_and_a_service_are_told_with_what_to_write_instead(
         ),
         (configuration(brokerProperties={"resolution-width": "800"}), "spec.brokerProperties.resolution-width: "),
         (configuration(capacity=100_000), "spec.capacity: "),
-        (configuration(name="lab.cameras"), "metadata.name must be a DNS label"),
+        (configuration(name="Lab_cameras"), "metadata.name must be a DNS label"),
     ],
 )
 def test_ak_28_what_is_unknown_or_cannot_be_said_here_is_refused_with_its_field(
@@ -197,6 +197,36 @@ def test_one_that_is_refused_hides_no_other_and_names_are_unique_without_namespa
     ]
     assert "rename it" in left_out[1]
     assert "kubectl get discovereddevices" in left_out[2]
+
+
+def test_the_name_of_a_configuration_becomes_that_of_its_resource_for_which_its_pods_ask() -> None:
+    """Akri's agent writes - for . and / in resources: Kerf refused such a Configuration, and its pods waited."""
+    lab, usb = configuration(name="lab.cameras.v2"), configuration(name="usb")
+    found, remarks = converted(lab, configuration(name="lab-cameras.v2"), usb)
+    assert [one["metadata"]["name"] for one in found] == ["lab-cameras-v2", "usb"]
+    assert [remark for remark in remarks if "compare what" not in remark] == [
+        "Configuration lab.cameras.v2: metadata.name: becomes lab-cameras-v2, as Akri names its resources",
+        "Configuration lab-cameras.v2: left out: another one is lab-cameras-v2 here, without namespaces: rename it",
+    ]
+    known = find_configurations([lab, usb])
+    resources = ("akri.sh/lab-cameras-v2", "akri.sh/lab-cameras-v2-3f850a")
+    devices, waits = claims(pod(*({name: 1} for name in resources)), *known)
+    assert [one["requests"][0]["exactly"]["deviceClassName"] for one in devices] == [
+        "lab-cameras-v2.shared.kerf.dev",
+        "lab-cameras-v2-3f850a.shared.kerf.dev",
+    ]
+    assert not [remark for remark in waits if "the pod waits until" in remark]
+
+
+def test_a_resource_that_akri_never_names_so_is_left() -> None:
+    result = migrate_workload(
+        pod({"akri.sh/lab.cameras": 1}, {"akri.sh/usb": 1}), {}, frozenset({"usb", "lab-cameras"})
+    )
+    assert result is not None
+    assert [remark.split(": left as it is: ")[0] for remark in result.left] == [
+        "Pod p, container c0: resources.limits.akri.sh/lab.cameras"
+    ]
+    assert "it writes - for each . and /" in result.left[0]
 
 
 def test_pods_with_akris_limits_have_claims_for_any_device_and_for_this_one() -> None:

@@ -10,7 +10,7 @@ from kerf_dra.api.kerf.decoder import decode_resource_class
 from kerf_dra.api.model.base import JsonObject
 from kerf_dra.driver.diagnostics.cluster_index import ClusterIndex
 from kerf_dra.driver.migration.akri import migrate_akri_objects
-from kerf_dra.driver.migration.limits import find_offered, migrate_workload
+from kerf_dra.driver.migration.limits import find_offered, find_offered_by_dra, migrate_workload
 from tests.api.kerf.documents import damaged_documents
 from tests.fakes.cluster_states import gpu_cluster, parse
 
@@ -32,7 +32,7 @@ def pod(limits: dict[str, Any], *, init: dict[str, Any] | None = None, **annotat
 def converted(document: JsonObject, **offered: str) -> dict[str, list[Any]]:
     result = migrate_workload(document, offered)
     assert result is not None
-    found: dict[str, list[Any]] = {"remarks": [*result.remarks]}
+    found: dict[str, list[Any]] = {"remarks": [*result.remarks], "left": [*result.left]}
     for each in result.documents:
         found.setdefault(str(each["kind"]), []).append(each)
     return found
@@ -145,18 +145,18 @@ def test_what_the_extender_decided_is_dropped_and_what_a_user_told_it_is_a_remar
         )
     )
     assert "annotations" not in found["Pod"][0]["metadata"]
-    assert [remark.split(": left out: ")[0] for remark in found["remarks"]] == [
+    assert [remark.split(": left out: ")[0] for remark in found["left"]] == [
         "Pod p: annotation gas-deny: card2",
         "Pod p: annotation gas-same-gpu: main,side",
         "Pod p: annotation gas-unheard: of",
     ]
-    assert "let the containers use one claim" in found["remarks"][1]
-    assert "no equivalent that is known" in found["remarks"][2]
+    assert "let the containers use one claim" in found["left"][1]
+    assert "no equivalent that is known" in found["left"][2]
 
 
-def test_what_asks_for_no_device_is_left_alone() -> None:
-    assert migrate_workload(pod({}), {}) is None
-    assert migrate_workload(pod({"example.com/licence": 1}), {}) is None
+def test_what_asks_for_no_device_is_left_with_that_reason() -> None:
+    [line] = converted(pod({}))["left"]
+    assert line == "Pod p: left out: its containers have no limits of devices"
     assert migrate_workload({"kind": "Service", "metadata": {"name": "s"}, "spec": {}}, {}) is None
     assert migrate_workload({"kind": "Deployment", "metadata": {"name": "d"}, "spec": None}, {}) is None
 
@@ -176,10 +176,9 @@ def test_a_workload_that_cannot_be_read_is_left_out_with_the_place(change: JsonO
     result = migrate_workload({**pod({"nvidia.com/gpu": 1}), **change}, {})
     assert result is not None
     assert not result.documents
-    [remark] = result.remarks
-    assert remark.startswith("Pod ")
-    assert "left out: " in remark
-    assert said in remark
+    assert all(line.startswith("Pod ") for line in result.left)
+    assert ": left out: " in result.left[-1]
+    assert said in "".join(result.left)
 
 
 @given(damaged_documents(st.builds(pod, st.just({"nvidia.com/gpu": 1, "akri.sh/cameras": "2", "gpu.intel.com/xe": 1}))))
@@ -190,6 +189,137 @@ def test_whatever_a_workload_is_it_is_converted_or_left_out(document: Any) -> No
         list(migrate_akri_objects([{**document, "apiVersion": "akri.sh/v0", "kind": "Configuration"}], lambda *_: None))
 
 
-def test_a_monitoring_resource_is_a_remark() -> None:
-    found = converted(pod({"gpu.intel.com/xe_monitoring": 1, "nvidia.com/gpu": 1}))
-    assert "cut: Monitor" in found["remarks"][0]
+@pytest.mark.parametrize(
+    ("resource", "reason"),
+    [
+        ("fpga.intel.com/arria10.dcp1.2-nlb3-orchestrated", "Intel's FPGA plugin"),
+        ("fpga.intel.com/region-d8424dc4a4a3c413f89e433683f9040b", "Intel's FPGA plugin"),
+        ("amd.com/xilinx_u250_gen3x16_xdma_shell_4_1-0", "AMD's FPGA plugin"),
+        ("xilinx.com/fpga-xilinx_u200_xdma_201830_2-1535712995", "AMD's FPGA plugin"),
+        ("nvidia.com/gpu.shared", "lends to several pods"),
+        ("nvidia.com/mig-1g.10gb.shared", "lends to several pods"),
+        ("nvidia.com/mig-4c.7g.80gb", "compute instance"),
+        ("nvidia.com/mig-1c.3g.40gb.me", "compute instance"),
+        ("nvidia.com/mig-5g.50gb", "no GPU model that Kerf knows has the profile 5g.50gb"),
+        ("nvidia.com/gpumem", "HAMi counts"),
+        ("nvidia.com/gpucores", "HAMi counts"),
+        ("nvidia.com/gpu-10gb", "a part of a card that another project counts"),
+        ("volcano.sh/vgpu-memory", "a part of a card that another project counts"),
+        ("aliyun.com/gpu-mem", "a part of a card that another project counts"),
+        ("example.com/gpumem", "a part of a card that another project counts"),
+        ("nvidia.com/GA102GL_A10", "that Kerf knows"),
+        ("amd.com/gpu", "no backend for AMD's GPUs"),
+        ("gpu.intel.com/xe_monitoring", "cut: Monitor"),
+        ("gpu.intel.com/sriov-gpudevice", "Intel's GPU plugin"),
+        ("kerf.dev/small", "the ResourceClass that has it as devicePlugin.resource"),
+        ("habana.ai/gaudi", "Kerf serves no such devices"),
+        ("example.com/licence", "Kerf serves no such devices"),
+    ],
+)
+def test_a_container_with_a_resource_that_is_not_converted_stays_as_it_is_with_the_reason(
+    resource: str, reason: str
+) -> None:
+    """A pod got a whole card for itself, and kept limits that no program serves."""
+    document = pod({"nvidia.com/gpu": 1, resource: 1}, init={"nvidia.com/mig-1g.10gb": 1})
+    found = converted(document)
+    [template], [workload] = found["ResourceClaimTemplate"], found["Pod"]
+    assert template["metadata"]["name"] == "p-first"
+    assert workload["spec"]["containers"] == document["spec"]["containers"]
+    with_it, itself = found["left"]
+    assert with_it == (
+        "Pod p, container main: resources.limits.nvidia.com/gpu: left as it is: a container is converted as a whole, "
+        f"and {resource} is not"
+    )
+    assert itself.startswith(f"Pod p, container main: resources.limits.{resource}: left as it is: ")
+    assert reason in itself
+    alone = converted(pod({resource: 1}))
+    assert [*alone] == ["remarks", "left"], "no document"
+    assert alone["left"][-1] == "Pod p: left out: none of its containers is converted"
+
+
+@pytest.mark.parametrize("resource", ["rdma/hca_shared_devices_a", "vpc.amazonaws.com/efa", "smarter-devices/fuse"])
+def test_a_resource_that_has_nothing_to_do_with_cards_stays_beside_the_claim(resource: str) -> None:
+    found = converted(pod({"nvidia.com/gpu": 8, resource: 1}))
+    main = found["Pod"][0]["spec"]["containers"][0]
+    assert main["resources"]["limits"] == {"cpu": "2", resource: 1}
+    assert main["resources"]["claims"] == [{"name": "main"}]
+    [line] = found["left"]
+    assert line.startswith(f"Pod p, container main: resources.limits.{resource}: left as it is: is no GPU or FPGA")
+
+
+@pytest.mark.parametrize(
+    ("amount", "reason"),
+    [("0", "is no number of devices"), (0.5, "is no number of devices"), ("1500m", "is no number of devices")],
+)
+def test_an_amount_that_is_no_number_of_devices_is_left(amount: Any, reason: str) -> None:
+    """Half of a device became none, and the claim was refused by the API server."""
+    found = converted(pod({"nvidia.com/gpu": amount}))
+    assert "Pod" not in found
+    assert f"resources.limits.nvidia.com/gpu: left as it is: {amount} {reason}" in found["left"][0]
+
+
+def test_a_resource_in_requests_alone_is_left() -> None:
+    document = pod({})
+    document["spec"]["containers"][0]["resources"]["requests"]["nvidia.com/gpu"] = 1
+    assert "requests has it, and limits does not" in converted(document)["left"][0]
+
+
+def test_a_resource_for_which_kubernetes_makes_a_claim_stays() -> None:
+    spec = {"device": "gpu", "profile": "1g.10gb", "extendedResourceName": "nvidia.com/gpu"}
+    class_ = {"kind": "ResourceClass", "metadata": {"name": "small"}, "spec": spec}
+    result = migrate_workload(pod({"nvidia.com/gpu": 1}), {}, frozenset(), find_offered_by_dra([class_]))
+    assert result is not None
+    assert not result.documents
+    assert "by extendedResourceName of ResourceClass small" in result.left[0]
+
+
+def test_a_pod_that_names_claims_keeps_them_and_gets_one_of_another_name() -> None:
+    """Two claims of the pod had one name, and the API server refused it."""
+    document = pod({"nvidia.com/gpu": 1}, init={"nvidia.com/gpu": 1})
+    document["spec"]["resourceClaims"] = [{"name": "main", "resourceClaimName": "other"}]
+    [workload] = converted(document)["Pod"]
+    assert [each["name"] for each in workload["spec"]["resourceClaims"]] == ["main", "first", "main-device"]
+    assert workload["spec"]["containers"][0]["resources"]["claims"] == [{"name": "main-device"}]
+
+
+def test_what_else_keeps_a_pod_from_its_claim_or_gives_it_more_is_a_remark() -> None:
+    document = pod({"nvidia.com/gpu": 1})
+    document["spec"] |= {
+        "schedulerName": "hami-scheduler",
+        "nodeSelector": {"nvidia.com/gpu.product": "A30", "a/b": ""},
+    }
+    document["spec"]["containers"][0]["env"] = [{"name": "A"}, {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+    found = converted(document)
+    assert [remark.split(": ")[1:3] for remark in found["remarks"]] == [
+        ["schedulerName", "hami-scheduler"],
+        ["nodeSelector", "nvidia.com/gpu.product"],
+        ["container main", "env NVIDIA_VISIBLE_DEVICES"],
+    ]
+    assert not found["left"]
+
+
+@pytest.mark.parametrize(
+    "name", ["nvidia.com/use-gputype", "hami.io/gpu-scheduler-policy", "gpu-fraction", "gpu-memory"]
+)
+def test_an_annotation_for_the_scheduler_of_another_project_is_named(name: str) -> None:
+    document = pod({"nvidia.com/gpu": 1})
+    document["metadata"]["annotations"] = {name: "x", "team": "y"}
+    found = converted(document)
+    assert found["Pod"][0]["metadata"]["annotations"] == {name: "x", "team": "y"}
+    [line] = found["left"]
+    assert line.startswith(f"Pod p: annotation {name}: x: left as it is: ")
+
+
+@pytest.mark.parametrize(
+    ("resource", "profile"),
+    [
+        ("nvidia.com/mig-1g.24gb.gfx", "1g.24gb+gfx"),
+        ("nvidia.com/mig-1g.24gb.me.all", "1g.24gb+me.all"),
+        ("nvidia.com/mig-1g.24gb-me", "1g.24gb-me"),
+        ("nvidia.com/mig-1g.10gb.me", "1g.10gb+me"),
+    ],
+)
+def test_the_resource_of_a_profile_with_a_suffix_becomes_a_class_of_this_profile(resource: str, profile: str) -> None:
+    [made] = converted(pod({resource: 1}))["ResourceClass"]
+    decode_resource_class(made)
+    assert made["spec"]["profile"] == profile
