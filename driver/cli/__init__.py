@@ -27,30 +27,40 @@ from kerf_dra.driver.runtime.lifecycle import iter_leaf_errors
 
 TRACEBACK: Final = "KERF_TRACEBACK"
 """The environment variable that has the traceback of an unexpected error shown."""
-COMMANDS: Final[Mapping[str, str]] = {
+NO_COLOR: Final = "NO_COLOR"
+"""The environment variable that has output without colors, if it is not empty (https://no-color.org)."""
+GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     # name: what `kerf --help` says
-    "demo": "Show Kerf at work on an embedded cluster.",
-    "controller": "Run the cluster's controller.",
-    "kubelet-plugin": "Run the plugin of one node.",
-    "mps-daemons": "Keep the MPS control daemons of one node.",
-    "migrate": "Convert what asks for devices in older ways to claims.",
-    "devices": "Show what this node's backends see and what would be published.",
-    "checkpoint": "Show or copy what this node's plugin has recorded of its claims.",
-    "claim": "Print a claim template for devices of a size of your own.",
-    "check": "Check whether a cluster or a node has what Kerf needs, and say what to do.",
-    "why": "Say why a pod or a claim waits for devices, and what would help.",
-    "plan": "Say what would be placed where, and how much more would fit.",
-    "frag": "Say how fragmented the cards are, and what to recreate for a large partition.",
-    "placement": "Have kube-scheduler prefer the nodes where a pod's partitions take least from others.",
-    "gather": "Write what why, plan and frag read to one file.",
-    "families": "List the installed families of devices, their attributes and capacities.",
-    "rbac": "Print the permissions of the kubelet plugin for the drivers of families.",
-    "fpga": "Show FPGA shells, images and slots, and check documents and image files.",
-    "models": "List the GPU models and FPGA shells that Kerf knows.",
-    "cdi": "Inspect, validate and apply CDI specs.",
-    "completion": "Print the shell code that completes kerf's arguments.",
-    "version": "Print the version and what it speaks.",
+    "For users of devices": {
+        "demo": "Show Kerf at work on an embedded cluster.",
+        "claim": "Print a claim template for devices of a size of your own.",
+        "why": "Say why a pod or a claim waits for devices, and what would help.",
+        "plan": "Say what would be placed where, and how much more would fit.",
+        "models": "List the GPU models and FPGA shells that Kerf knows.",
+        "families": "List the installed families of devices, their attributes and capacities.",
+        "migrate": "Convert what asks for devices in older ways to claims.",
+        "completion": "Print the shell code that completes kerf's arguments.",
+        "version": "Print the version and what it speaks.",
+    },
+    "For administrators": {
+        "check": "Check whether a cluster or a node has what Kerf needs, and say what to do.",
+        "frag": "Say how fragmented the cards are, and what to recreate for a large partition.",
+        "placement": "Have kube-scheduler prefer the nodes where a pod's partitions take least from others.",
+        "gather": "Write what why, plan and frag read to one file.",
+        "devices": "Show what this node's backends see and what would be published.",
+        "checkpoint": "Show or copy what this node's plugin has recorded of its claims.",
+        "fpga": "Show FPGA shells, images and slots, and check documents and image files.",
+        "cdi": "Inspect, validate and apply CDI specs.",
+        "rbac": "Print the permissions of the kubelet plugin for the drivers of families.",
+    },
+    "Programs of a cluster, which the chart runs": {
+        "controller": "Run the cluster's controller.",
+        "kubelet-plugin": "Run the plugin of one node.",
+        "mps-daemons": "Keep the MPS control daemons of one node.",
+    },
 }
+"""The commands, by those who use them."""
+COMMANDS: Final[Mapping[str, str]] = {name: help_ for group in GROUPS.values() for name, help_ in group.items()}
 _PACKAGES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("controller", "kubelet-plugin", "mps-daemons"), "daemons."),
     **dict.fromkeys(("why", "plan", "frag", "placement", "gather", "migrate"), "cluster."),
@@ -96,8 +106,10 @@ class _LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        longest = max(map(len, COMMANDS))
+        for group, commands in GROUPS.items():
+            with formatter.section(group):
+                formatter.write_dl([(name.ljust(longest), text) for name, text in commands.items()])
 
 
 def _build_left_out(name: str, package: str) -> click.Command:
@@ -133,7 +145,8 @@ def main(arguments: list[str] | None = None) -> int:
     """
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else the library writes of each connection that is closed
     try:
-        result = kerf.main(args=arguments, prog_name=_program_name(), standalone_mode=False)
+        color = False if os.environ.get(NO_COLOR) else None
+        result = kerf.main(args=arguments, prog_name=_program_name(), standalone_mode=False, color=color)
         if sys.stdout is not None:
             sys.stdout.flush()  # what fails at the end of the process cannot be reported any more
     except click.exceptions.Exit as stop:

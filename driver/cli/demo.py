@@ -42,7 +42,7 @@ from kerf_dra.driver.demo.environment import (
     open_environment,
 )
 from kerf_dra.driver.demo.hardware import find_manifest_hardware
-from kerf_dra.driver.demo.interruption import Interruption, run_in_folder
+from kerf_dra.driver.demo.interruption import INTERRUPTED, Interruption, run_in_folder
 from kerf_dra.driver.demo.manifests import CLASSIC_CHECKS, STANDARD_INPUT, BadManifestsError, Manifest, load_manifests
 from kerf_dra.driver.demo.own_manifests import OwnManifests
 from kerf_dra.driver.demo.report import Report, to_document
@@ -207,7 +207,10 @@ def command(
             click.echo(f"Kerf's own examples are in {find_packaged_folder('examples')}", err=True)
         return EXIT_BAD_INPUT
     settings = replace(settings, of_manifests=find_manifest_hardware(manifest.body for manifest in manifests))
-    return anyio.run(run_in_folder, _DemoRun(settings, manifests, display, output))
+    code = anyio.run(run_in_folder, _DemoRun(settings, manifests, display, output))
+    if code == INTERRUPTED and backends:
+        print_text("what pods had on cards of --backend may still be there: kerf devices --backend shows it", err=True)
+    return code
 
 
 class _DemoRun:
@@ -338,9 +341,8 @@ def _display(output: OutputFormat, speed: str | None) -> Display:
     if output != "text":
         return Display()
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
-    has_color = is_terminal and not os.environ.get("NO_COLOR")
     return TextDisplay(
-        partial(click.echo, nl=False, color=has_color),
+        partial(click.echo, nl=False),
         columns=shutil.get_terminal_size().columns,
         pause_s=_PAUSES_S[speed or ("normal" if is_terminal else "full")],
         is_terminal=is_terminal and os.environ.get("TERM") != "dumb",

@@ -4,10 +4,12 @@ import os
 import shutil
 import signal
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
 
 import anyio
+import click
 from anyio.abc import TaskStatus
 
 from kerf_dra.driver.demo.processes import kill_programs
@@ -17,7 +19,7 @@ _LONGEST_ROOT: Final = 40
 """Characters of the temporary folder's path, so that the paths of sockets in it stay below 107 bytes."""
 _FAILED: Final = 1
 """The exit code of a run that came to no end of its own."""
-_INTERRUPTED: Final = 128 + signal.SIGINT
+INTERRUPTED: Final = 128 + signal.SIGINT
 """The exit code that a shell reports for a program that Ctrl-C ended."""
 _QUIET_S: Final = 0.2
 """Seconds for killed programs to end, so that none writes to the folder while it is removed."""
@@ -40,6 +42,7 @@ class Interruption:
                 if self._kept is not None and not self._kept.is_set():
                     self._kept.set()
                 elif not self.scope.cancel_called:
+                    _tell("interrupted: its programs are stopped now; Ctrl-C again ends them at once")
                     self.scope.cancel()
                 else:
                     await self._end_at_once(number)
@@ -54,6 +57,7 @@ class Interruption:
         await anyio.sleep(_QUIET_S)
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
+        _tell(f"ended at once: its programs were killed{_describe_removal(self.folder)}")
         os._exit(128 + number)
 
 
@@ -77,7 +81,24 @@ async def run_in_folder(demo: FolderRun) -> int:
         finally:
             shutil.rmtree(root, ignore_errors=True)
         tasks.cancel_scope.cancel()
-    return _INTERRUPTED if interruption.scope.cancelled_caught else code
+    if not interruption.scope.cancelled_caught:
+        return code
+    _tell(f"cleaned up: its cluster and its programs have ended{_describe_removal(root)}")
+    return INTERRUPTED
+
+
+def _describe_removal(folder: Path | None) -> str:
+    if folder is None:
+        return ""
+    if folder.exists():
+        return f"; the folder {folder} could not be removed: remove it"
+    return f", and the folder {folder} is removed, with their logs and simulated cards"
+
+
+def _tell(text: str) -> None:
+    """Write a line on standard error, below the line that shows what is waited for."""
+    with suppress(OSError):  # the terminal may have gone
+        click.echo(f"\nkerf demo: {text}", err=True)
 
 
 def _temporary_folder() -> Path:

@@ -1,14 +1,18 @@
 """What every subcommand of ``kerf`` shares."""
 
+import io
 import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
+import click
 import pytest
 import yaml
 
-from kerf_dra.driver.cli import COMMANDS, main
+from kerf_dra.driver.cli import COMMANDS, GROUPS, kerf, main
+from kerf_dra.driver.cli.demo import _display
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:click")
 
@@ -17,6 +21,69 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
     code = main(list(arguments))
     captured = capsys.readouterr()
     return code, captured.out, captured.err
+
+
+EXAMPLE = Path(__file__).parents[2] / "docs/examples/full-card"
+STATE = ("--from", str(EXAMPLE / "cluster.json"))
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["why", "pod/trainer", *STATE],
+        ["why", "pods", "-A", *STATE],
+        ["plan", "-f", str(EXAMPLE.parents[2] / "deploy/examples/gpu-small"), *STATE],
+        ["check", "node"],
+    ],
+    ids=lambda arguments: " ".join(arguments[:2]),
+)
+def test_a_terminal_has_colors_unless_no_color_is_set(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> None:
+    """NO_COLOR was heeded by the demo only."""
+    shown: dict[str, str] = {}
+    for value in ("", "1"):
+        monkeypatch.setenv("NO_COLOR", value)
+        monkeypatch.setattr(sys, "stdout", terminal := Terminal())
+        monkeypatch.setattr(sys, "stderr", Terminal())
+        main(arguments)
+        shown[value] = terminal.getvalue()
+    assert "\x1b[" in shown[""], "an empty value is none"
+    assert shown["1"] == click.unstyle(shown[""])
+
+
+def test_sentences_of_frag_have_the_width_of_a_terminal_and_name_a_model_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It ended in a line of 270 characters, with the model's name eight times."""
+    _, out, _ = run(capsys, "frag", *STATE)
+    end = out.split("\n\n")[-1]
+    assert end.startswith("free only when claims end, not by recreating them elsewhere: whole, 7g.80gb,\n")
+    assert end.count("of h100-80gb-sxm") == 1
+    assert max(map(len, end.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("color", [None, False])
+def test_the_demo_has_the_colors_of_its_command(monkeypatch: pytest.MonkeyPatch, color: bool | None) -> None:
+    monkeypatch.setattr(sys, "stdout", terminal := Terminal())
+    with click.Context(kerf, color=color):
+        _display("text", None).verdict("OK all", is_good=True)
+    assert ("\x1b[" in terminal.getvalue()) is (color is None)
+
+
+def test_the_help_has_the_commands_in_three_groups(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, "--help")
+    titles = [line.rstrip(":") for line in out.splitlines() if line.rstrip(":") in GROUPS]
+    assert titles == list(GROUPS)
+    assert len(titles) == 3
+    places = [out.index(f"\n  {name} ") for name in COMMANDS]
+    assert places == sorted(places), "each below its group, in the order of the table"
+    starts = [out.index(title) for title in titles]
+    for start, end, commands in zip(starts, [*starts[1:], len(out)], GROUPS.values(), strict=True):
+        assert all(start < out.index(f"\n  {name} ") < end for name in commands)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from kerf_dra.api.core.v1 import NODES, PODS, Container, Node, Pod, PodSpec
-from kerf_dra.api.model.metadata import ObjectMeta
+from kerf_dra.api.model.metadata import Condition, ObjectMeta
 from kerf_dra.driver import DISTRIBUTION, VERSION
 from kerf_dra.driver.cli import main
 from kerf_dra.driver.cli.completion import complete
@@ -65,7 +65,7 @@ def test_a_mistyped_command_is_answered_with_the_right_one(capsys: pytest.Captur
 
 
 def test_commands_kinds_models_and_files_are_completed(completions: Complete) -> None:
-    assert completions("ch") == ["checkpoint", "check", ":4"]
+    assert completions("ch") == ["check", "checkpoint", ":4"]
     kinds = ["deployment", "deployments", "deploy", "deployments.apps", "deployment.apps"]
     assert completions("why", "deploy") == [*kinds, ":4"]
     assert completions("models", "h200") == ["h200-141gb", ":4"]
@@ -129,7 +129,11 @@ def dump(tmp_path: Path) -> str:
     waiting = pod("p", "big")
     elsewhere = replace(waiting, metadata=replace(waiting.metadata, namespace="other", uid="other"))
     far = replace(big, metadata=replace(big.metadata, namespace="other", uid="far"))
-    state: ClusterState = replace(now, claims=(*now.claims, big, far), pods=(waiting, elsewhere))
+    runs = pod("runs", "c0")
+    runs = replace(runs, spec=replace(runs.spec, node_name="node-1"), status=replace(runs.status, phase="Running"))
+    ready = Condition(type="PodReadyToStartContainers", status="True")
+    runs = replace(runs, status=replace(runs.status, conditions=(ready,)))
+    state: ClusterState = replace(now, claims=(*now.claims, big, far), pods=(waiting, elsewhere, runs))
     file = tmp_path / "dump.json"
     file.write_bytes(encode_dump(state, compress=False))
     return str(file)
@@ -138,10 +142,10 @@ def dump(tmp_path: Path) -> str:
 def test_pods_of_all_namespaces_are_asked_for_as_in_kubectl(dump: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["why", "pods", "-A", "--from", dump]) == 1
     out = capsys.readouterr().out
-    assert "2 of 2 pods with devices wait" in out
+    assert out.startswith("all namespaces: 2 of 3 pods with devices wait\n"), "the name was empty, the total 2"
     assert "pod other/p: " in out
     assert main(["why", "pods", "--from", dump]) == 1
-    assert "1 of 1 pods with devices wait" in capsys.readouterr().out
+    assert capsys.readouterr().out.startswith("namespace default: 1 of 2 pods with devices wait\n")
 
 
 @pytest.mark.parametrize("words", [["pod/p", "-A"], ["pods", "-A", "-n", "default"]])

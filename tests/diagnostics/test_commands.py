@@ -211,7 +211,7 @@ def test_frag_tells_sizes_cards_and_advice(run: Run, tmp_path: Path) -> None:
     lines = [line.split() for line in out.splitlines()]
     assert ["h100-80gb-sxm", "7g.80gb", "0", "2"] in lines
     assert ["node-1", "gpu-0", "h100-80gb-sxm", "1", "7/8"] in [line[:5] for line in lines]
-    assert "recreate 1 claim; there is room for them elsewhere:" in out
+    assert "recreate 1 claim; there is room for them elsewhere:" in " ".join(out.split())
     assert any(line[:2] == ["default/a", "default/a"] for line in lines)
 
 

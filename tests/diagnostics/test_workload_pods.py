@@ -115,7 +115,7 @@ def dump(tmp_path: Path) -> str:
         (["po", "b"], 1, "pod default/b: it has its devices on node-1 and cannot start"),
         (["pods", "d"], 0, "pod default/d: devices for it are free on node-1"),
         (["Pod/c"], 1, "pod default/c: it does not fit on the only node"),
-        (["pods"], 1, "namespace default: 3 of 3 pods with devices wait"),
+        (["pods"], 1, "namespace default: 3 of 4 pods with devices wait"),
         (["deploy", "web"], 1, "deployment default/web: 2 of 3 pods with devices wait"),
         (["deployments.apps/web"], 1, "deployment default/web: 2 of 3 pods with devices wait"),
         (["rs/web-5d4f"], 1, "replicaset default/web-5d4f: 2 of 3 pods with devices wait"),

@@ -243,9 +243,12 @@ def test_ctrl_c_cleans_up_at_any_moment(folder: Path, seen: str) -> None:
             if seen in line:
                 break
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=DEADLINE_S)
+        _, err = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 128 + signal.SIGINT
     assert programs_of(folder) == []
+    stops, cleaned_up = err.split("\nkerf demo: ")[1:]
+    assert stops.startswith("interrupted: its programs are stopped now")
+    assert f"its cluster and its programs have ended, and the folder {folder}" in cleaned_up, "it ended without a word"
 
 
 def test_a_kept_cluster_stays_up_until_ctrl_c_and_then_proves_that_nothing_is_left(folder: Path) -> None:

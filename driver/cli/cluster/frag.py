@@ -31,7 +31,9 @@ from kerf_dra.driver.partitions.card_picture import assign_letters, draw_units
 _BAR = 20
 """Characters of a bar."""
 _WIDTH = 80
-"""Columns of a legend: the width of a terminal that nobody has resized."""
+"""Columns of sentences and legends: the width of a terminal that has not been resized."""
+_SIZES = 8
+"""Sizes listed of each model: a model has seven profiles, and the whole card."""
 _CARDS = 40
 """Cards listed as text; of larger clusters only those with stranded units are shown. ``-o wide`` lists all."""
 
@@ -83,10 +85,11 @@ def _lines(answer: FragmentationReport, most: int) -> Iterator[str]:
         yield ""
         yield from _advice(advice)
     if answer.no_advice:
-        sizes = list_names([f"{each.size} of {each.model}" for each in answer.no_advice], 8)
-        yield f"\nnot to be had by recreating claims elsewhere, only when some end: {sizes}"
+        yield ""
+        yield from _wrapped(f"free only when claims end, not by recreating them elsewhere: {_list_sizes(answer)}")
     for unknown in answer.unknown_cards:
-        yield f"\nshown by its counters only, because its geometry is unknown: {unknown}"
+        yield ""
+        yield from _wrapped(f"shown by its counters only, because its geometry is unknown: {unknown}")
     yield from _counter_sets(answer.counter_sets, most)
     if answer.whole_devices:
         yield ""
@@ -99,6 +102,19 @@ def _lines(answer: FragmentationReport, most: int) -> Iterator[str]:
         yield format_table(header[:columns], [row[:columns] for row in pools])
         if len(answer.whole_devices) > most:
             yield f"and {format_count(len(answer.whole_devices) - most, 'pool')} more; --output wide has them all"
+
+
+def _list_sizes(answer: FragmentationReport) -> str:
+    """Return the sizes for which there is no advice, by model."""
+    sizes: dict[str, list[str]] = {}
+    for each in answer.no_advice:
+        sizes.setdefault(each.model, []).append(each.size)
+    return "; ".join(f"{list_names(names, _SIZES)} of {model}" for model, names in sizes.items())
+
+
+def _wrapped(text: str, indent: str = "  ") -> list[str]:
+    """Return a sentence in lines; names are never broken, because people copy them."""
+    return wrap(text, _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _list_capacities(pool: PoolFigures) -> str:
@@ -163,13 +179,13 @@ def _cards(cards: tuple[CardFigures, ...], most: int) -> Iterator[str]:
 
 def _advice(advice: Advice) -> Iterator[str]:
     if not advice.moves:
-        yield f"{advice.size} of {advice.model} is free: {advice.device} on {advice.node}"
+        yield from _wrapped(f"{advice.size} of {advice.model} is free: {advice.device} on {advice.node}")
         return
-    yield click.style(
+    heading = _wrapped(
         f"for one {advice.size} of {advice.model}, {advice.device} on {advice.node}, recreate "
-        f"{format_count(len(advice.moves), 'claim')}; there is room for them elsewhere:",
-        bold=True,
+        f"{format_count(len(advice.moves), 'claim')}; there is room for them elsewhere:"
     )
+    yield from (click.style(line, bold=True) for line in heading)
     rows = [
         (move.claim, list_names(move.pods) or "-", list_names(move.devices), list_names(move.room_at))
         for move in advice.moves

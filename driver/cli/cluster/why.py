@@ -191,7 +191,8 @@ def _lines(cluster: ClusterIndex, answer: WhyReport | WorkloadReport, *, is_wide
     if isinstance(answer, WorkloadReport):
         subject = answer.subject
         name = f"{subject.namespace}/{subject.name}".removeprefix("/")
-        yield to_one_line(f"{subject.kind.lower()} {name}: {answer.message}")
+        about = f"{subject.kind.lower()} {name}" if name else "all namespaces"
+        yield to_one_line(f"{about}: {answer.message}")
         for report in answer.pods:
             yield ""
             yield from render_report(report, is_wide=is_wide)

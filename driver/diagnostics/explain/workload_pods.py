@@ -55,18 +55,23 @@ def explain_waiting_pods(
 
     An empty ``namespace`` means all of them.
     """
-    pods = [pod for pod in cluster.pods.values() if namespace in ("", pod.metadata.namespace) and not is_in_order(pod)]
-    return _report(cluster, Subject(kind="Namespace", namespace="", name=namespace), pods, track)
+    pods = [pod for pod in cluster.pods.values() if namespace in ("", pod.metadata.namespace)]
+    out_of_order = [pod for pod in pods if not is_in_order(pod)]
+    subject = Subject(kind="Namespace", namespace="", name=namespace)
+    return _report(cluster, subject, out_of_order, track, in_order=len(pods) - len(out_of_order))
 
 
-def _report(cluster: ClusterIndex, subject: Subject, pods: Sequence[Pod], track: ProgressTracker) -> WorkloadReport:
+def _report(
+    cluster: ClusterIndex, subject: Subject, pods: Sequence[Pod], track: ProgressTracker, *, in_order: int = 0
+) -> WorkloadReport:
+    """Return the reports of ``pods``; ``in_order`` is the number of the subject's other pods with devices."""
     ordered = sorted(pods, key=lambda pod: pod.ref)
     reports: list[WhyReport] = [explain_pod(cluster, pod.ref) for pod in track(ordered, "explaining pods")]
     waiting = [report for report in reports if report.verdict not in _IN_ORDER]
-    total = len(reports)
+    total = len(reports) + in_order
     return WorkloadReport(
         subject=subject,
-        message=f"{len(waiting)} of {total} pods with devices wait" if total else "no pod with devices waits",
+        message=f"{len(waiting)} of {total} pods with devices wait" if reports else "no pod with devices waits",
         pods=(*waiting, *(report for report in reports if report.verdict in _IN_ORDER)),
     )
 
