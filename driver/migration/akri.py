@@ -256,4 +256,5 @@ def subject_of(document: JsonObject) -> str:
     """Return the object's kind and name, with its namespace if it has another one than the default."""
     metadata = document.get("metadata")
     namespace = metadata.get("namespace", "default") if isinstance(metadata, dict) else "default"
-    return f"{document.get('kind')} {'' if namespace == 'default' else f'{namespace}/'}{name_of(document)}"
+    kind, name = document.get("kind") or "a document without kind,", name_of(document)
+    return f"{kind} {'' if namespace == 'default' else f'{namespace}/'}{name}" if name else f"{kind} without name"

@@ -4,7 +4,7 @@ A document that stays as it is, because it requests nothing in an older way, is 
 the place of documents of the files. Of two results that would make documents of one name, the second is left.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from kerf_dra.api.kerf.classic_parameters import CLAIM_PARAMETERS, CLASS_PARAMETERS
@@ -27,7 +27,7 @@ _DRA: Final = "resource.k8s.io"
 _CLASSIC: Final = frozenset(
     {"ResourceClass", "ResourceClassParameters", "ResourceClaimParameters", "PodSchedulingContext"}
 )
-"""Kinds of ``resource.k8s.io`` that classic DRA alone had."""
+"""Kinds of ``resource.k8s.io`` that classic DRA alone had; of its version v1alpha2 it is all."""
 _PARAMETERS: Final = frozenset(kind.kind for kind in (*CLASS_PARAMETERS, *CLAIM_PARAMETERS))
 _CONVERT_CLASSIC: Final = "it belongs to classic DRA: `kerf migrate` without -f converts what is in a cluster"
 _GROUPS: Final = (
@@ -38,6 +38,18 @@ _GROUPS: Final = (
 """API groups, or their ends, of the systems that Kerf takes the place of, with what becomes of their objects."""
 
 
+_ASK_KERF: Final = "`--profile PROFILE` or `--memory AMOUNT` writes such a claim for Kerf"
+_NO_COUNTERPART: Final = "is of NVIDIA's DRA driver, and Kerf has nothing like it"
+_FOREIGN_CLASSES: Final[Mapping[str, str]] = {
+    "gpu.nvidia.com": f"is of NVIDIA's DRA driver: `kerf claim gpu` with {_ASK_KERF}",
+    "mig.nvidia.com": f"is of NVIDIA's DRA driver: `kerf claim gpu` with {_ASK_KERF}",
+    "vfio.gpu.nvidia.com": f"{_NO_COUNTERPART}: its cards are for virtual machines",
+    "imex.nvidia.com": _NO_COUNTERPART,
+    "compute-domain-daemon.nvidia.com": _NO_COUNTERPART,
+    "compute-domain-default-channel.nvidia.com": _NO_COUNTERPART,
+    "gpu.intel.com": "is of Intel's DRA driver: `kerf claim gpu-intel` writes such a claim for Kerf",
+}
+"""DeviceClasses of other DRA drivers, with what becomes of their claims."""
 _MADE: Final = ("ResourceClass", "ResourceClaimTemplate", "DiscoveryConfiguration")
 """Kinds of documents that are made, whose names could be those of others."""
 
@@ -88,7 +100,8 @@ def _keep_apart(result: MigrationResult, named: dict[_Key, JsonObject]) -> Migra
 def _leave(document: JsonObject) -> MigrationResult:
     """Return why a document is left that is neither Akri's nor has a pod that is known how to convert."""
     subject = subject_of(document)
-    fields = list(find_extended_resources(document))
+    is_claim = str(document.get("apiVersion")).startswith(f"{_DRA}/")  # whose requests are capacities of devices
+    fields = [] if is_claim else list(find_extended_resources(document))
     left = tuple(f"{subject}: {path}: left as it is: {_describe_resource(document, name)}" for path, name in fields)
     return MigrationResult(documents=(), left=(*left, f"{subject}: left out: {_find_reason(document, bool(fields))}"))
 
@@ -104,7 +117,7 @@ def _describe_resource(document: JsonObject, name: str) -> str:
 def _find_reason(document: JsonObject, has_resources: bool) -> str:
     kind, version = str(document.get("kind")), str(document.get("apiVersion"))
     group = version.partition("/")[0] if "/" in version else ""
-    if kind in _PARAMETERS or (group == _DRA and kind in _CLASSIC):
+    if kind in _PARAMETERS or (group == _DRA and (kind in _CLASSIC or version.endswith("/v1alpha2"))):
         return _CONVERT_CLASSIC
     if group == _KERF:
         return "it is an object of Kerf already: apply it as it is"
@@ -129,11 +142,9 @@ def _describe_dra(document: JsonObject, kind: str) -> str:
     if not kind.startswith("ResourceClaim"):
         return "it requests no devices"
     classes = sorted(set(_find_classes(document.get("spec"))))
-    if foreign := [name for name in classes if name.endswith("nvidia.com")]:
-        return (
-            f"deviceClassName: {', '.join(foreign)}: is of NVIDIA's DRA driver: `kerf claim gpu --profile PROFILE` or "
-            "`--memory AMOUNT` writes such a claim for Kerf"
-        )
+    for name in classes:
+        if (reason := _FOREIGN_CLASSES.get(name)) is not None:
+            return f"deviceClassName: {name}: {reason}"
     named = f" (deviceClassName: {', '.join(classes)})" if classes else ""
     return f"it is a claim already{named}: if its class is of another driver, `kerf claim` writes one for Kerf"
 

@@ -27,6 +27,10 @@ _INDEPENDENT: Final = re.compile(
 )
 """Network interfaces, device nodes and the like, which no share of a card is made of."""
 
+_OTHER_VENDORS: Final = (
+    r"(huawei|cambricon|hygon|metax-tech|mthreads|enflame|birentech|kunlunxin|vastaitech)\.com/.*|iluvatar\.ai/.*"
+    r"|habana\.ai/.*|google\.com/tpu|aws\.amazon\.com/neuron.*|(qat|dsa|iaa|dlb|npu)\.intel\.com/.*"
+)
 _PARTS: Final = (
     r"nvidia\.com/gpu-[0-9]+gb|nos\.nebuly\.com/.*|(volcano\.sh|4pd\.io)/v?gpu-.*|aliyun\.com/gpu-.*"
     r"|tencent\.com/vcuda-.*|.*/(gpu-?mem(ory)?|vgpu.*|gpu-?cores?|gpu-?fraction)"
@@ -44,6 +48,7 @@ _REASONS: Final[Mapping[str, str]] = {
     r"nvidia\.com/(gpumem|gpumem-percentage|gpucores|vgpu|vgpu-memory|vgpu-cores|priority)": (
         f"a part of a card, or a setting of it, that HAMi counts: {_BY_MEMORY}"
     ),
+    _OTHER_VENDORS: "of a vendor for whose cards Kerf has no backend: its device plugin has to stay",
     _PARTS: f"a part of a card that another project counts: {_BY_MEMORY}",
     r"nvidia\.com/.*": (
         "no resource of NVIDIA's device plugin that Kerf knows (its configuration may rename them): write a class for "

@@ -169,11 +169,15 @@ def test_a_directory_with_links_to_itself_is_read_once(run: Run, idle: str, mani
     assert run("plan", "-f", str(folder), "--from", idle) == run("plan", "-f", manifests, "--from", idle)
 
 
+OTHERS = (("Service", "a"), ("ConfigMap", "b"))
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--nodes", "gpu-*"], "--nodes: no node is called 'gpu-*'; there is node-1, node-2"),
         (["-n", "other", "-f", "EMPTY"], "asks for nothing: there is no pod, claim or claim template"),
+        (["-f", "OTHER"], "there is no pod, claim or claim template; passed over: Service a, ConfigMap b"),
         (["-f", "TEXT"], "document 1: is a str, not an object"),
         (["-f", "BROKEN"], "is not YAML"),
         (["--count", "0"], "0 is not in the range"),
@@ -182,7 +186,8 @@ def test_a_directory_with_links_to_itself_is_read_once(run: Run, idle: str, mani
 def test_a_bad_plan_is_told(
     run: Run, idle: str, manifests: str, tmp_path: Path, arguments: list[str], message: str
 ) -> None:
-    for name, text in (("EMPTY", ""), ("TEXT", "hello"), ("BROKEN", "a: [")):
+    other = "\n---\n".join(f"{{apiVersion: v1, kind: {kind}, metadata: {{name: {name}}}}}" for kind, name in OTHERS)
+    for name, text in (("EMPTY", ""), ("OTHER", other), ("TEXT", "hello"), ("BROKEN", "a: [")):
         (tmp_path / name).write_text(text)
     given = [str(tmp_path / each) if each.isupper() else each for each in arguments]
     files = [] if "-f" in given else ["-f", manifests]

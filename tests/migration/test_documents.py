@@ -64,6 +64,19 @@ LIMITS = {"limits": {"nvidia.com/gpu": 1}}
             document("resource.k8s.io/v1", "ResourceClaim", spec={"a": {"deviceClassName": "gpu.kerf.dev"}}),
             ["left out: it is a claim already (deviceClassName: gpu.kerf.dev)"],
         ),
+        (
+            document("resource.k8s.io/v1", "ResourceClaim", spec={"exactly": {"deviceClassName": "gpu.intel.com"}}),
+            ["left out: deviceClassName: gpu.intel.com: is of Intel's DRA driver: `kerf claim gpu-intel`"],
+        ),
+        (
+            document("resource.k8s.io/v1", "ResourceClaim", spec={"exactly": {"deviceClassName": "imex.nvidia.com"}}),
+            ["left out: deviceClassName: imex.nvidia.com: is of NVIDIA's DRA driver, and Kerf has nothing like it"],
+        ),
+        (
+            document("resource.k8s.io/v1", "ResourceClaim", spec={"capacity": {"requests": {"a.example.com/cpu": 1}}}),
+            ["left out: it is a claim already: "],
+        ),
+        (document("resource.k8s.io/v1alpha2", "ResourceClaim"), ["left out: it belongs to classic DRA"]),
         (document("resource.k8s.io/v1", "DeviceClass"), ["left out: it selects devices of a driver"]),
         (document("resource.k8s.io/v1", "ResourceSlice"), ["left out: it requests no devices"]),
         (document("resource.k8s.io/v1alpha2", "ResourceClass"), ["left out: it belongs to classic DRA"]),
@@ -78,7 +91,6 @@ LIMITS = {"limits": {"nvidia.com/gpu": 1}}
             document("apps/v1", "Deployment", spec=None),
             ["left out: it has no pod where a Deployment of Kubernetes has it"],
         ),
-        ({"metadata": {"name": "one"}}, ["left out: kind: is required"]),
         (
             document("v1", "ResourceQuota", spec={"hard": {"requests.nvidia.com/gpu": 4, "requests.storage": 1}}),
             ["spec.hard.requests.nvidia.com/gpu: left as it is: claims are counted by class", "left out: only"],
@@ -117,6 +129,19 @@ def test_a_document_that_is_left_is_named_with_its_fields_and_the_reason(given: 
     assert [line.startswith(f"{subject}{start}") for line, start in zip(result.left, lines, strict=True)] == (
         [True] * len(lines)
     ), result.left
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"apiVersion": "v1", "kind": "Policy"}, "Policy without name: left out: it requests no devices"),
+        ({"version": "v1"}, "a document without kind, without name: left out: kind: is required"),
+    ],
+)
+def test_a_document_without_a_name_or_a_kind_is_named_by_what_it_lacks(given: JsonObject, line: str) -> None:
+    """Configurations of schedulers and device plugins: such lines began with "None : " ."""
+    [found] = left(given)
+    assert found.startswith(line)
 
 
 def test_two_workloads_whose_templates_would_have_one_name_are_kept_apart() -> None:

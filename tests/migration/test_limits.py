@@ -212,7 +212,8 @@ def test_whatever_a_workload_is_it_is_converted_or_left_out(document: Any) -> No
         ("gpu.intel.com/xe_monitoring", "cut: Monitor"),
         ("gpu.intel.com/sriov-gpudevice", "Intel's GPU plugin"),
         ("kerf.dev/small", "the ResourceClass that has it as devicePlugin.resource"),
-        ("habana.ai/gaudi", "Kerf serves no such devices"),
+        ("habana.ai/gaudi", "a vendor for whose cards Kerf has no backend"),
+        ("mthreads.com/vgpu", "a vendor for whose cards Kerf has no backend"),
         ("example.com/licence", "Kerf serves no such devices"),
     ],
 )

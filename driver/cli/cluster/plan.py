@@ -16,7 +16,7 @@ from kerf_dra.api.manifests.documents import find_document_problems
 from kerf_dra.api.model.base import JsonObject
 from kerf_dra.api.model.claims import DeviceClass
 from kerf_dra.api.model.devices import ResourceSlice
-from kerf_dra.api.model.names import DriverName
+from kerf_dra.api.model.names import DriverName, list_names
 from kerf_dra.driver.cli.cluster.why import reason_lines
 from kerf_dra.driver.cli.options import option
 from kerf_dra.driver.cli.options.cluster import (
@@ -56,6 +56,8 @@ from kerf_dra.driver.scheduling.selector_problems import find_selector_problems
 
 _WIDTH = 80
 """Columns of sentences, as in ``kerf why``."""
+_PASSED_OVER = 6
+"""Documents without devices that are named where there are no others."""
 _ROWS = 60
 """Placements listed as text; ``-o wide`` lists all of them."""
 
@@ -109,7 +111,11 @@ def command(
     )
     if not manifests.workloads:
         names = ", ".join(map(str, files))
-        raise InvalidDocumentError(names, [Problem("", "asks for nothing: there is no pod, claim or claim template")])
+        passed_over = (
+            f"; passed over: {list_names(manifests.passed_over, _PASSED_OVER)}" if manifests.passed_over else ""
+        )
+        message = f"asks for nothing: there is no pod, claim or claim template{passed_over}"
+        raise InvalidDocumentError(names, [Problem("", message)])
     cluster = cluster.with_classes(manifests.classes).restricted_to(choose_nodes(cluster, nodes))
     answer = plan_workloads(
         cluster,
