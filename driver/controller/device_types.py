@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
+from itertools import chain
 from types import MappingProxyType
 from typing import Final
 
@@ -19,6 +20,11 @@ from kerf_dra.api.model.devices import Attribute, Device
 from kerf_dra.api.model.quantity import Quantity
 from kerf_dra.driver.families.base import Family
 from kerf_dra.driver.families.model_names import UnknownModelError
+from kerf_dra.driver.families.profile_names import (
+    describe_both_names,
+    describe_other_names,
+    find_profile_names,
+)
 from kerf_dra.driver.families.registry import installed_families
 from kerf_dra.driver.partitions.geometry import NOTHING, Geometry
 
@@ -161,10 +167,12 @@ def check_satisfiable(
     where = f"model {models[0]}" if len(models) == 1 else "the chosen models" if models else "any known model"
     for attribute, wanted in (("profile", profile), ("function", function)):
         if wanted is not None:
+            names, others = _find_names(kind, attribute, wanted, types, models)
             known = {getattr(each, attribute) for each in candidates} - {""}
-            candidates = [each for each in candidates if getattr(each, attribute) == wanted]
+            candidates = [each for each in candidates if getattr(each, attribute) in names]
             if not candidates:
-                message = f'"{wanted}" is not a {attribute} of {where}; {suggest(wanted, known, _SUGGESTIONS)}'
+                advice = suggest(wanted, {*known, *chain(*others.values())}, _SUGGESTIONS)
+                message = f'"{wanted}" is not a {attribute} of {where}; {advice}{describe_both_names(advice, others)}'
                 reason = f"Unknown{attribute.capitalize()}"
                 raise UnsatisfiableError(document, reason, [Problem(f"spec.{attribute}", message)])
     if minimum and not any(all(each.size(name) >= least for name, least in minimum.items()) for each in candidates):
@@ -173,6 +181,24 @@ def check_satisfiable(
         raise UnsatisfiableError(document, "MinimumTooSmall", problems)
     if problems := list(_impossible_limits(limits, candidates, where)):
         raise UnsatisfiableError(document, "LimitOutOfRange", problems)
+
+
+def _find_names(
+    kind: str, attribute: str, wanted: str, types: Collection[DeviceType], models: Collection[str]
+) -> tuple[Collection[str], Mapping[str, Sequence[str]]]:
+    """Return all names of ``wanted``, and the other names of what is known."""
+    family = installed_families().get(kind)
+    if attribute != "profile" or family is None:
+        return (wanted,), {}
+    return profile_names(family, wanted, types, models), describe_other_names(family, models)
+
+
+def profile_names(
+    family: Family, profile: str, types: Collection[DeviceType], models: Collection[str] = ()
+) -> tuple[str, ...]:
+    """Return the names under which nodes may publish a profile of ``family``, ``profile`` itself first."""
+    published = {(each.model, each.profile) for each in types if each.kind == family.name}
+    return find_profile_names(family, profile, published, models)
 
 
 def _forgotten_units(minimum: Mapping[str, Quantity], candidates: Sequence[DeviceType]) -> Iterator[Problem]:

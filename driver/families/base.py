@@ -1,7 +1,7 @@
 """What a family of devices is: the value that Kerf's own families and third parties' describe themselves with."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
@@ -139,6 +139,8 @@ class Family:
     geometries: Callable[[], Iterable[Geometry]] = tuple
     """Returns the geometries of the models that are known without a card; a class for any other model is refused until
     a node publishes one."""
+    other_profile_names: Callable[[], Mapping[tuple[str, str], Sequence[str]]] = dict
+    """Returns, by model and profile, the names that the profile has in other releases of its driver."""
     figures: Callable[[], Mapping[str, ModelFigures]] = dict
     """Returns, by model, where the figures of its geometry come from; of a model that is not there nothing is known."""
     resolve_model: Callable[[str], str] = str

@@ -91,7 +91,7 @@ def is_independent(name: str) -> bool:
 
 def is_known_profile(profile: str) -> bool:
     """Whether a GPU model of Kerf's table has a MIG profile."""
-    return any(model.profile(profile) for model in gpu_models())
+    return any(profile in (each.name, *each.other_names) for model in gpu_models() for each in model.profiles)
 
 
 def describe_unconverted(name: str) -> str:

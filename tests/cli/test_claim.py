@@ -112,6 +112,14 @@ def test_json_is_the_same_document_without_a_comment(run: Run) -> None:
     assert json.loads(as_json)["metadata"] == {"name": "mine"}
 
 
+def test_a_profile_is_asked_for_by_all_its_names(run: Run) -> None:
+    path = 'device.attributes["gpu.kerf.dev"].profile'
+    for name, other in (("1g.35gb", "1g.31gb"), ("1g.31gb", "1g.35gb")):
+        code, out, _ = run("gpu", "--profile", name)
+        assert (code, expressions(yaml.safe_load(out))) == (0, [f'{path} in ["{name}", "{other}"]'])
+    assert expressions(yaml.safe_load(run("gpu", "--profile", "1g.10gb")[1])) == [f'{path} == "1g.10gb"']
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("kind", ["template", "claim"])
 def test_every_version_is_read_back_as_the_same_claim(run: Run, version: str, kind: str) -> None:
@@ -150,6 +158,10 @@ REFUSED = [
     (
         ["gpu", "--memory", "90Gi", "--model", "h100-80gb"],
         "90Gi is more than any known device with model h100-80gb-sxm has; the largest is 79.6475Gi (the whole card of",
+    ),
+    (
+        ["gpu", "--profile", "7g.250gb", "--model", "gb300"],
+        "7g.278gb is 7g.251gb in another release of the driver",
     ),
     (
         ["gpu", "--profile", "1g.10gbb", "--model", "h100-80gb"],

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final, TypeAlias
 
 import click
@@ -40,6 +41,7 @@ from kerf_dra.driver.controller.device_types import DeviceType, largest_of
 from kerf_dra.driver.families import selectors
 from kerf_dra.driver.families.base import Family
 from kerf_dra.driver.families.model_names import UnknownModelError
+from kerf_dra.driver.families.profile_names import describe_both_names, describe_other_names, find_profile_names
 from kerf_dra.driver.families.registry import find_families, installed_families
 from kerf_dra.driver.partitions.slice_limits import MAX_VALUE
 from kerf_dra.driver.scheduling.size_notes import DeviceSize
@@ -415,6 +417,8 @@ def _build_condition(family: Family, wish: _Wish) -> str:
         return selectors.capacity_at_least(family, name, value)
     if wish.word.is_minimum:
         return selectors.version_at_least(family, name, str(value))
+    if name == v.ATTRIBUTE_PROFILE and len(names := find_profile_names(family, str(value), ())) > 1:
+        return selectors.attribute_is_one_of(family, name, names)
     return selectors.attribute_is(family, name, value)
 
 
@@ -451,9 +455,12 @@ def _find_impossible(family: Family, wishes: Sequence[_Wish]) -> Iterator[Proble
         known = {str(each.attributes[name]) for each in candidates if name in each.attributes}
         if not known or wish.word.is_minimum:
             continue  # only nodes know it
-        candidates = [each for each in candidates if each.attributes.get(name) == value]
+        wanted = find_profile_names(family, str(value), ()) if name == v.ATTRIBUTE_PROFILE else (value,)
+        candidates = [each for each in candidates if each.attributes.get(name) in wanted]
         if not candidates:
-            advice = suggest(str(value), known - {""}, _SUGGESTIONS)
+            others = describe_other_names(family) if name == v.ATTRIBUTE_PROFILE else {}
+            advice = suggest(str(value), {*known, *chain(*others.values())} - {""}, _SUGGESTIONS)
+            advice += describe_both_names(advice, others)
             none = _known(chosen).replace("any ", "no ", 1)
             yield Problem(f"--{wish.word.option}", f'{none} has the {name} "{value}"; {advice}')
             return

@@ -46,6 +46,8 @@ class DeviceRequirements:
     """Whether a whole card is accepted; a partition, if accepted too, is preferred."""
     profile: str | None = None
     """The exact profile; None: any."""
+    profile_names: tuple[str, ...] = ()
+    """The names that it has in other releases of its driver, too."""
     memory_bytes: int = 0
     """The least memory, in bytes."""
     compute_slices: int = 0
@@ -216,7 +218,7 @@ def _meets(spec: PartitionSpec, requirements: DeviceRequirements) -> bool:
     if requirements.function is not None:
         return spec.function == requirements.function
     if requirements.profile is not None:
-        return spec.profile == requirements.profile
+        return spec.profile in (requirements.profile, *requirements.profile_names)
     return all(spec.amount(capacity) >= least for capacity, least in requirements.minimum.items())
 
 

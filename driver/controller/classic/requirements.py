@@ -37,7 +37,13 @@ from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.api.model.semver import version_numbers
 from kerf_dra.driver.controller.classic.placement import DeviceRequirements
 from kerf_dra.driver.controller.classic.state import ClusterView
-from kerf_dra.driver.controller.device_types import DeviceType, check_satisfiable, known_device_types, resolve_models
+from kerf_dra.driver.controller.device_types import (
+    DeviceType,
+    check_satisfiable,
+    known_device_types,
+    profile_names,
+    resolve_models,
+)
 from kerf_dra.driver.families.fpga import FPGA
 from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.families.registry import BUILT_IN_BY_DRIVER, BUILT_IN_BY_NAME
@@ -246,7 +252,8 @@ def _config_entries(config: _Config, request: str, driver: str) -> Iterator[Devi
 def _satisfiable(device: DeviceRequirements, published: frozenset[DeviceType]) -> DeviceRequirements:
     """Return ``device`` with its models as cards spell them. Raises UnsatisfiableError when no known device fits."""
     types = known_device_types(published)
-    models = resolve_models(_DOCUMENT, BUILT_IN_BY_NAME[device.kind], device.models, types)
+    family = BUILT_IN_BY_NAME[device.kind]
+    models = resolve_models(_DOCUMENT, family, device.models, types)
     check_satisfiable(
         _DOCUMENT,
         types,
@@ -257,7 +264,8 @@ def _satisfiable(device: DeviceRequirements, published: frozenset[DeviceType]) -
         function=device.function,
         minimum=device.minimum,
     )
-    return replace(device, models=tuple(models))
+    names = profile_names(family, device.profile, types, models) if device.profile is not None else ()
+    return replace(device, models=tuple(models), profile_names=names)
 
 
 def _class_spec(class_: ClassicClass, claim_spec: ClaimParameters | None, view: ClusterView) -> ClassParameters:

@@ -34,7 +34,13 @@ from kerf_dra.api.model.claims import (
 from kerf_dra.api.model.metadata import ObjectMeta, OwnerReference
 from kerf_dra.api.model.quantity import Quantity
 from kerf_dra.api.model.semver import coerce_version
-from kerf_dra.driver.controller.device_types import DeviceType, UnsatisfiableError, check_satisfiable, resolve_models
+from kerf_dra.driver.controller.device_types import (
+    DeviceType,
+    UnsatisfiableError,
+    check_satisfiable,
+    profile_names,
+    resolve_models,
+)
 from kerf_dra.driver.controller.node_choice import choose_nodes
 from kerf_dra.driver.families import selectors
 from kerf_dra.driver.families.base import Family
@@ -141,7 +147,8 @@ def compile_class(
         minimum=spec.minimum or {},
         limits=_find_limits(spec, of_family.config),
     )
-    requirements = tuple(_requirements(spec, of_family, models, nodes))
+    profiles = profile_names(family, spec.profile, device_types, models) if spec.profile is not None else ()
+    requirements = tuple(_requirements(spec, of_family, models, profiles, nodes))
     expression = _conjunction(requirements)
     _check_length(expression, requirements)
     parameters = None if of_family.config is None else config_to_parameters(of_family.config)
@@ -169,7 +176,11 @@ def owner_reference(owner: ObjectMeta) -> OwnerReference:
 
 
 def _requirements(
-    spec: ResourceClassSpec, of_family: FamilyClass, models: Sequence[str], nodes: Iterable[Node]
+    spec: ResourceClassSpec,
+    of_family: FamilyClass,
+    models: Sequence[str],
+    profiles: Sequence[str],
+    nodes: Iterable[Node],
 ) -> Iterator[Requirement]:
     family = of_family.family
 
@@ -188,8 +199,8 @@ def _requirements(
         yield is_("spec.models", "model", v.ATTRIBUTE_MODEL, models[0])
     elif models:
         yield is_one_of("spec.models", f"one of {len(models)} models", v.ATTRIBUTE_MODEL, models)
-    if spec.profile is not None:
-        yield is_("spec.profile", "profile", v.ATTRIBUTE_PROFILE, spec.profile)
+    if profiles:
+        yield _require_profile(family, profiles)
     if spec.function is not None:
         yield is_("spec.function", "function", v.ATTRIBUTE_FUNCTION, spec.function)
     elif v.ATTRIBUTE_FUNCTION in family.attributes and spec.cut == "Partition":
@@ -213,6 +224,17 @@ def _requirements(
     if spec.nodes is not None and spec.nodes != NodeChoice():
         names = [v.node_attribute(name) for name in choose_nodes(spec.nodes, nodes)]
         yield is_one_of(_NODES, "a chosen node", v.ATTRIBUTE_NODE, names)
+
+
+def _require_profile(family: Family, names: Sequence[str]) -> Requirement:
+    """Return the requirement of a profile, by all its names."""
+    name, *others = names
+    if others:
+        cel = selectors.attribute_is_one_of(family, v.ATTRIBUTE_PROFILE, names)
+        wants = f"profile {name} (in other releases of its driver {', '.join(others)})"
+    else:
+        cel, wants = selectors.attribute_is(family, v.ATTRIBUTE_PROFILE, name), f"profile {name}"
+    return Requirement(field="spec.profile", wants=wants, cel=cel)
 
 
 def _host_requirements(spec: ResourceClassSpec, of_family: FamilyClass) -> Iterator[Requirement]:

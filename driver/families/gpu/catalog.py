@@ -48,6 +48,16 @@ def gpu_model(name: str) -> GpuModel:
     return find_model("GPU model", name, _gpu_models(), _aliases())
 
 
+def gpu_profile_names() -> Mapping[tuple[str, str], tuple[str, ...]]:
+    """The other names of profiles, by model and profile."""
+    return {
+        (model.id, profile.name): profile.other_names
+        for model in gpu_models()
+        for profile in model.profiles
+        if profile.other_names
+    }
+
+
 def gpu_figures() -> Mapping[str, ModelFigures]:
     """Where the figures of each model come from, by its id."""
     table = _mig_table()
@@ -106,6 +116,7 @@ class _Amounts(_Row, frozen=True, kw_only=True):
     engines: _Engines
     estimated: dict[str, str] = {}
     name: str = ""
+    other_names: tuple[str, ...] = ()
 
 
 class _Model(_Row, frozen=True, kw_only=True):
@@ -180,6 +191,7 @@ def _profile(amounts: _Amounts, geometry: _ProfileGeometry) -> Profile:
         engines=_engines(amounts.engines),
         placements=tuple(Placement(start, geometry.size) for start in geometry.starts),
         max_instances=geometry.max_instances,
+        other_names=amounts.other_names,
     )
 
 

@@ -8,7 +8,7 @@ from kerf_dra.api.kerf.v1alpha1 import GpuConfig
 from kerf_dra.api.model.devices import Attribute
 from kerf_dra.api.model.names import DriverName
 from kerf_dra.driver.families.base import COMMON_ATTRIBUTES, AttributeDefinition, Family
-from kerf_dra.driver.families.gpu.catalog import gpu_figures, gpu_model, gpu_models
+from kerf_dra.driver.families.gpu.catalog import gpu_figures, gpu_model, gpu_models, gpu_profile_names
 from kerf_dra.driver.families.gpu.geometry import KIND, gpu_geometry
 from kerf_dra.driver.partitions.geometry import Geometry
 
@@ -80,6 +80,7 @@ GPU: Final = Family(
     configurations=MappingProxyType({"GpuConfig": GpuConfig}),
     default_configuration="GpuConfig",
     geometries=_geometries,
+    other_profile_names=gpu_profile_names,
     figures=gpu_figures,
     resolve_model=_resolve_model,
     backends=MappingProxyType({"nvidia": "kerf_dra.driver.kubeletplugin.backends.nvidia:open_backend"}),

@@ -33,6 +33,8 @@ class Profile:
     placements: tuple[Placement, ...]
     """All legal placements, ascending by start."""
     max_instances: int
+    other_names: tuple[str, ...] = ()
+    """The names in other releases of the driver, which round the memory differently."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,10 @@ from msgspec.structs import replace
 from kerf_dra.api.kerf.node_inventory import inventory_name
 from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.driver.controller.classic.claims import plan_claim
+from kerf_dra.driver.controller.classic.node_model import build_node_model
+from kerf_dra.driver.controller.classic.placement import RequestedDevice, place_devices
 from kerf_dra.driver.controller.classic.requirements import InvalidRequirementsError, resolve_requirements
+from kerf_dra.driver.controller.classic.usage import build_node_state
 from kerf_dra.driver.families.fpga import FPGA
 from kerf_dra.driver.families.fpga.geometry import fpga_geometry
 from kerf_dra.driver.families.fpga.shell import Function, Logic, Shell
@@ -73,6 +76,15 @@ def test_a_class_whose_driver_is_not_that_of_its_parameters_is_refused(builder: 
     message = "class wrong has driverName fpga.kerf.dev, its parameters are for gpu.kerf.dev"
     with pytest.raises(InvalidRequirementsError, match=message):
         resolve_requirements(builder.claim(class_name="wrong"), builder.view)
+
+
+def test_a_class_finds_a_profile_by_the_word_of_another_release_of_the_driver(builder: ClusterBuilder) -> None:
+    builder.node("n3", gpu("n3", 0, "gb300-278gb"))
+    builder.resource_class("half", {"profile": "3g.126gb"})
+    [request] = resolve_requirements(builder.claim(class_name="half"), builder.view)
+    node = build_node_state(build_node_model(inventory("n3", gpu("n3", 0, "gb300-278gb")).spec), [])
+    [placed, other] = place_devices(node, [RequestedDevice("c", "", number, request.device) for number in (0, 1)]) or ()
+    assert {placed.device, other.device} == {"gpu-0-3g-139gb-at-0", "gpu-0-3g-139gb-at-4"}
 
 
 def described(node: str) -> Card:

@@ -141,6 +141,36 @@ def test_names_of_models_may_be_short() -> None:
     assert compiled({"device": "gpu", "models": ["a30", "A30-24GB"]}).expression.count("a30-24gb") == 1
 
 
+def test_a_class_selects_a_profile_by_all_its_names() -> None:
+    """Drivers round sizes differently: a class for a GB300 matched nothing after an update of the driver."""
+    path = 'device.attributes["gpu.kerf.dev"].profile'
+    found = compiled({"device": "gpu", "profile": "3g.139gb"})
+    assert f'{path} in ["3g.139gb", "3g.126gb"]' in found.expression
+    assert f'{path} in ["3g.126gb", "3g.139gb"]' in compiled({"device": "gpu", "profile": "3g.126gb"}).expression
+    assert f'{path} == "1g.10gb"' in compiled({"device": "gpu", "profile": "1g.10gb"}).expression
+    [wants] = [one.wants for one in found.requirements if one.field == "spec.profile"]
+    assert wants == "profile 3g.139gb (in other releases of its driver 3g.126gb)"
+
+
+def test_a_class_selects_a_profile_by_the_word_of_a_driver_that_the_table_does_not_have() -> None:
+    sizes = (("memory", Quantity("62Gi")), ("computeSlices", Quantity(1)))
+    spec = {"device": "gpu", "models": ["gb300"], "profile": "1g.70gb"}
+    document = {"apiVersion": "kerf.dev/v1alpha1", "kind": "ResourceClass", "metadata": {"name": "a"}, "spec": spec}
+    published = DeviceType(
+        kind="gpu", cut="partition", model="gb300-278gb", profile="1g.63gb", function="", sizes=sizes
+    )
+    types = known_device_types(frozenset({published}))
+    found = compile_class(decode_resource_class(document), families=FAMILIES, nodes=NODES, device_types=types)
+    assert '.profile in ["1g.70gb", "1g.63gb"]' in found.expression
+
+
+def test_a_profile_that_is_close_to_one_with_two_names_is_refused_with_both() -> None:
+    with pytest.raises(UnsatisfiableError) as refused:
+        compiled({"device": "gpu", "models": ["gb300"], "profile": "3g.125gb"})
+    assert '"3g.126gb"' in str(refused.value)
+    assert "3g.139gb is 3g.126gb in another release of the driver" in str(refused.value)
+
+
 def test_the_longest_expression_is_the_api_servers() -> None:
     names = [f"node-{number:03}" for number in range(500)]
     assert len(compiled({"device": "gpu", "nodes": {"names": names}}).expression) < MAX_EXPRESSION

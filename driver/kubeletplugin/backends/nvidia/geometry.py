@@ -137,7 +137,7 @@ def _name_profiles(
             continue
         if reading.name not in ("", name):
             problems.append(f"profile {reading.id} is called {reading.name!r}, which is taken for {name}")
-        found[name] = _profile(reading, name)
+        found[name] = _profile(reading, name, _same_profile(known, reading))
     profiles = sorted(found.values(), key=lambda profile: (profile.placements[0].size, profile.compute_slices))
     return tuple(profiles), tuple(problems)
 
@@ -154,7 +154,7 @@ def _same_profile(known: GpuModel | None, reading: ProfileReading) -> Profile | 
     return next((one for one in profiles if one.gi_profile_enum == reading.enum), None)
 
 
-def _profile(reading: ProfileReading, name: str) -> Profile:
+def _profile(reading: ProfileReading, name: str, known: Profile | None) -> Profile:
     return Profile(
         name=name,
         gi_profile_id=reading.id,
@@ -165,6 +165,7 @@ def _profile(reading: ProfileReading, name: str) -> Profile:
         engines=reading.engines,
         placements=reading.placements,
         max_instances=reading.max_instances,
+        other_names=known.other_names if known is not None else (),
     )
 
 
