@@ -41,6 +41,7 @@ from kerf_dra.driver.families.shared import SHARED
 from kerf_dra.driver.families.shared.objects import name_class
 from kerf_dra.driver.kube.client_models import find_model_problems
 from kerf_dra.driver.kubeletplugin.discovery_handlers.built_in_handlers import find_details_fault, is_built_in
+from kerf_dra.driver.local.apiserver.http.server import NAMESPACES
 from kerf_dra.driver.runtime.documents.input_file import describe_read_error, read_file, read_standard_input
 from kerf_dra.driver.runtime.yaml_file import NotYamlError, parse_manifests
 from kerf_dra.driver.scheduling.selector_problems import find_selector_problems
@@ -84,6 +85,10 @@ _UNIQUE: Final = f"{SHARED.driver}/{ATTRIBUTE_UUID}"
 """The attribute that is another one for each discovered device."""
 _WORKLOADS: Final = frozenset({"Deployment", "ReplicaSet", "StatefulSet", "Job"})
 """Kinds that make pods from a template."""
+_NAMESPACED: Final = _WORKLOADS | frozenset(
+    ("Pod", "ResourceClaim", "ResourceClaimTemplate", "ConfigMap", "Secret", "Service", "ServiceAccount")
+)
+"""Kinds whose objects are in a namespace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +162,7 @@ def load_manifests(paths: Iterable[Path], checks: "Checks | None" = None) -> lis
         if not manifest.kind_in_file.needs_other_program:
             lines += [f"{manifest}: {problem}" for problem in find_problems(manifest.body, checks)]
     lines += _find_duplicates(manifests)
+    lines += _find_missing_namespaces(manifests)
     if checks is None:
         lines += _find_dangling_references(manifests)
         lines += _find_repeated_devices(manifests)
@@ -231,6 +237,18 @@ def _find_duplicates(manifests: Sequence[Manifest]) -> Iterator[str]:
         first = seen.setdefault((manifest.kind, manifest.namespace, manifest.name), manifest)
         if first is not manifest:
             yield f"{manifest}: is given twice; the first is {first.file}: document {first.document}"
+
+
+def _find_missing_namespaces(manifests: Sequence[Manifest]) -> Iterator[str]:
+    """Yield a problem for each object in a namespace that no document makes: the API server refuses it."""
+    made = {manifest.name for manifest in manifests if manifest.kind == "Namespace"}
+    for manifest in manifests:
+        if manifest.kind in _NAMESPACED and manifest.namespace not in {*made, *NAMESPACES}:
+            there = ", ".join(NAMESPACES)
+            yield (
+                f"{manifest}: metadata.namespace: no Namespace {manifest.namespace} is given, and the cluster has only "
+                f"{there}: add a document that makes it"
+            )
 
 
 def _find_dangling_references(manifests: Sequence[Manifest]) -> Iterator[str]:

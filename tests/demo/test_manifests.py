@@ -79,6 +79,10 @@ BAD = [
         "Pod p\N{REPLACEMENT CHARACTER}[31m\N{REPLACEMENT CHARACTER}: meta",
     ),
     (POD.replace("TemplateName: small", "TemplateName: big"), "no ResourceClaimTemplate big in namespace default"),
+    (
+        POD.replace("{name: p}", "{name: p, namespace: lab}"),
+        "Pod p: metadata.namespace: no Namespace lab is given, and the cluster has only default, kube-node-lease,",
+    ),
     (TEMPLATE.replace("Name: small", "Name: big"), "deviceClassName: no ResourceClass or DeviceClass big"),
     ("apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: d}\n", "kind: apps/v1 DaemonSet is not known here"),
     ("[]\n", "is a list, not an object"),
@@ -91,6 +95,14 @@ def test_a_bad_document_is_told_with_its_path(tmp_path: Path, document: str, lin
     file = write(tmp_path, document)
     [told] = [told for told in lines_of(file, write(tmp_path, CLASS, TEMPLATE, name="good.yaml")) if line in told]
     assert told.startswith(f"{file}: ")
+
+
+def test_a_namespace_may_be_given_or_one_that_every_cluster_has(tmp_path: Path) -> None:
+    """One that was not there ended the demo after its start, with an answer of the API server and logs."""
+    lab = "\napiVersion: v1\nkind: Namespace\nmetadata: {name: lab}\n"
+    config = "\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: c, namespace: NAMESPACE}\n"
+    documents = [lab, *(config.replace("NAMESPACE", name) for name in ("lab", "kube-system", "default"))]
+    assert len(load_manifests([write(tmp_path, *documents)])) == 4
 
 
 def test_all_problems_of_all_files_are_told_at_once(tmp_path: Path) -> None:
@@ -144,7 +156,7 @@ def test_where_the_client_library_is_missing_the_error_says_where_to_run_the_dem
 STRAY = """
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaim
-metadata: {name: stray, namespace: team}
+metadata: {name: stray, namespace: kube-public}
 spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: small}}]}}
 """
 OFFER = """

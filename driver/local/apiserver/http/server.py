@@ -47,7 +47,7 @@ _PENDING_S: Final = 10.0
 _BACKLOG: Final = 128
 """As aiohttp's own listener."""
 _JSON: Final = {"Content-Type": "application/json"}
-_NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
+NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 
 
 def _now() -> datetime:
@@ -152,7 +152,7 @@ class ApiServer:
 
     def _create_namespaces(self) -> None:
         served = self._served_kinds.find("", "v1", "namespaces")
-        for name in _NAMESPACES:
+        for name in NAMESPACES:
             request = WriteRequest(type=served.type, version=served.version, key=ObjectKey("", ""))
             self._handler.writer.create(request, {"metadata": {"name": name}})
 
