@@ -94,10 +94,12 @@ def test_what_the_page_says_shows_a_rule_names_it(row: Row) -> None:
 @pytest.mark.parametrize(
     "service", [v1alpha2.SERVICE, v1alpha3.SERVICE, v1alpha4.SERVICE], ids=["v1alpha2", "v1alpha3", "v1alpha4"]
 )
-def test_every_rpc_is_in_the_page(service: DraService) -> None:
-    # R-7
+def test_every_rpc_is_in_the_diagram(service: DraService) -> None:
+    """R-7: the page names the RPCs elsewhere, too, so that a removed diagram went unnoticed."""
+    drawn = [block for block in re.findall(r"^```text\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL) if "──>" in block]
+    assert drawn, "there is no diagram"
     for method in (service.prepare, service.unprepare):
-        assert method.path.rpartition("/")[2] in PAGE
+        assert any(method.path.rpartition("/")[2] in block for block in drawn)
 
 
 def test_every_path_that_the_page_names_is_there() -> None:

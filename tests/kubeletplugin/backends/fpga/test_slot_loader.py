@@ -12,8 +12,10 @@ from kerf_dra.api.kerf.v1alpha1 import DeviceConfigBase, FpgaConfig, GpuConfig
 from kerf_dra.driver.families.fpga.descriptions import ImageReference
 from kerf_dra.driver.kubeletplugin.backends.base import HardwareRefusedError, UnsuitableClaimError
 from kerf_dra.driver.kubeletplugin.backends.fpga.slot_loader import LOADS, WARM_HITS, ReleaseAction, choose_release
-from tests.fakes.dfl import NEEDS_COMPILER
+from tests.fakes.dfl import NEEDS_COMPILER, build_gbs
 from tests.fakes.dfl.machine import AES_ID
+from tests.fakes.dfx.machine import BASE
+from tests.fakes.xrt import build_xclbin
 from tests.fakes.xrt.machine import AES_ID as XRT_AES_ID
 from tests.kubeletplugin.backends.dfl.machine import DflNode
 from tests.kubeletplugin.backends.fpga.node import FpgaNode
@@ -125,6 +127,31 @@ def test_a_load_is_counted_once_and_a_function_that_is_there_as_a_warm_hit(node:
     assert count_while(lambda: node.prepare(node.part(0, function="aes"))) == (0, 1)
     node.plugin.release(node.plugin.records[0])
     assert not node.backend.discover()[0].loaded, "without Keep it goes"
+
+
+REPLACED: Final[dict[str, Callable[[Any], object]]] = {
+    "dfl": lambda node: node.hardware.add_image("aes.gbs", AES_ID, build_gbs(AES_ID, interface=AES_ID)),
+    "xrt": lambda node: node.hardware.add_image("aes.xclbin", XRT_AES_ID, build_xclbin(XRT_AES_ID, interface=AES_ID)),
+    "slots": lambda node: (node.hardware.firmware / BASE / "aes-0/aes-0_slot0/partial.dtbo").write_text("another\n"),
+}
+"""What puts another file in the place of the image of ``aes``; simulated cards have no files."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=NEEDS_COMPILER) for name in REPLACED])
+def test_a_function_that_is_still_warm_is_not_given_to_a_claim_once_its_image_is_another_file(
+    name: str, tmp_path: Path
+) -> None:
+    """FP-05, FP-06: a load reads the file again, a warm hit does not, and no test noticed when it was not checked."""
+    node = KINDS[name].open_node(tmp_path)
+    node.plugin.release(node.prepare(node.part(0, function="aes"), release="Keep"))
+    assert set(node.backend.discover()[0].loaded.values()) == {"aes"}
+    REPLACED[name](node)
+    before = KINDS[name].read_changes(node)
+    record = node.allocate(node.part(0, function="aes"))
+    with pytest.raises(HardwareRefusedError, match=r"is another file than|has other files"):
+        node.backend.prepare(record.device, record.config, record.journal, None)
+    assert KINDS[name].read_changes(node) == before
+    assert not record.journal.notes
 
 
 def count_while(act: Callable[[], object]) -> tuple[float, float]:

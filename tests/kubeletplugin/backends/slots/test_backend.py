@@ -393,6 +393,21 @@ def test_a_function_whose_package_has_changed_since_is_not_kept(node: SlotsNode)
     assert (node.loaded(), node.left()) == ({}, {1: "blank-1"})
 
 
+def test_a_blank_image_that_has_changed_since_is_not_loaded_at_a_release(node: SlotsNode) -> None:
+    """FP-05, FP-06: the loader checks what a claim asks for, and each load what it loads, a blank image as well."""
+    record = node.prepare(node.part(1, function="aes"))
+    blank = node.hardware.firmware / BASE / "blank-1/blank-1_slot1/partial.bit.bin"
+    good = blank.read_bytes()
+    blank.write_text("another\n")
+    assert record.handle is not None
+    with pytest.raises(HardwareRefusedError, match="blank-1_slot1 has other files"):
+        node.backend.unprepare(record.handle)
+    assert (node.loaded(), node.left()) == ({}, {1: "aes-1"})
+    blank.write_bytes(good)
+    node.backend.unprepare(record.handle)
+    assert (node.loaded(), node.left()) == ({}, {1: "blank-1"})
+
+
 def test_a_slot_is_released_as_it_was_prepared_though_nothing_is_described_any_more(node: SlotsNode) -> None:
     record = node.prepare(node.part(1, function="aes"))
     for file in node.hardware.descriptions.iterdir():
