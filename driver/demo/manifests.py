@@ -85,6 +85,8 @@ _UNIQUE: Final = f"{SHARED.driver}/{ATTRIBUTE_UUID}"
 """The attribute that is another one for each discovered device."""
 _WORKLOADS: Final = frozenset({"Deployment", "ReplicaSet", "StatefulSet", "Job"})
 """Kinds that make pods from a template."""
+_SCHEDULER: Final = "default-scheduler"
+"""The name of the cluster's scheduler, which a pod has that names none."""
 _NAMESPACED: Final = _WORKLOADS | frozenset(
     ("Pod", "ResourceClaim", "ResourceClaimTemplate", "ConfigMap", "Secret", "Service", "ServiceAccount")
 )
@@ -266,6 +268,9 @@ def _find_dangling_references(manifests: Sequence[Manifest]) -> Iterator[str]:
                 missing = f"no {kind} {name} in namespace {manifest.namespace} is given"
                 yield f"{manifest}: {path}: {missing}; {_advise(kind, manifest.namespace, name, made)}"
         yield from (f"{manifest}: {problem}" for problem in _find_unknown_container_claims(manifest.body))
+        spec, path = _find_pod_spec(manifest.body)
+        if (scheduler := spec.get("schedulerName") or _SCHEDULER) != _SCHEDULER:
+            yield f"{manifest}: {path}.schedulerName: no scheduler {scheduler} runs here: leave it out"
         for path, name in named_classes(manifest.body):
             if name not in classes and name not in discovered:
                 close = get_close_matches(name, classes, n=1)

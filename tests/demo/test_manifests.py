@@ -80,6 +80,10 @@ BAD = [
     ),
     (POD.replace("TemplateName: small", "TemplateName: big"), "no ResourceClaimTemplate big in namespace default"),
     (
+        POD.replace("spec:", "spec:\n  schedulerName: kai-scheduler", 1),
+        "Pod p: spec.schedulerName: no scheduler kai-scheduler runs here: leave it out",
+    ),
+    (
         POD.replace("{name: p}", "{name: p, namespace: lab}"),
         "Pod p: metadata.namespace: no Namespace lab is given, and the cluster has only default, kube-node-lease,",
     ),
