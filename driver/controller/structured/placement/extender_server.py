@@ -30,6 +30,7 @@ from kerf_dra.driver.controller.structured.placement.scheduler_extender import (
     count_request,
 )
 from kerf_dra.driver.runtime.connection_limiter import ConnectionLimiter
+from kerf_dra.driver.runtime.documents.input_file import read_regular_file
 from kerf_dra.driver.runtime.probe_address import parse_address
 
 PATH: Final = "/prioritize"
@@ -173,7 +174,7 @@ def _load_certificates(folder: Path) -> tuple[bytes, ssl.SSLContext]:
     """Return the digest of the files in ``folder`` and the context made of them. Raises ExtenderError."""
     paths = [folder / name for name in _FILES]
     try:
-        digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in paths)).digest()
+        digest = hashlib.sha256(b"\0".join(map(read_regular_file, paths))).digest()
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.load_cert_chain(paths[0], paths[1])
