@@ -258,7 +258,10 @@ class Judge:
             self._given_up.pop(call.claim, None)
         if event.outcome is Outcome.DONE:
             self._late.pop(call.claim, None)
-        if event.outcome is Outcome.DONE and not call.is_disturbed:
+        if event.outcome is Outcome.DONE and call.is_disturbed:  # which of the two was last, only the plugin knows
+            self._note_made(call)
+            self._late_losses.setdefault(call.claim, set()).update(one.place for one in event.given)
+        elif event.outcome is Outcome.DONE:
             yield from self._judge_gift(call, event.given, event.at)
         self._forget(call.claim)
 
