@@ -225,7 +225,7 @@ class Judge:
         hold = self._holds.get(claim)
         if event.operation is Operation.UNPREPARE:
             ended = [each for each in (hold, self._left.pop(claim, None)) if each is not None]
-            self._unanswered[claim] = {_shape(place) for each in ended for place in each.places}
+            self._unanswered.setdefault(claim, set()).update(_shape(place) for each in ended for place in each.places)
             self._earlier.pop(claim, None)
             self._late.pop(claim, None)
             self._late_losses.pop(claim, None)
