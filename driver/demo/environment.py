@@ -56,7 +56,7 @@ from kerf_dra.driver.kube.http.config import load_access
 from kerf_dra.driver.kube.http.errors import NotFoundError
 from kerf_dra.driver.kube.informer import Informer
 from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import open_checkpoint
 from kerf_dra.driver.local.cluster import ClusterSettings, LocalCluster
 from kerf_dra.driver.runtime.boot import read_boot_id
 from kerf_dra.driver.runtime.yaml_file import parse_manifests

@@ -16,8 +16,8 @@ from tempfile import TemporaryDirectory
 from typing import Final, TypeAlias
 
 from kerf_dra.api.checkpoint.v1 import CheckpointError
-from kerf_dra.driver.kubeletplugin.claims import checkpoint_digest
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import FILE_NAME, Checkpoint, open_checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import checkpoint_digest
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import FILE_NAME, Checkpoint, open_checkpoint
 
 _LOG: Final = f"{FILE_NAME}-wal"
 _FILES: Final = (FILE_NAME, _LOG, checkpoint_digest.FILE_NAME)

@@ -24,7 +24,7 @@ from kerf_dra.api.registration.v1 import PluginInfo
 from kerf_dra.driver.kubeletplugin.backends.base import Backend
 from kerf_dra.driver.kubeletplugin.call_watchdog import CallWatchdog
 from kerf_dra.driver.kubeletplugin.claims.cdi_spec import file_prefix
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint, open_checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from kerf_dra.driver.kubeletplugin.cluster.base import Cluster
 from kerf_dra.driver.kubeletplugin.grpc.device_plugin import DevicePluginServer
 from kerf_dra.driver.kubeletplugin.grpc.dra_service import NodeClaimService

@@ -21,7 +21,7 @@ from kerf_dra.driver.kube.events import EventKind
 from kerf_dra.driver.kubeletplugin.backends.base import Backend, DescribedBackend
 from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
 from kerf_dra.driver.kubeletplugin.backends.ownership import came_later
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import Checkpoint
 from kerf_dra.driver.kubeletplugin.claims.claim_users import ClaimUsers
 from kerf_dra.driver.kubeletplugin.claims.device_metadata import FOLDER, MetadataFiles
 from kerf_dra.driver.kubeletplugin.claims.early_preparation import EarlyPreparer
@@ -43,21 +43,21 @@ from kerf_dra.driver.kubeletplugin.deviceplugin.placements import PlacementOffer
 from kerf_dra.driver.kubeletplugin.deviceplugin.reservation_keeper import ReservationKeeper
 from kerf_dra.driver.kubeletplugin.deviceplugin.resource_allocator import ListDeviceUses, ResourceAllocator
 from kerf_dra.driver.kubeletplugin.deviceplugin.resource_collector import ResourceCollector
-from kerf_dra.driver.kubeletplugin.inventory.claim_metrics import ClaimMetrics
 from kerf_dra.driver.kubeletplugin.inventory.devices import PublishTarget
-from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from kerf_dra.driver.kubeletplugin.inventory.metrics.claim_metrics import ClaimMetrics
+from kerf_dra.driver.kubeletplugin.inventory.metrics.resource_metrics import serve_resource_metrics
 from kerf_dra.driver.kubeletplugin.inventory.publisher import DevicePublisher
-from kerf_dra.driver.kubeletplugin.inventory.refusals import RefusalTracker
-from kerf_dra.driver.kubeletplugin.inventory.resource_metrics import serve_resource_metrics
-from kerf_dra.driver.kubeletplugin.inventory.restrictions import (
+from kerf_dra.driver.kubeletplugin.inventory.state.health import DeviceHealthTracker
+from kerf_dra.driver.kubeletplugin.inventory.state.refusals import RefusalTracker
+from kerf_dra.driver.kubeletplugin.inventory.state.restrictions import (
     DeviceRestrictions,
     KeptOutCards,
     KnownAllocations,
     OrphanedDevices,
     UnusableDevices,
 )
+from kerf_dra.driver.kubeletplugin.inventory.state.surveys import SurveyTracker
 from kerf_dra.driver.kubeletplugin.inventory.surveyor import HardwareSurveyor
-from kerf_dra.driver.kubeletplugin.inventory.surveys import SurveyTracker
 from kerf_dra.driver.kubeletplugin.node_features import FeatureFile, build_node_features, follow_cards
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.partitions.geometry import Card, Partition

@@ -15,8 +15,8 @@ import pytest
 
 from kerf_dra.api.checkpoint.v1 import CheckpointError, ContentSummary
 from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
-from kerf_dra.driver.kubeletplugin.claims import checkpoint_digest
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import FILE_NAME, Checkpoint, open_checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import checkpoint_digest
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import FILE_NAME, Checkpoint, open_checkpoint
 from tests.kubeletplugin.records import BOOT, device, record
 from tests.runtime.memory_folder import memory_folder
 

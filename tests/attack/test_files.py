@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from kerf_dra import cdi
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import open_checkpoint
 from kerf_dra.driver.kubeletplugin.claims.device_metadata import MetadataFiles
 from kerf_dra.driver.kubeletplugin.grpc.registration import remove_abandoned_sockets
 from kerf_dra.driver.kubeletplugin.grpc.server import check_path

@@ -16,7 +16,7 @@ from kerf_dra.api.model.devices import Attribute
 from kerf_dra.api.model.recorded_cards import PlacementRecord, SpecRecord
 from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError
 from kerf_dra.driver.kubeletplugin.backends.nvidia.nvml.return_codes import CARD_IS_AWAY, LIBRARY_MISSING
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import open_checkpoint
 from kerf_dra.driver.partitions.geometry import Card
 from kerf_dra.driver.partitions.recorded_cards import to_card_record
 from tests.attack.kinds import cases

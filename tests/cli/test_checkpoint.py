@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from kerf_dra.api.model.prepared import ClaimState
 from kerf_dra.driver.cli import main
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import open_checkpoint
 from kerf_dra.driver.runtime.boot import BOOT_ID
 from tests.kubeletplugin.records import device, record
 

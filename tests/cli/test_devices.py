@@ -12,7 +12,7 @@ from kerf_dra.driver.cli import main
 from kerf_dra.driver.kubeletplugin.backends.base import HealthChange, HealthState
 from kerf_dra.driver.kubeletplugin.backends.intel.backend import IntelBackend
 from kerf_dra.driver.kubeletplugin.backends.simulated.backend import SimulatedBackend
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import open_checkpoint
 from kerf_dra.driver.runtime.boot import BOOT_ID
 from tests.fakes.pci import add_pci_device
 from tests.fakes.xrt import NEEDS_COMPILER, XrtMachine

@@ -23,8 +23,8 @@ from kerf_dra.driver.kubeletplugin.backends.base import HealthChange, HealthStat
 from kerf_dra.driver.kubeletplugin.backends.simulated.config import cards_of, read_config
 from kerf_dra.driver.kubeletplugin.backends.simulated.example_shells import shells
 from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, build_device_set
-from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from kerf_dra.driver.kubeletplugin.inventory.optional_devices import OptionalDevices
+from kerf_dra.driver.kubeletplugin.inventory.state.health import DeviceHealthTracker
 from kerf_dra.driver.partitions.geometry import Card
 from kerf_dra.driver.partitions.slice_limits import SliceLayout
 from tools.realcluster.api import Api, Document

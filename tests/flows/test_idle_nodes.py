@@ -25,7 +25,7 @@ from kerf_dra.driver.kubeletplugin.deviceplugin.discovered_device_offer import U
 from kerf_dra.driver.kubeletplugin.deviceplugin.reservation_keeper import ReservationKeeper
 from kerf_dra.driver.kubeletplugin.deviceplugin.resource_collector import ResourceCollector
 from kerf_dra.driver.kubeletplugin.grpc.device_plugin import DevicePluginServer
-from kerf_dra.driver.kubeletplugin.inventory.reservations import Reservations
+from kerf_dra.driver.kubeletplugin.inventory.state.reservations import Reservations
 from kerf_dra.driver.kubeletplugin.node_features import FeatureFile, follow_cards
 from kerf_dra.driver.kubeletplugin.plugin import _forward
 from kerf_dra.driver.kubeletplugin.settings import Settings

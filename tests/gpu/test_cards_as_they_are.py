@@ -12,7 +12,7 @@ from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.kubeletplugin.backends.base import Backend, HealthChange
 from kerf_dra.driver.kubeletplugin.backends.survey_validation import survey_card
 from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, build_device_set
-from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from kerf_dra.driver.kubeletplugin.inventory.state.health import DeviceHealthTracker
 from kerf_dra.driver.mps.control_daemon import CONTROL
 from kerf_dra.driver.mps.documents import DaemonFolder
 from kerf_dra.driver.mps.driver_programs import DriverProgram

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from kerf_dra.api.model.devices import CounterSet, Device, SliceContent
 from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError, Handle, HealthState
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import open_checkpoint
 from kerf_dra.driver.partitions.geometry import Card
 from kerf_dra.driver.runtime import metrics
 from tests.fakes.cards import fpga, gpu

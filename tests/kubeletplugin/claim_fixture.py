@@ -23,7 +23,7 @@ from kerf_dra.cdi.store import Filesystem
 from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.kubeletplugin.backends.base import AllocatedDevice, Backend, FoundPartition, Handle, Journal
 from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint, DeviceJournal, open_checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import Checkpoint, DeviceJournal, open_checkpoint
 from kerf_dra.driver.kubeletplugin.claims.claim_users import ClaimUsers
 from kerf_dra.driver.kubeletplugin.claims.device_metadata import MetadataFiles
 from kerf_dra.driver.kubeletplugin.claims.garbage_collection import ClaimGarbageCollector
@@ -34,10 +34,10 @@ from kerf_dra.driver.kubeletplugin.claims.steps import StepExecutor
 from kerf_dra.driver.kubeletplugin.cluster.claim_end import SeenClaims
 from kerf_dra.driver.kubeletplugin.grpc.pod_resources import PodResourcesError
 from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, build_device_set
-from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from kerf_dra.driver.kubeletplugin.inventory.publisher import DevicePublisher
-from kerf_dra.driver.kubeletplugin.inventory.restrictions import OrphanedDevices
-from kerf_dra.driver.kubeletplugin.inventory.surveys import SurveyTracker
+from kerf_dra.driver.kubeletplugin.inventory.state.health import DeviceHealthTracker
+from kerf_dra.driver.kubeletplugin.inventory.state.restrictions import OrphanedDevices
+from kerf_dra.driver.kubeletplugin.inventory.state.surveys import SurveyTracker
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.runtime.worker_threads import Work
 from tests.fakes.cards import fpga, gpu

@@ -18,7 +18,7 @@ from kerf_dra.driver.kubeletplugin.backends.base import HardwareBusyError
 from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
 from kerf_dra.driver.kubeletplugin.backends.kernel_files import is_uninterruptible
 from kerf_dra.driver.kubeletplugin.call_watchdog import EVERY_S, RECORD, CallWatchdog, HangingCallError
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import open_checkpoint
 from kerf_dra.driver.kubeletplugin.instance import HANGING_EXIT_CODE
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.runtime.worker_threads import Work

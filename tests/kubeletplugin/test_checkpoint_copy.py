@@ -8,7 +8,7 @@ import pytest
 
 from kerf_dra.api.checkpoint.v1 import CheckpointError
 from kerf_dra.driver.kubeletplugin.checkpoint_copy import copy_checkpoint, has_checkpoint, open_copy
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import FILE_NAME, open_checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import FILE_NAME, open_checkpoint
 from tests.kubeletplugin.records import BOOT, device, record
 
 

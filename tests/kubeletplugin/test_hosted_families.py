@@ -25,7 +25,7 @@ from kerf_dra.driver.kubeletplugin.app import ClassicClusterError, ClusterConnec
 from kerf_dra.driver.kubeletplugin.backends.base import Backend, OutdatedProcessError
 from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice
 from kerf_dra.driver.kubeletplugin.call_watchdog import HangingCallError
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import FILE_NAME
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import FILE_NAME
 from kerf_dra.driver.kubeletplugin.cluster.node_watch import NodeWatch
 from kerf_dra.driver.kubeletplugin.instance import SocketRemovedError
 from kerf_dra.driver.kubeletplugin.settings import Settings

@@ -11,17 +11,17 @@ from kerf_dra.driver.kubeletplugin.backends.base import CardChange, HealthState
 from kerf_dra.driver.kubeletplugin.backends.card_selection import CardSelection
 from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice
 from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, build_device_set
-from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from kerf_dra.driver.kubeletplugin.inventory.optional_devices import OptionalDevices
-from kerf_dra.driver.kubeletplugin.inventory.refusals import RefusalTracker
-from kerf_dra.driver.kubeletplugin.inventory.restrictions import (
+from kerf_dra.driver.kubeletplugin.inventory.state.health import DeviceHealthTracker
+from kerf_dra.driver.kubeletplugin.inventory.state.refusals import RefusalTracker
+from kerf_dra.driver.kubeletplugin.inventory.state.restrictions import (
     DeviceRestrictions,
     KeptOutCards,
     KnownAllocations,
     OrphanedDevices,
     UnusableDevices,
 )
-from kerf_dra.driver.kubeletplugin.inventory.surveys import SurveyTracker
+from kerf_dra.driver.kubeletplugin.inventory.state.surveys import SurveyTracker
 from kerf_dra.driver.local.apiserver import ApiServerSettings
 from kerf_dra.driver.partitions.slice_limits import SliceLayout
 from kerf_dra.driver.runtime import metrics

@@ -11,7 +11,7 @@ from anyio.abc import TaskStatus
 
 from kerf_dra.api._generated.registration_v1 import api_pb2 as registration
 from kerf_dra.api.model.names import ClaimRef
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import open_checkpoint
 from kerf_dra.driver.kubeletplugin.handover import POLL_S
 from tests.fakes.claims import claim
 from tests.fakes.kubelet import ClaimError

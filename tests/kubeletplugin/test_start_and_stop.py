@@ -24,7 +24,7 @@ from kerf_dra.driver.kube.http.client import Client
 from kerf_dra.driver.kube.http.errors import ForbiddenError, NotFoundError, UnreachableError
 from kerf_dra.driver.kubeletplugin.app import ClusterConnector
 from kerf_dra.driver.kubeletplugin.backends.base import CardSurvey, HardwareBusyError
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import FILE_NAME, open_checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import FILE_NAME, open_checkpoint
 from kerf_dra.driver.kubeletplugin.claims.preparer import StoppingError
 from kerf_dra.driver.kubeletplugin.grpc.server import SocketError
 from kerf_dra.driver.kubeletplugin.handover import LOCK, AlreadyRunningError

@@ -21,7 +21,7 @@ from kerf_dra.api.podresources.v1 import ClaimUse
 from kerf_dra.driver.families.base import Family
 from kerf_dra.driver.kubeletplugin.backends.base import Backend
 from kerf_dra.driver.kubeletplugin.backends.card_executor import _RunningCall
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint, open_checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from kerf_dra.driver.kubeletplugin.cluster.base import Cluster
 from kerf_dra.driver.kubeletplugin.plugin import NodePlugin
 from kerf_dra.driver.kubeletplugin.settings import Settings

@@ -20,7 +20,7 @@ from kerf_dra.api.podresources.v1 import ClaimUse
 from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.kubeletplugin.backends.nvidia.backend import NvidiaBackend
 from kerf_dra.driver.kubeletplugin.backends.ownership import BEFORE
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint, open_checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from kerf_dra.driver.kubeletplugin.cluster.claim_end import ANSWERS, ANSWERS_ALONE
 from kerf_dra.driver.kubeletplugin.grpc.pod_resources import PodResourcesError
 from kerf_dra.driver.partitions.geometry import Partition

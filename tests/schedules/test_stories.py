@@ -9,7 +9,7 @@ import pytest
 
 from kerf_dra.api.model.names import ClaimRef
 from kerf_dra.driver.kubeletplugin.cluster.claim_end import ANSWERS_ALONE
-from kerf_dra.driver.kubeletplugin.inventory.refusals import HOLD_S, REFUSALS
+from kerf_dra.driver.kubeletplugin.inventory.state.refusals import HOLD_S, REFUSALS
 from kerf_dra.driver.partitions.geometry import Partition
 from tests.fakes.claims import claim
 from tests.fakes.nvml import NEEDS_COMPILER

@@ -18,9 +18,9 @@ from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
 from kerf_dra.api.podresources.v1 import ClaimUse
 from kerf_dra.driver.kubeletplugin.backends.kernel_files import describe_processes, find_pod_processes
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import is_set_aside
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import is_set_aside
 from kerf_dra.driver.kubeletplugin.cluster.base import Cluster
-from kerf_dra.driver.kubeletplugin.inventory.surveys import SurveyTracker
+from kerf_dra.driver.kubeletplugin.inventory.state.surveys import SurveyTracker
 from kerf_dra.driver.partitions.records import from_card_part
 from kerf_dra.driver.runtime.worker_threads import LimitedCalls, Work
 

@@ -19,7 +19,7 @@ from kerf_dra.driver.kube.http.errors import ConflictError, ForbiddenError, NotF
 from kerf_dra.driver.kube.store import ObjectChange
 from kerf_dra.driver.kubeletplugin.backends.base import UnsuitableClaimError
 from kerf_dra.driver.kubeletplugin.claims.allocated_devices import NotAllocatedError
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import Checkpoint
 from kerf_dra.driver.kubeletplugin.claims.hardware import DevicesFailedError
 from kerf_dra.driver.kubeletplugin.claims.preparer import ClaimGoneError, ClaimPreparer
 from kerf_dra.driver.kubeletplugin.claims.status_writer import ASK_AGAIN_S, DeviceStatusWriter
@@ -29,8 +29,8 @@ from kerf_dra.driver.kubeletplugin.inventory.binding_conditions import (
     build_device_statuses,
     find_awaited_devices,
 )
-from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from kerf_dra.driver.kubeletplugin.inventory.publisher import DevicePublisher
+from kerf_dra.driver.kubeletplugin.inventory.state.health import DeviceHealthTracker
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.partitions.records import from_card_part
 from kerf_dra.driver.runtime import metrics

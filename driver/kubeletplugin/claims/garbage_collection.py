@@ -32,7 +32,7 @@ from kerf_dra import cdi
 from kerf_dra.api.errors import KerfError
 from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
 from kerf_dra.driver.kubeletplugin.claims import cdi_spec
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint, claim_uid_of
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import Checkpoint, claim_uid_of
 from kerf_dra.driver.kubeletplugin.claims.claim_users import ClaimUsers
 from kerf_dra.driver.kubeletplugin.claims.device_metadata import MetadataFileError, MetadataFiles
 from kerf_dra.driver.kubeletplugin.claims.preparer import ClaimPreparer
@@ -48,7 +48,7 @@ from kerf_dra.driver.kubeletplugin.cluster.claim_end import (
     add_answer,
     find_end,
 )
-from kerf_dra.driver.kubeletplugin.inventory.restrictions import OrphanedDevices
+from kerf_dra.driver.kubeletplugin.inventory.state.restrictions import OrphanedDevices
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.runtime import metrics
 from kerf_dra.driver.runtime.problem_log import ProblemLog

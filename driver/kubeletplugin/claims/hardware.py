@@ -39,7 +39,7 @@ from kerf_dra.driver.kubeletplugin.backends.ownership import BEFORE, check_free,
 from kerf_dra.driver.kubeletplugin.backends.survey_validation import survey_card
 from kerf_dra.driver.kubeletplugin.claims.allocated_devices import Configurations, decode_config
 from kerf_dra.driver.kubeletplugin.claims.cdi_spec import build_request_edits, first_variable
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint, DeviceJournal
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import Checkpoint, DeviceJournal
 from kerf_dra.driver.partitions.records import from_card_part
 from kerf_dra.driver.runtime import logs, metrics
 from kerf_dra.driver.runtime.concurrency import for_each

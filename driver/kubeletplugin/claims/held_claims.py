@@ -7,7 +7,7 @@ from kerf_dra.api.model.claims import AllocatedClaim
 from kerf_dra.api.model.names import DeviceId
 from kerf_dra.driver.kubeletplugin.cluster.base import Cluster, claim_reference
 from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet
-from kerf_dra.driver.kubeletplugin.inventory.surveys import SurveyTracker
+from kerf_dra.driver.kubeletplugin.inventory.state.surveys import SurveyTracker
 
 _REASON: Final = "InUseOutsideKerf"
 """The reason of events about claims that have what somebody else holds."""

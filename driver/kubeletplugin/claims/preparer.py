@@ -24,7 +24,7 @@ from kerf_dra.driver.kubeletplugin.claims.allocated_devices import (
     select_results,
 )
 from kerf_dra.driver.kubeletplugin.claims.cdi_spec import check_containers
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint, claim_uid_of, is_set_aside
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import Checkpoint, claim_uid_of, is_set_aside
 from kerf_dra.driver.kubeletplugin.claims.hardware import DevicesFailedError
 from kerf_dra.driver.kubeletplugin.claims.refused_claims import RefusedClaims
 from kerf_dra.driver.kubeletplugin.claims.status_writer import DeviceStatusWriter

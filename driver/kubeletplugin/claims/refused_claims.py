@@ -1,7 +1,7 @@
 """Claims whose preparation the hardware keeps refusing: their pods are to start elsewhere.
 
-The placement is tainted (``kerf_dra.driver.kubeletplugin.inventory.refusals``), so that the pod's owner replaces it on
-another node or another device. Where eviction cannot work, or would lose the pod, an event says which pod to delete.
+The placement is tainted (``inventory.state.refusals``), so that the pod's owner replaces it on another node or device.
+Where eviction cannot work, or would lose the pod, an event says which pod to delete.
 """
 
 import logging
@@ -15,11 +15,11 @@ from kerf_dra.api.model.claims import AllocatedClaim, ResourceClaim
 from kerf_dra.api.model.names import ClaimRef, DeviceId, ObjectRef
 from kerf_dra.api.model.prepared import ClaimState
 from kerf_dra.driver.kubeletplugin.backends.base import HardwareConflictError
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import Checkpoint
 from kerf_dra.driver.kubeletplugin.claims.hardware import DevicesFailedError
 from kerf_dra.driver.kubeletplugin.cluster.base import Cluster, claim_reference, describe_other_claim
-from kerf_dra.driver.kubeletplugin.inventory.refusals import MAX_EVICTING
-from kerf_dra.driver.kubeletplugin.inventory.restrictions import DeviceRestrictions
+from kerf_dra.driver.kubeletplugin.inventory.state.refusals import MAX_EVICTING
+from kerf_dra.driver.kubeletplugin.inventory.state.restrictions import DeviceRestrictions
 from kerf_dra.driver.partitions.geometry import Partition
 from kerf_dra.driver.partitions.records import from_card_part
 from kerf_dra.driver.runtime import metrics

@@ -21,7 +21,7 @@ from kerf_dra.api.model.prepared import ClaimState, PreparedClaim, PreparedDevic
 from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError, HardwareHeldError
 from kerf_dra.driver.kubeletplugin.claims import cdi_spec, device_metadata
 from kerf_dra.driver.kubeletplugin.claims.allocated_devices import check_conflicts, check_share_totals
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import Checkpoint
 from kerf_dra.driver.kubeletplugin.claims.device_metadata import MetadataFiles
 from kerf_dra.driver.kubeletplugin.claims.hardware import DevicesFailedError, HardwareExecutor
 from kerf_dra.driver.kubeletplugin.claims.transitions import RELEASE, Step

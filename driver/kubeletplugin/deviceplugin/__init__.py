@@ -2,7 +2,7 @@
 
 Terms: an *extended resource* is what a pod counts in its ``limits``; a *device ID* names one placement of it to the
 kubelet, by its device's name in slices. A class offers a resource (``devicePlugin``), and each node keeps so many of
-the class's placements for it, apart from the slices (``inventory.reservations``).
+the class's placements for it, apart from the slices (``inventory.state.reservations``).
 
 ``reservation_keeper`` sees to it that what is kept is in no slice and no claim before it is listed.
 ``resource_allocator`` answers the kubelet: which devices there are, and Allocate, which prepares a placement by the

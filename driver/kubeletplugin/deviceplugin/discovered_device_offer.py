@@ -36,7 +36,7 @@ from kerf_dra.driver.families.shared.users import (
     remove_user,
 )
 from kerf_dra.driver.kube.http.errors import ConflictError, NotFoundError
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import Checkpoint
 from kerf_dra.driver.kubeletplugin.cluster.base import DiscoveredDeviceSource
 from kerf_dra.driver.kubeletplugin.deviceplugin.offer import UnknownIdError, record_uid
 from kerf_dra.driver.kubeletplugin.deviceplugin.resource_allocator import ResourceAllocator

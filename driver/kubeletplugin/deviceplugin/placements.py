@@ -1,4 +1,4 @@
-"""Offers placements of this node's cards by the device plugin interface: what ``inventory.reservations`` keeps for it.
+"""Offers placements of this node's cards by the device plugin interface: those that are kept for it.
 
 A device ID is the name of the placement's device in slices, which have it no more.
 """
@@ -9,11 +9,11 @@ from kerf_dra.api.deviceplugin.v1beta1 import ListedDevice, PreferenceRequest
 from kerf_dra.api.model.device_attributes import pool_name
 from kerf_dra.api.model.names import DeviceId, ShareId
 from kerf_dra.api.model.prepared import PreparedClaim, PreparedDevice
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import Checkpoint
 from kerf_dra.driver.kubeletplugin.deviceplugin.offer import UnknownIdError, record_uid
 from kerf_dra.driver.kubeletplugin.deviceplugin.preference import DevicePlace, choose_devices
 from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget
-from kerf_dra.driver.kubeletplugin.inventory.reservations import Reservations
+from kerf_dra.driver.kubeletplugin.inventory.state.reservations import Reservations
 from kerf_dra.driver.partitions.device_names import device_name
 from kerf_dra.driver.partitions.geometry import Card, Partition
 from kerf_dra.driver.partitions.records import to_card_part

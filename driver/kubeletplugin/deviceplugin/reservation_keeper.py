@@ -23,7 +23,7 @@ from kerf_dra.api.errors import KerfError
 from kerf_dra.api.model.devices import ResourceSlice
 from kerf_dra.driver.kubeletplugin.cluster.base import Cluster, NotPublishedYetError
 from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet
-from kerf_dra.driver.kubeletplugin.inventory.reservations import Reservations, fits, list_excluded
+from kerf_dra.driver.kubeletplugin.inventory.state.reservations import Reservations, fits, list_excluded
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.partitions.device_names import device_name, exclusive_name
 from kerf_dra.driver.partitions.geometry import Card, Partition

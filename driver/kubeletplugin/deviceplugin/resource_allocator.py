@@ -28,7 +28,7 @@ from kerf_dra.api.model.names import ClaimRef
 from kerf_dra.api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
 from kerf_dra.api.podresources.v1 import DeviceUse
 from kerf_dra.cdi import ContainerEdits
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import Checkpoint
 from kerf_dra.driver.kubeletplugin.claims.steps import ClaimContext, StepExecutor
 from kerf_dra.driver.kubeletplugin.claims.transitions import PREPARE, RELEASE, RecordState, Step, classify_record
 from kerf_dra.driver.kubeletplugin.deviceplugin.offer import DeviceOffer, device_id_of, record_uid

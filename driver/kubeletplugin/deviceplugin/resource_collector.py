@@ -25,7 +25,7 @@ import anyio
 from kerf_dra.api.errors import KerfError
 from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import Checkpoint
 from kerf_dra.driver.kubeletplugin.cluster.base import Cluster
 from kerf_dra.driver.kubeletplugin.deviceplugin.offer import record_uid
 from kerf_dra.driver.kubeletplugin.deviceplugin.resource_allocator import ListDeviceUses, ResourceAllocator

@@ -28,11 +28,11 @@ from kerf_dra.driver.kubeletplugin.inventory.binding_conditions import (
     add_binding_conditions,
     loads_slowly,
 )
-from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from kerf_dra.driver.kubeletplugin.inventory.optional_devices import DeviceSelection, OptionalDevices
 from kerf_dra.driver.kubeletplugin.inventory.plugin_resources import PluginResource
-from kerf_dra.driver.kubeletplugin.inventory.reservations import list_excluded
-from kerf_dra.driver.kubeletplugin.inventory.restrictions import DeviceRestrictions
+from kerf_dra.driver.kubeletplugin.inventory.state.health import DeviceHealthTracker
+from kerf_dra.driver.kubeletplugin.inventory.state.reservations import list_excluded
+from kerf_dra.driver.kubeletplugin.inventory.state.restrictions import DeviceRestrictions
 from kerf_dra.driver.partitions.device_names import card_name, device_name, exclusive_name, monitor_name, monitored_name
 from kerf_dra.driver.partitions.geometry import Card, Partition
 from kerf_dra.driver.partitions.pool_compiler import (

@@ -20,16 +20,16 @@ from kerf_dra.api.model.recorded_cards import CardRecord
 from kerf_dra.driver.kube.events import EventKind
 from kerf_dra.driver.kubeletplugin.backends.base import CardChange, HealthChange, OutdatedProcessError
 from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
-from kerf_dra.driver.kubeletplugin.inventory.card_metrics import CardMetrics, CardUse
 from kerf_dra.driver.kubeletplugin.inventory.devices import (
     DeviceSet,
     PublishTarget,
     build_device_set,
     selects_partition,
 )
-from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker, HeldCard, find_lost
-from kerf_dra.driver.kubeletplugin.inventory.reservations import ReservationContext, list_in_use
-from kerf_dra.driver.kubeletplugin.inventory.restrictions import DeviceRestrictions, KeptOutCards
+from kerf_dra.driver.kubeletplugin.inventory.metrics.card_metrics import CardMetrics, CardUse
+from kerf_dra.driver.kubeletplugin.inventory.state.health import DeviceHealthTracker, HeldCard, find_lost
+from kerf_dra.driver.kubeletplugin.inventory.state.reservations import ReservationContext, list_in_use
+from kerf_dra.driver.kubeletplugin.inventory.state.restrictions import DeviceRestrictions, KeptOutCards
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.partitions.device_attributes import is_describable
 from kerf_dra.driver.partitions.device_names import card_name

@@ -20,9 +20,9 @@ from kerf_dra.driver.kube.events import EventKind
 from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError, CardSurvey, HardwareBusyError
 from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
 from kerf_dra.driver.kubeletplugin.backends.survey_validation import ContradictorySurveyError
-from kerf_dra.driver.kubeletplugin.inventory.health import HeldCard
-from kerf_dra.driver.kubeletplugin.inventory.restrictions import DeviceRestrictions
-from kerf_dra.driver.kubeletplugin.inventory.surveys import (
+from kerf_dra.driver.kubeletplugin.inventory.state.health import HeldCard
+from kerf_dra.driver.kubeletplugin.inventory.state.restrictions import DeviceRestrictions
+from kerf_dra.driver.kubeletplugin.inventory.state.surveys import (
     CameLater,
     CardReplacement,
     find_missing,

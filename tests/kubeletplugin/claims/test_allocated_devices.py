@@ -24,7 +24,7 @@ from kerf_dra.driver.kubeletplugin.claims.allocated_devices import (
     resolve_devices,
 )
 from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, build_device_set
-from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from kerf_dra.driver.kubeletplugin.inventory.state.health import DeviceHealthTracker
 from kerf_dra.driver.partitions.geometry import Card
 from kerf_dra.driver.partitions.slice_limits import SliceLayout
 from tests.fakes.cards import fpga, gpu

@@ -24,7 +24,7 @@ from kerf_dra.api.model.names import ClaimRef, DeviceId
 from kerf_dra.api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
 from kerf_dra.driver.kubeletplugin.backends.base import HardwareBusyError, HardwareConflictError
 from kerf_dra.driver.kubeletplugin.backends.ownership import BEFORE
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import is_set_aside, open_checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import is_set_aside, open_checkpoint
 from kerf_dra.driver.kubeletplugin.cluster.claim_end import ClaimEnd, find_end
 from kerf_dra.driver.partitions.geometry import Partition
 from kerf_dra.driver.partitions.records import from_card_part

@@ -17,7 +17,7 @@ from kerf_dra.driver.kubeletplugin.backends.base import CardSurvey, FoundPartiti
 from kerf_dra.driver.kubeletplugin.backends.kernel_files import UnreadableFilesError
 from kerf_dra.driver.kubeletplugin.claims.claim_users import ClaimUsers
 from kerf_dra.driver.kubeletplugin.cluster.base import lists_claims
-from kerf_dra.driver.kubeletplugin.inventory.surveys import SurveyTracker
+from kerf_dra.driver.kubeletplugin.inventory.state.surveys import SurveyTracker
 from kerf_dra.driver.partitions.geometry import Placement
 from kerf_dra.driver.runtime.worker_threads import Work
 from tests.fakes.cards import gpu

@@ -27,7 +27,7 @@ from kerf_dra.driver.kubeletplugin.inventory.binding_conditions import (
     find_awaited_devices,
     loads_slowly,
 )
-from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from kerf_dra.driver.kubeletplugin.inventory.state.health import DeviceHealthTracker
 from kerf_dra.driver.partitions.geometry import Partition, Placement
 from kerf_dra.driver.runtime import work_queue
 from kerf_dra.driver.runtime.backoff import Backoff

@@ -9,7 +9,7 @@ from typing import Final
 
 import anyio
 
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import open_checkpoint
 from kerf_dra.driver.runtime.worker_threads import Work
 from tests.fakes.claims import claim, ref
 from tests.kubeletplugin.claim_fixture import Effects, WatchedCluster, plugin_core

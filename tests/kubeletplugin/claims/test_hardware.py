@@ -23,7 +23,7 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
 )
 from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
 from kerf_dra.driver.kubeletplugin.backends.ownership import BEFORE
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint, open_checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from kerf_dra.driver.kubeletplugin.claims.hardware import DevicesFailedError, HardwareExecutor
 from kerf_dra.driver.partitions.geometry import Placement
 from kerf_dra.driver.partitions.records import from_card_part

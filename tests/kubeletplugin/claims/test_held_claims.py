@@ -2,7 +2,7 @@
 
 from kerf_dra.driver.kubeletplugin.backends.base import CardSurvey, FoundPartition
 from kerf_dra.driver.kubeletplugin.claims.held_claims import HeldClaims
-from kerf_dra.driver.kubeletplugin.inventory.surveys import SurveyTracker
+from kerf_dra.driver.kubeletplugin.inventory.state.surveys import SurveyTracker
 from kerf_dra.driver.partitions.geometry import Placement
 from tests.fakes.cards import gpu
 from tests.fakes.claims import DRIVER, claim, result

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from kerf_dra.api.checkpoint.v1 import CheckpointError
 from kerf_dra.api.model.prepared import ClaimState
 from kerf_dra.api.model.recorded_cards import CardRecord
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import FILE_NAME, open_checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import FILE_NAME, open_checkpoint
 from tests.kubeletplugin.records import BOOT, device, record
 
 

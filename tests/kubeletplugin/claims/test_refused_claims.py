@@ -23,14 +23,14 @@ from kerf_dra.driver.kubeletplugin.backends.base import (
 )
 from kerf_dra.driver.kubeletplugin.claims.hardware import DevicesFailedError
 from kerf_dra.driver.kubeletplugin.claims.refused_claims import RefusedClaims
-from kerf_dra.driver.kubeletplugin.inventory.refusals import MAX_EVICTING, REFUSALS, RefusalTracker
-from kerf_dra.driver.kubeletplugin.inventory.restrictions import (
+from kerf_dra.driver.kubeletplugin.inventory.state.refusals import MAX_EVICTING, REFUSALS, RefusalTracker
+from kerf_dra.driver.kubeletplugin.inventory.state.restrictions import (
     DeviceRestrictions,
     KnownAllocations,
     OrphanedDevices,
     UnusableDevices,
 )
-from kerf_dra.driver.kubeletplugin.inventory.surveys import SurveyTracker
+from kerf_dra.driver.kubeletplugin.inventory.state.surveys import SurveyTracker
 from kerf_dra.driver.partitions.geometry import Placement
 from kerf_dra.driver.partitions.records import from_card_part
 from kerf_dra.driver.scheduling.extended_resources import EXTENDED_CLAIM

@@ -26,7 +26,7 @@ from kerf_dra.driver.kube.http.errors import (
 )
 from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
 from kerf_dra.driver.kubeletplugin.claims.allocated_devices import resolve_devices
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import open_checkpoint
 from kerf_dra.driver.kubeletplugin.claims.hardware import HardwareExecutor
 from kerf_dra.driver.kubeletplugin.claims.status_writer import ASK_AGAIN_S, DeviceStatusWriter
 from kerf_dra.driver.kubeletplugin.cluster.base import StatusDroppedError

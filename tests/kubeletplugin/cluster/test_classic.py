@@ -26,7 +26,7 @@ from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice
 from kerf_dra.driver.kubeletplugin.cluster.classic import RENEW_S, ClassicCluster
 from kerf_dra.driver.kubeletplugin.cluster.node_watch import NodeWatch
 from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, build_device_set
-from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from kerf_dra.driver.kubeletplugin.inventory.state.health import DeviceHealthTracker
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.local.apiserver import ApiServer, ApiServerSettings
 from tests.fakes.cards import gpu

@@ -33,7 +33,7 @@ from kerf_dra.driver.kubeletplugin.cluster.base import Cluster
 from kerf_dra.driver.kubeletplugin.cluster.classic import RENEW_S, ClassicCluster, KubeletChangedError
 from kerf_dra.driver.kubeletplugin.cluster.node_watch import LOOKS, NodeWatch
 from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, build_device_set
-from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from kerf_dra.driver.kubeletplugin.inventory.state.health import DeviceHealthTracker
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.local.apiserver import ApiServer, ApiServerSettings
 from tests.attack.twisted_server import TwistedServer

@@ -10,7 +10,7 @@ import pytest
 
 from kerf_dra.api.model.names import ClaimRef
 from kerf_dra.driver.families.gpu import GPU
-from kerf_dra.driver.kubeletplugin.inventory.reservations import fits, list_excluded
+from kerf_dra.driver.kubeletplugin.inventory.state.reservations import fits, list_excluded
 from kerf_dra.driver.partitions.device_names import device_name
 from kerf_dra.driver.partitions.unit_map import get_unit_map
 from tests.fakes.cards import gpu

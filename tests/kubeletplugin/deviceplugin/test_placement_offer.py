@@ -6,7 +6,7 @@ import pytest
 
 from kerf_dra.driver.kubeletplugin.deviceplugin.offer import UnknownIdError
 from kerf_dra.driver.kubeletplugin.deviceplugin.placements import PlacementOffer
-from kerf_dra.driver.kubeletplugin.inventory.reservations import ReservationContext, Reservations
+from kerf_dra.driver.kubeletplugin.inventory.state.reservations import ReservationContext, Reservations
 from tests.fakes.cluster import FakeCluster
 from tests.kubeletplugin.claim_fixture import CARDS, NODE_DEVICES
 from tests.kubeletplugin.deviceplugin.node import RESOURCE, resource

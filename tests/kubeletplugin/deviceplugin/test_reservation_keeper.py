@@ -12,7 +12,7 @@ from kerf_dra.api.model.devices import ResourcePool, ResourceSlice, ResourceSlic
 from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.api.model.names import DriverName
 from kerf_dra.driver.kubeletplugin.deviceplugin.reservation_keeper import ReservationKeeper, are_complete
-from kerf_dra.driver.kubeletplugin.inventory.reservations import ReservationContext, Reservations
+from kerf_dra.driver.kubeletplugin.inventory.state.reservations import ReservationContext, Reservations
 from kerf_dra.driver.partitions.device_names import device_name
 from kerf_dra.driver.runtime.backoff import Backoff
 from tests.fakes.claims import DRIVER, claim

@@ -24,7 +24,7 @@ from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.kubeletplugin.backends.base import Backend
 from kerf_dra.driver.kubeletplugin.backends.registry import BackendChoice
 from kerf_dra.driver.kubeletplugin.claims.cdi_spec import file_prefix
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import open_checkpoint
 from kerf_dra.driver.kubeletplugin.claims.preparer import ClaimPreparer
 from kerf_dra.driver.kubeletplugin.grpc.pod_resources import PodResourcesError
 from kerf_dra.driver.kubeletplugin.handover import InstanceLock

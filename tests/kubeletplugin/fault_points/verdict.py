@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from kerf_dra.api.model.claims import ResourceClaim
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import FILE_NAME
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import FILE_NAME
 from kerf_dra.driver.kubeletplugin.claims.device_metadata import FOLDER
 from tests.kubeletplugin.fault_points.cards import COMPUTE_MODE
 from tests.kubeletplugin.fault_points.node import METADATA, SHARING, Node, Place

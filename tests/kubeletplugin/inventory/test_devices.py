@@ -15,7 +15,7 @@ from kerf_dra.driver.kubeletplugin.inventory.devices import (
     UnknownFamilyError,
     build_device_set,
 )
-from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from kerf_dra.driver.kubeletplugin.inventory.state.health import DeviceHealthTracker
 from kerf_dra.driver.partitions.geometry import Card, Geometry, Partition, PartitionSpec, Placement
 from kerf_dra.driver.partitions.slice_limits import SliceLayout
 from tests.fakes.cards import fpga, gpu

@@ -17,8 +17,8 @@ from kerf_dra.driver.controller.structured.class_compiler import compile_class
 from kerf_dra.driver.families.registry import BUILT_IN_BY_NAME
 from kerf_dra.driver.kubeletplugin.inventory.binding_conditions import BindingConditions
 from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, build_device_set
-from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from kerf_dra.driver.kubeletplugin.inventory.optional_devices import OptionalDevices, find_optional_devices
+from kerf_dra.driver.kubeletplugin.inventory.state.health import DeviceHealthTracker
 from kerf_dra.driver.partitions.geometry import Partition, Placement
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import DRIVER

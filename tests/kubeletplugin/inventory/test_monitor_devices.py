@@ -31,8 +31,8 @@ from kerf_dra.driver.allocation import AllocatedState, Budget, Features, Fits, N
 from kerf_dra.driver.families.fpga import FPGA
 from kerf_dra.driver.kubeletplugin.claims.allocated_devices import MonitorDeviceError, resolve_devices
 from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, build_device_set
-from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from kerf_dra.driver.kubeletplugin.inventory.optional_devices import OptionalDevices, find_optional_devices
+from kerf_dra.driver.kubeletplugin.inventory.state.health import DeviceHealthTracker
 from kerf_dra.driver.partitions.slice_limits import SliceLayout, check_pool
 from tests.fakes.cards import fpga, gpu
 from tests.fakes.claims import CONFIGURATIONS, DRIVER, NODE, claim, result

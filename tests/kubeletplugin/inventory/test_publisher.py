@@ -17,9 +17,9 @@ from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.kubeletplugin.backends.base import CardChange, HealthChange, HealthState, UnlistedCard
 from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
 from kerf_dra.driver.kubeletplugin.backends.card_selection import CardSelection
-from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from kerf_dra.driver.kubeletplugin.inventory.publisher import BUS_S, MAX_SETTLE_S, SETTLE_S, DevicePublisher
-from kerf_dra.driver.kubeletplugin.inventory.restrictions import KeptOutCards, KnownAllocations
+from kerf_dra.driver.kubeletplugin.inventory.state.health import DeviceHealthTracker
+from kerf_dra.driver.kubeletplugin.inventory.state.restrictions import KeptOutCards, KnownAllocations
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.partitions.geometry import Card, Partition
 from kerf_dra.driver.partitions.recorded_cards import to_card_record

@@ -16,8 +16,8 @@ from kerf_dra.driver.kubeletplugin.backends.base import HardwareBusyError
 from kerf_dra.driver.kubeletplugin.claims.allocated_devices import DeviceInUseError
 from kerf_dra.driver.kubeletplugin.claims.hardware import DevicesFailedError
 from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, build_device_set
-from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from kerf_dra.driver.kubeletplugin.inventory.optional_devices import OptionalDevices, find_optional_devices
+from kerf_dra.driver.kubeletplugin.inventory.state.health import DeviceHealthTracker
 from kerf_dra.driver.partitions.geometry import Partition, Placement
 from kerf_dra.driver.partitions.slice_limits import SliceLayout
 from tests.fakes.cards import gpu

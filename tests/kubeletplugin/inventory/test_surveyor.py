@@ -13,16 +13,16 @@ from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
 from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.kubeletplugin.backends.base import CardAbsentError, CardSurvey, FoundPartition, HardwareBusyError
 from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
-from kerf_dra.driver.kubeletplugin.inventory.health import HeldCard
-from kerf_dra.driver.kubeletplugin.inventory.refusals import RefusalTracker
-from kerf_dra.driver.kubeletplugin.inventory.restrictions import (
+from kerf_dra.driver.kubeletplugin.inventory.state.health import HeldCard
+from kerf_dra.driver.kubeletplugin.inventory.state.refusals import RefusalTracker
+from kerf_dra.driver.kubeletplugin.inventory.state.restrictions import (
     DeviceRestrictions,
     KnownAllocations,
     OrphanedDevices,
     UnusableDevices,
 )
+from kerf_dra.driver.kubeletplugin.inventory.state.surveys import SurveyTracker
 from kerf_dra.driver.kubeletplugin.inventory.surveyor import HardwareSurveyor
-from kerf_dra.driver.kubeletplugin.inventory.surveys import SurveyTracker
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.partitions.geometry import Card, Partition, Placement
 from kerf_dra.driver.runtime import metrics

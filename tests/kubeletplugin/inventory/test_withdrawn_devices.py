@@ -10,17 +10,17 @@ from kerf_dra.api.model.devices import Device
 from kerf_dra.api.model.names import DeviceId, DriverName
 from kerf_dra.driver.kubeletplugin.backends.base import CardSurvey, FoundPartition, HealthChange, HealthState
 from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, build_device_set
-from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from kerf_dra.driver.kubeletplugin.inventory.optional_devices import OptionalDevices
-from kerf_dra.driver.kubeletplugin.inventory.refusals import RefusalTracker
-from kerf_dra.driver.kubeletplugin.inventory.reservations import Reservations
-from kerf_dra.driver.kubeletplugin.inventory.restrictions import (
+from kerf_dra.driver.kubeletplugin.inventory.state.health import DeviceHealthTracker
+from kerf_dra.driver.kubeletplugin.inventory.state.refusals import RefusalTracker
+from kerf_dra.driver.kubeletplugin.inventory.state.reservations import Reservations
+from kerf_dra.driver.kubeletplugin.inventory.state.restrictions import (
     DeviceRestrictions,
     KnownAllocations,
     OrphanedDevices,
     UnusableDevices,
 )
-from kerf_dra.driver.kubeletplugin.inventory.surveys import SurveyTracker
+from kerf_dra.driver.kubeletplugin.inventory.state.surveys import SurveyTracker
 from kerf_dra.driver.partitions.geometry import Card, Partition, Placement
 from kerf_dra.driver.partitions.slice_limits import MAX_TAINTS_COMBINED, SliceLayout
 from kerf_dra.driver.partitions.unit_map import get_unit_map

@@ -2,10 +2,10 @@
 
 What a backend has set up beside a device is set up again, too, such as the request for a daemon of MPS.
 
-Each survey of a card says which partitions of claims it lacks (``inventory.surveys``); ``repair_decision`` says what
-follows. A claim that the API server shows as ended is left to garbage collection. The record is *started* before the
-card is changed, so that a release finds whatever the repair has made; the record of a repair that failed is as it was.
-What an interrupted one left, the next process finishes.
+Each survey of a card says which partitions of claims it lacks; ``repair_decision`` says what follows. A claim that the
+API server shows as ended is left to garbage collection. The record is *started* before the card is changed, so that a
+release finds whatever the repair has made; the record of a repair that failed is as it was. What an interrupted one
+left, the next process finishes.
 """
 
 import logging
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from kerf_dra.api.model.names import ShareId
 from kerf_dra.api.model.prepared import PreparedClaim, PreparedDevice
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import claim_uid_of
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import claim_uid_of
 from kerf_dra.driver.kubeletplugin.claims.hardware import HardwareExecutor
 from kerf_dra.driver.kubeletplugin.claims.preparer import SuspectClaims
 from kerf_dra.driver.kubeletplugin.claims.repair.file_repairer import REPAIRS
@@ -30,7 +30,7 @@ from kerf_dra.driver.kubeletplugin.claims.transitions import ACQUIRE
 from kerf_dra.driver.kubeletplugin.cluster.base import Cluster
 from kerf_dra.driver.kubeletplugin.cluster.claim_end import find_end
 from kerf_dra.driver.kubeletplugin.inventory.publisher import DevicePublisher
-from kerf_dra.driver.kubeletplugin.inventory.restrictions import DeviceRestrictions
+from kerf_dra.driver.kubeletplugin.inventory.state.restrictions import DeviceRestrictions
 from kerf_dra.driver.kubeletplugin.inventory.surveyor import HardwareSurveyor
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.partitions.records import from_card_part

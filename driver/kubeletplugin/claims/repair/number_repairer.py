@@ -15,7 +15,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from kerf_dra.api.model.prepared import PreparedClaim, PreparedDevice
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import Checkpoint
 from kerf_dra.driver.kubeletplugin.claims.hardware import HardwareExecutor
 from kerf_dra.driver.kubeletplugin.claims.repair.file_repairer import REPAIRS
 from kerf_dra.driver.kubeletplugin.claims.repair.prepared_records import PreparedRecords
@@ -24,7 +24,7 @@ from kerf_dra.driver.kubeletplugin.claims.steps import ClaimContext, StepExecuto
 from kerf_dra.driver.kubeletplugin.claims.transitions import RecordState, Step, classify_record
 from kerf_dra.driver.kubeletplugin.cluster.base import Cluster
 from kerf_dra.driver.kubeletplugin.inventory.publisher import DevicePublisher
-from kerf_dra.driver.kubeletplugin.inventory.restrictions import DeviceRestrictions
+from kerf_dra.driver.kubeletplugin.inventory.state.restrictions import DeviceRestrictions
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.partitions.records import from_card_part
 from kerf_dra.driver.runtime.problem_log import ProblemLog

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 from kerf_dra.api.errors import KerfError
 from kerf_dra.api.model.names import ClaimRef
 from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint, is_set_aside
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import Checkpoint, is_set_aside
 from kerf_dra.driver.kubeletplugin.claims.transitions import RecordState, classify_record
 from kerf_dra.driver.runtime import logs
 from kerf_dra.driver.runtime.concurrency import SingleFlight

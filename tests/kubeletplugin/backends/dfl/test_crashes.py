@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import open_checkpoint
 from tests.fakes.dfl import NEEDS_COMPILER, DflMachine, FakeSystemCalls, build_library
 from tests.fakes.dfl.machine import AES_ID, BLANK_ID
 from tests.kubeletplugin.backends.dfl.machine import call, hardware, machine

@@ -10,7 +10,7 @@ from kerf_dra.driver.families.gpu_intel import GPU_INTEL
 from kerf_dra.driver.kubeletplugin.backends.base import HealthChange, HealthState
 from kerf_dra.driver.kubeletplugin.backends.intel import IntelBackend
 from kerf_dra.driver.kubeletplugin.backends.intel.config import IntelConfig
-from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from kerf_dra.driver.kubeletplugin.inventory.state.health import DeviceHealthTracker
 from kerf_dra.driver.partitions.geometry import Partition, Placement
 from tests.fakes.intel import B580, MAX_1550, FakeDrmCalls, IntelMachine
 

@@ -7,7 +7,7 @@ import signal
 from contextlib import closing
 from pathlib import Path
 
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import open_checkpoint
 from kerf_dra.driver.testing.nvml import Death
 from tests.fakes.nvml import NEEDS_COMPILER
 from tests.kubeletplugin.backends.nvidia.node import call_in_process, hardware, machine

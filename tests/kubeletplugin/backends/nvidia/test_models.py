@@ -6,7 +6,7 @@ import pytest
 
 from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, build_device_set
-from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from kerf_dra.driver.kubeletplugin.inventory.state.health import DeviceHealthTracker
 from kerf_dra.driver.testing.nvml import CardDescription
 from kerf_dra.driver.testing.plugin import PluginStandIn
 from tests.fakes.cluster import FakeCluster

@@ -12,8 +12,8 @@ from kerf_dra.driver.families.gpu import GPU
 from kerf_dra.driver.kubeletplugin.backends.card_executor import CardExecutor
 from kerf_dra.driver.kubeletplugin.claims.hardware import DevicesFailedError
 from kerf_dra.driver.kubeletplugin.claims.steps import HELD_TRIES
-from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
 from kerf_dra.driver.kubeletplugin.inventory.publisher import DevicePublisher
+from kerf_dra.driver.kubeletplugin.inventory.state.health import DeviceHealthTracker
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.testing.nvml import NvidiaMachine
 from kerf_dra.driver.testing.nvml.demonstration import StandInBackend

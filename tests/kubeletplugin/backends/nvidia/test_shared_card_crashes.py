@@ -14,7 +14,7 @@ import anyio
 import pynvml
 import pytest
 
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import open_checkpoint
 from kerf_dra.driver.mps.documents import DaemonFolder, DaemonState, list_folders
 from kerf_dra.driver.testing.nvml import NvidiaMachine
 from tests.fakes.mps import ask, kept_by_a_process

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import open_checkpoint
 from tests.kubeletplugin.backends.one_call import collect_garbage
 from tests.kubeletplugin.backends.simulated.machine import STATE, call, call_in_process, hardware
 from tests.runtime.fork_server import run_in_fork

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from kerf_dra.driver.kubeletplugin.claims.allocated_devices import DeviceInUseError
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import open_checkpoint
 from tests.fakes.dfx import DaemonStandIn, DfxMachine
 from tests.fakes.dfx.machine import BASE
 from tests.kubeletplugin.backends.one_call import collect_garbage

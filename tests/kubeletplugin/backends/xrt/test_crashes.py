@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import open_checkpoint
 from tests.fakes.xrt import NEEDS_COMPILER, XrtMachine
 from tests.fakes.xrt.machine import AES_ID, BLANK_ID
 from tests.kubeletplugin.backends.one_call import collect_garbage

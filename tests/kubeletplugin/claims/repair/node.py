@@ -13,7 +13,7 @@ import anyio
 from kerf_dra.api.model.allocations import DeviceRequestAllocationResult
 from kerf_dra.api.model.names import ClaimRef
 from kerf_dra.api.model.prepared import PreparedClaim
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import Checkpoint, open_checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from kerf_dra.driver.kubeletplugin.plugin import NodePlugin
 from kerf_dra.driver.kubeletplugin.settings import Settings
 from kerf_dra.driver.runtime.worker_threads import Work

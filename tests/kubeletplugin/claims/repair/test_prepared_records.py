@@ -7,7 +7,7 @@ import pytest
 
 from kerf_dra.api.model.names import ClaimRef
 from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import open_checkpoint
 from kerf_dra.driver.kubeletplugin.claims.repair.prepared_records import PreparedRecords
 from kerf_dra.driver.runtime.concurrency import SingleFlight
 from tests.kubeletplugin.records import BOOT, record

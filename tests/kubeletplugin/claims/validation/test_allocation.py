@@ -18,7 +18,7 @@ from kerf_dra.driver.families.gpu.geometry import gpu_geometry
 from kerf_dra.driver.families.shared.family import CAPACITY_USERS, SHARED
 from kerf_dra.driver.kubeletplugin.claims.validation import find_contradictions
 from kerf_dra.driver.kubeletplugin.inventory.devices import DeviceSet, PublishTarget, build_device_set
-from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
+from kerf_dra.driver.kubeletplugin.inventory.state.health import DeviceHealthTracker
 from kerf_dra.driver.partitions.geometry import Card, Geometry, PartitionSpec
 from kerf_dra.driver.partitions.slice_limits import SliceLayout
 from tests.fakes.cards import fpga, gpu

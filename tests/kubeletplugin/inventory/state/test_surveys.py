@@ -11,8 +11,8 @@ from kerf_dra.api.dra.health import Health
 from kerf_dra.api.model.names import ShareId
 from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
 from kerf_dra.driver.kubeletplugin.backends.base import CardSurvey, FoundPartition
-from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker
-from kerf_dra.driver.kubeletplugin.inventory.surveys import SurveyTracker, find_foreign, find_replacements
+from kerf_dra.driver.kubeletplugin.inventory.state.health import DeviceHealthTracker
+from kerf_dra.driver.kubeletplugin.inventory.state.surveys import SurveyTracker, find_foreign, find_replacements
 from kerf_dra.driver.partitions.geometry import Card, Partition, Placement
 from kerf_dra.driver.partitions.unit_map import get_unit_map
 from tests.fakes.cards import fpga, gpu

@@ -18,11 +18,11 @@ from typing import NamedTuple
 import anyio
 import pytest
 
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import FILE_NAME, open_checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import FILE_NAME, open_checkpoint
 from tests.fakes.claims import ref
 from tests.fakes.disk_recorder import NEEDS, RecordingDisk, mounted_copy, recording_disk
 from tests.kubeletplugin.claim_fixture import WatchedCluster, plugin_core
-from tests.kubeletplugin.claims.power_cut_process import CLAIMS, OPERATIONS
+from tests.kubeletplugin.claims.checkpoint.power_cut_process import CLAIMS, OPERATIONS
 from tests.kubeletplugin.harness import LONGEST_S
 
 pytestmark = [
@@ -32,7 +32,7 @@ pytestmark = [
         reason="a disk is recorded by root with /dev/fuse, loop devices and mkfs.ext4",
     ),
 ]
-MODULE = "tests.kubeletplugin.claims.power_cut_process"
+MODULE = "tests.kubeletplugin.claims.checkpoint.power_cut_process"
 DEVICES = 4
 """Of all claims together."""
 SUBSETS = 3

@@ -4,9 +4,9 @@ import pytest
 
 from kerf_dra.api.dra.health import Health
 from kerf_dra.driver.kubeletplugin.backends.base import CardSurvey, HealthChange, HealthState
-from kerf_dra.driver.kubeletplugin.inventory.health import DeviceHealthTracker, HeldCard, find_lost
-from kerf_dra.driver.kubeletplugin.inventory.refusals import RefusedPlacement
-from kerf_dra.driver.kubeletplugin.inventory.surveys import SurveyTracker
+from kerf_dra.driver.kubeletplugin.inventory.state.health import DeviceHealthTracker, HeldCard, find_lost
+from kerf_dra.driver.kubeletplugin.inventory.state.refusals import RefusedPlacement
+from kerf_dra.driver.kubeletplugin.inventory.state.surveys import SurveyTracker
 from kerf_dra.driver.partitions.geometry import Partition, Placement
 from tests.fakes.cards import gpu
 from tests.kubeletplugin.records import BOOT, device, later, record

@@ -8,15 +8,15 @@ from msgspec.structs import replace
 from kerf_dra.api.model.devices import DeviceTaint
 from kerf_dra.api.model.names import DeviceId
 from kerf_dra.driver.kubeletplugin.backends.base import CardSurvey, FoundPartition
-from kerf_dra.driver.kubeletplugin.inventory.refusals import RefusalTracker
-from kerf_dra.driver.kubeletplugin.inventory.reservations import list_in_use
-from kerf_dra.driver.kubeletplugin.inventory.restrictions import (
+from kerf_dra.driver.kubeletplugin.inventory.state.refusals import RefusalTracker
+from kerf_dra.driver.kubeletplugin.inventory.state.reservations import list_in_use
+from kerf_dra.driver.kubeletplugin.inventory.state.restrictions import (
     DeviceRestrictions,
     KnownAllocations,
     OrphanedDevices,
     UnusableDevices,
 )
-from kerf_dra.driver.kubeletplugin.inventory.surveys import SurveyTracker
+from kerf_dra.driver.kubeletplugin.inventory.state.surveys import SurveyTracker
 from kerf_dra.driver.partitions.geometry import Partition, Placement
 from tests.fakes.cards import gpu
 from tests.fakes.claims import DRIVER, NODE

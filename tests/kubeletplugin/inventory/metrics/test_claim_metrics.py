@@ -12,7 +12,7 @@ from kerf_dra.api.model.metadata import ObjectMeta
 from kerf_dra.api.model.names import ClaimRef, DeviceId, ObjectRef, ShareId
 from kerf_dra.api.model.prepared import CardPart, ClaimState, PreparedClaim, PreparedDevice
 from kerf_dra.api.podresources.v1 import ClaimUse
-from kerf_dra.driver.kubeletplugin.inventory.claim_metrics import ClaimMetrics
+from kerf_dra.driver.kubeletplugin.inventory.metrics.claim_metrics import ClaimMetrics
 from kerf_dra.driver.runtime.metrics import REGISTRY
 from tests.partitions.cards import gpu
 

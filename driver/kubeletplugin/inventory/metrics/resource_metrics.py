@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
-from kerf_dra.driver.kubeletplugin.inventory.reservations import Reservations
+from kerf_dra.driver.kubeletplugin.inventory.state.reservations import Reservations
 from kerf_dra.driver.runtime import metrics
 
 _RESERVED: Final = metrics.live_gauge(

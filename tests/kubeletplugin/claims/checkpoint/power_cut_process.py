@@ -1,7 +1,8 @@
 """A process that prepares and unprepares claims on a recording disk, and says before each effect that it comes.
 
-``python -m tests.kubeletplugin.claims.power_cut_process ROOT ELSEWHERE [sync]``: it goes on when it reads a line. With
-"sync" all that was written before is on the disk then, as after any pause. ELSEWHERE has the state of the cluster.
+``python -m tests.kubeletplugin.claims.checkpoint.power_cut_process ROOT ELSEWHERE [sync]``: it goes on when it reads a
+line. With "sync" all that was written before is on the disk then, as after any pause. ELSEWHERE has the state of the
+cluster.
 """
 
 import os

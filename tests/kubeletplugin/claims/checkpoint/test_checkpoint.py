@@ -18,8 +18,13 @@ import pytest
 
 from kerf_dra.api.checkpoint.v1 import CheckpointError
 from kerf_dra.api.model.prepared import ClaimState, PreparedClaim
-from kerf_dra.driver.kubeletplugin.claims import checkpoint_digest
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import _LOG_WRITES, FILE_NAME, Checkpoint, open_checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint import checkpoint_digest
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import (
+    _LOG_WRITES,
+    FILE_NAME,
+    Checkpoint,
+    open_checkpoint,
+)
 from tests.fakes.nvml import NEEDS_COMPILER
 from tests.fakes.system_calls import build_library
 from tests.kubeletplugin.harness import LONGEST_S
@@ -546,7 +551,7 @@ def test_a_checkpoint_of_which_one_call_failed_is_opened_to_be_written_or_refuse
 
     At other calls the message asked to drain the node and to remove the file, which was whole.
     """
-    command = [sys.executable, "-m", "tests.kubeletplugin.claims.checkpoint_process", str(tmp_path)]
+    command = [sys.executable, "-m", "tests.kubeletplugin.claims.checkpoint.checkpoint_process", str(tmp_path)]
     environment = {**os.environ, "LD_PRELOAD": str(build_library())}
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True, env=environment)
     messages = [(call, message) for call, message in map(json.loads, done.stdout.splitlines()) if message]

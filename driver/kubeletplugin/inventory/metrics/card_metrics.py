@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 from prometheus_client import Gauge
 
-from kerf_dra.driver.kubeletplugin.inventory.restrictions import KeptOutCards
+from kerf_dra.driver.kubeletplugin.inventory.state.restrictions import KeptOutCards
 from kerf_dra.driver.partitions.device_names import card_name
 from kerf_dra.driver.partitions.fragmentation import Fragmentation, fragmentation
 from kerf_dra.driver.partitions.geometry import Card, Partition

@@ -11,9 +11,9 @@ from kerf_dra.api.model.names import DeviceId, ShareId
 from kerf_dra.api.model.prepared import PreparedClaim
 from kerf_dra.driver.kubeletplugin.backends.base import UnlistedCard
 from kerf_dra.driver.kubeletplugin.backends.card_selection import CardSelection
-from kerf_dra.driver.kubeletplugin.inventory.refusals import RefusalTracker
-from kerf_dra.driver.kubeletplugin.inventory.reservations import Reservations
-from kerf_dra.driver.kubeletplugin.inventory.surveys import SurveyTracker
+from kerf_dra.driver.kubeletplugin.inventory.state.refusals import RefusalTracker
+from kerf_dra.driver.kubeletplugin.inventory.state.reservations import Reservations
+from kerf_dra.driver.kubeletplugin.inventory.state.surveys import SurveyTracker
 from kerf_dra.driver.partitions.device_names import card_name, parse_device_name
 from kerf_dra.driver.partitions.geometry import Card, Partition
 from kerf_dra.driver.partitions.records import from_card_part

@@ -1,6 +1,7 @@
 """Opens a checkpoint with each of its system calls failing once, and prints what became of each as a line of JSON.
 
-``python -m tests.kubeletplugin.claims.checkpoint_process FOLDER``, with the library of ``tests.fakes.system_calls``.
+``python -m tests.kubeletplugin.claims.checkpoint.checkpoint_process FOLDER``, with the library of
+``tests.fakes.system_calls``.
 """
 
 import json
@@ -9,7 +10,7 @@ from itertools import count
 from pathlib import Path
 
 from kerf_dra.api.checkpoint.v1 import CheckpointError
-from kerf_dra.driver.kubeletplugin.claims.checkpoint import open_checkpoint
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint import open_checkpoint
 from tests.fakes.system_calls import CallFault, SystemCalls
 from tests.kubeletplugin.records import BOOT, record
 

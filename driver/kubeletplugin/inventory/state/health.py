@@ -16,8 +16,8 @@ from kerf_dra.api.model.devices import DeviceTaint
 from kerf_dra.api.model.names import DeviceId
 from kerf_dra.api.model.prepared import PreparedClaim, PreparedDevice
 from kerf_dra.driver.kubeletplugin.backends.base import HealthChange, HealthState, UnhealthyState
-from kerf_dra.driver.kubeletplugin.inventory.refusals import RefusedPlacement
-from kerf_dra.driver.kubeletplugin.inventory.surveys import SurveyTracker
+from kerf_dra.driver.kubeletplugin.inventory.state.refusals import RefusedPlacement
+from kerf_dra.driver.kubeletplugin.inventory.state.surveys import SurveyTracker
 from kerf_dra.driver.partitions.geometry import Card, Partition, Placement
 from kerf_dra.driver.partitions.recorded_cards import keep_partitions
 from kerf_dra.driver.partitions.records import from_card_part

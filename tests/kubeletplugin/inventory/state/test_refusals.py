@@ -4,7 +4,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kerf_dra.api.model.names import DeviceId
-from kerf_dra.driver.kubeletplugin.inventory.refusals import FORGET_S, HOLD_S, MAX_EVICTING, REFUSALS, RefusalTracker
+from kerf_dra.driver.kubeletplugin.inventory.state.refusals import (
+    FORGET_S,
+    HOLD_S,
+    MAX_EVICTING,
+    REFUSALS,
+    RefusalTracker,
+)
 from kerf_dra.driver.partitions.geometry import Partition, Placement
 from tests.fakes.claims import DRIVER, NODE
 

@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from kerf_dra.driver.kubeletplugin.inventory.card_metrics import CardMetrics, CardUse
+from kerf_dra.driver.kubeletplugin.inventory.metrics.card_metrics import CardMetrics, CardUse
 from kerf_dra.driver.runtime.metrics import REGISTRY
 from tests.partitions.cards import gpu, gpu_partition
 

@@ -15,7 +15,7 @@ from kerf_dra.api.model.claims import ResourceClaim
 from kerf_dra.api.model.names import ObjectRef
 from kerf_dra.api.model.prepared import ClaimState, PreparedClaim, PreparedDevice
 from kerf_dra.api.podresources.v1 import ClaimUse
-from kerf_dra.driver.kubeletplugin.inventory.card_metrics import name_cut
+from kerf_dra.driver.kubeletplugin.inventory.metrics.card_metrics import name_cut
 from kerf_dra.driver.partitions.device_names import card_name
 from kerf_dra.driver.partitions.geometry import Card
 from kerf_dra.driver.partitions.records import from_card_part

@@ -40,7 +40,7 @@ from kerf_dra.api.errors import TransientError
 from kerf_dra.api.model.names import DeviceId, ShareId
 from kerf_dra.api.model.prepared import DeviceNotes, PreparedClaim
 from kerf_dra.api.model.recorded_cards import CardRecord
-from kerf_dra.driver.kubeletplugin.claims.checkpoint_digest import (
+from kerf_dra.driver.kubeletplugin.claims.checkpoint.checkpoint_digest import (
     ContentDigest,
     DigestFile,
     Row,

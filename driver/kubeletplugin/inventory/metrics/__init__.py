@@ -1,0 +1,1 @@
+"""Metrics of cards, claims and extended resources."""
